@@ -1,0 +1,126 @@
+"""`monarch run`: its options, and the way from Python to the native launcher."""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monarch.errors import MonarchError, UsageError
+
+if TYPE_CHECKING:
+    from monarch.config import RunOptions
+
+EPILOG = """\b
+Examples:
+  monarch run --data /pfs/imagenet --tier ram:8GiB -- python train.py
+  monarch run --tier ram:40% --tier ssd:200GiB:/local -c job.yaml -- ./train
+  srun monarch run -c job.yaml -- python train.py --epochs 90
+
+The exit status is the program's own; 127 if it is not found, 126 if it cannot be
+executed, 2 if the options or the configuration are wrong. If Monarch itself cannot
+start, the program runs without it after one warning, or not at all (125) with --strict.
+"""
+
+
+@click.command(
+    "run",
+    epilog=EPILOG,
+    context_settings={
+        "allow_interspersed_args": False,
+        "help_option_names": ["-h", "--help"],
+    },
+)
+@click.option("-c", "--config", metavar="FILE", help="Read the configuration from FILE.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one value, such as fill.concurrency=8 or tiers[0].capacity=40%.",
+)
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="PATH",
+    help="Stage the files below PATH. May be given more than once; replaces the "
+    "configured datasets.",
+)
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar="KIND:CAPACITY[:PATH]",
+    help="Stage into this tier: ram:8GiB, ram:40% or ssd:200GiB:/local. Fastest first; "
+    "replaces the configured tiers.",
+)
+@click.option("--job", metavar="NAME", help="Name of the job that this program is in.")
+@click.option(
+    "--report", metavar="FILE.json", help="Write the report of the job to FILE.json."
+)
+@click.option(
+    "--index", metavar="FILE", help="Load the saved index FILE instead of scanning."
+)
+@click.option(
+    "--strict", is_flag=True, help="Exit with 125 rather than run without Monarch."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print neither start line nor summary.")
+@click.option(
+    "--wait/--no-wait",
+    default=None,
+    help="Return after (before) the job's last process on this node has ended. Without "
+    "either, the command that started the agent waits and the others do not.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def run(**_options: Any) -> None:
+    """Run COMMAND with its dataset staged on this node.
+
+    Options end at the first word that is none, or at `--`.
+    """
+    launcher = find_launcher()
+    os.execv(launcher, [str(launcher), *_original_arguments()])
+
+
+def parse_run_argv(argv: Sequence[str]) -> tuple["RunOptions", list[str]]:
+    """Return the options and the program's argv of a `monarch run` command line.
+
+    Args:
+        argv: everything after the word `run`.
+    """
+    from monarch.config import RunOptions
+
+    try:
+        with run.make_context("monarch run", list(argv)) as ctx:
+            given = dict(ctx.params)
+    except click.exceptions.Exit:
+        given = {"command": ()}
+    except click.ClickException as error:
+        raise UsageError(error.format_message()) from error
+    command = list(given.pop("command"))
+    if not command:
+        raise UsageError("no program to run: monarch run [OPTIONS] -- PROGRAM [ARG]...")
+    return RunOptions(**given), command
+
+
+def find_launcher() -> Path:
+    """Return the native command `monarch` of this installation."""
+    places = (
+        Path(sys.executable).parent,
+        Path(sysconfig.get_path("scripts")),
+        Path(sysconfig.get_path("scripts", "posix_user")),
+    )
+    for place in places:
+        launcher = place / "monarch"
+        if os.access(launcher, os.X_OK):
+            return launcher
+    raise MonarchError(
+        f"the native command is not installed beside {sys.executable}: "
+        "install Monarch with pip, and start programs with `monarch run`"
+    )
+
+
+def _original_arguments() -> list[str]:
+    return sys.argv[sys.argv.index("run") :]
