@@ -1,0 +1,208 @@
+/* index.c - the hash tables of an index block: filled once, looked up without a lock. */
+#include "index.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "xxh3.h"
+
+/* home - scales the high half of a hash to a table of any size (Lemire 2016). */
+static uint32_t home(uint64_t hash, uint32_t count)
+{
+    return (uint32_t)((hash >> 32) * count >> 32);
+}
+
+static uint64_t directory_hash(uint64_t dev, uint64_t ino)
+{
+    const uint64_t key[2] = {dev, ino};
+    return xxh3(key, sizeof(key), 0);
+}
+
+uint64_t index_hash(const char *rel, size_t n)
+{
+    return xxh3(rel, n, 0);
+}
+
+static bool same_path(const struct index *ix, const struct entry *e, const char *rel,
+                      size_t n)
+{
+    return index_path_bytes(e) == n && memcmp(index_path(ix, e), rel, n) == 0;
+}
+
+/* index_find_hashed - the Entry of a root-relative path whose hash is known, or -1. */
+int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,
+                          uint64_t hash)
+{
+    const struct slot *slots = (const struct slot *)((const char *)ix + ix->slots);
+    uint32_t i = home(hash, ix->slot_count);
+    while (slots[i].entry) {
+        uint32_t number = slots[i].entry - 1;
+        if (slots[i].tag == (uint32_t)hash &&
+            same_path(ix, index_entry(ix, number), rel, n))
+            return number;
+        i = i + 1 == ix->slot_count ? 0 : i + 1;
+    }
+    return -1;
+}
+
+/* index_find - the Entry of a root-relative path, or -1. */
+int64_t index_find(const struct index *ix, const char *rel, size_t n)
+{
+    return index_find_hashed(ix, rel, n, index_hash(rel, n));
+}
+
+/* index_find_directory - the Entry of the directory with this identity, or -1. */
+int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino)
+{
+    const struct dirslot *slots = (const struct dirslot *)((const char *)ix +
+                                                           ix->dirslots);
+    uint32_t i = home(directory_hash(dev, ino), ix->dirslot_count);
+    while (slots[i].entry) {
+        if (slots[i].ino == ino && slots[i].dev == dev)
+            return slots[i].entry - 1;
+        i = i + 1 == ix->dirslot_count ? 0 : i + 1;
+    }
+    return -1;
+}
+
+/* insert_path - puts one Entry into the empty or half-filled path table; -EEXIST when
+ * its path is there already. */
+static int insert_path(struct index *ix, uint32_t number)
+{
+    struct slot *slots = (struct slot *)((char *)ix + ix->slots);
+    const struct entry *e = index_entry(ix, number);
+    const char *rel = index_path(ix, e);
+    uint64_t hash = index_hash(rel, index_path_bytes(e));
+    if (index_find_hashed(ix, rel, index_path_bytes(e), hash) >= 0)
+        return -EEXIST;
+    uint32_t i = home(hash, ix->slot_count);
+    while (slots[i].entry)
+        i = i + 1 == ix->slot_count ? 0 : i + 1;
+    slots[i] = (struct slot){.tag = (uint32_t)hash, .entry = number + 1};
+    return 0;
+}
+
+/* insert_directory - the first path of a directory wins: links to it name the same one. */
+static void insert_directory(struct index *ix, uint32_t number)
+{
+    struct dirslot *slots = (struct dirslot *)((char *)ix + ix->dirslots);
+    const struct entry *e = index_entry(ix, number);
+    uint64_t dev = index_attr(ix, e)->dev;
+    if (index_find_directory(ix, dev, e->ino) >= 0)
+        return;
+    uint32_t i = home(directory_hash(dev, e->ino), ix->dirslot_count);
+    while (slots[i].entry)
+        i = i + 1 == ix->dirslot_count ? 0 : i + 1;
+    slots[i] = (struct dirslot){.dev = dev, .ino = e->ino, .entry = number + 1};
+}
+
+static uint64_t block_digest(const struct index *ix)
+{
+    return xxh3(ix + 1, ix->seg.length - sizeof(*ix), 0);
+}
+
+static bool array_fits(const struct index *ix, uint64_t offset, uint64_t count,
+                       size_t item_bytes)
+{
+    return offset >= sizeof(*ix) && offset % 8 == 0 && offset <= ix->seg.length &&
+           count <= (ix->seg.length - offset) / item_bytes;
+}
+
+/* shape_valid - every array lies inside the block and the tables have a free slot, so
+ * that a probe ends. */
+static bool shape_valid(const struct index *ix, size_t length)
+{
+    return length >= sizeof(*ix) && ix->seg.length == length &&
+           memcmp(ix->seg.magic, "MONARCH", 8) == 0 &&
+           ix->seg.version == LAYOUT_VERSION && ix->seg.kind == SEGMENT_INDEX &&
+           ix->entry_count > 0 && ix->slot_count > ix->entry_count &&
+           ix->dirslot_count > ix->dir_count &&
+           array_fits(ix, ix->entries, ix->entry_count, sizeof(struct entry)) &&
+           array_fits(ix, ix->slots, ix->slot_count, sizeof(struct slot)) &&
+           array_fits(ix, ix->dirslots, ix->dirslot_count, sizeof(struct dirslot)) &&
+           array_fits(ix, ix->attrs, ix->attr_count, sizeof(struct attr)) &&
+           array_fits(ix, ix->first_entry, ix->file_count, sizeof(uint32_t)) &&
+           array_fits(ix, ix->arena, ix->arena_bytes, 1);
+}
+
+static bool entry_valid(const struct index *ix, const struct entry *e)
+{
+    if (e->attr >= ix->attr_count || (e->path >> 16) > ix->arena_bytes ||
+        index_path_bytes(e) > ix->arena_bytes - (e->path >> 16) ||
+        index_path_bytes(e) >= PATH_BYTES_MAX)
+        return false;
+    if (e->target != NONE32 && e->target >= ix->entry_count)
+        return false;
+    uint32_t numbers = S_ISDIR(index_attr(ix, e)->mode) ? ix->dir_count
+                                                        : ix->file_count;
+    if (S_ISLNK(index_attr(ix, e)->mode) && e->target != NONE32)
+        return e->file == index_entry(ix, e->target)->file;
+    return e->file == NONE32 || e->file < numbers;
+}
+
+static bool entries_valid(const struct index *ix)
+{
+    const uint32_t *first = (const uint32_t *)((const char *)ix + ix->first_entry);
+    for (uint32_t i = 0; i < ix->entry_count; i++)
+        if (!entry_valid(ix, index_entry(ix, i)))
+            return false;
+    for (uint32_t i = 0; i < ix->file_count; i++)
+        if (first[i] >= ix->entry_count || index_entry(ix, first[i])->file != i ||
+            !S_ISREG(index_attr(ix, index_entry(ix, first[i]))->mode))
+            return false;
+    return S_ISDIR(index_attr(ix, index_entry(ix, 0))->mode) &&
+           index_path_bytes(index_entry(ix, 0)) == 0;
+}
+
+static bool tables_valid(const struct index *ix)
+{
+    const struct slot *slots = (const struct slot *)((const char *)ix + ix->slots);
+    const struct dirslot *dirs = (const struct dirslot *)((const char *)ix +
+                                                          ix->dirslots);
+    uint32_t used = 0, dirs_used = 0;
+    for (uint32_t i = 0; i < ix->slot_count; i++) {
+        used += slots[i].entry != 0;
+        if (slots[i].entry > ix->entry_count)
+            return false;
+    }
+    for (uint32_t i = 0; i < ix->dirslot_count; i++) {
+        dirs_used += dirs[i].entry != 0;
+        if (dirs[i].entry > ix->entry_count)
+            return false;
+        if (dirs[i].entry &&
+            !S_ISDIR(index_attr(ix, index_entry(ix, dirs[i].entry - 1))->mode))
+            return false;
+    }
+    return used == ix->entry_count && dirs_used < ix->dirslot_count;
+}
+
+/* index_finish - fills both tables and the digest of a block whose entries, attrs,
+ * first_entry and arena are in place. -EINVAL: broken block, -EEXIST: a path twice. */
+int index_finish(struct index *ix, size_t length)
+{
+    if (!shape_valid(ix, length) || !entries_valid(ix))
+        return -EINVAL;
+    memset((char *)ix + ix->slots, 0, ix->slot_count * sizeof(struct slot));
+    memset((char *)ix + ix->dirslots, 0, ix->dirslot_count * sizeof(struct dirslot));
+    for (uint32_t i = 0; i < ix->entry_count; i++) {
+        int rc = insert_path(ix, i);
+        if (rc)
+            return rc;
+        if (S_ISDIR(index_attr(ix, index_entry(ix, i))->mode))
+            insert_directory(ix, i);
+    }
+    ix->digest = block_digest(ix);
+    return 0;
+}
+
+/* index_check - proves that an untrusted block can be looked up without leaving it:
+ * 0, -EINVAL (shape or references), -EBADMSG (digest). */
+int index_check(const struct index *ix, size_t length)
+{
+    if (!shape_valid(ix, length))
+        return -EINVAL;
+    if (ix->digest != block_digest(ix))
+        return -EBADMSG;
+    return entries_valid(ix) && tables_valid(ix) ? 0 : -EINVAL;
+}

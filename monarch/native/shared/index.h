@@ -1,0 +1,47 @@
+/* index.h - look-ups in an index block; no allocation, no lock, safe in any process. */
+#ifndef MONARCH_INDEX_H
+#define MONARCH_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "layout.h"
+
+static inline const struct entry *index_entry(const struct index *ix, uint32_t number)
+{
+    return (const struct entry *)((const char *)ix + ix->entries) + number;
+}
+
+static inline const struct attr *index_attr(const struct index *ix,
+                                            const struct entry *e)
+{
+    return (const struct attr *)((const char *)ix + ix->attrs) + e->attr;
+}
+
+static inline const char *index_path(const struct index *ix, const struct entry *e)
+{
+    return (const char *)ix + ix->arena + (e->path >> 16);
+}
+
+static inline size_t index_path_bytes(const struct entry *e)
+{
+    return e->path & 0xffff;
+}
+
+/* index_first - the first Entry (in path order) that names a File of this block. */
+static inline const struct entry *index_first(const struct index *ix, uint32_t file)
+{
+    const uint32_t *first = (const uint32_t *)((const char *)ix + ix->first_entry);
+    return index_entry(ix, first[file]);
+}
+
+uint64_t index_hash(const char *rel, size_t n);
+int64_t index_find(const struct index *ix, const char *rel, size_t n);
+int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,
+                          uint64_t hash);
+int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino);
+int index_finish(struct index *ix, size_t length);
+int index_check(const struct index *ix, size_t length);
+
+#endif

@@ -1,0 +1,268 @@
+/* layout.h - the one page that says how every shared-memory segment of a job looks.
+ *
+ * A run directory (0700, one per user, job and node) holds five segments, each a file of
+ * its own (0600) that starts with a struct segment:
+ *
+ *   catalog    frozen metadata and Replica states; the agent writes, programs map it read-only
+ *   flags      one sticky "written" byte per File and directory; programs write
+ *   requests   slots by which programs ask for Files, heartbeat of the agent
+ *   counters   one slot per process, and the histogram of cold-open waits
+ *   inodes     (tier, inode) -> File of staged and filling files; the agent writes
+ *
+ * catalog = struct catalog | index block per root | states | prefixes | strings
+ *
+ * An index block describes one dataset root; it is position independent, and `monarch
+ * index` saves exactly these bytes:
+ *
+ *   struct index | struct entry[] | struct slot[] | struct dirslot[] | struct attr[]
+ *                | u32 first_entry[file_count] | path arena
+ *
+ * Entries are sorted by path (bytes); entry 0 is the root itself, with the empty path.
+ * Numbers: a File's number in the job is root.file_base + its number in the block. Each
+ * directory has a mark too: root.dir_base + its number (entry.file of a directory).
+ * All integers are little-endian and naturally aligned; offsets are in bytes from the
+ * start of the structure that names them. Times are nanoseconds since the epoch.
+ */
+#ifndef MONARCH_LAYOUT_H
+#define MONARCH_LAYOUT_H
+
+#include <stdint.h>
+
+#define LAYOUT_VERSION 1u
+#define EXTENT_BYTES (8u << 20)
+#define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
+
+enum {
+    ROOTS_MAX = 64,
+    TIERS_MAX = 8,
+    TIER_PATH_MAX = 192,
+    PATH_BYTES_MAX = 1024, /* longer paths are left to the origin */
+    REPLICA_NAME_BYTES = 32,
+    REQUEST_SLOTS = 1024,
+    PROCESS_SLOTS = 4096,
+    PROCESS_NAME_BYTES = 128,
+    WAIT_BUCKETS = 64,
+    FILTER_NAMES_MAX = 32,
+    FILTER_NAME_BYTES = 32,
+};
+
+#define NONE32 0xffffffffu
+
+struct segment {
+    char magic[8]; /* "MONARCH" and NUL */
+    uint32_t version;
+    uint32_t kind;       /* enum segment_kind */
+    uint64_t length;     /* bytes of the whole segment */
+    uint64_t generation; /* the same in all segments of one agent's life */
+};
+
+enum segment_kind {
+    SEGMENT_CATALOG = 1,
+    SEGMENT_FLAGS,
+    SEGMENT_REQUESTS,
+    SEGMENT_COUNTERS,
+    SEGMENT_INODES,
+    SEGMENT_INDEX,
+};
+
+/* ---- index block ---------------------------------------------------------------- */
+
+struct index {
+    struct segment seg; /* kind SEGMENT_INDEX, length = bytes of the block */
+    uint64_t digest;    /* xxh3 of the block behind this struct */
+    uint64_t root_dev, root_ino;
+    int64_t scanned_ns;
+    uint32_t entry_count, file_count, dir_count, attr_count;
+    uint32_t slot_count, dirslot_count; /* open addressing, linear probing */
+    uint32_t scan_euid;
+    uint32_t reserved;
+    uint64_t entries, slots, dirslots, attrs, first_entry, arena; /* offsets */
+    uint64_t arena_bytes;
+};
+
+struct entry { /* one cache line */
+    uint64_t ino, size;
+    int64_t mtime_ns, ctime_ns, atime_ns;
+    uint64_t path;   /* arena offset << 16 | length of the root-relative path */
+    uint32_t file;   /* File number, directory number, or NONE32 (unmanaged) */
+    uint32_t blocks; /* 512-byte blocks; NONE32: does not fit, ask the origin */
+    uint32_t attr;   /* index into attrs */
+    uint32_t target; /* of a link: Entry that it resolves to, or NONE32; else itself */
+};
+
+struct attr { /* what many Entries share */
+    uint32_t mode, uid, gid, nlink;
+    uint64_t dev;
+    uint32_t blksize;
+    uint32_t readable; /* 1: access(R_OK) was proved at scan time for index.scan_euid */
+};
+
+struct slot {       /* home = high half of the path's hash, scaled to slot_count */
+    uint32_t tag;   /* low half of the hash */
+    uint32_t entry; /* Entry + 1, 0 = empty */
+};
+
+struct dirslot {
+    uint64_t dev, ino;
+    uint32_t entry; /* Entry + 1, 0 = empty */
+    uint32_t reserved;
+};
+
+/* ---- catalog -------------------------------------------------------------------- */
+
+/* State word of a File: low byte enum replica_state, next byte Tier, next enum reason. */
+enum replica_state {
+    REPLICA_ABSENT = 0,
+    REPLICA_STAGING,
+    REPLICA_READY,
+    REPLICA_EVICTING,
+};
+
+/* Why an absent File is not worth asking for; 0 = ask. */
+enum reason {
+    REASON_NONE = 0,
+    REASON_NO_ROOM,  /* no Tier has room for it */
+    REASON_CHANGED,  /* the origin differs from the Catalog */
+    REASON_ERROR,    /* Transfers failed too often */
+    REASON_MEMORY,   /* evicted to keep the job below its memory limit */
+    REASON_STOPPING, /* the agent is going */
+};
+
+#define STATE_WORD(state, tier, reason) \
+    ((uint32_t)(state) | (uint32_t)(tier) << 8 | (uint32_t)(reason) << 16)
+#define STATE_OF(word) ((word)&0xffu)
+#define STATE_TIER(word) (((word) >> 8) & 0xffu)
+#define STATE_REASON(word) (((word) >> 16) & 0xffu)
+
+enum cold_mode {
+    COLD_AUTO = 0, /* wait for Files up to wait_max_bytes, read through above */
+    COLD_WAIT,
+    COLD_THROUGH,
+};
+
+struct root {
+    uint64_t dev, ino;  /* of the root directory; each process compares */
+    uint64_t block;     /* offset of its index block */
+    uint32_t file_base; /* number of its first File in states and flags */
+    uint32_t dir_base;  /* number of its first directory in flags */
+    uint64_t path;      /* strings offset << 16 | length: realpath, for origin reads */
+};
+
+struct prefix {    /* a spelling of a root: as given, its realpath, its aliases */
+    uint64_t path; /* strings offset << 16 | length, absolute, no trailing slash */
+    uint32_t root;
+    uint32_t reserved;
+};
+
+struct tier {
+    uint64_t dev;
+    uint32_t kind; /* 0 ram, 1 ssd */
+    uint32_t path_bytes;
+    char path[TIER_PATH_MAX]; /* directory of the Replicas, absolute, NUL-terminated */
+};
+
+struct catalog {
+    struct segment seg; /* kind SEGMENT_CATALOG */
+    uint64_t digest;    /* xxh3 over the digests of the index blocks */
+    uint64_t file_count, dir_count;
+    uint64_t states; /* offset of u32[file_count] */
+    uint64_t prefixes, strings;
+    uint64_t strings_bytes;
+    uint32_t root_count, prefix_count, tier_count, filter_count;
+    uint32_t cold_mode; /* enum cold_mode */
+    uint32_t reserved;
+    uint64_t cold_wait_max_bytes;
+    uint64_t cold_timeout_ns;
+    struct root roots[ROOTS_MAX];
+    struct tier tiers[TIERS_MAX];
+    char filter[FILTER_NAMES_MAX][FILTER_NAME_BYTES]; /* programs left alone, by name */
+};
+
+/* ---- flags ---------------------------------------------------------------------- */
+
+struct flags {
+    struct segment seg;
+    uint64_t count;           /* file_count + dir_count of the catalog */
+    uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
+    uint8_t written[];        /* sticky; Files first, then directories */
+};
+
+/* ---- requests ------------------------------------------------------------------- */
+
+enum agent_state {
+    AGENT_STARTING = 0,
+    AGENT_READY, /* the catalog is published */
+    AGENT_PLAIN, /* the catalog took too long or failed: programs run unstaged */
+    AGENT_ENDING,
+};
+
+struct requests {
+    struct segment seg;
+    uint32_t agent_state; /* futex; enum agent_state */
+    uint32_t agent_pid;
+    uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, written every 100 ms */
+    uint32_t bell;         /* futex; programs add one after filling a slot */
+    uint32_t reserved;
+    uint8_t pad[64 - 24];
+    uint64_t
+        slots[REQUEST_SLOTS]; /* File number + 1; 0 = free; taken by one exchange */
+};
+
+/* ---- counters ------------------------------------------------------------------- */
+
+enum counter {
+#define COUNTER(name, unit, text) COUNTER_##name,
+#include "counters.def"
+#undef COUNTER
+    COUNTER_COUNT
+};
+
+enum process_state {
+    PROCESS_FREE = 0,
+    PROCESS_CLAIMED, /* being filled in */
+    PROCESS_LAUNCHED, /* our exec or spawn wrapper saw it start; the Shim has not spoken */
+    PROCESS_ACTIVE,   /* the Shim works in it */
+    PROCESS_LAUNCHER, /* a `monarch run` that has not exec'ed yet, or that waits */
+};
+
+struct process { /* claimed by compare-and-swap on state, released by the agent alone */
+    uint32_t state;
+    uint32_t pid;
+    uint64_t starttime;            /* field 22 of /proc/PID/stat, 0 = unknown */
+    char name[PROCESS_NAME_BYTES]; /* path of the program, tail end if longer */
+    uint64_t counters[COUNTER_COUNT];
+};
+
+struct counters {
+    struct segment seg;
+    uint32_t slots_used_max; /* slots at or above this number were never claimed */
+    uint32_t reserved;
+    uint64_t slots_full; /* processes that found no slot and count in slot 0 */
+    uint64_t wait_buckets[WAIT_BUCKETS]; /* cold-open waits; bucket = wait_bucket(ns) */
+    uint64_t wait_total_ns;
+    struct process process[PROCESS_SLOTS];
+};
+
+/* ---- inodes --------------------------------------------------------------------- */
+
+struct inode {    /* written: file, then ino with release */
+    uint64_t ino; /* 0 = never used, 1 = removed */
+    uint32_t file;
+    uint32_t tier;
+};
+
+struct inodes {
+    struct segment seg;
+    uint64_t slot_count;
+    struct inode slots[];
+};
+
+_Static_assert(sizeof(struct segment) == 32, "segment");
+_Static_assert(sizeof(struct entry) == 64, "entry is one cache line");
+_Static_assert(sizeof(struct attr) == 32, "attr");
+_Static_assert(sizeof(struct slot) == 8, "slot");
+_Static_assert(sizeof(struct dirslot) == 24, "dirslot");
+_Static_assert(sizeof(struct inode) == 16, "inode");
+_Static_assert(sizeof(struct requests) == 32 + 64 + 8 * REQUEST_SLOTS, "requests");
+
+#endif

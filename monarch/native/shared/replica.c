@@ -1,0 +1,80 @@
+/* replica.c - names of Replicas, and the table that recognises their descriptors. */
+#include "replica.h"
+
+#include <errno.h>
+
+#include "xxh3.h"
+
+enum { INODE_FREE = 0, INODE_REMOVED = 1 };
+
+/* replica_name - 32 hex digits that stand for the whole identity of a File, so that a
+ * Replica of an older version of it can never carry its name. `e` names the File by its
+ * first path, `path_hash` is index_hash() of that path. */
+void replica_name(const struct entry *e, uint64_t path_hash,
+                  char out[REPLICA_NAME_BYTES])
+{
+    const uint64_t identity[5] = {path_hash, e->ino, e->size, (uint64_t)e->mtime_ns,
+                                  (uint64_t)e->ctime_ns};
+    for (int half = 0; half < 2; half++) {
+        uint64_t h = xxh3(identity, sizeof(identity), (uint64_t)half);
+        for (int i = 0; i < 16; i++)
+            out[16 * half + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
+    }
+}
+
+static uint64_t inode_home(const struct inodes *table, uint32_t tier, uint64_t ino)
+{
+    const uint64_t key[2] = {tier, ino};
+    return (uint64_t)((unsigned __int128)xxh3(key, sizeof(key), 0) *
+                          table->slot_count >>
+                      64);
+}
+
+static uint64_t inode_load(const struct inode *slot)
+{
+    return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&slot->ino,
+                                memory_order_acquire);
+}
+
+/* replica_insert - maps (tier, ino) to a File; concurrent inserts are the caller's to
+ * serialise, look-ups may run at any time. -ENOSPC: the table is full. */
+int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t file)
+{
+    uint64_t i = inode_home(table, tier, ino);
+    for (uint64_t n = 0; n + 1 < table->slot_count; n++) {
+        struct inode *slot = &table->slots[i];
+        uint64_t held = inode_load(slot);
+        bool same = held == ino && slot->tier == tier;
+        if (held == INODE_FREE || same) {
+            if (same)
+                atomic_store_explicit((_Atomic uint64_t *)&slot->ino, INODE_REMOVED,
+                                      memory_order_release);
+            slot->file = file;
+            slot->tier = tier;
+            atomic_store_explicit((_Atomic uint64_t *)&slot->ino, ino,
+                                  memory_order_release);
+            return 0;
+        }
+        i = i + 1 == table->slot_count ? 0 : i + 1;
+    }
+    return -ENOSPC;
+}
+
+/* replica_find - the File whose Replica has this inode, or -1. */
+int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
+{
+    uint64_t i = inode_home(table, tier, ino);
+    for (uint64_t n = 0; n < table->slot_count; n++) {
+        const struct inode *slot = &table->slots[i];
+        uint64_t held = inode_load(slot);
+        if (held == INODE_FREE)
+            return -1;
+        if (held == ino && slot->tier == tier) {
+            uint32_t file = slot->file;
+            if (inode_load(slot) == ino)
+                return file;
+        }
+        i = i + 1 == table->slot_count ? 0 : i + 1;
+    }
+    return -1;
+}
