@@ -1,0 +1,142 @@
+"""Fixtures and limits that every test shares."""
+
+import faulthandler
+import os
+import shutil
+import signal
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.dataset import Dataset, make_dataset
+
+# pytest-timeout fails a test that is late and dumps all threads, but needs the
+# interpreter to run; a test stuck inside C is ended with the same dump this much later.
+STUCK_GRACE_S = 30
+REAL_STDERR = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the two switches that scripts/test passes on."""
+    parser.addoption("--soak", action="store_true", help="full counts of soak tests")
+    parser.addoption("--frameworks", action="store_true", help="large framework tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps the real stderr, because pytest captures descriptor 2 during a test."""
+    config.stash[REAL_STDERR] = os.dup(2)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Closes what pytest_configure has opened."""
+    os.close(config.stash[REAL_STDERR])
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Skips, with its reason, each test whose condition is not met here."""
+    skips = {
+        "root": (os.geteuid() == 0, "needs root"),
+        "frameworks": (config.getoption("--frameworks"), "needs --frameworks"),
+    }
+    for item in items:
+        for marker, (met, reason) in skips.items():
+            if not met and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Ends the run with a dump of all threads if a test is stuck inside C."""
+    limit_s = _limit_s(item)
+    if limit_s:
+        grace_s = limit_s + STUCK_GRACE_S
+        file = item.config.stash[REAL_STDERR]
+        faulthandler.dump_traceback_later(grace_s, exit=True, file=file)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def _limit_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    if marker is None:
+        return float(item.config.getini("timeout") or 0)
+    return float(marker.args[0] if marker.args else marker.kwargs["timeout"])
+
+
+@pytest.fixture(autouse=True)
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hides the surrounding job, preloads and configuration from every test."""
+    prefixes = ("MONARCH_STAGING_", "SLURM", "PMI", "PMIX_", "OMPI_", "XDG_CONFIG")
+    for name in list(os.environ):
+        if name.startswith(prefixes) or name == "LD_PRELOAD":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def run_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The root of run directories of this test, below its own temporary directory."""
+    root = tmp_path / "run-root"
+    root.mkdir(mode=0o700)
+    monkeypatch.setenv("MONARCH_STAGING_RUN_DIR", str(root))
+    yield root
+    end_agents(root)
+
+
+def end_agents(root: Path) -> None:
+    """Kills each process that still holds a run directory below `root`."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"agent" in arguments and any(
+            word.startswith(os.fsencode(root)) for word in arguments
+        ):
+            os.kill(int(process.name), signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def monarch_command() -> Path:
+    """The installed native command `monarch`."""
+    command = Path(sysconfig.get_path("scripts")) / "monarch"
+    if not os.access(command, os.X_OK):
+        pytest.skip("the command monarch is not installed; run scripts/test")
+    return command
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    """A small dataset of many little files and one that has two Extents."""
+    return make_dataset(tmp_path / "dataset")
+
+
+@pytest.fixture(scope="session")
+def soak_count(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
+    """A function that chooses between a quick count and the full one of --soak."""
+    full_run = request.config.getoption("--soak") or bool(
+        os.environ.get("MONARCH_SOAK")
+    )
+
+    def choose(quick: int, full: int) -> int:
+        return full if full_run else quick
+
+    return choose
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[[str], str]:
+    """A function that gives the path of a program, or skips the test without it."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            pytest.skip(f"needs the program {name}")
+        return path
+
+    return find
