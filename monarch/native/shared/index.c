@@ -102,11 +102,26 @@ static uint64_t block_digest(const struct index *ix)
     return xxh3(ix + 1, ix->seg.length - sizeof(*ix), 0);
 }
 
-static bool array_fits(const struct index *ix, uint64_t offset, uint64_t count,
-                       size_t item_bytes)
+/* array_end - where the array ends that starts at `offset`, or 0 when it starts before
+ * `from`, is not aligned, or does not fit: arrays keep their order and never overlap. */
+static uint64_t array_end(const struct index *ix, uint64_t from, uint64_t offset,
+                          uint64_t bytes)
 {
-    return offset >= sizeof(*ix) && offset % 8 == 0 && offset <= ix->seg.length &&
-           count <= (ix->seg.length - offset) / item_bytes;
+    if (from == 0 || offset < from || offset % 8 || offset > ix->seg.length ||
+        bytes > ix->seg.length - offset)
+        return 0;
+    return offset + bytes;
+}
+
+static bool arrays_valid(const struct index *ix)
+{
+    uint64_t end = sizeof(*ix);
+    end = array_end(ix, end, ix->entries, ix->entry_count * sizeof(struct entry));
+    end = array_end(ix, end, ix->slots, ix->slot_count * sizeof(struct slot));
+    end = array_end(ix, end, ix->dirslots, ix->dirslot_count * sizeof(struct dirslot));
+    end = array_end(ix, end, ix->attrs, ix->attr_count * sizeof(struct attr));
+    end = array_end(ix, end, ix->first_entry, ix->file_count * sizeof(uint32_t));
+    return array_end(ix, end, ix->arena, ix->arena_bytes) != 0;
 }
 
 /* shape_valid - every array lies inside the block and the tables have a free slot, so
@@ -117,13 +132,7 @@ static bool shape_valid(const struct index *ix, size_t length)
            memcmp(ix->seg.magic, "MONARCH", 8) == 0 &&
            ix->seg.version == LAYOUT_VERSION && ix->seg.kind == SEGMENT_INDEX &&
            ix->entry_count > 0 && ix->slot_count > ix->entry_count &&
-           ix->dirslot_count > ix->dir_count &&
-           array_fits(ix, ix->entries, ix->entry_count, sizeof(struct entry)) &&
-           array_fits(ix, ix->slots, ix->slot_count, sizeof(struct slot)) &&
-           array_fits(ix, ix->dirslots, ix->dirslot_count, sizeof(struct dirslot)) &&
-           array_fits(ix, ix->attrs, ix->attr_count, sizeof(struct attr)) &&
-           array_fits(ix, ix->first_entry, ix->file_count, sizeof(uint32_t)) &&
-           array_fits(ix, ix->arena, ix->arena_bytes, 1);
+           ix->dirslot_count > ix->dir_count && arrays_valid(ix);
 }
 
 static bool entry_valid(const struct index *ix, const struct entry *e)
