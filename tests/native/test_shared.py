@@ -22,11 +22,19 @@ MODES = {
 )
 def test_shared_c_program_passes(source: Path, mode: str, tmp_path: Path) -> None:
     program = tmp_path / source.stem
+    includes = [f"-I{NATIVE / 'shared'}", f"-I{source.parent}"]
+    sources = [source, *sorted((NATIVE / "shared").glob("*.c"))]
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror"]
     build = [
-        "cc", "-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror",
-        *MODES[mode], f"-I{NATIVE / 'shared'}", f"-I{source.parent}", "-o", str(program),
-        str(source), *map(str, sorted((NATIVE / "shared").glob("*.c"))), "-lpthread",
-    ]  # fmt: skip
+        "cc",
+        *flags,
+        *MODES[mode],
+        *includes,
+        "-o",
+        program,
+        *sources,
+        "-lpthread",
+    ]
     subprocess.run(build, check=True)
 
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
