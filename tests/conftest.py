@@ -5,11 +5,15 @@ import os
 import shutil
 import signal
 import sysconfig
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from support import countfs
+from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
 # pytest-timeout fails a test that is late and dumps all threads, but needs the
@@ -140,3 +144,26 @@ def tool() -> Callable[[str], str]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def countfs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled counting file system, or a skip with what is missing for it."""
+    if lack := countfs.missing():
+        pytest.skip(lack)
+    return countfs.build(tmp_path_factory.mktemp("countfs"))
+
+
+@pytest.fixture
+def mount_counted(
+    countfs_program: Path, tmp_path: Path
+) -> Iterator[Callable[..., CountFs]]:
+    """A function that mounts a counted view of a directory until the test ends."""
+    with ExitStack() as mounts:
+
+        def mount(source: Path, **settings: str | int) -> CountFs:
+            root = Path(tempfile.mkdtemp(prefix="counted-", dir=tmp_path))
+            view = countfs.mounted(countfs_program, source, root, **settings)
+            return mounts.enter_context(view)
+
+        yield mount

@@ -1,0 +1,123 @@
+"""The counting file system that other tests trust counts, slows and breaks as told."""
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.countfs import CountFs
+from support.dataset import Dataset
+
+Mount = Callable[..., CountFs]
+
+
+def test_the_view_reads_as_the_source(mount_counted: Mount, dataset: Dataset) -> None:
+    view = mount_counted(dataset.root)
+
+    seen = Dataset(view.root, dataset.digests, dataset.size_bytes)
+
+    assert not seen.differing()
+    assert sorted(os.listdir(view.root)) == sorted(os.listdir(dataset.root))
+    for here, there in zip(seen.paths, dataset.paths, strict=True):
+        one, other = here.stat(), there.stat()
+        assert (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) == (
+            other.st_ino,
+            other.st_size,
+            other.st_mtime_ns,
+            other.st_ctime_ns,
+        )
+
+
+def test_opens_and_bytes_are_counted_exactly(
+    mount_counted: Mount, dataset: Dataset
+) -> None:
+    view = mount_counted(dataset.root)
+    seen = Dataset(view.root, dataset.digests, dataset.size_bytes)
+
+    for _ in range(2):
+        assert not seen.differing()
+
+    assert view.counts().opens == 2 * len(dataset.digests)
+    assert view.counts().read_bytes == 2 * dataset.size_bytes
+
+
+def test_a_reset_zeroes_the_counts(mount_counted: Mount, dataset: Dataset) -> None:
+    view = mount_counted(dataset.root)
+    (view.root / dataset.paths[0].relative_to(dataset.root)).read_bytes()
+    before = view.counts()
+
+    view.reset()
+
+    assert before.opens == 1
+    assert view.counts().opens == 0
+    assert view.counts().read_bytes == 0
+
+
+def test_the_view_refuses_writers(mount_counted: Mount, dataset: Dataset) -> None:
+    view = mount_counted(dataset.root)
+    path = view.root / dataset.paths[0].relative_to(dataset.root)
+
+    with pytest.raises(OSError, match="Read-only") as refused:
+        os.open(path, os.O_WRONLY)
+
+    assert refused.value.errno == errno.EROFS
+
+
+def test_failures_hit_only_the_named_paths(
+    mount_counted: Mount, dataset: Dataset
+) -> None:
+    view = mount_counted(dataset.root)
+    names = [str(path.relative_to(dataset.root)) for path in dataset.paths]
+    view.set(read_eio=names[0])
+
+    with pytest.raises(OSError, match="Input/output") as failed:
+        (view.root / names[0]).read_bytes()
+    (view.root / names[1]).read_bytes()
+    view.set(read_eio="", open_eio=names[1])
+    (view.root / names[0]).read_bytes()
+    with pytest.raises(OSError, match="Input/output"):
+        (view.root / names[1]).open("rb")
+
+    assert failed.value.errno == errno.EIO
+    assert view.counts().failures == 2
+
+
+def test_a_stalled_read_goes_on_when_the_stall_ends(
+    mount_counted: Mount, dataset: Dataset
+) -> None:
+    view = mount_counted(dataset.root, stall=dataset.paths[0].name)
+    path = view.root / dataset.paths[0].relative_to(dataset.root)
+    contents: list[bytes] = []
+    reader = threading.Thread(target=lambda: contents.append(path.read_bytes()))
+
+    reader.start()
+    reader.join(0.2)
+    stalled = reader.is_alive()
+    view.set(stall="")
+    reader.join(10)
+
+    assert stalled
+    assert contents == [dataset.paths[0].read_bytes()]
+
+
+def test_readers_share_one_throttled_link(mount_counted: Mount, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in "ab":
+        (source / name).write_bytes(bytes(200_000))
+    view = mount_counted(source, bw=1_000_000)
+
+    start = time.monotonic()
+    readers = [threading.Thread(target=(view.root / name).read_bytes) for name in "ab"]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    elapsed_s = time.monotonic() - start
+
+    # 400 kB at 1 MB/s take 0.4 s, less the small burst; more only on a busy machine.
+    assert elapsed_s > 0.35

@@ -1,0 +1,402 @@
+/* countfs.c - a read-only passthrough FUSE that counts, slows and breaks what it serves.
+ *
+ *     countfs SOURCE MOUNTPOINT [KEY=VALUE ...]
+ *
+ * returns when the mount is there. MOUNTPOINT/.counts reads as lines "name value", exact
+ * because neither data nor attributes are cached by the kernel; lines "KEY=VALUE" written
+ * to MOUNTPOINT/.control change a setting, "reset=1" zeroes the counts. Neither is listed.
+ *
+ *     bw         bytes per second over all readers, 0 = unlimited
+ *     open_us    delay of each open; read_us of each read; stat_us of each stat
+ *     cached     1 = the kernel may cache data while a file is open (for shared mmap)
+ *     open_eio   opens of paths that contain this text fail with EIO
+ *     read_eio   the same for reads
+ *     stall      requests for paths that contain this text wait until it is changed
+ */
+#define FUSE_USE_VERSION 35
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COUNTS_PATH "/.counts"
+#define CONTROL_PATH "/.control"
+#define NS_PER_S 1000000000ull
+#define STALL_CHECK_NS 20000000ull
+#define BURST_NS 5000000ull /* what an idle reader may have saved up */
+
+enum { TEXT_BYTES = 256, PATH_ROOM = 4096 + 64 };
+
+enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, FAILURES, COUNTS };
+static const char *const count_names[COUNTS] = {"opens", "reads",    "read_bytes",
+                                                "stats", "listings", "failures"};
+
+enum number { BW, OPEN_US, READ_US, STAT_US, CACHED, NUMBERS };
+static const char *const number_names[NUMBERS] = {"bw", "open_us", "read_us", "stat_us",
+                                                  "cached"};
+
+enum text { OPEN_EIO, READ_EIO, STALL, TEXTS };
+static const char *const text_names[TEXTS] = {"open_eio", "read_eio", "stall"};
+
+static atomic_ullong counts[COUNTS];
+static atomic_ullong numbers[NUMBERS];
+static char texts[TEXTS][TEXT_BYTES];
+static pthread_mutex_t texts_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t link_free_ns; /* when the last reserved byte will have passed */
+static pthread_mutex_t link_lock = PTHREAD_MUTEX_INITIALIZER;
+static int source_fd = -1;
+
+struct open_file {
+    int fd; /* -1: .counts or .control */
+    char path[];
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static void sleep_until(uint64_t ns)
+{
+    struct timespec at = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) {
+    }
+}
+
+static void delay(enum number setting)
+{
+    uint64_t us = numbers[setting];
+    if (us)
+        sleep_until(now_ns() + us * 1000);
+}
+
+/* send - waits until so many bytes have passed the one link that all readers share. */
+static void send(uint64_t bytes)
+{
+    uint64_t bw = numbers[BW];
+    if (!bw)
+        return;
+    pthread_mutex_lock(&link_lock);
+    uint64_t now = now_ns();
+    if (link_free_ns + BURST_NS < now)
+        link_free_ns = now - BURST_NS;
+    link_free_ns += bytes * NS_PER_S / bw;
+    uint64_t passed = link_free_ns;
+    pthread_mutex_unlock(&link_lock);
+    sleep_until(passed);
+}
+
+static int matches(enum text setting, const char *path)
+{
+    pthread_mutex_lock(&texts_lock);
+    int found = texts[setting][0] && strstr(path, texts[setting]);
+    pthread_mutex_unlock(&texts_lock);
+    return found;
+}
+
+/* stall - waits while the path is stalled; -EINTR when the caller has been killed. */
+static int stall(const char *path)
+{
+    while (matches(STALL, path)) {
+        if (fuse_interrupted())
+            return -EINTR;
+        sleep_until(now_ns() + STALL_CHECK_NS);
+    }
+    return 0;
+}
+
+static int fail(enum text setting, const char *path)
+{
+    if (!matches(setting, path))
+        return 0;
+    counts[FAILURES]++;
+    return -EIO;
+}
+
+static int set_text(enum text setting, const char *value)
+{
+    if (strlen(value) >= TEXT_BYTES)
+        return -ENAMETOOLONG;
+    pthread_mutex_lock(&texts_lock);
+    strcpy(texts[setting], value);
+    pthread_mutex_unlock(&texts_lock);
+    return 0;
+}
+
+/* set - applies one KEY=VALUE; -EINVAL for an unknown key. Writes into its argument. */
+static int set(char *line)
+{
+    char *value = strchr(line, '=');
+    if (!value)
+        return -EINVAL;
+    *value++ = 0;
+    if (strcmp(line, "reset") == 0) {
+        for (int i = 0; i < COUNTS; i++)
+            counts[i] = 0;
+        return 0;
+    }
+    for (int i = 0; i < NUMBERS; i++) {
+        if (strcmp(line, number_names[i]) == 0) {
+            numbers[i] = strtoull(value, NULL, 10);
+            return 0;
+        }
+    }
+    for (int i = 0; i < TEXTS; i++) {
+        if (strcmp(line, text_names[i]) == 0)
+            return set_text(i, value);
+    }
+    return -EINVAL;
+}
+
+static const char *below(const char *path)
+{
+    return path[1] ? path + 1 : ".";
+}
+
+static int is_own(const char *path)
+{
+    return strcmp(path, COUNTS_PATH) == 0 || strcmp(path, CONTROL_PATH) == 0;
+}
+
+static int own_getattr(struct stat *st)
+{
+    memset(st, 0, sizeof(*st));
+    st->st_mode = S_IFREG | 0600;
+    st->st_nlink = 1;
+    st->st_uid = getuid();
+    st->st_gid = getgid();
+    return 0;
+}
+
+static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *fi)
+{
+    (void)fi;
+    if (is_own(path))
+        return own_getattr(st);
+    counts[STATS]++;
+    delay(STAT_US);
+    int error = stall(path);
+    if (error)
+        return error;
+    return fstatat(source_fd, below(path), st, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+}
+
+static int fs_readlink(const char *path, char *out, size_t size)
+{
+    ssize_t n = readlinkat(source_fd, below(path), out, size - 1);
+    if (n < 0)
+        return -errno;
+    out[n] = 0;
+    return 0;
+}
+
+static int open_source(const char *path, int flags)
+{
+    if ((flags & O_ACCMODE) != O_RDONLY)
+        return -EROFS;
+    counts[OPENS]++;
+    delay(OPEN_US);
+    int error = stall(path);
+    if (!error)
+        error = fail(OPEN_EIO, path);
+    if (error)
+        return error;
+    int fd = openat(source_fd, below(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd < 0 ? -errno : fd;
+}
+
+static int fs_open(const char *path, struct fuse_file_info *fi)
+{
+    int fd = is_own(path) ? -1 : open_source(path, fi->flags);
+    if (fd < -1 || (fd < 0 && !is_own(path)))
+        return fd;
+    struct open_file *file = malloc(sizeof(*file) + strlen(path) + 1);
+    if (!file) {
+        if (fd >= 0)
+            close(fd);
+        return -ENOMEM;
+    }
+    file->fd = fd;
+    strcpy(file->path, path);
+    fi->fh = (uint64_t)(uintptr_t)file;
+    fi->direct_io = fd < 0 || !numbers[CACHED];
+    return 0;
+}
+
+static int read_counts(char *out, size_t size, off_t offset)
+{
+    char text[1024];
+    int n = 0;
+    for (int i = 0; i < COUNTS; i++)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "%s %llu\n", count_names[i],
+                      counts[i]);
+    if (offset >= n)
+        return 0;
+    size_t left = (size_t)(n - offset);
+    memcpy(out, text + offset, left < size ? left : size);
+    return (int)(left < size ? left : size);
+}
+
+static int fs_read(const char *path, char *out, size_t size, off_t offset,
+                   struct fuse_file_info *fi)
+{
+    (void)path;
+    struct open_file *file = (struct open_file *)(uintptr_t)fi->fh;
+    if (file->fd < 0)
+        return read_counts(out, size, offset);
+    counts[READS]++;
+    delay(READ_US);
+    int error = stall(file->path);
+    if (!error)
+        error = fail(READ_EIO, file->path);
+    if (error)
+        return error;
+    ssize_t n = pread(file->fd, out, size, offset);
+    if (n < 0)
+        return -errno;
+    counts[READ_BYTES] += (uint64_t)n;
+    send((uint64_t)n);
+    return (int)n;
+}
+
+static int fs_write(const char *path, const char *bytes, size_t size, off_t offset,
+                    struct fuse_file_info *fi)
+{
+    (void)offset;
+    (void)fi;
+    char line[TEXT_BYTES * 2];
+    if (strcmp(path, CONTROL_PATH) != 0)
+        return -EROFS;
+    if (size >= sizeof(line))
+        return -EINVAL;
+    memcpy(line, bytes, size);
+    line[size] = 0;
+    line[strcspn(line, "\n")] = 0;
+    int error = set(line);
+    return error ? error : (int)size;
+}
+
+static int fs_truncate(const char *path, off_t size, struct fuse_file_info *fi)
+{
+    (void)size;
+    (void)fi;
+    return is_own(path) ? 0 : -EROFS;
+}
+
+static int fs_release(const char *path, struct fuse_file_info *fi)
+{
+    (void)path;
+    struct open_file *file = (struct open_file *)(uintptr_t)fi->fh;
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file);
+    return 0;
+}
+
+static int fs_readdir(const char *path, void *out, fuse_fill_dir_t fill, off_t offset,
+                      struct fuse_file_info *fi, enum fuse_readdir_flags flags)
+{
+    (void)offset;
+    (void)fi;
+    (void)flags;
+    counts[LISTINGS]++;
+    int fd = openat(source_fd, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        int error = -errno;
+        if (fd >= 0)
+            close(fd);
+        return error;
+    }
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat st = {.st_ino = entry->d_ino, .st_mode = DTTOIF(entry->d_type)};
+        fill(out, entry->d_name, &st, 0, 0);
+    }
+    closedir(dir);
+    return 0;
+}
+
+static int source_path(const char *path, char out[PATH_ROOM])
+{
+    int n = snprintf(out, PATH_ROOM, "/proc/self/fd/%d/%s", source_fd, below(path));
+    return n < PATH_ROOM ? 0 : -ENAMETOOLONG;
+}
+
+static int fs_getxattr(const char *path, const char *name, char *value, size_t size)
+{
+    char source[PATH_ROOM];
+    int error = source_path(path, source);
+    if (error)
+        return error;
+    ssize_t n = lgetxattr(source, name, value, size);
+    return n < 0 ? -errno : (int)n;
+}
+
+static int fs_listxattr(const char *path, char *names, size_t size)
+{
+    char source[PATH_ROOM];
+    int error = source_path(path, source);
+    if (error)
+        return error;
+    ssize_t n = llistxattr(source, names, size);
+    return n < 0 ? -errno : (int)n;
+}
+
+static void *fs_init(struct fuse_conn_info *connection, struct fuse_config *config)
+{
+    (void)connection;
+    config->use_ino = 1;
+    config->entry_timeout = 0;
+    config->attr_timeout = 0;
+    config->negative_timeout = 0;
+    return NULL;
+}
+
+static const struct fuse_operations operations = {
+    .init = fs_init,
+    .getattr = fs_getattr,
+    .readlink = fs_readlink,
+    .open = fs_open,
+    .read = fs_read,
+    .write = fs_write,
+    .truncate = fs_truncate,
+    .release = fs_release,
+    .readdir = fs_readdir,
+    .getxattr = fs_getxattr,
+    .listxattr = fs_listxattr,
+};
+
+int main(int argc, char **argv)
+{
+    if (argc < 3) {
+        fprintf(stderr, "usage: countfs SOURCE MOUNTPOINT [KEY=VALUE ...]\n");
+        return 2;
+    }
+    source_fd = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (source_fd < 0) {
+        perror(argv[1]);
+        return 1;
+    }
+    for (int i = 3; i < argc; i++) {
+        if (set(argv[i])) {
+            fprintf(stderr, "countfs: bad setting %s\n", argv[i]);
+            return 2;
+        }
+    }
+    char shared[] = "default_permissions,fsname=countfs,allow_other";
+    char private[] = "default_permissions,fsname=countfs";
+    char *fuse_argv[] = {argv[0], argv[2], "-o", geteuid() ? private : shared, NULL};
+    return fuse_main(4, fuse_argv, &operations, NULL);
+}

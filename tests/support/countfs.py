@@ -1,0 +1,91 @@
+"""A mounted view of a directory that counts, slows and breaks what it serves."""
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).with_suffix(".c")
+BUILD_TIMEOUT_S = 60
+MOUNT_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a mount has served since it was made or reset."""
+
+    opens: int
+    reads: int
+    read_bytes: int
+    stats: int
+    listings: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountFs:
+    """One mount: `root` shows what `source` holds."""
+
+    source: Path
+    root: Path
+
+    def counts(self) -> Counts:
+        """The counts of this moment."""
+        lines = (self.root / ".counts").read_text().splitlines()
+        return Counts(**{name: int(value) for name, value in map(str.split, lines)})
+
+    def set(self, **settings: str | int) -> None:
+        """Changes settings while the mount is in use; see countfs.c for their names."""
+        for name, value in settings.items():
+            (self.root / ".control").write_text(f"{name}={value}\n")
+
+    def reset(self) -> None:
+        """Zeroes the counts."""
+        self.set(reset=1)
+
+
+def missing() -> str | None:
+    """What this machine lacks to build and mount, or None."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "needs /dev/fuse"
+    for tool in ("cc", "pkg-config", "fusermount3"):
+        if shutil.which(tool) is None:
+            return f"needs the program {tool}"
+    found = subprocess.run(["pkg-config", "--exists", "fuse3"], check=False)
+    return "needs the headers of libfuse3" if found.returncode else None
+
+
+def build(folder: Path) -> Path:
+    """Compiles countfs.c into a folder and returns the program."""
+    program = folder / "countfs"
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "fuse3"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror"]
+    command += ["-o", str(program), str(SOURCE), *shlex.split(flags), "-pthread"]
+    subprocess.run(command, check=True, timeout=BUILD_TIMEOUT_S)
+    return program
+
+
+@contextmanager
+def mounted(
+    program: Path, source: Path, root: Path, **settings: str | int
+) -> Iterator[CountFs]:
+    """Mounts `source` at `root` for the duration of the block."""
+    words = [f"{name}={value}" for name, value in settings.items()]
+    subprocess.run([program, source, root, *words], check=True, timeout=MOUNT_TIMEOUT_S)
+    mount = CountFs(source, root)
+    try:
+        yield mount
+    finally:
+        # A stalled request would keep the daemon; lazily, as a failed test may have
+        # left a process with an open file.
+        mount.set(stall="")
+        subprocess.run(["fusermount3", "-u", "-z", root], check=True)
