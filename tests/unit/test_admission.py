@@ -1,0 +1,168 @@
+"""Admission: capacity is never exceeded, and every failure has one meaning."""
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from monarch.admission import (
+    PAGE_BYTES,
+    TIER_FAILURES_MAX,
+    Ledger,
+    Outcome,
+    Room,
+    Verdict,
+    bytes_to_free,
+    choose_victims,
+    footprint,
+)
+
+SIZES = st.integers(0, 40 * PAGE_BYTES)
+
+
+class LedgerLife(RuleBasedStateMachine):
+    """Any sequence of reservations, releases, losses and shrinking Tiers."""
+
+    def __init__(self):
+        super().__init__()
+        self.ledger = Ledger([50 * PAGE_BYTES, 120 * PAGE_BYTES])
+        self.reserved: list[tuple[int, int]] = []
+        self.used: list[tuple[int, int]] = []
+
+    @rule(size=SIZES)
+    def reserve(self, size):
+        free = [account.free_bytes for account in self.ledger.accounts]
+        tier = self.ledger.reserve(size)
+        fitting = [n for n, room in enumerate(free) if footprint(size) <= room]
+        assert tier == (fitting[0] if fitting else None)
+        if tier is not None:
+            self.reserved.append((tier, size))
+
+    @precondition(lambda self: self.reserved)
+    @rule(settled=st.booleans(), pick=st.randoms(use_true_random=False))
+    def end_transfer(self, settled, pick):
+        tier, size = self.reserved.pop(pick.randrange(len(self.reserved)))
+        if settled:
+            self.ledger.settle(tier, size)
+            self.used.append((tier, size))
+        else:
+            self.ledger.release(tier, size)
+
+    @precondition(lambda self: self.used)
+    @rule(pick=st.randoms(use_true_random=False))
+    def drop(self, pick):
+        self.ledger.drop(*self.used.pop(pick.randrange(len(self.used))))
+
+    @rule(tier=st.integers(0, 1))
+    def shrink(self, tier):
+        self.ledger.shrink(tier)
+
+    @invariant()
+    def capacity_holds_and_sums_agree(self):
+        for number, account in enumerate(self.ledger.accounts):
+            used = sum(footprint(s) for t, s in self.used if t == number)
+            reserved = sum(footprint(s) for t, s in self.reserved if t == number)
+            assert (account.used_bytes, account.reserved_bytes) == (used, reserved)
+            assert used + reserved <= account.capacity_bytes
+
+
+TestLedgerLife = LedgerLife.TestCase
+
+
+@given(st.lists(SIZES, max_size=60))
+def test_a_file_that_does_not_fit_never_stops_smaller_ones(sizes):
+    ledger = Ledger([60 * PAGE_BYTES])
+    refused = [size for size in sizes if ledger.reserve(size) is None]
+
+    room = ledger.accounts[0].free_bytes
+    assert all(footprint(size) > room for size in refused)
+
+
+def test_files_take_whole_pages_even_if_empty():
+    assert [footprint(n) for n in (0, 1, 4096, 4097)] == [4096, 4096, 4096, 8192]
+
+
+@pytest.mark.parametrize("cause", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_tier_takes_no_more_than_it_holds_and_the_file_is_tried_anew(cause):
+    ledger = Ledger([10 * PAGE_BYTES, 10 * PAGE_BYTES])
+    ledger.settle(0, ledger.reserve(1) or 1)
+    assert ledger.reserve(1) == 0
+    verdict, room = ledger.judge(1, 0, Outcome(-cause, at_tier=True))
+    ledger.release(0, 1)
+
+    ledger.shrink(0)
+
+    assert (verdict, room) == (Verdict.ANEW, Room.SHRUNK)
+    assert ledger.reserve(1) == 1
+
+
+def test_a_vanished_tier_is_taken_out_of_service():
+    ledger = Ledger([10 * PAGE_BYTES])
+    outcome = Outcome(-errno.ENOENT, at_tier=True)
+
+    assert ledger.judge(0, 0, outcome) == (Verdict.ANEW, Room.LOST)
+
+    ledger.retire(0)
+    assert ledger.reserve(1) is None
+    assert repr(ledger) == "<Ledger 0+0/40960 lost>"
+
+
+def test_a_tier_that_errs_again_and_again_is_taken_out_of_service():
+    ledger = Ledger([10 * PAGE_BYTES])
+    outcome = Outcome(-errno.EIO, at_tier=True)
+
+    rooms = [ledger.judge(file, 0, outcome)[1] for file in range(TIER_FAILURES_MAX)]
+
+    assert rooms == [Room.KEPT] * (TIER_FAILURES_MAX - 1) + [Room.LOST]
+
+
+def test_a_file_is_given_up_after_its_second_failure():
+    ledger = Ledger([10 * PAGE_BYTES])
+    outcome = Outcome(-errno.EIO)
+
+    verdicts = [ledger.judge(7, 0, outcome)[0] for _ in range(2)]
+
+    assert verdicts == [Verdict.RETRY, Verdict.GIVEN_UP]
+
+
+def test_a_success_forgives_the_failure_before_it():
+    ledger = Ledger([10 * PAGE_BYTES])
+    ledger.judge(7, 0, Outcome(-errno.EIO))
+    ledger.judge(7, 0, Outcome(0))
+
+    assert ledger.judge(7, 0, Outcome(-errno.EIO))[0] is Verdict.RETRY
+
+
+@pytest.mark.parametrize("cause", [errno.ESTALE, errno.ENOENT])
+def test_a_changed_or_removed_origin_is_no_failure_of_the_file(cause):
+    ledger = Ledger([10 * PAGE_BYTES])
+
+    assert ledger.judge(7, 0, Outcome(-cause))[0] is Verdict.CHANGED
+    assert not ledger.failures
+
+
+def test_a_leftover_that_does_not_verify_is_staged_anew():
+    ledger = Ledger([10 * PAGE_BYTES])
+    outcome = Outcome(-errno.EBADMSG, at_tier=True, adoption=True)
+
+    assert ledger.judge(7, 0, outcome) == (Verdict.ANEW, Room.KEPT)
+    assert not ledger.failures
+
+
+@given(st.integers(0, 10**12), st.integers(1, 10**12))
+def test_eviction_leaves_a_tenth_of_the_limit_free(used, limit):
+    need = bytes_to_free(used, limit)
+
+    assert used - need <= limit * 9 // 10 or need == 0
+    assert need == 0 or used > limit * 9 // 10
+
+
+@given(st.lists(SIZES), st.integers(0, 400 * PAGE_BYTES))
+def test_victims_are_as_few_as_meet_the_need(sizes, need):
+    victims = choose_victims(range(len(sizes)), sizes.__getitem__, need)
+
+    freed = [footprint(sizes[file]) for file in victims]
+    assert sum(freed) >= need or len(victims) == len(sizes)
+    assert sum(freed[:-1]) < need or not victims
