@@ -1,0 +1,132 @@
+"""The command `monarch`: finds the verb, and turns errors into a line and a code."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Final
+
+import click
+
+from monarch import __version__
+from monarch.errors import MonarchError
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb, imported only when it is asked for.
+
+    Args:
+        place: `module:attribute` of its click command.
+    """
+
+    place: str
+    help: str
+    hidden: bool = False
+
+
+VERBS: Final = {
+    "run": Verb("monarch.cli.run:run", "Run a program with its dataset staged."),
+    "status": Verb("monarch.cli.status:status", "Show what the agent is doing."),
+    "stop": Verb("monarch.cli.stop:stop", "End the agent of a job."),
+    "report": Verb("monarch.cli.report:report", "Print a report that was saved."),
+    "index": Verb("monarch.cli.index:index", "Save the index of a dataset."),
+    "clean": Verb("monarch.cli.clean:clean", "Remove what dead jobs left behind."),
+    "config": Verb(
+        "monarch.cli.config:config", "Check, show or start a configuration."
+    ),
+    "version": Verb("monarch.cli.version:version", "Print the version."),
+    "agent": Verb("monarch.cli.agent:agent", "Be the agent of a node.", hidden=True),
+}
+
+
+class VerbGroup(click.Group):
+    """The verbs of the table, each in a module of its own."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Return the verbs that people use, in the table's order."""
+        return [name for name, verb in VERBS.items() if not verb.hidden]
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        """Import a verb's command, None if there is no such verb."""
+        if name not in VERBS:
+            return None
+        module, _, attribute = VERBS[name].place.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(
+        self, _ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """List the verbs without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(
+                [(name, verb.help) for name, verb in VERBS.items() if not verb.hidden]
+            )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or name the nearest one."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            near = get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"there is no verb {name!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=VerbGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    subcommand_metavar="VERB [ARG]...",
+)
+@click.version_option(__version__, message="monarch %(version)s")
+def monarch() -> None:
+    """Stage the dataset of a job on its nodes' own RAM and SSD.
+
+    The program is not changed: `monarch run --data /pfs/imagenet -- python train.py`
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    color = False if os.environ.get("NO_COLOR") else None
+    try:
+        code = monarch.main(
+            argv, prog_name="monarch", standalone_mode=False, color=color
+        )
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        return 130
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        return _say(_usage_text(error), error.exit_code)
+    except MonarchError as error:
+        return _say(str(error), error.exit_code)
+    except BrokenPipeError:
+        return _close_stdout()
+    return code if isinstance(code, int) else 0
+
+
+def _say(text: str, code: int) -> int:
+    for line in text.splitlines() or [""]:
+        click.echo(f"monarch: {line}", err=True)
+    return code
+
+
+def _usage_text(error: click.ClickException) -> str:
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    text = error.format_message().removesuffix(".")
+    return f"{text} (see `{ctx.command_path} --help`)" if ctx else text
+
+
+def _close_stdout() -> int:
+    """Let nothing more go to a reader that has gone, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141

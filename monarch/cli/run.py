@@ -34,7 +34,9 @@ start, the program runs without it after one warning, or not at all (125) with -
         "help_option_names": ["-h", "--help"],
     },
 )
-@click.option("-c", "--config", metavar="FILE", help="Read the configuration from FILE.")
+@click.option(
+    "-c", "--config", metavar="FILE", help="Read the configuration from FILE."
+)
 @click.option(
     "--set",
     "settings",
@@ -67,18 +69,22 @@ start, the program runs without it after one warning, or not at all (125) with -
 @click.option(
     "--strict", is_flag=True, help="Exit with 125 rather than run without Monarch."
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print neither start line nor summary.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print neither start line nor summary."
+)
 @click.option(
     "--wait/--no-wait",
     default=None,
     help="Return after (before) the job's last process on this node has ended. Without "
     "either, the command that started the agent waits and the others do not.",
 )
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument(
+    "command", nargs=-1, type=click.UNPROCESSED, metavar="-- PROGRAM [ARG]..."
+)
 def run(**_options: Any) -> None:
-    """Run COMMAND with its dataset staged on this node.
+    """Run PROGRAM with its dataset staged on this node.
 
-    Options end at the first word that is none, or at `--`.
+    Options end at `--`, or at the first word that is none.
     """
     launcher = find_launcher()
     os.execv(launcher, [str(launcher), *_original_arguments()])

@@ -1,0 +1,124 @@
+"""`monarch config`: check, show and start a configuration."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from monarch.config import (
+    Loaded,
+    RunOptions,
+    digest,
+    json_schema,
+    leaves,
+    load,
+    to_json,
+)
+from monarch.config.files import LOCAL_FILE
+from monarch.config.template import config_text, default_text, value_text
+from monarch.config.tree import key_text
+from monarch.errors import ConfigError, UsageError
+
+
+@click.group("config")
+def config() -> None:
+    """Check, show or start a configuration.
+
+    \b
+    The first of these files holds:
+      --config FILE, $MONARCH_STAGING_CONFIG, ./monarch.yaml,
+      $XDG_CONFIG_HOME/monarch-staging/config.yaml
+    Below it, the site's: $MONARCH_STAGING_SITE_CONFIG, /etc/monarch-staging/config.yaml
+    Above it: variables such as MONARCH_STAGING_FILL__CONCURRENCY=8, then options.
+    """
+
+
+@config.command("check")
+@click.argument("file", required=False)
+@click.pass_context
+def check(ctx: click.Context, file: str | None) -> None:
+    """Say all that is wrong with FILE, or with the configuration that holds here."""
+    try:
+        loaded = _load(RunOptions(config=file))
+    except ConfigError as error:
+        for line in error.lines:
+            click.echo(line)
+        ctx.exit(1)
+    names = ", ".join(map(str, loaded.files)) or "no file, the defaults hold"
+    click.echo(f"ok: {names}")
+
+
+@config.command("show")
+@click.option(
+    "-c", "--config", metavar="FILE", help="Read the configuration from FILE."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set one value."
+)
+@click.option("--data", multiple=True, metavar="PATH", help="As of `monarch run`.")
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar="KIND:CAPACITY[:PATH]",
+    help="As of `monarch run`.",
+)
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(origin: bool, as_json: bool, **given: Any) -> None:
+    """Print the configuration that holds here."""
+    loaded = _load(RunOptions(**given))
+    if as_json:
+        click.echo(json.dumps(_as_json(loaded, origin), indent=2))
+    elif origin:
+        click.echo("\n".join(_origin_lines(loaded)))
+    else:
+        click.echo(config_text(loaded.config), nl=False)
+
+
+@config.command("init")
+@click.argument("path", required=False, default=LOCAL_FILE)
+def init(path: str) -> None:
+    """Write a commented configuration to PATH (monarch.yaml); `-` prints it."""
+    if path == "-":
+        click.echo(default_text(), nl=False)
+        return
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(default_text())
+    except FileExistsError:
+        raise UsageError(f"{path} exists already, and stays as it is") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {path}")
+
+
+@config.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of a configuration file."""
+    click.echo(json.dumps(json_schema(), indent=2))
+
+
+def _load(options: RunOptions) -> Loaded:
+    return load(options, os.environ, Path.cwd())
+
+
+def _as_json(loaded: Loaded, origin: bool) -> Mapping[str, Any]:
+    values: dict[str, Any] = json.loads(to_json(loaded.config))
+    if not origin:
+        return values
+    origins = {key: where.described() for key, where in loaded.origins.items()}
+    return {"config": values, "origins": origins, "digest": digest(loaded.config)}
+
+
+def _origin_lines(loaded: Loaded) -> list[str]:
+    values = loaded.config.model_dump(mode="json", by_alias=True)
+    rows = [
+        (f"{key_text(path)}: {value_text(value)}", loaded.origins[key_text(path)])
+        for path, value in leaves(values)
+    ]
+    width = max(len(text) for text, _ in rows)
+    return [f"{text:<{width}}  # {where.described()}" for text, where in rows]

@@ -1,0 +1,43 @@
+"""Configuration: what may be set, where it is read from, and what holds."""
+
+from monarch.config.dump import digest, json_schema, to_json
+from monarch.config.load import Loaded, from_json, leaves, load, require_datasets
+from monarch.config.models import (
+    Agent,
+    Catalog,
+    ColdOpen,
+    Config,
+    Dataset,
+    Fill,
+    Log,
+    Programs,
+    Report,
+    Tier,
+)
+from monarch.config.options import RunOptions, parse_tier
+from monarch.config.tree import Layer, Where
+
+__all__ = [
+    "Agent",
+    "Catalog",
+    "ColdOpen",
+    "Config",
+    "Dataset",
+    "Fill",
+    "Layer",
+    "Loaded",
+    "Log",
+    "Programs",
+    "Report",
+    "RunOptions",
+    "Tier",
+    "Where",
+    "digest",
+    "from_json",
+    "json_schema",
+    "leaves",
+    "load",
+    "parse_tier",
+    "require_datasets",
+    "to_json",
+]

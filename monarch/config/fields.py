@@ -1,0 +1,283 @@
+"""The types of configuration values: how each is read, written and described."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from monarch.units import (
+    Size,
+    SizeKind,
+    UnitError,
+    exact_duration,
+    exact_size,
+    parse_duration,
+    parse_rate,
+    parse_size,
+)
+
+PATH_BYTES_MAX: Final = 1024
+TIER_PATH_BYTES_MAX: Final = 128
+PROGRAM_NAME_BYTES_MAX: Final = 31
+PATTERN_BYTES_MAX: Final = 1024
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What relative paths and `${VARIABLES}` stand for while a file is read."""
+
+    environ: Mapping[str, str]
+    cwd: Path
+
+
+def refusal(allowed: str, nearest: str = "", found: str = "") -> PydanticCustomError:
+    """Return the error of a value that is not what it should be."""
+    facts = {"allowed": allowed, "nearest": nearest, "found": found}
+    return PydanticCustomError("refused", "allowed {allowed}", facts)
+
+
+def _quantity(read: Callable[[str], Any], allowed: str) -> Callable[[object], Any]:
+    """Return a validator that reads a text with a unit; a plain 0 needs none."""
+
+    def validate(value: object) -> Any:
+        if value == 0 and type(value) is int:
+            value = "0"
+        if type(value) is int or type(value) is float:
+            value = str(value)
+        if not isinstance(value, str):
+            raise refusal(allowed)
+        try:
+            return read(value)
+        except UnitError as error:
+            raise refusal(allowed, error.nearest) from None
+
+    return validate
+
+
+def _sized(allowed: str, *kinds: SizeKind) -> Callable[[object], Any]:
+    def read(text: str) -> Size:
+        size = Size.parse(text)
+        if size.kind not in kinds:
+            raise UnitError(text, allowed)
+        return size
+
+    return _quantity(read, allowed)
+
+
+def _read_bandwidth(text: str) -> Size:
+    if text.strip() == "unlimited":
+        return Size(SizeKind.UNLIMITED)
+    rate = parse_rate(text)
+    if rate == 0:
+        raise UnitError(text, "a rate above 0")
+    return Size(SizeKind.BYTES, rate)
+
+
+def _write_bandwidth(rate: Size) -> str:
+    return f"{rate}/s" if rate.kind is SizeKind.BYTES else str(rate)
+
+
+def _read_retain(text: str) -> str | float:
+    if text in ("job", "node"):
+        return text
+    seconds = parse_duration(text)
+    if not seconds:
+        raise UnitError(text, "a duration above 0", "job")
+    return seconds
+
+
+def _write_retain(retain: str | float) -> str:
+    return retain if isinstance(retain, str) else exact_duration(retain)
+
+
+def _text_schema(example: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "examples": [example]})
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Marks a float as a duration in seconds, written as text, between two bounds."""
+
+    shortest: str
+    longest: str
+
+    def __get_pydantic_core_schema__(
+        self, _source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Tell pydantic how such a duration is read and written."""
+        allowed = f"a duration from {self.shortest} to {self.longest}, such as 30s"
+        low, high = parse_duration(self.shortest), parse_duration(self.longest)
+
+        def read(text: str) -> float:
+            seconds = parse_duration(text)
+            if not low <= seconds <= high:
+                raise UnitError(text, allowed)
+            return seconds
+
+        form = Annotated[
+            float,
+            PlainValidator(_quantity(read, allowed)),
+            PlainSerializer(exact_duration, return_type=str),
+            _text_schema("30s"),
+        ]
+        return handler.generate_schema(form)
+
+
+Bytes = Annotated[
+    int,
+    PlainValidator(_quantity(parse_size, "a size such as 8GiB or 80GB")),
+    PlainSerializer(exact_size, return_type=str),
+    _text_schema("8MiB"),
+]
+Capacity = Annotated[
+    Size,
+    PlainValidator(
+        _sized(
+            "auto, a size such as 8GiB, a share such as 40%, or all-but 10GiB",
+            SizeKind.AUTO,
+            SizeKind.BYTES,
+            SizeKind.PERCENT,
+            SizeKind.ALL_BUT,
+        )
+    ),
+    PlainSerializer(str, return_type=str),
+    _text_schema("8GiB"),
+]
+Headroom = Annotated[
+    Size,
+    PlainValidator(
+        _sized(
+            "0, a size such as 8GiB, or a share such as 5%",
+            SizeKind.BYTES,
+            SizeKind.PERCENT,
+        )
+    ),
+    PlainSerializer(str, return_type=str),
+    _text_schema("5%"),
+]
+Bandwidth = Annotated[
+    Size,
+    PlainValidator(_quantity(_read_bandwidth, "unlimited, or a rate such as 200MB/s")),
+    PlainSerializer(_write_bandwidth, return_type=str),
+    _text_schema("200MB/s"),
+]
+Retain = Annotated[
+    Literal["job", "node"] | float,
+    PlainValidator(_quantity(_read_retain, "job, node, or a duration such as 7d")),
+    PlainSerializer(_write_retain, return_type=str),
+    _text_schema("7d"),
+]
+
+
+def _expand(text: str, environ: Mapping[str, str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
+        value = environ.get(match[1], "")
+        if not value:
+            state = "empty" if match[1] in environ else "not set"
+            raise refusal(f"variables that are set ({match[1]} is {state})")
+        return value
+
+    return _VARIABLE.sub(value_of, text)
+
+
+def _path(value: object, info: ValidationInfo) -> str:
+    """Return an absolute path without `.`, `..` and needless slashes."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise refusal("a path as text")
+    if value == "~" or value.startswith("~/"):
+        raise refusal("an absolute or relative path", "${HOME}" + value[1:])
+    surroundings = info.context
+    if isinstance(surroundings, Surroundings):
+        expanded = _expand(value, surroundings.environ)
+        value = os.path.join(surroundings.cwd, expanded)
+    if not value.startswith("/"):
+        raise refusal("an absolute path")
+    path = os.path.normpath(value)
+    path = f"/{path.lstrip('/')}"  # POSIX keeps two leading slashes apart, Linux not
+    if len(os.fsencode(path)) > PATH_BYTES_MAX:
+        raise refusal(f"a path of at most {PATH_BYTES_MAX} bytes")
+    if _surrogates(path):
+        raise refusal("a path in UTF-8")
+    return path
+
+
+def _surrogates(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _dataset_path(value: object, info: ValidationInfo) -> str:
+    path = _path(value, info)
+    if path == "/":
+        raise refusal("a directory below /")
+    return path
+
+
+def _tier_path(value: object, info: ValidationInfo) -> str:
+    if isinstance(value, str) and value and not value.startswith(("/", "${", "~")):
+        raise refusal("an absolute path")
+    path = _path(value, info)
+    if len(os.fsencode(path)) > TIER_PATH_BYTES_MAX:
+        raise refusal(f"a path of at most {TIER_PATH_BYTES_MAX} bytes")
+    return path
+
+
+def _matched(pattern: str, allowed: str, bytes_max: int) -> PlainValidator:
+    whole = re.compile(pattern)
+
+    def validate(value: object) -> str:
+        if not isinstance(value, str) or not whole.fullmatch(value):
+            raise refusal(allowed)
+        if len(value.encode("utf-8", "surrogatepass")) > bytes_max:
+            raise refusal(f"{allowed}, of at most {bytes_max} bytes")
+        return value
+
+    return PlainValidator(validate)
+
+
+def _as_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+AnyPath = Annotated[str, PlainValidator(_path), _text_schema("/scratch/report.json")]
+DatasetPath = Annotated[
+    str, PlainValidator(_dataset_path), _text_schema("/pfs/imagenet")
+]
+TierPath = Annotated[str, PlainValidator(_tier_path), _text_schema("/dev/shm")]
+TierName = Annotated[
+    str,
+    _matched("[a-z0-9-]+", "a name of lower-case letters, digits and dashes", 32),
+    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9-]+$", "maxLength": 32}),
+]
+Pattern = Annotated[
+    str,
+    _matched(
+        r"(?![/])[^\0]+",
+        "a pattern such as **/*.jpg, relative to path",
+        PATTERN_BYTES_MAX,
+    ),
+    _text_schema("**/*.jpg"),
+]
+ProgramName = Annotated[
+    str,
+    _matched(
+        r"[^/\0]+", "the name of a program without its path", PROGRAM_NAME_BYTES_MAX
+    ),
+    _text_schema("rsync"),
+]
+Several = BeforeValidator(_as_tuple)
+Patterns = Annotated[tuple[Pattern, ...], Several, Field(max_length=256)]

@@ -1,0 +1,82 @@
+"""The search for configuration files, in the order in which they hold."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from monarch.config.models import SCHEMA
+from monarch.config.options import RunOptions
+from monarch.config.tree import Fault, Layer, Node, Refused, Where, find, found
+from monarch.config.yamlfile import read_file
+
+SITE_FILE: Path = Path("/etc/monarch-staging/config.yaml")
+LOCAL_FILE: Final = "monarch.yaml"
+FILE_VARIABLE: Final = "MONARCH_STAGING_CONFIG"
+SITE_VARIABLE: Final = "MONARCH_STAGING_SITE_CONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that was read: its values, and what is wrong beside them."""
+
+    path: Path
+    tree: Node
+    faults: tuple[Fault, ...]
+
+
+def read_sources(
+    options: RunOptions, environ: Mapping[str, str], cwd: Path
+) -> list[Source]:
+    """Return the site's files and the user's one file, weakest first."""
+    sources = [_read_optional(cwd, str(SITE_FILE), Layer.SITE)]
+    if environ.get(SITE_VARIABLE):
+        sources.append(_read(cwd, environ[SITE_VARIABLE], Layer.SITE))
+    named = options.config or environ.get(FILE_VARIABLE)
+    if named:
+        sources.append(_read(cwd, named, Layer.FILE))
+    else:
+        found_files = (_read_optional(cwd, p, Layer.FILE) for p in _usual(environ))
+        sources.append(next(filter(None, found_files), None))
+    return [source for source in sources if source is not None]
+
+
+def _usual(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the places of a user's file that nobody named."""
+    yield LOCAL_FILE
+    home = environ.get("XDG_CONFIG_HOME", "")
+    if not home.startswith("/"):
+        home = f"{environ.get('HOME', '')}/.config"
+    if home.startswith("/"):
+        yield f"{home}/monarch-staging/config.yaml"
+
+
+def _read_optional(cwd: Path, name: str, layer: Layer) -> Source | None:
+    return _read(cwd, name, layer) if (cwd / name).exists() else None
+
+
+def _read(cwd: Path, name: str, layer: Layer) -> Source:
+    path = cwd / name
+    faults: tuple[Fault, ...] = ()
+    try:
+        tree = read_file(path, name, layer)
+    except Refused as refused:
+        if refused.rest is None:
+            raise
+        tree, faults = refused.rest, refused.faults
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        what = f"cannot be read: {reason}"
+        raise Refused([Fault(Where(layer, name), "", what)]) from error
+    _check_schema(tree)
+    return Source(path, tree, faults)
+
+
+def _check_schema(tree: Node) -> None:
+    """Refuse a file of another form at once: its other faults would mislead."""
+    schema = find(tree, ["schema"])
+    if schema is tree or schema.value is None:
+        return
+    if type(schema.value) is not int or schema.value != SCHEMA:
+        what = f"found {found(schema.value)}, allowed {SCHEMA} in this version"
+        raise Refused([Fault(schema.where, "schema", what)])

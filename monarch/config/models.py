@@ -1,0 +1,189 @@
+"""The one schema of the configuration: every key, its type and its default."""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from monarch.config.fields import (
+    AnyPath,
+    Bandwidth,
+    Bytes,
+    Capacity,
+    DatasetPath,
+    Headroom,
+    Patterns,
+    ProgramName,
+    Retain,
+    Several,
+    TierName,
+    TierPath,
+    Within,
+)
+from monarch.units import Size, SizeKind
+
+SCHEMA: Final = 1
+
+
+class Section(BaseModel):
+    """A mapping of the configuration: immutable, and refusing unknown keys."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", strict=True
+    )
+
+
+class Dataset(Section):
+    """A directory whose files are staged."""
+
+    path: DatasetPath = Field(description="The directory, such as /pfs/imagenet.")
+    aliases: Annotated[tuple[DatasetPath, ...], Several] = Field(
+        default=(),
+        max_length=16,
+        description="Other paths by which programs reach the same directory.",
+    )
+    include: Patterns = Field(
+        default=("**",), description="Files to stage, as patterns relative to path."
+    )
+    exclude: Patterns = Field(
+        default=(), description="Files not to stage, although they are included."
+    )
+    never: Patterns = Field(
+        default=("*.lock", "*-lock", "lock.mdb"),
+        description="Names that are left to the origin wherever they are.",
+    )
+    index: AnyPath | None = Field(
+        default=None,
+        description="A file made by `monarch index`, loaded instead of a scan.",
+    )
+
+
+class Tier(Section):
+    """A medium of the node that holds copies of files."""
+
+    name: TierName = Field(description="Its name in reports; each tier has its own.")
+    kind: Literal["ram", "ssd"] = Field(description="ram (a tmpfs) or ssd.")
+    path: TierPath = Field(
+        default="/dev/shm", description="The directory that it is made in."
+    )
+    capacity: Capacity = Field(
+        default=Size(SizeKind.AUTO),
+        description="What it may hold: a size (8GiB), a share (40%), all-but 10GiB, or "
+        "auto. The whole is the job's memory limit for ram and the file system for "
+        "ssd. auto is 25% of that limit and at most half of the free memory for ram, "
+        "80% of the free space for ssd.",
+    )
+    headroom: Headroom = Field(
+        default=Size(SizeKind.BYTES, 0),
+        description="What stays free whatever the capacity: a size or a share.",
+    )
+
+
+class ColdOpen(Section):
+    """What happens when a program opens a file that is not staged yet."""
+
+    mode: Literal["auto", "wait", "through"] = Field(
+        default="auto",
+        description="wait: the open waits for the copy. through: it reads the origin "
+        "while the copy is made. auto: wait up to wait_max, through above.",
+    )
+    wait_max: Bytes = Field(
+        default=8 << 20, description="The largest file that auto waits for."
+    )
+    timeout: Annotated[float, Within("100ms", "1h")] = Field(
+        default=30.0,
+        description="How long an open waits before it takes the origin.",
+    )
+
+
+class Fill(Section):
+    """Staging in the background of files that nobody has opened yet."""
+
+    enabled: bool = Field(default=True, description="true or false.")
+    concurrency: int = Field(
+        default=4, ge=1, le=64, description="How many files are copied at once."
+    )
+    bandwidth: Bandwidth = Field(
+        default=Size(SizeKind.UNLIMITED),
+        description="The most to take from the origin: a rate (200MB/s) or unlimited.",
+    )
+
+    @property
+    def bytes_per_s(self) -> int | None:
+        """Return the bandwidth, None if it is unlimited."""
+        limited = self.bandwidth.kind is SizeKind.BYTES
+        return int(self.bandwidth.amount) if limited else None
+
+
+class Catalog(Section):
+    """Finding out what there is to stage, before the program starts."""
+
+    wait_max: Annotated[float, Within("0s", "7d")] = Field(
+        default=600.0,
+        description="How long the program's start waits for it; later the program "
+        "runs without Monarch.",
+    )
+    scan_threads: int = Field(
+        default=16, ge=1, le=256, description="How many directories are read at once."
+    )
+
+
+class Agent(Section):
+    """The process that does the staging on each node."""
+
+    linger: Annotated[float, Within("0s", "1h")] = Field(
+        default=10.0,
+        description="How long it stays for what the job's programs left running.",
+    )
+
+
+class Programs(Section):
+    """Which programs of the job are served."""
+
+    exclude: Annotated[tuple[ProgramName, ...], Several] = Field(
+        default=(), max_length=32, description="Names of programs that are left alone."
+    )
+
+
+class Report(Section):
+    """The account of where the job's bytes came from."""
+
+    file: AnyPath | None = Field(
+        default=None, description="The JSON file that it is written to."
+    )
+
+
+class Log(Section):
+    """What the agent writes down about its own work."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least that is worth writing down."
+    )
+
+
+class Config(Section):
+    """The configuration of a job."""
+
+    schema_version: Literal[1] = Field(
+        default=1, alias="schema", description="The version of this file's form."
+    )
+    datasets: Annotated[tuple[Dataset, ...], Several] = Field(
+        default=(), max_length=64, description="The directories whose files are staged."
+    )
+    tiers: Annotated[tuple[Tier, ...], Several] = Field(
+        default=(Tier(name="ram", kind="ram"),),
+        min_length=1,
+        max_length=8,
+        description="Where copies are kept on each node, fastest first.",
+    )
+    cold_open: ColdOpen = Field(default=ColdOpen())
+    fill: Fill = Field(default=Fill())
+    catalog: Catalog = Field(default=Catalog())
+    agent: Agent = Field(default=Agent())
+    programs: Programs = Field(default=Programs())
+    report: Report = Field(default=Report())
+    retain: Retain = Field(
+        default="job",
+        description="How long copies are kept: job (until it ends), node (until "
+        "someone needs the room), or a duration such as 7d.",
+    )
+    log: Log = Field(default=Log())

@@ -1,0 +1,149 @@
+"""Rules that one value alone cannot break, and the words for every broken rule."""
+
+import difflib
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from monarch.config.models import Config, Dataset
+from monarch.config.tree import Fault, KeyPath, Node, find, found, key_text
+
+FAULTS_MAX: Final = 100
+
+_MEANT: Final = {
+    "true": "true",
+    "yes": "true",
+    "on": "true",
+    "false": "false",
+    "no": "false",
+    "off": "false",
+}
+
+
+def faults_of(error: ValidationError, tree: Node) -> list[Fault]:
+    """Return a line for each thing that pydantic refuses, in the order of the keys."""
+    return [_fault(dict(item), tree) for item in error.errors()[:FAULTS_MAX]]
+
+
+def conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    """Yield the place of each value that is only wrong beside another, and why."""
+    yield from _tier_conflicts(config)
+    yield from _root_conflicts(config.datasets)
+
+
+def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
+    names: dict[str, int] = {}
+    paths: dict[str, int] = {}
+    for number, tier in enumerate(config.tiers):
+        if "path" not in tier.model_fields_set and tier.kind == "ssd":
+            yield ("tiers", number), "found no path, allowed a path such as /local"
+            continue
+        first = names.setdefault(tier.name, number)
+        if first != number:
+            same = f"tiers[{first}] has it"
+            yield ("tiers", number, "name"), f"found {tier.name!r} again ({same})"
+        first = paths.setdefault(tier.path, number)
+        if first != number:
+            what = f"found {tier.path!r} again, allowed one tier in a directory"
+            yield ("tiers", number, "path"), f"{what} (tiers[{first}] is in it)"
+
+
+def _root_conflicts(datasets: Sequence[Dataset]) -> Iterator[tuple[KeyPath, str]]:
+    """Find paths and aliases that name one directory twice, or lie in each other."""
+    places: dict[str, KeyPath] = {}
+    spelled: list[tuple[KeyPath, str]] = []
+    for number, dataset in enumerate(datasets):
+        spelled.append((("datasets", number, "path"), dataset.path))
+        for index, alias in enumerate(dataset.aliases):
+            spelled.append((("datasets", number, "aliases", index), alias))
+    for place, path in spelled:
+        if path in places:
+            yield (
+                place,
+                f"found {path!r} again (it is {key_text(places[path])} already)",
+            )
+        places.setdefault(path, place)
+    for place, path in spelled:
+        for outer in map(str, PurePosixPath(path).parents):
+            if outer in places:
+                inside = f"{outer!r}, which is {key_text(places[outer])}"
+                yield place, f"found {path!r}, allowed a directory not inside {inside}"
+                break
+
+
+def _fault(error: Mapping[str, Any], tree: Node) -> Fault:
+    path: KeyPath = error["loc"]
+    kind: str = error["type"]
+    node = find(tree, path)
+    if kind == "extra_forbidden":
+        return _unknown_key(path, node)
+    if kind == "missing":
+        owner = _model_at(path[:-1]).__name__.lower()
+        what = f"found no {path[-1]}, allowed a {owner} with a {path[-1]}"
+        return Fault(node.where, key_text(path), what)
+    allowed, nearest = _allowed(error, node)
+    shown = error.get("ctx", {}).get("found") or found(error["input"])
+    hint = f" (did you mean {nearest}?)" if nearest else ""
+    text = f"found {shown}, allowed {allowed}{hint}"
+    return Fault(node.where, key_text(path), text)
+
+
+def _unknown_key(path: KeyPath, node: Node) -> Fault:
+    known = sorted(_keys(_model_at(path[:-1])))
+    near = difflib.get_close_matches(str(path[-1]), known, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    text = f"found an unknown key, allowed {', '.join(known)}{hint}"
+    return Fault(node.key or node.where, key_text(path), text)
+
+
+def _allowed(error: Mapping[str, Any], node: Node) -> tuple[str, str]:
+    """Return what would have been right and what was probably meant."""
+    facts: dict[str, Any] = error.get("ctx", {})
+    match error["type"]:
+        case "refused":
+            return facts["allowed"], facts["nearest"]
+        case "literal_error":
+            expected = str(facts["expected"]).replace("'", "")
+            choices = expected.replace(" or ", ", ").split(", ")
+            near = difflib.get_close_matches(str(node.value), choices, n=1)
+            return expected, near[0] if near else ""
+        case "bool_type":
+            return "true or false", _MEANT.get(str(node.value).casefold(), "")
+        case "int_type":
+            return "a whole number", ""
+        case "greater_than_equal":
+            return f"a number of at least {facts['ge']}", ""
+        case "less_than_equal":
+            return f"a number of at most {facts['le']}", ""
+        case "too_long":
+            return f"at most {facts['max_length']} items", ""
+        case "too_short":
+            return f"at least {facts['min_length']} item", ""
+        case "tuple_type":
+            return "a list", ""
+        case "model_type" | "model_attributes_type":
+            return "a mapping of keys", ""
+    return str(error["msg"]), ""
+
+
+def _keys(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+
+
+def _model_at(path: KeyPath) -> type[BaseModel]:
+    """Return the model that describes the mapping at `path`."""
+    model: type[BaseModel] = Config
+    for part in path:
+        if isinstance(part, int):
+            continue
+        annotation = model.model_fields[part].annotation
+        if typing.get_origin(annotation) is tuple:
+            annotation = typing.get_args(annotation)[0]
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
+        model = annotation
+    return model

@@ -1,0 +1,185 @@
+"""Configuration values before validation: each knows where it was written."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+_NAMES: Final = {dict: "a mapping", list: "a list", type(None): "nothing"}
+
+Scalar = str | int | float | bool | None
+KeyPath = tuple[str | int, ...]
+
+
+class Layer(Enum):
+    """Who may give a value, weakest first."""
+
+    DEFAULT = "default"
+    SITE = "site file"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    OPTION = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place that a value comes from.
+
+    Args:
+        name: the file, the variable or the option.
+        line: counted from 1; 0 if the place has no lines.
+    """
+
+    layer: Layer
+    name: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        """Return `file:line:col`, or the name of the variable or option."""
+        if self.line:
+            return f"{self.name}:{self.line}:{self.column}"
+        return self.name or self.layer.value
+
+    def described(self) -> str:
+        """Return the words of `config show --origin`."""
+        match self.layer:
+            case Layer.DEFAULT:
+                return "default"
+            case Layer.FILE:
+                return f"{self.name}:{self.line}"
+            case Layer.SITE:
+                return f"site file {self.name}:{self.line}"
+            case Layer.ENVIRONMENT | Layer.OPTION:
+                return f"{self.layer.value} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value of a configuration, with everything below it.
+
+    Args:
+        where: the place of the value.
+        key: the place of the key in front of it, if it has one.
+    """
+
+    value: "Scalar | dict[str, Node] | list[Node]"
+    where: Where
+    key: Where | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One reason to refuse a configuration."""
+
+    where: Where
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return the line that people see."""
+        return ": ".join(
+            part for part in (str(self.where), self.key, self.text) if part
+        )
+
+
+class Refused(Exception):
+    """A source of configuration values has faults.
+
+    Args:
+        rest: what it holds beside them, if that can be told.
+    """
+
+    def __init__(self, faults: Iterable[Fault], rest: Node | None = None) -> None:
+        self.faults = tuple(faults)
+        self.rest = rest
+        super().__init__("; ".join(map(str, self.faults)))
+
+
+def plant(value: object, where: Where) -> Node:
+    """Return the tree of plain values that all come from one place."""
+    if isinstance(value, dict):
+        return Node({key: plant(item, where) for key, item in value.items()}, where)
+    if isinstance(value, list | tuple):
+        return Node([plant(item, where) for item in value], where)
+    assert value is None or isinstance(value, str | int | float | bool)
+    return Node(value, where)
+
+
+def plain(node: Node) -> object:
+    """Return the values of a tree alone."""
+    if isinstance(node.value, dict):
+        return {key: plain(item) for key, item in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(item) for item in node.value]
+    return node.value
+
+
+def merge(lower: Node, upper: Node) -> Node:
+    """Lay one tree over another: mappings are joined, all else is replaced."""
+    if not (isinstance(lower.value, dict) and isinstance(upper.value, dict)):
+        return upper
+    joined = dict(lower.value)
+    for key, item in upper.value.items():
+        joined[key] = merge(joined[key], item) if key in joined else item
+    return replace(upper, value=joined)
+
+
+def put(tree: Node, path: KeyPath, leaf: Node) -> Node:
+    """Return the tree with `leaf` at `path`; a list takes one more item at its end.
+
+    Raises IndexError with the length of a list that `path` leaves.
+    """
+    if not path:
+        return leaf
+    first, rest = path[0], path[1:]
+    if isinstance(first, int) and isinstance(tree.value, list):
+        items = list(tree.value)
+        if first > len(items):
+            raise IndexError(len(items))
+        below = items[first] if first < len(items) else Node({}, leaf.where)
+        items[first : first + 1] = [put(below, rest, leaf)]
+        return replace(tree, value=items)
+    fields = dict(tree.value) if isinstance(tree.value, dict) else {}
+    below = fields.get(str(first), Node({}, leaf.where, leaf.where))
+    fields[str(first)] = put(below, rest, leaf)
+    return replace(tree, value=fields)
+
+
+def find(tree: Node, path: Iterable[str | int]) -> Node:
+    """Return the deepest node on the way along `path`."""
+    for part in path:
+        below: Node | None = None
+        if isinstance(tree.value, dict):
+            below = tree.value.get(str(part))
+        elif isinstance(tree.value, list) and isinstance(part, int):
+            below = tree.value[part] if part < len(tree.value) else None
+        if below is None:
+            break
+        tree = below
+    return tree
+
+
+def key_path(text: str) -> KeyPath:
+    """Return the path of `tiers[0].capacity`, or of `tiers.0.capacity`."""
+    parts = re.sub(r"\[([0-9]+)\]", r".\1", text).split(".")
+    return tuple(int(part) if part.isdecimal() else part for part in parts)
+
+
+def key_text(path: Iterable[str | int]) -> str:
+    """Return `tiers[0].capacity` for its path."""
+    text = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in path
+    )
+    return text.removeprefix(".")
+
+
+def found(value: object) -> str:
+    """Return how a line about a fault shows the value."""
+    if type(value) in _NAMES:
+        return _NAMES[type(value)]
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}...{text[-1]}"

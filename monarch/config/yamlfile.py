@@ -1,0 +1,239 @@
+"""Strict YAML: reads a text into a tree, and refuses what YAML only guesses at."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from monarch.config.tree import Fault, Layer, Node, Refused, Scalar, Where, found
+
+FILE_BYTES_MAX: Final = 256 * 1024
+NODES_MAX: Final = 20_000
+
+_TAG: Final = "tag:yaml.org,2002:"
+_MERGE: Final = f"{_TAG}merge"
+
+Place = Callable[[yaml.Mark], Where]
+
+
+class _Loader(yaml.SafeLoader):
+    """Knows true, false, null, decimal numbers and `<<`; all other words are text."""
+
+    yaml_implicit_resolvers = {}
+
+
+_PATTERNS: Final = {
+    "bool": (re.compile(r"true|false"), "tf"),
+    "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
+    "int": (re.compile(r"[-+]?(?:0|[1-9][0-9]*)"), "-+0123456789"),
+    "float": (
+        re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)(?:[eE][-+]?[0-9]+)?"),
+        "-+0123456789",
+    ),
+    "merge": (re.compile(r"<<"), "<"),
+}
+for _name, (_pattern, _first) in _PATTERNS.items():
+    # PyYAML asks for a match at the start only, so the end is pinned here.
+    _whole = re.compile(rf"(?:{_pattern.pattern})\Z")
+    _Loader.add_implicit_resolver(_TAG + _name, _whole, list(_first))
+
+
+def read_file(path: Path, name: str, layer: Layer) -> Node:
+    """Return the tree of a YAML file; `name` is what people call it.
+
+    Raises OSError if it cannot be read and Refused if it is not what it should be.
+    """
+    with path.open("rb") as file:
+        raw = file.read(FILE_BYTES_MAX + 1)
+    top = Where(layer, name, 1, 1)
+    if len(raw) > FILE_BYTES_MAX:
+        size = f"more than {FILE_BYTES_MAX // 1024}KiB"
+        raise Refused([Fault(top, "", f"found {size}, allowed a smaller file")])
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
+        where = Where(layer, name, line, column)
+        byte = f"found byte 0x{raw[error.start]:02x}, allowed text in UTF-8"
+        raise Refused([Fault(where, "", byte)]) from None
+    return _mapping_of(text, top)
+
+
+def _mapping_of(text: str, top: Where) -> Node:
+    """Return the tree of a file's text, which must be a mapping or nothing."""
+    tree = read_text(text, lambda m: replace(top, line=m.line + 1, column=m.column + 1))
+    if tree is None:
+        return Node({}, top)
+    if not isinstance(tree.value, dict):
+        what = f"found {found(tree.value)}, allowed a mapping such as `schema: 1`"
+        raise Refused([Fault(tree.where, "", what)])
+    return tree
+
+
+def read_text(text: str, place: Place) -> Node | None:
+    """Return the tree of a YAML text, None if it is empty."""
+    try:
+        top = yaml.compose(text, Loader=_Loader)
+    except yaml.reader.ReaderError as error:
+        mark = _mark_at(text, int(error.position))
+        what = (
+            f"found the character {chr(_code(error.character))!r}, allowed plain text"
+        )
+        raise Refused([Fault(place(mark), "", what)]) from None
+    except yaml.MarkedYAMLError as error:
+        raise Refused([_syntax_fault(error, place)]) from None
+    except RecursionError:
+        raise Refused([_too_much(place(_mark_at(text, 0)))]) from None
+    if top is None:
+        return None
+    conversion = _Conversion(place)
+    try:
+        tree, _ = conversion.convert(top)
+    except RecursionError:
+        raise Refused([_too_much(place(top.start_mark))]) from None
+    if conversion.faults:
+        raise Refused(conversion.faults, tree)
+    return tree
+
+
+def read_value(text: str, where: Where) -> Node:
+    """Return the tree of one value from outside a file: `8`, `text`, `[a, b]`."""
+    if text[:1] in ("[", "{", '"', "'"):
+        tree = read_text(text, lambda _: where)
+        return tree if tree is not None else Node(None, where)
+    for name in ("bool", "null", "int", "float"):
+        if _PATTERNS[name][0].fullmatch(text):
+            return Node(_scalar(name, text), where)
+    return Node(text, where)
+
+
+class _Conversion:
+    """One walk from PyYAML's nodes to a tree; shared nodes are converted once."""
+
+    def __init__(self, place: Place) -> None:
+        self.faults: list[Fault] = []
+        self._place = place
+        self._done: dict[int, tuple[Node, int]] = {}
+        self._fields: dict[int, dict[str, tuple[Node, int]]] = {}
+        self._open: set[int] = set()
+
+    def convert(self, node: yaml.Node) -> tuple[Node, int]:
+        """Return the tree below `node` and how many nodes it has when written out."""
+        known = self._done.get(id(node))
+        if known is not None:
+            return known
+        where = self._place(node.start_mark)
+        if id(node) in self._open:
+            self.faults.append(Fault(where, "", "found an alias of what it is part of"))
+            return Node(None, where), 1
+        self._open.add(id(node))
+        tree, weight = self._convert_new(node, where)
+        self._open.discard(id(node))
+        if weight > NODES_MAX:
+            raise Refused([_too_much(where)])
+        self._done[id(node)] = tree, weight
+        return tree, weight
+
+    def _convert_new(self, node: yaml.Node, where: Where) -> tuple[Node, int]:
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            fields = self._fields[id(node)] = self._mapping(node)
+            weight = 1 + sum(weight for _, weight in fields.values())
+            return Node({key: item for key, (item, _) in fields.items()}, where), weight
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            items = [self.convert(item) for item in node.value]
+            weight = 1 + sum(weight for _, weight in items)
+            return Node([item for item, _ in items], where), weight
+        if isinstance(node, yaml.ScalarNode):
+            name = node.tag.removeprefix(_TAG)
+            if name == "str" or (
+                name in _PATTERNS and _PATTERNS[name][0].fullmatch(node.value)
+            ):
+                return Node(_scalar(name, node.value), where), 1
+        what = f"found the tag {node.tag.replace(_TAG, '!!')!r} here, allowed none"
+        self.faults.append(Fault(where, "", what))
+        return Node(None, where), 1
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, tuple[Node, int]]:
+        fields: dict[str, tuple[Node, int]] = {}
+        merged: dict[str, tuple[Node, int]] = {}
+        first_seen: dict[str, yaml.Mark] = {}
+        for key_node, value_node in node.value:
+            where = self._place(key_node.start_mark)
+            key = key_node.value
+            if key_node.tag not in (f"{_TAG}str", _MERGE):
+                what = f"found the key {_shown(key)}, allowed text as a key"
+                self.faults.append(Fault(where, "", what))
+            elif key in first_seen:
+                line = first_seen[key].line + 1
+                what = f"found the key again, allowed once (first in line {line})"
+                self.faults.append(Fault(where, key, what))
+            elif key_node.tag == _MERGE:
+                merged = self._merged(value_node)
+            else:
+                item, weight = self.convert(value_node)
+                fields[key] = replace(item, key=where), weight
+            if isinstance(key, str):
+                first_seen.setdefault(key, key_node.start_mark)
+        return {**merged, **fields}
+
+    def _merged(self, node: yaml.Node) -> dict[str, tuple[Node, int]]:
+        """Return what `<<: node` brings in; of several mappings the first wins."""
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        fields: dict[str, tuple[Node, int]] = {}
+        for source in sources:
+            tree, _ = self.convert(source)
+            if not isinstance(tree.value, dict):
+                what = f"found {found(tree.value)}, allowed a mapping to merge"
+                self.faults.append(Fault(tree.where, "<<", what))
+                continue
+            fields = {**self._fields.get(id(source), {}), **fields}
+        return fields
+
+
+def _scalar(name: str, text: str) -> Scalar:
+    match name:
+        case "bool":
+            return text == "true"
+        case "null":
+            return None
+        case "int" if len(text) < 100:
+            return int(text)
+        case "float":
+            return float(text)
+    return text
+
+
+def _syntax_fault(error: yaml.MarkedYAMLError, place: Place) -> Fault:
+    mark = error.problem_mark or error.context_mark
+    assert mark is not None
+    problem = error.problem or error.context or "a mistake"
+    if "'\\t'" in problem:
+        problem += "; indent with spaces"
+    elif "single document" in (error.context or ""):
+        problem = "found a second document, allowed one"
+    elif problem.startswith(("found character '%'", "found character '@'")):
+        problem += "; put quotes around the text"
+    return Fault(place(mark), "", f"not valid YAML: {problem}")
+
+
+def _too_much(where: Where) -> Fault:
+    what = f"found too much nesting or too many aliases, allowed {NODES_MAX} values"
+    return Fault(where, "", what)
+
+
+def _mark_at(text: str, position: int) -> yaml.Mark:
+    line = text.count("\n", 0, position)
+    column = position - (text.rfind("\n", 0, position) + 1)
+    return yaml.Mark("", position, line, column, "", 0)
+
+
+def _code(character: object) -> int:
+    return character if isinstance(character, int) else ord(str(character))
+
+
+def _shown(key: object) -> str:
+    return repr(key) if isinstance(key, str) else found(key)
