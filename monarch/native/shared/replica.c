@@ -78,3 +78,22 @@ int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
     }
     return -1;
 }
+
+/* replica_remove - forgets an inode whose file is going; its slot stays occupied, so
+ * that probes go on past it. To be serialised with replica_insert(). */
+void replica_remove(struct inodes *table, uint32_t tier, uint64_t ino)
+{
+    uint64_t i = inode_home(table, tier, ino);
+    for (uint64_t n = 0; n < table->slot_count; n++) {
+        struct inode *slot = &table->slots[i];
+        uint64_t held = inode_load(slot);
+        if (held == INODE_FREE)
+            return;
+        if (held == ino && slot->tier == tier) {
+            atomic_store_explicit((_Atomic uint64_t *)&slot->ino, INODE_REMOVED,
+                                  memory_order_release);
+            return;
+        }
+        i = i + 1 == table->slot_count ? 0 : i + 1;
+    }
+}

@@ -1,0 +1,71 @@
+/* calls.c - the shared functions in the form in which Python calls them. */
+#include <stdatomic.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/monarch.h"
+#include "dataplane/publish.h"
+#include "shared/counts.h"
+#include "shared/index.h"
+#include "shared/replica.h"
+#include "shared/xxh3.h"
+
+/* monarch_hash - XXH3 of some bytes. */
+uint64_t monarch_hash(const void *bytes, size_t n, uint64_t seed)
+{
+    return xxh3(bytes, n, seed);
+}
+
+/* monarch_wait_bucket_ns - the shortest wait that wait_bucket() puts into a bucket. */
+uint64_t monarch_wait_bucket_ns(uint32_t bucket)
+{
+    if (bucket == 0 || bucket >= WAIT_BUCKETS)
+        return 0;
+    uint64_t power = (uint64_t)1024 << bucket / 2;
+    return bucket % 2 ? power + power / 2 : power;
+}
+
+/* monarch_index_finish - see index_finish(). */
+int monarch_index_finish(void *block, size_t length)
+{
+    return index_finish(block, length);
+}
+
+/* monarch_index_check - see index_check(). */
+int monarch_index_check(const void *block, size_t length)
+{
+    return index_check(block, length);
+}
+
+/* monarch_index_find - the Entry of a root-relative path, or -1. */
+int64_t monarch_index_find(const void *block, const char *rel, size_t n)
+{
+    return index_find(block, rel, n);
+}
+
+/* monarch_replica_name - the name in a Tier of the File whose first Entry this is. */
+void monarch_replica_name(const void *block, uint32_t entry, char out[32])
+{
+    const struct entry *e = index_entry(block, entry);
+    uint64_t hash = index_hash(index_path(block, e), index_path_bytes(e));
+    replica_name(e, hash, out);
+}
+
+/* monarch_state_store - publishes the state of a File and wakes all that wait for it. */
+void monarch_state_store(void *catalog, uint32_t file, uint32_t word)
+{
+    publish_word((uint32_t *)replica_word(catalog, file), word);
+}
+
+/* monarch_agent_state_store - publishes the state of the agent and wakes launchers. */
+void monarch_agent_state_store(void *requests, uint32_t state)
+{
+    publish_word(&((struct requests *)requests)->agent_state, state);
+}
+
+/* monarch_beat - says "alive" once; the engine does so by itself while it lives. */
+void monarch_beat(void *requests)
+{
+    struct requests *r = requests;
+    atomic_store_explicit((_Atomic uint64_t *)&r->heartbeat_ns, clock_ns(),
+                          memory_order_release);
+}

@@ -1,0 +1,24 @@
+/* clock.h - the one clock of the data plane. */
+#ifndef MONARCH_CLOCK_H
+#define MONARCH_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define SECOND_NS 1000000000ull
+
+/* clock_ns - CLOCK_MONOTONIC, which all processes of a node share. */
+static inline uint64_t clock_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+static inline struct timespec clock_timespec(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / SECOND_NS),
+                             .tv_nsec = (long)(ns % SECOND_NS)};
+}
+
+#endif

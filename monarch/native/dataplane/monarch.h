@@ -1,0 +1,99 @@
+/* monarch.h - what libmonarch.so offers to Python: the shared layouts as a text, the
+ * index functions, and the engine that copies Files and drains requests.
+ *
+ * Functions return 0 or -errno unless their comment says otherwise. None takes the GIL.
+ */
+#ifndef MONARCH_MONARCH_H
+#define MONARCH_MONARCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define MONARCH_API __attribute__((visibility("default")))
+#endif
+
+/* ---- layouts and look-ups ------------------------------------------------------- */
+
+MONARCH_API const char *monarch_layout(void);
+MONARCH_API uint64_t monarch_hash(const void *bytes, size_t n, uint64_t seed);
+MONARCH_API uint64_t monarch_wait_bucket_ns(uint32_t bucket);
+MONARCH_API int monarch_index_finish(void *block, size_t length);
+MONARCH_API int monarch_index_check(const void *block, size_t length);
+MONARCH_API int64_t monarch_index_find(const void *block, const char *rel, size_t n);
+MONARCH_API void monarch_replica_name(const void *block, uint32_t entry, char out[32]);
+
+/* ---- words that other processes wait on ------------------------------------------ */
+
+MONARCH_API void monarch_state_store(void *catalog, uint32_t file, uint32_t word);
+MONARCH_API void monarch_agent_state_store(void *requests, uint32_t state);
+MONARCH_API void monarch_beat(void *requests);
+
+/* ---- engine ----------------------------------------------------------------------- */
+
+enum monarch_kind { /* bit 0: background, bit 1: no copy, verify what is there */
+    MONARCH_DEMAND = 0,
+    MONARCH_BACKGROUND = 1,
+    MONARCH_ADOPT = 2,
+    MONARCH_ADOPT_BACKGROUND = 3,
+};
+
+enum monarch_step { /* what a Transfer was doing when it ended */
+    MONARCH_STEP_ORDER = 0, /* checking the order itself */
+    MONARCH_STEP_OPEN,      /* opening the origin, or the Replica to adopt */
+    MONARCH_STEP_STAT,      /* comparing the origin with the Catalog, before or after */
+    MONARCH_STEP_READ,
+    MONARCH_STEP_CREATE,  /* creating the temporary file in the Tier */
+    MONARCH_STEP_WRITE,   /* writing it */
+    MONARCH_STEP_VERIFY,  /* comparing the copy with what was read */
+    MONARCH_STEP_PUBLISH, /* inode table, name, state */
+};
+
+struct monarch_board { /* the mapped segments; borrowed until monarch_engine_free */
+    void *catalog, *flags, *requests, *inodes;
+};
+
+struct monarch_options {
+    uint32_t threads;
+    uint32_t background_max;        /* background Transfers in flight */
+    uint64_t bandwidth_bytes_per_s; /* of background copies; 0 = unlimited */
+    uint64_t *digests;              /* one per Extent of every File; borrowed */
+    const uint64_t *digest_first;   /* per File: its first digest; borrowed */
+};
+
+struct monarch_order {
+    uint32_t file;
+    uint16_t tier;
+    uint8_t kind; /* enum monarch_kind */
+    uint8_t reserved;
+};
+
+struct monarch_completion {
+    uint32_t file;
+    uint16_t tier;
+    uint8_t kind, step;
+    int32_t status; /* 0 = READY is published; -ESTALE: the origin is not the
+                       Catalog's; -EBADMSG: the copy is wrong; else -errno */
+    uint32_t reserved;
+    uint64_t bytes; /* read from the origin, also by a Transfer that failed */
+    uint64_t ns;    /* spent on it, without the time that it lay parked */
+};
+
+struct engine;
+
+MONARCH_API int monarch_engine_new(const struct monarch_board *board,
+                                   const struct monarch_options *options,
+                                   struct engine **out);
+MONARCH_API int monarch_engine_event_fd(const struct engine *e);
+MONARCH_API uint32_t monarch_engine_requests(struct engine *e, uint32_t *files,
+                                             uint32_t max);
+MONARCH_API uint32_t monarch_engine_submit(struct engine *e,
+                                           const struct monarch_order *orders,
+                                           uint32_t n);
+MONARCH_API uint32_t monarch_engine_completions(struct engine *e,
+                                                struct monarch_completion *out,
+                                                uint32_t max);
+MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);
+MONARCH_API int monarch_engine_free(struct engine *e, uint32_t patience_ms);
+
+#endif

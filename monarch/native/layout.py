@@ -1,0 +1,191 @@
+"""The shared layouts of layout.h as numpy dtypes and enums, built from C's own text."""
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from monarch.native.library import LIB
+
+
+class CounterSpec(NamedTuple):
+    """One counter of a process; its place in COUNTERS is its number."""
+
+    name: str
+    unit: str
+    text: str
+
+
+class _Text(NamedTuple):
+    dtypes: dict[str, np.dtype[Any]]
+    enums: dict[str, dict[str, int]]
+    constants: dict[str, int]
+    counters: tuple[CounterSpec, ...]
+
+
+class _Struct:
+    """The fields of one struct while its lines are read."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.names: list[str] = []
+        self.offsets: list[int] = []
+        self.formats: list[Any] = []
+
+    def add(self, name: str, offset: int, size: int, kind: Any) -> None:
+        item = np.dtype(kind)
+        if item == np.dtype("S1") and size:
+            item = np.dtype(f"S{size}")
+        count = size // item.itemsize
+        self.names.append(name)
+        self.offsets.append(offset)
+        self.formats.append(item if count == 1 else (item, (count,)))
+
+    def dtype(self) -> np.dtype[Any]:
+        fields: Any = {
+            "names": self.names,
+            "offsets": self.offsets,
+            "formats": self.formats,
+            "itemsize": self.size,
+        }
+        made: np.dtype[Any] = np.dtype(fields)
+        return made
+
+
+def _parse(text: str) -> _Text:
+    structs: dict[str, _Struct] = {}
+    found = _Text({}, {}, {}, ())
+    counters = []
+    for line in text.splitlines():
+        word, name, *rest = line.split(" ", 3)
+        if word == "struct":
+            structs[name] = _Struct(int(rest[0]))
+        elif word == "field":
+            _add_field(structs, name, " ".join(rest).split(" "))
+        elif word == "enum":
+            found.enums.setdefault(name, {})[rest[0]] = int(rest[1])
+        elif word == "constant":
+            found.constants[name] = int(rest[0])
+        else:
+            counters.append(CounterSpec(name, rest[0], rest[1]))
+    dtypes = {name: struct.dtype() for name, struct in structs.items()}
+    return found._replace(dtypes=dtypes, counters=tuple(counters))
+
+
+def _add_field(structs: dict[str, _Struct], owner: str, words: list[str]) -> None:
+    name, offset, size, kind = words
+    item: Any = {"p8": "<u8"}.get(kind)
+    if item is None:
+        item = structs[kind].dtype() if kind in structs else kind
+    structs[owner].add(name, int(offset), int(size), item)
+
+
+_TEXT = _parse(LIB.monarch_layout().decode())
+_ENUMS = _TEXT.enums
+DTYPES = _TEXT.dtypes
+CONSTANTS = _TEXT.constants
+COUNTERS = _TEXT.counters
+
+
+class SegmentKind(IntEnum):
+    """What a segment holds."""
+
+    CATALOG = _ENUMS["segment_kind"]["SEGMENT_CATALOG"]
+    FLAGS = _ENUMS["segment_kind"]["SEGMENT_FLAGS"]
+    REQUESTS = _ENUMS["segment_kind"]["SEGMENT_REQUESTS"]
+    COUNTERS = _ENUMS["segment_kind"]["SEGMENT_COUNTERS"]
+    INODES = _ENUMS["segment_kind"]["SEGMENT_INODES"]
+    INDEX = _ENUMS["segment_kind"]["SEGMENT_INDEX"]
+
+
+class ReplicaState(IntEnum):
+    """The low byte of a File's state word."""
+
+    ABSENT = _ENUMS["replica_state"]["REPLICA_ABSENT"]
+    STAGING = _ENUMS["replica_state"]["REPLICA_STAGING"]
+    READY = _ENUMS["replica_state"]["REPLICA_READY"]
+    EVICTING = _ENUMS["replica_state"]["REPLICA_EVICTING"]
+
+
+class Reason(IntEnum):
+    """Why an absent File is not worth asking for."""
+
+    NONE = _ENUMS["reason"]["REASON_NONE"]
+    NO_ROOM = _ENUMS["reason"]["REASON_NO_ROOM"]
+    CHANGED = _ENUMS["reason"]["REASON_CHANGED"]
+    ERROR = _ENUMS["reason"]["REASON_ERROR"]
+    MEMORY = _ENUMS["reason"]["REASON_MEMORY"]
+    STOPPING = _ENUMS["reason"]["REASON_STOPPING"]
+
+
+class ColdMode(IntEnum):
+    """What an open does when there is no Replica yet."""
+
+    AUTO = _ENUMS["cold_mode"]["COLD_AUTO"]
+    WAIT = _ENUMS["cold_mode"]["COLD_WAIT"]
+    THROUGH = _ENUMS["cold_mode"]["COLD_THROUGH"]
+
+
+class AgentState(IntEnum):
+    """What launchers wait for."""
+
+    STARTING = _ENUMS["agent_state"]["AGENT_STARTING"]
+    READY = _ENUMS["agent_state"]["AGENT_READY"]
+    PLAIN = _ENUMS["agent_state"]["AGENT_PLAIN"]
+    ENDING = _ENUMS["agent_state"]["AGENT_ENDING"]
+
+
+class ProcessState(IntEnum):
+    """What a process slot stands for."""
+
+    FREE = _ENUMS["process_state"]["PROCESS_FREE"]
+    CLAIMED = _ENUMS["process_state"]["PROCESS_CLAIMED"]
+    LAUNCHED = _ENUMS["process_state"]["PROCESS_LAUNCHED"]
+    ACTIVE = _ENUMS["process_state"]["PROCESS_ACTIVE"]
+    LAUNCHER = _ENUMS["process_state"]["PROCESS_LAUNCHER"]
+
+
+class OrderKind(IntEnum):
+    """What the engine is to do with a File, and how urgently."""
+
+    DEMAND = _ENUMS["monarch_kind"]["MONARCH_DEMAND"]
+    BACKGROUND = _ENUMS["monarch_kind"]["MONARCH_BACKGROUND"]
+    ADOPT = _ENUMS["monarch_kind"]["MONARCH_ADOPT"]
+    ADOPT_BACKGROUND = _ENUMS["monarch_kind"]["MONARCH_ADOPT_BACKGROUND"]
+
+
+class Step(IntEnum):
+    """What a Transfer was doing when it ended."""
+
+    ORDER = _ENUMS["monarch_step"]["MONARCH_STEP_ORDER"]
+    OPEN = _ENUMS["monarch_step"]["MONARCH_STEP_OPEN"]
+    STAT = _ENUMS["monarch_step"]["MONARCH_STEP_STAT"]
+    READ = _ENUMS["monarch_step"]["MONARCH_STEP_READ"]
+    CREATE = _ENUMS["monarch_step"]["MONARCH_STEP_CREATE"]
+    WRITE = _ENUMS["monarch_step"]["MONARCH_STEP_WRITE"]
+    VERIFY = _ENUMS["monarch_step"]["MONARCH_STEP_VERIFY"]
+    PUBLISH = _ENUMS["monarch_step"]["MONARCH_STEP_PUBLISH"]
+
+
+def state_word(state: ReplicaState, tier: int = 0, reason: Reason = Reason.NONE) -> int:
+    """The state word of a File, as STATE_WORD of layout.h makes it."""
+    units = CONSTANTS["STATE_TIER_UNIT"], CONSTANTS["STATE_REASON_UNIT"]
+    return int(state) + tier * units[0] + int(reason) * units[1]
+
+
+def word_parts(word: int) -> tuple[ReplicaState, int, Reason]:
+    """State, Tier and reason of a state word."""
+    tier_unit, reason_unit = (
+        CONSTANTS["STATE_TIER_UNIT"],
+        CONSTANTS["STATE_REASON_UNIT"],
+    )
+    return (
+        ReplicaState(word % tier_unit),
+        word % reason_unit // tier_unit,
+        Reason(word // reason_unit),
+    )
+
+
+def wait_bucket_ns(bucket: int) -> int:
+    """The shortest cold-open wait that a bucket of the histogram counts."""
+    return int(LIB.monarch_wait_bucket_ns(bucket))

@@ -1,0 +1,56 @@
+"""The data plane's shared library, found beside this file, with its signatures."""
+
+import ctypes
+import os
+from pathlib import Path
+
+from monarch.errors import MonarchError
+
+_PATH = Path(__file__).parent / "libmonarch.so"
+
+_P = ctypes.c_void_p
+_U32 = ctypes.c_uint32
+_U64 = ctypes.c_uint64
+_INT = ctypes.c_int
+
+# name -> (result, arguments), as declared in dataplane/monarch.h
+_SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "monarch_layout": (ctypes.c_char_p, ()),
+    "monarch_hash": (_U64, (_P, ctypes.c_size_t, _U64)),
+    "monarch_wait_bucket_ns": (_U64, (_U32,)),
+    "monarch_index_finish": (_INT, (_P, ctypes.c_size_t)),
+    "monarch_index_check": (_INT, (_P, ctypes.c_size_t)),
+    "monarch_index_find": (
+        ctypes.c_int64,
+        (_P, ctypes.c_char_p, ctypes.c_size_t),
+    ),
+    "monarch_replica_name": (None, (_P, _U32, ctypes.c_char_p)),
+    "monarch_state_store": (None, (_P, _U32, _U32)),
+    "monarch_agent_state_store": (None, (_P, _U32)),
+    "monarch_beat": (None, (_P,)),
+    "monarch_engine_new": (_INT, (_P, _P, _P)),
+    "monarch_engine_event_fd": (_INT, (_P,)),
+    "monarch_engine_requests": (_U32, (_P, _P, _U32)),
+    "monarch_engine_submit": (_U32, (_P, _P, _U32)),
+    "monarch_engine_completions": (_U32, (_P, _P, _U32)),
+    "monarch_engine_forget": (None, (_P, _U32, _U64)),
+    "monarch_engine_free": (_INT, (_P, _U32)),
+}
+
+
+def load(path: Path = _PATH) -> ctypes.CDLL:
+    """The library with typed functions; MonarchError if it cannot be loaded."""
+    try:
+        library = ctypes.CDLL(os.fspath(path))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype = result
+            function.argtypes = arguments
+    except (OSError, AttributeError) as error:
+        raise MonarchError(
+            f"cannot load the data plane ({error}); install Monarch again"
+        ) from error
+    return library
+
+
+LIB = load()
