@@ -1,0 +1,91 @@
+"""An index block as numpy sees it: header, Entries, attrs and paths of one root."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.catalog.layout import Bytes, Layout, Records
+
+
+class Block:
+    """A read view of the bytes of one index block; nothing is copied."""
+
+    def __init__(self, memory: Bytes, layout: Layout) -> None:
+        self.memory = memory
+        self._layout = layout
+        self.header: Records = memory[: layout.dtypes["index"].itemsize].view(
+            layout.dtypes["index"]
+        )[0]
+
+    def __repr__(self) -> str:
+        return (
+            f"Block(files={self.file_count}, directories={self.directory_count}, "
+            f"bytes={len(self.memory)})"
+        )
+
+    @property
+    def file_count(self) -> int:
+        """Return how many Files the block numbers."""
+        return int(self.header["file_count"])
+
+    @property
+    def directory_count(self) -> int:
+        """Return how many directories the block numbers."""
+        return int(self.header["dir_count"])
+
+    @property
+    def digest(self) -> int:
+        """Return the digest of all that follows the header."""
+        return int(self.header["digest"])
+
+    @property
+    def entries(self) -> Records:
+        """Return the Entries, sorted by path."""
+        return self.array("entries", "entry_count", self._layout.dtypes["entry"])
+
+    @property
+    def attrs(self) -> Records:
+        """Return the attributes that Entries share."""
+        return self.array("attrs", "attr_count", self._layout.dtypes["attr"])
+
+    @property
+    def first_entry(self) -> npt.NDArray[np.uint32]:
+        """Return for each File the first Entry that names it."""
+        return self.array("first_entry", "file_count", np.dtype(np.uint32))
+
+    @property
+    def arena(self) -> Bytes:
+        """Return the bytes of all paths."""
+        return self.array("arena", "arena_bytes", np.dtype(np.uint8))
+
+    def array(self, offset: str, count: str, dtype: np.dtype[np.generic]) -> Records:
+        """Return the array whose place and length the header has under these names."""
+        start = int(self.header[offset])
+        stop = start + int(self.header[count]) * dtype.itemsize
+        return self.memory[start:stop].view(dtype)
+
+    def path(self, entry: int) -> bytes:
+        """Return the root-relative path of an Entry."""
+        reference = int(self.entries["path"][entry])
+        start = reference >> 16
+        return self.arena[start : start + (reference & 0xFFFF)].tobytes()
+
+    def sizes(self) -> npt.NDArray[np.uint64]:
+        """Return the size of each File."""
+        sizes: npt.NDArray[np.uint64] = self.entries["size"][self.first_entry]
+        return sizes
+
+    def modes(self) -> npt.NDArray[np.uint32]:
+        """Return the mode of each Entry."""
+        modes: npt.NDArray[np.uint32] = self.attrs["mode"][self.entries["attr"]]
+        return modes
+
+    def directories(self) -> Iterator[int]:
+        """Iterate over one Entry of each directory, the root first."""
+        places = np.flatnonzero(self.modes() & 0o170000 == stat.S_IFDIR)
+        _, first = np.unique(self.entries["file"][places], return_index=True)
+        yield from places[np.sort(first)].tolist()

@@ -1,0 +1,235 @@
+"""An index block from a survey: sorted Entries, numbers and shared attributes."""
+
+from __future__ import annotations
+
+import stat
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
+from posixpath import dirname
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.catalog.block import Block
+from monarch.catalog.layout import NONE32, Finish, Layout, Records, aligned
+from monarch.catalog.survey import ATTR, ROW, Listing, Survey
+
+Numbers = npt.NDArray[np.int64]
+
+SLOTS_PER_EIGHT_BYTES = (8, 7)
+"""Slots for each Entry, as a ratio: 7/8 full, so that 160 bytes a File are enough."""
+DIRSLOTS_PER_DIRECTORY = 2
+
+_COPIED = ("ino", "size", "mtime_ns", "ctime_ns", "atime_ns", "blocks")
+
+
+def build_block(survey: Survey, layout: Layout, finish: Finish) -> Block:
+    """Lay out the index block of one root.
+
+    Args:
+        finish: fills the tables and the digest; it raises if a path is there twice.
+    """
+    listed = _Listed(survey)
+    draft = _Draft(survey, listed, layout)
+    block = Block(draft.allocate(), layout)
+    draft.fill(block)
+    finish(block.memory)
+    return block
+
+
+def unlisted_links(survey: Survey, block: Block) -> int:
+    """Return how many links of a survey lead to a name that is not in its block."""
+    links = block.modes() & 0o170000 == stat.S_IFLNK
+    resolved = np.count_nonzero(block.entries["target"][links] != NONE32)
+    return len(survey.links) - int(resolved)
+
+
+class _Listed:
+    """All names of a survey in the order of its listings, and their order by path.
+
+    Row 0 is the root itself; then come the names of the first listing, and so on.
+    """
+
+    def __init__(self, survey: Survey) -> None:
+        listings = survey.listings
+        counts = [len(listing) for listing in listings]
+        self.bases = (1 + np.cumsum([0, *counts])[:-1]).tolist()
+        self.rows = np.concatenate(
+            [survey.top.astype(ROW), *(listing.rows for listing in listings)]
+        )
+        self.arena = b"".join(listing.paths for listing in listings)
+        self.lengths = np.concatenate(
+            [[0], *(np.diff(listing.ends, prepend=0) for listing in listings)]
+        ).astype(np.int64)
+        self._listings = listings
+        self.order = self._ordered()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _ordered(self) -> Numbers:
+        """Return the row numbers in the order of their paths.
+
+        A listing is sorted in itself, and what sorts between two of its names can only
+        be below one of its directories. So it is cut where these begin, and sorting
+        the pieces by their first path sorts all names.
+        """
+        inside: dict[bytes, list[bytes]] = {}
+        for listing in self._listings:
+            if listing.path:
+                inside.setdefault(dirname(listing.path), []).append(listing.path)
+        pieces = [(b"", 0, 1)]
+        for base, listing in zip(self.bases, self._listings, strict=True):
+            cuts = _cuts(listing, inside.get(listing.path, []))
+            for start, stop in pairwise(cuts):
+                pieces.append((listing.name(start), base + start, stop - start))
+        pieces.sort()
+        starts = np.array([piece[1] for piece in pieces], np.int64)
+        counts = np.array([piece[2] for piece in pieces], np.int64)
+        places = np.cumsum(counts) - counts
+        return np.repeat(starts - places, counts) + np.arange(len(self))
+
+    def find(self, paths: set[bytes]) -> dict[bytes, int]:
+        """Return the row numbers of those of the paths that are listed."""
+        found = {b"": 0} if b"" in paths else {}
+        wanted: dict[bytes, set[bytes]] = {}
+        for path in paths - {b""}:
+            wanted.setdefault(dirname(path), set()).add(path)
+        for base, listing in zip(self.bases, self._listings, strict=True):
+            here = wanted.get(listing.path)
+            if here:
+                names = enumerate(listing.names(), base)
+                found.update({name: row for row, name in names if name in here})
+        return found
+
+
+def _cuts(listing: Listing, directories: list[bytes]) -> list[int]:
+    count = len(listing)
+    marks = {
+        bisect_left(range(count), path + b"/", key=listing.name) for path in directories
+    }
+    return sorted({0, count, *marks}) if count else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """Numbers in path order for things that several Entries may name."""
+
+    of_entry: npt.NDArray[np.uint32]
+    first: Numbers
+
+    @classmethod
+    def by_inode(cls, places: Numbers, inodes: npt.NDArray[np.uint64]) -> _Numbered:
+        _, first, inverse = np.unique(inodes, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.uint32)
+        by_place = np.argsort(first)
+        rank[by_place] = np.arange(len(first), dtype=np.uint32)
+        return cls(rank[inverse], places[first[by_place]])
+
+
+class _Draft:
+    """The parts of a block before it has bytes."""
+
+    def __init__(self, survey: Survey, listed: _Listed, layout: Layout) -> None:
+        self._survey, self._listed, self._layout = survey, listed, layout
+        self._rows = listed.rows[listed.order]
+        self._attrs, attr_of = np.unique(survey.attrs.astype(ATTR), return_inverse=True)
+        self._attr = attr_of[self._rows["attr"]].astype(np.uint32)
+        kinds = self._attrs["mode"][self._attr] & 0o170000
+        self._files = self._number(kinds == stat.S_IFREG)
+        self._directories = self._number(kinds == stat.S_IFDIR)
+        self._links = np.flatnonzero(kinds == stat.S_IFLNK)
+        self._kinds = kinds
+
+    def _number(self, mask: npt.NDArray[np.bool_]) -> _Numbered:
+        # One device per root: the inode alone names a File.
+        places = np.flatnonzero(mask)
+        return _Numbered.by_inode(places, self._rows["ino"][places])
+
+    def allocate(self) -> npt.NDArray[np.uint8]:
+        """Return zeroed memory of the block's length with the header in place."""
+        dtypes, rows = self._layout.dtypes, len(self._rows)
+        counts = {
+            "entries": (dtypes["entry"].itemsize, rows),
+            "slots": (dtypes["slot"].itemsize, _slot_count(rows)),
+            "dirslots": (dtypes["dirslot"].itemsize, self._dirslot_count()),
+            "attrs": (dtypes["attr"].itemsize, len(self._attrs)),
+            "first_entry": (4, len(self._files.first)),
+            "arena": (1, len(self._listed.arena)),
+        }
+        header = np.zeros(1, dtypes["index"])
+        end = aligned(header.itemsize)
+        for name, (item_bytes, count) in counts.items():
+            header[name] = end
+            end = aligned(end + item_bytes * count)
+        self._describe(header, end)
+        memory = np.zeros(end, np.uint8)
+        memory[: header.itemsize] = header.view(np.uint8)
+        return memory
+
+    def _dirslot_count(self) -> int:
+        return DIRSLOTS_PER_DIRECTORY * len(self._directories.first) + 1
+
+    def _describe(self, header: Records, length: int) -> None:
+        seg = header["seg"]
+        seg["magic"] = b"MONARCH"
+        seg["version"] = self._layout.constants["LAYOUT_VERSION"]
+        seg["kind"] = self._layout.segments["INDEX"]
+        seg["length"] = length
+        top = self._survey.top[0]
+        header["root_dev"] = self._survey.attrs["dev"][top["attr"]]
+        header["root_ino"] = top["ino"]
+        header["scanned_ns"] = self._survey.scanned_ns
+        header["scan_euid"] = self._survey.scan_euid
+        header["entry_count"] = len(self._rows)
+        header["file_count"] = len(self._files.first)
+        header["dir_count"] = len(self._directories.first)
+        header["attr_count"] = len(self._attrs)
+        header["slot_count"] = _slot_count(len(self._rows))
+        header["dirslot_count"] = self._dirslot_count()
+        header["arena_bytes"] = len(self._listed.arena)
+
+    def fill(self, block: Block) -> None:
+        """Write Entries, attrs, first_entry and the arena."""
+        entries, listed = block.entries, self._listed
+        for name in _COPIED:
+            entries[name] = self._rows[name]
+        ends = np.cumsum(listed.lengths)
+        paths = (ends - listed.lengths) << 16 | listed.lengths
+        entries["path"] = paths[listed.order]
+        entries["attr"] = self._attr
+        entries["file"] = self._file_numbers()
+        self._point_links(entries)
+        for name in ATTR.names or ():
+            block.attrs[name] = self._attrs[name]
+        block.first_entry[:] = self._files.first
+        block.arena[:] = np.frombuffer(listed.arena, np.uint8)
+
+    def _file_numbers(self) -> npt.NDArray[np.uint32]:
+        numbers = np.full(len(self._rows), NONE32, np.uint32)
+        numbers[self._kinds == stat.S_IFREG] = self._files.of_entry
+        numbers[self._kinds == stat.S_IFDIR] = self._directories.of_entry
+        return numbers
+
+    def _point_links(self, entries: Records) -> None:
+        """Give each link the Entry it resolves to, and that Entry's number."""
+        entries["target"] = np.arange(len(entries), dtype=np.uint32)
+        if not len(self._links):
+            return
+        listed, links = self._listed, self._survey.links
+        place = np.empty(len(listed), np.int64)
+        place[listed.order] = np.arange(len(listed))
+        rows = listed.find(set(links) | set(links.values()))
+        entries["target"][self._links] = NONE32
+        for link, target in links.items():
+            if link in rows and target in rows:
+                entry, goal = place[rows[link]], place[rows[target]]
+                if self._kinds[goal] != stat.S_IFLNK:
+                    entries["target"][entry] = goal
+                    entries["file"][entry] = entries["file"][goal]
+
+
+def _slot_count(entries: int) -> int:
+    slots, used = SLOTS_PER_EIGHT_BYTES
+    return entries * slots // used + 1

@@ -1,0 +1,316 @@
+"""The catalog, flags and inodes segments of a job, planned and written."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from monarch.catalog.block import Block
+from monarch.catalog.layout import Bytes, Hash, Layout, Records, aligned
+from monarch.errors import UsageError
+
+BYTES_PER_FILE = 160
+"""What all segments together may take for one File."""
+INODES_SPARE = 1024
+"""Inode slots beyond the Files, for those that are removed and staged again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedRoot:
+    """One dataset root: where it is, how programs may spell it, and its index.
+
+    Attributes:
+        path: the realpath, by which the agent reads the Origin.
+        spellings: other absolute names: as the user wrote it, and aliases.
+    """
+
+    path: bytes
+    spellings: tuple[bytes, ...]
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class TierPlace:
+    """Where programs find the Replicas of one Tier; ``kind`` is 0 ram, 1 ssd."""
+
+    kind: int
+    path: bytes
+    dev: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPolicy:
+    """What the Shim does at a cold open, and which programs it leaves alone."""
+
+    cold_mode: int
+    cold_wait_max_bytes: int
+    cold_timeout_ns: int
+    programs_excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefix:
+    path: bytes
+    root: int
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Offsets and lengths of the parts of a catalog segment."""
+
+    blocks: tuple[int, ...]
+    states: int
+    prefixes: int
+    strings: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPlan:
+    """A catalog whose every offset is known, ready to be written into a mapping."""
+
+    layout: Layout
+    roots: tuple[MappedRoot, ...]
+    tiers: tuple[TierPlace, ...]
+    policy: OpenPolicy
+    prefixes: tuple[_Prefix, ...]
+    strings: bytes
+    places: Places
+    file_bases: tuple[int, ...]
+    directory_bases: tuple[int, ...]
+
+    @property
+    def file_count(self) -> int:
+        """Return the Files of all roots."""
+        return sum(root.block.file_count for root in self.roots)
+
+    @property
+    def directory_count(self) -> int:
+        """Return the directories of all roots."""
+        return sum(root.block.directory_count for root in self.roots)
+
+    @property
+    def length(self) -> int:
+        """Return the bytes of the catalog segment."""
+        return self.places.length
+
+    @property
+    def flags_length(self) -> int:
+        """Return the bytes of the flags segment."""
+        marks = self.file_count + self.directory_count
+        return self.layout.dtypes["flags"].itemsize + marks
+
+    @property
+    def inode_slots(self) -> int:
+        """Return how many inode slots the job gets: as many as its budget leaves.
+
+        A table that is half empty answers in one probe; with long paths only a tenth
+        is left empty, which costs some probes and keeps the budget.
+        """
+        files = self.file_count
+        left = BYTES_PER_FILE * files - self.length - self.flags_length
+        slots = left // self.layout.dtypes["inode"].itemsize
+        return min(max(slots, files * 10 // 9), files * 2) + INODES_SPARE
+
+    @property
+    def inodes_length(self) -> int:
+        """Return the bytes of the inodes segment."""
+        slots = self.inode_slots * self.layout.dtypes["inode"].itemsize
+        return self.layout.dtypes["inodes"].itemsize + slots
+
+    def write_into(self, memory: Bytes, generation: int, hash64: Hash) -> None:
+        """Write the catalog segment into zeroed memory; every File is absent."""
+        _write_header(self, memory, generation, hash64)
+        for place, root in zip(self.places.blocks, self.roots, strict=True):
+            memory[place : place + len(root.block.memory)] = root.block.memory
+        strings = np.frombuffer(self.strings, np.uint8)
+        start = self.places.strings
+        memory[start : start + len(strings)] = strings
+        self._write_prefixes(memory)
+
+    def _write_prefixes(self, memory: Bytes) -> None:
+        dtype = self.layout.dtypes["prefix"]
+        start, count = self.places.prefixes, len(self.prefixes)
+        prefixes = memory[start : start + count * dtype.itemsize].view(dtype)
+        for record, prefix in zip(prefixes, self.prefixes, strict=True):
+            record["path"] = self.reference(prefix.path)
+            record["root"] = prefix.root
+
+    def reference(self, path: bytes) -> int:
+        """Return a path as the segment names it: where it is, and how long."""
+        return self.strings.index(path + b"\0") << 16 | len(path)
+
+    def write_flags(self, memory: Bytes, generation: int) -> None:
+        """Write the header of the flags segment; nothing is written to yet."""
+        record = _segment(self.layout, memory, "flags", generation)
+        record["count"] = self.file_count + self.directory_count
+
+    def write_inodes(self, memory: Bytes, generation: int) -> None:
+        """Write the header of the inodes segment; nothing is staged yet."""
+        record = _segment(self.layout, memory, "inodes", generation)
+        record["slot_count"] = self.inode_slots
+
+
+def plan_catalog(
+    layout: Layout,
+    roots: Sequence[MappedRoot],
+    tiers: Sequence[TierPlace],
+    policy: OpenPolicy,
+) -> CatalogPlan:
+    """Give every part of a job's catalog its place.
+
+    Raises:
+        UsageError: too many roots, Tiers or program names, a root inside another, or a
+            name that two roots share.
+    """
+    _check_counts(layout, len(roots), len(tiers), len(policy.programs_excluded))
+    _check_apart(roots)
+    _check_lengths(layout, tiers, policy)
+    prefixes = _prefixes(roots)
+    paths = dict.fromkeys([p.path for p in prefixes] + [root.path for root in roots])
+    strings = b"".join(path + b"\0" for path in paths)
+    files = [root.block.file_count for root in roots]
+    directories = [root.block.directory_count for root in roots]
+    return CatalogPlan(
+        layout=layout,
+        roots=tuple(roots),
+        tiers=tuple(tiers),
+        policy=policy,
+        prefixes=prefixes,
+        strings=strings,
+        places=_places(layout, roots, len(prefixes), len(strings)),
+        file_bases=tuple(np.cumsum([0, *files])[:-1].tolist()),
+        directory_bases=tuple(np.cumsum([0, *directories])[:-1].tolist()),
+    )
+
+
+def _places(
+    layout: Layout, roots: Sequence[MappedRoot], prefixes: int, strings: int
+) -> Places:
+    end = aligned(layout.dtypes["catalog"].itemsize)
+    blocks = []
+    for root in roots:
+        blocks.append(end)
+        end = aligned(end + len(root.block.memory))
+    states = end
+    end = aligned(end + 4 * sum(root.block.file_count for root in roots))
+    start = end
+    end = aligned(end + prefixes * layout.dtypes["prefix"].itemsize)
+    return Places(tuple(blocks), states, start, end, aligned(end + strings))
+
+
+def _prefixes(roots: Sequence[MappedRoot]) -> tuple[_Prefix, ...]:
+    """Return all spellings, the longest first, so that the first match is the root."""
+    owner: dict[bytes, int] = {}
+    for number, root in enumerate(roots):
+        for spelling in (root.path, *root.spellings):
+            path = _normal(spelling)
+            if owner.setdefault(path, number) != number:
+                first = os.fsdecode(roots[owner[path]].path)
+                raise UsageError(
+                    f"{os.fsdecode(path)} names two datasets, {first} and "
+                    f"{os.fsdecode(root.path)}: leave it out of one"
+                )
+    ordered = sorted(owner.items(), key=lambda item: (-len(item[0]), item[0]))
+    return tuple(_Prefix(path, number) for path, number in ordered)
+
+
+def _normal(spelling: bytes) -> bytes:
+    if not spelling.startswith(b"/"):
+        raise UsageError(f"alias {os.fsdecode(spelling)}: must be an absolute path")
+    path = posixpath.normpath(spelling)
+    path = path[1:] if path.startswith(b"//") else path
+    if path == b"/":
+        raise UsageError(f"alias {os.fsdecode(spelling)}: is the root of all files")
+    return path
+
+
+def _check_apart(roots: Sequence[MappedRoot]) -> None:
+    ordered = sorted(root.path for root in roots)
+    for outer, inner in pairwise(ordered):
+        if outer == inner:
+            raise UsageError(f"dataset {os.fsdecode(outer)} is listed twice")
+    for outer in ordered:
+        for inner in ordered:
+            if inner.startswith(outer + b"/"):
+                raise UsageError(
+                    f"dataset {os.fsdecode(inner)} lies inside {os.fsdecode(outer)}: "
+                    "list only one of them"
+                )
+
+
+def _check_counts(layout: Layout, roots: int, tiers: int, names: int) -> None:
+    for what, count, limit in (
+        ("datasets", roots, "ROOTS_MAX"),
+        ("tiers", tiers, "TIERS_MAX"),
+        ("program names to leave alone", names, "FILTER_NAMES_MAX"),
+    ):
+        if count > layout.constants[limit]:
+            raise UsageError(f"{count} {what}: at most {layout.constants[limit]}")
+
+
+def _check_lengths(
+    layout: Layout, tiers: Sequence[TierPlace], policy: OpenPolicy
+) -> None:
+    for tier in tiers:
+        if len(tier.path) >= layout.constants["TIER_PATH_MAX"]:
+            raise UsageError(f"tier path {os.fsdecode(tier.path)}: is too long")
+    for name in policy.programs_excluded:
+        if len(os.fsencode(name)) >= layout.constants["FILTER_NAME_BYTES"]:
+            raise UsageError(f"program name {name}: is too long")
+
+
+def _segment(layout: Layout, memory: Bytes, name: str, generation: int) -> Records:
+    """Write the common header and return the segment's own struct."""
+    dtype = layout.dtypes[name]
+    record: Records = memory[: dtype.itemsize].view(dtype)
+    seg = record["seg"]
+    seg["magic"] = b"MONARCH"
+    seg["version"] = layout.constants["LAYOUT_VERSION"]
+    seg["kind"] = layout.segments[name.upper()]
+    seg["length"] = len(memory)
+    seg["generation"] = generation
+    return record
+
+
+def _write_header(
+    plan: CatalogPlan, memory: Bytes, generation: int, hash64: Hash
+) -> None:
+    record = _segment(plan.layout, memory, "catalog", generation)
+    digests = np.array([root.block.digest for root in plan.roots], np.uint64)
+    record["digest"] = hash64(digests.tobytes())
+    record["file_count"] = plan.file_count
+    record["dir_count"] = plan.directory_count
+    record["states"] = plan.places.states
+    record["prefixes"] = plan.places.prefixes
+    record["strings"] = plan.places.strings
+    record["strings_bytes"] = len(plan.strings)
+    record["root_count"] = len(plan.roots)
+    record["prefix_count"] = len(plan.prefixes)
+    record["cold_mode"] = plan.policy.cold_mode
+    record["cold_wait_max_bytes"] = plan.policy.cold_wait_max_bytes
+    record["cold_timeout_ns"] = plan.policy.cold_timeout_ns
+    _write_roots(plan, record["roots"][0])
+    record["tier_count"] = len(plan.tiers)
+    for slot, tier in zip(record["tiers"][0], plan.tiers, strict=False):
+        slot["dev"], slot["kind"] = tier.dev, tier.kind
+        slot["path_bytes"], slot["path"] = len(tier.path), tier.path
+    record["filter_count"] = len(plan.policy.programs_excluded)
+    names = [os.fsencode(name) for name in plan.policy.programs_excluded]
+    record["filter"][0][: len(names)] = names
+
+
+def _write_roots(plan: CatalogPlan, slots: Records) -> None:
+    for number, root in enumerate(plan.roots):
+        slot = slots[number]
+        slot["dev"] = root.block.header["root_dev"]
+        slot["ino"] = root.block.header["root_ino"]
+        slot["block"] = plan.places.blocks[number]
+        slot["file_base"] = plan.file_bases[number]
+        slot["dir_base"] = plan.directory_bases[number]
+        slot["path"] = plan.reference(root.path)

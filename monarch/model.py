@@ -1,0 +1,60 @@
+"""Words of the catalog that every layer shares: what is left out, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+PATH_BYTES_MAX = 1023
+"""Longest root-relative path of an Entry; a longer one is left to the origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Which names below a dataset root are catalogued.
+
+    Attributes:
+        include: a name must match one of these ...
+        exclude: ... and none of these ...
+        never: ... nor any of these, which are files that must not be staged.
+    """
+
+    include: tuple[str, ...] = ("**",)
+    exclude: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+
+
+class Unmanaged(StrEnum):
+    """Why a name below a root is left to the origin."""
+
+    EXCLUDED = "excluded"
+    SPECIAL = "special"
+    MOUNT = "mount"
+    UNREADABLE = "unreadable"
+    LONG = "long"
+    LINK_OUTSIDE = "link_outside"
+    LINK_DANGLING = "link_dangling"
+    LINK_LOOP = "link_loop"
+    LINK_UNLISTED = "link_unlisted"
+    LINK_CYCLE = "link_cycle"
+    LINK_LIMIT = "link_limit"
+
+    @property
+    def text(self) -> str:
+        """Return the reason in words, as it follows a count."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    Unmanaged.EXCLUDED: "left out by include, exclude or never",
+    Unmanaged.SPECIAL: "not a file, directory or link",
+    Unmanaged.MOUNT: "on another device",
+    Unmanaged.UNREADABLE: "that could not be read",
+    Unmanaged.LONG: f"with a path longer than {PATH_BYTES_MAX} bytes",
+    Unmanaged.LINK_OUTSIDE: "links that leave the root",
+    Unmanaged.LINK_DANGLING: "links to nothing",
+    Unmanaged.LINK_LOOP: "links in a loop",
+    Unmanaged.LINK_UNLISTED: "links to something that is not catalogued",
+    Unmanaged.LINK_CYCLE: "directory links to a directory that holds them",
+    Unmanaged.LINK_LIMIT: "directory links beyond the limits on depth or names",
+}

@@ -1,0 +1,1 @@
+"""Dataset roots as they are on disk: walked, checked, remembered in saved indexes."""

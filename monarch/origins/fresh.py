@@ -1,0 +1,75 @@
+"""Whether a saved index still describes its root: identity, patterns, directories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from monarch.catalog.block import Block
+from monarch.model import Patterns
+from monarch.origins.root import OriginRoot
+from monarch.origins.saved import IndexUnusableError, RootIndex
+
+BATCH_DIRECTORIES = 256
+
+
+def check_fresh(
+    index: RootIndex, root: OriginRoot, patterns: Patterns, *, threads: int = 16
+) -> None:
+    """Compare an index with the root as it is now; files are checked when staged.
+
+    Raises:
+        IndexUnusableError: it was made from something else, or a directory changed.
+    """
+    header = index.block.header
+    if (int(header["root_dev"]), int(header["root_ino"])) != (root.dev, root.ino):
+        raise IndexUnusableError(
+            f"it was made from another directory, {os.fsdecode(index.root)}"
+        )
+    if index.patterns != patterns:
+        raise IndexUnusableError(_difference(index.patterns, patterns))
+    changed = _changed_directory(index.block, root, threads)
+    if changed is not None:
+        path = os.path.join(root.path, changed)
+        raise IndexUnusableError(f"{os.fsdecode(path)} has changed since")
+
+
+def _difference(then: Patterns, now: Patterns) -> str:
+    for name in Patterns.__slots__:
+        old, new = list(getattr(then, name)), list(getattr(now, name))
+        if old != new:
+            return f"it was made with {name} {old}, but now {name} is {new}"
+    return "it was made with other patterns"
+
+
+def _changed_directory(block: Block, root: OriginRoot, threads: int) -> bytes | None:
+    directories = list(block.directories())
+    starts = range(0, len(directories), BATCH_DIRECTORIES)
+    fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="fresh")
+
+    def look(start: int) -> bytes | None:
+        part = directories[start : start + BATCH_DIRECTORIES]
+        return next(_changed(block, fd, part), None)
+
+    try:
+        found = (path for path in pool.map(look, starts) if path is not None)
+        return next(found, None)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        os.close(fd)
+
+
+def _changed(block: Block, fd: int, entries: list[int]) -> Iterator[bytes]:
+    records, attrs = block.entries[entries], block.attrs
+    for entry, record in zip(entries, records, strict=True):
+        path = block.path(entry)
+        try:
+            found = os.stat(path or b".", dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            yield path
+            continue
+        was = (record["ino"], record["mtime_ns"], attrs["mode"][record["attr"]])
+        if was != (found.st_ino, found.st_mtime_ns, found.st_mode):
+            yield path

@@ -1,0 +1,92 @@
+"""The index of a dataset root: loaded where a fresh one was saved, else scanned."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from monarch import native
+from monarch.catalog.build import build_block, unlisted_links
+from monarch.catalog.segment import MappedRoot
+from monarch.model import Patterns, Unmanaged
+from monarch.origins.fresh import check_fresh
+from monarch.origins.layout import LAYOUT
+from monarch.origins.root import OriginRoot, open_root
+from monarch.origins.saved import IndexUnusableError, RootIndex, read_index
+from monarch.origins.scan import scan
+from monarch.origins.walk import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """What is asked for: a root, which names of it, and maybe a saved index."""
+
+    path: str
+    patterns: Patterns
+    aliases: tuple[str, ...] = ()
+    saved: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A dataset with its index.
+
+    Attributes:
+        loaded: the index was loaded, not scanned.
+    """
+
+    dataset: Dataset
+    root: OriginRoot
+    index: RootIndex
+    loaded: bool
+
+    def mapped(self) -> MappedRoot:
+        """Return the root as the catalog of a job takes it."""
+        spellings = (
+            self.root.given,
+            *(os.fsencode(alias) for alias in self.dataset.aliases),
+        )
+        return MappedRoot(self.root.path, spellings, self.index.block)
+
+
+def scan_index(
+    root: OriginRoot,
+    patterns: Patterns,
+    *,
+    threads: int = 16,
+    progress: Progress | None = None,
+) -> RootIndex:
+    """Scan a root and build its index."""
+    survey = scan(root, patterns, threads=threads, progress=progress)
+    block = build_block(survey, LAYOUT, native.index_finish)
+    unmanaged = Counter(survey.unmanaged)
+    unmanaged[Unmanaged.LINK_UNLISTED] += unlisted_links(survey, block)
+    return RootIndex(block, root.path, patterns, +unmanaged)
+
+
+def prepare_index(
+    dataset: Dataset,
+    *,
+    threads: int = 16,
+    warn: Callable[[str], None],
+    progress: Progress | None = None,
+) -> Indexed:
+    """Load the saved index of a dataset, or scan where there is none that is fresh.
+
+    Raises:
+        UsageError: the root is not a directory that can be read.
+    """
+    root = open_root(dataset.path)
+    if dataset.saved is not None:
+        try:
+            index = read_index(dataset.saved)
+            check_fresh(index, root, dataset.patterns, threads=threads)
+        except IndexUnusableError as reason:
+            warn(f"index {dataset.saved} is not used, scanning instead: {reason}")
+        else:
+            return Indexed(dataset, root, index, loaded=True)
+    index = scan_index(root, dataset.patterns, threads=threads, progress=progress)
+    return Indexed(dataset, root, index, loaded=False)
