@@ -1,0 +1,136 @@
+/* args.c - the command line of `monarch run`: which words are options, where they end. */
+#include "args.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "options.h"
+#include "words.h"
+
+static const struct launcher_option *by_name(const char *name, size_t length)
+{
+    const struct launcher_option *option = launcher_options;
+    size_t count = sizeof(launcher_options) / sizeof(launcher_options[0]);
+
+    for (size_t i = 0; i < count; i++, option++)
+        if (strlen(option->name) == length && !memcmp(option->name, name, length))
+            return option;
+    return NULL;
+}
+
+static const struct launcher_option *by_letter(char letter)
+{
+    const struct launcher_option *option = launcher_options;
+    size_t count = sizeof(launcher_options) / sizeof(launcher_options[0]);
+
+    for (size_t i = 0; i < count; i++, option++)
+        if (option->letter == letter)
+            return option;
+    return NULL;
+}
+
+/* note - keeps the few options on which the launcher itself acts. */
+static int note(struct arguments *args, const struct launcher_option *option,
+                const char *value)
+{
+    const char *name = option->name;
+
+    if (option->takes_value && !value) {
+        words_error("option --%s needs a value", name);
+        return -EINVAL;
+    }
+    if (!strcmp(name, "job") && !*value) {
+        words_error("option --job needs a name that is not empty");
+        return -EINVAL;
+    }
+    if (!strcmp(name, "job"))
+        args->job = value;
+    else if (!strcmp(name, "help"))
+        args->help = true;
+    else if (!strcmp(name, "quiet"))
+        args->quiet = true;
+    else if (!strcmp(name, "strict"))
+        args->strict = true;
+    else if (!strcmp(name, "wait") || !strcmp(name, "no-wait"))
+        args->wait = name[0] == 'w';
+    return 0;
+}
+
+/* parse_long - takes `--name`, `--name=value` or `--name value`; returns the number of
+ * words used, or -EINVAL. */
+static int parse_long(struct arguments *args, char **words)
+{
+    const char *name = words[0] + 2, *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const struct launcher_option *option = by_name(name, length);
+    int err;
+
+    if (!option) {
+        words_error("no such option: %.*s (see monarch run --help)", (int)length + 2,
+                    words[0]);
+        return -EINVAL;
+    }
+    if (equals && !option->takes_value) {
+        words_error("option --%s takes no value", option->name);
+        return -EINVAL;
+    }
+    if (!option->takes_value || equals) {
+        err = note(args, option, equals ? equals + 1 : NULL);
+        return err ? err : 1;
+    }
+    err = note(args, option, words[1]);
+    return err ? err : 2;
+}
+
+/* parse_letters - takes `-q`, `-qh`, `-cVALUE` or `-c VALUE`; returns the number of words
+ * used, or -EINVAL. */
+static int parse_letters(struct arguments *args, char **words)
+{
+    for (const char *letter = words[0] + 1; *letter; letter++) {
+        const struct launcher_option *option = by_letter(*letter);
+        bool inside = letter[1] != '\0';
+        int err;
+
+        if (!option) {
+            words_error("no such option: -%c (see monarch run --help)", *letter);
+            return -EINVAL;
+        }
+        if (option->takes_value) {
+            err = note(args, option, inside ? letter + 1 : words[1]);
+            return err ? err : 2 - inside;
+        }
+        err = note(args, option, NULL);
+        if (err)
+            return err;
+    }
+    return 1;
+}
+
+/* arguments_parse - reads the words behind `run`; borrows them. Returns 0, or -EINVAL
+ * after one line that says what is wrong. */
+int arguments_parse(struct arguments *args, char **words)
+{
+    *args = (struct arguments){.all = words};
+    while (*words && words[0][0] == '-' && words[0][1]) {
+        int used;
+
+        if (!strcmp(*words, "--")) {
+            words++;
+            break;
+        }
+        used = words[0][1] == '-' ? parse_long(args, words)
+                                  : parse_letters(args, words);
+        if (used < 0)
+            return used;
+        if (args->help)
+            return 0;
+        words += used;
+    }
+    if (!*words) {
+        words_error("which program? monarch run [OPTIONS] [--] PROGRAM [ARGUMENTS]");
+        return -EINVAL;
+    }
+    args->command = words;
+    return 0;
+}

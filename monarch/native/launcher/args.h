@@ -1,0 +1,16 @@
+/* args.h - the command line of `monarch run`. */
+#ifndef MONARCH_ARGS_H
+#define MONARCH_ARGS_H
+
+#include <stdbool.h>
+
+struct arguments {
+    char **all;      /* everything behind `run`, for the agent */
+    char **command;  /* the program and its arguments; NULL with --help */
+    const char *job; /* NULL = from the environment */
+    bool help, quiet, strict, wait;
+};
+
+int arguments_parse(struct arguments *args, char **words);
+
+#endif

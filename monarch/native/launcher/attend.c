@@ -1,0 +1,101 @@
+/* attend.c - having an agent: finding this node's, or starting it. */
+#include "attend.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "await.h"
+#include "failure.h"
+#include "jobname.h"
+#include "python.h"
+#include "run.h"
+
+enum { ATTEMPTS_MAX = 20 };
+
+/* open_parent - opens the run directory of the run that we are inside of, if its agent
+ * lives. */
+static bool open_parent(struct run *run)
+{
+    const char *parent = getenv("MONARCH_STAGING_RUN");
+
+    if (!parent || !*parent || rundir_join(&run->dir, parent))
+        return false;
+    if (rundir_agent_lives(&run->dir))
+        return true;
+    rundir_close(&run->dir);
+    return false;
+}
+
+/* start - starts the agent and waits for it; takes ownership of the `start` lock. */
+static struct verdict start(struct run *run, int lock)
+{
+    char python[PATH_MAX];
+    struct verdict verdict;
+    int err = python_find(python);
+
+    /* What a dead agent has left must not be taken for the new one's. */
+    unlinkat(run->dir.fd, "requests", 0);
+    unlinkat(run->dir.fd, "counters", 0);
+    if (!err)
+        err = agent_start(run, python);
+    if (err < 0) {
+        verdict = verdict_of(VERDICT_PLAIN, "cannot start the agent with %s: %s",
+                             python, strerror(-err));
+    } else {
+        notices_begin(&run->notices, err);
+        verdict = await_notices(run, &lock);
+    }
+    if (verdict.kind != VERDICT_STAGED) {
+        failure_leave(run, &verdict);
+        notices_close(&run->notices);
+        board_unmap(&run->board);
+    }
+    if (lock >= 0)
+        close(lock);
+    return verdict;
+}
+
+/* attempt - finds or starts the agent in the opened run directory. */
+static struct verdict attempt(struct run *run)
+{
+    struct verdict verdict;
+    int lock = rundir_start_lock(&run->dir);
+
+    if (lock == -ESTALE)
+        return (struct verdict){.kind = VERDICT_AGAIN};
+    if (lock < 0)
+        return verdict_of(VERDICT_PLAIN, "%s/start: %s", run->dir.path,
+                          strerror(-lock));
+    if (rundir_agent_lives(&run->dir))
+        return await_state(run, lock);
+    verdict = failure_found(run);
+    if (verdict.kind == VERDICT_NONE)
+        return start(run, lock);
+    close(lock);
+    return verdict;
+}
+
+/* attend - has an agent for this run, and says whether its catalog can be used. */
+struct verdict attend(struct run *run)
+{
+    struct verdict verdict = {.kind = VERDICT_AGAIN};
+    struct jobname name;
+
+    jobname_find(&name, run->args.job);
+    run->dir_is_shared = name.shared;
+    for (int i = 0; i < ATTEMPTS_MAX && verdict.kind == VERDICT_AGAIN; i++) {
+        if (!open_parent(run) && rundir_make(&run->dir, &name))
+            return verdict_of(VERDICT_PLAIN, "%s", run->dir.fault);
+        verdict = attempt(run);
+        if (verdict.kind != VERDICT_STAGED) {
+            board_unmap(&run->board);
+            rundir_close(&run->dir);
+        }
+    }
+    if (verdict.kind == VERDICT_AGAIN)
+        return verdict_of(VERDICT_PLAIN, "agents come and go in %s", run->dir.path);
+    return verdict;
+}

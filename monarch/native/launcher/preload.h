@@ -1,0 +1,10 @@
+/* preload.h - the environments of the program and of the agent. */
+#ifndef MONARCH_PRELOAD_H
+#define MONARCH_PRELOAD_H
+
+#include <stdbool.h>
+
+char **preload_add(char **envp, const char *run);
+char **preload_remove(char **envp, bool keep_run);
+
+#endif

@@ -1,0 +1,165 @@
+/* rundir.c - the run directory of a job on this node, and the two locks in it. */
+#include "rundir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "descriptor.h"
+#include "jobname.h"
+
+enum { DIR_MODE = 0700 };
+
+__attribute__((format(printf, 3, 4))) static int fault(struct rundir *run, int err,
+                                                       const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(run->fault, sizeof(run->fault), format, args);
+    va_end(args);
+    return err;
+}
+
+/* open_private - opens a directory that must be ours alone: what somebody else could
+ * have put in its place is refused. Returns the descriptor or -errno. */
+static int open_private(struct rundir *run, const char *path)
+{
+    struct stat st;
+    int fd = descriptor_keep(open(path, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+
+    if (fd == -ELOOP || (fd == -ENOTDIR && !lstat(path, &st) && S_ISLNK(st.st_mode)))
+        return fault(run, fd, "%s is a symbolic link, not a directory", path);
+    if (fd < 0)
+        return fault(run, fd, "%s: %s", path, strerror(-fd));
+    if (fstat(fd, &st) < 0)
+        memset(&st, 0, sizeof(st));
+    if (st.st_uid == geteuid() && (st.st_mode & 07777) == DIR_MODE)
+        return fd;
+    close(fd);
+    if (st.st_uid != geteuid())
+        return fault(run, -EPERM, "%s belongs to user %u, not to you", path, st.st_uid);
+    return fault(run, -EPERM, "%s has mode %04o, not 0700", path, st.st_mode & 07777u);
+}
+
+/* make_private - makes a directory unless it is there, and opens it. */
+static int make_private(struct rundir *run, const char *path)
+{
+    mode_t before = umask(~(mode_t)DIR_MODE & 0777);
+    int err = mkdir(path, DIR_MODE) < 0 ? -errno : 0;
+
+    umask(before);
+    if (err && err != -EEXIST)
+        return fault(run, err, "cannot make %s: %s", path, strerror(-err));
+    return open_private(run, path);
+}
+
+/* preloadable - the dynamic linker splits LD_PRELOAD at spaces and colons, and expands
+ * dollars. */
+static bool preloadable(const char *path)
+{
+    return path[0] == '/' && !strpbrk(path, " :$\t\n");
+}
+
+/* rundir_join - opens the run directory of the run that we are part of. */
+int rundir_join(struct rundir *run, const char *path)
+{
+    if (strlen(path) >= sizeof(run->path) || !preloadable(path))
+        return fault(run, -EINVAL, "not a run directory: %.200s", path);
+    strcpy(run->path, path);
+    run->fd = open_private(run, path);
+    return run->fd < 0 ? run->fd : 0;
+}
+
+/* rundir_make - opens the run directory of a job and node, made if it is new. */
+int rundir_make(struct rundir *run, const struct jobname *name)
+{
+    const char *given = getenv("MONARCH_STAGING_RUN_DIR");
+    char root[PATH_MAX];
+    int n, root_fd;
+
+    if (given && *given)
+        n = snprintf(root, sizeof(root), "%s", given);
+    else
+        n = snprintf(root, sizeof(root), "/dev/shm/monarch-%u", (unsigned)geteuid());
+    if (n >= (int)sizeof(root) - 2 * NAME_BYTES_MAX - 16)
+        return fault(run, -ENAMETOOLONG, "MONARCH_STAGING_RUN_DIR is too long");
+    if (!preloadable(root))
+        return fault(run, -EINVAL,
+                     "MONARCH_STAGING_RUN_DIR must be an absolute path without "
+                     "spaces, colons or dollars: %s",
+                     root);
+    while (n > 1 && root[n - 1] == '/')
+        root[--n] = '\0';
+    root_fd = make_private(run, root);
+    if (root_fd < 0)
+        return root_fd;
+    close(root_fd);
+    snprintf(run->path, sizeof(run->path), "%.*s/%s.%s", n, root, name->job,
+             name->node);
+    run->fd = make_private(run, run->path);
+    return run->fd < 0 ? run->fd : 0;
+}
+
+/* rundir_agent_lives - an agent holds `lock` for its whole life. The lock is touched only
+ * when the agent may be dead, and released at once. */
+bool rundir_agent_lives(const struct rundir *run)
+{
+    int fd = openat(run->fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    bool lives;
+
+    if (fd < 0)
+        return false;
+    lives = flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return lives;
+}
+
+/* same_file - an ending agent removes its run directory, and with it the file that we
+ * have just locked. */
+static bool same_file(const struct rundir *run, int fd)
+{
+    struct stat ours, there;
+    char path[PATH_MAX + 8];
+
+    snprintf(path, sizeof(path), "%s/start", run->path);
+    return !fstat(fd, &ours) && !lstat(path, &there) && ours.st_dev == there.st_dev &&
+           ours.st_ino == there.st_ino;
+}
+
+/* rundir_start_lock - waits for the right to look for or to start the agent. Returns the
+ * descriptor that holds it, -ESTALE when the directory has gone, or -errno. */
+int rundir_start_lock(const struct rundir *run)
+{
+    int fd = descriptor_keep(
+        openat(run->fd, "start", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+
+    if (fd < 0)
+        return fd == -ENOENT ? -ESTALE : fd;
+    while (flock(fd, LOCK_EX) < 0) {
+        int err = -errno;
+
+        if (err == -EINTR)
+            continue;
+        close(fd);
+        return err;
+    }
+    if (same_file(run, fd))
+        return fd;
+    close(fd);
+    return -ESTALE;
+}
+
+/* rundir_close - forgets the run directory. */
+void rundir_close(struct rundir *run)
+{
+    if (run->fd >= 0)
+        close(run->fd);
+    run->fd = -1;
+}

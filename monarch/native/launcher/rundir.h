@@ -1,0 +1,22 @@
+/* rundir.h - the run directory of a job on this node. */
+#ifndef MONARCH_RUNDIR_H
+#define MONARCH_RUNDIR_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+struct jobname;
+
+struct rundir {
+    int fd;
+    char path[PATH_MAX];
+    char fault[PATH_MAX + 128]; /* why it cannot be used, after an error */
+};
+
+int rundir_join(struct rundir *run, const char *path);
+int rundir_make(struct rundir *run, const struct jobname *name);
+bool rundir_agent_lives(const struct rundir *run);
+int rundir_start_lock(const struct rundir *run);
+void rundir_close(struct rundir *run);
+
+#endif
