@@ -1,0 +1,76 @@
+"""A small dataset with every kind of name, and programs that look at it under Monarch."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# What each program begins with: D is the dataset, tier(fd) tells whether a descriptor is
+# one of a Replica.
+PREAMBLE = """
+import ctypes, errno, fcntl, mmap, os, subprocess, sys, time
+D = sys.argv[1]
+libc = ctypes.CDLL(None, use_errno=True)
+def tier(fd):
+    return "/monarch-" in os.readlink(f"/proc/self/fd/{fd}")
+def redirected(path, flags=os.O_RDONLY):
+    fd = os.open(path, flags)
+    try:
+        return tier(fd)
+    finally:
+        os.close(fd)
+"""
+
+
+def make_tree(root: Path) -> None:
+    """Write the dataset."""
+    (root / "sub").mkdir(parents=True)
+    (root / "a.bin").write_bytes(bytes(range(256)) * 400)
+    (root / "sub" / "b.bin").write_bytes(b"b" * 50_000)
+    (root / "spare.bin").write_bytes(b"s" * 10_000)
+    (root / "shard.bin").write_bytes(os.urandom(9 << 20))
+    (root / "x.lock").write_bytes(b"lock")
+    (root.parent / "outside.bin").write_bytes(b"outside")
+    (root / "inner").symlink_to("a.bin")
+    (root / "outer").symlink_to("../outside.bin")
+    os.link(root / "a.bin", root / "hard.bin")
+    os.mkfifo(root / "fifo")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    make_tree(tmp_path / "data")
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def line(
+    tree: Path, run_root: Path, monarch_command: Path
+) -> Iterator[Callable[..., list[str]]]:
+    """A function that gives the command line of a program under Monarch."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="monarch-test-") as ram:
+        tier = ["--tier", f"ram:64MiB:{ram}"]
+
+        def make(*program: str, options: tuple[str, ...] = ()) -> list[str]:
+            run = [str(monarch_command), "run", "-q", "--data", str(tree), *tier]
+            return [*run, *options, "--", *program]
+
+        yield make
+
+
+@pytest.fixture
+def under(tree: Path, line: Callable[..., list[str]]) -> Callable[..., None]:
+    """A function that runs a Python program under Monarch; all its asserts must hold."""
+
+    def run(body: str, *options: str) -> None:
+        program = [sys.executable, "-c", PREAMBLE + body, str(tree)]
+        done = subprocess.run(
+            line(*program, options=options), capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run

@@ -1,0 +1,444 @@
+"""What README's Semantics table says, row by row, in the same words."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[2] / "README.md"
+Under = Callable[..., None]
+
+
+def rows() -> list[str]:
+    """The first cells of README's Semantics table."""
+    table = README.read_text().split("## Semantics")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+    return [cell.replace("`", "") for cell in cells[2:]]
+
+
+def test_each_row_of_the_table_is_a_test_and_each_test_is_a_row() -> None:
+    told = {
+        " ".join((function.__doc__ or "").split()).lower()
+        for name, function in globals().items()
+        if name.startswith("test_") and function.__doc__
+    }
+    assert told == {row.lower() for row in rows()}
+
+
+def test_read_only_open(under: Under) -> None:
+    """a read-only open of a staged file is served by its Replica"""
+    under("""
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+assert tier(fd)
+want = bytes(range(256)) * 400
+assert os.read(fd, 1 << 20) == want
+assert os.pread(fd, 256, 256) == want[:256]
+assert mmap.mmap(fd, 0, prot=mmap.PROT_READ)[:] == want
+copy = os.dup(fd)
+assert os.lseek(copy, 0, os.SEEK_SET) == 0 and os.read(copy, 10) == want[:10]
+pipe = os.pipe()
+assert os.sendfile(pipe[1], fd, 0, 100) == 100 and os.read(pipe[0], 100) == want[:100]
+""")
+
+
+def test_relative_open(under: Under) -> None:
+    """relative and dirfd-relative opens are redirected too"""
+    under("""
+os.chdir(D)
+assert redirected("a.bin") and redirected("./sub//b.bin") and redirected("sub/../a.bin")
+os.chdir("sub")
+assert redirected("../a.bin") and redirected("b.bin")
+root = os.open(D, os.O_RDONLY | os.O_DIRECTORY)
+fd = os.open("sub/b.bin", os.O_RDONLY, dir_fd=root)
+assert tier(fd)
+""")
+
+
+def test_every_kind_of_open(under: Under) -> None:
+    """fopen, C++ streams and Python opens are redirected alike"""
+    under("""
+libc.fopen.restype = libc.freopen.restype = ctypes.c_void_p
+libc.fileno.argtypes = [ctypes.c_void_p]
+libc.freopen.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p]
+path = (D + "/a.bin").encode()
+stream = libc.fopen(path, b"rb")
+assert tier(libc.fileno(stream))
+assert tier(libc.fileno(libc.freopen((D + "/sub/b.bin").encode(), b"r", stream)))
+with open(D + "/a.bin", "rb") as file:
+    assert tier(file.fileno())
+for name in ("open", "open64", "__open_2", "__open64_2"):
+    assert tier(getattr(libc, name)(path, os.O_RDONLY)), name
+for name in ("openat", "openat64", "__openat_2", "__openat64_2"):
+    assert tier(getattr(libc, name)(-100, path, os.O_RDONLY)), name
+""")
+
+
+def test_stat(under: Under, tree: Path) -> None:
+    """a stat of a catalogued name shows what the origin shows"""
+    before = {name: os.lstat(tree / name) for name in ("a.bin", "sub", "inner")}
+    fields = [
+        f for f in dir(os.stat_result) if f.startswith("st_") and f != "st_birthtime"
+    ]
+    want = {n: {f: getattr(s, f) for f in fields} for n, s in before.items()}
+    under(f"""
+want = {want!r}
+for name, fields in want.items():
+    seen = os.lstat(D + "/" + name)
+    assert {{f: getattr(seen, f) for f in fields}} == fields, name
+assert os.stat(D + "/inner").st_ino == want["a.bin"]["st_ino"]
+assert os.access(D + "/a.bin", os.R_OK) and not os.path.exists(D + "/none")
+""")
+
+
+def test_fstat(under: Under) -> None:
+    """an fstat of a redirected descriptor shows the origin's identity"""
+    under("""
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+assert tier(fd)
+assert os.fstat(fd) == os.stat(D + "/a.bin")
+assert os.path.samestat(os.fstat(fd), os.stat(D + "/hard.bin"))
+""")
+
+
+def test_write(under: Under, tree: Path) -> None:
+    """an open for writing goes to the origin, and the file is not served from a Tier
+    again
+    """
+    under("""
+assert redirected(D + "/sub/b.bin")
+with open(D + "/sub/b.bin", "r+b") as file:
+    assert not tier(file.fileno())
+    file.write(b"new")
+assert not redirected(D + "/sub/b.bin")
+with open(D + "/sub/b.bin", "rb") as file:
+    assert file.read(4) == b"newb"
+assert redirected(D + "/a.bin")
+""")
+    assert (tree / "sub" / "b.bin").read_bytes()[:4] == b"newb"
+
+
+def test_other_changes(under: Under) -> None:
+    """rename, unlink, truncate, chmod, chown, utime and setxattr do the same"""
+    under("""
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+assert tier(fd)
+os.fchmod(fd, 0o640)
+assert os.stat(D + "/a.bin").st_mode & 0o777 == 0o640
+assert not redirected(D + "/a.bin") and not redirected(D + "/hard.bin")
+assert redirected(D + "/spare.bin")
+os.utime(D + "/spare.bin", (1, 2))
+assert os.stat(D + "/spare.bin").st_mtime == 2 and not redirected(D + "/spare.bin")
+assert redirected(D + "/sub/b.bin")
+os.truncate(D + "/sub/b.bin", 5)
+assert os.stat(D + "/sub/b.bin").st_size == 5
+os.rename(D + "/sub/b.bin", D + "/sub/c.bin")
+assert not os.path.exists(D + "/sub/b.bin")
+with open(D + "/sub/c.bin", "rb") as file:
+    assert file.read() == b"bbbbb"
+os.unlink(D + "/spare.bin")
+assert not os.path.exists(D + "/spare.bin")
+""")
+
+
+def test_directory_change(under: Under) -> None:
+    """a change of a catalogued directory itself switches its whole root to pass-
+    through
+    """
+    under("""
+assert redirected(D + "/a.bin")
+os.rename(D + "/sub", D + "/sub2")
+assert not os.path.exists(D + "/sub/b.bin") and not redirected(D + "/a.bin")
+with open(D + "/sub2/b.bin", "rb") as file:
+    assert file.read(1) == b"b"
+""")
+
+
+def test_new_name(under: Under) -> None:
+    """a name created during the job is the origin's business"""
+    under("""
+before = os.stat(D).st_mtime_ns
+with open(D + "/new", "w") as file:
+    file.write("x")
+assert os.path.exists(D + "/new") and not redirected(D + "/new")
+assert os.stat(D).st_mtime_ns > before
+os.unlink(D + "/new")
+assert not os.path.exists(D + "/new")
+assert redirected(D + "/a.bin")
+""")
+
+
+def test_links(under: Under) -> None:
+    """links inside a root are followed, links that leave it are left to the origin"""
+    under("""
+assert redirected(D + "/inner") and os.readlink(D + "/inner") == "a.bin"
+assert not redirected(D + "/outer")
+with open(D + "/outer") as file:
+    assert file.read() == "outside"
+try:
+    os.open(D + "/inner", os.O_RDONLY | os.O_NOFOLLOW)
+except OSError as error:
+    assert error.errno == errno.ELOOP
+else:
+    raise AssertionError
+""")
+
+
+def test_hard_links(under: Under) -> None:
+    """hard links share one Replica"""
+    under("""
+first, second = (os.open(D + n, os.O_RDONLY) for n in ("/a.bin", "/hard.bin"))
+assert tier(first) and tier(second)
+assert os.readlink(f"/proc/self/fd/{first}") == os.readlink(f"/proc/self/fd/{second}")
+""")
+
+
+def test_never(under: Under) -> None:
+    """files that match never, sockets, fifos and devices are left to the origin"""
+    under("""
+assert not redirected(D + "/x.lock")
+assert not redirected(D + "/fifo", os.O_RDONLY | os.O_NONBLOCK)
+""")
+
+
+def test_changed_origin(under: Under, tree: Path) -> None:
+    """a file changed on the origin after the scan is not staged"""
+    under(
+        """
+plain = {**os.environ, "MONARCH_STAGING_DISABLE": "1"}
+plain.pop("LD_PRELOAD")
+change = f"printf changed >> '{D}/spare.bin'"
+subprocess.run(["sh", "-c", change], env=plain, check=True)
+with open(D + "/spare.bin", "rb") as file:
+    assert not tier(file.fileno()) and file.read().endswith(b"changed")
+assert os.stat(D + "/spare.bin").st_size == 10_007
+""",
+        "--set",
+        "fill.enabled=false",
+    )
+
+
+def test_large_file(under: Under, tree: Path) -> None:
+    """a large file is read from the origin until its Replica is ready"""
+    under(
+        """
+assert not redirected(D + "/shard.bin")
+end = time.monotonic() + 30
+while not redirected(D + "/shard.bin"):
+    assert time.monotonic() < end
+    time.sleep(0.01)
+""",
+        "--set",
+        "fill.enabled=false",
+    )
+
+
+def test_local_failure(under: Under) -> None:
+    """an open never fails because of Monarch"""
+    under("""
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+os.unlink(os.readlink(f"/proc/self/fd/{fd}"))
+with open(D + "/a.bin", "rb") as file:
+    assert file.read(3) == bytes(range(3))
+""")
+
+
+def test_scrubbed_environment(under: Under) -> None:
+    """a child with a scrubbed environment stays under Monarch"""
+    under("""
+child = ["/bin/sh", "-c", 'exec 3<"$0"; readlink /proc/self/fd/3', D + "/a.bin"]
+grep = 'exec 3<"$0"; readlink /proc/self/fd/3 | grep -q /monarch-'
+path = {"PATH": "/usr/bin:/bin"}
+def seen(environment):
+    return subprocess.run(child, env=environment, capture_output=True, text=True).stdout
+assert "/monarch-" in seen({}) and "/monarch-" in seen(path)
+assert "/monarch-" not in seen({**path, "MONARCH_STAGING_DISABLE": "1"})
+spawned = os.posix_spawn("/bin/sh", ["sh", "-c", grep, D + "/a.bin"], path)
+assert os.waitpid(spawned, 0)[1] == 0
+""")
+
+
+STATIC_C = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    char byte, name[64], target[4096];
+    int fd = argc > 1 ? open(argv[1], O_RDONLY) : -1;
+    if (fd < 0 || read(fd, &byte, 1) != 1)
+        return 1;
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(name, target, sizeof(target) - 1);
+    return n <= 0 || write(1, target, n) != n;
+}
+"""
+
+
+def test_not_covered(
+    tree: Path, tmp_path: Path, line: Callable[..., list[str]]
+) -> None:
+    """static, setuid and Go programs, raw system calls and RTLD_DEEPBIND libraries
+    read the origin
+    """
+    (tmp_path / "s.c").write_text(STATIC_C)
+    program = tmp_path / "static"
+    subprocess.run(
+        ["cc", "-static", "-o", program, tmp_path / "s.c"], check=True, timeout=60
+    )
+    report = tmp_path / "report.json"
+    shell = f"cat {tree}/a.bin | cmp - {tree}/a.bin; exec {program} {tree}/a.bin"
+    done = subprocess.run(
+        line("sh", "-c", shell, options=("--report", str(report))),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == str(tree / "a.bin")
+    assert str(program) in report.read_text()
+
+
+@pytest.mark.root
+def test_other_root(under: Under) -> None:
+    """chroot, unshare, setns and pivot_root end Monarch's work in that process"""
+    under("""
+assert redirected(D + "/a.bin")
+pid = os.fork()
+if pid == 0:
+    os.chroot("/")
+    os._exit(redirected(D + "/a.bin"))
+assert os.waitpid(pid, 0)[1] == 0
+pid = os.fork()
+if pid == 0:
+    assert libc.unshare(0x00020000) == 0
+    os._exit(redirected(D + "/a.bin"))
+assert os.waitpid(pid, 0)[1] == 0
+hidden = ["unshare", "-m", "sh", "-c",
+    f"mount -t tmpfs t '{D}' && echo other >'{D}/a.bin' && cat '{D}/a.bin'"]
+assert subprocess.run(hidden, capture_output=True).stdout == b"other\\n"
+""")
+
+
+def test_locks(under: Under) -> None:
+    """locks taken on a redirected descriptor lock the local copy"""
+    under("""
+first, second = (os.open(D + "/a.bin", os.O_RDONLY) for _ in range(2))
+fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+try:
+    fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    pass
+else:
+    raise AssertionError
+assert not redirected(D + "/x.lock")
+""")
+
+
+def test_copy_file_range(under: Under) -> None:
+    """copy_file_range from a redirected descriptor works across file systems"""
+    under("""
+source = os.open(D + "/a.bin", os.O_RDONLY)
+assert tier(source)
+target = os.open(D + "/../copy", os.O_RDWR | os.O_CREAT)
+copied = 0
+while n := os.copy_file_range(source, target, 1 << 20):
+    copied += n
+assert copied == 102400 and os.pread(target, 1 << 20, 0) == bytes(range(256)) * 400
+""")
+
+
+def test_names_of_descriptors(under: Under, tree: Path) -> None:
+    """fstatfs, ioctl and /proc/self/fd show the Tier"""
+    under("""
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+assert tier(fd)
+again = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+assert not tier(again)
+os.write(again, b"ORIGIN")
+assert os.pread(fd, 6, 0) == bytes(range(6))
+""")
+    assert (tree / "a.bin").read_bytes()[:6] == b"ORIGIN"
+
+
+def test_immutable(under: Under) -> None:
+    """a Replica is never changed in place"""
+    under("""
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+replica = os.readlink(f"/proc/self/fd/{fd}")
+pages = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+libc.syscall.restype = ctypes.c_long
+assert os.stat(replica).st_mode & 0o777 == 0o400
+with open(D + "/a.bin", "r+b") as file:
+    file.truncate(0)
+os.unlink(replica)
+assert pages[:] == bytes(range(256)) * 400 and os.pread(fd, 3, 0) == bytes(range(3))
+""")
+
+
+def test_no_descriptors(under: Under) -> None:
+    """descriptors are never kept by Monarch in a program"""
+    under("""
+assert redirected(D + "/a.bin")
+listing = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+assert sorted(map(int, os.listdir(listing)))[:4] == [0, 1, 2, listing]
+os.closerange(3, 256)
+assert redirected(D + "/sub/b.bin")
+assert len(os.listdir("/proc/self/task")) == 1
+""")
+
+
+def test_errno(under: Under) -> None:
+    """errno, cancellation points and signal dispositions are the program's own"""
+    under("""
+ctypes.set_errno(77)
+fd = libc.open((D + "/a.bin").encode(), os.O_RDONLY)
+assert tier(fd) and ctypes.get_errno() == 77
+assert libc.open((D + "/none").encode(), os.O_RDONLY) == -1
+assert ctypes.get_errno() == errno.ENOENT
+status = open("/proc/self/status").read()
+assert "SigCgt:\\t0000000000000002" in status  # Python's own SIGINT and nothing more
+""")
+
+
+VFORK_C = """
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    pid_t pid = vfork();
+    if (pid == 0) {
+        char byte;
+        int fd = open(argv[argc - 1], O_RDONLY);
+        _exit(fd < 0 || read(fd, &byte, 1) != 1);
+    }
+    int status = 0;
+    return waitpid(pid, &status, 0) != pid || status;
+}
+"""
+
+
+def test_vfork(tree: Path, tmp_path: Path, line: Callable[..., list[str]]) -> None:
+    """a vfork child never waits"""
+    (tmp_path / "v.c").write_text(VFORK_C)
+    program = tmp_path / "vforks"
+    subprocess.run(["cc", "-o", program, tmp_path / "v.c"], check=True, timeout=60)
+    report = tmp_path / "report.json"
+    options = ("--report", str(report), "--set", "fill.enabled=false")
+    done = subprocess.run(
+        line(str(program), str(tree / "a.bin"), options=options),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    again = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.exit('vfork' not in sys.stdin.read())"],
+        input=report.read_text(),
+        text=True,
+    )
+    assert again.returncode == 0, report.read_text()
