@@ -16,8 +16,7 @@ from monarch.errors import UsageError
 
 BYTES_PER_FILE = 160
 """What all segments together may take for one File."""
-INODES_SPARE = 1024
-"""Inode slots beyond the Files, for those that are removed and staged again."""
+INODE_SLOTS_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +108,14 @@ class CatalogPlan:
     def inode_slots(self) -> int:
         """Return how many inode slots the job gets: as many as its budget leaves.
 
-        A table that is half empty answers in one probe; with long paths only a tenth
-        is left empty, which costs some probes and keeps the budget.
+        A table that is half empty answers in one probe; with long paths only a
+        thirteenth is left empty, which costs some probes and keeps the budget.
         """
         files = self.file_count
-        left = BYTES_PER_FILE * files - self.length - self.flags_length
+        header = self.layout.dtypes["inodes"].itemsize
+        left = BYTES_PER_FILE * files - self.length - self.flags_length - header
         slots = left // self.layout.dtypes["inode"].itemsize
-        return min(max(slots, files * 10 // 9), files * 2) + INODES_SPARE
+        return max(min(max(slots, files * 13 // 12), files * 2), INODE_SLOTS_MIN)
 
     @property
     def inodes_length(self) -> int:

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Measures the catalog with synthetic Entries: bytes a file, build rate, load rate.
+
+Usage: scripts/bench/catalog.py [FILES ...]      (default: 1000000)
+
+Paths below the root are 60 bytes long, 1,000 to a directory; there is no real tree. The
+budgets are 160 bytes a file for all segments, and 200,000 files/s from a saved index.
+"""
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from monarch import native
+from monarch.catalog.build import build_block
+from monarch.catalog.segment import BYTES_PER_FILE, MappedRoot, OpenPolicy, plan_catalog
+from monarch.catalog.survey import ATTR, ROW, Listing, Survey
+from monarch.model import Patterns
+from monarch.origins.layout import LAYOUT
+from monarch.origins.saved import RootIndex, read_index, save_index
+
+ROOT = b"/pfs/imagenet"
+PATH_BYTES = 60
+PER_DIRECTORY = 1000
+LOADED_PER_S_MIN = 200_000
+DIRECTORY, FILE = 0, 1
+
+
+def rows(first: int, count: int, attr: int) -> np.ndarray:
+    """Metadata of `count` names whose inodes begin at `first`."""
+    made = np.zeros(count, ROW)
+    made["ino"] = np.arange(first, first + count)
+    made["size"] = 110_000
+    made["mtime_ns"] = made["ctime_ns"] = made["atime_ns"] = 1_700_000_000_000_000_000
+    made["blocks"] = 216
+    made["attr"] = attr
+    return made
+
+
+def synthetic(files: int) -> Survey:
+    """A root of `files` files in directories of a thousand."""
+    directories = [
+        b"train/n%08d" % number for number in range(-(-files // PER_DIRECTORY))
+    ]
+    listings = [
+        Listing.of(b"", [b"train"], rows(2, 1, DIRECTORY)),
+        Listing.of(b"train", directories, rows(3, len(directories), DIRECTORY)),
+    ]
+    ino = 3 + len(directories)
+    for number, directory in enumerate(directories):
+        count = min(PER_DIRECTORY, files - number * PER_DIRECTORY)
+        prefix = directory + b"/"
+        width = PATH_BYTES - len(prefix) - len(b".jpeg")
+        names = [b"%s%0*d.jpeg" % (prefix, width, ino + i) for i in range(count)]
+        listings.append(Listing.of(directory, names, rows(ino, count, FILE)))
+        ino += count
+    shared = [(0o40755, 0, 0, 2, 42, 4096, 1), (0o100644, 0, 0, 1, 42, 4096, 1)]
+    attrs = np.array(shared, ATTR)
+    return Survey(ROOT, rows(1, 1, DIRECTORY), tuple(listings), attrs, {}, 0, 0)
+
+
+def timed(what, *arguments):
+    """The result of a call and the seconds it took."""
+    began = time.perf_counter()
+    return what(*arguments), time.perf_counter() - began
+
+
+def measure(files: int, folder: Path) -> bool:
+    """Prints one row; False if a budget is broken."""
+    block, build_s = timed(build_block, synthetic(files), LAYOUT, native.index_finish)
+    file = folder / "bench.index"
+    save_index(file, RootIndex(block, ROOT, Patterns()))
+    del block
+    loaded, load_s = timed(read_index, file)
+    file.unlink()
+    root = MappedRoot(ROOT, (), loaded.block)
+    plan = plan_catalog(LAYOUT, [root], [], OpenPolicy(0, 0, 0))
+    per_file = (plan.length + plan.flags_length + plan.inodes_length) / files
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    print(
+        f"{files:>12,}  {per_file:>10.1f}  {plan.inode_slots / files:>11.2f}"
+        f"  {files / build_s:>12,.0f}  {files / load_s:>12,.0f}  {peak:>9.2f}",
+        flush=True,
+    )
+    return per_file <= BYTES_PER_FILE and files / load_s >= LOADED_PER_S_MIN
+
+
+def main() -> int:
+    """Measures each number of files that the command line names."""
+    counts = [int(word) for word in sys.argv[1:]] or [1_000_000]
+    shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    print("       files  bytes/file  inode slots  built/s       loaded/s      peak GiB")
+    with tempfile.TemporaryDirectory(dir=shared_memory) as folder:
+        kept = [measure(count, Path(folder)) for count in counts]
+    print("budgets: at most 160 bytes/file, at least 200,000 loaded/s")
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
