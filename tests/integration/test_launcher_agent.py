@@ -1,0 +1,478 @@
+"""How `monarch run` has an agent: finds it, starts it once, and does without."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.launcher import HEALTHY, START, Launch
+
+pytest_plugins = ["support.launcher_fixtures"]
+
+READY = [*START, ["write", "ready staging nothing to ram\n"]]
+REST = HEALTHY[len(READY) :]
+UNSTAGED = "; the program runs without staging"
+
+
+def wait_until(holds: Callable[[], object], limit_s: float = 30) -> None:
+    """Waits for something to become true."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)
+
+
+def start_agent(launch: Launch, gate: Path) -> subprocess.Popen[bytes]:
+    """A run whose program lives until the gate exists."""
+    program = f"while ! [ -e {gate} ]; do sleep 0.02; done; exit 11"
+    first = launch.popen("--job", "j", "sh", "-c", program)
+    wait_until(lambda: list(launch.run_root.glob("j.*/requests")))
+    return first
+
+
+def test_agent_inherits_nothing_but_its_pipe(launch: Launch, tmp_path: Path) -> None:
+    launch.script([*START, ["report_self"], ["write", "ready x\n"], *REST])
+    preload = launch.environ | {"LD_PRELOAD": launch.layout["shim"]}
+
+    def bind() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+
+    extra = os.open("/dev/zero", os.O_RDONLY)
+    done = launch.run(
+        "true", env=preload, cwd=tmp_path, pass_fds=[extra], preexec_fn=bind
+    )
+    os.close(extra)
+
+    (agent,) = launch.events("self")
+    assert done.returncode == 0
+    assert {fd: agent["fds"][fd] for fd in ("0", "1")} == dict.fromkeys(
+        "01", "/dev/null"
+    )
+    assert agent["fds"].pop("2").endswith("/agent.log")
+    kinds = {target.split(":")[0] for fd, target in agent["fds"].items() if fd > "1"}
+    assert "/dev/zero" not in kinds
+    assert sum(target.startswith("pipe:") for target in agent["fds"].values()) == 1
+    assert agent["fds"]["3"].startswith("pipe:")
+    assert "MONARCH_STAGING_RUN" not in agent["environment"]
+    assert agent["preload"] == launch.layout["shim"]
+    assert agent["cwd"] == str(tmp_path)
+    assert agent["session"] not in (os.getsid(0), agent["pid"])
+    assert agent["cpus"] == len(os.sched_getaffinity(0))
+    blocked = {line.split()[0]: int(line.split()[1], 16) for line in agent["signals"]}
+    assert blocked["SigBlk:"] == 0
+    # Python itself ignores SIGPIPE and SIGXFSZ.
+    assert not blocked["SigIgn:"] & 1 << (signal.SIGINT - 1)
+
+
+def test_only_the_program_keeps_the_agent_alive(launch: Launch) -> None:
+    done = launch.run("sh", "-c", "echo $$")
+
+    (finish,) = launch.events("finish")
+    (pid,) = [pid for pid, begun in finish["launchers"] if begun]
+    assert pid == int(done.stdout)
+
+
+def test_sixty_four_at_once_start_one_agent(launch: Launch, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    launch.script([["sleep", 0.2], *START[:-1], ["sleep", 0.2], *START[-1:], *HEALTHY[4:]])
+    program = f"echo $$ >> {tmp_path}/pids; while ! [ -e {gate} ]; do sleep 0.1; done"
+
+    runs = [launch.popen("--job", "j", "sh", "-c", program) for _ in range(64)]
+    pids = tmp_path / "pids"
+    wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 64)
+    gate.touch()
+    ends = [run.communicate(timeout=60) for run in runs]
+
+    assert [run.returncode for run in runs] == [0] * 64
+    assert len(launch.events("start")) == 1
+    assert sum(b"the report" in err for _, err in ends) == 1
+    assert sum(bool(err) for _, err in ends) == 1
+    (finish,) = launch.events("finish")
+    assert {pid for pid, _ in finish["launchers"]} == set(
+        map(int, pids.read_text().split())
+    )
+
+
+def test_a_second_launcher_becomes_the_program(launch: Launch, tmp_path: Path) -> None:
+    first = start_agent(launch, tmp_path / "gate")
+
+    second = launch.popen("--job", "j", "sh", "-c", "echo $$; echo $LD_PRELOAD")
+    out, err = second.communicate(timeout=30)
+    (tmp_path / "gate").touch()
+    first.communicate(timeout=30)
+
+    pid, preload = out.decode().split()
+    assert int(pid) == second.pid
+    assert preload.endswith("/shim.so")
+    assert err == b""
+    assert first.returncode == 11
+
+
+def test_with_wait_a_second_launcher_stays_until_the_agent_ends(
+    launch: Launch, tmp_path: Path
+) -> None:
+    first = start_agent(launch, tmp_path / "gate")
+
+    second = launch.popen("--job", "j", "--wait", "sh", "-c", "echo $$; exit 6")
+    assert second.stdout
+    assert int(second.stdout.readline()) != second.pid
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(timeout=1)
+    (tmp_path / "gate").touch()
+    second.communicate(timeout=30)
+    first.communicate(timeout=30)
+
+    assert second.returncode == 6
+    assert launch.events("finish")
+
+
+def test_a_nested_run_joins_its_parent(launch: Launch) -> None:
+    inner = f"{launch.command} run --job other sh -c 'echo $LD_PRELOAD; exit 8'"
+
+    done = launch.run("sh", "-c", f"echo $LD_PRELOAD; {inner}")
+
+    outer, nested = done.stdout.decode().splitlines()
+    assert outer == nested
+    assert len(launch.events("start")) == 1
+    assert done.returncode == 8
+
+
+def test_a_nested_run_without_a_living_parent_has_its_own_agent(
+    launch: Launch, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    environ = launch.environ | {
+        "MONARCH_STAGING_RUN": str(gone),
+        "LD_PRELOAD": f"{gone}/shim.so:{launch.layout['shim']}",
+    }
+
+    done = launch.run("-q", "sh", "-c", "echo $LD_PRELOAD", env=environ)
+
+    shim, other = done.stdout.decode().strip().split(":")
+    assert shim.startswith(str(launch.run_root))
+    assert other == launch.layout["shim"]
+
+
+def test_run_directory_of_a_dead_agent_is_used_again(launch: Launch) -> None:
+    launch.script([*READY, ["kill", "SIGKILL"]])
+    dead = launch.run("--job", "j", "true")
+    (run_dir,) = launch.run_root.iterdir()
+    stale = (run_dir / "requests").read_bytes()
+    (run_dir / "shim.so").unlink()
+    assert stale[32:36] == b"\1\0\0\0"
+
+    launch.script(HEALTHY)
+    done = launch.run("--job", "j", "echo", "hello")
+
+    assert dead.stderr.decode().splitlines()[1:] == [
+        "monarch: the agent has ended without a report"
+    ]
+    assert done.stdout == b"hello\n"
+    assert done.stderr.decode().endswith("the report\n")
+    assert len(launch.events("start")) == 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [["kill", "SIGKILL"]],
+        [["take_lock"], ["kill", "SIGKILL"]],
+        [["take_lock"], ["make_segments"], ["kill", "SIGKILL"]],
+        [*START, ["write", "progress half"], ["kill", "SIGKILL"]],
+        [["write", "progress 1\nwarn x"], ["kill", "SIGTERM"]],
+        [["write", "rea"]],
+    ],
+)
+def test_agent_that_dies_while_starting_is_one_warning(
+    launch: Launch, steps: list[list[str]], strict: bool
+) -> None:
+    launch.script(steps)
+
+    done = launch.run(*["--strict"] * strict, "echo", "hello")
+
+    last = done.stderr.decode().splitlines()[-1]
+    assert last == "monarch: the agent ended before it was ready" + UNSTAGED * (
+        not strict
+    )
+    assert done.returncode == 125 * strict
+    assert done.stdout == b"hello\n" * (not strict)
+
+
+@pytest.mark.parametrize("steps", [[*READY], [*READY, ["write", "say ha"]]])
+def test_agent_that_dies_while_the_program_runs_does_not_matter(
+    launch: Launch, tmp_path: Path, steps: list[list[str]]
+) -> None:
+    gate = tmp_path / "gate"
+    launch.script([*steps, ["until", str(gate)], ["kill", "SIGKILL"]])
+    program = f"touch {gate}; sleep 0.5; exit 13"
+
+    done = launch.run("sh", "-c", program)
+
+    assert done.returncode == 13
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("words", ["fail 125 no room", "plain no room"])
+def test_agent_that_cannot_is_one_warning(
+    launch: Launch, words: str, strict: bool
+) -> None:
+    launch.script([*START, ["write", f"{words}\n"]])
+
+    done = launch.run(*["--strict"] * strict, "sh", "-c", "echo hello $LD_PRELOAD")
+
+    assert done.stderr.decode() == f"monarch: no room{UNSTAGED * (not strict)}\n"
+    assert done.stdout == b"hello\n" * (not strict)
+    assert done.returncode == 125 * strict
+    assert not list(launch.run_root.glob("*/start"))
+
+
+def test_wrong_configuration_is_exit_2_and_nothing_starts(launch: Launch) -> None:
+    launch.script([["write", "fail 2 a.yaml:1:1: x\n"], ["write", "fail 2 y\n"]])
+
+    done = launch.run("-q", "echo", "hello")
+
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr == b"monarch: a.yaml:1:1: x\nmonarch: y\n"
+    assert not list(launch.run_root.iterdir())
+
+
+@pytest.mark.parametrize(("code", "expected"), [(2, 2), (125, 0)])
+def test_what_failed_for_one_rank_is_not_tried_again_by_the_others(
+    launch: Launch, code: int, expected: int
+) -> None:
+    launch.script([["sleep", 1], *START, ["sleep", 1], ["write", f"fail {code} no\n"]])
+
+    runs = [launch.popen("--job", "j", "echo", "hello") for _ in range(8)]
+    ends = [run.communicate(timeout=60) for run in runs]
+
+    assert [run.returncode for run in runs] == [expected] * 8
+    assert {err.decode() for _, err in ends} == {
+        "monarch: no" + UNSTAGED * (code == 125) + "\n"
+    }
+    assert len(launch.events("start")) == 1
+
+
+def test_a_failure_of_the_past_does_not_count(launch: Launch) -> None:
+    launch.script([["write", "fail 2 wrong\n"]])
+    assert launch.run("--job", "j", "true").returncode == 2
+
+    launch.script(HEALTHY)
+
+    assert launch.run("--job", "j", "true").returncode == 0
+
+
+def test_progress_and_warnings_are_lines(launch: Launch) -> None:
+    launch.script([*START, ["write", "progress 1\nprogress 2\nwarn w\nnew x\n"], *HEALTHY[4:]])
+
+    done = launch.run("true")
+
+    assert done.stderr.decode().splitlines()[:3] == [
+        "monarch: 1",
+        "monarch: 2",
+        "monarch: w",
+    ]
+
+
+@pytest.mark.parametrize("where", [2, 3, 4])
+def test_stopped_agent_is_given_up_while_starting(launch: Launch, where: int) -> None:
+    launch.script([*START[:where], ["kill", "SIGSTOP"]])
+
+    done = launch.run("echo", "hello", timeout=30)
+
+    assert done.stdout == b"hello\n"
+    assert done.stderr.decode() == (
+        f"monarch: the agent gives no sign of life{UNSTAGED}\n"
+    )
+
+
+def test_stopped_agent_is_given_up_at_the_end(launch: Launch) -> None:
+    launch.script([*READY, ["kill", "SIGSTOP"]])
+
+    done = launch.run("sh", "-c", "exit 3", timeout=30)
+
+    assert done.returncode == 3
+    assert b"no sign of life: there is no report" in done.stderr
+
+
+def test_stopped_agent_is_given_up_by_the_others(
+    launch: Launch, tmp_path: Path
+) -> None:
+    launch.script([*START[:-1], ["kill", "SIGSTOP"]])
+    first = launch.popen("--job", "j", "echo", "hello")
+    wait_until(lambda: launch.events("signal"))
+
+    second = launch.run("--job", "j", "echo", "hello", timeout=30)
+
+    assert second.stdout == b"hello\n"
+    assert b"no sign of life" in second.stderr
+    assert first.communicate(timeout=30)[0] == b"hello\n"
+
+
+def test_launcher_joins_after_an_ending_agent_by_starting_another(
+    launch: Launch, tmp_path: Path
+) -> None:
+    launch.script([*READY, ["follow"], ["state", 3], ["sleep", 1], ["remove"]])
+    first = launch.popen("--job", "j", "true")
+    wait_until(lambda: launch.events("finish"))
+    launch.script(HEALTHY)
+
+    second = launch.run("--job", "j", "echo", "hello")
+
+    first.communicate(timeout=30)
+    assert second.stdout == b"hello\n"
+    assert second.stderr.endswith(b"the report\n")
+    assert len(launch.events("start")) == 2
+
+
+def test_agent_of_another_version_is_not_joined(launch: Launch) -> None:
+    launch.script([["take_lock"], ["make_segments", 99], *READY[2:], *REST])
+
+    done = launch.run("echo", "hello")
+
+    assert done.stdout == b"hello\n"
+    assert b"the agent is of another version" in done.stderr
+
+
+def test_interrupted_while_waiting_the_launcher_dies_and_nothing_starts(
+    launch: Launch, tmp_path: Path
+) -> None:
+    launch.script([*START[:-1], ["follow"]])
+    run = launch.popen("--job", "j", "touch", str(tmp_path / "ran"))
+    wait_until(lambda: list(launch.run_root.glob("j.*/requests")))
+
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=30)
+
+    assert run.returncode == -signal.SIGINT
+    wait_until(lambda: launch.events("abandoned"))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_python_that_cannot_be_run_is_one_warning(launch: Launch) -> None:
+    environ = launch.environ | {"MONARCH_STAGING_PYTHON": "/no/python"}
+
+    done = launch.run("echo", "hello", env=environ)
+
+    assert done.stdout == b"hello\n"
+    assert done.stderr.decode() == (
+        "monarch: cannot start the agent with /no/python: "
+        f"No such file or directory{UNSTAGED}\n"
+    )
+    assert not list(launch.run_root.iterdir())
+
+
+def test_what_python_says_when_it_fails_is_in_the_log(
+    launch: Launch, tmp_path: Path
+) -> None:
+    python = tmp_path / "broken"
+    python.write_text("#!/bin/sh\necho no such module >&2\n")
+    python.chmod(0o755)
+
+    done = launch.run("true", env=launch.environ | {"MONARCH_STAGING_PYTHON": python})
+
+    (log,) = launch.run_root.glob("*/agent.log")
+    assert log.read_text() == "no such module\n"
+    assert f"see {log}{UNSTAGED}\n".encode() in done.stderr
+
+
+def test_the_programs_outputs_end_when_the_program_closes_them(
+    launch: Launch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    program = f"exec >&-; while ! [ -e {gate} ]; do sleep 0.05; done"
+
+    run = launch.popen("-q", "sh", "-c", program, stderr=None)
+    assert run.stdout
+    rest = run.stdout.read()
+    gate.touch()
+
+    assert rest == b""
+    assert run.wait(timeout=30) == 0
+
+
+def test_killed_launcher_leaves_the_program_alone(
+    launch: Launch, tmp_path: Path
+) -> None:
+    gate, done = tmp_path / "gate", tmp_path / "done"
+    program = f"echo $$; while ! [ -e {gate} ]; do sleep 0.05; done; touch {done}"
+    run = launch.popen("-q", "sh", "-c", program)
+    assert run.stdout
+    run.stdout.readline()
+
+    run.kill()
+    run.wait()
+    gate.touch()
+
+    wait_until(done.exists)
+    wait_until(lambda: launch.events("finish"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}, "7.0.n1"),
+        ({"PMIX_NAMESPACE": "a/b c"}, "mpi-a_b_c.n1"),
+        ({"OMPI_MCA_ess_base_jobid": "99"}, "mpi-99.n1"),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1", "PMIX_NAMESPACE": "x"}, "7.1.n1"),
+        ({"SLURMD_NODENAME": "n2", "PMIX_NAMESPACE": "x"}, "mpi-x.n1"),
+        ({"PMIX_NAMESPACE": "p" * 200}, "mpi-" + "p" * 60 + ".n1"),
+    ],
+)
+def test_job_and_node_are_named_by_the_launch(
+    launch: Launch, environ: dict[str, str], name: str
+) -> None:
+    node = {"MONARCH_STAGING_NODE": "n1"}
+
+    done = launch.run(
+        "-q", "printenv", "MONARCH_STAGING_RUN", env=launch.environ | environ | node
+    )
+
+    assert Path(done.stdout.decode().strip()).name == name
+
+
+def test_a_batch_script_is_a_job_of_its_own(launch: Launch) -> None:
+    batch = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n2"}
+
+    done = launch.run(
+        "-q", "printenv", "MONARCH_STAGING_RUN", env=launch.environ | batch
+    )
+
+    job, node = Path(done.stdout.decode().strip()).name.split(".")
+    assert job.startswith("local-")
+    assert len(job) == len("local-") + 12
+    assert node == "n2"
+
+
+def test_joining_costs_few_system_calls(
+    launch: Launch, tmp_path: Path, tool: Callable[[str], str]
+) -> None:
+    strace = tool("strace")
+    first = start_agent(launch, tmp_path / "gate")
+    trace = tmp_path / "trace"
+
+    subprocess.run(
+        [strace, "-f", "-o", trace, "-e", "trace=%file,read,openat,fstat,close", "--"]
+        + [*map(str, launch.argv("--job", "j", "/bin/true"))],
+        check=True,
+        env=launch.environ,
+    )
+    (tmp_path / "gate").touch()
+    first.communicate(timeout=30)
+
+    assert len(trace.read_text().splitlines()) <= 100
+
+
+def test_journal_is_json(launch: Launch) -> None:
+    launch.run("true")
+
+    lines = launch.journal.read_text().splitlines()
+    assert [json.loads(line)["event"] for line in lines] == ["start", "finish"]

@@ -1,0 +1,174 @@
+"""An agent for tests of the launcher: it speaks the protocol and follows a script."""
+
+import fcntl
+import json
+import mmap
+import os
+import select
+import shutil
+import signal
+import struct
+import sys
+import threading
+import time
+from pathlib import Path
+
+PROCESS_LAUNCHER = 4
+SEGMENT_REQUESTS, SEGMENT_COUNTERS = 3, 4
+
+
+class FakeAgent:
+    """Carries out the steps of a script, one after the other."""
+
+    def __init__(self, argv):
+        self.run_dir = Path(argv[argv.index("--run-dir") + 1])
+        self.notify_fd = int(argv[argv.index("--notify-fd") + 1])
+        self.argv = argv
+        script = json.loads(Path(os.environ["FAKE_AGENT_SCRIPT"]).read_text())
+        self.layout, self.steps = script["layout"], script["steps"]
+        self.journal = Path(script["journal"])
+        self.lock = None
+        self.requests = None
+        self.counters = None
+        self.seen = set()
+
+    def note(self, word, **facts):
+        """Appends a line to the journal that the test reads."""
+        with self.journal.open("a") as file:
+            file.write(json.dumps({"event": word, "pid": os.getpid(), **facts}) + "\n")
+
+    def play(self):
+        """Carries out all steps."""
+        self.note("start", argv=self.argv)
+        for step, *arguments in self.steps:
+            getattr(self, step)(*arguments)
+
+    def take_lock(self):
+        """Holds the lock of the run directory from now on."""
+        self.lock = os.open(self.run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def make_segments(self, version=1):
+        """Makes requests and counters as a real agent does."""
+        self.counters = self._segment(
+            "counters", SEGMENT_COUNTERS, self.layout["counters"], version
+        )
+        self.requests = self._segment(
+            "requests", SEGMENT_REQUESTS, self.layout["requests"], version
+        )
+        (self.run_dir / "shim.so").symlink_to(self.layout["shim"])
+
+    def _segment(self, name, kind, length, version):
+        temporary = self.run_dir / f"{name}.new"
+        head = struct.pack("=8sIIQQ", b"MONARCH", version, kind, length, os.getpid())
+        if name == "requests":
+            head += struct.pack("=II", 0, os.getpid())
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.ftruncate(fd, length)
+        os.pwrite(fd, head, 0)
+        temporary.rename(self.run_dir / name)
+        return mmap.mmap(fd, length)
+
+    def beat(self):
+        """Beats the heartbeat from now on."""
+
+        def forever():
+            while True:
+                struct.pack_into("=Q", self.requests, 40, time.monotonic_ns())
+                time.sleep(0.05)
+
+        threading.Thread(target=forever, daemon=True).start()
+
+    def state(self, value):
+        """Publishes the agent's state; waiting launchers look again each slice."""
+        struct.pack_into("=I", self.requests, 32, value)
+
+    def write(self, text):
+        """Writes to the launcher."""
+        remaining = text.encode()
+        while remaining:
+            remaining = remaining[os.write(self.notify_fd, remaining) :]
+
+    def until(self, path):
+        """Waits for a file of the test."""
+        while not Path(path).exists():
+            time.sleep(0.005)
+
+    def follow(self):
+        """Waits until all launchers have ended that signed in, or nobody listens."""
+        while True:
+            self._look_at_slots()
+            if self.seen and not any(map(alive, self.seen)):
+                break
+            if not self.seen and hung_up(self.notify_fd):
+                self.note("abandoned")
+                break
+            time.sleep(0.01)
+        self.note("finish", launchers=sorted(self.seen))
+
+    def _look_at_slots(self):
+        first, size = self.layout["process"], self.layout["process_size"]
+        (used,) = struct.unpack_from("=I", self.counters, self.layout["used"])
+        for i in range(1, used):
+            state, pid, begun = struct.unpack_from(
+                "=IIQ", self.counters, first + i * size
+            )
+            if state == PROCESS_LAUNCHER:
+                self.seen.add((pid, begun))
+
+    def remove(self):
+        """Removes the run directory."""
+        shutil.rmtree(self.run_dir)
+
+    def sleep(self, seconds):
+        """Does nothing for a while."""
+        time.sleep(seconds)
+
+    def kill(self, name):
+        """Sends itself a signal."""
+        self.note("signal")
+        os.kill(os.getpid(), getattr(signal, name))
+
+    def report_self(self):
+        """Tells the test what the agent has inherited."""
+        status = Path("/proc/self/status").read_text().splitlines()
+        self.note(
+            "self",
+            fds={fd: os.readlink(f"/proc/self/fd/{fd}") for fd in open_descriptors()},
+            environment=sorted(os.environ),
+            preload=os.environ.get("LD_PRELOAD"),
+            cwd=os.getcwd(),
+            session=os.getsid(0),
+            parent=os.getppid(),
+            cpus=len(os.sched_getaffinity(0)),
+            signals=[x for x in status if x.startswith(("SigBlk", "SigIgn"))],
+        )
+
+
+def open_descriptors():
+    """The descriptors that were open before listing them."""
+    names = os.listdir("/proc/self/fd")
+    return [fd for fd in names if os.path.lexists(f"/proc/self/fd/{fd}")]
+
+
+def alive(process):
+    """Whether a process (pid and start time) still runs."""
+    pid, begun = process
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    fields = text.rpartition(")")[2].split()
+    return fields[0] != "Z" and int(fields[19]) == begun
+
+
+def hung_up(fd):
+    """Whether the other end of the pipe has gone."""
+    poll = select.poll()
+    poll.register(fd, 0)
+    return bool(poll.poll(0))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    FakeAgent(sys.argv[1:]).play()

@@ -1,0 +1,60 @@
+"""Fixtures of the launcher's tests."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.launcher import Launch, build, compile_c, layout
+
+SANITIZED = os.environ.get("MONARCH_TEST_SANITIZE")
+
+
+@pytest.fixture(scope="session")
+def launcher_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The launcher, with sanitizers if MONARCH_TEST_SANITIZE is set."""
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    return build(tmp_path_factory.mktemp("launcher"), *(flags if SANITIZED else []))
+
+
+@pytest.fixture(scope="session")
+def launcher_layout(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the fake agent knows of shared memory."""
+    return layout(tmp_path_factory.mktemp("layout"))
+
+
+@pytest.fixture
+def launch(
+    launcher_build: Path, launcher_layout: dict[str, Any], tmp_path: Path
+) -> Iterator[Launch]:
+    """A launcher whose agent follows a script."""
+    launch = Launch(launcher_build, tmp_path, launcher_layout)
+    launch.prepare()
+    if SANITIZED:
+        # The Shim comes before the sanitizer's library in a nested launcher.
+        launch.environ["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0"
+    yield launch
+    for event in launch.events("start"):
+        end_agent(event["pid"], launch)
+
+
+def end_agent(pid: int, launch: Launch) -> None:
+    """Kills an agent of this test that is still there."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return
+    if os.fsencode(launch.run_root) in command:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that prints everything it has inherited."""
+    source = Path(__file__).with_name("show.c")
+    program = tmp_path_factory.mktemp("show") / "show"
+    compile_c(program, str(source))
+    return program
