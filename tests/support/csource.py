@@ -27,21 +27,21 @@ def scan(text: str, place: str) -> Iterator[Measure]:
     """The sizes of each function in a text; `place` names the text."""
     text = NOISE.sub(_blank, text)
     depth, deepest, head = 0, 0, 0
-    name, arguments, first_line = "", 0, 0
+    name, arguments, first_line, public = "", 0, 0, False
     for found in re.finditer(r"[{};]", text):
         mark, at = found.group(), found.start()
         if mark == "{":
             if depth == 0:
                 first_line, name, arguments = _declarator(text, head, at)
+                public = "static" not in text[head:at].split()
             depth += 1
             deepest = max(deepest, depth)
         elif mark == "}":
             depth -= 1
             if depth == 0 and name:
                 lines = text.count("\n", 0, at) + 2 - first_line
-                yield Measure(
-                    f"{place}:{first_line}", name, lines, deepest - 1, arguments
-                )
+                here = f"{place}:{first_line}"
+                yield Measure(here, name, lines, deepest - 1, arguments, public)
         if depth == 0:
             head, deepest = found.end(), 0
 

@@ -29,6 +29,7 @@ class Measure:
     lines: int
     nesting: int
     arguments: int
+    public: bool
 
 
 @cache
@@ -46,6 +47,7 @@ def measure(path: Path) -> list[Measure]:
             _lines(node),
             _nesting(node.body),
             0 if _is_command(node) else _arguments(node),
+            not node.name.startswith("_"),
         )
         for node in ast.walk(parse(path))
         if isinstance(node, Function)

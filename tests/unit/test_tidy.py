@@ -234,6 +234,23 @@ def test_each_c_file_opens_with_its_name_and_what_it_is() -> None:
     assert not wrong, offences("Open with /* NAME - what it is", wrong)
 
 
+def test_each_c_function_that_others_call_is_introduced() -> None:
+    native = files("*.c", "*.h", "*.def", under="monarch/native")
+    text = "\n".join(path.read_text() for path in native if path.suffix != ".def")
+    hooks = "\n".join(path.read_text() for path in native if path.suffix == ".def")
+    known = {"main", *re.findall(r"/\*+ (\w+) - ", text), *re.findall(r"\w+", hooks)}
+
+    wrong = [
+        f"{one.place}: {one.name}"
+        for path in native
+        if path.suffix == ".c"
+        for one in csource.measure(path)
+        if not one.name.startswith("_") and one.public and one.name not in known
+    ]
+
+    assert not wrong, offences("Say above it: /* NAME - one sentence", wrong)
+
+
 def test_every_public_name_has_a_docstring() -> None:
     wrong = [
         f"{path}:{line}: {name}"
@@ -287,6 +304,7 @@ def test_the_c_scanner_measures_functions_and_nothing_else() -> None:
         ("sample.c:18", "none"),
     ]
     assert [(f.lines, f.nesting, f.arguments) for f in found] == [(10, 2, 2), (3, 0, 0)]
+    assert [f.public for f in found] == [False, True]
 
 
 PY_SAMPLE = '''
