@@ -51,14 +51,31 @@ struct row {
 
 _Static_assert(FILTER_NAME_BYTES == 32, "the kind of filter says S32");
 
-#define STRUCT(s) {"struct", #s, NULL, NULL, 0, sizeof(struct s)}
-#define TAIL(s, f) {"field", #s, #f, KIND(MEMBER_OF(s, f)), offsetof(struct s, f), 0}
-#define POINTER(s, f) {"field", #s, #f, "p8", offsetof(struct s, f), sizeof(void *)}
-#define FIELD(s, f) \
-    {"field", #s, #f, KIND(MEMBER_OF(s, f)), offsetof(struct s, f), \
-     sizeof(MEMBER_OF(s, f))}
-#define MEMBER(e, m) {"enum", #e, #m, NULL, m, 0}
-#define CONSTANT(c) {"constant", NULL, #c, NULL, c, 0}
+#define STRUCT(s)                                     \
+    {                                                 \
+        "struct", #s, NULL, NULL, 0, sizeof(struct s) \
+    }
+#define TAIL(s, f)                                                       \
+    {                                                                    \
+        "field", #s, #f, KIND(MEMBER_OF(s, f)), offsetof(struct s, f), 0 \
+    }
+#define POINTER(s, f)                                                \
+    {                                                                \
+        "field", #s, #f, "p8", offsetof(struct s, f), sizeof(void *) \
+    }
+#define FIELD(s, f)                                                    \
+    {                                                                  \
+        "field", #s, #f, KIND(MEMBER_OF(s, f)), offsetof(struct s, f), \
+            sizeof(MEMBER_OF(s, f))                                    \
+    }
+#define MEMBER(e, m)               \
+    {                              \
+        "enum", #e, #m, NULL, m, 0 \
+    }
+#define CONSTANT(c)                      \
+    {                                    \
+        "constant", NULL, #c, NULL, c, 0 \
+    }
 
 static const struct row rows[] = {
     STRUCT(segment),

@@ -32,21 +32,21 @@ MONARCH_API void monarch_beat(void *requests);
 /* ---- engine ----------------------------------------------------------------------- */
 
 enum monarch_kind { /* bit 0: background, bit 1: no copy, verify what is there */
-    MONARCH_DEMAND = 0,
-    MONARCH_BACKGROUND = 1,
-    MONARCH_ADOPT = 2,
-    MONARCH_ADOPT_BACKGROUND = 3,
+                    MONARCH_DEMAND = 0,
+                    MONARCH_BACKGROUND = 1,
+                    MONARCH_ADOPT = 2,
+                    MONARCH_ADOPT_BACKGROUND = 3,
 };
 
 enum monarch_step { /* what a Transfer was doing when it ended */
-    MONARCH_STEP_ORDER = 0, /* checking the order itself */
-    MONARCH_STEP_OPEN,      /* opening the origin, or the Replica to adopt */
-    MONARCH_STEP_STAT,      /* comparing the origin with the Catalog, before or after */
-    MONARCH_STEP_READ,
-    MONARCH_STEP_CREATE,  /* creating the temporary file in the Tier */
-    MONARCH_STEP_WRITE,   /* writing it */
-    MONARCH_STEP_VERIFY,  /* comparing the copy with what was read */
-    MONARCH_STEP_PUBLISH, /* inode table, name, state */
+                    MONARCH_STEP_ORDER = 0, /* checking the order itself */
+                    MONARCH_STEP_OPEN, /* opening the origin, or the Replica to adopt */
+                    MONARCH_STEP_STAT, /* comparing the origin with the Catalog, before or after */
+                    MONARCH_STEP_READ,
+                    MONARCH_STEP_CREATE,  /* creating the temporary file in the Tier */
+                    MONARCH_STEP_WRITE,   /* writing it */
+                    MONARCH_STEP_VERIFY,  /* comparing the copy with what was read */
+                    MONARCH_STEP_PUBLISH, /* inode table, name, state */
 };
 
 struct monarch_board { /* the mapped segments; borrowed until monarch_engine_free */

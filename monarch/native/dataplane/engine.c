@@ -1,0 +1,233 @@
+/* engine.c - the threads and queues between Python, which decides, and Transfers. */
+#include "dataplane/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/queue.h"
+#include "dataplane/request.h"
+#include "dataplane/transfer.h"
+#include "shared/replica.h"
+
+enum {
+    IDLE_STOP_MS = 5000
+}; /* for an engine that could not start: no thread is busy */
+
+struct worker {
+    struct engine *engine;
+    uint8_t *buffer; /* NULL: it listens to programs */
+    pthread_t thread;
+};
+
+/* copy_files - takes what is most urgent, carries it on, hands it back. */
+static void copy_files(struct engine *e, uint8_t *buffer)
+{
+    pthread_mutex_lock(&e->lock);
+    while (!engine_stops(e)) {
+        struct transfer *t = queue_take(e);
+        if (!t) {
+            queue_wait(e);
+            continue;
+        }
+        pthread_mutex_unlock(&e->lock);
+        bool ended = transfer_run(e, t, buffer);
+        pthread_mutex_lock(&e->lock);
+        queue_return(e, t, ended);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void *work(void *worker)
+{
+    const struct worker *w = worker;
+    struct engine *e = w->engine;
+    if (w->buffer)
+        copy_files(e, w->buffer);
+    else
+        request_listen(e);
+    pthread_mutex_lock(&e->lock);
+    e->running--;
+    pthread_cond_broadcast(&e->work);
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+static bool segment_is(const void *segment, enum segment_kind kind)
+{
+    const struct segment *s = segment;
+    return s && memcmp(s->magic, "MONARCH", 8) == 0 && s->version == LAYOUT_VERSION &&
+           s->kind == kind;
+}
+
+static bool usable(const struct monarch_board *b, const struct monarch_options *o)
+{
+    return segment_is(b->catalog, SEGMENT_CATALOG) &&
+           segment_is(b->flags, SEGMENT_FLAGS) &&
+           segment_is(b->requests, SEGMENT_REQUESTS) &&
+           segment_is(b->inodes, SEGMENT_INODES) && o->threads > 0 &&
+           o->threads <= THREADS_MAX && o->background_max <= THREADS_MAX;
+}
+
+static void open_tiers(struct engine *e)
+{
+    for (uint32_t i = 0; i < TIERS_MAX; i++) {
+        e->tiers[i] = -ENOENT;
+        if (i < e->catalog->tier_count)
+            e->tiers[i] = file_openat(AT_FDCWD, e->catalog->tiers[i].path,
+                                      O_PATH | O_DIRECTORY, 0);
+    }
+}
+
+static int init_locks(struct engine *e)
+{
+    pthread_condattr_t attributes;
+    int rc = pthread_condattr_init(&attributes);
+    if (rc)
+        return -rc;
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    rc = pthread_cond_init(&e->work, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->inodes_lock, NULL);
+    return -rc;
+}
+
+/* start_threads - they take no signal: those are for Python's main thread. */
+static int start_threads(struct engine *e)
+{
+    sigset_t all, before;
+    int rc = 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; !rc && i < e->options.threads + 1; i++) {
+        struct worker *w = &e->workers[i];
+        w->engine = e;
+        w->buffer = i ? e->buffers + (size_t)(i - 1) * TRANSFER_BUFFER_BYTES : NULL;
+        rc = pthread_create(&w->thread, NULL, work, w);
+        e->started += !rc;
+    }
+    e->running = e->started;
+    pthread_mutex_unlock(&e->lock);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -rc;
+}
+
+/* start - makes all that an engine owns; what was made is released by release(). */
+static int start(struct engine *e)
+{
+    uint32_t threads = e->options.threads;
+    open_tiers(e);
+    e->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (e->event_fd < 0)
+        return -errno;
+    int rc = init_locks(e);
+    rc = rc ? rc : queue_init(e);
+    if (rc)
+        return rc;
+    e->buffers = aligned_alloc(4096, (size_t)threads * TRANSFER_BUFFER_BYTES);
+    e->workers = calloc(threads + 1, sizeof(*e->workers));
+    return e->buffers && e->workers ? start_threads(e) : -ENOMEM;
+}
+
+static void release(struct engine *e)
+{
+    queue_free(e); /* before the Tiers: ends what lies parked in them */
+    for (uint32_t i = 0; i < TIERS_MAX; i++)
+        if (e->tiers[i] >= 0)
+            close(e->tiers[i]);
+    if (e->event_fd >= 0)
+        close(e->event_fd);
+    free(e->buffers);
+    free(e->workers);
+    free(e);
+}
+
+/* monarch_engine_new - starts an engine on mapped segments, which it borrows until
+ * monarch_engine_free(). A Tier whose directory cannot be opened fails its own orders
+ * only. -EINVAL: wrong segments or numbers. */
+int monarch_engine_new(const struct monarch_board *board,
+                       const struct monarch_options *options, struct engine **out)
+{
+    if (!usable(board, options))
+        return -EINVAL;
+    struct engine *e = calloc(1, sizeof(*e));
+    if (!e)
+        return -ENOMEM;
+    e->catalog = board->catalog;
+    e->flags = board->flags;
+    e->requests = board->requests;
+    e->inodes = board->inodes;
+    e->options = *options;
+    e->euid = geteuid();
+    int rc = start(e);
+    if (rc) {
+        monarch_engine_free(e, IDLE_STOP_MS);
+        return rc;
+    }
+    *out = e;
+    return 0;
+}
+
+/* monarch_engine_event_fd - readable while requests or completions wait; the engine
+ * itself empties it. */
+int monarch_engine_event_fd(const struct engine *e)
+{
+    return e->event_fd;
+}
+
+/* monarch_engine_forget - takes a Replica's inode out of the table. */
+void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino)
+{
+    pthread_mutex_lock(&e->inodes_lock);
+    replica_remove(e->inodes, tier, ino);
+    pthread_mutex_unlock(&e->inodes_lock);
+}
+
+/* join_all - waits for the threads until a time; false if one of them hangs. */
+static bool join_all(struct engine *e, uint64_t until_ns)
+{
+    const struct timespec until = clock_timespec(until_ns);
+    int rc = 0;
+    pthread_mutex_lock(&e->lock);
+    while (e->running && !rc)
+        rc = pthread_cond_timedwait(&e->work, &e->lock, &until);
+    bool all = e->running == 0;
+    pthread_mutex_unlock(&e->lock);
+    for (uint32_t i = 0; i < e->started; i++) {
+        if (all)
+            pthread_join(e->workers[i].thread, NULL);
+        else
+            pthread_detach(e->workers[i].thread);
+    }
+    return all;
+}
+
+/* monarch_engine_free - stops all threads and releases the engine. Running copies end at
+ * their next chunk and leave no file; queued orders are dropped.
+ *
+ * A thread that sleeps in a system call on a file system that does not answer cannot be
+ * stopped by anybody. After `patience_ms` it is left behind with all that it may touch,
+ * and the answer is -ETIMEDOUT: the board is then to stay mapped as well. When its call
+ * returns, it removes its temporary file and ends. */
+int monarch_engine_free(struct engine *e, uint32_t patience_ms)
+{
+    atomic_store_explicit(&e->stopping, true, memory_order_release);
+    if (e->started) {
+        pthread_mutex_lock(&e->lock);
+        pthread_cond_broadcast(&e->work);
+        pthread_mutex_unlock(&e->lock);
+        request_ring(e);
+        uint64_t patience_ns = patience_ms * (SECOND_NS / 1000);
+        if (!join_all(e, clock_ns() + patience_ns))
+            return -ETIMEDOUT;
+    }
+    release(e);
+    return 0;
+}

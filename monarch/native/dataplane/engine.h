@@ -1,0 +1,72 @@
+/* engine.h - the state that the threads of one engine share. */
+#ifndef MONARCH_ENGINE_H
+#define MONARCH_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "dataplane/monarch.h"
+#include "dataplane/ring.h"
+#include "dataplane/throttle.h"
+#include "shared/layout.h"
+
+enum {
+    THREADS_MAX = 256,
+    ORDERS_MAX = 4096, /* per class: queued, running or not yet collected */
+    ASKED_MAX = 4096,  /* requests that Python has not taken yet */
+    HEARTBEAT_MS = 100,
+};
+
+enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
+
+struct transfer;
+struct worker;
+
+struct engine {
+    /* fixed from monarch_engine_new() on */
+    const struct catalog *catalog;
+    struct flags *flags;
+    struct requests *requests;
+    struct inodes *inodes;
+    struct monarch_options options;
+    int tiers[TIERS_MAX]; /* descriptors of their directories, or -errno */
+    uid_t euid;
+    int event_fd;
+    uint32_t started; /* threads */
+    struct worker *workers;
+    uint8_t *buffers;
+    struct transfer *transfers;
+
+    atomic_bool stopping;
+    pthread_mutex_t inodes_lock; /* serialises changes of the inode table */
+
+    pthread_mutex_t lock; /* guards all that follows */
+    pthread_cond_t work;
+    struct ring orders[CLASS_COUNT];
+    uint32_t outstanding[CLASS_COUNT];
+    struct ring parked; /* background Transfers that let others go first */
+    struct ring spare;  /* unused items of `transfers` */
+    uint32_t background_begun;
+    struct throttle throttle;
+    struct ring asked;
+    uint8_t *asked_bits; /* one per File: it is in `asked` */
+    struct ring done;
+    bool signalled;   /* event_fd is readable */
+    uint32_t running; /* threads that have not ended */
+};
+
+static inline enum order_class order_class(uint8_t kind)
+{
+    return kind & 1 ? CLASS_BACKGROUND : CLASS_DEMAND;
+}
+
+static inline bool engine_stops(const struct engine *e)
+{
+    return atomic_load_explicit(&e->stopping, memory_order_acquire);
+}
+
+void engine_settle(struct engine *e);
+
+#endif

@@ -1,0 +1,66 @@
+/* origin.c - opening a File at its origin, and telling whether it is still the one that
+ * the Catalog describes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/transfer.h"
+#include "shared/index.h"
+
+static int64_t timespec_ns(struct timespec t)
+{
+    return (int64_t)t.tv_sec * (int64_t)SECOND_NS + t.tv_nsec;
+}
+
+/* path_of - the absolute path of a File's first Entry, in a buffer of PATH_MAX bytes. */
+static int path_of(const struct engine *e, const struct transfer *t, char *out)
+{
+    const struct catalog *cat = e->catalog;
+    const struct root *root = &cat->roots[t->root];
+    const struct index *ix = (const void *)((const char *)cat + root->block);
+    const struct entry *entry = index_first(ix, t->order.file - root->file_base);
+    size_t n = root->path & 0xffff, rel = index_path_bytes(entry);
+    if (n + 1 + rel >= PATH_MAX)
+        return -ENAMETOOLONG;
+    memcpy(out, (const char *)cat + cat->strings + (root->path >> 16), n);
+    out[n] = '/';
+    memcpy(out + n + 1, index_path(ix, entry), rel);
+    out[n + 1 + rel] = 0;
+    return 0;
+}
+
+/* origin_unchanged - -ESTALE unless the open source is the File of the Catalog. */
+int origin_unchanged(struct transfer *t)
+{
+    struct stat st;
+    t->step = MONARCH_STEP_STAT;
+    if (fstat(t->source, &st))
+        return -errno;
+    bool same = S_ISREG(st.st_mode) && st.st_dev == t->dev && st.st_ino == t->ino &&
+                (uint64_t)st.st_size == t->size &&
+                timespec_ns(st.st_mtim) == t->mtime_ns &&
+                timespec_ns(st.st_ctim) == t->ctime_ns;
+    return same ? 0 : -ESTALE;
+}
+
+/* origin_open - opens the source without waiting for what is no regular file any more
+ * and, where the kernel lets us, without changing its atime. */
+int origin_open(struct engine *e, struct transfer *t)
+{
+    char path[PATH_MAX];
+    t->step = MONARCH_STEP_OPEN;
+    int rc = path_of(e, t, path);
+    if (rc)
+        return rc;
+    int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+    bool quiet = e->euid == 0 || e->euid == t->owner;
+    int fd = file_openat(AT_FDCWD, path, flags | (quiet ? O_NOATIME : 0), 0);
+    if (fd == -EPERM && quiet)
+        fd = file_openat(AT_FDCWD, path, flags, 0);
+    if (fd < 0)
+        return fd;
+    t->source = fd;
+    return origin_unchanged(t);
+}

@@ -1,0 +1,10 @@
+/* request.h - the thread that listens to programs. */
+#ifndef MONARCH_REQUEST_H
+#define MONARCH_REQUEST_H
+
+struct engine;
+
+void request_listen(struct engine *e);
+void request_ring(struct engine *e);
+
+#endif

@@ -1,0 +1,21 @@
+/* ring.h - a bounded queue of fixed-size items; its user locks. */
+#ifndef MONARCH_RING_H
+#define MONARCH_RING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ring {
+    char *items;
+    size_t item_bytes;
+    uint32_t first, count, capacity;
+};
+
+int ring_init(struct ring *r, size_t item_bytes, uint32_t capacity);
+void ring_free(struct ring *r);
+bool ring_push(struct ring *r, const void *item);
+bool ring_pop(struct ring *r, void *item);
+const void *ring_peek(const struct ring *r);
+
+#endif

@@ -1,0 +1,185 @@
+/* transfer.c - carries a Transfer from its order to its completion, chunk by chunk. */
+#include "dataplane/transfer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/clock.h"
+#include "shared/index.h"
+#include "shared/replica.h"
+#include "shared/xxh3.h"
+
+/* transfer_init - makes an idle Transfer ready to run. */
+void transfer_init(struct transfer *t, const struct monarch_order *order)
+{
+    memset(t, 0, sizeof(*t));
+    t->order = *order;
+    t->source = t->target = -1;
+}
+
+/* locate - finds the File and copies its identity; -EINVAL: no such File, Tier, kind. */
+static int locate(struct engine *e, struct transfer *t)
+{
+    const struct catalog *cat = e->catalog;
+    uint32_t file = t->order.file;
+    if (file >= cat->file_count || t->order.tier >= cat->tier_count ||
+        t->order.kind > MONARCH_ADOPT_BACKGROUND)
+        return -EINVAL;
+    while (t->root + 1 < cat->root_count && cat->roots[t->root + 1].file_base <= file)
+        t->root++;
+    const struct root *root = &cat->roots[t->root];
+    const struct index *ix = (const void *)((const char *)cat + root->block);
+    if (file - root->file_base >= ix->file_count)
+        return -EINVAL;
+    const struct entry *entry = index_first(ix, file - root->file_base);
+    t->dev = index_attr(ix, entry)->dev;
+    t->owner = index_attr(ix, entry)->uid;
+    t->ino = entry->ino;
+    t->size = entry->size;
+    t->mtime_ns = entry->mtime_ns;
+    t->ctime_ns = entry->ctime_ns;
+    t->tier = e->tiers[t->order.tier];
+    t->tier_dev = cat->tiers[t->order.tier].dev;
+    t->digest = e->options.digests + e->options.digest_first[file];
+    replica_name(entry, index_hash(index_path(ix, entry), index_path_bytes(entry)),
+                 t->name);
+    return 0;
+}
+
+/* written - a program has announced that it changes the File; its own stat may show
+ * that late on network file systems. */
+static bool written(const struct engine *e, const struct transfer *t)
+{
+    const _Atomic uint8_t *root = (_Atomic uint8_t *)&e->flags->roots[t->root];
+    const _Atomic uint8_t *file = (_Atomic uint8_t *)&e->flags->written[t->order.file];
+    return atomic_load_explicit(root, memory_order_acquire) ||
+           atomic_load_explicit(file, memory_order_acquire);
+}
+
+static int begin(struct engine *e, struct transfer *t)
+{
+    t->begun = true;
+    t->step = MONARCH_STEP_ORDER;
+    int rc = locate(e, t);
+    if (rc)
+        return rc;
+    if (t->tier < 0) {
+        t->step = MONARCH_STEP_CREATE;
+        return t->tier;
+    }
+    if (written(e, t))
+        return -ESTALE;
+    if (transfer_adopts(t))
+        return adopt_open(t, e->euid);
+    rc = origin_open(e, t);
+    return rc ? rc : copy_create(t);
+}
+
+/* take_digest - stores the checksum of an Extent, or compares it when adopting. */
+static int take_digest(struct transfer *t)
+{
+    if (transfer_adopts(t)) {
+        t->step = MONARCH_STEP_VERIFY;
+        if (*t->digest != t->chain)
+            return -EBADMSG;
+    }
+    *t->digest++ = t->chain;
+    t->chain = 0;
+    return 0;
+}
+
+/* move_chunk - reads up to CHUNK_BYTES, writes them, adds them to the checksum. The read
+ * that should reach the end asks for one byte more: it must not get it. */
+static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
+{
+    uint64_t left = t->size - t->offset;
+    size_t want = left < CHUNK_BYTES ? left : CHUNK_BYTES;
+    t->step = MONARCH_STEP_READ;
+    ssize_t got = file_read(t->source, buffer, want + (want == left));
+    if (got < 0)
+        return (int)got;
+    if (engine_stops(e))
+        return -ECANCELED;
+    if (!transfer_adopts(t))
+        t->bytes += (uint64_t)got;
+    if ((size_t)got != want)
+        return transfer_adopts(t) ? -EBADMSG : -ESTALE;
+    t->chain = xxh3(buffer, want, t->chain);
+    t->offset += want;
+    if (t->target >= 0) {
+        t->step = MONARCH_STEP_WRITE;
+        int rc = file_write(t->target, buffer, want);
+        if (rc)
+            return rc;
+    }
+    return t->offset % EXTENT_BYTES == 0 || t->offset == t->size ? take_digest(t) : 0;
+}
+
+static int finish(struct engine *e, struct transfer *t)
+{
+    int rc = t->size == 0 ? take_digest(t) : 0;
+    if (!rc && !transfer_adopts(t)) {
+        rc = origin_unchanged(t);
+        rc = rc ? rc : copy_verify(t);
+    }
+    if (rc)
+        return rc;
+    if (engine_stops(e))
+        return -ECANCELED;
+    t->step = MONARCH_STEP_PUBLISH;
+    return written(e, t) ? -ESTALE : copy_publish(e, t);
+}
+
+enum { UNFINISHED = 1 };
+
+/* run - 0, -errno or UNFINISHED. */
+static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
+{
+    int rc = t->begun ? 0 : begin(e, t);
+    while (!rc && t->offset < t->size) {
+        rc = move_chunk(e, t, buffer);
+        if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND &&
+            t->offset < t->size)
+            return UNFINISHED;
+    }
+    return rc ? rc : finish(e, t);
+}
+
+/* transfer_run - carries a Transfer on with a buffer of TRANSFER_BUFFER_BYTES; true when
+ * it has ended. A background one returns after each chunk, to let others go first. */
+bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
+{
+    uint64_t began = clock_ns();
+    int rc = run(e, t, buffer);
+    t->ns += clock_ns() - began;
+    if (rc == UNFINISHED)
+        return false;
+    transfer_end(t, rc);
+    return true;
+}
+
+/* transfer_end - releases all that a Transfer holds and fills in its completion. A copy
+ * that failed leaves no file, a Replica that is not what it should be is removed. */
+void transfer_end(struct transfer *t, int status)
+{
+    if (t->source >= 0)
+        close(t->source);
+    if (t->target >= 0)
+        close(t->target);
+    if (t->created)
+        unlinkat(t->tier, t->temporary, 0);
+    if (status == -EBADMSG && transfer_adopts(t))
+        unlinkat(t->tier, t->name, 0);
+    t->source = t->target = -1;
+    t->created = false;
+    t->completion = (struct monarch_completion){
+        .file = t->order.file,
+        .tier = t->order.tier,
+        .kind = t->order.kind,
+        .step = t->step,
+        .status = status,
+        .bytes = t->bytes,
+        .ns = t->ns,
+    };
+}

@@ -1,0 +1,354 @@
+/* board.c - a small job for tests. */
+#include "board.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shared/index.h"
+#include "shared/replica.h"
+
+enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
+
+static void *shared_memory(size_t n)
+{
+    void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
+static struct segment segment_of(enum segment_kind kind, size_t length)
+{
+    return (struct segment){.magic = "MONARCH",
+                            .version = LAYOUT_VERSION,
+                            .kind = kind,
+                            .length = length,
+                            .generation = 1};
+}
+
+static uint8_t pattern(uint32_t file, uint64_t offset)
+{
+    return (uint8_t)(offset * 31 + (offset >> 8) * 7 + (offset >> 20) + file);
+}
+
+void board_origin_path(const struct board *b, uint32_t file, char out[512])
+{
+    snprintf(out, 512, "%s/f%04u", b->origin, file);
+}
+
+static const struct index *block_of(const struct board *b)
+{
+    return (const void *)((const char *)b->catalog + b->catalog->roots[0].block);
+}
+
+void board_replica_path(const struct board *b, uint32_t file, char out[512])
+{
+    char name[REPLICA_NAME_BYTES];
+    monarch_replica_name(block_of(b), file + 1, name);
+    snprintf(out, 512, "%s/%.*s", b->tier, REPLICA_NAME_BYTES, name);
+}
+
+void board_temporary_path(const struct board *b, uint32_t file, char out[512])
+{
+    char name[REPLICA_NAME_BYTES];
+    monarch_replica_name(block_of(b), file + 1, name);
+    snprintf(out, 512, "%s/.%.*s.%u.part", b->tier, REPLICA_NAME_BYTES, name, file);
+}
+
+static void write_origin(const struct board *b, uint32_t file)
+{
+    char path[512];
+    static uint8_t bytes[1 << 16];
+    board_origin_path(b, file, path);
+    int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    CHECK(fd >= 0);
+    for (uint64_t at = 0; at < b->sizes[file];) {
+        size_t n = 0;
+        for (; n < sizeof(bytes) && at + n < b->sizes[file]; n++)
+            bytes[n] = pattern(file, at + n);
+        CHECK(write(fd, bytes, n) == (ssize_t)n);
+        at += n;
+    }
+    close(fd);
+}
+
+/* board_recatalog - makes the Catalog agree with the origin as it is now. */
+void board_recatalog(struct board *b, uint32_t file)
+{
+    char path[512];
+    struct stat st;
+    board_origin_path(b, file, path);
+    CHECK(lstat(path, &st) == 0);
+    struct entry *e = (struct entry *)(uintptr_t)index_entry(block_of(b), file + 1);
+    e->ino = st.st_ino;
+    e->size = b->sizes[file] = (uint64_t)st.st_size;
+    e->mtime_ns = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
+    e->ctime_ns = st.st_ctim.tv_sec * 1000000000ll + st.st_ctim.tv_nsec;
+}
+
+/* fill_index - entry 0 is the root, entry n + 1 is File n. */
+static void fill_index(struct board *b, struct index *ix)
+{
+    struct entry *entries = (void *)((char *)ix + ix->entries);
+    struct attr *attrs = (void *)((char *)ix + ix->attrs);
+    uint32_t *first = (void *)((char *)ix + ix->first_entry);
+    struct stat st;
+    CHECK(stat(b->origin, &st) == 0);
+    attrs[0] = (struct attr){.mode = S_IFDIR | 0700, .dev = st.st_dev};
+    attrs[1] = (struct attr){
+        .mode = S_IFREG | 0600, .uid = geteuid(), .dev = st.st_dev};
+    entries[0] = (struct entry){.ino = st.st_ino, .file = 0, .target = 0};
+    for (uint32_t i = 0; i < b->files; i++) {
+        uint64_t at = (uint64_t)i * PATH_STEP;
+        char *path = (char *)ix + ix->arena + at;
+        size_t n = (size_t)snprintf(path, PATH_STEP, "f%04u", i);
+        entries[i + 1] = (struct entry){
+            .path = at << 16 | n, .file = i, .attr = 1, .target = i + 1};
+        first[i] = i + 1;
+    }
+}
+
+static size_t plan_index(struct index *ix, uint32_t files)
+{
+    uint64_t at = sizeof(*ix);
+    *ix = (struct index){.entry_count = files + 1,
+                         .file_count = files,
+                         .dir_count = 1,
+                         .attr_count = 2,
+                         .slot_count = 2 * files + 8,
+                         .dirslot_count = 4,
+                         .arena_bytes = (uint64_t)files * PATH_STEP};
+    ix->entries = at;
+    at += ix->entry_count * sizeof(struct entry);
+    ix->slots = at;
+    at += ix->slot_count * sizeof(struct slot);
+    ix->dirslots = at;
+    at += ix->dirslot_count * sizeof(struct dirslot);
+    ix->attrs = at;
+    at += ix->attr_count * sizeof(struct attr);
+    ix->first_entry = at;
+    at += (files * sizeof(uint32_t) + 7) / 8 * 8;
+    ix->arena = at;
+    at += (ix->arena_bytes + 7) / 8 * 8;
+    ix->seg = segment_of(SEGMENT_INDEX, at);
+    return at;
+}
+
+static uint64_t tier_dev(const struct board *b)
+{
+    char path[512];
+    struct stat st;
+    snprintf(path, sizeof(path), "%s/probe", b->tier);
+    int fd = open(path, O_CREAT | O_RDWR, 0600);
+    CHECK(fd >= 0 && fstat(fd, &st) == 0);
+    close(fd);
+    unlink(path);
+    return st.st_dev;
+}
+
+static void fill_catalog(struct board *b)
+{
+    struct index plan;
+    size_t index_bytes = plan_index(&plan, b->files);
+    size_t head = (sizeof(struct catalog) + 63) / 64 * 64;
+    size_t length = head + index_bytes + 8 + 4ul * b->files + 512;
+    struct catalog *cat = b->catalog = shared_memory(length);
+    cat->seg = segment_of(SEGMENT_CATALOG, length);
+    cat->file_count = b->files;
+    cat->dir_count = cat->root_count = cat->tier_count = 1;
+    cat->states = (head + index_bytes + 7) / 8 * 8;
+    cat->strings = length - 512;
+    cat->strings_bytes = 512;
+    cat->roots[0] = (struct root){.block = head, .path = strlen(b->origin)};
+    strcpy((char *)cat + cat->strings, b->origin);
+    cat->tiers[0].dev = tier_dev(b);
+    strncpy(cat->tiers[0].path, b->tier, TIER_PATH_MAX - 1);
+    struct index *ix = (void *)((char *)cat + head);
+    *ix = plan;
+    fill_index(b, ix);
+    for (uint32_t i = 0; i < b->files; i++)
+        board_recatalog(b, i);
+    CHECK(index_finish(ix, index_bytes) == 0);
+}
+
+static void fill_segments(struct board *b)
+{
+    size_t flags = sizeof(struct flags) + b->files + 1;
+    size_t inodes = sizeof(struct inodes) + (2ul * b->files + 8) * sizeof(struct inode);
+    b->flags = shared_memory(flags);
+    b->flags->seg = segment_of(SEGMENT_FLAGS, flags);
+    b->requests = shared_memory(sizeof(struct requests));
+    b->requests->seg = segment_of(SEGMENT_REQUESTS, sizeof(struct requests));
+    b->inodes = shared_memory(inodes);
+    b->inodes->seg = segment_of(SEGMENT_INODES, inodes);
+    b->inodes->slot_count = 2ul * b->files + 8;
+}
+
+static void fill_digests(struct board *b)
+{
+    uint64_t total = 0;
+    b->digest_first = calloc(b->files, sizeof(uint64_t));
+    CHECK(b->digest_first);
+    for (uint32_t i = 0; i < b->files; i++) {
+        b->digest_first[i] = total;
+        total += b->sizes[i] ? (b->sizes[i] + EXTENT_BYTES - 1) / EXTENT_BYTES : 1;
+    }
+    b->digests = shared_memory(total * sizeof(uint64_t));
+}
+
+struct board *board_new(uint32_t files, const uint64_t *sizes)
+{
+    struct board *b = shared_memory(sizeof(*b));
+    const char *parent = getenv("TEST_BASE") ? getenv("TEST_BASE") : "/tmp";
+    CHECK(files <= FILES_MAX);
+    snprintf(b->base, sizeof(b->base), "%s/board.XXXXXX", parent);
+    CHECK(mkdtemp(b->base));
+    snprintf(b->origin, sizeof(b->origin), "%s/origin", b->base);
+    snprintf(b->tier, sizeof(b->tier), "%s/tier", b->base);
+    CHECK(mkdir(b->origin, 0700) == 0 && mkdir(b->tier, 0700) == 0);
+    b->files = files;
+    memcpy(b->sizes, sizes, files * sizeof(*sizes));
+    for (uint32_t i = 0; i < files; i++)
+        write_origin(b, i);
+    fill_catalog(b);
+    fill_segments(b);
+    fill_digests(b);
+    return b;
+}
+
+struct board *board_new_equal(uint32_t files, uint64_t size)
+{
+    static uint64_t sizes[FILES_MAX];
+    for (uint32_t i = 0; i < files; i++)
+        sizes[i] = size;
+    return board_new(files, sizes);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type,
+                      struct FTW *walk)
+{
+    (void)st, (void)type, (void)walk;
+    return remove(path);
+}
+
+void board_free(struct board *b)
+{
+    board_stop(b);
+    nftw(b->base, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    free(b->digest_first);
+}
+
+/* board_start - a new engine; options other than these two are set in b->options. */
+void board_start(struct board *b, uint32_t threads, uint32_t background_max)
+{
+    const struct monarch_board segments = {b->catalog, b->flags, b->requests,
+                                           b->inodes};
+    b->options.threads = threads;
+    b->options.background_max = background_max;
+    b->options.digests = b->digests;
+    b->options.digest_first = b->digest_first;
+    CHECK(monarch_engine_new(&segments, &b->options, &b->engine) == 0);
+}
+
+void board_stop(struct board *b)
+{
+    if (b->engine)
+        CHECK(monarch_engine_free(b->engine, PATIENCE_MS) == 0);
+    b->engine = NULL;
+}
+
+uint32_t board_state(const struct board *b, uint32_t file)
+{
+    return replica_load(b->catalog, file);
+}
+
+/* board_replica_right - the Replica is whole, right, read-only and has the mtime. */
+bool board_replica_right(const struct board *b, uint32_t file)
+{
+    char path[512];
+    struct stat st;
+    static uint8_t bytes[1 << 16];
+    board_replica_path(b, file, path);
+    int fd = open(path, O_RDONLY);
+    if (fd < 0)
+        return false;
+    CHECK(fstat(fd, &st) == 0);
+    uint64_t at = 0;
+    bool same = (st.st_mode & 07777) == 0400;
+    for (ssize_t n; same && (n = read(fd, bytes, sizeof(bytes))) > 0; at += (size_t)n)
+        for (ssize_t i = 0; i < n; i++)
+            same = same && bytes[i] == pattern(file, at + (uint64_t)i);
+    close(fd);
+    const struct entry *e = index_entry(block_of(b), file + 1);
+    return same && at == b->sizes[file] &&
+           st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec == e->mtime_ns;
+}
+
+/* board_names - how many names in the Tier end like this. */
+unsigned board_names(const struct board *b, const char *suffix)
+{
+    unsigned n = 0;
+    DIR *dir = opendir(b->tier);
+    CHECK(dir);
+    for (struct dirent *d; (d = readdir(dir));) {
+        size_t length = strlen(d->d_name), tail = strlen(suffix);
+        n += strcmp(d->d_name, ".") && strcmp(d->d_name, "..") && length >= tail &&
+             strcmp(d->d_name + length - tail, suffix) == 0;
+    }
+    closedir(dir);
+    return n;
+}
+
+/* board_submit - as the agent does: STAGING first, then the order. */
+void board_submit(struct board *b, uint32_t file, uint8_t kind)
+{
+    const struct monarch_order order = {.file = file, .kind = kind};
+    monarch_state_store(b->catalog, file, STATE_WORD(REPLICA_STAGING, 0, 0));
+    CHECK(monarch_engine_submit(b->engine, &order, 1) == 1);
+}
+
+static bool wait_event(struct board *b, int patience_ms)
+{
+    struct pollfd fd = {.fd = monarch_engine_event_fd(b->engine), .events = POLLIN};
+    int n;
+    do
+        n = poll(&fd, 1, patience_ms);
+    while (n < 0 && errno == EINTR);
+    return n == 1;
+}
+
+/* board_wait - the next completion. */
+struct monarch_completion board_wait(struct board *b)
+{
+    struct monarch_completion done;
+    while (monarch_engine_completions(b->engine, &done, 1) == 0)
+        CHECK(wait_event(b, PATIENCE_MS));
+    return done;
+}
+
+struct monarch_completion board_run(struct board *b, uint32_t file, uint8_t kind)
+{
+    board_submit(b, file, kind);
+    return board_wait(b);
+}
+
+/* board_ask - what a program does: fills a slot and rings the bell. */
+void board_ask(struct board *b, uint32_t slot, uint64_t value)
+{
+    atomic_store((_Atomic uint64_t *)&b->requests->slots[slot], value);
+    atomic_fetch_add((_Atomic uint32_t *)&b->requests->bell, 1);
+    syscall(SYS_futex, &b->requests->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+uint32_t board_asked(struct board *b, uint32_t *files, uint32_t max, int patience_ms)
+{
+    return wait_event(b, patience_ms) ? monarch_engine_requests(b->engine, files, max)
+                                      : 0;
+}

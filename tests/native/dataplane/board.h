@@ -1,0 +1,62 @@
+/* board.h - a small job for tests: origin, tier, all segments, and an engine on them. */
+#ifndef TEST_BOARD_H
+#define TEST_BOARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dataplane/monarch.h"
+#include "shared/layout.h"
+
+enum { FILES_MAX = 4096, PASS = 0, SKIP = 77 };
+
+/* CHECK - ends the test with a line that says what does not hold. */
+#define CHECK(condition)                                                     \
+    do {                                                                     \
+        if (!(condition)) {                                                  \
+            fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, \
+                    #condition);                                             \
+            _Exit(1);                                                        \
+        }                                                                    \
+    } while (0)
+
+struct board {
+    char base[256], origin[300], tier[300];
+    uint32_t files;
+    uint64_t sizes[FILES_MAX];
+    struct catalog *catalog;
+    struct flags *flags;
+    struct requests *requests;
+    struct inodes *inodes;
+    uint64_t *digests, *digest_first;
+    struct monarch_options options;
+    struct engine *engine;
+};
+
+/* A board lives in memory that children share. Files are f0000, f0001 ... */
+struct board *board_new(uint32_t files, const uint64_t *sizes);
+struct board *board_new_equal(uint32_t files, uint64_t size);
+void board_free(struct board *b);
+void board_start(struct board *b, uint32_t threads, uint32_t background_max);
+void board_stop(struct board *b);
+
+void board_origin_path(const struct board *b, uint32_t file, char out[512]);
+void board_replica_path(const struct board *b, uint32_t file, char out[512]);
+void board_temporary_path(const struct board *b, uint32_t file, char out[512]);
+void board_recatalog(struct board *b, uint32_t file);
+uint32_t board_state(const struct board *b, uint32_t file);
+bool board_replica_right(const struct board *b, uint32_t file);
+unsigned board_names(const struct board *b, const char *suffix);
+
+void board_submit(struct board *b, uint32_t file, uint8_t kind);
+struct monarch_completion board_wait(struct board *b);
+struct monarch_completion board_run(struct board *b, uint32_t file, uint8_t kind);
+void board_ask(struct board *b, uint32_t slot, uint64_t value);
+uint32_t board_asked(struct board *b, uint32_t *files, uint32_t max, int patience_ms);
+
+#endif

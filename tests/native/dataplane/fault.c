@@ -1,0 +1,41 @@
+/* fault.c - system calls of the engine that a test takes over. */
+#include "fault.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+
+ssize_t (*fault_read)(int fd, void *buffer, size_t n);
+ssize_t (*fault_write)(int fd, const void *bytes, size_t n);
+int (*fault_rename)(void);
+
+long __real_syscall(long number, ...);
+ssize_t __wrap_read(int fd, void *buffer, size_t n);
+ssize_t __wrap_write(int fd, const void *bytes, size_t n);
+long __wrap_syscall(long number, ...);
+
+ssize_t __wrap_read(int fd, void *buffer, size_t n)
+{
+    return fault_read ? fault_read(fd, buffer, n) : __real_read(fd, buffer, n);
+}
+
+ssize_t __wrap_write(int fd, const void *bytes, size_t n)
+{
+    return fault_write ? fault_write(fd, bytes, n) : __real_write(fd, bytes, n);
+}
+
+long __wrap_syscall(long number, ...)
+{
+    long a[6];
+    va_list arguments;
+    va_start(arguments, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(arguments, long);
+    va_end(arguments);
+    if (number == SYS_renameat2 && fault_rename) {
+        errno = fault_rename();
+        if (errno)
+            return -1;
+    }
+    return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}

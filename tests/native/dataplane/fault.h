@@ -1,0 +1,15 @@
+/* fault.h - system calls of the engine that a test takes over (linked with --wrap). */
+#ifndef TEST_FAULT_H
+#define TEST_FAULT_H
+
+#include <sys/types.h>
+
+/* Set while no Transfer runs; NULL: the real call. */
+extern ssize_t (*fault_read)(int fd, void *buffer, size_t n);
+extern ssize_t (*fault_write)(int fd, const void *bytes, size_t n);
+extern int (*fault_rename)(void); /* 0: the real call, else errno */
+
+ssize_t __real_read(int fd, void *buffer, size_t n);
+ssize_t __real_write(int fd, const void *bytes, size_t n);
+
+#endif
