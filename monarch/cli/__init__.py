@@ -58,6 +58,13 @@ class VerbGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb; a reader that has gone ends it as SIGPIPE would."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            ctx.exit(_close_stdout())
+
     def format_commands(
         self, _ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:

@@ -45,9 +45,9 @@ class Surroundings:
     cwd: Path
 
 
-def refusal(allowed: str, nearest: str = "", found: str = "") -> PydanticCustomError:
+def refusal(allowed: str, nearest: str = "") -> PydanticCustomError:
     """Return the error of a value that is not what it should be."""
-    facts = {"allowed": allowed, "nearest": nearest, "found": found}
+    facts = {"allowed": allowed, "nearest": nearest}
     return PydanticCustomError("refused", "allowed {allowed}", facts)
 
 
@@ -195,25 +195,35 @@ def _expand(text: str, environ: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value_of, text)
 
 
-def _path(value: object, info: ValidationInfo) -> str:
-    """Return an absolute path without `.`, `..` and needless slashes."""
+def _expanded(value: object, info: ValidationInfo) -> str:
+    """Return the path as written, with the values of its variables."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise refusal("a path as text")
     if value == "~" or value.startswith("~/"):
-        raise refusal("an absolute or relative path", "${HOME}" + value[1:])
-    surroundings = info.context
-    if isinstance(surroundings, Surroundings):
-        expanded = _expand(value, surroundings.environ)
-        value = os.path.join(surroundings.cwd, expanded)
-    if not value.startswith("/"):
+        raise refusal("a path without ~", "${HOME}" + value[1:])
+    if isinstance(info.context, Surroundings):
+        value = _expand(value, info.context.environ)
+    return value
+
+
+def _absolute(path: str, bytes_max: int) -> str:
+    """Return an absolute path without `.`, `..` and needless slashes."""
+    if not path.startswith("/"):
         raise refusal("an absolute path")
-    path = os.path.normpath(value)
-    path = f"/{path.lstrip('/')}"  # POSIX keeps two leading slashes apart, Linux not
-    if len(os.fsencode(path)) > PATH_BYTES_MAX:
-        raise refusal(f"a path of at most {PATH_BYTES_MAX} bytes")
+    path = os.path.normpath(path)
     if _surrogates(path):
         raise refusal("a path in UTF-8")
+    path = f"/{path.lstrip('/')}"  # POSIX keeps two leading slashes apart, Linux not
+    if len(path.encode()) > bytes_max:
+        raise refusal(f"a path of at most {bytes_max} bytes")
     return path
+
+
+def _path(value: object, info: ValidationInfo) -> str:
+    path = _expanded(value, info)
+    if isinstance(info.context, Surroundings):
+        path = os.path.join(info.context.cwd, path)
+    return _absolute(path, PATH_BYTES_MAX)
 
 
 def _surrogates(text: str) -> bool:
@@ -228,12 +238,7 @@ def _dataset_path(value: object, info: ValidationInfo) -> str:
 
 
 def _tier_path(value: object, info: ValidationInfo) -> str:
-    if isinstance(value, str) and value and not value.startswith(("/", "${", "~")):
-        raise refusal("an absolute path")
-    path = _path(value, info)
-    if len(os.fsencode(path)) > TIER_PATH_BYTES_MAX:
-        raise refusal(f"a path of at most {TIER_PATH_BYTES_MAX} bytes")
-    return path
+    return _absolute(_expanded(value, info), TIER_PATH_BYTES_MAX)
 
 
 def _matched(pattern: str, allowed: str, bytes_max: int) -> PlainValidator:

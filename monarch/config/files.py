@@ -1,5 +1,6 @@
 """The search for configuration files, in the order in which they hold."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ def _usual(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _read_optional(cwd: Path, name: str, layer: Layer) -> Source | None:
-    return _read(cwd, name, layer) if (cwd / name).exists() else None
+    return _read(cwd, name, layer) if os.path.lexists(cwd / name) else None
 
 
 def _read(cwd: Path, name: str, layer: Layer) -> Source:

@@ -25,7 +25,13 @@ _MEANT: Final = {
 
 def faults_of(error: ValidationError, tree: Node) -> list[Fault]:
     """Return a line for each thing that pydantic refuses, in the order of the keys."""
-    return [_fault(dict(item), tree) for item in error.errors()[:FAULTS_MAX]]
+    errors = map(dict, error.errors())
+    return [_fault(e, tree) for e in errors if not _follows(e, tree)][:FAULTS_MAX]
+
+
+def _follows(error: Mapping[str, Any], tree: Node) -> bool:
+    """Say whether a list is called too short only because its items are refused."""
+    return error["type"] == "too_short" and bool(find(tree, error["loc"]).value)
 
 
 def conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
@@ -85,7 +91,9 @@ def _fault(error: Mapping[str, Any], tree: Node) -> Fault:
         what = f"found no {path[-1]}, allowed a {owner} with a {path[-1]}"
         return Fault(node.where, key_text(path), what)
     allowed, nearest = _allowed(error, node)
-    shown = error.get("ctx", {}).get("found") or found(error["input"])
+    shown = found(error["input"])
+    if kind == "too_long":
+        shown = f"{len(error['input'])} items"
     hint = f" (did you mean {nearest}?)" if nearest else ""
     text = f"found {shown}, allowed {allowed}{hint}"
     return Fault(node.where, key_text(path), text)

@@ -7,6 +7,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -17,6 +18,7 @@ from monarch.config.yamlfile import read_value
 COLUMNS: Final = 88
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_/.%+-]*(?: [A-Za-z0-9]+)*")
+_GUESSING: Final = yaml.resolver.Resolver()
 _NOWHERE: Final = Where(Layer.DEFAULT)
 _INTRODUCTION: Final = """\
 # The configuration of Monarch: every key with its default. Keep what you change.
@@ -51,10 +53,18 @@ def value_text(value: object) -> str:
         return f"[{', '.join(map(value_text, value))}]"
     if not isinstance(value, str):
         return json.dumps(value)
-    plain = _PLAIN.fullmatch(value) and isinstance(
-        read_value(value, _NOWHERE).value, str
-    )
-    return value if plain else json.dumps(value, ensure_ascii=False)
+    return value if _is_plain(value) else json.dumps(value, ensure_ascii=False)
+
+
+def _is_plain(text: str) -> bool:
+    """Say whether our reader, and one that guesses more, take it for text."""
+    if not _PLAIN.fullmatch(text) or not isinstance(
+        read_value(text, _NOWHERE).value, str
+    ):
+        return False
+    # The stubs leave this function of PyYAML untyped.
+    tag = _GUESSING.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    return str(tag) == "tag:yaml.org,2002:str"
 
 
 def _example() -> Iterator[str]:

@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-_NAMES: Final = {dict: "a mapping", list: "a list", type(None): "nothing"}
+_NAMES: Final = {
+    dict: "a mapping",
+    list: "a list",
+    tuple: "a list",
+    type(None): "nothing",
+}
 
 Scalar = str | int | float | bool | None
 KeyPath = tuple[str | int, ...]
@@ -78,10 +83,10 @@ class Fault:
     text: str
 
     def __str__(self) -> str:
-        """Return the line that people see."""
-        return ": ".join(
-            part for part in (str(self.where), self.key, self.text) if part
-        )
+        """Return the line that people see, whatever its parts are made of."""
+        parts = (str(self.where), self.key, self.text)
+        line = ": ".join(part for part in parts if part)
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 class Refused(Exception):
@@ -141,7 +146,10 @@ def put(tree: Node, path: KeyPath, leaf: Node) -> Node:
         below = items[first] if first < len(items) else Node({}, leaf.where)
         items[first : first + 1] = [put(below, rest, leaf)]
         return replace(tree, value=items)
-    fields = dict(tree.value) if isinstance(tree.value, dict) else {}
+    if not isinstance(tree.value, dict):
+        tree = Node({}, leaf.where, tree.key)
+    assert isinstance(tree.value, dict)
+    fields = dict(tree.value)
     below = fields.get(str(first), Node({}, leaf.where, leaf.where))
     fields[str(first)] = put(below, rest, leaf)
     return replace(tree, value=fields)

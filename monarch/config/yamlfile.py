@@ -66,7 +66,7 @@ def read_file(path: Path, name: str, layer: Layer) -> Node:
 def _mapping_of(text: str, top: Where) -> Node:
     """Return the tree of a file's text, which must be a mapping or nothing."""
     tree = read_text(text, lambda m: replace(top, line=m.line + 1, column=m.column + 1))
-    if tree is None:
+    if tree is None or tree.value is None:
         return Node({}, top)
     if not isinstance(tree.value, dict):
         what = f"found {found(tree.value)}, allowed a mapping such as `schema: 1`"
