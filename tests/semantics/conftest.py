@@ -1,4 +1,4 @@
-"""A small dataset with every kind of name, and programs that look at it under Monarch."""
+"""A dataset with every kind of name, and programs that look at it under Monarch."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-# What each program begins with: D is the dataset, tier(fd) tells whether a descriptor is
-# one of a Replica.
+# What each program begins with: D is the dataset, tier(fd) tells whether a descriptor
+# is one of a Replica.
 PREAMBLE = """
 import ctypes, errno, fcntl, mmap, os, subprocess, sys, time
 D = sys.argv[1]
@@ -64,7 +64,7 @@ def line(
 
 @pytest.fixture
 def under(tree: Path, line: Callable[..., list[str]]) -> Callable[..., None]:
-    """A function that runs a Python program under Monarch; all its asserts must hold."""
+    """A function that runs Python under Monarch; all its asserts must hold."""
 
     def run(body: str, *options: str) -> None:
         program = [sys.executable, "-c", PREAMBLE + body, str(tree)]
