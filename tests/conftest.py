@@ -16,6 +16,8 @@ from support import countfs
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
+pytest_plugins = ("support.program_fixtures",)
+
 # pytest-timeout fails a test that is late and dumps all threads, but needs the
 # interpreter to run; a test stuck inside C is ended with the same dump this much later.
 STUCK_GRACE_S = 30

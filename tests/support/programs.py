@@ -1,0 +1,142 @@
+"""Runs a program plain and under Monarch, and says what each run gave."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CONSUMERS = Path(__file__).parents[1] / "frameworks" / "consumers"
+PROGRAM_TIMEOUT_S = 100
+REDIRECTED = ("opens_miss", "opens_hit_")
+
+Words = Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a program's run gave, and the report of Monarch if it ran under it."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def words(self) -> tuple[int, bytes, bytes]:
+        """What the program said: the same plain and under Monarch."""
+        return self.status, self.stdout, self.stderr
+
+    @property
+    def redirected_opens(self) -> int:
+        """The opens that a Tier has answered, by the report."""
+        return sum(
+            value
+            for name, value in self.report["counters"].items()
+            if name.startswith(REDIRECTED)
+        )
+
+    def counter(self, name: str) -> int:
+        """One total of the programs' counters, by the report."""
+        return int(self.report["counters"][name])
+
+    @property
+    def origin_bytes(self) -> int:
+        """The bytes that the agent has read from the origin, by the report."""
+        return int(self.report["origin"]["agent_read_bytes"])
+
+    def succeed(self) -> "Outcome":
+        """Gives the outcome itself, which must be that of a success."""
+        assert self.status == 0, self.stderr.decode()
+        return self
+
+
+def consumer(name: str, *words: str | os.PathLike[str]) -> list[str]:
+    """The command line of one of the Python consumers, with this interpreter."""
+    return [sys.executable, str(CONSUMERS / name), *map(str, words)]
+
+
+def stage(*roots: str | os.PathLike[str]) -> str:
+    """A shell command that ends when every file of the roots is staged."""
+    return shlex.join(consumer("stage_all.py", *roots))
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Runs programs; `command` is the installed monarch."""
+
+    command: Path
+    folder: Path
+
+    def plain(self, words: Words, **environment: str) -> Outcome:
+        """Runs a program without Monarch."""
+        return finish(start(words, environment))
+
+    def under_monarch(
+        self, words: Words, *, roots: Words, options: Words = (), **environment: str
+    ) -> Outcome:
+        """Runs a program under Monarch with dataset roots, and reads the report."""
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        line = [*self.line(roots, report, options), *words]
+        outcome = finish(start(line, environment))
+        return Outcome(*outcome.words, report=read_report(report, outcome))
+
+    def line(self, roots: Words, report: Path, options: Words = ()) -> list[str]:
+        """`monarch run ... --`, quiet, and ending as an error where it cannot start."""
+        line = [str(self.command), "run", "-q", "--strict", "--report", str(report)]
+        line += ["--tier", "ram:256MiB"]
+        for root in roots:
+            line += ["--data", str(root)]
+        return [*line, *map(str, options), "--"]
+
+
+def start(
+    words: Words, environment: Mapping[str, str], **options: Any
+) -> subprocess.Popen[bytes]:
+    """Starts a program in a session of its own, with its output in pipes."""
+    return subprocess.Popen(
+        [os.fspath(word) for word in words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+        start_new_session=True,
+        **options,
+    )
+
+
+def finish(
+    process: subprocess.Popen[bytes],
+    timeout: float = PROGRAM_TIMEOUT_S,
+    answer: bytes | None = None,
+) -> Outcome:
+    """Waits for a program and gives its outcome; kills its session if it is late."""
+    try:
+        stdout, stderr = process.communicate(answer, timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    return Outcome(process.returncode, stdout, stderr)
+
+
+def read_report(path: Path, outcome: Outcome) -> Mapping[str, Any]:
+    """The JSON report, which a run under Monarch must have left."""
+    assert path.exists(), f"no report; {outcome.status} {outcome.stderr.decode()}"
+    report: Mapping[str, Any] = json.loads(path.read_bytes())
+    return report
+
+
+def compile_program(name: str, folder: Path, *flags: str) -> Path:
+    """Compiles one of the consumers in C or C++ into a folder."""
+    source = CONSUMERS / name
+    compiler = ["c++", "-std=c++17"] if source.suffix == ".cc" else ["cc", "-std=gnu11"]
+    program = folder / (source.stem + "".join(flags))
+    command = [*compiler, "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
+    subprocess.run([*command, "-o", program, source], check=True)
+    return program
