@@ -97,11 +97,14 @@ class Walk:
             raise self._failure
 
     def _wait(self, progress: Progress | None) -> None:
-        with self._change:
-            while self._unfinished and self._failure is None:
-                self._change.wait(PROGRESS_SECONDS)
-                if progress is not None:
-                    progress(self.entries)
+        running = True
+        while running:
+            with self._change:
+                if self._unfinished and self._failure is None:
+                    self._change.wait(PROGRESS_SECONDS)
+                running = self._unfinished > 0 and self._failure is None
+            if progress is not None:
+                progress(self.entries)
 
     def _push(self, tasks: Sequence[Task]) -> None:
         with self._change:

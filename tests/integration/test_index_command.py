@@ -1,0 +1,131 @@
+"""`monarch index` as people type it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A dataset with one thing of each kind."""
+    folder = tmp_path / "pets"
+    (folder / "cats").mkdir(parents=True)
+    (folder / "cats" / "tom.jpg").write_bytes(b"x" * 2048)
+    (folder / "cats" / "x.lock").touch()
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+def index(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs `monarch index` in a folder."""
+    command = [sys.executable, "-m", "monarch", "index", *map(str, words)]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_an_index_is_written_and_summed_up_in_one_line(
+    root: Path, tmp_path: Path
+) -> None:
+    done = index(tmp_path, root)
+
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    for part in ("1 files", "2 directories", "2.0 KiB", "pets.monarch-index"):
+        assert part in done.stdout
+    assert "1 left out by include, exclude or never" in done.stdout
+    assert "1 not a file, directory or link" in done.stdout
+    assert (tmp_path / "pets.monarch-index").stat().st_size > 0
+    assert done.stderr == ""
+
+
+def test_a_fresh_index_passes_the_check_and_a_stale_one_fails_it(
+    root: Path, tmp_path: Path
+) -> None:
+    index(tmp_path, root, "-o", "x.index")
+
+    fresh = index(tmp_path, "--check", "x.index")
+    (root / "cats" / "new.jpg").touch()
+    stale = index(tmp_path, "--check", "x.index")
+
+    assert fresh.returncode == 0, fresh.stdout + fresh.stderr
+    assert "up to date" in fresh.stdout
+    assert stale.returncode == 1
+    assert f"{root}/cats has changed" in stale.stdout
+
+
+def test_a_damaged_index_fails_the_check(root: Path, tmp_path: Path) -> None:
+    index(tmp_path, root, "-o", "x.index")
+    content = bytearray((tmp_path / "x.index").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "x.index").write_bytes(content)
+
+    done = index(tmp_path, "--check", "x.index")
+
+    assert done.returncode == 1
+    assert "damaged" in done.stdout
+
+
+def test_datasets_and_patterns_come_from_the_configuration(
+    root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(
+        f"schema: 1\ndatasets:\n  - path: {root}\n    include: ['*.png']\n"
+        f"    index: {tmp_path}/made.index\n"
+    )
+
+    made = index(tmp_path, "-c", "job.yaml")
+    same = index(tmp_path, "-c", "job.yaml", "--check", "made.index")
+    other = index(tmp_path, "--check", "made.index", root)
+
+    assert made.returncode == 0, made.stderr
+    assert "0 files" in made.stdout
+    assert same.returncode == 0, same.stdout
+    assert other.returncode == 1
+    assert "include" in other.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no dataset"),
+        (["/no/such/place"], "there is no such directory"),
+        (["/etc/hostname"], "is not a directory"),
+        (["pets", "-o", "/no/such/place/x"], "cannot write"),
+        (["pets", "pets", "-o", "x"], "--output"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_line_and_exit_code_2(
+    root: Path, words: list[str], message: str
+) -> None:
+    done = index(root.parent, *words)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_progress_is_shown_when_a_scan_takes_longer_than_a_second(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    from monarch.cli.index import ScanProgress
+
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    progress = ScanProgress("/pfs/x")
+    for second in range(25):
+        clock[0] = 100.0 + second / 2
+        progress(second * 1000)
+    progress.close()
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "monarch: scanning /pfs/x: 2,000 names, 2,000/s",
+        "monarch: scanning /pfs/x: 22,000 names, 2,000/s",
+    ]

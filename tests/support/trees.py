@@ -1,0 +1,90 @@
+"""Scans of real little trees, for the tests of the catalog."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from monarch import native
+from monarch.catalog.block import Block
+from monarch.model import Patterns, Unmanaged
+from monarch.origins.index import scan_index
+from monarch.origins.root import open_root
+from monarch.origins.saved import RootIndex
+
+NONE32 = 0xFFFFFFFF
+EVERYTHING = Patterns()
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The index of a directory, asked by root-relative path."""
+
+    index: RootIndex
+
+    @classmethod
+    def scan(
+        cls, root: Path | bytes, patterns: Patterns = EVERYTHING, threads: int = 4
+    ) -> "Tree":
+        """Scans a directory."""
+        made = open_root(os.fsencode(root))
+        return cls(scan_index(made, patterns, threads=threads))
+
+    @property
+    def block(self) -> Block:
+        """The index block."""
+        return self.index.block
+
+    @property
+    def unmanaged(self) -> dict[Unmanaged, int]:
+        """How many names were left out, by reason."""
+        return dict(self.index.unmanaged)
+
+    def find(self, path: str | bytes) -> int:
+        """The Entry of a path, or -1."""
+        return native.index_find(self.block.memory, os.fsencode(path))
+
+    def file(self, path: str | bytes) -> int:
+        """The File number of a path."""
+        return int(self.block.entries["file"][self.entry(path)])
+
+    def target(self, path: str | bytes) -> int:
+        """The Entry that a path resolves to."""
+        return int(self.block.entries["target"][self.entry(path)])
+
+    def entry(self, path: str | bytes) -> int:
+        """The Entry of a path that must be there."""
+        number = self.find(path)
+        assert number >= 0, f"{path!r} is not in the index"
+        return number
+
+    def paths(self) -> list[bytes]:
+        """All paths in the order of their Entries."""
+        return [self.block.path(i) for i in range(len(self.block.entries))]
+
+    def status(self, path: str | bytes) -> tuple[int, ...]:
+        """What the index says of a path, in the order of `lstat_of`."""
+        entry = self.block.entries[self.entry(path)]
+        attr = self.block.attrs[entry["attr"]]
+        times = ("ino", "size", "mtime_ns", "ctime_ns", "blocks")
+        shared = ("mode", "uid", "gid", "nlink", "dev", "blksize")
+        return tuple(
+            [int(entry[name]) for name in times] + [int(attr[name]) for name in shared]
+        )
+
+
+def lstat_of(path: bytes) -> tuple[int, ...]:
+    """What the kernel says of a path, in the order of `Tree.status`."""
+    found = os.lstat(path)
+    return (
+        found.st_ino,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_blocks,
+        found.st_mode,
+        found.st_uid,
+        found.st_gid,
+        found.st_nlink,
+        found.st_dev,
+        found.st_blksize,
+    )

@@ -1,0 +1,114 @@
+"""Patterns of names: what each form matches, and which directories it keeps alive."""
+
+import pytest
+
+from monarch.catalog.patterns import Selection
+from monarch.errors import UsageError
+from monarch.model import Patterns
+
+
+def includes(pattern: str, path: str) -> bool:
+    """Whether a pattern alone includes a path."""
+    return Selection(Patterns((pattern,))).includes(path.encode())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("**", "a", True),
+        ("**", "a/b\nc", True),
+        ("*.jpg", "x.jpg", True),
+        ("*.jpg", "a/b/x.jpg", True),
+        ("*.jpg", "a.jpg/x", False),
+        ("/*.jpg", "x.jpg", True),
+        ("./*.jpg", "x.jpg", True),
+        ("/*.jpg", "a/x.jpg", False),
+        ("train/*.jpg", "train/x.jpg", True),
+        ("train/*.jpg", "train/a/x.jpg", False),
+        ("train/*.jpg", "val/train/x.jpg", False),
+        ("train/**", "train/a/b", True),
+        ("train/**", "train", False),
+        ("**/x", "x", True),
+        ("**/x", "a/b/x", True),
+        ("**/x", "a/bx", False),
+        ("a/**/z", "a/z", True),
+        ("a/**/z", "a/b/c/z", True),
+        ("a/**/z", "a/bz", False),
+        ("a**z", "abcz", True),
+        ("/a**z", "a/z", False),
+        ("?.txt", "é.txt", True),
+        ("?.txt", "ab.txt", False),
+        ("[a-c]x", "bx", True),
+        ("[!a-c]x", "bx", False),
+        ("[!a-c]x", "dx", True),
+        ("[]]x", "]x", True),
+        ("a[", "a[", True),
+        ("a.b", "axb", False),
+        ("(a|b)+", "(a|b)+", True),
+        ("(a|b)+", "a", False),
+        ("^$", "", False),
+    ],
+)
+def test_a_pattern_includes_what_it_says(
+    pattern: str, path: str, expected: bool
+) -> None:
+    assert includes(pattern, path) is expected
+
+
+def test_a_pattern_matches_names_that_are_not_utf8() -> None:
+    selection = Selection(Patterns(("?.bin", "\udcff/*")))
+
+    assert selection.includes(b"\x80.bin")
+    assert selection.includes(b"\xff/x")
+
+
+@pytest.mark.parametrize("section", ["exclude", "never"])
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("*.lock", "a/x.lock", True),
+        ("cache", "a/cache/deep/x", True),
+        ("cache/", "a/cache/x", True),
+        ("/cache", "a/cache/x", False),
+        ("a/b", "a/b/c", True),
+        ("a/b", "a/bc", False),
+        ("a/**", "a", False),
+        ("a/**", "a/b", True),
+    ],
+)
+def test_what_is_dropped_is_dropped_with_all_below(
+    section: str, pattern: str, path: str, expected: bool
+) -> None:
+    selection = Selection(Patterns(**{section: (pattern,)}))
+
+    assert selection.drops(path.encode()) is expected
+
+
+@pytest.mark.parametrize(
+    ("include", "directory", "expected"),
+    [
+        (("**",), "any", True),
+        (("*.jpg",), "any/where", True),
+        (("train/*.jpg",), "train", True),
+        (("train/*.jpg",), "train/a", False),
+        (("train/*.jpg",), "val", False),
+        (("train/**",), "train/a/b", True),
+        (("t*/n?/*.jpg",), "train", True),
+        (("t*/n?/*.jpg",), "train/n1", True),
+        (("t*/n?/*.jpg",), "train/m1", False),
+        (("a/**/z",), "a/b/c", True),
+        (("a/**/z",), "b", False),
+        (("/x",), "a", False),
+        (("a/x", "b/y"), "b", True),
+    ],
+)
+def test_directories_are_walked_where_a_pattern_can_still_match(
+    include: tuple[str, ...], directory: str, expected: bool
+) -> None:
+    assert Selection(Patterns(include)).descends(directory.encode()) is expected
+
+
+@pytest.mark.parametrize("pattern", ["", "/", ".", "../x", "a/../b", "[z-a]", "a\0"])
+def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str) -> None:
+    with pytest.raises(UsageError, match="pattern"):
+        Selection(Patterns(exclude=(pattern,)))

@@ -1,0 +1,231 @@
+"""A saved index: what was written comes back, and what was damaged is refused."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from monarch import native
+from monarch.model import Patterns
+from monarch.origins.fresh import check_fresh
+from monarch.origins.index import Dataset, prepare_index
+from monarch.origins.layout import LAYOUT
+from monarch.origins.root import open_root
+from monarch.origins.saved import IndexUnusableError, read_index, save_index
+from support.trees import Tree
+
+HEADER_BYTES = LAYOUT.dtypes["index"].itemsize
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with files, directories and links."""
+    folder = tmp_path_factory.mktemp("saved") / "root"
+    (folder / "a" / "b").mkdir(parents=True)
+    for number in range(40):
+        (folder / "a" / f"f{number}").write_bytes(b"x" * number)
+    (folder / "link").symlink_to("a")
+    (folder / "out").symlink_to("/etc")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(root: Path) -> Path:
+    """Its saved index."""
+    file = root.with_name("saved.index")
+    save_index(file, Tree.scan(root, Patterns(never=("*.lock",))).index)
+    return file
+
+
+@pytest.fixture
+def own_root(root: Path, tmp_path: Path) -> Path:
+    """A copy of the dataset that a test may change."""
+    return Path(shutil.copytree(root, tmp_path / "root", symlinks=True))
+
+
+def test_what_was_saved_comes_back(root: Path, saved: Path) -> None:
+    made = Tree.scan(root, Patterns(never=("*.lock",))).index
+
+    index = read_index(saved)
+
+    names = ("ino", "size", "mtime_ns", "path", "file", "target", "attr")
+    for name in names:
+        assert (index.block.entries[name] == made.block.entries[name]).all()
+    assert (index.root, index.patterns) == (made.root, made.patterns)
+    assert index.unmanaged == made.unmanaged
+
+
+def test_saving_leaves_no_temporary_file_behind(saved: Path, tmp_path: Path) -> None:
+    index = read_index(saved)
+    file = tmp_path / "x.index"
+    file.write_text("older")
+
+    length = save_index(file, index)
+
+    assert os.listdir(tmp_path) == ["x.index"]
+    assert file.stat().st_size == length
+
+
+def test_a_failed_save_keeps_the_older_index(saved: Path, tmp_path: Path) -> None:
+    target = tmp_path / "folder"
+    target.mkdir()
+    (target / "kept").touch()
+
+    with pytest.raises(OSError, match="directory"):
+        save_index(target, read_index(saved))
+
+    assert sorted(os.listdir(tmp_path)) == ["folder"]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_flipped_byte_is_noticed_wherever_it_is(
+    saved: Path, tmp_path: Path, data: st.DataObject
+) -> None:
+    content = bytearray(saved.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    file = tmp_path / "damaged"
+    file.write_bytes(content)
+
+    with pytest.raises(IndexUnusableError, match=r"damaged|not a saved|version"):
+        read_index(file)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_truncated_index_is_noticed(
+    saved: Path, tmp_path: Path, data: st.DataObject
+) -> None:
+    content = saved.read_bytes()
+    file = tmp_path / "short"
+    file.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
+
+    with pytest.raises(IndexUnusableError):
+        read_index(file)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_garbage_with_a_right_digest_is_refused_or_harmless(
+    saved: Path, data: st.DataObject
+) -> None:
+    memory = read_index(saved).block.memory.copy()
+    for _ in range(data.draw(st.integers(1, 8))):
+        at = data.draw(st.integers(0, len(memory) - 1))
+        memory[at] = data.draw(st.integers(0, 255))
+    header = memory[:HEADER_BYTES].view(LAYOUT.dtypes["index"])
+    header["digest"] = native.hash64(memory[HEADER_BYTES:].copy())
+
+    try:
+        native.index_check(memory)
+    except native.BlockError:
+        return
+    for path in (b"", b"a", b"a/f1", b"link/f1", b"absent", b"x" * 1023):
+        assert native.index_find(memory, path) < int(header["entry_count"][0])
+
+
+def test_other_files_are_not_taken_for_an_index(tmp_path: Path) -> None:
+    for name, content in {
+        "empty": b"",
+        "text": b"hello\n",
+        "zeros": bytes(9999),
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(IndexUnusableError, match="not a saved index"):
+            read_index(tmp_path / name)
+    with pytest.raises(IndexUnusableError, match="No such file"):
+        read_index(tmp_path / "missing")
+
+
+def test_a_length_beyond_the_file_does_not_allocate(
+    saved: Path, tmp_path: Path
+) -> None:
+    content = np.frombuffer(saved.read_bytes(), np.uint8).copy()
+    content[:HEADER_BYTES].view(LAYOUT.dtypes["index"])["seg"]["length"] = 1 << 60
+    (tmp_path / "huge").write_bytes(content.tobytes())
+
+    with pytest.raises(IndexUnusableError, match="incomplete"):
+        read_index(tmp_path / "huge")
+
+
+def freshness(index_of: Path, root: Path, patterns: Patterns | None = None) -> str:
+    """Why an index of the root is refused after all, or nothing."""
+    try:
+        check_fresh(
+            Tree.scan(index_of).index,
+            open_root(str(root)),
+            patterns or Patterns(),
+            threads=2,
+        )
+    except IndexUnusableError as reason:
+        return str(reason)
+    return ""
+
+
+def test_an_unchanged_root_is_fresh(own_root: Path) -> None:
+    assert freshness(own_root, own_root) == ""
+
+
+def test_another_directory_is_stale(root: Path, own_root: Path) -> None:
+    assert "another directory" in freshness(root, own_root)
+
+
+def test_other_patterns_are_stale_and_named(own_root: Path) -> None:
+    reason = freshness(own_root, own_root, Patterns(exclude=("*.tmp",)))
+
+    assert "exclude" in reason
+    assert "*.tmp" in reason
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "replaced", "gone", "closed"])
+def test_a_changed_directory_is_stale_and_named(own_root: Path, change: str) -> None:
+    index = Tree.scan(own_root).index
+    folder = own_root / "a"
+    before = folder.stat()
+    match change:
+        case "added":
+            (folder / "new").touch()
+        case "removed":
+            (folder / "f1").unlink()
+        case "replaced":
+            folder.rename(own_root.with_name("aside"))
+            shutil.copytree(own_root.with_name("aside"), folder)
+            os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+        case "gone":
+            shutil.rmtree(folder)
+        case "closed":
+            folder.chmod(0o700)
+    os.utime(own_root, ns=(0, int(index.block.entries["mtime_ns"][0])))
+
+    with pytest.raises(IndexUnusableError, match=f"{folder} has changed"):
+        check_fresh(index, open_root(str(own_root)), Patterns())
+
+
+def test_a_fresh_index_is_loaded_instead_of_scanning(root: Path, saved: Path) -> None:
+    said: list[str] = []
+    dataset = Dataset(str(root), Patterns(never=("*.lock",)), saved=saved)
+
+    indexed = prepare_index(dataset, warn=said.append)
+
+    assert indexed.loaded
+    assert said == []
+
+
+def test_a_stale_index_is_named_and_the_root_is_scanned(
+    own_root: Path, saved: Path
+) -> None:
+    said: list[str] = []
+    dataset = Dataset(str(own_root), Patterns(), ("/alias",), saved)
+
+    indexed = prepare_index(dataset, warn=said.append)
+
+    assert not indexed.loaded
+    assert indexed.index.block.header["root_ino"] == own_root.stat().st_ino
+    assert len(said) == 1
+    assert "another directory" in said[0]
+    assert indexed.mapped().spellings == (os.fsencode(own_root), b"/alias")

@@ -1,0 +1,234 @@
+"""The segments of a job: each offset, number and spelling where the Shim expects it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monarch import native
+from monarch.catalog.build import build_block
+from monarch.catalog.inventory import Inventory
+from monarch.catalog.segment import (
+    BYTES_PER_FILE,
+    CatalogPlan,
+    MappedRoot,
+    OpenPolicy,
+    TierPlace,
+    plan_catalog,
+)
+from monarch.errors import UsageError
+from monarch.model import PATH_BYTES_MAX
+from monarch.origins.layout import LAYOUT
+from support.surveys import flat_block, flat_survey
+
+POLICY = OpenPolicy(1, 8 << 20, 30_000_000_000, ("bash", "sh"))
+
+
+def root_at(
+    path: bytes, *spellings: bytes, sizes: tuple[int, ...] = (1,)
+) -> MappedRoot:
+    """A mapped root with files of these sizes."""
+    return MappedRoot(path, spellings, flat_block(list(sizes), root_ino=sum(path)))
+
+
+def plan_of(*roots: MappedRoot) -> CatalogPlan:
+    """A plan with one Tier."""
+    return plan_catalog(LAYOUT, roots, [TierPlace(1, b"/local/job", 77)], POLICY)
+
+
+def header(memory: np.ndarray, name: str) -> Any:
+    """A segment's own struct."""
+    dtype = LAYOUT.dtypes[name]
+    return memory[: dtype.itemsize].view(dtype)[0]
+
+
+def written(plan: CatalogPlan) -> np.ndarray:
+    """The catalog segment of a plan."""
+    memory = np.zeros(plan.length, np.uint8)
+    plan.write_into(memory, 9, native.hash64)
+    return memory
+
+
+def text_at(memory: np.ndarray, reference: int) -> bytes:
+    """The string that a reference names."""
+    start = int(header(memory, "catalog")["strings"]) + (int(reference) >> 16)
+    return memory[start : start + (int(reference) & 0xFFFF)].tobytes()
+
+
+def test_the_catalog_says_where_everything_is() -> None:
+    one = root_at(b"/pfs/one", b"/scratch/one", sizes=(1, 2, 3))
+    two = root_at(b"/pfs/two", sizes=(4, 5))
+    plan = plan_of(one, two)
+
+    memory = written(plan)
+
+    catalog = header(memory, "catalog")
+    seg = catalog["seg"]
+    assert seg["magic"] == b"MONARCH"
+    assert seg["length"] == len(memory)
+    assert seg["generation"] == 9
+    assert (catalog["file_count"], catalog["dir_count"]) == (5, 2)
+    assert catalog["roots"]["file_base"][:2].tolist() == [0, 3]
+    assert catalog["roots"]["dir_base"][:2].tolist() == [0, 1]
+    for number, root in enumerate((one, two)):
+        record = catalog["roots"][number]
+        start = int(record["block"])
+        stored = memory[start : start + len(root.block.memory)]
+        assert native.index_find(stored, b"00000001") == 2
+        assert text_at(memory, record["path"]) == root.path
+        assert record["ino"] == root.block.header["root_ino"]
+    states = memory[plan.places.states : plan.places.states + 4 * 5]
+    assert not states.any()
+
+
+def test_the_policy_and_the_tiers_reach_the_shim() -> None:
+    catalog = header(written(plan_of(root_at(b"/pfs/one"))), "catalog")
+
+    assert catalog["cold_mode"] == 1
+    assert catalog["cold_wait_max_bytes"] == 8 << 20
+    assert catalog["cold_timeout_ns"] == 30_000_000_000
+    assert catalog["filter_count"] == 2
+    assert catalog["filter"][:3].tolist() == [b"bash", b"sh", b""]
+    assert catalog["tier_count"] == 1
+    tier = catalog["tiers"][0]
+    assert (tier["dev"], tier["kind"], tier["path_bytes"]) == (77, 1, 10)
+    assert tier["path"] == b"/local/job"
+
+
+def test_prefixes_are_normal_unique_and_longest_first() -> None:
+    root = root_at(b"/pfs/one", b"/pfs/one", b"/a//b/./c/../d/", b"//x")
+    plan = plan_of(root, root_at(b"/pfs/other/two"))
+    memory = written(plan)
+
+    catalog = header(memory, "catalog")
+    dtype = LAYOUT.dtypes["prefix"]
+    start, count = int(catalog["prefixes"]), int(catalog["prefix_count"])
+    prefixes = memory[start : start + count * dtype.itemsize].view(dtype)
+    assert [(text_at(memory, p["path"]), int(p["root"])) for p in prefixes] == [
+        (b"/pfs/other/two", 1),
+        (b"/pfs/one", 0),
+        (b"/a/b/d", 0),
+        (b"/x", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("roots", "message"),
+    [
+        ([(b"/a",), (b"/a",)], "listed twice"),
+        ([(b"/a",), (b"/a/b",)], "lies inside"),
+        ([(b"/a/b",), (b"/a-c",), (b"/a",)], "lies inside"),
+        ([(b"/a", b"/x"), (b"/b", b"/x")], "names two datasets"),
+        ([(b"/a", b"x")], "absolute"),
+        ([(b"/a", b"/")], "root of all files"),
+        ([(b"/%d" % number,) for number in range(65)], "at most 64"),
+    ],
+)
+def test_datasets_that_contradict_each_other_are_refused(
+    roots: list[tuple[bytes, ...]], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        plan_of(*(root_at(*spellings) for spellings in roots))
+
+
+def test_a_sibling_whose_name_begins_alike_is_not_inside() -> None:
+    assert plan_of(root_at(b"/a/b"), root_at(b"/a/bc")).file_count == 2
+
+
+@pytest.mark.parametrize(
+    ("tiers", "names", "message"),
+    [
+        ([TierPlace(0, b"/t", 1)] * 9, (), "at most 8"),
+        ([TierPlace(0, b"/" + b"t" * 191, 1)], (), "too long"),
+        ([], ("n" * 32,), "too long"),
+        ([], tuple(map(str, range(33))), "at most 32"),
+    ],
+)
+def test_what_does_not_fit_the_layout_is_refused(
+    tiers: list[TierPlace], names: tuple[str, ...], message: str
+) -> None:
+    policy = OpenPolicy(0, 0, 0, names)
+
+    with pytest.raises(UsageError, match=message):
+        plan_catalog(LAYOUT, [root_at(b"/a")], tiers, policy)
+
+
+def test_the_digest_changes_with_any_root() -> None:
+    digests = {
+        int(header(written(plan_of(root_at(b"/a", sizes=sizes))), "catalog")["digest"])
+        for sizes in ((1,), (2,), (1, 1))
+    }
+
+    assert len(digests) == 3
+
+
+def test_flags_and_inodes_have_room_for_every_file() -> None:
+    plan = plan_of(root_at(b"/a", sizes=(1,) * 5000), root_at(b"/b"))
+    flags = np.zeros(plan.flags_length, np.uint8)
+    inodes = np.zeros(plan.inodes_length, np.uint8)
+
+    plan.write_flags(flags, 3)
+    plan.write_inodes(inodes, 3)
+
+    marks = plan.file_count + plan.directory_count
+    assert header(flags, "flags")["count"] == marks == 5003
+    assert len(flags) == LAYOUT.dtypes["flags"].itemsize + marks
+    slots = int(header(inodes, "inodes")["slot_count"])
+    assert slots > plan.file_count
+    assert len(inodes) == LAYOUT.dtypes["inodes"].itemsize + 16 * slots
+    assert header(inodes, "inodes")["seg"]["kind"] == native.SegmentKind.INODES
+    assert header(flags, "flags")["seg"]["kind"] == native.SegmentKind.FLAGS
+
+
+@pytest.mark.parametrize("path_bytes", [20, 46, 60])
+def test_a_file_with_a_path_of_60_bytes_costs_at_most_160_bytes(
+    path_bytes: int,
+) -> None:
+    files = 100_000
+    block = flat_block([1] * files, name_bytes=path_bytes)
+
+    plan = plan_of(MappedRoot(b"/pfs/imagenet", (), block))
+
+    total = plan.length + plan.flags_length + plan.inodes_length
+    header_bytes = LAYOUT.dtypes["catalog"].itemsize
+    assert total - header_bytes <= BYTES_PER_FILE * files
+    assert plan.inode_slots >= files * 13 // 12
+
+
+def test_a_path_that_is_listed_twice_is_refused() -> None:
+    survey = flat_survey([b"a", b"a"], [1, 2])
+
+    with pytest.raises(FileExistsError):
+        build_block(survey, LAYOUT, native.index_finish)
+
+
+def test_the_longest_path_is_what_the_layout_allows() -> None:
+    assert LAYOUT.constants["PATH_BYTES_MAX"] - 1 == PATH_BYTES_MAX
+
+
+def test_the_inventory_knows_every_file_by_its_number() -> None:
+    roots = [
+        root_at(b"/pfs/one", sizes=(0, 7)),
+        MappedRoot(b"/pfs/empty", (), flat_block([])),
+        root_at(b"/pfs/two", sizes=(8 << 20, (8 << 20) + 1)),
+    ]
+
+    files = Inventory(roots, 8 << 20)
+
+    assert len(files) == 4
+    assert files.sizes.tolist() == [0, 7, 8 << 20, (8 << 20) + 1]
+    assert files.total_bytes == sum(files.sizes.tolist())
+    assert files.extent_first.tolist() == [0, 1, 2, 3, 5]
+    assert [files.root_of(n) for n in range(4)] == [0, 0, 2, 2]
+    assert files.path(1) == b"/pfs/one/00000001"
+    assert files.path(2) == b"/pfs/two/00000000"
+    with pytest.raises(IndexError):
+        files.path(4)
+    with pytest.raises(IndexError):
+        files.path(-1)
+
+
+def test_an_inventory_of_nothing_is_empty() -> None:
+    files = Inventory([], 8 << 20)
+
+    assert (len(files), files.total_bytes, files.extent_first.tolist()) == (0, 0, [0])

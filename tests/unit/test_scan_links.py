@@ -1,0 +1,162 @@
+"""Symbolic links in a dataset: which are followed, and which are left to the origin."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from monarch.catalog import links
+from monarch.model import Patterns, Unmanaged
+from support.trees import NONE32, Tree, lstat_of
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A dataset root with one file in a directory, and a file beside the root."""
+    folder = tmp_path / "root"
+    (folder / "real" / "sub").mkdir(parents=True)
+    (folder / "real" / "sub" / "x").write_bytes(b"x")
+    (tmp_path / "beside").touch()
+    return folder
+
+
+def test_a_link_to_a_file_has_it_as_target_and_its_own_lstat(root: Path) -> None:
+    (root / "link").symlink_to("real/sub/x")
+
+    tree = Tree.scan(root)
+
+    assert tree.target("link") == tree.entry("real/sub/x")
+    assert tree.file("link") == tree.file("real/sub/x")
+    assert tree.status("link") == lstat_of(os.fsencode(root / "link"))
+
+
+def test_a_chain_of_links_has_the_last_file_as_target(root: Path) -> None:
+    (root / "one").symlink_to("two")
+    (root / "two").symlink_to(root / "real" / ".." / "real" / "sub" / "x")
+
+    tree = Tree.scan(root)
+
+    assert tree.target("one") == tree.target("two") == tree.entry("real/sub/x")
+
+
+@pytest.mark.parametrize(
+    ("goal", "reason"),
+    [
+        ("../beside", Unmanaged.LINK_OUTSIDE),
+        ("/etc/hostname", Unmanaged.LINK_OUTSIDE),
+        ("..", Unmanaged.LINK_OUTSIDE),
+        ("nowhere", Unmanaged.LINK_DANGLING),
+        ("real/sub/x/y", Unmanaged.LINK_DANGLING),
+        ("link", Unmanaged.LINK_LOOP),
+        ("real/fifo", Unmanaged.LINK_UNLISTED),
+    ],
+)
+def test_a_link_that_cannot_be_served_keeps_its_lstat_only(
+    root: Path, goal: str, reason: Unmanaged
+) -> None:
+    os.mkfifo(root / "real" / "fifo")
+    (root / "link").symlink_to(goal)
+
+    tree = Tree.scan(root)
+
+    assert tree.target("link") == NONE32
+    assert tree.file("link") == NONE32
+    assert tree.status("link") == lstat_of(os.fsencode(root / "link"))
+    assert tree.unmanaged == {reason: 1, Unmanaged.SPECIAL: 1}
+
+
+def test_names_below_a_directory_link_are_found_as_the_same_files(root: Path) -> None:
+    (root / "link").symlink_to("real")
+    (root / "real" / "inner").symlink_to("sub")
+
+    tree = Tree.scan(root)
+
+    assert tree.target("link") == tree.entry("real")
+    for path in ("link/sub/x", "link/inner/x", "real/inner/x"):
+        assert tree.file(path) == tree.file("real/sub/x"), path
+        assert tree.status(path) == lstat_of(os.fsencode(root / path))
+    assert tree.file("link/sub") == tree.file("real/sub")
+    assert tree.block.file_count == 1
+    assert tree.block.directory_count == 3
+    paths = tree.paths()
+    assert paths == sorted(paths)
+
+
+@pytest.mark.parametrize("goal", [".", "sub/..", "../real", ".."])
+def test_a_directory_link_to_a_directory_that_holds_it_is_not_expanded(
+    root: Path, goal: str
+) -> None:
+    (root / "real" / "up").symlink_to(goal)
+
+    tree = Tree.scan(root)
+
+    goal_path = os.path.relpath(os.path.realpath(root / "real" / "up"), root)
+    assert tree.target("real/up") == tree.entry("" if goal_path == "." else goal_path)
+    assert tree.find("real/up/sub") == -1
+    assert tree.unmanaged == {Unmanaged.LINK_CYCLE: 1}
+
+
+def test_directory_links_to_each_other_end(root: Path) -> None:
+    (root / "a").mkdir()
+    (root / "b").mkdir()
+    (root / "a" / "x").touch()
+    (root / "a" / "to_b").symlink_to("../b")
+    (root / "b" / "to_a").symlink_to("../a")
+
+    tree = Tree.scan(root)
+
+    assert tree.file("b/to_a/x") == tree.file("a/x")
+    assert tree.target("b/to_a/to_b") == tree.entry("b")
+    assert tree.find("a/to_b/to_a/x") == -1
+    assert tree.unmanaged[Unmanaged.LINK_CYCLE] == 2
+
+
+def test_names_beyond_the_limit_are_left_to_the_origin(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "LINK_NAMES_MAX", 3)
+    (root / "one").symlink_to("real")
+    (root / "two").symlink_to("real")
+
+    tree = Tree.scan(root)
+
+    found = [tree.find(f"{name}/sub/x") >= 0 for name in ("one", "two")]
+    assert sorted(found) == [False, True]
+    assert tree.unmanaged == {Unmanaged.LINK_LIMIT: 1}
+
+
+def test_links_that_follow_links_end_at_the_depth_limit(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "LINK_DEPTH_MAX", 2)
+    for number in range(4):
+        (root / f"d{number}").mkdir()
+        (root / f"d{number}" / "next").symlink_to(f"../d{number + 1}")
+    (root / "d4").mkdir()
+    (root / "d4" / "x").touch()
+
+    tree = Tree.scan(root)
+
+    assert tree.find("d2/next/next/x") >= 0
+    assert tree.find("d1/next/next/next/x") == -1
+    assert tree.unmanaged[Unmanaged.LINK_LIMIT] > 0
+
+
+def test_patterns_choose_among_names_below_a_directory_link(root: Path) -> None:
+    (root / "link").symlink_to("real")
+    (root / "real" / "sub" / "y").touch()
+
+    tree = Tree.scan(root, Patterns(("**",), ("link/sub/y",)))
+
+    assert tree.find("link/sub/x") >= 0
+    assert tree.find("real/sub/y") >= 0
+    assert tree.find("link/sub/y") == -1
+
+
+def test_a_link_to_an_excluded_file_is_left_to_the_origin(root: Path) -> None:
+    (root / "link").symlink_to("real/sub/x")
+
+    tree = Tree.scan(root, Patterns(("**",), ("real",)))
+
+    assert tree.target("link") == NONE32
+    assert tree.unmanaged == {Unmanaged.EXCLUDED: 1, Unmanaged.LINK_UNLISTED: 1}
