@@ -12,7 +12,9 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,6 +31,7 @@ PATH_BYTES = 60
 PER_DIRECTORY = 1000
 LOADED_PER_S_MIN = 200_000
 DIRECTORY, FILE = 0, 1
+Result = TypeVar("Result")
 
 
 def rows(first: int, count: int, attr: int) -> np.ndarray:
@@ -64,7 +67,7 @@ def synthetic(files: int) -> Survey:
     return Survey(ROOT, rows(1, 1, DIRECTORY), tuple(listings), attrs, {}, 0, 0)
 
 
-def timed(what, *arguments):
+def timed(what: Callable[..., Result], *arguments: object) -> tuple[Result, float]:
     """The result of a call and the seconds it took."""
     began = time.perf_counter()
     return what(*arguments), time.perf_counter() - began
