@@ -1,0 +1,46 @@
+"""What an ending agent leaves: a report, a summary, and retained Tiers if asked."""
+
+import logging
+
+import numpy as np
+
+from monarch.agent.notify import Notifier
+from monarch.agent.retention import retain_all
+from monarch.agent.setup import Setup
+from monarch.agent.snapshot import Figures
+from monarch.native import Reason, ReplicaState, state_word
+from monarch.report import fill_template, render, summarize, write_report
+from monarch.stager import ExtentDigests
+
+log = logging.getLogger("monarch.agent")
+
+
+def tell_report(setup: Setup, figures: Figures, notifier: Notifier) -> None:
+    """Write the report and print it as the summary."""
+    report = summarize(figures.snapshot())
+    template = setup.config.report.file
+    if template is not None:
+        path = fill_template(template, figures.job, figures.node)
+        try:
+            write_report(path, report)
+        except OSError as error:
+            notifier.warn(f"the report is not written: {path}: {error.strerror}")
+            log.error("report failed path=%s error=%s", path, error)
+    if not setup.quiet:
+        notifier.say(render(report))
+
+
+def end_namespace(
+    setup: Setup, figures: Figures, extents: ExtentDigests | None
+) -> None:
+    """Withdraw every Replica from programs that live on, and retain it if asked."""
+    stager, namespace = figures.stager, figures.namespace
+    if stager is None or namespace is None or extents is None:
+        return
+    try:
+        if setup.config.retain != "job":
+            retain_all(stager, namespace, extents, setup.config.retain)
+    except Exception:
+        log.exception("tiers are not retained")
+    words = stager.table.words
+    words[:] = np.uint32(state_word(ReplicaState.ABSENT, reason=Reason.STOPPING))

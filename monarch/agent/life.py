@@ -1,0 +1,350 @@
+"""The life of an agent: index, publish, stage, watch, and an orderly end."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from monarch import native
+from monarch.agent.control import ControlSocket
+from monarch.agent.ending import end_namespace, tell_report
+from monarch.agent.namespace import (
+    Namespace,
+    extent_arrays,
+    index_datasets,
+    publish,
+)
+from monarch.agent.notify import Notifier
+from monarch.agent.processes import Processes
+from monarch.agent.retention import claim_all, offer
+from monarch.agent.rundir import RunDirectory
+from monarch.agent.segments import Segments
+from monarch.agent.setup import Setup
+from monarch.agent.snapshot import Figures
+from monarch.native import AgentState
+from monarch.origins.index import Indexed
+from monarch.report import summarize
+from monarch.stager import ExtentDigests, FillSettings, Stager
+from monarch.tiers.leftovers import collect_all
+from monarch.tiers.memory import read_memory
+from monarch.tiers.retain import Manifest
+from monarch.units import format_count, format_duration, format_size
+
+BEAT_S: Final = 0.1
+TICK_S: Final = 0.1
+# A short program's end must not wait for a whole tick.
+FIRST_TICK_S: Final = 0.02
+FIRST_TICKS: Final = 100
+GUARD_S: Final = 1.0
+DRAIN_S: Final = 1.0
+ENGINE_PATIENCE_MS: Final = 2000
+DEMAND_THREADS: Final = 8
+
+T = TypeVar("T")
+
+log = logging.getLogger("monarch.agent")
+
+
+class Agent:
+    """Composes everything and answers until the job on this node has ended."""
+
+    def __init__(
+        self, setup: Setup, run: RunDirectory, segments: Segments, notifier: Notifier
+    ) -> None:
+        self.setup = setup
+        self.run = run
+        self.segments = segments
+        self.notifier = notifier
+        self._requests = segments.memory["requests"]
+        self.processes = Processes(segments.memory["counters"], self._look_for_end)
+        self.figures = Figures(setup, run.path.name, self.processes)
+        self._engine: native.Engine | None = None
+        self._extents: ExtentDigests | None = None
+        self._end = asyncio.Event()
+        self._state = AgentState.STARTING
+        self._linger_until = 0.0
+        self._ticks = 0
+
+    def __repr__(self) -> str:
+        return f"<Agent {self._state.name.lower()} {self.processes!r}>"
+
+    async def live(self) -> None:
+        """Do everything, from the index to the summary.
+
+        Raises:
+            MonarchError: there can be no catalog; nobody has been told to start.
+        """
+        loop = asyncio.get_running_loop()
+        for signo in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signo, self.end, f"signal {signo}")
+        control = ControlSocket(self.run.path, self._answer)
+        await control.open()
+        beating = asyncio.create_task(self._every(BEAT_S, self._beat))
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._start()
+            await self._end.wait()
+        finally:
+            self._become(AgentState.ENDING)
+            control.close()
+            watching.cancel()
+            await self._finish()
+            beating.cancel()
+            self.processes.close()
+
+    def end(self, why: str) -> None:
+        """Begin the orderly end."""
+        if not self._end.is_set():
+            log.info("agent ends why=%s", why)
+        self._end.set()
+
+    # -- start ------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        indexing = in_thread(index_datasets, self.setup, self.notifier)
+        wait_max_s = self.setup.config.catalog.wait_max
+        await self._first_of(indexing, wait_max_s)
+        if not indexing.done() and not self._end.is_set():
+            self._go_plain(
+                f"the catalog takes longer than {format_duration(wait_max_s)}"
+            )
+            await self._first_of(indexing, None)
+        if self._end.is_set():
+            return
+        await self._begin_staging(indexing.result())
+        asyncio.create_task(self._every(GUARD_S, self._guard)).add_done_callback(_mute)
+        homes = {self.run.path.parent, *(tier.home for tier in self.setup.tiers)}
+        in_thread(collect_all, sorted(homes)).add_done_callback(_mute)
+
+    async def _first_of(
+        self, indexing: "asyncio.Future[list[Indexed]]", timeout_s: float | None
+    ) -> None:
+        ending = asyncio.create_task(self._end.wait())
+        await asyncio.wait(
+            (indexing, ending),
+            timeout=timeout_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        ending.cancel()
+
+    async def _begin_staging(self, indexed: list[Indexed]) -> None:
+        manifests: dict[int, Manifest] = {}
+        if self.setup.config.retain != "job":
+            roots = [one.root.path for one in indexed]
+            manifests = await in_thread(claim_all, self.setup.tiers, roots)
+        self.run.place_shim()
+        namespace = publish(self.setup, indexed, self.segments)
+        indexed.clear()
+        self._extents = ExtentDigests(*extent_arrays(namespace))
+        stager = self._make_stager(namespace)
+        if manifests:
+            await in_thread(offer, stager, namespace, manifests, self._extents)
+        self.figures.namespace, self.figures.stager = namespace, stager
+        assert self._engine is not None
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._engine.event_fd, self._turn)
+        loop.call_soon(self._turn)
+        self.figures.plain = ""
+        self._become(AgentState.READY)
+        self.notifier.ready(self._start_line(namespace))
+
+    def _make_stager(self, namespace: Namespace) -> Stager:
+        config, memory = self.setup.config, self.segments.memory
+        assert self._extents is not None
+        board = native.Board(
+            memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
+        )
+        options = native.Options(
+            threads=DEMAND_THREADS + config.fill.concurrency,
+            background_max=config.fill.concurrency,
+            bandwidth_bytes_per_s=config.fill.bytes_per_s,
+            digests=self._extents.digests,
+            digest_first=self._extents.first,
+        )
+        self._engine = native.Engine(board, options)
+        waits = {"wait": 1 << 62, "through": 0, "auto": config.cold_open.wait_max}
+        fill = FillSettings(
+            config.fill.enabled, config.fill.concurrency, waits[config.cold_open.mode]
+        )
+        return Stager(
+            namespace.table(), self._engine, self.setup.tiers, fill, self.figures.tally
+        )
+
+    def _start_line(self, namespace: Namespace) -> str:
+        count, size = len(namespace.inventory), namespace.inventory.total_bytes
+        places = ", ".join(dataset.path for dataset in self.setup.datasets)
+        tiers = ", ".join(
+            f"{tier.name} {format_size(tier.capacity_bytes)}"
+            for tier in self.setup.tiers
+        )
+        files = "file" if count == 1 else "files"
+        what = f"{format_count(count)} {files}, {format_size(size)}"
+        return f"staging {places} ({what}) to {tiers}"
+
+    def _go_plain(self, why: str) -> None:
+        """The program starts now; later ones of the job may find the catalog."""
+        self.figures.plain = why
+        self._become(AgentState.PLAIN)
+        self.notifier.plain(why)
+
+    def _become(self, state: AgentState) -> None:
+        self._state = state
+        native.agent_state_store(self._requests, state)
+
+    # -- steps that repeat ------------------------------------------------------
+
+    def _turn(self) -> None:
+        stager = self.figures.stager
+        if stager is not None and not self._end.is_set() and stager.turn():
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _beat(self) -> None:
+        if self._engine is None:
+            native.beat(self._requests)
+
+    def _guard(self) -> None:
+        """Evict where any memory limit is near, in steps that let opens through."""
+        stager = self.figures.stager
+        if stager is None or self._end.is_set():
+            return
+        freed = 0
+        for level in read_memory():
+            freed += stager.shelf.relieve(level.used_bytes - freed, level.limit_bytes)
+        if freed:
+            log.warning("memory is short evicted=%s", format_size(freed))
+            asyncio.get_running_loop().call_soon(self._guard)
+
+    async def _watch(self) -> None:
+        """Look for new processes, and for the end of the last one."""
+        while True:
+            self._guarded(self._tick)
+            self._ticks += 1
+            first = self._ticks < FIRST_TICKS
+            await asyncio.sleep(FIRST_TICK_S if first else TICK_S)
+
+    def _tick(self) -> None:
+        self.processes.scan()
+        self._look_for_end()
+        if not self.processes.programs_seen and not self.notifier.has_reader():
+            self.end("the launcher has gone")
+
+    def _look_for_end(self) -> None:
+        """The job has ended with its last program, or a linger after it."""
+        processes = self.processes
+        if not processes.programs_seen or processes.programs:
+            self._linger_until = 0.0
+            return
+        now = time.monotonic()
+        if not self._linger_until:
+            self._linger_until = now + self.setup.config.agent.linger
+        if not processes.living or now >= self._linger_until:
+            self._end_unless_joined()
+
+    def _end_unless_joined(self) -> None:
+        """A launcher signs in before it looks at our state: so we look once more."""
+        if self._end.is_set():
+            return
+        before, seen = self._state, self.processes.programs_seen
+        self._become(AgentState.ENDING)
+        self.processes.scan()
+        if self.processes.programs_seen > seen and self.processes.programs:
+            self._become(before)
+            return
+        self.end("the last program has ended")
+
+    async def _every(self, seconds: float, step: Callable[[], None]) -> None:
+        while True:
+            self._guarded(step)
+            await asyncio.sleep(seconds)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:
+            self.figures.tally.agent_errors += 1
+            log.exception("step failed step=%s", step.__name__)
+
+    # -- end --------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        stager = self.figures.stager
+        if stager is not None and self._engine is not None:
+            await self._drain(stager)
+            engine, self._engine = self._engine, None
+            asyncio.get_running_loop().remove_reader(engine.event_fd)
+            await in_thread(engine.close, ENGINE_PATIENCE_MS)
+            stager.abandon()
+        if self._started_programs():
+            self._guarded(self._report)
+        await in_thread(end_namespace, self.setup, self.figures, self._extents)
+
+    async def _drain(self, stager: Stager) -> None:
+        """Let running copies end, so that what they read is counted."""
+        stager.stop()
+        deadline = time.monotonic() + DRAIN_S
+        while stager.in_flight and time.monotonic() < deadline:
+            stager.turn()
+            await asyncio.sleep(0.002)
+
+    def _started_programs(self) -> bool:
+        return self.processes.programs_seen > 0 or bool(self.processes.seen())
+
+    def _report(self) -> None:
+        self.processes.scan()
+        tell_report(self.setup, self.figures, self.notifier)
+
+    # -- control ----------------------------------------------------------------
+
+    def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if asked.get("op") == "stop":
+            self.end("asked to stop")
+            return {"ok": True, "pid": os.getpid()}
+        if asked.get("op") == "status":
+            report = summarize(self.figures.snapshot(complete=False))
+            return {
+                "state": self._state.name.lower(),
+                "pid": os.getpid(),
+                "run": os.fspath(self.run.path),
+                "living": self.processes.living,
+                "in_flight": self.figures.stager.in_flight
+                if self.figures.stager
+                else 0,
+                "report": report,
+            }
+        return {"error": f"unknown op {asked.get('op')!r}"}
+
+
+def in_thread(function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+    """Run a function beside the loop, in a thread that no exit waits for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        try:
+            outcome: tuple[T | None, BaseException | None] = function(*arguments), None
+        except BaseException as error:
+            outcome = None, error
+        with contextlib.suppress(RuntimeError):  # the loop may have ended without us
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
+
+
+def _mute(task: "asyncio.Future[Any]") -> None:
+    """Log what a task that nobody awaits has died of."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("task failed", exc_info=task.exception())

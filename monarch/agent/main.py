@@ -1,0 +1,75 @@
+"""The agent process from its first line to its exit code."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from monarch.agent.life import Agent
+from monarch.agent.notify import Notifier
+from monarch.agent.rundir import RunDirectory
+from monarch.agent.segments import Segments
+from monarch.agent.setup import Setup, make_setup
+from monarch.config import RunOptions, to_json
+from monarch.errors import MonarchError
+
+log = logging.getLogger("monarch.agent")
+
+Parse = Callable[[], tuple[RunOptions, list[str]]]
+
+
+def serve(run_dir: Path, notifier: Notifier, parse: Parse) -> int:
+    """Be the agent of a run directory; tell the launcher what prevents it.
+
+    Args:
+        parse: gives the options of `monarch run` and the program's argv.
+    """
+    try:
+        options, command = parse()
+        setup = make_setup(options, command, run_dir.name, os.environ)
+        _hold(run_dir, setup, notifier)
+    except MonarchError as error:
+        notifier.fail(error.exit_code, str(error))
+        return error.exit_code
+    except Exception as error:
+        log.exception("agent failed")
+        notifier.fail(125, f"the agent failed: {type(error).__name__}: {error}")
+        return 125
+    finally:
+        notifier.close()
+    return 0
+
+
+def _hold(run_dir: Path, setup: Setup, notifier: Notifier) -> None:
+    """Own the run directory and the Tiers while the agent lives."""
+    os.umask(0o077)
+    run = RunDirectory(run_dir)
+    try:
+        _open_log(run_dir, setup.config.log.level)
+        run.write("config.json", to_json(setup.config))
+        os.chdir("/")
+        segments = Segments(run_dir)
+        segments.create_first()
+        for tier in setup.tiers:
+            tier.prepare(held=run_dir)
+        asyncio.run(_live(setup, run, segments, notifier))
+    finally:
+        for tier in setup.tiers:
+            tier.remove(held=run_dir)
+        run.remove()
+
+
+async def _live(
+    setup: Setup, run: RunDirectory, segments: Segments, notifier: Notifier
+) -> None:
+    await Agent(setup, run, segments, notifier).live()
+
+
+def _open_log(run_dir: Path, level: str) -> None:
+    logging.basicConfig(
+        filename=run_dir / "agent.log",
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        force=True,
+    )

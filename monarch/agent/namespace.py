@@ -1,0 +1,156 @@
+"""The Namespace of a job: its datasets indexed, laid out and published."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from monarch import native
+from monarch.agent.notify import Notifier
+from monarch.agent.segments import Segments
+from monarch.agent.setup import Setup
+from monarch.catalog.block import Block
+from monarch.catalog.inventory import Inventory
+from monarch.catalog.segment import (
+    CatalogPlan,
+    MappedRoot,
+    OpenPolicy,
+    TierPlace,
+    plan_catalog,
+)
+from monarch.origins.index import Indexed, prepare_index
+from monarch.origins.layout import LAYOUT
+from monarch.stager import FileTable
+from monarch.tiers import Tier
+from monarch.units import format_count
+
+PROGRESS_AFTER_S = 1.0
+
+
+def index_datasets(setup: Setup, notifier: Notifier) -> list[Indexed]:
+    """Load or scan the index of every dataset, saying so where it takes long."""
+    return [
+        prepare_index(
+            dataset,
+            threads=setup.config.catalog.scan_threads,
+            warn=notifier.warn,
+            progress=_progress(dataset.path, notifier),
+        )
+        for dataset in setup.datasets
+    ]
+
+
+def _progress(path: str, notifier: Notifier) -> Callable[[int], None]:
+    started_s = time.monotonic()
+
+    def tell(entries: int) -> None:
+        if time.monotonic() - started_s >= PROGRESS_AFTER_S:
+            notifier.progress(f"scanning {path}: {format_count(entries)} names")
+
+    return tell
+
+
+class Namespace:
+    """The published Files of a job, by number."""
+
+    def __init__(self, plan: CatalogPlan, segments: Segments) -> None:
+        self.segments = segments
+        self.roots = _mapped(plan, segments)
+        self.inventory = Inventory(self.roots, native.CONSTANTS["EXTENT_BYTES"])
+        self.bases = plan.file_bases
+        self._first = [root.block.first_entry for root in self.roots]
+
+    def __repr__(self) -> str:
+        return f"<Namespace {len(self.inventory)} files in {len(self.roots)} roots>"
+
+    def name_of(self, file: int) -> str:
+        """Return the name of a File's Replica."""
+        number = self.inventory.root_of(file)
+        entry = int(self._first[number][file - self.bases[number]])
+        return native.replica_name(self.roots[number].block.memory, entry)
+
+    def table(self) -> FileTable:
+        """Return the Files as the Stager sees them."""
+        count = len(self.inventory)
+        catalog = self.segments.memory["catalog"]
+        return FileTable(
+            sizes=self.inventory.sizes,
+            words=self.segments.words(count),
+            written=self.segments.written(count),
+            store=lambda file, word: native.state_store(catalog, file, word),
+            name_of=self.name_of,
+            inode_of=self.segments.inode_of,
+        )
+
+    def path(self, file: int) -> str:
+        """Return the path of a File on its Origin, for people."""
+        return os.fsdecode(self.inventory.path(file))
+
+
+def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespace:
+    """Write the segments that programs look for; the catalog is the last of them."""
+    plan = plan_catalog(
+        LAYOUT,
+        [one.mapped() for one in indexed],
+        [_place(tier) for tier in setup.tiers],
+        _policy(setup),
+    )
+    generation = segments.generation
+    segments.create(
+        "flags", plan.flags_length, lambda _, m: plan.write_flags(m, generation)
+    )
+    segments.create(
+        "inodes", plan.inodes_length, lambda _, m: plan.write_inodes(m, generation)
+    )
+    segments.create(
+        "catalog",
+        plan.length,
+        lambda _, m: plan.write_into(m, generation, native.hash64),
+    )
+    return Namespace(plan, segments)
+
+
+def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:
+    """Return the roots with the blocks in shared memory; the others can be freed."""
+    memory = segments.memory["catalog"]
+    mapped = []
+    for place, root in zip(plan.places.blocks, plan.roots, strict=True):
+        block = Block(memory[place : place + len(root.block.memory)], LAYOUT)
+        mapped.append(MappedRoot(root.path, root.spellings, block))
+    return mapped
+
+
+def _policy(setup: Setup) -> OpenPolicy:
+    cold = setup.config.cold_open
+    return OpenPolicy(
+        cold_mode=native.ColdMode[cold.mode.upper()],
+        cold_wait_max_bytes=cold.wait_max,
+        cold_timeout_ns=int(cold.timeout * 1e9),
+        programs_excluded=setup.config.programs.exclude,
+    )
+
+
+def _place(tier: Tier) -> TierPlace:
+    kinds = {"ram": 0, "ssd": 1}
+    return TierPlace(
+        kinds[tier.kind], os.fsencode(tier.directory), device_of_files(tier.directory)
+    )
+
+
+def device_of_files(directory: Path) -> int:
+    """Return the device of a new file, which overlays report unlike the directory's."""
+    probe = directory / ".probe"
+    fd = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        return os.fstat(fd).st_dev
+    finally:
+        os.close(fd)
+        os.unlink(probe)
+
+
+def extent_arrays(namespace: Namespace) -> "tuple[np.ndarray, np.ndarray]":
+    """Return room for the checksums of all Extents, and where each File's begin."""
+    first = namespace.inventory.extent_first
+    return np.zeros(int(first[-1]), np.uint64), first

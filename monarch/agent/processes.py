@@ -1,0 +1,135 @@
+"""The processes of the job on this node: watched by pid, their counters kept."""
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.native import COUNTERS, DTYPES, ProcessState
+
+log = logging.getLogger("monarch.agent")
+
+_LIVING = (ProcessState.LAUNCHED, ProcessState.ACTIVE, ProcessState.LAUNCHER)
+
+
+class Processes:
+    """Folds each slot into the totals when its process has died, and frees it.
+
+    Args:
+        changed: called after a process of the job has died.
+    """
+
+    def __init__(
+        self, counters: npt.NDArray[np.uint8], changed: Callable[[], None]
+    ) -> None:
+        self._segment = counters[: DTYPES["counters"].itemsize].view(DTYPES["counters"])
+        self._slots = self._segment[0]["process"]
+        self._totals = np.zeros(len(COUNTERS), np.uint64)
+        self._ended: Counter[tuple[str, bool]] = Counter()
+        self._pidfds: dict[int, int] = {}
+        self._launched: set[int] = set()
+        self._changed = changed
+        self.programs_seen = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Processes {len(self._pidfds)} living, {len(self._launched)} of them "
+            f"started by a launcher, {self._ended.total()} ended>"
+        )
+
+    @property
+    def living(self) -> int:
+        """How many processes of the job live."""
+        return len(self._pidfds)
+
+    @property
+    def programs(self) -> int:
+        """How many processes live that a launcher has become or started."""
+        return len(self._launched)
+
+    def scan(self) -> None:
+        """Begin to watch processes that took a slot since the last scan."""
+        states = self._slots["state"][: self._used()]
+        taken = np.flatnonzero(np.isin(states, _LIVING))
+        for number in taken.tolist():
+            if number and number not in self._pidfds:
+                self._watch(number)
+
+    def totals(self) -> dict[str, int]:
+        """Return every counter, summed over the living and the dead."""
+        living = self._slots["counters"][: self._used()].sum(axis=0, dtype=np.uint64)
+        sums = (self._totals + living).tolist()
+        return {spec.name: sums[n] for n, spec in enumerate(COUNTERS)}
+
+    def seen(self) -> dict[tuple[str, bool], int]:
+        """Count the processes so far by (program, whether the Shim worked in it)."""
+        all_seen = Counter(self._ended)
+        for number in list(self._pidfds):
+            all_seen[_identify(self._slots[number])] += 1
+        return dict(all_seen)
+
+    def waits(self) -> tuple[list[int], int]:
+        """Return the histogram of cold-open waits and their sum in ns."""
+        head = self._segment[0]
+        return head["wait_buckets"].tolist(), int(head["wait_total_ns"])
+
+    def unslotted(self) -> int:
+        """Return how many processes found no slot."""
+        return int(self._segment[0]["slots_full"])
+
+    def close(self) -> None:
+        """Watch nobody any more."""
+        loop = asyncio.get_running_loop()
+        for pidfd in self._pidfds.values():
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
+        self._pidfds.clear()
+
+    def _used(self) -> int:
+        return int(min(self._segment[0]["slots_used_max"], len(self._slots)))
+
+    def _watch(self, number: int) -> None:
+        slot = self._slots[number]
+        # Only a launcher notes the start time.
+        program = slot["state"] == ProcessState.LAUNCHER or slot["starttime"] != 0
+        self.programs_seen += bool(program)
+        try:
+            pidfd = os.pidfd_open(int(slot["pid"]))
+        except ProcessLookupError:
+            self._fold(number)
+            return
+        except OSError as error:
+            log.warning("process is not watched pid=%d error=%s", slot["pid"], error)
+            return
+        self._pidfds[number] = pidfd
+        if program:
+            self._launched.add(number)
+        asyncio.get_running_loop().add_reader(pidfd, self._end, number, pidfd)
+
+    def _end(self, number: int, pidfd: int) -> None:
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        del self._pidfds[number]
+        self._launched.discard(number)
+        self._fold(number)
+
+    def _fold(self, number: int) -> None:
+        """Keep the counters of a dead process, and free its slot as the last step."""
+        slot = self._slots[number]
+        self._ended[_identify(slot)] += 1
+        self._totals += slot["counters"]
+        slot["counters"] = 0
+        slot["starttime"] = 0
+        slot["pid"] = 0
+        self._slots["state"][number] = ProcessState.FREE
+        self._changed()
+
+
+def _identify(slot: Any) -> tuple[str, bool]:
+    name = bytes(slot["name"]).decode(errors="backslashreplace")
+    return name, slot["state"] == ProcessState.ACTIVE

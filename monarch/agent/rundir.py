@@ -1,0 +1,70 @@
+"""The run directory of a job on this node, which the agent owns while it lives."""
+
+import logging
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Final
+
+import monarch.native
+from monarch.errors import MonarchError
+from monarch.tiers.directory import make_private, remove_tree, take_lock
+
+# What the launcher puts there itself; everything else is an agent's.
+_LAUNCHERS: Final = frozenset({"start", "lock", "agent.log", "failed"})
+_SHIM: Final = "libmonarch_shim.so"
+
+log = logging.getLogger("monarch.agent")
+
+
+class RunDirectory:
+    """A private directory, held by a lock that only a death gives back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        make_private(path)
+        lock = take_lock(path)
+        if lock is None:
+            raise MonarchError(f"{path}: another agent is there already")
+        self._lock = lock
+        self._wipe()
+
+    def __repr__(self) -> str:
+        return f"<RunDirectory {self.path}>"
+
+    def _wipe(self) -> None:
+        """Remove what a dead agent has left: nothing of it is to be trusted."""
+        for entry in os.scandir(self.path):
+            if entry.name in _LAUNCHERS:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+
+    def write(self, name: str, content: str) -> None:
+        """Write a small file for people."""
+        fd = os.open(
+            self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(fd, "w") as file:
+            file.write(content)
+
+    def place_shim(self) -> None:
+        """Copy the Shim to where no space or colon is in its path."""
+        source = Path(monarch.native.__file__).parent / _SHIM
+        target = self.path / "shim.so"
+        if not source.exists():
+            raise MonarchError(f"{source} is missing; install Monarch again")
+        if os.statvfs(self.path).f_flag & os.ST_NOEXEC:
+            target.symlink_to(source)
+            return
+        shutil.copyfile(source, target)
+        os.chmod(target, stat.S_IRUSR | stat.S_IXUSR)
+
+    def remove(self) -> None:
+        """Remove the directory, then let go of its lock."""
+        if not remove_tree(self.path):
+            log.warning("run directory stays path=%s", self.path)
+        os.close(self._lock)

@@ -1,0 +1,101 @@
+"""The shared-memory segments of a job, created complete or not at all."""
+
+import errno
+import mmap
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.errors import MonarchError
+from monarch.native import CONSTANTS, DTYPES, SegmentKind
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Segments:
+    """Creates the segments of one agent's life and keeps their mappings."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.generation = secrets.randbits(63) | 1
+        self.memory: dict[str, Bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"<Segments {' '.join(self.memory)} generation {self.generation:#x}>"
+
+    def create_first(self) -> None:
+        """Create the two segments that launchers look for before there is a catalog."""
+        self.create("counters", DTYPES["counters"].itemsize, self._write_header)
+        self.create("requests", DTYPES["requests"].itemsize, self._write_requests)
+
+    def create(
+        self, name: str, length: int, write: Callable[[str, Bytes], None]
+    ) -> Bytes:
+        """Create a segment: under its own name it is complete from the first moment."""
+        temporary = self._directory / f".{name}"
+        fd = os.open(
+            temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+        )
+        try:
+            # Memory that is promised only would end a program by SIGBUS later.
+            _allocate(fd, length)
+            mapping = mmap.mmap(fd, length)
+        except OSError as error:
+            raise MonarchError(
+                f"{self._directory}: no room for {name}: {error.strerror}"
+            ) from error
+        finally:
+            os.close(fd)
+        memory = np.frombuffer(mapping, np.uint8)
+        write(name, memory)
+        os.rename(temporary, self._directory / name)
+        self.memory[name] = memory
+        return memory
+
+    def record(self, name: str) -> Any:
+        """Return the struct at the head of a segment."""
+        dtype = DTYPES[name]
+        return self.memory[name][: dtype.itemsize].view(dtype)[0]
+
+    def words(self, count: int) -> npt.NDArray[np.uint32]:
+        """Return the state words of all Files."""
+        start = int(self.record("catalog")["states"])
+        return self.memory["catalog"][start : start + 4 * count].view(np.uint32)
+
+    def written(self, count: int) -> Bytes:
+        """Return the written marks of all Files."""
+        start = DTYPES["flags"].itemsize
+        return self.memory["flags"][start : start + count]
+
+    def inode_of(self, file: int, tier: int) -> int:
+        """Return the inode under which a Replica is recognised, or 0."""
+        slots = self.memory["inodes"][DTYPES["inodes"].itemsize :].view(DTYPES["inode"])
+        mine = (slots["file"] == file) & (slots["tier"] == tier) & (slots["ino"] > 1)
+        found = np.flatnonzero(mine)
+        return int(slots["ino"][found[0]]) if len(found) else 0
+
+    def _write_requests(self, name: str, memory: Bytes) -> None:
+        self._write_header(name, memory)
+        memory.view(DTYPES["requests"])[0]["agent_pid"] = os.getpid()
+
+    def _write_header(self, name: str, memory: Bytes) -> None:
+        seg = memory[: DTYPES["segment"].itemsize].view(DTYPES["segment"])[0]
+        seg["magic"] = b"MONARCH"
+        seg["version"] = CONSTANTS["LAYOUT_VERSION"]
+        seg["kind"] = SegmentKind[name.upper()]
+        seg["length"] = len(memory)
+        seg["generation"] = self.generation
+
+
+def _allocate(fd: int, length: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, length)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+        os.ftruncate(fd, length)

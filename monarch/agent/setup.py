@@ -1,0 +1,72 @@
+"""What one agent is to do: configuration, datasets and Tiers, all checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from monarch.config import Config, RunOptions, load, require_datasets
+from monarch.model import Patterns
+from monarch.origins.index import Dataset
+from monarch.tiers import Tier, TierSettings, open_tier
+from monarch.tiers.checks import check_places
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A run as it was asked for, found possible on this machine."""
+
+    config: Config
+    command: tuple[str, ...]
+    datasets: tuple[Dataset, ...]
+    tiers: tuple[Tier, ...]
+    quiet: bool
+
+
+def make_setup(
+    options: RunOptions,
+    command: list[str],
+    job_node: str,
+    environ: Mapping[str, str],
+) -> Setup:
+    """Load the configuration and hold it against the machine.
+
+    Raises:
+        UsageError: with a line for each thing that cannot be meant.
+    """
+    config = load(options, environ, Path.cwd()).config
+    require_datasets(config)
+    tiers = tuple(open_tier(s, job_node) for s in _tier_settings(config))
+    roots = {
+        f"datasets[{number}].path": Path(dataset.path)
+        for number, dataset in enumerate(config.datasets)
+    }
+    check_places(roots, tiers)
+    for tier in tiers:
+        tier.resolve()
+    return Setup(config, tuple(command), _datasets(config), tiers, options.quiet)
+
+
+def _tier_settings(config: Config) -> list[TierSettings]:
+    return [
+        TierSettings(
+            key=f"tiers[{number}]",
+            name=tier.name,
+            kind=tier.kind,
+            path=Path(tier.path),
+            capacity=tier.capacity,
+            headroom=tier.headroom,
+        )
+        for number, tier in enumerate(config.tiers)
+    ]
+
+
+def _datasets(config: Config) -> tuple[Dataset, ...]:
+    return tuple(
+        Dataset(
+            path=dataset.path,
+            patterns=Patterns(dataset.include, dataset.exclude, dataset.never),
+            aliases=dataset.aliases,
+            saved=Path(dataset.index) if dataset.index else None,
+        )
+        for dataset in config.datasets
+    )

@@ -1,0 +1,66 @@
+"""Which job and node this process belongs to, read from its environment."""
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from monarch.errors import UsageError
+
+NAME_MAX: Final = 64
+RUN_VARIABLE: Final = "MONARCH_STAGING_RUN"
+
+_JOB_VARIABLES: Final = ("PMIX_NAMESPACE", "PMI_JOBID", "OMPI_MCA_ess_base_jobid")
+_OUTSIDE: Final = re.compile(r"[^A-Za-z0-9._-]")
+
+
+def safe_name(text: str) -> str:
+    """Return `text` as part of a file name: 64 harmless characters at most."""
+    name = _OUTSIDE.sub("_", text)[:NAME_MAX]
+    return "_" + name[1:] if name.startswith(".") else name
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """Return the name of this node."""
+    for variable in ("MONARCH_STAGING_NODE", "SLURMD_NODENAME"):
+        if environ.get(variable):
+            return safe_name(environ[variable])
+    return safe_name(socket.gethostname())
+
+
+def job_name(environ: Mapping[str, str]) -> str | None:
+    """Return the name of the job that a scheduler or MPI has given, if one has."""
+    job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
+    if job and step:
+        return safe_name(f"{job}.{step}")
+    for variable in _JOB_VARIABLES:
+        if environ.get(variable):
+            return safe_name(environ[variable])
+    return None
+
+
+def run_root(environ: Mapping[str, str]) -> Path:
+    """Return the directory that holds this user's run directories on this node."""
+    given = environ.get("MONARCH_STAGING_RUN_DIR")
+    return Path(given) if given else Path(f"/dev/shm/monarch-{os.geteuid()}")
+
+
+def find_run(environ: Mapping[str, str], job: str | None) -> list[Path]:
+    """Return the run directories that the environment or `job` names.
+
+    Without either they are all run directories of this user on this node.
+    """
+    if job is None and environ.get(RUN_VARIABLE):
+        return [Path(environ[RUN_VARIABLE])]
+    name = safe_name(job) if job is not None else job_name(environ)
+    root = run_root(environ)
+    if name is not None:
+        return [root / f"{name}.{node_name(environ)}"]
+    try:
+        return sorted(path for path in root.iterdir() if (path / "lock").exists())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"{root}: {error.strerror}") from error

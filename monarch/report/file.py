@@ -1,0 +1,67 @@
+"""Reports as files: written whole or not at all, and read back with care."""
+
+import json
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from monarch.errors import UsageError
+from monarch.report.model import SCHEMA, Report
+
+
+def fill_template(template: str, job: str, node: str) -> Path:
+    """Return a path with %j job, %n node, %t time, %p pid and %% filled in."""
+    values = {
+        "j": job,
+        "n": node,
+        "t": time.strftime("%Y%m%dT%H%M%S"),
+        "p": str(os.getpid()),
+        "%": "%",
+    }
+    return Path(re.sub(r"%([jntp%])", lambda found: values[found[1]], template))
+
+
+def write_report(path: Path, report: Report) -> None:
+    """Write a report: who finds the file finds it complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+            file.write("\n")
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read_report(path: Path) -> Report:
+    """Return the report in a file.
+
+    Raises:
+        UsageError: it is none, or one of a version that we do not know.
+    """
+    try:
+        report: Any = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: not a report, because not JSON ({error})") from error
+    if not isinstance(report, dict) or "schema" not in report:
+        raise UsageError(f"{path}: not a report of `monarch run`")
+    if report["schema"] != SCHEMA:
+        raise UsageError(
+            f"{path}: report of schema {report['schema']!r}; this version of Monarch "
+            f"reads schema {SCHEMA}"
+        )
+    return report
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,200 @@
+"""From the figures of a job to its report: sums, ratios and quantiles, nothing else."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from monarch import __version__
+from monarch.metrics import TEXTS
+from monarch.report.model import SCHEMA, Report, Snapshot, WaitBucket
+
+# Figures of the agent that tell of trouble which the job has survived.
+_TROUBLES = (
+    "transfers_failed",
+    "copies_refused",
+    "adoptions_refused",
+    "files_changed",
+    "tiers_full",
+    "tiers_lost",
+    "replicas_lost",
+    "evicted_files",
+    "agent_errors",
+)
+_FALLBACKS = {
+    "origin_written": "opens read the origin because the file was written to",
+    "origin_refused": "opens read the origin because the file is not to be staged",
+    "origin_large": "opens read the origin because the file is too large to wait for",
+    "origin_timeout": "opens read the origin because the copy was too late",
+    "origin_silent": "opens read the origin because the agent gave no sign of life",
+    "origin_slots": "opens read the origin because all request slots were taken",
+    "origin_lost": "opens read the origin because a copy could not be opened",
+    "origin_vfork": "opens read the origin because a vfork child must not wait",
+}
+# These are how Monarch is meant to work, not trouble.
+_ORDINARY = frozenset({"origin_large", "origin_written", "origin_refused"})
+
+
+def summarize(snapshot: Snapshot) -> Report:
+    """Return the report of a snapshot as plain JSON."""
+    sources = _sources(snapshot)
+    return {
+        "schema": SCHEMA,
+        "tool": {"name": "monarch-staging", "version": __version__},
+        "run": _jsonable(asdict(snapshot.run)),
+        "coverage": _coverage(snapshot),
+        "sources": sources,
+        "hits": _hits(sources),
+        "waits": _waits(snapshot),
+        "staging": _staging(snapshot),
+        "origin": _origin(snapshot),
+        "metadata": _metadata(snapshot),
+        "tiers": [asdict(tier) for tier in snapshot.tiers],
+        "unstaged": [asdict(one) for one in snapshot.unstaged if one.files],
+        "fallbacks": _fallbacks(snapshot),
+        "survived": _survived(snapshot),
+        "changed": list(snapshot.changed),
+        "counters": dict(snapshot.counters),
+        "agent": dict(snapshot.tally),
+    }
+
+
+def quantile(buckets: Sequence[WaitBucket], part: float) -> float:
+    """Return the wait in seconds below which `part` of all waits lie."""
+    rest = part * sum(bucket.count for bucket in buckets)
+    for bucket in buckets:
+        if bucket.count and rest <= bucket.count:
+            span = bucket.to_ns - bucket.from_ns
+            return (bucket.from_ns + span * rest / bucket.count) / 1e9
+        rest -= bucket.count
+    return 0.0
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """Return part / whole, None where there is no whole."""
+    return part / whole if whole else None
+
+
+def _coverage(snapshot: Snapshot) -> dict[str, Any]:
+    active = sum(p.count for p in snapshot.processes if p.active)
+    return {
+        "active": active,
+        "processes": sum(p.count for p in snapshot.processes),
+        "unslotted": snapshot.unslotted,
+        "inactive": [
+            {"program": p.program, "count": p.count}
+            for p in snapshot.processes
+            if not p.active
+        ],
+    }
+
+
+def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Return opens and sizes by what answered at the first look-up."""
+    counters = snapshot.counters
+    rows = [
+        _row(tier.name, "hit", counters, f"hit_tier{number}")
+        for number, tier in enumerate(snapshot.tiers)
+    ]
+    rows.append(_row("staged while the open waited", "miss", counters, "miss"))
+    rows.append(_row("origin", "origin", counters, "origin"))
+    passed = counters["opens_outside"] + counters["opens_write"]
+    rows.append(
+        {
+            "source": "pass-through",
+            "kind": "outside",
+            "opens": passed,
+            "opened_bytes": 0,
+        }
+    )
+    return rows
+
+
+def _row(
+    source: str, kind: str, counters: Mapping[str, int], name: str
+) -> dict[str, Any]:
+    opens, size = counters[f"opens_{name}"], counters[f"bytes_{name}"]
+    return {"source": source, "kind": kind, "opens": opens, "opened_bytes": size}
+
+
+def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
+    known = [row for row in sources if row["kind"] != "outside"]
+    opens = sum(row["opens"] for row in known)
+    size = sum(row["opened_bytes"] for row in known)
+    hit = [row for row in known if row["kind"] == "hit"]
+    local = [row for row in known if row["kind"] != "origin"]
+    return {
+        "opens": opens,
+        "opened_bytes": size,
+        "by_opens": ratio(sum(row["opens"] for row in hit), opens),
+        "by_bytes": ratio(sum(row["opened_bytes"] for row in hit), size),
+        "local_by_opens": ratio(sum(row["opens"] for row in local), opens),
+        "local_by_bytes": ratio(sum(row["opened_bytes"] for row in local), size),
+    }
+
+
+def _waits(snapshot: Snapshot) -> dict[str, Any]:
+    count = sum(bucket.count for bucket in snapshot.waits)
+    return {
+        "count": count,
+        "total_s": snapshot.wait_total_ns / 1e9,
+        "p50_s": quantile(snapshot.waits, 0.50),
+        "p95_s": quantile(snapshot.waits, 0.95),
+        "p99_s": quantile(snapshot.waits, 0.99),
+    }
+
+
+def _staging(snapshot: Snapshot) -> dict[str, Any]:
+    tally = snapshot.tally
+    busy_s = tally["busy_ns"] / 1e9
+    return {
+        "files": tally["staged_files"],
+        "bytes": tally["staged_bytes"],
+        "adopted_files": tally["adopted_files"],
+        "adopted_bytes": tally["adopted_bytes"],
+        "busy_s": busy_s,
+        "bytes_per_s": ratio(tally["staged_bytes"], busy_s),
+    }
+
+
+def _origin(snapshot: Snapshot) -> dict[str, Any]:
+    """What programs opened minus what the origin gave; below 0 if not read again."""
+    counters = snapshot.counters
+    read = snapshot.tally["origin_read_bytes"]
+    opened = sum(size for name, size in counters.items() if name.startswith("bytes_"))
+    return {
+        "agent_read_bytes": read,
+        "programs_opened_bytes": counters["bytes_origin"],
+        "avoided_bytes": opened - counters["bytes_origin"] - read,
+    }
+
+
+def _metadata(snapshot: Snapshot) -> dict[str, Any]:
+    counters = snapshot.counters
+    answered = counters["stats_answered"] + counters["stats_descriptor"]
+    return {
+        "answered": answered,
+        "origin": counters["stats_origin"],
+        "ratio": ratio(answered, answered + counters["stats_origin"]),
+    }
+
+
+def _fallbacks(snapshot: Snapshot) -> list[dict[str, Any]]:
+    counts = [
+        {"cause": name, "text": text, "opens": snapshot.counters[name]}
+        for name, text in _FALLBACKS.items()
+    ]
+    return [row for row in counts if row["opens"]]
+
+
+def _survived(snapshot: Snapshot) -> list[dict[str, Any]]:
+    rows = [(name, TEXTS[name], snapshot.tally[name]) for name in _TROUBLES]
+    rows += [
+        (name, text, snapshot.counters[name])
+        for name, text in _FALLBACKS.items()
+        if name not in _ORDINARY
+    ]
+    return [{"what": n, "text": t, "count": count} for n, t, count in rows if count]
+
+
+def _jsonable(value: dict[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in value.items()}

@@ -1,0 +1,114 @@
+"""The Replicas that lie ready in the Tiers, and the ways in which they go."""
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from monarch.admission import Ledger, bytes_to_free, choose_victims
+from monarch.metrics import Tally
+from monarch.native import Reason, ReplicaState, state_word
+from monarch.stager.table import ABSENT, FileTable
+from monarch.tiers import Tier
+
+VICTIMS_MAX = 512
+
+log = logging.getLogger("monarch.stager")
+
+
+class Recogniser(Protocol):
+    """What knows descriptors of staged files by their inodes."""
+
+    def forget(self, tier: int, ino: int) -> None:
+        """Recognise descriptors of this inode no more."""
+
+
+class Shelf:
+    """Removes Replicas: lost ones, wrong ones, and those whose memory is needed."""
+
+    def __init__(
+        self,
+        table: FileTable,
+        recogniser: Recogniser,
+        tiers: Sequence[Tier],
+        ledger: Ledger,
+        tally: Tally,
+    ) -> None:
+        self.table = table
+        self.recogniser = recogniser
+        self.tiers = tiers
+        self.ledger = ledger
+        self.tally = tally
+
+    def holds(self, file: int, tier: int) -> bool:
+        """Return whether the Replica of a File is there, in its whole size."""
+        path = self.tiers[tier].directory / self.table.name_of(file)
+        try:
+            return path.lstat().st_size == int(self.table.sizes[file])
+        except OSError:
+            return False
+
+    def is_gone(self, tier: int) -> bool:
+        """Return whether the directory of a Tier has vanished."""
+        return not self.tiers[tier].directory.is_dir()
+
+    def forget(self, file: int, tier: int) -> None:
+        """Remove a Replica that is lost: its inode may come back as a stranger's."""
+        self.table.words[file] = ABSENT
+        ino = self.table.inode_of(file, tier)
+        if ino:
+            self.recogniser.forget(tier, ino)
+        self.unlink(file, tier)
+        self.ledger.drop(tier, int(self.table.sizes[file]))
+        self.tally.replicas_lost += 1
+        log.warning("replica lost file=%d tier=%s", file, self.tiers[tier].name)
+
+    def retire(self, tier: int) -> bool:
+        """Take a Tier that has gone out of service; False if it is so already."""
+        account = self.ledger.accounts[tier]
+        if not account.in_service:
+            return False
+        self.ledger.retire(tier)
+        self.tally.tiers_lost += 1
+        files = self.table.ready_in(tier)
+        self.table.words[files] = ABSENT
+        account.used_bytes = 0
+        self.tally.replicas_lost += len(files)
+        log.error("tier lost tier=%s replicas=%d", self.tiers[tier].name, len(files))
+        return True
+
+    def relieve(self, used_bytes: int, limit_bytes: int) -> int:
+        """Evict some RAM Replicas if memory is short; return the bytes given back."""
+        need, freed = bytes_to_free(used_bytes, limit_bytes), 0
+        for number, tier in enumerate(self.tiers):
+            if tier.kind == "ram" and freed < need:
+                freed += self._evict_from(number, need - freed)
+        return freed
+
+    def _evict_from(self, tier: int, need_bytes: int) -> int:
+        ready = self.table.ready_in(tier)[-VICTIMS_MAX:].tolist()
+        victims = choose_victims(ready, self._size_of, need_bytes)
+        for file in victims:
+            self._evict(file, tier)
+        if victims:
+            # What is given back must not be filled again.
+            self.ledger.shrink(tier)
+        return sum(self._size_of(file) for file in victims)
+
+    def _evict(self, file: int, tier: int) -> None:
+        """A tmpfs inode number is not used again, so open descriptors stay known."""
+        self.table.store(file, state_word(ReplicaState.EVICTING, tier))
+        self.unlink(file, tier)
+        self.table.store(file, state_word(ReplicaState.ABSENT, reason=Reason.MEMORY))
+        self.ledger.drop(tier, self._size_of(file))
+        self.tally.evicted_files += 1
+        self.tally.evicted_bytes += self._size_of(file)
+
+    def unlink(self, file: int, tier: int) -> None:
+        """Remove the name of a Replica, if it is there."""
+        try:
+            (self.tiers[tier].directory / self.table.name_of(file)).unlink()
+        except OSError as error:
+            log.debug("unlink failed file=%d error=%s", file, error)
+
+    def _size_of(self, file: int) -> int:
+        return int(self.table.sizes[file])

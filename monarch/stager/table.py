@@ -1,0 +1,47 @@
+"""The Files of a job as the agent sees and marks them in shared memory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.native import CONSTANTS, Reason, ReplicaState, state_word
+
+TIER_UNIT = CONSTANTS["STATE_TIER_UNIT"]
+REASON_UNIT = CONSTANTS["STATE_REASON_UNIT"]
+ABSENT = int(ReplicaState.ABSENT)
+READY = int(ReplicaState.READY)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """Sizes, names, state words and written marks of all Files, by File number.
+
+    Args:
+        words: the state words; the engine stores READY, the agent everything else.
+        written: one sticky mark per File; programs set it too.
+        store: writes a state word with release and wakes those who wait on it.
+        name_of: the name of a File's Replica.
+        inode_of: the inode of a Replica whose name is gone, or 0.
+    """
+
+    sizes: npt.NDArray[np.uint64]
+    words: npt.NDArray[np.uint32]
+    written: npt.NDArray[np.uint8]
+    store: Callable[[int, int], None]
+    name_of: Callable[[int], str]
+    inode_of: Callable[[int, int], int]
+
+    def ready_in(self, tier: int) -> npt.NDArray[np.int64]:
+        """Return the Files whose Replica is ready in a Tier."""
+        return np.flatnonzero(self.words == state_word(ReplicaState.READY, tier))
+
+    def absent(self, reason: Reason) -> npt.NDArray[np.int64]:
+        """Return the Files that are absent for a reason."""
+        word = state_word(ReplicaState.ABSENT, reason=reason)
+        return np.flatnonzero(self.words == word)
+
+    def is_due(self, file: int) -> bool:
+        """Return whether a File is absent, worth staging and not written."""
+        return self.words[file] == ABSENT and not self.written[file]

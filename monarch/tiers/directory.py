@@ -1,0 +1,106 @@
+"""Private directories and locks, which nobody else can have prepared for us."""
+
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+
+from monarch.errors import MonarchError
+
+PRIVATE = 0o700
+
+
+class Unsafe(MonarchError):
+    """A path that is in our place is not ours: it is refused, not repaired."""
+
+
+def open_private(path: Path, *, create: bool = True) -> int:
+    """Return a descriptor of a directory that is real, ours and private.
+
+    The parent must exist; the caller closes the descriptor.
+    """
+    if create:
+        try:
+            os.mkdir(path, PRIVATE)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise MonarchError(f"{path}: {error.strerror}") from error
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError as error:
+        raise Unsafe(f"{path} is a link or no directory; remove it") from error
+    except OSError as error:
+        raise Unsafe(f"{path}: {error.strerror}") from error
+    found = os.fstat(fd)
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != PRIVATE:
+        os.close(fd)
+        raise Unsafe(
+            f"{path} is not private: owner {found.st_uid}, mode "
+            f"{stat.S_IMODE(found.st_mode):04o}; remove it or `chmod 700` it"
+        )
+    return fd
+
+
+def make_private(path: Path) -> None:
+    """Make a directory private, or make sure that it is so already."""
+    os.close(open_private(path))
+
+
+def take_lock(
+    directory: Path, name: str = "lock", *, create: bool = True
+) -> int | None:
+    """Return a descriptor that holds the lock of a directory; None if it is taken.
+
+    The lock is free again as soon as its holder has died, however it died.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    while True:
+        fd = os.open(directory / name, flags, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            return None
+        if _still_named(fd, directory / name):
+            return fd
+        os.close(fd)  # a collector has removed the directory in between: once more
+
+
+def is_locked(directory: Path, name: str = "lock") -> bool:
+    """Return whether a living process holds the lock of a directory."""
+    try:
+        fd = take_lock(directory, name, create=False)
+    except OSError:
+        return False
+    if fd is None:
+        return True
+    os.close(fd)
+    return False
+
+
+def remove_tree(path: Path) -> bool:
+    """Remove a directory as one step for everyone who looks; False if it stays.
+
+    It is renamed first, so that a name never stands for a half-removed directory.
+    """
+    doomed = path.with_name(f"dead-{secrets.token_hex(6)}")
+    try:
+        os.rename(path, doomed)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    shutil.rmtree(doomed, ignore_errors=True)
+    return not doomed.exists()
+
+
+def _still_named(fd: int, path: Path) -> bool:
+    try:
+        named = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    held = os.fstat(fd)
+    return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)

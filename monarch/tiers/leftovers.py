@@ -1,0 +1,69 @@
+"""What dead jobs have left behind, recognised by locks that nobody holds."""
+
+import logging
+import os
+import shutil
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from monarch.errors import MonarchError
+from monarch.tiers.directory import open_private, remove_tree, take_lock
+from monarch.tiers.retain import RETAINED, has_expired
+
+# A launcher makes the directory before there is a lock in it.
+NEWBORN_S: Final = 60.0
+
+log = logging.getLogger("monarch.tiers")
+
+
+def collect(home: Path, now_s: float) -> list[Path]:
+    """Remove what dead jobs left in `home`, and return it; living ones keep theirs.
+
+    Args:
+        home: a directory `monarch-<uid>` that holds one directory per job and node.
+    """
+    try:
+        os.close(open_private(home, create=False))
+        entries = sorted(home.iterdir())
+    except (MonarchError, OSError):
+        return []
+    return [entry for entry in entries if _collect_one(entry, now_s)]
+
+
+def collect_all(homes: list[Path]) -> None:
+    """Remove leftovers in each of `homes` and log them."""
+    for home in homes:
+        for removed in collect(home, time.time()):
+            log.info("leftover removed path=%s", removed)
+
+
+def _collect_one(entry: Path, now_s: float) -> bool:
+    if entry.is_symlink() or not entry.is_dir():
+        return False
+    if entry.name.startswith("dead-"):
+        shutil.rmtree(entry, ignore_errors=True)
+        return True
+    if entry.name.startswith(RETAINED):
+        return has_expired(entry, now_s) and remove_tree(entry)
+    return _collect_dead(entry, now_s)
+
+
+def _collect_dead(entry: Path, now_s: float) -> bool:
+    with ExitStack() as held:
+        found = False
+        for name in ("start", "lock"):
+            try:
+                fd = take_lock(entry, name, create=False)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return False
+            if fd is None:
+                return False
+            held.callback(os.close, fd)
+            found = found or name == "lock"
+        if not found and now_s - entry.stat().st_mtime < NEWBORN_S:
+            return False
+        return remove_tree(entry)
