@@ -1,0 +1,242 @@
+/* board.c - finds, verifies and maps the segments of the job at the first use. */
+#include "board.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "process.h"
+#include "sys.h"
+
+enum phase {
+    PHASE_UNKNOWN = 0, /* nobody has looked yet */
+    PHASE_OPENING,     /* one thread is looking; the others pass through */
+    PHASE_OPEN,
+    PHASE_INERT,
+};
+
+enum { SPELLED_UNKNOWN = 0, SPELLED_RIGHT, SPELLED_WRONG };
+
+static struct board the_board;
+static _Atomic uint32_t the_phase;
+static _Atomic uint8_t spelled[PREFIXES_MAX];
+
+/* map_segment - maps one file of the run directory; NULL unless it is a whole segment
+ * of this layout that belongs to us. */
+static void *map_segment(int run, const char *name, uint32_t kind, bool writable)
+{
+    int fd = sys_openat(run, name,
+                        (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    struct stat st;
+    struct segment *seg = NULL;
+    if (sys_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+        (st.st_mode & 0077) == 0 && (size_t)st.st_size >= sizeof(*seg)) {
+        long at = sys_call(SYS_mmap, 0, st.st_size,
+                           writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+                           fd);
+        if (at > 0 || at < -4095)
+            seg = (struct segment *)at;
+    }
+    sys_close(fd);
+    if (seg && (memcmp(seg->magic, "MONARCH", 8) != 0 || seg->kind != kind ||
+                seg->version != LAYOUT_VERSION || seg->length != (size_t)st.st_size)) {
+        sys_call(SYS_munmap, (long)seg, st.st_size, 0, 0, 0);
+        seg = NULL;
+    }
+    return seg;
+}
+
+static void unmap(const void *segment)
+{
+    if (segment)
+        sys_call(SYS_munmap, (long)segment,
+                 (long)((const struct segment *)segment)->length, 0, 0, 0);
+}
+
+static void unmap_all(struct board *b)
+{
+    unmap(b->catalog);
+    unmap(b->flags);
+    unmap(b->requests);
+    unmap(b->counters);
+    unmap(b->inodes);
+}
+
+static bool roots_valid(const struct catalog *c)
+{
+    for (uint32_t i = 0; i < c->root_count; i++) {
+        if (c->roots[i].block > c->seg.length - sizeof(struct index))
+            return false;
+        const struct index *ix = (const struct index *)((const char *)c +
+                                                        c->roots[i].block);
+        if (ix->seg.kind != SEGMENT_INDEX || ix->seg.version != LAYOUT_VERSION ||
+            ix->seg.length > c->seg.length - c->roots[i].block)
+            return false;
+    }
+    for (uint32_t i = 0; i < c->tier_count; i++)
+        if (c->tiers[i].path_bytes >= TIER_PATH_MAX)
+            return false;
+    return true;
+}
+
+static bool generation_same(const struct board *b)
+{
+    uint64_t g = b->catalog->seg.generation;
+    return b->flags->seg.generation == g && b->requests->seg.generation == g &&
+           b->counters->seg.generation == g && b->inodes->seg.generation == g;
+}
+
+static bool catalog_valid(const struct board *b)
+{
+    const struct catalog *c = b->catalog;
+    return c->seg.length >= sizeof(*c) && b->flags->seg.length >= sizeof(*b->flags) &&
+           b->requests->seg.length >= sizeof(*b->requests) &&
+           b->counters->seg.length >= sizeof(*b->counters) &&
+           b->inodes->seg.length >= sizeof(*b->inodes) && c->root_count <= ROOTS_MAX &&
+           c->tier_count <= TIERS_MAX && c->filter_count <= FILTER_NAMES_MAX &&
+           c->prefix_count <= PREFIXES_MAX && c->prefixes < c->seg.length &&
+           c->states < c->seg.length && c->strings <= c->seg.length &&
+           b->flags->count <= b->flags->seg.length - sizeof(*b->flags) &&
+           c->file_count + c->dir_count <= b->flags->count && roots_valid(c);
+}
+
+/* board_order_spellings - reads the prefixes, longest first, so that the first match is
+ * the one that counts. */
+void board_order_spellings(struct board *b)
+{
+    const struct catalog *c = b->catalog;
+    const struct prefix *from = (const struct prefix *)((const char *)c + c->prefixes);
+    b->spelling_count = c->prefix_count;
+    for (uint32_t i = 0; i < c->prefix_count; i++) {
+        struct spelling s = {
+            .path = (const char *)c + c->strings + (from[i].path >> 16),
+            .bytes = (uint32_t)(from[i].path & 0xffff),
+            .root = from[i].root,
+        };
+        uint32_t at = i;
+        for (; at > 0 && b->spellings[at - 1].bytes < s.bytes; at--)
+            b->spellings[at] = b->spellings[at - 1];
+        b->spellings[at] = s;
+    }
+}
+
+static bool map_all(struct board *b, int run)
+{
+    b->catalog = map_segment(run, "catalog", SEGMENT_CATALOG, false);
+    b->flags = map_segment(run, "flags", SEGMENT_FLAGS, true);
+    b->requests = map_segment(run, "requests", SEGMENT_REQUESTS, true);
+    b->counters = map_segment(run, "counters", SEGMENT_COUNTERS, true);
+    b->inodes = map_segment(run, "inodes", SEGMENT_INODES, false);
+    if (b->catalog && b->flags && b->requests && b->counters && b->inodes &&
+        generation_same(b) && catalog_valid(b)) {
+        board_order_spellings(b);
+        struct stat st;
+        b->injects = sys_stat(run, "shim.so", &st, 0) == 0;
+        return true;
+    }
+    unmap_all(b);
+    return false;
+}
+
+/* filtered - the configuration leaves programs of this name alone. */
+static bool filtered(const struct catalog *c)
+{
+    char exe[PROCESS_EXE_BYTES];
+    const char *name = process_exe(exe);
+    const char *slash = strrchr(name, '/');
+    name = slash ? slash + 1 : name;
+    for (uint32_t i = 0; i < c->filter_count; i++)
+        if (strncmp(name, c->filter[i], FILTER_NAME_BYTES) == 0)
+            return true;
+    return false;
+}
+
+static bool open_run(struct board *b)
+{
+    const char *off = getenv("MONARCH_STAGING_DISABLE");
+    const char *run = getenv("MONARCH_STAGING_RUN");
+    if ((off && strcmp(off, "1") == 0) || !run || run[0] != '/' || getauxval(AT_SECURE))
+        return false;
+    b->run_bytes = strlen(run);
+    if (b->run_bytes >= sizeof(b->run))
+        return false;
+    memcpy(b->run, run, b->run_bytes + 1);
+    int fd = sys_openat(AT_FDCWD, run, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    struct stat st;
+    bool ours = sys_fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
+                (st.st_mode & 0077) == 0 && map_all(b, fd);
+    sys_close(fd);
+    if (ours && filtered(b->catalog)) {
+        unmap_all(b);
+        return false;
+    }
+    return ours;
+}
+
+/* open_once - the first caller looks; before libc has an environment, nobody does. */
+static bool open_once(void)
+{
+    uint32_t expected = PHASE_UNKNOWN;
+    if (!environ ||
+        !atomic_compare_exchange_strong(&the_phase, &expected, PHASE_OPENING))
+        return false;
+    bool found = open_run(&the_board) && process_prepare();
+    atomic_store_explicit(&the_phase, found ? PHASE_OPEN : PHASE_INERT,
+                          memory_order_release);
+    return found;
+}
+
+/* board_enter - what every wrapper asks first: the board, or NULL to pass through. The
+ * process has its slot in the counters when this returns. */
+const struct board *board_enter(void)
+{
+    uint32_t phase = atomic_load_explicit(&the_phase, memory_order_acquire);
+    if (__builtin_expect(phase != PHASE_OPEN, 0) &&
+        (phase != PHASE_UNKNOWN || !open_once()))
+        return NULL;
+    process_enter(the_board.counters);
+    return &the_board;
+}
+
+/* board_leave - passes everything through from now on, for good; a child that borrows
+ * its parent's memory must not decide that for the parent. */
+void board_leave(void)
+{
+    if (!process_borrowed())
+        atomic_store_explicit(&the_phase, PHASE_INERT, memory_order_release);
+}
+
+/* board_spelled - proves once in each process that a prefix leads to the directory that
+ * was catalogued: containers and private mounts may show another one. */
+bool board_spelled(const struct board *b, uint32_t spelling)
+{
+    uint8_t known = atomic_load_explicit(&spelled[spelling], memory_order_relaxed);
+    if (__builtin_expect(known != SPELLED_UNKNOWN, 1))
+        return known == SPELLED_RIGHT;
+    char path[PATH_BYTES_MAX];
+    const struct spelling *s = &b->spellings[spelling];
+    const struct root *root = &b->catalog->roots[s->root];
+    struct stat st;
+    if (s->bytes >= sizeof(path))
+        return false;
+    memcpy(path, s->path, s->bytes);
+    path[s->bytes] = 0;
+    if (sys_stat(AT_FDCWD, path, &st, 0) < 0)
+        return false;
+    known = st.st_dev == root->dev && st.st_ino == root->ino ? SPELLED_RIGHT
+                                                             : SPELLED_WRONG;
+    atomic_store_explicit(&spelled[spelling], known, memory_order_relaxed);
+    return known == SPELLED_RIGHT;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+    board_enter();
+}

@@ -1,0 +1,47 @@
+/* board.h - the segments of the job as this process sees them. */
+#ifndef MONARCH_BOARD_H
+#define MONARCH_BOARD_H
+
+#include <stdbool.h>
+#include <stdatomic.h>
+
+#include "shared/counts.h"
+#include "shared/index.h"
+#include "shared/replica.h"
+
+enum {
+    PREFIXES_MAX = 256, /* spellings of roots; a catalog with more is not used */
+    RUN_BYTES_MAX = 256,
+};
+
+struct spelling { /* a prefix of the Namespace */
+    const char *path;
+    uint32_t bytes;
+    uint32_t root;
+};
+
+struct board {
+    const struct catalog *catalog;
+    struct flags *flags;
+    struct requests *requests;
+    struct counters *counters;
+    const struct inodes *inodes;
+    uint32_t spelling_count;
+    struct spelling spellings[PREFIXES_MAX]; /* longest first */
+    size_t run_bytes;
+    char run[RUN_BYTES_MAX]; /* the run directory */
+    bool injects;            /* the run directory holds a shim.so for new programs */
+};
+
+const struct board *board_enter(void);
+void board_leave(void);
+bool board_spelled(const struct board *b, uint32_t spelling);
+void board_order_spellings(struct board *b);
+
+static inline const struct index *board_index(const struct board *b, uint32_t root)
+{
+    return (const struct index *)((const char *)b->catalog +
+                                  b->catalog->roots[root].block);
+}
+
+#endif

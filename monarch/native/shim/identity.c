@@ -1,0 +1,134 @@
+/* identity.c - from a descriptor or name of a Replica back to the origin's File. */
+#include "identity.h"
+
+#include <string.h>
+
+#include "sys.h"
+
+static void set_time(struct timespec *out, int64_t ns)
+{
+    int64_t second = 1000000000;
+    int64_t rest = ns % second;
+    out->tv_sec = ns / second - (rest < 0);
+    out->tv_nsec = rest < 0 ? rest + second : rest;
+}
+
+/* identity_stat - fills in what the origin's own lstat said; st_blocks stays when the
+ * Catalog does not hold it. */
+void identity_stat(const struct index *ix, const struct entry *e, struct stat *out)
+{
+    const struct attr *a = index_attr(ix, e);
+    out->st_dev = a->dev;
+    out->st_ino = e->ino;
+    out->st_mode = a->mode;
+    out->st_nlink = a->nlink;
+    out->st_uid = a->uid;
+    out->st_gid = a->gid;
+    out->st_size = (off_t)e->size;
+    out->st_blksize = a->blksize;
+    if (e->blocks != NONE32)
+        out->st_blocks = e->blocks;
+    set_time(&out->st_atim, e->atime_ns);
+    set_time(&out->st_mtim, e->mtime_ns);
+    set_time(&out->st_ctim, e->ctime_ns);
+}
+
+/* root_of - the root in whose range a File's number lies. */
+static uint32_t root_of(const struct catalog *c, uint64_t file)
+{
+    uint32_t best = NONE32;
+    for (uint32_t i = 0; i < c->root_count; i++)
+        if (c->roots[i].file_base <= file &&
+            (best == NONE32 || c->roots[i].file_base >= c->roots[best].file_base))
+            best = i;
+    return best;
+}
+
+/* identity_of_inode - true when this inode is a Replica of ours. */
+bool identity_of_inode(const struct board *b, uint64_t dev, uint64_t ino,
+                       struct identity *id)
+{
+    const struct catalog *c = b->catalog;
+    for (uint32_t t = 0; t < c->tier_count; t++) {
+        int64_t file = c->tiers[t].dev == dev ? replica_find(b->inodes, t, ino) : -1;
+        if (file < 0)
+            continue;
+        id->file = (uint64_t)file;
+        id->root = root_of(c, id->file);
+        if (id->root == NONE32)
+            return false;
+        id->ix = board_index(b, id->root);
+        uint64_t number = id->file - c->roots[id->root].file_base;
+        if (number >= id->ix->file_count)
+            return false;
+        id->entry = index_first(id->ix, (uint32_t)number);
+        return true;
+    }
+    return false;
+}
+
+bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
+{
+    return S_ISREG(st->st_mode) && identity_of_inode(b, st->st_dev, st->st_ino, id);
+}
+
+/* identity_path - the absolute path of the File at the origin. */
+bool identity_path(const struct board *b, const struct identity *id,
+                   char out[PATH_BYTES_MAX])
+{
+    const struct catalog *c = b->catalog;
+    uint64_t root = c->roots[id->root].path;
+    size_t n = root & 0xffff, rel = index_path_bytes(id->entry);
+    if (n + 1 + rel >= PATH_BYTES_MAX)
+        return false;
+    memcpy(out, (const char *)c + c->strings + (root >> 16), n);
+    out[n] = '/';
+    memcpy(out + n + 1, index_path(id->ix, id->entry), rel);
+    out[n + 1 + rel] = 0;
+    return true;
+}
+
+/* identity_origin_of_fd - the origin's path behind a redirected descriptor. */
+bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
+{
+    const struct board *b = board_enter();
+    struct identity id;
+    struct stat st;
+    if (!b || sys_fstat(fd, &st) < 0 || !identity_of(b, &st, &id) ||
+        !identity_path(b, &id, out))
+        return false;
+    *file = id.file;
+    return true;
+}
+
+static bool starts(const char *path, const char *with)
+{
+    return strncmp(path, with, strlen(with)) == 0;
+}
+
+/* may_reveal - only names in /proc, /dev and the Tiers can lead to a Replica. */
+static bool may_reveal(const struct board *b, const char *path)
+{
+    if (path[0] != '/')
+        return false;
+    if (starts(path, "/proc/") || starts(path, "/dev/"))
+        return true;
+    for (uint32_t t = 0; t < b->catalog->tier_count; t++)
+        if (starts(path, b->catalog->tiers[t].path))
+            return true;
+    return false;
+}
+
+/* identity_origin_of_path - the origin's path behind a name that leads to a Replica,
+ * such as /proc/self/fd/3. */
+bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
+                             char out[PATH_BYTES_MAX], uint64_t *file)
+{
+    struct identity id;
+    struct stat st;
+    if (!may_reveal(b, path) || sys_stat(dirfd, path, &st, 0) < 0 ||
+        !identity_of(b, &st, &id) || !identity_path(b, &id, out))
+        return false;
+    *file = id.file;
+    return true;
+}

@@ -1,0 +1,26 @@
+/* identity.h - redirected descriptors are known by (device, inode), never by a table. */
+#ifndef MONARCH_IDENTITY_H
+#define MONARCH_IDENTITY_H
+
+#include <sys/stat.h>
+
+#include "board.h"
+
+struct identity { /* the File whose Replica a descriptor leads to */
+    const struct index *ix;
+    const struct entry *entry;
+    uint32_t root;
+    uint64_t file; /* number in the job */
+};
+
+bool identity_of(const struct board *b, const struct stat *st, struct identity *id);
+bool identity_of_inode(const struct board *b, uint64_t dev, uint64_t ino,
+                       struct identity *id);
+void identity_stat(const struct index *ix, const struct entry *e, struct stat *out);
+bool identity_path(const struct board *b, const struct identity *id,
+                   char out[PATH_BYTES_MAX]);
+bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file);
+bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
+                             char out[PATH_BYTES_MAX], uint64_t *file);
+
+#endif

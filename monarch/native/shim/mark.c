@@ -1,0 +1,203 @@
+/* mark.c - finds what a call is about to change, however it is spelled, and marks it. */
+#include "mark.h"
+
+#include <string.h>
+
+#include "process.h"
+#include "sys.h"
+
+enum { LINK_TEXT_BYTES = 64 };
+
+static void set(uint8_t *byte)
+{
+    atomic_store_explicit((_Atomic uint8_t *)byte, 1, memory_order_release);
+    count(COUNTER_mutations, 1);
+}
+
+static void mark_number(const struct board *b, uint64_t number)
+{
+    if (number < b->flags->count)
+        set(&b->flags->written[number]);
+}
+
+/* mark_root - the whole root passes through from now on. */
+void mark_root(const struct board *b, uint32_t root)
+{
+    set(&b->flags->roots[root]);
+}
+
+void mark_file(const struct board *b, uint64_t file)
+{
+    mark_number(b, file);
+}
+
+/* mark_seen - the Entry, or its whole root, is not to be answered for. */
+bool mark_seen(const struct board *b, uint32_t root, const struct index *ix,
+               const struct entry *e)
+{
+    const struct root *at = &b->catalog->roots[root];
+    bool directory = S_ISDIR(index_attr(ix, e)->mode);
+    uint64_t number = (directory ? at->dir_base : at->file_base) + (uint64_t)e->file;
+    if (number >= b->flags->count)
+        return true;
+    return atomic_load_explicit((_Atomic uint8_t *)&b->flags->roots[root],
+                                memory_order_acquire) ||
+           atomic_load_explicit((_Atomic uint8_t *)&b->flags->written[number],
+                                memory_order_acquire);
+}
+
+/* mark_parent - a name comes or goes in the directory that holds the routed path. */
+static void mark_parent(const struct board *b, const struct route *r)
+{
+    size_t n = r->rel_bytes;
+    while (n > 0 && r->rel[n - 1] != '/')
+        n--;
+    int64_t parent = r->rel_bytes ? index_find(r->ix, r->rel, n ? n - 1 : 0) : -1;
+    if (parent >= 0 && index_entry(r->ix, parent)->file != NONE32)
+        mark_number(b, (uint64_t)b->catalog->roots[r->root].dir_base +
+                           index_entry(r->ix, parent)->file);
+}
+
+/* mark_entry - a File is marked by its number; a directory that is no longer what it
+ * was takes its whole root with it. */
+static void mark_entry(const struct board *b, const struct route *r, enum change change,
+                       bool follow)
+{
+    const struct entry *e = route_entry(r);
+    const struct root *root = &b->catalog->roots[r->root];
+    bool link = S_ISLNK(index_attr(r->ix, e)->mode);
+    if (link && e->target == NONE32)
+        return;
+    if (link)
+        e = index_entry(r->ix, e->target);
+    bool directory = S_ISDIR(index_attr(r->ix, e)->mode);
+    if (!directory && e->file != NONE32)
+        mark_number(b, (uint64_t)root->file_base + e->file);
+    if (!directory || change == CHANGE_BYTES)
+        return;
+    if (change != CHANGE_TIMES || (link && !follow))
+        mark_root(b, r->root);
+    else if (e->file != NONE32)
+        mark_number(b, (uint64_t)root->dir_base + e->file);
+}
+
+/* mark_route - marks what a routed path names. */
+void mark_route(const struct board *b, const struct route *r, enum where where,
+                enum change change, bool follow)
+{
+    if (where == ROUTE_FOUND && change != CHANGE_CREATE)
+        mark_entry(b, r, change, follow);
+    if (where == ROUTE_UNKNOWN ? change == CHANGE_CREATE || change == CHANGE_NAME
+                               : change == CHANGE_NAME)
+        mark_parent(b, r);
+}
+
+/* on_a_root - the device holds a dataset; all others need no second look. */
+static bool on_a_root(const struct board *b, uint64_t dev)
+{
+    for (uint32_t i = 0; i < b->catalog->root_count; i++)
+        if (b->catalog->roots[i].dev == dev)
+            return true;
+    return false;
+}
+
+/* mark_descriptor - marks what an open descriptor of the origin leads to: this sees
+ * through every spelling and link. */
+void mark_descriptor(const struct board *b, int fd, enum change change)
+{
+    struct stat st;
+    if (sys_fstat(fd, &st) < 0 || !on_a_root(b, st.st_dev))
+        return;
+    char name[LINK_TEXT_BYTES] = "/proc/self/fd/", path[PATH_BYTES_MAX];
+    char digits[16];
+    size_t n = 0, at = strlen(name);
+    for (unsigned number = (unsigned)fd; n == 0 || number; number /= 10)
+        digits[n++] = (char)('0' + number % 10);
+    while (n > 0)
+        name[at++] = digits[--n];
+    long bytes = sys_readlink(name, path, sizeof(path) - 1);
+    if (bytes <= 0)
+        return;
+    path[bytes] = 0;
+    struct route r;
+    enum where where = route_at(b, AT_FDCWD, path, &r);
+    mark_route(b, &r, where, change, true);
+}
+
+/* mark_followed - opens what the path leads to, without touching it, and marks that. */
+static void mark_followed(const struct board *b, int dirfd, const char *path,
+                          enum change change)
+{
+    int fd = sys_openat(dirfd, path, O_PATH | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    mark_descriptor(b, fd, change);
+    sys_close(fd);
+}
+
+/* mark_spelled - routes a path whose own text did not tell, by the identity of the
+ * directory that holds its last component. */
+static void mark_spelled(const struct board *b, int dirfd, const char *path,
+                         enum change change)
+{
+    char parent[PATH_BYTES_MAX];
+    size_t n = strlen(path), end;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (end = n; end > 0 && path[end - 1] != '/'; end--) {
+    }
+    if (n >= sizeof(parent))
+        return;
+    memcpy(parent, end ? path : ".", end ? end : 1);
+    parent[end ? end : 1] = 0;
+    struct stat st;
+    struct route r;
+    uint32_t root, directory;
+    if (sys_stat(dirfd, parent, &st, 0) < 0 || !on_a_root(b, st.st_dev) ||
+        !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
+        return;
+    enum where where = route_below(b, root, directory, path + end, &r);
+    mark_route(b, &r, where, change, false);
+}
+
+/* mark_ancestors - a directory above a root is renamed or covered: so is the root. */
+static void mark_ancestors(const struct board *b, const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (uint32_t i = 0; path[0] == '/' && i < b->spelling_count; i++) {
+        const struct spelling *s = &b->spellings[i];
+        if (s->bytes > n && memcmp(s->path, path, n) == 0 && s->path[n] == '/')
+            mark_root(b, s->root);
+    }
+}
+
+/* mark_path - marks what the call is about to change, before it does. */
+void mark_path(int dirfd, const char *path, enum change change, bool follow)
+{
+    const struct board *b = board_enter();
+    struct route r;
+    if (!b || !path || !path[0])
+        return;
+    enum where where = route_at(b, dirfd, path, &r);
+    mark_route(b, &r, where, change, follow);
+    if (where == ROUTE_FOUND)
+        return;
+    if (follow)
+        mark_followed(b, dirfd, path, change);
+    else
+        mark_spelled(b, dirfd, path, change);
+    if (where == ROUTE_OUTSIDE && change == CHANGE_NAME)
+        mark_ancestors(b, path);
+}
+
+/* mark_created - a name that the Catalog knows cannot be created while it is there; if
+ * it could, then it was not what the Catalog says. */
+void mark_created(int dirfd, const char *path, int result)
+{
+    const struct board *b = result == 0 ? board_enter() : NULL;
+    struct route r;
+    if (b && path && route_at(b, dirfd, path, &r) == ROUTE_FOUND)
+        mark_route(b, &r, ROUTE_FOUND, CHANGE_NAME, false);
+}

@@ -1,0 +1,95 @@
+/* open.c - the open family. */
+#include <errno.h>
+#include <stdarg.h>
+
+#include "next.h"
+#include "serve.h"
+
+/* The mode is there only with these flags; reading it otherwise would be undefined. */
+#define MODE_OF(flags, mode)                                     \
+    mode_t mode = 0;                                             \
+    if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) { \
+        va_list rest;                                            \
+        va_start(rest, flags);                                   \
+        mode = va_arg(rest, mode_t);                             \
+        va_end(rest);                                            \
+    }
+
+/* Opens s.path first if there is one, else and after its failure what the program
+ * named, always by the next function and with the caller's own arguments. */
+#define OPEN(at, path, flags, staged, named) \
+    struct serving s;                        \
+    int fd;                                  \
+    if (serve_open(&s, at, path, flags)) {   \
+        s.kept_errno = errno;                \
+        fd = (staged);                       \
+        if (serve_opened(&s, fd >= 0))       \
+            return fd;                       \
+    }                                        \
+    fd = (named);                            \
+    serve_written(&s, fd);                   \
+    return fd;
+
+int open(const char *path, int flags, ...)
+{
+    MODE_OF(flags, mode)
+    OPEN(AT_FDCWD, path, flags, NEXT(open)(s.path, flags, mode),
+         NEXT(open)(path, flags, mode))
+}
+
+int open64(const char *path, int flags, ...)
+{
+    MODE_OF(flags, mode)
+    OPEN(AT_FDCWD, path, flags, NEXT(open64)(s.path, flags, mode),
+         NEXT(open64)(path, flags, mode))
+}
+
+int openat(int dirfd, const char *path, int flags, ...)
+{
+    MODE_OF(flags, mode)
+    OPEN(dirfd, path, flags, NEXT(openat)(dirfd, s.path, flags, mode),
+         NEXT(openat)(dirfd, path, flags, mode))
+}
+
+int openat64(int dirfd, const char *path, int flags, ...)
+{
+    MODE_OF(flags, mode)
+    OPEN(dirfd, path, flags, NEXT(openat64)(dirfd, s.path, flags, mode),
+         NEXT(openat64)(dirfd, path, flags, mode))
+}
+
+int __open_2(const char *path, int flags)
+{
+    OPEN(AT_FDCWD, path, flags, NEXT(__open_2)(s.path, flags),
+         NEXT(__open_2)(path, flags))
+}
+
+int __open64_2(const char *path, int flags)
+{
+    OPEN(AT_FDCWD, path, flags, NEXT(__open64_2)(s.path, flags),
+         NEXT(__open64_2)(path, flags))
+}
+
+int __openat_2(int dirfd, const char *path, int flags)
+{
+    OPEN(dirfd, path, flags, NEXT(__openat_2)(dirfd, s.path, flags),
+         NEXT(__openat_2)(dirfd, path, flags))
+}
+
+int __openat64_2(int dirfd, const char *path, int flags)
+{
+    OPEN(dirfd, path, flags, NEXT(__openat64_2)(dirfd, s.path, flags),
+         NEXT(__openat64_2)(dirfd, path, flags))
+}
+
+int creat(const char *path, mode_t mode)
+{
+    OPEN(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, NEXT(creat)(s.path, mode),
+         NEXT(creat)(path, mode))
+}
+
+int creat64(const char *path, mode_t mode)
+{
+    OPEN(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, NEXT(creat64)(s.path, mode),
+         NEXT(creat64)(path, mode))
+}

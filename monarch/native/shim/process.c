@@ -1,0 +1,90 @@
+/* process.c - takes one slot of the counters for each process that the Shim lives in. */
+#include "process.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "sys.h"
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+enum { LIFE_BYTES = 4096 };
+
+struct life *process_life;
+
+/* process_prepare - makes the page that tells a fork child from its parent; false when
+ * there is no memory for it. */
+bool process_prepare(void)
+{
+    long at = sys_call(SYS_mmap, 0, LIFE_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    if (at < 0 && at >= -4095)
+        return false;
+    process_life = (struct life *)at;
+    if (sys_call(SYS_madvise, at, LIFE_BYTES, MADV_WIPEONFORK, 0, 0) < 0)
+        process_life->watched = true;
+    return true;
+}
+
+/* process_changed - false when the slot is this process's own. */
+bool process_changed(void)
+{
+    return !atomic_load_explicit(&process_life->slot, memory_order_relaxed) ||
+           process_life->pid != sys_getpid();
+}
+
+/* process_exe - the path of the running program, "" when /proc does not tell. */
+const char *process_exe(char out[PROCESS_EXE_BYTES])
+{
+    long n = sys_readlink("/proc/self/exe", out, PROCESS_EXE_BYTES - 1);
+    out[n > 0 ? n : 0] = 0;
+    return out;
+}
+
+void process_state(struct process *p, enum process_state state)
+{
+    atomic_store_explicit((_Atomic uint32_t *)&p->state, state, memory_order_release);
+}
+
+/* revive - the slot in which a launcher or an exec wrapper announced this process. */
+static struct process *revive(struct counters *all, uint32_t pid, const char *exe)
+{
+    struct process *p = process_of(all, pid);
+    if (!p)
+        return NULL;
+    size_t n = strlen(exe);
+    const char *tail = n < PROCESS_NAME_BYTES ? exe
+                                              : exe + n - (PROCESS_NAME_BYTES - 1);
+    if (n)
+        memcpy(p->name, tail, strlen(tail) + 1);
+    process_state(p, PROCESS_ACTIVE);
+    return p;
+}
+
+/* process_begin - takes the slot; two threads at once leave one slot behind, freed. */
+void process_begin(struct counters *all)
+{
+    uint32_t pid = sys_getpid();
+    char exe[PROCESS_EXE_BYTES];
+    process_exe(exe);
+    struct process *mine = revive(all, pid, exe);
+    if (!mine)
+        mine = process_claim(all, pid, PROCESS_ACTIVE, exe);
+    process_life->pid = pid;
+    struct process *held = NULL;
+    if (process_life->watched)
+        atomic_store_explicit(&process_life->slot, mine, memory_order_release);
+    else if (!atomic_compare_exchange_strong(&process_life->slot, &held, mine) &&
+             held != mine && mine != &all->process[0])
+        process_state(mine, PROCESS_FREE);
+}
+
+/* process_borrowed - this is a vfork child, or shares memory like one: it runs in its
+ * parent's memory and must leave that as it is. */
+bool process_borrowed(void)
+{
+    return process_life && process_life->pid != 0 && process_life->pid != sys_getpid();
+}

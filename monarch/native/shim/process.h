@@ -1,0 +1,43 @@
+/* process.h - this process in the counters segment, across fork, vfork and exec. */
+#ifndef MONARCH_PROCESS_H
+#define MONARCH_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "shared/counts.h"
+
+enum { PROCESS_EXE_BYTES = 512 };
+
+struct life { /* lives in a page that the kernel wipes in a fork child */
+    struct process *_Atomic slot;
+    uint32_t pid;
+    bool watched; /* the kernel cannot wipe: compare process ids instead */
+};
+
+extern struct life *process_life;
+
+bool process_prepare(void);
+void process_begin(struct counters *all);
+bool process_borrowed(void);
+const char *process_exe(char out[PROCESS_EXE_BYTES]);
+bool process_changed(void);
+void process_state(struct process *p, enum process_state state);
+
+static inline void process_enter(struct counters *all)
+{
+    struct process *slot = atomic_load_explicit(&process_life->slot,
+                                                memory_order_relaxed);
+    if (__builtin_expect(!slot || process_life->watched, 0) && process_changed())
+        process_begin(all);
+}
+
+static inline void count(enum counter c, uint64_t n)
+{
+    struct process *slot = atomic_load_explicit(&process_life->slot,
+                                                memory_order_relaxed);
+    if (__builtin_expect(slot != NULL, 1))
+        count_add(slot, c, n);
+}
+
+#endif

@@ -1,0 +1,40 @@
+/* route.h - from the path that a program names to the Entry that it means. */
+#ifndef MONARCH_ROUTE_H
+#define MONARCH_ROUTE_H
+
+#include "board.h"
+
+enum where {
+    ROUTE_OUTSIDE, /* not below a root, or not to be told without asking the kernel */
+    ROUTE_UNKNOWN, /* below a root, but not in the Catalog */
+    ROUTE_FOUND,
+};
+
+struct route {
+    const struct index *ix;
+    uint32_t root;
+    uint32_t spelling; /* the prefix that matched, NONE32 when none was needed */
+    uint32_t entry;
+    bool directory_only; /* the path ends in a slash or a dot: only a directory fits */
+    const char *rel; /* canonical, below the root; in the caller's path or `buffer` */
+    size_t rel_bytes;
+    uint64_t hash;
+    char buffer[PATH_BYTES_MAX];
+};
+
+enum where route_absolute(const struct board *b, const char *path, struct route *r);
+enum where route_below(const struct board *b, uint32_t root, uint32_t directory,
+                       const char *path, struct route *r);
+enum where route_from(const struct board *b, const char *cwd, size_t cwd_bytes,
+                      const char *path, struct route *r);
+enum where route_at(const struct board *b, int dirfd, const char *path,
+                    struct route *r);
+bool route_directory(const struct board *b, uint64_t dev, uint64_t ino, uint32_t *root,
+                     uint32_t *entry);
+
+static inline const struct entry *route_entry(const struct route *r)
+{
+    return index_entry(r->ix, r->entry);
+}
+
+#endif

@@ -1,0 +1,197 @@
+/* serve.c - decides who answers an open: a ready Replica, one worth waiting for, or the
+ * origin; and counts which. */
+#include "serve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "identity.h"
+#include "mark.h"
+#include "process.h"
+#include "wait.h"
+
+/* What a read-only open may ask for and still be served; O_LARGEFILE is 0 in headers. */
+static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
+                            O_SYNC | O_NOFOLLOW | 0100000 | O_LARGEFILE;
+
+static bool origin(const struct serving *s, int why)
+{
+    count(COUNTER_opens_origin, 1);
+    count(COUNTER_bytes_origin, s->size);
+    if (why >= 0)
+        count((enum counter)why, 1);
+    return false;
+}
+
+/* name_replica - writes the path of the File's Replica in the Tier of its state word. */
+static bool name_replica(struct serving *s, const struct route *r,
+                         const struct entry *e, uint32_t word)
+{
+    s->tier = STATE_TIER(word);
+    if (s->tier >= s->b->catalog->tier_count)
+        return false;
+    const struct tier *tier = &s->b->catalog->tiers[s->tier];
+    const struct entry *first = index_first(r->ix, e->file);
+    uint64_t hash = r->hash;
+    if (first != route_entry(r)) /* a link, or another name of the same File */
+        hash = index_hash(index_path(r->ix, first), index_path_bytes(first));
+    memcpy(s->staged, tier->path, tier->path_bytes);
+    s->staged[tier->path_bytes] = '/';
+    replica_name(first, hash, s->staged + tier->path_bytes + 1);
+    s->staged[tier->path_bytes + 1 + REPLICA_NAME_BYTES] = 0;
+    s->path = s->staged;
+    s->final = false;
+    return true;
+}
+
+static bool waits(const struct catalog *c, uint64_t size)
+{
+    return c->cold_mode == COLD_WAIT ||
+           (c->cold_mode == COLD_AUTO && size <= c->cold_wait_max_bytes);
+}
+
+/* await - asks for a cold File and, if it is small, waits for it: its state word when it
+ * got ready, else 0 with the reason counted. */
+static uint32_t await(struct serving *s, uint32_t word)
+{
+    if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
+        return origin(s, COUNTER_origin_refused);
+    if (!waits(s->b->catalog, s->size)) {
+        if (wait_agent_lives(s->b) && STATE_OF(word) == REPLICA_ABSENT)
+            wait_request(s->b, s->file);
+        return origin(s, COUNTER_origin_large);
+    }
+    if (process_borrowed())
+        return origin(s, COUNTER_origin_vfork);
+    enum counter why = COUNTER_origin_timeout;
+    word = wait_ready(s->b, s->file, &why);
+    s->waited = true;
+    return word ? word : origin(s, (int)why);
+}
+
+/* serve_entry - decides for a managed regular File; `written` is read after READY was
+ * seen, so that a mark set before a write is never missed. */
+bool serve_entry(struct serving *s, const struct route *r, const struct entry *e)
+{
+    uint64_t file = (uint64_t)s->b->catalog->roots[r->root].file_base + e->file;
+    s->file = file;
+    s->size = e->size;
+    s->waited = false;
+    if (file >= s->b->catalog->file_count)
+        return false;
+    __builtin_prefetch(&s->b->flags->written[file]);
+    uint32_t word = replica_load(s->b->catalog, file);
+    if (mark_seen(s->b, r->root, r->ix, e))
+        return origin(s, COUNTER_origin_written);
+    if (STATE_OF(word) != REPLICA_READY) {
+        word = await(s, word);
+        if (!word)
+            return false;
+        if (mark_seen(s->b, r->root, r->ix, e))
+            return origin(s, COUNTER_origin_written);
+    }
+    return name_replica(s, r, e, word) || origin(s, COUNTER_origin_lost);
+}
+
+/* serve_read - a read-only open: only a catalogued regular file can have a Replica. */
+static bool serve_read(struct serving *s, int dirfd, const char *path, int flags)
+{
+    struct route r;
+    enum where where = route_at(s->b, dirfd, path, &r);
+    if (__builtin_expect(where != ROUTE_FOUND, 1)) {
+        count(COUNTER_opens_outside, 1);
+        return false;
+    }
+    const struct entry *e = route_entry(&r);
+    uint32_t mode = index_attr(r.ix, e)->mode;
+    if (S_ISLNK(mode)) {
+        if ((flags & O_NOFOLLOW) || e->target == NONE32)
+            return false;
+        e = index_entry(r.ix, e->target);
+        mode = index_attr(r.ix, e)->mode;
+    }
+    if (!S_ISREG(mode) || r.directory_only || e->file == NONE32)
+        return false;
+    return serve_entry(s, &r, e);
+}
+
+/* serve_write - an open that may change something: marks it, and looks through paths
+ * that name a Replica by its descriptor. */
+static bool serve_write(struct serving *s, int dirfd, const char *path, int flags)
+{
+    struct route r;
+    bool reads = (flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
+    if (identity_origin_of_path(s->b, dirfd, path, s->staged, &s->file)) {
+        mark_file(s->b, s->file);
+        count(COUNTER_opens_write, 1);
+        s->path = s->staged;
+        return s->final = true;
+    }
+    enum where where = route_at(s->b, dirfd, path, &r);
+    if (!reads)
+        mark_route(s->b, &r, where, CHANGE_BYTES, !(flags & O_NOFOLLOW));
+    if (flags & O_CREAT)
+        mark_route(s->b, &r, where, CHANGE_CREATE, true);
+    count(where == ROUTE_OUTSIDE ? COUNTER_opens_outside : COUNTER_opens_write, 1);
+    s->writes = !reads && where != ROUTE_FOUND;
+    return false;
+}
+
+/* serve_open - true: open s->path first, then ask serve_opened(). */
+bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
+{
+    s->writes = false;
+    s->b = board_enter();
+    if (!s->b || !path)
+        return false;
+    if ((flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH))
+        return serve_write(s, dirfd, path, flags);
+    if (flags & ~SERVABLE)
+        return false;
+    return serve_read(s, dirfd, path, flags);
+}
+
+/* serve_stream - the same for the mode of fopen(). */
+bool serve_stream(struct serving *s, const char *path, const char *mode)
+{
+    int flags = O_RDONLY;
+    if (mode && (mode[0] == 'w' || mode[0] == 'a'))
+        flags = O_WRONLY | O_CREAT | (mode[0] == 'w' ? O_TRUNC : 0);
+    for (const char *m = mode; m && *m && *m != ','; m++)
+        if (*m == '+')
+            flags = O_RDWR | (flags & O_CREAT);
+    return serve_open(s, AT_FDCWD, path, flags);
+}
+
+/* serve_opened - counts how the open of s->path went; false: now open what the program
+ * named, the Replica is gone or may not be opened. */
+bool serve_opened(struct serving *s, bool opened)
+{
+    if (__builtin_expect(opened, 1)) {
+        if (s->final)
+            return true;
+        if (s->waited) {
+            count(COUNTER_opens_miss, 1);
+            count(COUNTER_bytes_miss, s->size);
+        } else {
+            count((enum counter)(COUNTER_opens_hit_tier0 + s->tier), 1);
+            count((enum counter)(COUNTER_bytes_hit_tier0 + s->tier), s->size);
+        }
+        return true;
+    }
+    if (s->final)
+        return true;
+    if (errno != EACCES && errno != EPERM && errno != EMFILE && errno != ENFILE)
+        wait_request(s->b, s->file); /* the agent looks whether it is still there */
+    errno = s->kept_errno;
+    return origin(s, COUNTER_origin_lost);
+}
+
+/* serve_written - after an open for writing whose path did not tell what it names. */
+void serve_written(const struct serving *s, int fd)
+{
+    if (s->b && s->writes && fd >= 0)
+        mark_descriptor(s->b, fd, CHANGE_BYTES);
+}

@@ -1,0 +1,28 @@
+/* serve.h - what one open gets: a Replica, the origin, or the origin by another path. */
+#ifndef MONARCH_SERVE_H
+#define MONARCH_SERVE_H
+
+#include <stdio.h>
+
+#include "route.h"
+
+struct serving {
+    const struct board *b;
+    const char *path; /* open this instead of what the program named */
+    bool final;       /* and give its result, whatever it is */
+    bool writes;      /* then find out by the descriptor what was opened */
+    bool waited;
+    uint32_t tier;
+    uint64_t file; /* number in the job */
+    uint64_t size;
+    int kept_errno;
+    char staged[PATH_BYTES_MAX];
+};
+
+bool serve_open(struct serving *s, int dirfd, const char *path, int flags);
+bool serve_stream(struct serving *s, const char *path, const char *mode);
+bool serve_opened(struct serving *s, bool opened);
+void serve_written(const struct serving *s, int fd);
+bool serve_entry(struct serving *s, const struct route *r, const struct entry *e);
+
+#endif

@@ -1,0 +1,281 @@
+/* stat.c - metadata by path from the Catalog, and by descriptor under the origin's name. */
+#include <errno.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "identity.h"
+#include "mark.h"
+#include "next.h"
+#include "process.h"
+#include "sys.h"
+
+#if defined(__x86_64__)
+enum { STAT_VERSION = 1 }; /* what the old names call the struct of today */
+#else
+enum { STAT_VERSION = 0 };
+#endif
+
+static const int STAT_FLAGS = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
+
+/* answerable - the Entry whose metadata is the answer, or NULL to ask the origin. */
+static const struct entry *answerable(const struct board *b, const struct route *r,
+                                      bool follow)
+{
+    const struct entry *e = route_entry(r);
+    if (S_ISLNK(index_attr(r->ix, e)->mode) && (follow || r->directory_only)) {
+        if (e->target == NONE32)
+            return NULL;
+        e = index_entry(r->ix, e->target);
+    }
+    uint32_t mode = index_attr(r->ix, e)->mode;
+    if (e->file == NONE32 || (r->directory_only && !S_ISDIR(mode)))
+        return NULL;
+    const struct entry *marked = e;
+    if (S_ISLNK(mode))
+        marked = index_entry(r->ix, e->target);
+    return mark_seen(b, r->root, r->ix, marked) ? NULL : e;
+}
+
+/* look - the Entry for a path, with its route; NULL: the origin must answer. */
+static const struct entry *look(int dirfd, const char *path, bool follow,
+                                struct route *r)
+{
+    const struct board *b = board_enter();
+    if (!b || !path)
+        return NULL;
+    enum where where = route_at(b, dirfd, path, r);
+    if (__builtin_expect(where == ROUTE_OUTSIDE, 1))
+        return NULL;
+    const struct entry *e = where == ROUTE_FOUND ? answerable(b, r, follow) : NULL;
+    count(e ? COUNTER_stats_answered : COUNTER_stats_origin, 1);
+    return e;
+}
+
+/* from_catalog - fills in a path's stat; false: the origin must answer. */
+static bool from_catalog(int dirfd, const char *path, struct stat *out, bool follow)
+{
+    struct route r;
+    const struct entry *e = look(dirfd, path, follow, &r);
+    if (!e || e->blocks == NONE32)
+        return false;
+    memset(out, 0, sizeof(*out));
+    identity_stat(r.ix, e, out);
+    return true;
+}
+
+/* as_origin - gives a redirected descriptor's stat the origin's identity. */
+static int as_origin(int result, struct stat *out)
+{
+    const struct board *b = result == 0 ? board_enter() : NULL;
+    struct identity id;
+    if (b && identity_of(b, out, &id)) {
+        identity_stat(id.ix, id.entry, out);
+        count(COUNTER_stats_descriptor, 1);
+    }
+    return result;
+}
+
+int stat(const char *path, struct stat *out)
+{
+    return from_catalog(AT_FDCWD, path, out, true) ? 0 : NEXT(stat)(path, out);
+}
+
+int stat64(const char *path, struct stat64 *out)
+{
+    return from_catalog(AT_FDCWD, path, (struct stat *)out, true)
+               ? 0
+               : NEXT(stat64)(path, out);
+}
+
+int lstat(const char *path, struct stat *out)
+{
+    return from_catalog(AT_FDCWD, path, out, false) ? 0 : NEXT(lstat)(path, out);
+}
+
+int lstat64(const char *path, struct stat64 *out)
+{
+    return from_catalog(AT_FDCWD, path, (struct stat *)out, false)
+               ? 0
+               : NEXT(lstat64)(path, out);
+}
+
+int __xstat(int ver, const char *path, struct stat *out)
+{
+    return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, out, true)
+               ? 0
+               : NEXT(__xstat)(ver, path, out);
+}
+
+int __xstat64(int ver, const char *path, struct stat64 *out)
+{
+    return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, (struct stat *)out, true)
+               ? 0
+               : NEXT(__xstat64)(ver, path, out);
+}
+
+int __lxstat(int ver, const char *path, struct stat *out)
+{
+    return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, out, false)
+               ? 0
+               : NEXT(__lxstat)(ver, path, out);
+}
+
+int __lxstat64(int ver, const char *path, struct stat64 *out)
+{
+    return ver == STAT_VERSION &&
+                   from_catalog(AT_FDCWD, path, (struct stat *)out, false)
+               ? 0
+               : NEXT(__lxstat64)(ver, path, out);
+}
+
+/* at_catalog - the same for the *at() forms; their other flags are the kernel's. */
+static bool at_catalog(int dirfd, const char *path, struct stat *out, int flags)
+{
+    return (flags & ~STAT_FLAGS) == 0 &&
+           from_catalog(dirfd, path, out, !(flags & AT_SYMLINK_NOFOLLOW));
+}
+
+int fstatat(int dirfd, const char *path, struct stat *out, int flags)
+{
+    if (at_catalog(dirfd, path, out, flags))
+        return 0;
+    int result = NEXT(fstatat)(dirfd, path, out, flags);
+    return flags & AT_EMPTY_PATH ? as_origin(result, out) : result;
+}
+
+int fstatat64(int dirfd, const char *path, struct stat64 *out, int flags)
+{
+    if (at_catalog(dirfd, path, (struct stat *)out, flags))
+        return 0;
+    int result = NEXT(fstatat64)(dirfd, path, out, flags);
+    return flags & AT_EMPTY_PATH ? as_origin(result, (struct stat *)out) : result;
+}
+
+int __fxstatat(int ver, int dirfd, const char *path, struct stat *out, int flags)
+{
+    if (ver == STAT_VERSION && at_catalog(dirfd, path, out, flags))
+        return 0;
+    int result = NEXT(__fxstatat)(ver, dirfd, path, out, flags);
+    return flags & AT_EMPTY_PATH ? as_origin(result, out) : result;
+}
+
+int __fxstatat64(int ver, int dirfd, const char *path, struct stat64 *out, int flags)
+{
+    if (ver == STAT_VERSION && at_catalog(dirfd, path, (struct stat *)out, flags))
+        return 0;
+    int result = NEXT(__fxstatat64)(ver, dirfd, path, out, flags);
+    return flags & AT_EMPTY_PATH ? as_origin(result, (struct stat *)out) : result;
+}
+
+int fstat(int fd, struct stat *out)
+{
+    return as_origin(NEXT(fstat)(fd, out), out);
+}
+
+int fstat64(int fd, struct stat64 *out)
+{
+    return as_origin(NEXT(fstat64)(fd, out), (struct stat *)out);
+}
+
+int __fxstat(int ver, int fd, struct stat *out)
+{
+    return as_origin(NEXT(__fxstat)(ver, fd, out), out);
+}
+
+int __fxstat64(int ver, int fd, struct stat64 *out)
+{
+    return as_origin(NEXT(__fxstat64)(ver, fd, out), (struct stat *)out);
+}
+
+static struct statx_timestamp stamp(struct timespec t)
+{
+    return (struct statx_timestamp){.tv_sec = t.tv_sec, .tv_nsec = (uint32_t)t.tv_nsec};
+}
+
+/* to_statx - the same metadata in the newer form, with nothing beyond the basic set. */
+static void to_statx(const struct stat *st, struct statx *out)
+{
+    out->stx_mask = STATX_BASIC_STATS;
+    out->stx_blksize = (uint32_t)st->st_blksize;
+    out->stx_attributes = 0;
+    out->stx_attributes_mask = 0;
+    out->stx_nlink = (uint32_t)st->st_nlink;
+    out->stx_uid = st->st_uid;
+    out->stx_gid = st->st_gid;
+    out->stx_mode = (uint16_t)st->st_mode;
+    out->stx_ino = st->st_ino;
+    out->stx_size = (uint64_t)st->st_size;
+    out->stx_blocks = (uint64_t)st->st_blocks;
+    out->stx_atime = stamp(st->st_atim);
+    out->stx_mtime = stamp(st->st_mtim);
+    out->stx_ctime = stamp(st->st_ctim);
+    out->stx_dev_major = major(st->st_dev);
+    out->stx_dev_minor = minor(st->st_dev);
+}
+
+/* statx_as_origin - gives a redirected descriptor's statx the origin's identity; the
+ * time of birth is the Replica's and is taken out. */
+static void statx_as_origin(struct statx *out)
+{
+    const struct board *b = board_enter();
+    struct identity id;
+    uint64_t dev = makedev(out->stx_dev_major, out->stx_dev_minor);
+    if (!b || !S_ISREG(out->stx_mode) || !identity_of_inode(b, dev, out->stx_ino, &id))
+        return;
+    struct stat st = {.st_blocks = (blkcnt_t)out->stx_blocks};
+    identity_stat(id.ix, id.entry, &st);
+    memset(&out->stx_btime, 0, sizeof(out->stx_btime));
+    to_statx(&st, out);
+    count(COUNTER_stats_descriptor, 1);
+}
+
+int statx(int dirfd, const char *path, int flags, unsigned mask, struct statx *out)
+{
+    const int known = STAT_FLAGS | AT_STATX_DONT_SYNC;
+    struct stat st;
+    if ((flags & ~known) == 0 && (mask & ~STATX_BASIC_STATS) == 0 &&
+        from_catalog(dirfd, path, &st, !(flags & AT_SYMLINK_NOFOLLOW))) {
+        memset(out, 0, sizeof(*out));
+        to_statx(&st, out);
+        return 0;
+    }
+    int result = NEXT(statx)(dirfd, path, flags, mask, out);
+    if (result == 0 && (flags & AT_EMPTY_PATH))
+        statx_as_origin(out);
+    return result;
+}
+
+/* grants - access() that the Catalog can tell: existence, and reading where the scan
+ * has proved it for the user that this process runs as. */
+static bool grants(int dirfd, const char *path, int mode, int flags)
+{
+    struct route r;
+    if ((mode & ~R_OK) != 0 || (flags & ~AT_EACCESS) != 0)
+        return false;
+    const struct entry *e = look(dirfd, path, true, &r);
+    if (!e || mode == F_OK)
+        return e != NULL;
+    return index_attr(r.ix, e)->readable && geteuid() == r.ix->scan_euid &&
+           getuid() == r.ix->scan_euid;
+}
+
+int access(const char *path, int mode)
+{
+    return grants(AT_FDCWD, path, mode, 0) ? 0 : NEXT(access)(path, mode);
+}
+
+int faccessat(int dirfd, const char *path, int mode, int flags)
+{
+    return grants(dirfd, path, mode, flags) ? 0
+                                            : NEXT(faccessat)(dirfd, path, mode, flags);
+}
+
+int eaccess(const char *path, int mode)
+{
+    return grants(AT_FDCWD, path, mode, 0) ? 0 : NEXT(eaccess)(path, mode);
+}
+
+int euidaccess(const char *path, int mode)
+{
+    return grants(AT_FDCWD, path, mode, 0) ? 0 : NEXT(euidaccess)(path, mode);
+}

@@ -1,0 +1,73 @@
+/* sys.h - system calls of our own: no errno, no cancellation, no other interposer. */
+#ifndef MONARCH_SYS_H
+#define MONARCH_SYS_H
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+/* sys_call - returns what the kernel returns: a result, or -errno. */
+static inline long sys_call(long number, long a, long b, long c, long d, long e)
+{
+#if defined(__x86_64__)
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = 0;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+#elif defined(__aarch64__)
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    register long x5 __asm__("x5") = 0;
+    __asm__ volatile("svc 0"
+                     : "+r"(x0)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory");
+    return x0;
+#else
+#error "the Shim knows x86-64 and aarch64"
+#endif
+}
+
+static inline int sys_openat(int dirfd, const char *path, int flags)
+{
+    return (int)sys_call(SYS_openat, dirfd, (long)path, flags, 0, 0);
+}
+
+static inline int sys_close(int fd)
+{
+    return (int)sys_call(SYS_close, fd, 0, 0, 0, 0);
+}
+
+static inline int sys_fstat(int fd, struct stat *out)
+{
+    return (int)sys_call(SYS_fstat, fd, (long)out, 0, 0, 0);
+}
+
+static inline int sys_stat(int dirfd, const char *path, struct stat *out, int flags)
+{
+    return (int)sys_call(SYS_newfstatat, dirfd, (long)path, (long)out, flags, 0);
+}
+
+/* sys_readlink - the length of the link, whose text is not terminated, or -errno. */
+static inline long sys_readlink(const char *path, char *out, size_t bytes)
+{
+    return sys_call(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)bytes, 0);
+}
+
+static inline uint32_t sys_getpid(void)
+{
+    return (uint32_t)sys_call(SYS_getpid, 0, 0, 0, 0, 0);
+}
+
+#endif

@@ -1,0 +1,135 @@
+/* wait.c - request slots and the wait on a File's state word; holds nothing meanwhile. */
+#include "wait.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <time.h>
+
+#include "process.h"
+#include "sys.h"
+
+enum {
+    SLICE_NS = 100 * 1000 * 1000,
+    SILENT_NS = 1000 * 1000 * 1000, /* the agent beats ten times in this */
+    PROBES_MAX = 64,
+    LATE_MAX = 256, /* Files that this process has waited for in vain, by number */
+};
+
+static _Atomic uint32_t late[LATE_MAX];
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static bool beats(const struct board *b, uint64_t now)
+{
+    uint64_t beat = atomic_load_explicit((_Atomic uint64_t *)&b->requests->heartbeat_ns,
+                                         memory_order_relaxed);
+    uint32_t state = atomic_load_explicit((_Atomic uint32_t *)&b->requests->agent_state,
+                                          memory_order_relaxed);
+    return state == AGENT_READY && beat + SILENT_NS > now;
+}
+
+/* wait_agent_lives - the agent has given a sign of life lately. */
+bool wait_agent_lives(const struct board *b)
+{
+    return beats(b, now_ns());
+}
+
+/* ring - tells the agent's thread that a slot was filled. */
+static void ring(const struct board *b)
+{
+    atomic_fetch_add_explicit((_Atomic uint32_t *)&b->requests->bell, 1,
+                              memory_order_release);
+    sys_call(SYS_futex, (long)&b->requests->bell, FUTEX_WAKE, 1, 0, 0);
+}
+
+/* wait_request - puts a File into a slot, unless it is in one; false: no slot free. */
+bool wait_request(const struct board *b, uint64_t file)
+{
+    uint32_t at = (uint32_t)(file * 0x9e3779b97f4a7c15u >> 40) % REQUEST_SLOTS;
+    for (uint32_t n = 0; n < PROBES_MAX; n++) {
+        _Atomic uint64_t *slot = (_Atomic uint64_t *)&b->requests->slots[at];
+        uint64_t held = atomic_load_explicit(slot, memory_order_relaxed);
+        if (held == file + 1)
+            return true;
+        if (held == 0 && atomic_compare_exchange_strong(slot, &held, file + 1)) {
+            ring(b);
+            return true;
+        }
+        at = (at + 1) % REQUEST_SLOTS;
+    }
+    return false;
+}
+
+/* slice - sleeps until the word changes, at most for a slice; then lets a pending
+ * cancellation act, as it would in a slow open(). */
+static void slice(const struct board *b, uint64_t file, uint32_t word, uint64_t left_ns)
+{
+    struct timespec t = {.tv_nsec = left_ns < SLICE_NS ? (long)left_ns : SLICE_NS};
+    sys_call(SYS_futex, (long)replica_word(b->catalog, file), FUTEX_WAIT, (long)word,
+             (long)&t, 0);
+    poll(NULL, 0, 0);
+}
+
+static void record(const struct board *b, uint64_t ns)
+{
+    atomic_fetch_add_explicit(
+        (_Atomic uint64_t *)&b->counters->wait_buckets[wait_bucket(ns)], 1,
+        memory_order_relaxed);
+    atomic_fetch_add_explicit((_Atomic uint64_t *)&b->counters->wait_total_ns, ns,
+                              memory_order_relaxed);
+}
+
+static bool written(const struct board *b, uint64_t file)
+{
+    return atomic_load_explicit((_Atomic uint8_t *)&b->flags->written[file],
+                                memory_order_acquire);
+}
+
+/* judge - goes on waiting (true), or tells why not; asks again for a File that nobody
+ * has taken on. */
+static bool judge(const struct board *b, uint64_t file, uint32_t word,
+                  enum counter *why)
+{
+    *why = COUNTER_origin_refused;
+    if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
+        return false;
+    *why = COUNTER_origin_written;
+    if (written(b, file))
+        return false;
+    *why = COUNTER_origin_silent;
+    if (!wait_agent_lives(b))
+        return false;
+    *why = COUNTER_origin_slots;
+    return STATE_OF(word) != REPLICA_ABSENT || wait_request(b, file);
+}
+
+/* wait_ready - waits for a File's Replica: its state word, or 0 and why the origin must
+ * answer. A File that was too late once is not waited for again. */
+uint32_t wait_ready(const struct board *b, uint64_t file, enum counter *why)
+{
+    _Atomic uint32_t *memory = &late[file % LATE_MAX];
+    *why = COUNTER_origin_timeout;
+    if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1)
+        return 0;
+    uint64_t begun = now_ns(), passed = 0;
+    while (passed < b->catalog->cold_timeout_ns) {
+        uint32_t word = replica_load(b->catalog, file);
+        if (STATE_OF(word) == REPLICA_READY) {
+            record(b, now_ns() - begun);
+            return word;
+        }
+        if (!judge(b, file, word, why))
+            return 0;
+        slice(b, file, word, b->catalog->cold_timeout_ns - passed);
+        passed = now_ns() - begun;
+    }
+    *why = COUNTER_origin_timeout;
+    atomic_store_explicit(memory, (uint32_t)(file + 1), memory_order_relaxed);
+    return 0;
+}

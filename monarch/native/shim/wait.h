@@ -1,0 +1,11 @@
+/* wait.h - asking the agent for a File, and waiting for it. */
+#ifndef MONARCH_WAIT_H
+#define MONARCH_WAIT_H
+
+#include "board.h"
+
+bool wait_agent_lives(const struct board *b);
+bool wait_request(const struct board *b, uint64_t file);
+uint32_t wait_ready(const struct board *b, uint64_t file, enum counter *why);
+
+#endif
