@@ -70,9 +70,13 @@ def _quantity(read: Callable[[str], Any], allowed: str) -> Callable[[object], An
 
 
 def _sized(allowed: str, *kinds: SizeKind) -> Callable[[object], Any]:
+    """Return a validator for the sizes of some kinds; only headroom may be nothing."""
+
     def read(text: str) -> Size:
         size = Size.parse(text)
         if size.kind not in kinds:
+            raise UnitError(text, allowed)
+        if size == Size(SizeKind.BYTES, 0) and SizeKind.AUTO in kinds:
             raise UnitError(text, allowed)
         return size
 
@@ -109,6 +113,11 @@ def _text_schema(example: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "examples": [example]})
 
 
+def _quantity_schema(example: str) -> WithJsonSchema:
+    forms = [{"type": "string", "examples": [example]}, {"const": 0}]
+    return WithJsonSchema({"anyOf": forms})
+
+
 @dataclass(frozen=True, slots=True)
 class Within:
     """Marks a float as a duration in seconds, written as text, between two bounds."""
@@ -133,7 +142,7 @@ class Within:
             float,
             PlainValidator(_quantity(read, allowed)),
             PlainSerializer(exact_duration, return_type=str),
-            _text_schema("30s"),
+            _quantity_schema("30s"),
         ]
         return handler.generate_schema(form)
 
@@ -142,7 +151,7 @@ Bytes = Annotated[
     int,
     PlainValidator(_quantity(parse_size, "a size such as 8GiB or 80GB")),
     PlainSerializer(exact_size, return_type=str),
-    _text_schema("8MiB"),
+    _quantity_schema("8MiB"),
 ]
 Capacity = Annotated[
     Size,
@@ -168,7 +177,7 @@ Headroom = Annotated[
         )
     ),
     PlainSerializer(str, return_type=str),
-    _text_schema("5%"),
+    _quantity_schema("5%"),
 ]
 Bandwidth = Annotated[
     Size,

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from monarch.config.conflicts import conflicts
+from monarch.config.faults import faults_of
 from monarch.config.fields import Surroundings
 from monarch.config.files import Source, read_sources
 from monarch.config.layers import (
@@ -18,7 +20,6 @@ from monarch.config.layers import (
 )
 from monarch.config.models import Config
 from monarch.config.options import RunOptions
-from monarch.config.rules import conflicts, faults_of
 from monarch.config.tree import (
     Fault,
     KeyPath,

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from monarch.cli import main, options_table
-from monarch.cli import run as run_module
 from monarch.cli.run import find_launcher, parse_run_argv
 from monarch.config import RunOptions
 from monarch.errors import MonarchError, UsageError
@@ -115,7 +114,7 @@ def test_run_under_python_becomes_the_native_launcher(tmp_path, monkeypatch):
 
 def test_missing_launcher_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.executable", str(tmp_path / "python3"))
-    monkeypatch.setattr(run_module.sysconfig, "get_path", lambda *_: str(tmp_path))
+    monkeypatch.setattr("sysconfig.get_path", lambda *_: str(tmp_path))
 
     with pytest.raises(MonarchError, match="not installed"):
         find_launcher()

@@ -1,0 +1,346 @@
+"""Tests of monarch.config: what each value may be, and how a fault is told."""
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from monarch.config import (
+    Config,
+    RunOptions,
+    from_json,
+    load,
+    require_datasets,
+    to_json,
+)
+from monarch.errors import ConfigError
+from monarch.units import Size, SizeKind
+
+
+def test_every_value_is_read_in_its_own_unit(load_text):
+    config = load_text(
+        """
+schema: 1
+datasets: [{path: /pfs/a, aliases: [/b/a], include: ["*.h5"], exclude: [x], never: []}]
+tiers:
+  - {name: ram, kind: ram, capacity: 40%, headroom: 0}
+  - {name: ssd-2, kind: ssd, path: /local, capacity: all-but 10GiB, headroom: 5%}
+cold_open: {mode: through, wait_max: 1MiB, timeout: 500ms}
+fill: {enabled: false, concurrency: 8, bandwidth: 200MB/s}
+catalog: {wait_max: 1h, scan_threads: 2}
+agent: {linger: 0s}
+programs: {exclude: [rsync]}
+report: {file: out/r.json}
+retain: 7d
+log: {level: debug}
+"""
+    ).config
+
+    assert config.datasets[0].include == ("*.h5",)
+    assert config.tiers[0].capacity.of(1000) == 400
+    assert config.tiers[1].capacity == Size(SizeKind.ALL_BUT, 10 << 30)
+    assert config.cold_open.wait_max == 1 << 20
+    assert config.cold_open.timeout == 0.5
+    assert config.fill.bytes_per_s == 200_000_000
+    assert config.catalog.wait_max == 3600
+    assert config.report.file is not None
+    assert config.report.file.endswith("/out/r.json")
+    assert config.retain == 604800
+    require_datasets(config)
+
+
+def test_fill_without_a_limit_has_no_rate(load_text):
+    assert load_text("fill: {bandwidth: unlimited}").config.fill.bytes_per_s is None
+
+
+def test_all_faults_are_named_at_once_with_place_and_nearest_key(refusal):
+    text = """schema: 1
+tirs: []
+datasets:
+  - {path: "${NOPE}/x", inclode: ["**"]}
+  - {include: ["**"]}
+tiers:
+  - {name: RAM, kind: disk, capacity: 8G}
+fill: {enabled: no, concurrency: many}
+cold_open: {mode: autp, timeout: 30}
+retain: forever
+log: debug
+"""
+
+    lines = refusal(text)
+
+    for expected in (
+        "job.yaml:2:1: tirs: found an unknown key, allowed agent, catalog, cold_open, "
+        "datasets, fill, log, programs, report, retain, schema, tiers "
+        "(did you mean tiers?)",
+        "job.yaml:4:12: datasets[0].path: found '${NOPE}/x', allowed variables that "
+        "are set (NOPE is not set)",
+        "job.yaml:4:25: datasets[0].inclode: found an unknown key, allowed aliases, "
+        "exclude, include, index, never, path (did you mean include?)",
+        "job.yaml:5:5: datasets[1].path: found no path, allowed a dataset with a path",
+        "job.yaml:7:12: tiers[0].name: found 'RAM', allowed a name of lower-case "
+        "letters, digits and dashes",
+        "job.yaml:7:23: tiers[0].kind: found 'disk', allowed ram or ssd",
+        "job.yaml:7:39: tiers[0].capacity: found '8G', allowed auto, a size such as "
+        "8GiB, a share such as 40%, or all-but 10GiB (did you mean 8GiB?)",
+        "job.yaml:8:17: fill.enabled: found 'no', allowed true or false "
+        "(did you mean false?)",
+        "job.yaml:8:34: fill.concurrency: found 'many', allowed a whole number",
+        "job.yaml:9:19: cold_open.mode: found 'autp', allowed auto, wait or through "
+        "(did you mean auto?)",
+        "job.yaml:9:34: cold_open.timeout: found 30, allowed a duration from 100ms to "
+        "1h, such as 30s (did you mean 30s?)",
+        "job.yaml:10:9: retain: found 'forever', allowed job, node, or a duration such "
+        "as 7d",
+        "job.yaml:11:6: log: found 'debug', allowed a mapping of keys",
+    ):
+        assert expected in lines
+    assert len(lines) == 13
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("fill: {concurrency: 0}", "found 0, allowed a number of at least 1"),
+        ("fill: {concurrency: 65}", "found 65, allowed a number of at most 64"),
+        ("fill: {concurrency: 2.5}", "found 2.5, allowed a whole number"),
+        ("fill: {concurrency: true}", "found true, allowed a whole number"),
+        ("fill: {concurrency: '4'}", "found '4', allowed a whole number"),
+        ("fill: {concurrency: null}", "found nothing, allowed a whole number"),
+        ("fill: {enabled: 1}", "found 1, allowed true or false"),
+        ("fill: {bandwidth: 0MB/s}", "found '0MB/s', allowed unlimited, or a rate"),
+        ("fill: {bandwidth: 200MB}", "allowed unlimited, or a rate such as 200MB/s"),
+        ("fill: []", "fill: found a list, allowed a mapping of keys"),
+        ("catalog: {wait_max: 8d}", "allowed a duration from 0s to 7d"),
+        ("cold_open: {timeout: 10ms}", "allowed a duration from 100ms to 1h"),
+        ("cold_open: {wait_max: 40%}", "found '40%', allowed a size such as 8GiB"),
+        ("agent: {linger: -1s}", "found '-1s', allowed a duration"),
+        ("retain: 0s", "found '0s', allowed job, node, or a duration"),
+        ("retain: {days: 7}", "found a mapping, allowed job, node, or a duration"),
+        ("tiers: []", "found a list, allowed at least 1 item"),
+        ("tiers: ram", "found 'ram', allowed a list"),
+        ("tiers: [ram]", "tiers[0]: found 'ram', allowed a mapping of keys"),
+        ("tiers: [{name: a, kind: ram, path: shm}]", "allowed an absolute path"),
+        ("tiers: [{name: a, kind: ssd}]", "found no path, allowed a path such as"),
+        ("tiers: [{name: a, kind: ram, headroom: auto}]", "found 'auto', allowed 0, a"),
+        ("tiers: [{name: a, kind: ram, capacity: unlimited}]", "allowed auto, a size"),
+        ("tiers: [{name: a, kind: ram, capacity: 0}]", "found 0, allowed auto, a size"),
+        ("tiers: [{name: a, kind: ram, capacity: 0B}]", "found '0B', allowed auto, a"),
+        ("tiers: [{name: 7, kind: ram}]", "found 7, allowed a name of lower-case"),
+        (f"tiers: [{{name: a, kind: ram, path: /{'x' * 128}}}]", "at most 128 bytes"),
+        (f"tiers: [{{name: {'a' * 33}, kind: ram}}]", "of at most 32 bytes"),
+        ("datasets: [{path: ''}]", "found '', allowed a path as text"),
+        ("datasets: [{path: 7}]", "found 7, allowed a path as text"),
+        ("datasets: [{path: /}]", "found '/', allowed a directory below /"),
+        ("datasets: [{path: /a/..}]", "allowed a directory below /"),
+        (
+            "datasets: [{path: ~/a}]",
+            "found '~/a', allowed a path without ~",
+        ),
+        ("datasets: [{path: ~/a}]", "(did you mean ${HOME}/a?)"),
+        ("datasets: [{path: ~}]", "found nothing, allowed a path as text"),
+        ('datasets: [{path: "/a\\0b"}]', "allowed a path as text"),
+        (f"datasets: [{{path: /{'x' * 1024}}}]", "a path of at most 1024 bytes"),
+        ("datasets: [{path: /a, include: '*.h5'}]", "found '*.h5', allowed a list"),
+        ("datasets: [{path: /a, include: ['']}]", "allowed a pattern such as **/*.jpg"),
+        ("datasets: [{path: /a, include: [/a/*]}]", "relative to path"),
+        ("datasets: [{path: /a, exclude: [no, 1]}]", "exclude[1]: found 1, allowed a"),
+        (
+            "programs: {exclude: [/usr/bin/cp]}",
+            "the name of a program without its path",
+        ),
+        (f"programs: {{exclude: [{'x' * 32}]}}", "of at most 31 bytes"),
+        ("report: {file: ''}", "allowed a path as text"),
+        ("log: {level: warn}", "(did you mean warning?)"),
+    ],
+)
+def test_value_out_of_its_range_is_refused(refusal, text, part):
+    lines = refusal(text)
+
+    assert len(lines) == 1
+    assert part in lines[0]
+    assert lines[0].startswith("job.yaml:1:")
+
+
+def test_numbers_of_things_are_bounded(refusal):
+    tiers = ", ".join(
+        f"{{name: t{n}, kind: ssd, path: /t{n}, capacity: auto}}" for n in range(9)
+    )
+    datasets = ", ".join(f"{{path: /d{n}}}" for n in range(65))
+    programs = ", ".join(f"p{n}" for n in range(33))
+
+    lines = refusal(
+        f"tiers: [{tiers}]\ndatasets: [{datasets}]\n"
+        f"programs: {{exclude: [{programs}]}}",
+    )
+
+    assert [line.split(": ", 1)[1] for line in lines] == [
+        "datasets: found 65 items, allowed at most 64 items",
+        "tiers: found 9 items, allowed at most 8 items",
+        "programs.exclude: found 33 items, allowed at most 32 items",
+    ]
+
+
+def test_names_and_directories_of_tiers_are_their_own(refusal):
+    lines = refusal(
+        "tiers:\n"
+        "  - {name: a, kind: ram}\n"
+        "  - {name: a, kind: ssd, path: /dev//shm/}\n"
+        "  - {name: c, kind: ssd, path: /c}\n",
+    )
+
+    assert lines == (
+        "job.yaml:3:12: tiers[1].name: found 'a' again (tiers[0] has it)",
+        "job.yaml:3:32: tiers[1].path: found '/dev/shm' again, allowed one tier in a "
+        "directory (tiers[0] is in it)",
+    )
+
+
+def test_dataset_given_twice_or_inside_another_is_refused(refusal):
+    lines = refusal(
+        "datasets:\n"
+        "  - {path: /a, aliases: [/x]}\n"
+        "  - {path: /a/./}\n"
+        "  - {path: /x/y/z}\n"
+        "  - {path: /ab, aliases: [/a/q]}\n"
+        "  - {path: /b}\n",
+    )
+
+    assert lines == (
+        "job.yaml:3:12: datasets[1].path: found '/a' again (it is datasets[0].path "
+        "already)",
+        "job.yaml:4:12: datasets[2].path: found '/x/y/z', allowed a directory not "
+        "inside '/x', which is datasets[0].aliases[0]",
+        "job.yaml:5:27: datasets[3].aliases[0]: found '/a/q', allowed a directory not "
+        "inside '/a', which is datasets[0].path",
+    )
+
+
+def test_faults_beside_each_other_do_not_hide_the_ones_of_single_values(refusal):
+    lines = refusal(
+        "a: 1\na: 2\nfill: {concurrency: 0}\n", {"MONARCH_STAGING_LOG__LEVEL": "x"}
+    )
+
+    assert [line.split(" ")[0] for line in lines] == [
+        "job.yaml:2:1:",
+        "job.yaml:3:21:",
+        "MONARCH_STAGING_LOG__LEVEL:",
+        "job.yaml:1:1:",
+    ]
+
+
+@pytest.mark.parametrize("schema", ["2", "'1'", "true", "0", "1.0", "[1]"])
+def test_file_of_another_schema_is_refused_before_all_else(refusal, schema):
+    lines = refusal(f"schema: {schema}\nnew_key: 1\nother: 2\n")
+
+    assert len(lines) == 1
+    assert lines[0].startswith("job.yaml:1:9: schema: found ")
+    assert lines[0].endswith(", allowed 1 in this version")
+
+
+def test_variables_stand_for_their_values_in_paths_alone(load_text, tmp_path):
+    environ = {"TMPDIR": "/local/tmp", "USER": "ada", "DIR": "data"}
+
+    config = load_text(
+        'datasets: [{path: "${DIR}/${USER}", aliases: ["/${USER}"], '
+        'include: ["${USER}"], index: "${TMPDIR}/i"}]\n'
+        'tiers: [{name: ssd, kind: ssd, path: "${TMPDIR}//x/../y", capacity: auto}]\n'
+        "report: {file: '${USER}-$USER.json'}",
+        environ,
+    ).config
+
+    assert config.datasets[0].path == f"{tmp_path}/data/ada"
+    assert config.datasets[0].aliases == ("/ada",)
+    assert config.datasets[0].include == ("${USER}",)
+    assert config.datasets[0].index == "/local/tmp/i"
+    assert config.tiers[0].path == "/local/tmp/y"
+    assert config.report.file == f"{tmp_path}/ada-$USER.json"
+
+
+def test_variable_that_is_not_set_or_empty_is_named(refusal):
+    lines = refusal("datasets: [{path: '${A}'}, {path: '${B}/x'}]", {"B": ""})
+
+    assert lines[0].endswith(
+        "found '${A}', allowed variables that are set (A is not set)"
+    )
+    assert lines[1].endswith(
+        "found '${B}/x', allowed variables that are set (B is empty)"
+    )
+
+
+def test_variable_with_a_relative_value_is_no_tier_path(refusal):
+    lines = refusal(
+        "tiers: [{name: a, kind: ssd, path: '${T}', capacity: 1GB}]", {"T": "tmp"}
+    )
+
+    assert "found '${T}', allowed an absolute path" in lines[0]
+
+
+def test_line_about_a_fault_is_printable_whatever_was_given(refusal):
+    for setting in ("a\nb=1", "fill.\udcff=1", "log.level=\x1b[31m"):
+        for line in refusal("", settings=(setting,)):
+            assert line.isprintable()
+
+
+def test_path_below_a_directory_that_is_not_in_utf8_is_refused(tmp_path, site_file):
+    with pytest.raises(ConfigError, match="allowed a path in UTF-8"):
+        load(RunOptions(data=("x",)), {}, tmp_path / "\udcff")
+
+
+KEYS = st.sampled_from(
+    [*Config().model_dump(by_alias=True), "path", "name", "kind", "capacity", "<<", "x"]
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.sampled_from(["ram", "ssd", "auto", "8GiB", "30s", "/a", "${X}", "~", "**", ""]),
+    st.text(max_size=8),
+)
+TREES = st.recursive(
+    SCALARS,
+    lambda below: st.one_of(
+        st.lists(below, max_size=3), st.dictionaries(KEYS, below, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+QUIET = settings(
+    # Files of one test overwrite each other, which is no harm.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def lines_or_json(load_it):
+    """Return the lines of a refusal, or what was loaded after a way through JSON."""
+    try:
+        config = load_it().config
+    except ConfigError as error:
+        return error.lines
+    return config, from_json(to_json(config))
+
+
+@QUIET
+@given(st.dictionaries(KEYS, TREES, max_size=5))
+def test_any_tree_is_loaded_or_refused_with_lines(load_text, tree):
+    result = lines_or_json(lambda: load_text(yaml.safe_dump(tree, allow_unicode=True)))
+
+    if isinstance(result[0], Config):
+        assert result[0] == result[1]
+    else:
+        assert all("found " in line and line.isprintable() for line in result)
+
+
+@QUIET
+@given(st.binary(max_size=200))
+def test_any_bytes_are_loaded_or_refused_with_lines(tmp_path, site_file, raw):
+    (tmp_path / "monarch.yaml").write_bytes(raw)
+
+    result = lines_or_json(lambda: load(RunOptions(), {}, tmp_path))
+
+    if isinstance(result[0], Config):
+        assert result[0] == Config()
+    else:
+        assert all(line.isprintable() for line in result)
