@@ -17,7 +17,8 @@ struct launcher_option {
     bool takes_value;
 };
 
-/* clang-format off: one row per option, whatever their widths */
+/* One row per option, whatever their widths. */
+/* clang-format off */
 static const struct launcher_option launcher_options[] = {
     {"config", 'c', true},
     {"data", 0, true},
