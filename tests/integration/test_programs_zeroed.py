@@ -28,7 +28,7 @@ def test_programs_read_right_bytes_from_a_zeroed_origin(
     command = runner.line([rich_tree], report, ["--set", "retain=job"])
 
     script = reading_job(lines, tmp_path, rich_tree)
-    job = start([*command, "sh", "-c", script], {}, stdin=subprocess.PIPE)
+    job = start([*command, "sh", "-c", script], stdin=subprocess.PIPE)
     assert job.stdout
     zeroed = zero(rich_tree) if job.stdout.readline() == b"staged\n" else 0
     outcome = finish(job, answer=b"zeroed\n").succeed()

@@ -13,6 +13,7 @@ from typing import Any
 
 CONSUMERS = Path(__file__).parents[1] / "frameworks" / "consumers"
 PROGRAM_TIMEOUT_S = 100
+EMPTY: Mapping[str, str] = {}
 REDIRECTED = ("opens_miss", "opens_hit_")
 
 Words = Sequence[str | os.PathLike[str]]
@@ -73,18 +74,23 @@ class Runner:
     command: Path
     folder: Path
 
-    def plain(self, words: Words, **environment: str) -> Outcome:
+    def plain(self, words: Words) -> Outcome:
         """Runs a program without Monarch."""
-        return finish(start(words, environment))
+        return finish(start(words))
 
     def under_monarch(
-        self, words: Words, *, roots: Words, options: Words = (), **environment: str
+        self,
+        words: Words,
+        *,
+        roots: Words,
+        environment: Mapping[str, str] = EMPTY,
+        timeout: float = PROGRAM_TIMEOUT_S,
     ) -> Outcome:
         """Runs a program under Monarch with dataset roots, and reads the report."""
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
-        line = [*self.line(roots, report, options), *words]
-        outcome = finish(start(line, environment))
+        line = [*self.line(roots, report), *words]
+        outcome = finish(start(line, environment), timeout)
         return Outcome(*outcome.words, report=read_report(report, outcome))
 
     def line(self, roots: Words, report: Path, options: Words = ()) -> list[str]:
@@ -97,7 +103,7 @@ class Runner:
 
 
 def start(
-    words: Words, environment: Mapping[str, str], **options: Any
+    words: Words, environment: Mapping[str, str] = EMPTY, **options: Any
 ) -> subprocess.Popen[bytes]:
     """Starts a program in a session of its own, with its output in pipes."""
     return subprocess.Popen(

@@ -1,0 +1,84 @@
+"""Frameworks read the same under Monarch, also from an origin that was zeroed."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from support.programs import Outcome, Runner, consumer, finish, read_report, stage
+from support.programs import start as start_program
+from support.richtree import zero
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1800)]
+
+# Framework, words of its consumer, and the consumers that make its dataset.
+READS = {
+    "numpy": ("numpy_arrays.py", "read", ["numpy_arrays.py"]),
+    "h5py": ("hdf5_groups.py", "read", ["hdf5_groups.py"]),
+    "Pillow": ("pillow_images.py", "read", ["pillow_images.py"]),
+    "PyTorch fork": (
+        "torch_loader.py",
+        "fork",
+        ["pillow_images.py", "torch_loader.py"],
+    ),
+    "PyTorch spawn": (
+        "torch_loader.py",
+        "spawn",
+        ["pillow_images.py", "torch_loader.py"],
+    ),
+    "tf.data": ("tensorflow_records.py", "read", ["tensorflow_records.py"]),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A consumer with its dataset made."""
+
+    root: Path
+    words: list[str]
+
+
+@pytest.fixture(params=READS)
+def framework(
+    request: pytest.FixtureRequest, runner: Runner, tmp_path: Path
+) -> Framework:
+    """Each framework in turn, with a dataset of its own."""
+    script, verb, makers = READS[request.param]
+    root = tmp_path / "dataset"
+    for maker in makers:
+        runner.plain(consumer(maker, "make", root)).succeed()
+    return Framework(root, consumer(script, verb, root))
+
+
+def test_a_framework_reads_the_same(framework: Framework, runner: Runner) -> None:
+    plain = runner.plain(framework.words).succeed()
+
+    outcome = runner.under_monarch(framework.words, roots=[framework.root])
+
+    # What TensorFlow writes to stderr holds times.
+    assert outcome.words[:2] == plain.words[:2]
+    assert outcome.redirected_opens > 0
+
+
+def test_a_framework_reads_right_bytes_from_a_zeroed_origin(
+    framework: Framework, runner: Runner, tmp_path: Path
+) -> None:
+    right = runner.plain(framework.words).succeed()
+    report = tmp_path / "zeroed.json"
+    command = runner.line([framework.root], report, ["--set", "retain=job"])
+    script = f'{stage(framework.root)} && echo staged && read answer && "$@"'
+
+    job = start_program(
+        [*command, "sh", "-c", script, "sh", *framework.words],
+        stdin=subprocess.PIPE,
+    )
+    assert job.stdout
+    zeroed = zero(framework.root) if job.stdout.readline() == b"staged\n" else 0
+    outcome = finish(job, answer=b"zeroed\n").succeed()
+    fooled = runner.plain(framework.words)
+
+    assert zeroed > 0
+    assert outcome.stdout == right.stdout
+    assert fooled.stdout != right.stdout
+    assert Outcome(*outcome.words, read_report(report, outcome)).redirected_opens > 0
