@@ -3,9 +3,11 @@
 import os
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -236,6 +238,24 @@ def test_the_index_does_not_depend_on_the_number_of_threads(
     digests = {Tree.scan(root, threads=threads).block.digest for threads in (1, 3, 16)}
 
     assert len(digests) == 1
+
+
+def test_all_threads_share_the_names_of_one_directory(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(walk, "BATCH_NAMES", 1)
+    for name in "abcd":
+        (root / name).touch()
+    together = threading.Barrier(4, timeout=30)
+    examine = walk.Walk._examine
+
+    def meet(self: walk.Walk, *place: Any) -> None:
+        together.wait()
+        examine(self, *place)
+
+    monkeypatch.setattr(walk.Walk, "_examine", meet)
+
+    assert len(Tree.scan(root, threads=4).paths()) == 5
 
 
 def test_excluded_directories_are_not_even_opened(
