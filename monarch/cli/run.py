@@ -61,7 +61,9 @@ start, the program runs without it after one warning, or not at all (125) with -
 )
 @click.option("--job", metavar="NAME", help="Name of the job that this program is in.")
 @click.option(
-    "--report", metavar="FILE.json", help="Write the report of the job to FILE.json."
+    "--report",
+    metavar="FILE.json",
+    help="Write the report of the job to FILE.json (%j: the job, %n: the node).",
 )
 @click.option(
     "--index", metavar="FILE", help="Load the saved index FILE instead of scanning."

@@ -148,7 +148,9 @@ class Report(Section):
     """The account of where the job's bytes came from."""
 
     file: AnyPath | None = Field(
-        default=None, description="The JSON file that it is written to."
+        default=None,
+        description="The JSON file that it is written to; %j stands for the job, %n for "
+        "the node, %t for the time.",
     )
 
 

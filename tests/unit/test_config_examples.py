@@ -75,7 +75,7 @@ def test_slurm_example_uses_the_directory_of_the_job(load_example):
     assert [tier.path for tier in config.tiers] == ["/dev/shm", "/local/job"]
     assert config.tiers[1].capacity.kind is SizeKind.ALL_BUT
     assert config.report.file is not None
-    assert config.report.file.endswith("/monarch-7.json")
+    assert config.report.file.endswith("/monarch-7-%n.json")
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.iterdir()), ids=lambda path: path.name)
