@@ -1,4 +1,4 @@
-"""Which job and node this process belongs to, read from its environment."""
+"""Which job and node this process belongs to, as the launcher names them too."""
 
 import os
 import re
@@ -12,14 +12,18 @@ from monarch.errors import UsageError
 NAME_MAX: Final = 64
 RUN_VARIABLE: Final = "MONARCH_STAGING_RUN"
 
-_JOB_VARIABLES: Final = ("PMIX_NAMESPACE", "PMI_JOBID", "OMPI_MCA_ess_base_jobid")
+_MPI_VARIABLES: Final = (
+    "PMIX_NAMESPACE",
+    "OMPI_MCA_ess_base_jobid",
+    "PALS_APID",
+    "PMI_JOBID",
+)
 _OUTSIDE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def safe_name(text: str) -> str:
     """Return `text` as part of a file name: 64 harmless characters at most."""
-    name = _OUTSIDE.sub("_", text)[:NAME_MAX]
-    return "_" + name[1:] if name.startswith(".") else name
+    return _OUTSIDE.sub("_", text)[:NAME_MAX]
 
 
 def node_name(environ: Mapping[str, str]) -> str:
@@ -35,9 +39,9 @@ def job_name(environ: Mapping[str, str]) -> str | None:
     job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
     if job and step:
         return safe_name(f"{job}.{step}")
-    for variable in _JOB_VARIABLES:
+    for variable in _MPI_VARIABLES:
         if environ.get(variable):
-            return safe_name(environ[variable])
+            return safe_name(f"mpi-{environ[variable]}")
     return None
 
 

@@ -1,0 +1,42 @@
+"""`monarch clean`: removes what jobs that died have left on this node."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import click
+
+
+@click.command("clean")
+@click.argument("places", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--retained", is_flag=True, help="Remove what was retained for later jobs, too."
+)
+def clean(places: tuple[Path, ...], retained: bool) -> None:
+    """Remove your leftovers below the run root and the tier paths PLACES.
+
+    Jobs that live keep theirs. Agents do the same when they start, so this is for the
+    end of a batch job.
+    """
+    from monarch.cluster import run_root
+    from monarch.tiers.leftovers import collect
+
+    own = f"monarch-{os.geteuid()}"
+    homes = {run_root(os.environ), Path("/dev/shm") / own}
+    homes |= {place / own for place in places}
+    for home in sorted(homes):
+        removed = collect(home, time.time())
+        if retained:
+            removed += _remove_retained(home)
+        for path in removed:
+            click.echo(f"removed {path}")
+
+
+def _remove_retained(home: Path) -> list[Path]:
+    from monarch.tiers.retain import RETAINED
+
+    found = sorted(home.glob(f"{RETAINED}*"))
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return found

@@ -1,0 +1,58 @@
+"""`monarch status`: what the agents of this user on this node are doing."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command("status")
+@click.option("--job", metavar="NAME", help="Ask only the agent of this job.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON line per agent.")
+def status(job: str | None, as_json: bool) -> None:
+    """Show what agents on this node do, and why files are not staged.
+
+    Without --job, inside a job its own agent is asked, else all of this user.
+    The exit status is 1 if no agent runs.
+    """
+    answers = [answer for run in living_runs(job) if (answer := _ask(run))]
+    if not answers:
+        raise SystemExit(1 if as_json else _nobody())
+    for answer in answers:
+        click.echo(json.dumps(answer) if as_json else _describe(answer), nl=as_json)
+
+
+def living_runs(job: str | None) -> list[Path]:
+    """Return the run directories whose agent lives."""
+    from monarch.cluster import find_run
+    from monarch.tiers.directory import is_locked
+
+    return [run for run in find_run(os.environ, job) if is_locked(run)]
+
+
+def _ask(run: Path) -> dict[str, Any] | None:
+    from monarch.agent.control import ask
+    from monarch.errors import MonarchError
+
+    try:
+        return ask(run, {"op": "status"})
+    except MonarchError as error:
+        click.echo(f"monarch: {error}", err=True)
+        return None
+
+
+def _nobody() -> int:
+    click.echo("monarch: no agent of yours runs on this node", err=True)
+    return 1
+
+
+def _describe(answer: dict[str, Any]) -> str:
+    from monarch.report import render
+
+    head = (
+        f"{answer['run']}: {answer['state']}, agent {answer['pid']}, "
+        f"{answer['living']} processes, {answer['in_flight']} files being copied"
+    )
+    return f"{head}\n{render(answer['report'])}"

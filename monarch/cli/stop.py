@@ -1,0 +1,43 @@
+"""`monarch stop`: ends agents; their programs go on with the origin."""
+
+import time
+from pathlib import Path
+
+import click
+
+from monarch.cli.status import living_runs
+
+PATIENCE_S = 10.0
+SLICE_S = 0.02
+
+
+@click.command("stop")
+@click.option("--job", metavar="NAME", help="Stop only the agent of this job.")
+def stop(job: str | None) -> None:
+    """End agents on this node and wait until they have gone.
+
+    Programs that still run read the origin from then on. Without --job, inside a job
+    its own agent is ended, else all of this user. The exit status is 1 if there is none.
+    """
+    from monarch.agent.control import ask
+
+    runs = living_runs(job)
+    if not runs:
+        click.echo("monarch: no agent of yours runs on this node", err=True)
+        raise SystemExit(1)
+    for run in runs:
+        ask(run, {"op": "stop"})
+    for run in runs:
+        _await_end(run)
+
+
+def _await_end(run: Path) -> None:
+    from monarch.errors import MonarchError
+    from monarch.tiers.directory import is_locked
+
+    deadline = time.monotonic() + PATIENCE_S
+    while is_locked(run):
+        if time.monotonic() > deadline:
+            raise MonarchError(f"{run}: the agent has not ended in {PATIENCE_S:.0f} s")
+        time.sleep(SLICE_S)
+    click.echo(f"stopped {run}")
