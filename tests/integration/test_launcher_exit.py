@@ -45,7 +45,9 @@ def test_death_by_signal_is_the_programs(launch: Launch, number: int) -> None:
 def test_signal_that_the_caller_ignores_kills_us_as_it_killed_the_program(
     launch: Launch,
 ) -> None:
-    program = "import signal, os; signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)"
+    program = (
+        "import signal, os; signal.signal(15, signal.SIG_DFL); os.kill(os.getpid(), 15)"
+    )
 
     def ignore() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -197,7 +199,15 @@ def test_path_is_searched_as_a_shell_does(launch: Launch, tmp_path: Path) -> Non
 
 
 def test_arguments_arrive_byte_for_byte(launch: Launch, show: Path) -> None:
-    words: list[str | bytes] = ["", " ", "a\nb", "--", b"\xff\xfe", "$(x)", "y" * 100000]
+    words: list[str | bytes] = [
+        "",
+        " ",
+        "a\nb",
+        "--",
+        b"\xff\xfe",
+        "$(x)",
+        "y" * 100000,
+    ]
 
     plain = subprocess.run([show, *words], capture_output=True, env={})
     ours = launch.run("-q", str(show), *words)

@@ -16,9 +16,11 @@
 #include "farewell.h"
 #include "relay.h"
 #include "run.h"
+#include "witness.h"
 
 struct child {
     struct relay_scene scene;
+    pid_t witness;
     int signals; /* signalfd of everything; all signals are blocked */
     bool ended;
     int status; /* of waitpid */
@@ -55,13 +57,21 @@ static void let_go(const struct run *run, int signals)
     descriptor_close_from(STDERR_FILENO + 1, kept, 3);
 }
 
+/* give_up - leaves everything as it was, for an exec instead. */
+static void give_up(struct child *child, const struct before *before)
+{
+    witness_end(&child->witness);
+    sigaction(SIGCHLD, &before->sigchld, NULL);
+    sigprocmask(SIG_SETMASK, &before->mask, NULL);
+}
+
 /* start - forks the program. Returns 0 or -errno. */
 static int start(struct run *run, char **envp, struct child *child)
 {
     struct sigaction standard = {.sa_handler = SIG_DFL};
     struct before before = {.death_signal = 0};
     sigset_t all;
-    pid_t pid;
+    pid_t pid = -1;
     int err;
 
     prctl(PR_GET_PDEATHSIG, &before.death_signal);
@@ -69,22 +79,21 @@ static int start(struct run *run, char **envp, struct child *child)
     sigprocmask(SIG_SETMASK, &all, &before.mask);
     sigaction(SIGCHLD, &standard, &before.sigchld); /* if ignored, nobody could wait */
     child->signals = descriptor_keep(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));
-    pid = child->signals < 0 ? -1 : fork();
+    child->witness = witness_start();
+    err = child->signals;
+    if (err >= 0) {
+        pid = fork();
+        err = -errno;
+    }
     if (!pid)
         become(run, envp, &before);
-    err = child->signals < 0 ? child->signals : -errno;
     if (pid < 0) {
-        sigaction(SIGCHLD, &before.sigchld, NULL);
-        sigprocmask(SIG_SETMASK, &before.mask, NULL);
+        give_up(child, &before);
         return err;
     }
-    child->scene = (struct relay_scene){
-        .self = getpid(),
-        .parent = getppid(),
-        .program = pid,
-        .leads_session = getsid(0) == getpid(),
-        .slurm_step = getenv("SLURM_STEP_ID") != NULL,
-    };
+    child->scene.self = getpid();
+    child->scene.program = pid;
+    child->scene.leads_session = getsid(0) == getpid();
     let_go(run, child->signals);
     return 0;
 }
@@ -137,6 +146,8 @@ static void look(struct child *child)
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid == child->witness)
+            child->witness = -1;
         if (pid != child->scene.program)
             continue;
         child->ended = true;
@@ -167,6 +178,10 @@ static void attend_signals(struct child *child)
                            (pid_t)got.ssi_pid)) {
         case RELAY_FORWARD:
             forward(child, &got);
+            break;
+        case RELAY_ASK:
+            if (!witness_saw(&child->witness, (int)got.ssi_signo))
+                forward(child, &got);
             break;
         case RELAY_CONTINUE:
             go_on(child);
@@ -227,6 +242,7 @@ int child_run(struct run *run, char **envp)
     if (err)
         return err;
     accompany(run, &child);
+    witness_end(&child.witness);
     farewell(run, child.signals);
     return share_fate(child.status);
 }

@@ -50,7 +50,7 @@ struct verdict failure_found(const struct run *run)
         return (struct verdict){.kind = VERDICT_NONE};
     if (!fstat(fd, &st) && (st.st_mtim.tv_sec > run->begun.tv_sec ||
                             (st.st_mtim.tv_sec == run->begun.tv_sec &&
-                             st.st_mtim.tv_nsec >= run->begun.tv_nsec)))
+                             st.st_mtim.tv_nsec > run->begun.tv_nsec)))
         n = read(fd, text, sizeof(text) - 1);
     close(fd);
     if (n <= 0)

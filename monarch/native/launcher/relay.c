@@ -24,7 +24,5 @@ enum relay_duty relay_duty(const struct relay_scene *scene, int signo, int code,
         return code == SI_KERNEL ? from_kernel(scene, signo) : RELAY_NOTHING;
     if (sender == scene->self || sender == scene->program)
         return RELAY_NOTHING;
-    if (scene->slurm_step && sender == scene->parent)
-        return RELAY_NOTHING;
-    return RELAY_FORWARD;
+    return RELAY_ASK;
 }

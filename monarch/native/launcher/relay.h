@@ -8,14 +8,14 @@
 enum relay_duty {
     RELAY_NOTHING,  /* the program has got it too, or it is not for the program */
     RELAY_FORWARD,  /* the program must get it from us */
+    RELAY_ASK,      /* the same, unless it was sent to the program too */
     RELAY_CONTINUE, /* the program goes on if it is stopped */
     RELAY_CHILD,    /* the program has stopped or ended */
 };
 
 struct relay_scene {
-    pid_t self, parent, program;
+    pid_t self, program;
     bool leads_session; /* else a hang-up comes to the program too */
-    bool slurm_step;    /* whose daemon signals each process of the step */
 };
 
 enum relay_duty relay_duty(const struct relay_scene *scene, int signo, int code,

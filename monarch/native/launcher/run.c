@@ -58,7 +58,7 @@ int run_command(char **words, char **envp)
     struct verdict verdict;
     int code;
 
-    clock_gettime(CLOCK_REALTIME_COARSE, &run.begun);
+    clock_gettime(CLOCK_REALTIME, &run.begun);
     if (arguments_parse(&run.args, words))
         return EXIT_USAGE;
     if (run.args.help)

@@ -14,7 +14,7 @@
 struct run {
     struct arguments args;
     struct program program;
-    struct timespec begun; /* by the clock of file times */
+    struct timespec begun; /* by the clock of file times, which are never ahead */
     struct rundir dir;
     bool dir_is_shared; /* other launchers of the job may use it */
     struct board board;
