@@ -48,7 +48,7 @@ class Unmanaged(StrEnum):
 _TEXTS = {
     Unmanaged.EXCLUDED: "left out by include, exclude or never",
     Unmanaged.SPECIAL: "not a file, directory or link",
-    Unmanaged.MOUNT: "on another device",
+    Unmanaged.MOUNT: "mounted from another file system",
     Unmanaged.UNREADABLE: "that could not be read",
     Unmanaged.LONG: f"with a path longer than {PATH_BYTES_MAX} bytes",
     Unmanaged.LINK_OUTSIDE: "links that leave the root",

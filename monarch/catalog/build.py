@@ -120,8 +120,8 @@ class _Numbered:
     first: Numbers
 
     @classmethod
-    def by_inode(cls, places: Numbers, inodes: npt.NDArray[np.uint64]) -> _Numbered:
-        _, first, inverse = np.unique(inodes, return_index=True, return_inverse=True)
+    def by_key(cls, places: Numbers, keys: Records) -> _Numbered:
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         rank = np.empty(len(first), np.uint32)
         by_place = np.argsort(first)
         rank[by_place] = np.arange(len(first), dtype=np.uint32)
@@ -143,9 +143,15 @@ class _Draft:
         self._kinds = kinds
 
     def _number(self, mask: npt.NDArray[np.bool_]) -> _Numbered:
-        # One device per root: the inode alone names a File.
+        """Number by (device, inode); comparing pairs is slow and seldom needed."""
         places = np.flatnonzero(mask)
-        return _Numbered.by_inode(places, self._rows["ino"][places])
+        inodes = self._rows["ino"][places]
+        devices = self._attrs["dev"][self._attr[places]]
+        if not len(devices) or (devices == devices[0]).all():
+            return _Numbered.by_key(places, inodes)
+        pairs = np.empty(len(places), [("dev", np.uint64), ("ino", np.uint64)])
+        pairs["dev"], pairs["ino"] = devices, inodes
+        return _Numbered.by_key(places, pairs)
 
     def allocate(self) -> npt.NDArray[np.uint8]:
         """Return zeroed memory of the block's length with the header in place."""

@@ -220,10 +220,11 @@ class Walk:
         found = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
         path = directory.path + b"/" + name if directory.path else name
         kind = stat.S_IFMT(found.st_mode)
-        if found.st_dev != self._root.dev:
-            self._count(Unmanaged.MOUNT)
-            return
         if kind == stat.S_IFDIR:
+            # Directories only: in an overlay, files have devices of their own.
+            if found.st_dev != self._root.dev:
+                self._count(Unmanaged.MOUNT)
+                return
             batch.directories.append(path)
         elif kind == stat.S_IFLNK:
             self._follow(directory.fd, name, path)

@@ -1,5 +1,6 @@
 """The segments of a job: each offset, number and spelling where the Shim expects it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -200,6 +201,19 @@ def test_a_path_that_is_listed_twice_is_refused() -> None:
 
     with pytest.raises(FileExistsError):
         build_block(survey, LAYOUT, native.index_finish)
+
+
+def test_one_inode_number_on_two_devices_is_two_files() -> None:
+    survey = flat_survey([b"a", b"b", b"c"], [1, 2, 1])
+    other = np.array([(0o100644, 0, 0, 1, 43, 4096, 1)], survey.attrs.dtype)
+    survey = replace(survey, attrs=np.concatenate([survey.attrs, other]))
+    survey.listings[0].rows["ino"] = 7
+    survey.listings[0].rows["attr"] = [1, 2, 1]
+
+    block = build_block(survey, LAYOUT, native.index_finish)
+
+    assert block.entries["file"].tolist() == [0, 0, 1, 0]
+    assert block.first_entry.tolist() == [1, 2]
 
 
 def test_the_longest_path_is_what_the_layout_allows() -> None:

@@ -135,8 +135,7 @@ def test_paths_that_are_too_long_are_left_to_the_origin(root: Path) -> None:
 def test_what_is_mounted_below_the_root_is_left_to_the_origin(root: Path) -> None:
     (root / "inside").touch()
     (root / "mounted").mkdir()
-    mount = ["mount", "-t", "tmpfs", "none", str(root / "mounted")]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
+    if not mounted("tmpfs", root / "mounted"):
         pytest.skip("may not mount here")
     try:
         (root / "mounted" / "x").touch()
@@ -146,6 +145,41 @@ def test_what_is_mounted_below_the_root_is_left_to_the_origin(root: Path) -> Non
 
     assert tree.paths() == [b"", b"inside"]
     assert tree.unmanaged == {Unmanaged.MOUNT: 1}
+
+
+@pytest.mark.root
+def test_files_of_an_overlay_are_catalogued_whatever_device_they_report(
+    tmp_path: Path,
+) -> None:
+    layers = tmp_path / "layers"
+    layers.mkdir()
+    merged = tmp_path / "merged"
+    merged.mkdir()
+    upper, work = layers / "upper", layers / "work"
+    options = f"lowerdir={tmp_path}/low,upperdir={upper},workdir={work},xino=off"
+    (tmp_path / "low").mkdir()
+    (tmp_path / "low" / "old").write_bytes(b"old")
+    if not mounted("tmpfs", layers):
+        pytest.skip("may not mount here")
+    try:
+        upper.mkdir()
+        work.mkdir()
+        if not mounted("overlay", merged, options):
+            pytest.skip("may not mount an overlay here")
+        (merged / "new").write_bytes(b"new")
+        tree = Tree.scan(merged)
+        for name in ("old", "new"):
+            assert tree.status(name) == lstat_of(os.fsencode(merged / name))
+            assert tree.file(name) != NONE32
+    finally:
+        subprocess.run(["umount", str(merged)], check=False, capture_output=True)
+        subprocess.run(["umount", str(layers)], check=True)
+
+
+def mounted(kind: str, place: Path, options: str = "rw") -> bool:
+    """Mounts a file system and returns whether that was possible."""
+    mount = ["mount", "-t", kind, "-o", options, "none", str(place)]
+    return subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
 
 @pytest.fixture
