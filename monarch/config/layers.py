@@ -13,13 +13,14 @@ from monarch.config.tree import (
     Node,
     Refused,
     Where,
+    key_parts,
     key_path,
     key_text,
     merge,
     plant,
     put,
 )
-from monarch.config.yamlfile import read_value
+from monarch.config.yamlfile import DEPTH_MAX, read_value
 
 PREFIX: Final = "MONARCH_STAGING_"
 
@@ -46,9 +47,8 @@ def environment_assignments(environ: Mapping[str, str]) -> Iterator[Assignment]:
             continue
         parts = name.removeprefix(PREFIX).lower().split("__")
         if len(parts) > 1 or parts[0] in sections:
-            path = tuple(int(part) if part.isdecimal() else part for part in parts)
             where = Where(Layer.ENVIRONMENT, name)
-            yield Assignment(path, read_value(environ[name], where))
+            yield Assignment(key_parts(parts), read_value(environ[name], where))
 
 
 def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignment]:
@@ -84,6 +84,9 @@ def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignmen
 
 def assign(tree: Node, assignment: Assignment) -> Node:
     """Return the tree with one more value in it."""
+    if len(assignment.path) > DEPTH_MAX:
+        what = f"found {len(assignment.path)} levels, allowed a key of this version"
+        raise Refused([Fault(assignment.value.where, "", what)])
     try:
         return put(tree, assignment.path, assignment.value)
     except IndexError as error:

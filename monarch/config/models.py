@@ -149,8 +149,8 @@ class Report(Section):
 
     file: AnyPath | None = Field(
         default=None,
-        description="The JSON file that it is written to; %j stands for the job, %n for "
-        "the node, %t for the time.",
+        description="The JSON file that it is written to; %j stands for the job, %n "
+        "for the node, %t for the time.",
     )
 
 

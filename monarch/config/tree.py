@@ -12,6 +12,7 @@ _NAMES: Final = {
     tuple: "a list",
     type(None): "nothing",
 }
+_INDEX: Final = re.compile(r"[0-9]{1,4}")
 
 Scalar = str | int | float | bool | None
 KeyPath = tuple[str | int, ...]
@@ -171,8 +172,12 @@ def find(tree: Node, path: Iterable[str | int]) -> Node:
 
 def key_path(text: str) -> KeyPath:
     """Return the path of `tiers[0].capacity`, or of `tiers.0.capacity`."""
-    parts = re.sub(r"\[([0-9]+)\]", r".\1", text).split(".")
-    return tuple(int(part) if part.isdecimal() else part for part in parts)
+    return key_parts(re.sub(r"\[([0-9]+)\]", r".\1", text).split("."))
+
+
+def key_parts(texts: Iterable[str]) -> KeyPath:
+    """Return a path whose indexes are numbers."""
+    return tuple(int(t) if _INDEX.fullmatch(t) else t for t in texts)
 
 
 def key_text(path: Iterable[str | int]) -> str:

@@ -1,10 +1,10 @@
 """Strict YAML: reads a text into a tree, and refuses what YAML only guesses at."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import yaml
 
@@ -12,6 +12,7 @@ from monarch.config.tree import Fault, Layer, Node, Refused, Scalar, Where, foun
 
 FILE_BYTES_MAX: Final = 256 * 1024
 NODES_MAX: Final = 20_000
+DEPTH_MAX: Final = 50
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
@@ -91,10 +92,7 @@ def read_text(text: str, place: Place) -> Node | None:
     if top is None:
         return None
     conversion = _Conversion(place)
-    try:
-        tree, _ = conversion.convert(top)
-    except RecursionError:
-        raise Refused([_too_much(place(top.start_mark))]) from None
+    tree = conversion.convert(top).node
     if conversion.faults:
         raise Refused(conversion.faults, tree)
     return tree
@@ -111,55 +109,64 @@ def read_value(text: str, where: Where) -> Node:
     return Node(text, where)
 
 
+class _Part(NamedTuple):
+    """A tree with its number of values and of levels when aliases are written out."""
+
+    node: Node
+    weight: int = 1
+    depth: int = 1
+
+
 class _Conversion:
     """One walk from PyYAML's nodes to a tree; shared nodes are converted once."""
 
     def __init__(self, place: Place) -> None:
         self.faults: list[Fault] = []
         self._place = place
-        self._done: dict[int, tuple[Node, int]] = {}
-        self._fields: dict[int, dict[str, tuple[Node, int]]] = {}
+        self._done: dict[int, _Part] = {}
+        self._fields: dict[int, dict[str, _Part]] = {}
         self._open: set[int] = set()
 
-    def convert(self, node: yaml.Node) -> tuple[Node, int]:
-        """Return the tree below `node` and how many nodes it has when written out."""
+    def convert(self, node: yaml.Node) -> _Part:
+        """Return the tree below `node`, unless it grows beyond all bounds."""
         known = self._done.get(id(node))
         if known is not None:
             return known
         where = self._place(node.start_mark)
         if id(node) in self._open:
             self.faults.append(Fault(where, "", "found an alias of what it is part of"))
-            return Node(None, where), 1
-        self._open.add(id(node))
-        tree, weight = self._convert_new(node, where)
-        self._open.discard(id(node))
-        if weight > NODES_MAX:
+            return _Part(Node(None, where))
+        if len(self._open) >= DEPTH_MAX:
             raise Refused([_too_much(where)])
-        self._done[id(node)] = tree, weight
-        return tree, weight
+        self._open.add(id(node))
+        part = self._convert_new(node, where)
+        self._open.discard(id(node))
+        if part.weight > NODES_MAX or part.depth > DEPTH_MAX:
+            raise Refused([_too_much(where)])
+        self._done[id(node)] = part
+        return part
 
-    def _convert_new(self, node: yaml.Node, where: Where) -> tuple[Node, int]:
+    def _convert_new(self, node: yaml.Node, where: Where) -> _Part:
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
             fields = self._fields[id(node)] = self._mapping(node)
-            weight = 1 + sum(weight for _, weight in fields.values())
-            return Node({key: item for key, (item, _) in fields.items()}, where), weight
+            tree = Node({key: part.node for key, part in fields.items()}, where)
+            return _above(fields.values(), tree)
         if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
             items = [self.convert(item) for item in node.value]
-            weight = 1 + sum(weight for _, weight in items)
-            return Node([item for item, _ in items], where), weight
+            return _above(items, Node([part.node for part in items], where))
         if isinstance(node, yaml.ScalarNode):
             name = node.tag.removeprefix(_TAG)
             if name == "str" or (
                 name in _PATTERNS and _PATTERNS[name][0].fullmatch(node.value)
             ):
-                return Node(_scalar(name, node.value), where), 1
+                return _Part(Node(_scalar(name, node.value), where))
         what = f"found the tag {node.tag.replace(_TAG, '!!')!r} here, allowed none"
         self.faults.append(Fault(where, "", what))
-        return Node(None, where), 1
+        return _Part(Node(None, where))
 
-    def _mapping(self, node: yaml.MappingNode) -> dict[str, tuple[Node, int]]:
-        fields: dict[str, tuple[Node, int]] = {}
-        merged: dict[str, tuple[Node, int]] = {}
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, _Part]:
+        fields: dict[str, _Part] = {}
+        merged: dict[str, _Part] = {}
         first_seen: dict[str, yaml.Mark] = {}
         for key_node, value_node in node.value:
             where = self._place(key_node.start_mark)
@@ -174,24 +181,30 @@ class _Conversion:
             elif key_node.tag == _MERGE:
                 merged = self._merged(value_node)
             else:
-                item, weight = self.convert(value_node)
-                fields[key] = replace(item, key=where), weight
+                part = self.convert(value_node)
+                fields[key] = part._replace(node=replace(part.node, key=where))
             if isinstance(key, str):
                 first_seen.setdefault(key, key_node.start_mark)
         return {**merged, **fields}
 
-    def _merged(self, node: yaml.Node) -> dict[str, tuple[Node, int]]:
+    def _merged(self, node: yaml.Node) -> dict[str, _Part]:
         """Return what `<<: node` brings in; of several mappings the first wins."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        fields: dict[str, tuple[Node, int]] = {}
+        fields: dict[str, _Part] = {}
         for source in sources:
-            tree, _ = self.convert(source)
+            tree = self.convert(source).node
             if not isinstance(tree.value, dict):
                 what = f"found {found(tree.value)}, allowed a mapping to merge"
                 self.faults.append(Fault(tree.where, "<<", what))
                 continue
             fields = {**self._fields.get(id(source), {}), **fields}
         return fields
+
+
+def _above(parts: Collection[_Part], tree: Node) -> _Part:
+    """Return the part of a tree made of other parts."""
+    weight = 1 + sum(part.weight for part in parts)
+    return _Part(tree, weight, 1 + max((part.depth for part in parts), default=0))
 
 
 def _scalar(name: str, text: str) -> Scalar:
@@ -221,8 +234,8 @@ def _syntax_fault(error: yaml.MarkedYAMLError, place: Place) -> Fault:
 
 
 def _too_much(where: Where) -> Fault:
-    what = f"found too much nesting or too many aliases, allowed {NODES_MAX} values"
-    return Fault(where, "", what)
+    what = "found too much nesting or too many aliases, allowed "
+    return Fault(where, "", f"{what}{DEPTH_MAX} levels and {NODES_MAX} values")
 
 
 def _mark_at(text: str, position: int) -> yaml.Mark:

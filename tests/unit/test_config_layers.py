@@ -199,6 +199,13 @@ def test_saved_index_belongs_to_exactly_one_dataset(load_text, refusal, tmp_path
             "--set tiers[3].path=/x: tiers[3].path: found no such item, allowed an "
             "index from 0 to 1",
         ),
+        ({"settings": ("a." * 5000 + "a=1",)}, "found 5001 levels, allowed a key of"),
+        (
+            {"settings": (f"tiers[{'9' * 5000}].x=1",)},
+            "found a mapping, allowed a list",
+        ),
+        ({"settings": ("tiers[99999].name=1",)}, "found a mapping, allowed a list"),
+        ({"settings": ("tiers[1].name=b",)}, "tiers[1].kind: found no kind, allowed a"),
         ({"tiers": ("disk:8GiB",)}, "found 'disk:8GiB', allowed KIND:CAPACITY[:PATH]"),
         ({"tiers": ("ram",)}, "found 'ram', allowed a capacity after ram:"),
         ({"tiers": ("ssd:1GB",)}, "allowed a directory after the capacity"),

@@ -176,6 +176,10 @@ BOMBS = {
     ),
     "depth": "a: " + "[" * 20_000,
     "closed depth": "a: " + "[" * 20_000 + "]" * 20_000,
+    "middle depth": "a: " + "[" * 300 + "]" * 300,
+    "chain": "a0: &a0 [x]\n"
+    + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 2000)),
+    "length": "a: [" + "x, " * 20_000 + "]",
     "blocks": "".join(" " * n + "a:\n" for n in range(600)),
 }
 
@@ -187,6 +191,11 @@ def test_small_file_that_would_fill_the_memory_is_refused(read, name):
 
     assert len(lines) == 1
     assert "too much nesting or too many aliases" in lines[0]
+
+
+def test_nesting_up_to_the_bound_is_understood(read):
+    assert plain(read("a: " + "[" * 48 + "]" * 48)) is not None
+    assert "too much nesting" in refusal(read, "a: " + "[" * 50 + "]" * 50)[0]
 
 
 def test_large_file_is_refused_unread(read):
