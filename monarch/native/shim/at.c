@@ -25,10 +25,13 @@ static enum where from_directory(const struct board *b, int dirfd, const char *p
 }
 
 /* route_at - routes what a program gives to an *at() call; nothing is remembered, since
- * threads may change directories in ways that nobody sees. */
+ * threads may change directories in ways that nobody sees. Headers promise that paths
+ * are not NULL, so that this is where it is found out. */
 enum where route_at(const struct board *b, int dirfd, const char *path, struct route *r)
 {
     enum where where = ROUTE_OUTSIDE;
+    if (!path)
+        return ROUTE_OUTSIDE;
     if (path[0] == '/')
         where = route_absolute(b, path, r);
     else if (path[0] && dirfd == AT_FDCWD)

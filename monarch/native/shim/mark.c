@@ -6,8 +6,6 @@
 #include "process.h"
 #include "sys.h"
 
-enum { LINK_TEXT_BYTES = 64 };
-
 static void set(uint8_t *byte)
 {
     atomic_store_explicit((_Atomic uint8_t *)byte, 1, memory_order_release);
@@ -108,13 +106,8 @@ void mark_descriptor(const struct board *b, int fd, enum change change)
     struct stat st;
     if (sys_fstat(fd, &st) < 0 || !on_a_root(b, st.st_dev))
         return;
-    char name[LINK_TEXT_BYTES] = "/proc/self/fd/", path[PATH_BYTES_MAX];
-    char digits[16];
-    size_t n = 0, at = strlen(name);
-    for (unsigned number = (unsigned)fd; n == 0 || number; number /= 10)
-        digits[n++] = (char)('0' + number % 10);
-    while (n > 0)
-        name[at++] = digits[--n];
+    char name[FD_NAME_BYTES], path[PATH_BYTES_MAX];
+    sys_fd_name(name, fd);
     long bytes = sys_readlink(name, path, sizeof(path) - 1);
     if (bytes <= 0)
         return;

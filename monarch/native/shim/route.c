@@ -154,7 +154,7 @@ static enum where look_up(struct route *r)
     return ROUTE_UNKNOWN;
 }
 
-static enum where route_rest(const struct board *b, const char *rest, struct route *r)
+static enum where route_rest(const char *rest, struct route *r)
 {
     if (*rest == '/')
         rest++;
@@ -182,7 +182,7 @@ enum where route_absolute(const struct board *b, const char *path, struct route 
             r->root = s->root;
             r->spelling = i;
             r->ix = board_index(b, s->root);
-            return route_rest(b, rest, r);
+            return route_rest(rest, r);
         }
     }
     return ROUTE_OUTSIDE;

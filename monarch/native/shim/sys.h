@@ -65,6 +65,23 @@ static inline long sys_readlink(const char *path, char *out, size_t bytes)
     return sys_call(SYS_readlinkat, AT_FDCWD, (long)path, (long)out, (long)bytes, 0);
 }
 
+enum { FD_NAME_BYTES = 32 };
+
+/* sys_fd_name - writes the name of a descriptor in /proc. */
+static inline void sys_fd_name(char out[FD_NAME_BYTES], int fd)
+{
+    char digits[16];
+    size_t n = 0;
+    char *at = out;
+    for (const char *from = "/proc/self/fd/"; *from; from++)
+        *at++ = *from;
+    for (unsigned left = (unsigned)fd; n == 0 || left; left /= 10)
+        digits[n++] = (char)('0' + left % 10);
+    while (n > 0)
+        *at++ = digits[--n];
+    *at = 0;
+}
+
 static inline uint32_t sys_getpid(void)
 {
     return (uint32_t)sys_call(SYS_getpid, 0, 0, 0, 0, 0);

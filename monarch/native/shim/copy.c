@@ -1,0 +1,69 @@
+/* copy.c - copy_file_range() from a Replica, which lies on another file system. */
+#include <errno.h>
+
+#include "identity.h"
+#include "next.h"
+#include "sys.h"
+
+enum { CHUNK = 16384, COPY_BYTES_MAX = 8 << 20 };
+
+static long read_some(int fd, char *chunk, size_t n, const off64_t *at)
+{
+    return at ? sys_call(SYS_pread64, fd, (long)chunk, (long)n, *at, 0)
+              : sys_call(SYS_read, fd, (long)chunk, (long)n, 0, 0);
+}
+
+static long write_some(int fd, const char *chunk, size_t n, const off64_t *at)
+{
+    return at ? sys_call(SYS_pwrite64, fd, (long)chunk, (long)n, *at, 0)
+              : sys_call(SYS_write, fd, (long)chunk, (long)n, 0, 0);
+}
+
+/* copy_chunk - reads and writes once; gives back to the source what was not written. */
+static long copy_chunk(int in, off64_t *in_at, int out, off64_t *out_at, size_t n)
+{
+    char chunk[CHUNK];
+    long got = read_some(in, chunk, n < CHUNK ? n : CHUNK, in_at);
+    if (got <= 0)
+        return got;
+    long put = write_some(out, chunk, (size_t)got, out_at);
+    long done = put > 0 ? put : 0;
+    if (in_at)
+        *in_at += done;
+    else if (done < got)
+        sys_call(SYS_lseek, in, done - got, SEEK_CUR, 0, 0);
+    if (out_at)
+        *out_at += done;
+    return put;
+}
+
+static ssize_t copy_by_hand(int in, off64_t *in_at, int out, off64_t *out_at, size_t n)
+{
+    ssize_t copied = 0;
+    n = n < COPY_BYTES_MAX ? n : COPY_BYTES_MAX;
+    while ((size_t)copied < n) {
+        long put = copy_chunk(in, in_at, out, out_at, n - (size_t)copied);
+        if (put < 0 && copied == 0) {
+            errno = (int)-put;
+            return -1;
+        }
+        if (put <= 0)
+            break;
+        copied += put;
+    }
+    return copied;
+}
+
+ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset,
+                        size_t length, unsigned flags)
+{
+    int kept = errno;
+    char origin[PATH_BYTES_MAX];
+    uint64_t file;
+    ssize_t copied = NEXT(copy_file_range)(in, in_offset, out, out_offset, length,
+                                           flags);
+    if (copied >= 0 || errno != EXDEV || !identity_origin_of_fd(in, origin, &file))
+        return copied;
+    errno = kept;
+    return copy_by_hand(in, in_offset, out, out_offset, length);
+}

@@ -1,0 +1,154 @@
+/* launch.c - puts the Shim back into scrubbed environments, and tells the agent of each
+ * program started, so that those the Shim cannot enter are seen too. */
+#include "launch.h"
+
+#include <string.h>
+
+#include "process.h"
+#include "sys.h"
+
+static const char SHIM[] = "/shim.so";
+static const char PRELOAD[] = "LD_PRELOAD=";
+static const char RUN[] = "MONARCH_STAGING_RUN=";
+static const char DISABLE[] = "MONARCH_STAGING_DISABLE=";
+
+/* find - the place of a variable in an environment of `n` entries, -1: none. */
+static long find(char *const envp[], long n, const char *prefix)
+{
+    size_t bytes = strlen(prefix);
+    for (long i = 0; i < n; i++)
+        if (strncmp(envp[i], prefix, bytes) == 0)
+            return i;
+    return -1;
+}
+
+/* holds_shim - the list names our library already. */
+static bool holds_shim(const struct board *b, const char *list)
+{
+    for (const char *at = list; (at = strstr(at, b->run)); at++) {
+        const char *end = at + b->run_bytes;
+        if (strncmp(end, SHIM, sizeof(SHIM) - 1) == 0 &&
+            (at == list || at[-1] == ':' || at[-1] == ' '))
+            return true;
+    }
+    return false;
+}
+
+static char *join(char *to, const char *from)
+{
+    size_t n = strlen(from);
+    memcpy(to, from, n + 1);
+    return to + n;
+}
+
+/* set_preload - our library first, then whatever the program has asked for. */
+static bool set_preload(struct launch *l, const char *old)
+{
+    size_t bytes = sizeof(PRELOAD) + l->b->run_bytes + sizeof(SHIM) + strlen(old) + 1;
+    if (bytes > sizeof(l->preload))
+        return false;
+    char *at = join(join(join(l->preload, PRELOAD), l->b->run), SHIM);
+    if (old[0])
+        join(join(at, ":"), old);
+    return true;
+}
+
+static bool privileged(const char *path)
+{
+    struct stat st;
+    return path && sys_stat(AT_FDCWD, path, &st, 0) == 0 &&
+           (st.st_mode & (S_ISUID | S_ISGID));
+}
+
+/* wanted - the entries to copy when something is missing in the environment, else -1. */
+static long wanted(const struct launch *l, const char *path, char *const envp[])
+{
+    long n = 0;
+    while (envp && envp[n])
+        if (++n > ENVIRONMENT_MAX)
+            return -1;
+    if (find(envp, n, DISABLE) >= 0 || privileged(path))
+        return -1;
+    long preload = find(envp, n, PRELOAD);
+    bool there = preload >= 0 && holds_shim(l->b, envp[preload] + sizeof(PRELOAD) - 1);
+    return there && find(envp, n, RUN) >= 0 ? -1 : n;
+}
+
+/* launch_environment - the environment to start a program with: the caller's own unless
+ * it has lost the Shim. `path` is NULL when it is not known. */
+char *const *launch_environment(struct launch *l, const char *path, char *const envp[])
+{
+    l->b = board_enter();
+    l->slot = NULL;
+    l->envp = envp;
+    long n = l->b && l->b->injects ? wanted(l, path, envp) : -1;
+    if (n < 0)
+        return envp;
+    if (n)
+        memcpy(l->entries, envp, (size_t)n * sizeof(*envp));
+    long preload = find(envp, n, PRELOAD), run = find(envp, n, RUN), end = n;
+    const char *old = preload < 0 ? "" : envp[preload] + sizeof(PRELOAD) - 1;
+    if (!holds_shim(l->b, old)) {
+        if (!set_preload(l, old))
+            return envp;
+        l->entries[preload < 0 ? end++ : preload] = l->preload;
+    }
+    if (run < 0) {
+        join(join(l->run, RUN), l->b->run);
+        l->entries[end++] = l->run;
+    }
+    l->entries[end] = NULL;
+    return l->envp = l->entries;
+}
+
+static void rename_slot(struct process *slot, const char *name)
+{
+    size_t n = strlen(name);
+    if (n >= PROCESS_NAME_BYTES) {
+        name += n - (PROCESS_NAME_BYTES - 1);
+        n = PROCESS_NAME_BYTES - 1;
+    }
+    memcpy(slot->name, name, n + 1);
+}
+
+/* launch_begin - this process is about to become another program. A vfork child has no
+ * slot of its own yet; it takes one in shared memory and writes nothing of its parent's. */
+void launch_begin(struct launch *l, const char *name)
+{
+    if (!l->b || !name)
+        return;
+    if (process_borrowed()) {
+        l->before = PROCESS_FREE;
+        l->slot = process_claim(l->b->counters, sys_getpid(), PROCESS_LAUNCHED, name);
+        return;
+    }
+    l->slot = atomic_load_explicit(&process_life->slot, memory_order_relaxed);
+    l->before = PROCESS_ACTIVE;
+    if (!l->slot || l->slot == &l->b->counters->process[0])
+        return;
+    memcpy(l->name_before, l->slot->name, PROCESS_NAME_BYTES);
+    rename_slot(l->slot, name);
+    process_state(l->slot, PROCESS_LAUNCHED);
+}
+
+/* launch_failed - exec has come back. */
+void launch_failed(struct launch *l)
+{
+    if (!l->slot || l->slot == &l->b->counters->process[0])
+        return;
+    if (l->before == PROCESS_ACTIVE)
+        memcpy(l->slot->name, l->name_before, PROCESS_NAME_BYTES);
+    process_state(l->slot, l->before);
+}
+
+/* launch_spawned - records a child of posix_spawn(), unless it has spoken for itself. */
+void launch_spawned(const struct launch *l, pid_t pid, const char *name)
+{
+    if (!l->b || !name || process_of(l->b->counters, (uint32_t)pid))
+        return;
+    struct process *mine = process_claim(l->b->counters, (uint32_t)pid,
+                                         PROCESS_LAUNCHED, name);
+    struct process *first = process_of(l->b->counters, (uint32_t)pid);
+    if (mine != first && mine != &l->b->counters->process[0])
+        process_state(mine, PROCESS_FREE);
+}
