@@ -143,10 +143,22 @@ def test_options_of_run_are_told_without_reading_the_configuration_code():
     assert python(code=code).returncode == 0
 
 
-def test_reader_that_goes_away_is_no_error():
-    code = (
-        "import sys; from monarch.cli import main; sys.exit(main(['config', 'schema']))"
-    )
+PRINTS = """
+import sys, types, click
+from monarch import cli
+probe = types.ModuleType("probe")
+probe.probe = click.Command("probe", callback=lambda: print("words"))
+sys.modules["probe"] = probe
+cli.VERBS["probe"] = cli.Verb("probe:probe", "Probe.")
+sys.exit(cli.main(["probe"]))
+"""
+ECHOES = (
+    "import sys; from monarch.cli import main; sys.exit(main(['config', 'schema']))"
+)
+
+
+@pytest.mark.parametrize("code", [ECHOES, PRINTS], ids=["echoes", "prints"])
+def test_reader_that_goes_away_ends_the_verb_without_a_word(code):
     read_end, write_end = os.pipe()
     os.close(read_end)
 
