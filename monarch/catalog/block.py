@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from monarch.catalog.layout import Bytes, Layout, Records
+from monarch.catalog.layout import Bytes, Finish, Layout, Records
 
 
 class Block:
@@ -83,6 +83,16 @@ class Block:
         """Return the mode of each Entry."""
         modes: npt.NDArray[np.uint32] = self.attrs["mode"][self.entries["attr"]]
         return modes
+
+    def move_to_device(self, device: int, finish: Finish) -> None:
+        """Say that the root's file system has another device number on this machine."""
+        header = self.memory[: self._layout.dtypes["index"].itemsize].view(
+            self._layout.dtypes["index"]
+        )
+        devices = self.attrs["dev"]
+        devices[devices == header["root_dev"]] = device
+        header["root_dev"] = device
+        finish(self.memory)
 
     def directories(self) -> Iterator[int]:
         """Iterate over one Entry of each directory, the root first."""

@@ -23,7 +23,9 @@ def check_fresh(
         IndexUnusableError: it was made from something else, or a directory changed.
     """
     header = index.block.header
-    if (int(header["root_dev"]), int(header["root_ino"])) != (root.dev, root.ino):
+    # A network file system has another device number on each node and after a reboot.
+    same_place = int(header["root_dev"]) == root.dev or index.root == root.path
+    if not same_place or int(header["root_ino"]) != root.ino:
         raise IndexUnusableError(
             f"it was made from another directory, {os.fsdecode(index.root)}"
         )

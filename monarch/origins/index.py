@@ -84,6 +84,8 @@ def prepare_index(
         try:
             index = read_index(dataset.saved)
             check_fresh(index, root, dataset.patterns, threads=threads)
+            if int(index.block.header["root_dev"]) != root.dev:
+                index.block.move_to_device(root.dev, native.index_finish)
         except IndexUnusableError as reason:
             warn(f"index {dataset.saved} is not used, scanning instead: {reason}")
         else:

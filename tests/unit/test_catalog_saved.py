@@ -16,7 +16,7 @@ from monarch.origins.index import Dataset, prepare_index
 from monarch.origins.layout import LAYOUT
 from monarch.origins.root import open_root
 from monarch.origins.saved import IndexUnusableError, read_index, save_index
-from support.trees import Tree
+from support.trees import Tree, lstat_of
 
 HEADER_BYTES = LAYOUT.dtypes["index"].itemsize
 
@@ -214,6 +214,35 @@ def test_a_fresh_index_is_loaded_instead_of_scanning(root: Path, saved: Path) ->
 
     assert indexed.loaded
     assert said == []
+
+
+def test_an_index_from_a_node_with_other_device_numbers_is_loaded(
+    own_root: Path, tmp_path: Path
+) -> None:
+    tree = Tree.scan(own_root)
+    tree.block.move_to_device(4711, native.index_finish)
+    save_index(tmp_path / "x.index", tree.index)
+    said: list[str] = []
+    dataset = Dataset(str(own_root), Patterns(), saved=tmp_path / "x.index")
+
+    indexed = prepare_index(dataset, warn=said.append)
+
+    assert (indexed.loaded, said) == (True, [])
+    assert indexed.index.block.header["root_dev"] == own_root.stat().st_dev
+    for path in ("", "a", "a/f1", "link/f1"):
+        assert Tree(indexed.index).status(path) == lstat_of(
+            os.fsencode(own_root / path)
+        )
+    native.index_check(indexed.index.block.memory)
+
+
+def test_a_root_elsewhere_with_another_device_number_is_stale(own_root: Path) -> None:
+    index = Tree.scan(own_root).index
+    index.block.move_to_device(4711, native.index_finish)
+    moved = own_root.rename(own_root.with_name("moved"))
+
+    with pytest.raises(IndexUnusableError, match="another directory"):
+        check_fresh(index, open_root(str(moved)), Patterns())
 
 
 def test_a_stale_index_is_named_and_the_root_is_scanned(
