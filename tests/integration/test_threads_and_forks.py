@@ -1,0 +1,77 @@
+"""Many threads that open and fork for a time read right bytes and leak nothing."""
+
+import glob
+import subprocess
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.programs import Runner
+
+SOURCE = Path(__file__).parents[1] / "native" / "soak" / "read_loops.c"
+FILES = 60
+THREADS = 32
+ALLOCATORS = {
+    "jemalloc": "/usr/lib/*/libjemalloc.so.2",
+    "tcmalloc": "/usr/lib/*/libtcmalloc_minimal.so.4",
+}
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> Path:
+    """A dataset root each of whose words says where it belongs; see the C source."""
+    root = tmp_path / "certified"
+    root.mkdir()
+    for number in range(FILES):
+        words = 1000 + number * 997
+        content = array("Q", [number << 32 | word for word in range(words)])
+        (root / f"{number:04}").write_bytes(content.tobytes())
+    return root
+
+
+@pytest.fixture(scope="session")
+def read_loops(tmp_path_factory: pytest.TempPathFactory, tool) -> Path:
+    """The compiled program that loops."""
+    program = tmp_path_factory.mktemp("soak") / "read_loops"
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
+    command = [tool("cc"), *flags, "-o", program, SOURCE, "-pthread"]
+    subprocess.run(command, check=True)
+    return program
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("allocator", ["libc", *ALLOCATORS])
+def test_threads_and_forks_read_right_bytes(
+    allocator: str,
+    certified: Path,
+    read_loops: Path,
+    runner: Runner,
+    soak_count: Callable[[int, int], int],
+) -> None:
+    environment = {} if allocator == "libc" else {"LD_PRELOAD": find(allocator)}
+    seconds = soak_count(3, 60)
+    words = [str(read_loops), str(seconds), str(THREADS), str(FILES), str(certified)]
+
+    outcome = runner.under_monarch(
+        words, roots=[certified], environment=environment, timeout=seconds + 60
+    ).succeed()
+
+    names = ("opens", "forks", "wrong")
+    counts = dict(zip(names, map(int, outcome.stdout.split()[1:6:2]), strict=True))
+    assert counts["wrong"] == 0
+    assert counts["opens"] > 100 * seconds
+    assert counts["forks"] > seconds
+    # Every open in the threads and in their children, none at the origin.
+    assert outcome.redirected_opens >= counts["opens"]
+    assert outcome.counter("opens_origin") == 0
+
+
+def find(allocator: str) -> str:
+    """The path of an allocator's library, or a skip."""
+    found = glob.glob(ALLOCATORS[allocator])
+    if not found:
+        pytest.skip(f"{allocator} is not installed")
+    return found[0]
