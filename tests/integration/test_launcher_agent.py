@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, START, Launch
+from support.launcher import HEALTHY, START, Launch, Step
+from support.launcher_fixtures import SANITIZED
 
 pytest_plugins = ["support.launcher_fixtures"]
 
-READY = [*START, ["write", "ready staging nothing to ram\n"]]
+READY: list[Step] = [*START, ["write", "ready staging nothing to ram\n"]]
 REST = HEALTHY[len(READY) :]
 UNSTAGED = "; the program runs without staging"
 
@@ -26,10 +27,10 @@ def wait_until(holds: Callable[[], object], limit_s: float = 30) -> None:
         time.sleep(0.01)
 
 
-def start_agent(launch: Launch, gate: Path) -> subprocess.Popen[bytes]:
+def start_agent(launch: Launch, gate: Path, *options: str) -> subprocess.Popen[bytes]:
     """A run whose program lives until the gate exists."""
     program = f"while ! [ -e {gate} ]; do sleep 0.02; done; exit 11"
-    first = launch.popen("--job", "j", "sh", "-c", program)
+    first = launch.popen("--job", "j", *options, "sh", "-c", program)
     wait_until(lambda: list(launch.run_root.glob("j.*/requests")))
     return first
 
@@ -116,6 +117,32 @@ def test_a_second_launcher_becomes_the_program(launch: Launch, tmp_path: Path) -
     assert first.returncode == 11
 
 
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        ([], False),
+        (["--data", "/d", "--set=a=b", "--strict", "-q", "--no-wait"], False),
+        (["--data", "/d", "--set", "a=b"], False),
+        (["--data", "/d"], True),
+        (["--data", "/d", "--set", "a=c"], True),
+    ],
+)
+def test_other_options_than_the_agents_are_one_warning(
+    launch: Launch, tmp_path: Path, words: list[str], warned: bool
+) -> None:
+    first = start_agent(launch, tmp_path / "gate", "--data=/d", "--set", "a=b")
+
+    second = launch.run("--job", "j", *words, "echo", "hello")
+    (tmp_path / "gate").touch()
+    first.communicate(timeout=30)
+
+    warning = (
+        "monarch: the agent of this job was started with other options; those hold"
+    )
+    assert second.stdout == b"hello\n"
+    assert second.stderr.decode() == f"{warning}\n" * warned
+
+
 def test_with_wait_a_second_launcher_stays_until_the_agent_ends(
     launch: Launch, tmp_path: Path
 ) -> None:
@@ -193,7 +220,7 @@ def test_run_directory_of_a_dead_agent_is_used_again(launch: Launch) -> None:
     ],
 )
 def test_agent_that_dies_while_starting_is_one_warning(
-    launch: Launch, steps: list[list[str]], strict: bool
+    launch: Launch, steps: list[Step], strict: bool
 ) -> None:
     launch.script(steps)
 
@@ -209,7 +236,7 @@ def test_agent_that_dies_while_starting_is_one_warning(
 
 @pytest.mark.parametrize("steps", [[*READY], [*READY, ["write", "say ha"]]])
 def test_agent_that_dies_while_the_program_runs_does_not_matter(
-    launch: Launch, tmp_path: Path, steps: list[list[str]]
+    launch: Launch, tmp_path: Path, steps: list[Step]
 ) -> None:
     gate = tmp_path / "gate"
     launch.script([*steps, ["until", str(gate)], ["kill", "SIGKILL"]])
@@ -456,6 +483,7 @@ def test_a_batch_script_is_a_job_of_its_own(launch: Launch) -> None:
     assert node == "n2"
 
 
+@pytest.mark.skipif(bool(SANITIZED), reason="sanitizers make calls of their own")
 def test_joining_costs_few_system_calls(
     launch: Launch, tmp_path: Path, tool: Callable[[str], str]
 ) -> None:

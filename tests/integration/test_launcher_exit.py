@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, Launch
+from support.launcher import HEALTHY, Launch, Step
 
 pytest_plugins = ["support.launcher_fixtures"]
 
@@ -268,7 +268,7 @@ def test_long_and_many_lines_of_the_report_arrive(launch: Launch) -> None:
 
 
 def test_agent_that_talks_too_much_does_not_hold_the_program(launch: Launch) -> None:
-    steps = [*HEALTHY]
+    steps: list[Step] = [*HEALTHY]
     steps[5:5] = [["write", "warn " + "z" * 300 + "\n"]] * 1000
     launch.script(steps)
 

@@ -1,4 +1,4 @@
-"""Signals and job control: the program gets each signal once, and the shell sees its fate."""
+"""Signals and job control: the program gets each one once, the shell its fate."""
 
 import os
 import pty
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, START, Launch
+from support.launcher import HEALTHY, START, Launch, Step
 
 pytest_plugins = ["support.launcher_fixtures"]
 
@@ -170,7 +170,7 @@ def wait_for_state(pid: int, state: str) -> None:
 def test_impatient_user_does_not_wait_for_the_report(
     launch: Launch, tmp_path: Path
 ) -> None:
-    steps = [*HEALTHY[:-2], ["until", str(tmp_path / "never")]]
+    steps: list[Step] = [*HEALTHY[:-2], ["until", str(tmp_path / "never")]]
     launch.script(steps)
     with launch.popen("sh", "-c", "exit 9") as run:
         while not launch.events("finish"):
@@ -324,7 +324,10 @@ def test_ctrl_c_while_the_agent_starts_ends_the_launcher(
 
 
 def test_progress_on_a_terminal_is_one_line(terminal: Terminal, launch: Launch) -> None:
-    progress = [["write", "progress 1 of 2\n"], ["write", "progress 2 of 2\n"]]
+    progress: list[Step] = [
+        ["write", "progress 1 of 2\n"],
+        ["write", "progress 2 of 2\n"],
+    ]
     launch.script([*START[:-1], *progress, *START[-1:], *HEALTHY[4:]])
 
     terminal.send("$RUN run true\n")

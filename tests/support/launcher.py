@@ -12,9 +12,11 @@ from typing import Any
 NATIVE = Path(__file__).parents[2] / "monarch" / "native"
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Wformat=2", "-Werror"]
 
+Step = Sequence[object]
+
 # What a healthy agent does from its start to its end.
-START = [["take_lock"], ["make_segments"], ["beat"], ["state", 1]]
-HEALTHY = [
+START: list[Step] = [["take_lock"], ["make_segments"], ["beat"], ["state", 1]]
+HEALTHY: list[Step] = [
     *START,
     ["write", "ready staging nothing to ram\n"],
     ["follow"],
@@ -59,7 +61,8 @@ def layout(folder: Path) -> dict[str, Any]:
     shim_source, shim = folder / "shim.c", folder / "shim.so"
     shim_source.write_text("extern int shim_is_here; int shim_is_here = 1;\n")
     compile_c(shim, "-shared", "-fPIC", str(shim_source))
-    return json.loads(subprocess.check_output([program])) | {"shim": str(shim)}
+    sizes: dict[str, Any] = json.loads(subprocess.check_output([program]))
+    return sizes | {"shim": str(shim)}
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class Launch:
         self.environ["FAKE_AGENT_SCRIPT"] = str(self.folder / "script.json")
         self.script(HEALTHY)
 
-    def script(self, steps: Sequence[Sequence[object]]) -> None:
+    def script(self, steps: Sequence[Step]) -> None:
         """Says what agents that start from now on do."""
         script = {
             "steps": [*steps],

@@ -30,6 +30,19 @@ static const struct launcher_option *by_letter(char letter)
     return NULL;
 }
 
+/* digest - adds an option that configures the agent (FNV-1a over name and value). */
+static void digest(struct arguments *args, const char *name, const char *value)
+{
+    uint64_t hash = args->configuration ? args->configuration : 0xcbf29ce484222325u;
+
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    hash = (hash ^ '=') * 0x100000001b3u;
+    for (; *value; value++)
+        hash = (hash ^ (unsigned char)*value) * 0x100000001b3u;
+    args->configuration = hash * 0x100000001b3u | 1;
+}
+
 /* note - keeps the few options on which the launcher itself acts. */
 static int note(struct arguments *args, const struct launcher_option *option,
                 const char *value)
@@ -54,6 +67,8 @@ static int note(struct arguments *args, const struct launcher_option *option,
         args->strict = true;
     else if (!strcmp(name, "wait") || !strcmp(name, "no-wait"))
         args->wait = name[0] == 'w';
+    else if (value)
+        digest(args, name, value);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "difference.h"
 #include "failure.h"
 #include "run.h"
 #include "words.h"
@@ -210,7 +211,9 @@ struct verdict await_state(struct run *run, int lock)
     if (verdict.kind == VERDICT_STAGED && !run->args.wait)
         board_register(&run->board, run->program.path);
     close(lock);
-    if (verdict.kind != VERDICT_STAGED)
-        return verdict;
-    return watch(run);
+    if (verdict.kind == VERDICT_STAGED)
+        verdict = watch(run);
+    if (verdict.kind == VERDICT_STAGED)
+        difference_warn(run);
+    return verdict;
 }
