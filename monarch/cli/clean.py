@@ -34,9 +34,10 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 
 
 def _remove_retained(home: Path) -> list[Path]:
+    from monarch.tiers.directory import is_private
     from monarch.tiers.retain import RETAINED
 
-    found = sorted(home.glob(f"{RETAINED}*"))
+    found = sorted(home.glob(f"{RETAINED}*")) if is_private(home) else []
     for path in found:
         shutil.rmtree(path, ignore_errors=True)
     return found

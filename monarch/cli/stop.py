@@ -17,7 +17,7 @@ def stop(job: str | None) -> None:
     """End agents on this node and wait until they have gone.
 
     Programs that still run read the origin from then on. Without --job, inside a job
-    its own agent is ended, else all of this user. The exit status is 1 if there is none.
+    its own agent is ended, else all of this user. The exit status is 1 if none runs.
     """
     from monarch.agent.control import ask
 

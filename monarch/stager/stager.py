@@ -132,9 +132,11 @@ class Stager:
     def abandon(self) -> None:
         """Tell all who wait that nothing will come; the engine has ended."""
         word = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
-        for file, (_, tier, _) in list(self._flying.items()):
-            if self.table.words[file] % TIER_UNIT != READY:
-                self.table.store(file, word)
+        for file, (_, tier, kind) in list(self._flying.items()):
+            if self.table.words[file] % TIER_UNIT == READY:
+                self._note_published(file, tier, bool(kind & OrderKind.ADOPT))
+                continue
+            self.table.store(file, word)
             self.ledger.release(tier, int(self.table.sizes[file]))
         self._flying.clear()
         self._note_busy()

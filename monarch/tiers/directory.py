@@ -49,6 +49,15 @@ def make_private(path: Path) -> None:
     os.close(open_private(path))
 
 
+def is_private(path: Path) -> bool:
+    """Return whether a directory is there, real, ours and private."""
+    try:
+        os.close(open_private(path, create=False))
+    except MonarchError:
+        return False
+    return True
+
+
 def take_lock(
     directory: Path, name: str = "lock", *, create: bool = True
 ) -> int | None:

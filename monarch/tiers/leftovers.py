@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from monarch.errors import MonarchError
-from monarch.tiers.directory import open_private, remove_tree, take_lock
+from monarch.tiers.directory import is_private, remove_tree, take_lock
 from monarch.tiers.retain import RETAINED, has_expired
 
 # A launcher makes the directory before there is a lock in it.
@@ -24,11 +23,9 @@ def collect(home: Path, now_s: float) -> list[Path]:
     Args:
         home: a directory `monarch-<uid>` that holds one directory per job and node.
     """
-    try:
-        os.close(open_private(home, create=False))
-        entries = sorted(home.iterdir())
-    except (MonarchError, OSError):
+    if not is_private(home):
         return []
+    entries = sorted(home.iterdir())
     return [entry for entry in entries if _collect_one(entry, now_s)]
 
 

@@ -85,7 +85,10 @@ def has_expired(retained: Path, now_s: float) -> bool:
 def read_manifest(directory: Path) -> Manifest | None:
     """Return the manifest of a directory; None unless it is whole and consistent."""
     try:
-        with np.load(directory / MANIFEST, allow_pickle=False) as held:
+        with (
+            open(directory / MANIFEST, "rb") as file,
+            np.load(file, allow_pickle=False) as held,
+        ):
             if int(held["schema"]) != SCHEMA:
                 return None
             manifest = Manifest(

@@ -1,0 +1,190 @@
+"""The parts of an agent: notices, run directory, segments, processes."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from monarch.agent.notify import Notifier
+from monarch.agent.processes import Processes
+from monarch.agent.rundir import RunDirectory
+from monarch.agent.segments import Segments
+from monarch.errors import MonarchError
+from monarch.native import COUNTERS, DTYPES, ProcessState
+
+
+@pytest.fixture
+def pipe():
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    yield reading, writing
+    os.close(reading)
+
+
+def test_each_notice_is_one_line(pipe):
+    reading, writing = pipe
+    notifier = Notifier(writing)
+
+    notifier.fail(2, "a.yaml:1: first\na.yaml:2: second")
+    notifier.say("one\n\n  two\n")
+    notifier.close()
+
+    assert os.read(reading, 1000).decode().splitlines() == [
+        "fail 2 a.yaml:1: first",
+        "fail 2 a.yaml:2: second",
+        "say one",
+        "say",
+        "say   two",
+    ]
+
+
+def test_a_stopped_launcher_does_not_stop_the_agent(pipe):
+    _, writing = pipe
+    notifier = Notifier(writing)
+
+    for _ in range(2000):
+        notifier.progress("x" * 100)
+
+    assert notifier.has_reader()
+    notifier.close()
+
+
+def test_a_launcher_that_has_gone_is_noticed():
+    reading, writing = os.pipe()
+    notifier = Notifier(writing)
+    assert notifier.has_reader()
+
+    os.close(reading)
+
+    assert not notifier.has_reader()
+    notifier.warn("nobody hears this")
+    notifier.close()
+
+
+def test_nothing_that_a_dead_agent_has_left_is_trusted(tmp_path):
+    path = tmp_path / "j.n"
+    path.mkdir(mode=0o700)
+    for name in ("catalog", "requests", "control", "start", "agent.log"):
+        (path / name).touch()
+    (path / "ram").mkdir()
+    (path / "ram" / "replica").touch()
+
+    run = RunDirectory(path)
+
+    assert sorted(e.name for e in path.iterdir()) == ["agent.log", "lock", "start"]
+    with pytest.raises(MonarchError, match="another agent is there already"):
+        RunDirectory(path)
+    run.remove()
+    assert not path.exists()
+
+
+def test_a_segment_is_complete_under_its_name_or_not_there(tmp_path):
+    segments = Segments(tmp_path)
+
+    def fail(name, memory):
+        assert not (tmp_path / name).exists()
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        segments.create("flags", 100, fail)
+
+    assert not (tmp_path / "flags").exists()
+
+
+def test_segments_carry_one_generation_and_are_private(tmp_path):
+    segments = Segments(tmp_path)
+    segments.create_first()
+
+    heads = [segments.record(name)["seg"] for name in ("requests", "counters")]
+
+    assert {int(head["generation"]) for head in heads} == {segments.generation}
+    assert segments.record("requests")["agent_pid"] == os.getpid()
+    modes = {(tmp_path / n).stat().st_mode & 0o777 for n in ("requests", "counters")}
+    assert modes == {0o600}
+
+
+@pytest.fixture
+def counters():
+    return np.zeros(DTYPES["counters"].itemsize, np.uint8)
+
+
+def occupy(counters, number, pid, **fields):
+    head = counters.view(DTYPES["counters"])
+    head["slots_used_max"] = max(int(head["slots_used_max"][0]), number + 1)
+    slot = head[0]["process"][number]
+    slot["pid"] = pid
+    slot["name"] = fields.get("name", b"/bin/program")
+    slot["starttime"] = fields.get("starttime", 0)
+    slot["counters"][0] = fields.get("opens", 0)
+    head[0]["process"]["state"][number] = fields.get("state", ProcessState.ACTIVE)
+
+
+def child():
+    """A process that lives until its stdin is closed."""
+    return subprocess.Popen(
+        [sys.executable, "-S", "-c", "input()"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def let_die(process):
+    assert process.stdin is not None
+    process.stdin.close()
+
+
+async def death_of_a_program(counters):
+    died = asyncio.Event()
+    processes = Processes(counters, died.set)
+    with child() as program:
+        occupy(counters, 1, program.pid, opens=5, starttime=1)
+        occupy(counters, 2, program.pid, opens=2, state=ProcessState.LAUNCHED)
+        processes.scan()
+        living = (processes.living, processes.programs)
+        totals = processes.totals()[COUNTERS[0].name]
+
+        let_die(program)
+        while processes.living:
+            died.clear()
+            await died.wait()
+    return processes, living, totals
+
+
+def test_a_dead_process_leaves_its_counters_and_frees_its_slot(counters):
+    processes, living, before = asyncio.run(death_of_a_program(counters))
+
+    assert living == (2, 1)
+    assert before == processes.totals()[COUNTERS[0].name] == 7
+    assert processes.seen() == {("/bin/program", True): 1, ("/bin/program", False): 1}
+    states = counters.view(DTYPES["counters"])[0]["process"]["state"]
+    assert states[:3].tolist() == [ProcessState.FREE] * 3
+    assert processes.programs_seen == 1
+
+
+def test_a_process_that_died_before_it_was_seen_counts_too(counters):
+    with child() as program:
+        let_die(program)
+    occupy(counters, 1, program.pid, opens=3, starttime=9)
+    ends = []
+
+    processes = Processes(counters, lambda: ends.append(1))
+    processes.scan()
+
+    assert ends == [1]
+    assert processes.programs_seen == 1
+    assert processes.totals()[COUNTERS[0].name] == 3
+
+
+def test_opens_of_processes_without_a_slot_are_counted(counters):
+    counters.view(DTYPES["counters"])["slots_full"] = 2
+    occupy(counters, 0, 0, opens=4, state=ProcessState.FREE)
+
+    processes = Processes(counters, lambda: None)
+    processes.scan()
+
+    assert processes.unslotted() == 2
+    assert processes.totals()[COUNTERS[0].name] == 4
+    assert processes.living == 0

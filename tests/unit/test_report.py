@@ -1,0 +1,246 @@
+"""The report: right sums, one headline, the same text from the same file."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch.cli.report import report as report_verb
+from monarch.errors import UsageError
+from monarch.metrics import TEXTS, UNITS, Tally
+from monarch.native import COUNTERS, wait_bucket_ns
+from monarch.report import (
+    JobFigures,
+    ProcessFigures,
+    Snapshot,
+    TierFigures,
+    Unstaged,
+    WaitBucket,
+    fill_template,
+    read_report,
+    render,
+    summarize,
+    write_report,
+)
+from monarch.report.summarize import quantile
+
+MIB = 1 << 20
+JOB = JobFigures(
+    job="7.0",
+    node="n1",
+    command=("python", "train.py"),
+    started_s=1e9,
+    seconds=60.0,
+    datasets=("/pfs/imagenet",),
+    files=2000,
+    bytes=200 * MIB,
+)
+
+
+def snapshot(counts=None, tally=None, **changes):
+    counters = dict.fromkeys((spec.name for spec in COUNTERS), 0) | (counts or {})
+    plain = Snapshot(
+        run=JOB,
+        counters=counters,
+        tally=Tally(**(tally or {})).as_dict(),
+        tiers=(TierFigures("ram", "ram", 1024 * MIB, 200 * MIB, 2000, True),),
+        processes=(ProcessFigures("/usr/bin/python3", True, 4),),
+        unslotted=0,
+        waits=(),
+        wait_total_ns=0,
+        unstaged=(),
+    )
+    return replace(plain, **changes)
+
+
+EPOCHS = snapshot(
+    {
+        "opens_hit_tier0": 4000,
+        "bytes_hit_tier0": 400 * MIB,
+        "opens_miss": 1900,
+        "bytes_miss": 190 * MIB,
+        "opens_origin": 100,
+        "bytes_origin": 10 * MIB,
+        "opens_outside": 812,
+    },
+    {
+        "origin_read_bytes": 190 * MIB,
+        "staged_files": 1900,
+        "staged_bytes": 190 * MIB,
+        "busy_ns": 2_000_000_000,
+    },
+)
+
+
+def test_the_headline_says_coverage_share_and_what_was_read():
+    first = render(summarize(EPOCHS)).splitlines()[0]
+
+    assert first == (
+        "monarch: active in 4 of 4 processes; 98.3% of 600.0 MiB came from ram, "
+        "staged by reading 190.0 MiB."
+    )
+
+
+def test_hit_ratios_count_what_was_ready_at_the_first_look_up():
+    hits = summarize(EPOCHS)["hits"]
+
+    assert hits["by_opens"] == pytest.approx(4000 / 6000)
+    assert hits["by_bytes"] == pytest.approx(400 / 600)
+    assert hits["local_by_bytes"] == pytest.approx(590 / 600)
+
+
+def test_avoided_is_what_was_opened_without_what_the_origin_gave():
+    origin = summarize(EPOCHS)["origin"]
+
+    assert origin["avoided_bytes"] == (600 - 10 - 190) * MIB
+
+
+def test_staging_nobody_used_avoids_less_than_nothing_and_says_so():
+    wasted = snapshot(tally={"origin_read_bytes": 5 * MIB})
+
+    assert summarize(wasted)["origin"]["avoided_bytes"] == -5 * MIB
+    assert "-5.0 MiB avoided" in render(summarize(wasted))
+
+
+def test_staging_throughput_is_over_the_time_in_which_anything_was_copied():
+    assert summarize(EPOCHS)["staging"]["bytes_per_s"] == 95 * MIB
+
+
+def test_inactive_processes_are_named():
+    processes = (
+        ProcessFigures("/usr/bin/python3", True, 4),
+        ProcessFigures("/opt/static", False, 2),
+    )
+
+    text = render(summarize(snapshot(processes=processes)))
+
+    assert text.startswith("monarch: active in 4 of 6 processes; ")
+    assert "not active in /opt/static (2)" in text
+
+
+def test_files_that_were_not_staged_are_explained():
+    unstaged = (
+        Unstaged("no tier had room for them", 3, 3 * MIB),
+        Unstaged("copying them failed too often", 0, 0),
+    )
+
+    text = render(summarize(snapshot(unstaged=unstaged)))
+
+    assert "not staged: 3 files, 3.0 MiB: no tier had room for them" in text
+    assert "failed too often" not in text
+
+
+def test_survived_trouble_is_counted_with_its_meaning():
+    troubled = snapshot({"origin_silent": 2}, {"tiers_lost": 1, "agent_errors": 3})
+
+    report = summarize(troubled)
+    text = render(report)
+
+    assert [row["what"] for row in report["survived"]] == [
+        "tiers_lost",
+        "agent_errors",
+        "origin_silent",
+    ]
+    assert "survived: 1 tiers taken out of service" in text
+    assert "2 opens read the origin because the agent gave no sign of life" in text
+
+
+def test_a_run_that_opened_nothing_says_so():
+    text = render(summarize(snapshot()))
+
+    assert "no file of /pfs/imagenet was opened." in text.splitlines()[0]
+
+
+def test_a_run_without_a_catalog_says_why():
+    plain = snapshot(run=replace(JOB, plain="the catalog takes longer than 1.0 s"))
+
+    assert "nothing was staged: the catalog takes" in render(summarize(plain))
+
+
+def test_what_is_not_all_is_never_printed_as_all():
+    nearly = snapshot(
+        {
+            "opens_hit_tier0": 1,
+            "bytes_hit_tier0": 10**9,
+            "opens_origin": 1,
+            "bytes_origin": 1,
+        }
+    )
+
+    assert "; 99.9% of" in render(summarize(nearly))
+
+
+def buckets(counts):
+    edges = [wait_bucket_ns(number) for number in range(len(counts) + 1)]
+    return [WaitBucket(edges[n], edges[n + 1], c) for n, c in enumerate(counts)]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.floats(0, 1))
+def test_a_quantile_lies_in_the_bucket_that_holds_it(counts, part):
+    if not sum(counts):
+        assert quantile(buckets(counts), part) == 0
+        return
+    found_ns = quantile(buckets(counts), part) * 1e9
+    below = sum(b.count for b in buckets(counts) if b.to_ns < found_ns - 1)
+    upto = sum(b.count for b in buckets(counts) if b.from_ns <= found_ns + 1)
+
+    assert below <= part * sum(counts) + 1e-6
+    assert upto >= part * sum(counts) - 1e-6
+
+
+def test_a_report_read_again_prints_the_identical_text(tmp_path):
+    path = tmp_path / "deep" / "r.json"
+    report = summarize(EPOCHS)
+
+    write_report(path, report)
+    again = read_report(path)
+    printed = CliRunner().invoke(report_verb, [str(path)])
+    as_json = CliRunner().invoke(report_verb, [str(path), "--json"])
+
+    assert again == report
+    assert printed.output == render(report)
+    assert json.loads(as_json.output) == report
+    assert [entry.name for entry in path.parent.iterdir()] == ["r.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"schema": 2}', "report of schema 2; this version of Monarch reads schema 1"),
+        ("[]", "not a report of `monarch run`"),
+        ("nonsense", "not JSON"),
+    ],
+)
+def test_what_is_no_report_of_ours_is_refused(tmp_path, content, words):
+    path = tmp_path / "r.json"
+    path.write_text(content)
+
+    with pytest.raises(UsageError, match=words):
+        read_report(path)
+
+
+def test_a_failed_write_leaves_the_old_report(tmp_path):
+    path = tmp_path / "r.json"
+    write_report(path, {"schema": 1})
+
+    with pytest.raises(TypeError):
+        write_report(path, {"schema": object()})
+
+    assert read_report(path) == {"schema": 1}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_templates_name_job_node_and_process():
+    path = fill_template("/r/%j-%n-%p-100%%.json", "7.0", "n1")
+
+    assert str(path) == f"/r/7.0-n1-{os.getpid()}-100%.json"
+
+
+def test_every_figure_of_the_agent_has_a_unit_and_a_meaning():
+    assert set(UNITS) == set(TEXTS) == set(Tally().as_dict())
+    assert all(UNITS.values())
+    assert all(TEXTS.values())

@@ -1,0 +1,405 @@
+"""The Stager with an engine that does only what the test says."""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from monarch.admission import PAGE_BYTES
+from monarch.metrics import Tally
+from monarch.native import (
+    Completion,
+    Order,
+    OrderKind,
+    Reason,
+    ReplicaState,
+    Step,
+    state_word,
+    word_parts,
+)
+from monarch.stager import FileTable, FillSettings, Stager
+from monarch.tiers import SsdTier, TierSettings
+from monarch.units import Size
+
+NO_FILL = FillSettings(enabled=False, concurrency=2, urgent_bytes_max=1 << 20)
+FILL = FillSettings(enabled=True, concurrency=2, urgent_bytes_max=1 << 20)
+
+
+@dataclass
+class FakeEngine:
+    """Takes orders; ends them when the test says so, in the state words too."""
+
+    words: np.ndarray
+    asked: list[int] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    ended: list[Completion] = field(default_factory=list)
+    forgotten: list[tuple[int, int]] = field(default_factory=list)
+    room: int = 1000
+
+    def requests(self):
+        asked, self.asked = self.asked, []
+        return asked
+
+    def submit(self, orders):
+        taken = list(orders)[: self.room]
+        self.orders += taken
+        self.room -= len(taken)
+        return len(taken)
+
+    def completions(self):
+        ended, self.ended = self.ended, []
+        return ended
+
+    def forget(self, tier, ino):
+        self.forgotten.append((tier, ino))
+
+    def end(self, order, status=0, step=Step.PUBLISH, size=10):
+        self.orders.remove(order)
+        if not status:
+            self.words[order.file] = state_word(ReplicaState.READY, order.tier)
+        file, tier, kind = order
+        self.ended.append(Completion(file, tier, kind, step, status, size, 1000))
+
+
+@dataclass
+class Stage:
+    """A Stager over two Tiers in directories, and everything around it."""
+
+    stager: Stager
+    engine: FakeEngine
+    table: FileTable
+    tally: Tally
+
+    def ask(self, *files):
+        self.engine.asked += files
+        self.stager.turn()
+
+    def end(self, file, status=0, step=Step.PUBLISH):
+        order = next(order for order in self.engine.orders if order.file == file)
+        if not status:
+            self.path(file, order.tier).write_bytes(b"x" * int(self.table.sizes[file]))
+        self.engine.end(order, status, step)
+        self.stager.turn()
+
+    def path(self, file, tier):
+        return self.stager.tiers[tier].directory / self.table.name_of(file)
+
+    def state(self, file):
+        return word_parts(int(self.table.words[file]))
+
+    def ordered(self):
+        return [(order.file, order.tier) for order in self.engine.orders]
+
+
+def ready(tier=0):
+    return ReplicaState.READY, tier, Reason.NONE
+
+
+def staging(tier=0):
+    return ReplicaState.STAGING, tier, Reason.NONE
+
+
+def absent(reason=Reason.NONE):
+    return ReplicaState.ABSENT, 0, reason
+
+
+@pytest.fixture
+def make_stage(tmp_path) -> Callable[..., Stage]:
+    def make(sizes, capacities=(1 << 20,), fill=NO_FILL):
+        tiers = []
+        for number, capacity in enumerate(capacities):
+            tier = SsdTier(settings(tmp_path, f"tier{number}"), "job.node")
+            tier.directory.mkdir(parents=True)
+            tier.capacity_bytes = capacity
+            tier.kind = "ram" if number == 0 else "ssd"
+            tiers.append(tier)
+        words = np.zeros(len(sizes), np.uint32)
+        table = FileTable(
+            sizes=np.array(sizes, np.uint64),
+            words=words,
+            written=np.zeros(len(sizes), np.uint8),
+            store=words.__setitem__,
+            name_of=lambda file: f"{file:032x}",
+            inode_of=lambda file, tier: 1000 + file,
+        )
+        engine, tally = FakeEngine(words), Tally()
+        return Stage(Stager(table, engine, tiers, fill, tally), engine, table, tally)
+
+    return make
+
+
+def settings(path, name):
+    return TierSettings(
+        key="tiers[0]",
+        name=name,
+        kind="ssd",
+        path=path,
+        capacity=Size.parse("1MiB"),
+        headroom=Size.parse("0"),
+    )
+
+
+def test_a_request_becomes_one_transfer_however_often_it_comes(make_stage):
+    stage = make_stage([10, 20])
+
+    stage.ask(1, 1)
+    stage.ask(1)
+
+    assert stage.ordered() == [(1, 0)]
+    assert stage.state(1) == staging()
+    assert stage.tally.demand_transfers == 1
+
+
+def test_a_published_replica_is_settled_and_counted(make_stage):
+    stage = make_stage([10])
+    stage.ask(0)
+
+    stage.end(0)
+
+    account = stage.stager.ledger.accounts[0]
+    assert (account.used_bytes, account.reserved_bytes) == (PAGE_BYTES, 0)
+    assert stage.tally.staged_bytes == stage.tally.origin_read_bytes == 10
+    assert stage.stager.in_flight == 0
+    assert stage.tally.busy_ns > 0
+
+
+def test_files_overflow_into_the_next_tier_and_then_stay_on_the_origin(make_stage):
+    stage = make_stage([10] * 3, capacities=(PAGE_BYTES, PAGE_BYTES))
+
+    stage.ask(0, 1, 2)
+
+    assert stage.ordered() == [(0, 0), (1, 1)]
+    assert stage.state(2) == absent(Reason.NO_ROOM)
+
+
+def test_a_file_that_does_not_fit_never_stops_smaller_ones(make_stage):
+    stage = make_stage([100_000, 10], capacities=(PAGE_BYTES,))
+
+    stage.ask(0, 1)
+
+    assert stage.state(0) == absent(Reason.NO_ROOM)
+    assert stage.ordered() == [(1, 0)]
+
+
+def test_a_written_file_is_not_staged(make_stage):
+    stage = make_stage([10])
+    stage.table.written[0] = 1
+
+    stage.ask(0)
+
+    assert stage.ordered() == []
+    assert stage.state(0) == absent(Reason.CHANGED)
+
+
+def test_a_changed_origin_marks_the_file_written_and_lists_it(make_stage):
+    stage = make_stage([10])
+    stage.ask(0)
+
+    stage.end(0, -errno.ESTALE, Step.STAT)
+
+    assert stage.table.written[0] == 1
+    assert stage.state(0) == absent(Reason.CHANGED)
+    assert stage.stager.changed == [0]
+    assert stage.stager.ledger.accounts[0].reserved_bytes == 0
+
+
+def test_a_failed_transfer_can_be_asked_for_once_more(make_stage):
+    stage = make_stage([10])
+    stage.ask(0)
+
+    stage.end(0, -errno.EIO, Step.READ)
+    first = stage.state(0)
+    stage.ask(0)
+    stage.end(0, -errno.EIO, Step.READ)
+
+    assert first == absent()
+    assert stage.state(0) == absent(Reason.ERROR)
+    assert stage.stager.ledger.accounts[0].reserved_bytes == 0
+    assert stage.tally.transfers_failed == 2
+
+
+def test_a_full_tier_takes_no_more_and_the_file_goes_to_the_next(make_stage):
+    stage = make_stage([10, 10, 10], capacities=(1 << 20, 1 << 20))
+    stage.ask(0)
+    stage.end(0)
+    stage.ask(1)
+
+    stage.end(1, -errno.ENOSPC, Step.WRITE)
+    stage.ask(2)
+
+    assert stage.ordered() == [(1, 1), (2, 1)]
+    assert stage.stager.ledger.accounts[0].capacity_bytes == PAGE_BYTES
+    assert stage.tally.tiers_full == 1
+
+
+def test_a_vanished_tier_loses_its_replicas_and_they_are_staged_elsewhere(make_stage):
+    stage = make_stage([10, 10], capacities=(1 << 20, 1 << 20))
+    stage.ask(0)
+    stage.end(0)
+    stage.ask(1)
+
+    stage.end(1, -errno.ENOENT, Step.CREATE)
+    stage.ask(0)
+
+    assert stage.ordered() == [(1, 1), (0, 1)]
+    assert stage.tally.tiers_lost == stage.tally.replicas_lost == 1
+
+
+def test_a_ready_replica_that_is_there_stays_when_a_program_could_not_open_it(
+    make_stage,
+):
+    stage = make_stage([10])
+    stage.ask(0)
+    stage.end(0)
+
+    stage.ask(0)
+
+    assert stage.state(0) == ready()
+    assert stage.ordered() == []
+
+
+def test_a_lost_replica_is_staged_again_at_most_twice(make_stage):
+    stage = make_stage([10])
+    stage.ask(0)
+    for _ in range(3):
+        stage.end(0)
+        stage.path(0, 0).unlink()
+        stage.ask(0)
+
+    assert stage.state(0) == absent(Reason.ERROR)
+    assert stage.engine.forgotten == [(0, 1000)] * 3
+    assert stage.stager.ledger.accounts[0].used_bytes == 0
+
+
+def test_a_truncated_replica_counts_as_lost_and_is_removed(make_stage):
+    stage = make_stage([10])
+    stage.ask(0)
+    stage.end(0)
+    stage.path(0, 0).write_bytes(b"x")
+
+    stage.ask(0)
+
+    assert not stage.path(0, 0).exists()
+    assert stage.state(0) == staging()
+
+
+def test_background_fill_is_bounded_and_goes_through_all_files(make_stage):
+    stage = make_stage([10] * 20, fill=FILL)
+
+    stage.stager.turn()
+    at_once = len(stage.engine.orders)
+    while stage.engine.orders:
+        stage.end(stage.engine.orders[0].file)
+
+    assert at_once == 2 * FILL.concurrency
+    assert [stage.state(file) for file in range(20)] == [ready()] * 20
+    assert stage.stager.idle
+
+
+def test_background_fill_yields_to_demand(make_stage):
+    stage = make_stage([10] * 20, fill=FILL)
+    stage.stager.turn()
+    stage.ask(19)
+
+    stage.end(0)
+    stage.end(1)
+    stage.end(2)
+
+    kinds = [order.kind for order in stage.engine.orders]
+    assert kinds.count(OrderKind.DEMAND) == 1
+    assert kinds.count(OrderKind.BACKGROUND) == FILL.concurrency
+
+
+def test_a_large_file_that_nobody_waits_for_is_copied_in_the_background(make_stage):
+    stage = make_stage([2 << 20], capacities=(1 << 30,))
+
+    stage.ask(0)
+
+    assert stage.engine.orders == [Order(0, 0, OrderKind.BACKGROUND)]
+
+
+def test_orders_that_the_engine_does_not_take_are_given_again(make_stage):
+    stage = make_stage([10] * 4)
+    stage.engine.room = 1
+    stage.ask(0, 1, 2, 3)
+    stage.engine.room = 10
+
+    stage.stager.turn()
+
+    assert [order.file for order in stage.engine.orders] == [0, 1, 2, 3]
+
+
+def test_memory_pressure_evicts_ram_replicas_and_they_do_not_come_back(make_stage):
+    stage = make_stage([4096] * 10, capacities=(1 << 20,), fill=FILL)
+    stage.stager.turn()
+    while stage.engine.orders:
+        stage.end(stage.engine.orders[0].file)
+
+    freed = stage.stager.shelf.relieve(used_bytes=100_000, limit_bytes=100_000)
+    stage.ask(9)
+
+    assert freed == 3 * 4096
+    assert stage.state(9) == absent(Reason.MEMORY)
+    assert not stage.path(9, 0).exists()
+    assert stage.state(6) == ready()
+    assert stage.stager.ledger.reserve(10) is None
+
+
+def test_an_adopted_replica_is_verified_before_anything_is_read(make_stage):
+    stage = make_stage([10, 10])
+    assert stage.stager.ledger.reserve_in(0, 10)
+    stage.stager.adoption.tiers[1] = 0
+
+    stage.ask(1)
+
+    assert stage.engine.orders == [Order(1, 0, OrderKind.ADOPT)]
+    stage.end(1)
+    assert (stage.tally.adopted_files, stage.tally.staged_files) == (1, 0)
+
+
+def test_a_leftover_that_does_not_verify_is_removed_and_staged_anew(make_stage):
+    stage = make_stage([10])
+    assert stage.stager.ledger.reserve_in(0, 10)
+    stage.stager.adoption.tiers[0] = 0
+    stage.path(0, 0).write_bytes(b"corrupted!")
+
+    stage.stager.turn()
+    stage.end(0, -errno.EBADMSG, Step.VERIFY)
+
+    assert not stage.path(0, 0).exists()
+    assert stage.engine.orders == [Order(0, 0, OrderKind.BACKGROUND)]
+    assert stage.tally.adoptions_refused == 1
+
+
+def test_a_fault_in_one_request_does_not_stop_the_next(make_stage, caplog):
+    stage = make_stage([10, 10])
+    stage.ask(0)
+    stage.end(0)
+    stage.path(0, 0).unlink()
+
+    def broken(file, tier):
+        raise RuntimeError("broken table")
+
+    stage.stager.shelf.recogniser.forget = broken
+    stage.ask(0, 1)
+
+    assert stage.ordered() == [(1, 0)]
+    assert stage.tally.agent_errors == 1
+    assert "broken table" in caplog.text
+
+
+def test_the_end_tells_everyone_who_waits(make_stage):
+    stage = make_stage([10, 10])
+    stage.ask(0, 1)
+    stage.table.words[1] = state_word(ReplicaState.READY, 0)
+
+    stage.stager.stop()
+    stage.stager.abandon()
+
+    assert stage.state(0) == absent(Reason.STOPPING)
+    assert stage.state(1) == ready()
+    account = stage.stager.ledger.accounts[0]
+    assert (account.used_bytes, account.reserved_bytes) == (PAGE_BYTES, 0)
+    assert repr(stage.stager).startswith("<Stager 0 in flight")
