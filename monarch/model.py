@@ -1,4 +1,4 @@
-"""Words of the catalog that every layer shares: what is left out, and why."""
+"""Words of the catalog that every layer shares: names, and why one is left out."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ class Unmanaged(StrEnum):
     def text(self) -> str:
         """Return the reason in words, as it follows a count."""
         return _TEXTS[self]
+
+
+def shown(path: bytes) -> str:
+    """Return a path as one line of text that any terminal and any pipe can take."""
+    text = path.decode("utf-8", "backslashreplace")
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 _TEXTS = {

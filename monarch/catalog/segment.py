@@ -13,6 +13,7 @@ import numpy as np
 from monarch.catalog.block import Block
 from monarch.catalog.layout import Bytes, Hash, Layout, Records, aligned
 from monarch.errors import UsageError
+from monarch.model import shown
 
 BYTES_PER_FILE = 160
 """What all segments together may take for one File."""
@@ -211,10 +212,10 @@ def _prefixes(roots: Sequence[MappedRoot]) -> tuple[_Prefix, ...]:
         for spelling in (root.path, *root.spellings):
             path = _normal(spelling)
             if owner.setdefault(path, number) != number:
-                first = os.fsdecode(roots[owner[path]].path)
+                first = shown(roots[owner[path]].path)
                 raise UsageError(
-                    f"{os.fsdecode(path)} names two datasets, {first} and "
-                    f"{os.fsdecode(root.path)}: leave it out of one"
+                    f"{shown(path)} names two datasets, {first} and "
+                    f"{shown(root.path)}: leave it out of one"
                 )
     ordered = sorted(owner.items(), key=lambda item: (-len(item[0]), item[0]))
     return tuple(_Prefix(path, number) for path, number in ordered)
@@ -222,11 +223,11 @@ def _prefixes(roots: Sequence[MappedRoot]) -> tuple[_Prefix, ...]:
 
 def _normal(spelling: bytes) -> bytes:
     if not spelling.startswith(b"/"):
-        raise UsageError(f"alias {os.fsdecode(spelling)}: must be an absolute path")
+        raise UsageError(f"alias {shown(spelling)}: must be an absolute path")
     path = posixpath.normpath(spelling)
     path = path[1:] if path.startswith(b"//") else path
     if path == b"/":
-        raise UsageError(f"alias {os.fsdecode(spelling)}: is the root of all files")
+        raise UsageError(f"alias {shown(spelling)}: is the root of all files")
     return path
 
 
@@ -234,12 +235,12 @@ def _check_apart(roots: Sequence[MappedRoot]) -> None:
     ordered = sorted(root.path for root in roots)
     for outer, inner in pairwise(ordered):
         if outer == inner:
-            raise UsageError(f"dataset {os.fsdecode(outer)} is listed twice")
+            raise UsageError(f"dataset {shown(outer)} is listed twice")
     for outer in ordered:
         for inner in ordered:
             if inner.startswith(outer + b"/"):
                 raise UsageError(
-                    f"dataset {os.fsdecode(inner)} lies inside {os.fsdecode(outer)}: "
+                    f"dataset {shown(inner)} lies inside {shown(outer)}: "
                     "list only one of them"
                 )
 
@@ -259,7 +260,7 @@ def _check_lengths(
 ) -> None:
     for tier in tiers:
         if len(tier.path) >= layout.constants["TIER_PATH_MAX"]:
-            raise UsageError(f"tier path {os.fsdecode(tier.path)}: is too long")
+            raise UsageError(f"tier path {shown(tier.path)}: is too long")
     for name in policy.programs_excluded:
         if len(os.fsencode(name)) >= layout.constants["FILTER_NAME_BYTES"]:
             raise UsageError(f"program name {name}: is too long")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monarch.errors import UsageError
-from monarch.model import Patterns, Unmanaged
+from monarch.model import Patterns, Unmanaged, shown
 from monarch.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
@@ -93,17 +93,26 @@ def _load(file: str | None, settings: Sequence[str]) -> Config:
 
 def _chosen(paths: Sequence[str], config: Config) -> list[Dataset]:
     """Return the datasets of the configuration, or those that the paths name."""
-    from monarch.config.models import Dataset
-
     if not paths and not config.datasets:
         raise UsageError("no dataset: give its PATH, or a configuration that has one")
     configured = {os.path.realpath(d.path): d for d in config.datasets}
     if not paths:
         return list(config.datasets)
     return [
-        configured.get(os.path.realpath(path)) or Dataset(path=os.path.abspath(path))
-        for path in paths
+        configured.get(os.path.realpath(path)) or _plain_dataset(path) for path in paths
     ]
+
+
+def _plain_dataset(path: str) -> Dataset:
+    """Return a dataset that no configuration says anything about."""
+    from pydantic import ValidationError
+
+    from monarch.config.models import Dataset
+
+    try:
+        return Dataset(path=os.path.abspath(path))
+    except ValidationError as error:
+        raise UsageError(f"dataset {path!r}: {error.errors()[0]['msg']}") from error
 
 
 def _patterns(dataset: Dataset) -> Patterns:
@@ -116,7 +125,7 @@ def _save(dataset: Dataset, output: str | None, threads: int) -> None:
     from monarch.origins.saved import save_index
 
     root = open_root(dataset.path)
-    file = Path(output or dataset.index or f"{Path(str(root)).name}.monarch-index")
+    file = Path(output or dataset.index or f"{Path(dataset.path).name}.monarch-index")
     began = time.monotonic()
     progress = ScanProgress(dataset.path)
     try:
@@ -134,7 +143,7 @@ def _save(dataset: Dataset, output: str | None, threads: int) -> None:
 def _summary(made: RootIndex) -> str:
     block = made.block
     counts = (
-        f"{os.fsdecode(made.root)}: {format_count(block.file_count)} files, "
+        f"{shown(made.root)}: {format_count(block.file_count)} files, "
         f"{format_count(block.directory_count)} directories, "
         f"{format_size(int(block.sizes().sum()))}"
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from monarch.catalog.block import Block
-from monarch.model import Patterns
+from monarch.model import Patterns, shown
 from monarch.origins.root import OriginRoot
 from monarch.origins.saved import IndexUnusableError, RootIndex
 
@@ -27,14 +27,14 @@ def check_fresh(
     same_place = int(header["root_dev"]) == root.dev or index.root == root.path
     if not same_place or int(header["root_ino"]) != root.ino:
         raise IndexUnusableError(
-            f"it was made from another directory, {os.fsdecode(index.root)}"
+            f"it was made from another directory, {shown(index.root)}"
         )
     if index.patterns != patterns:
         raise IndexUnusableError(_difference(index.patterns, patterns))
     changed = _changed_directory(index.block, root, threads)
     if changed is not None:
         path = os.path.join(root.path, changed)
-        raise IndexUnusableError(f"{os.fsdecode(path)} has changed since")
+        raise IndexUnusableError(f"{shown(path)} has changed since")
 
 
 def _difference(then: Patterns, now: Patterns) -> str:

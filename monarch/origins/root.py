@@ -7,6 +7,7 @@ import stat
 from dataclasses import dataclass
 
 from monarch.errors import UsageError
+from monarch.model import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class OriginRoot:
     ino: int
 
     def __str__(self) -> str:
-        return os.fsdecode(self.path)
+        return shown(self.path)
 
 
 def open_root(given: str | bytes) -> OriginRoot:
@@ -29,18 +30,19 @@ def open_root(given: str | bytes) -> OriginRoot:
         UsageError: one line saying what is wrong with the path.
     """
     path = os.path.abspath(os.fsencode(given))
-    shown = os.fsdecode(path)
     try:
         real = os.path.realpath(path, strict=True)
         found = os.stat(real)
     except FileNotFoundError:
-        raise UsageError(f"dataset {shown}: there is no such directory") from None
+        raise UsageError(f"dataset {shown(path)}: there is no such directory") from None
     except OSError as error:
-        raise UsageError(f"dataset {shown}: {error.strerror}") from error
+        raise UsageError(f"dataset {shown(path)}: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode):
-        raise UsageError(f"dataset {shown}: is not a directory")
+        raise UsageError(f"dataset {shown(path)}: is not a directory")
     if not os.access(real, os.R_OK | os.X_OK, effective_ids=True):
-        raise UsageError(f"dataset {shown}: you may not read this directory")
+        raise UsageError(f"dataset {shown(path)}: you may not read this directory")
     if real == b"/":
-        raise UsageError(f"dataset {shown}: is the root of the file system; name less")
+        raise UsageError(
+            f"dataset {shown(path)}: is the root of the file system; name less"
+        )
     return OriginRoot(path, real, found.st_dev, found.st_ino)

@@ -94,6 +94,7 @@ def test_datasets_and_patterns_come_from_the_configuration(
         ([], "no dataset"),
         (["/no/such/place"], "there is no such directory"),
         (["/etc/hostname"], "is not a directory"),
+        (["pets\udcff"], "UTF-8"),
         (["pets", "-o", "/no/such/place/x"], "cannot write"),
         (["pets", "pets", "-o", "x"], "--output"),
     ],

@@ -206,6 +206,21 @@ def test_a_changed_directory_is_stale_and_named(own_root: Path, change: str) -> 
         check_fresh(index, open_root(str(own_root)), Patterns())
 
 
+def test_a_changed_directory_of_any_name_is_named_in_one_printable_line(
+    own_root: Path,
+) -> None:
+    weird = os.path.join(os.fsencode(own_root), b"\xff\nx")
+    os.mkdir(weird)
+    index = Tree.scan(own_root).index
+    os.chmod(weird, 0o700)
+
+    with pytest.raises(IndexUnusableError) as refused:
+        check_fresh(index, open_root(str(own_root)), Patterns())
+
+    assert str(refused.value).isprintable()
+    assert r"\xff\nx has changed" in str(refused.value).replace(r"\\", "\\")
+
+
 def test_a_fresh_index_is_loaded_instead_of_scanning(root: Path, saved: Path) -> None:
     said: list[str] = []
     dataset = Dataset(str(root), Patterns(never=("*.lock",)), saved=saved)
