@@ -1,0 +1,193 @@
+/* test_parts.c - the launcher's pure parts: decisions, environments, lines, options. */
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "launcher/args.h"
+#include "launcher/board.h"
+#include "launcher/jobname.h"
+#include "launcher/notices.h"
+#include "launcher/preload.h"
+#include "launcher/relay.h"
+
+static void signals_are_relayed_by_where_they_come_from(void)
+{
+    const struct relay_scene job = {.self = 10, .program = 11};
+    const struct relay_scene leader = {
+        .self = 10, .program = 11, .leads_session = true};
+    const int keys[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH, SIGHUP};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        assert(relay_duty(&job, keys[i], SI_KERNEL, 0) == RELAY_NOTHING);
+        assert(relay_duty(&job, keys[i], SI_USER, 5) == RELAY_ASK);
+        assert(relay_duty(&job, keys[i], SI_QUEUE, 5) == RELAY_ASK);
+        assert(relay_duty(&job, keys[i], SI_TKILL, 5) == RELAY_ASK);
+    }
+    assert(relay_duty(&leader, SIGHUP, SI_KERNEL, 0) == RELAY_FORWARD);
+    assert(relay_duty(&leader, SIGINT, SI_KERNEL, 0) == RELAY_NOTHING);
+    assert(relay_duty(&job, SIGALRM, SI_KERNEL, 0) == RELAY_FORWARD);
+    assert(relay_duty(&job, SIGPIPE, SI_USER, 10) == RELAY_NOTHING);
+    assert(relay_duty(&job, SIGUSR1, SI_USER, 11) == RELAY_NOTHING);
+    assert(relay_duty(&job, SIGCHLD, CLD_EXITED, 11) == RELAY_CHILD);
+    assert(relay_duty(&job, SIGCONT, SI_USER, 5) == RELAY_CONTINUE);
+    assert(relay_duty(&job, SIGIO, POLL_IN, 0) == RELAY_NOTHING);
+}
+
+static void expect_preload(const char *old, const char *old_run, const char *expected)
+{
+    char preload[256], run[256];
+    char *envp[4] = {(char *)"A=1", NULL, NULL, NULL}, **new;
+    int n = 1;
+
+    snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", old ? old : "");
+    snprintf(run, sizeof(run), "MONARCH_STAGING_RUN=%s", old_run ? old_run : "");
+    if (old)
+        envp[n++] = preload;
+    if (old_run)
+        envp[n++] = run;
+    new = preload_add(envp, "/new");
+    assert(!strcmp(new[0], "A=1"));
+    assert(!strcmp(new[1] + strlen("LD_PRELOAD="), expected));
+    assert(!strcmp(new[2], "MONARCH_STAGING_RUN=/new"));
+    assert(!new[3]);
+}
+
+static void shim_comes_first_and_only_once(void)
+{
+    expect_preload(NULL, NULL, "/new/shim.so");
+    expect_preload("", NULL, "/new/shim.so");
+    expect_preload("/a.so", NULL, "/new/shim.so:/a.so");
+    expect_preload("/a.so /b.so", NULL, "/new/shim.so:/a.so /b.so");
+    expect_preload("/old/shim.so", "/old", "/new/shim.so");
+    expect_preload("/old/shim.so:/a.so", "/old", "/new/shim.so:/a.so");
+    expect_preload("/a.so:/old/shim.so", "/old", "/new/shim.so:/a.so");
+    expect_preload("/a.so:/old/shim.so:/b.so", "/old", "/new/shim.so:/a.so:/b.so");
+    expect_preload("/new/shim.so:/a.so", "/new", "/new/shim.so:/a.so");
+    expect_preload("/x/old/shim.so", "/old", "/new/shim.so:/x/old/shim.so");
+}
+
+static void shim_is_removed_for_our_own_python(void)
+{
+    char *envp[] = {(char *)"LD_PRELOAD=/r/shim.so",
+                    (char *)"B=", (char *)"MONARCH_STAGING_RUN=/r", NULL};
+    char **agent = preload_remove(envp, false), **verb = preload_remove(envp, true);
+
+    assert(!strcmp(agent[0], "B=") && !agent[1]);
+    assert(!strcmp(verb[1], "MONARCH_STAGING_RUN=/r") && !verb[2]);
+    envp[0] = (char *)"LD_PRELOAD=/a.so:/r/shim.so";
+    assert(!strcmp(preload_remove(envp, false)[0], "LD_PRELOAD=/a.so"));
+}
+
+/* feed - writes all to a pipe, closes it, and reads notices in the given portions. */
+static struct notice feed(struct notices *notices, const char *text, size_t portion)
+{
+    int fds[2];
+    struct notice notice = {.kind = NOTICE_NONE};
+
+    assert(!pipe(fds));
+    notices_begin(notices, fds[0]);
+    for (size_t at = 0, length = strlen(text); at < length; at += portion) {
+        size_t n = length - at < portion ? length - at : portion;
+
+        assert(write(fds[1], text + at, n) == (ssize_t)n);
+        assert(notices_read(notices, 1000));
+        if (at + n < length)
+            assert((notice = notices_next(notices)).kind == NOTICE_NONE);
+    }
+    close(fds[1]);
+    return notices_next(notices);
+}
+
+static void notices_are_understood_in_any_portions(void)
+{
+    static struct notices notices;
+
+    for (size_t portion = 1; portion < 20; portion++) {
+        struct notice notice = feed(&notices, "fail 125 no room\n", portion);
+
+        assert(notice.kind == NOTICE_FAIL && notice.code == 125);
+        assert(!strcmp(notice.text, "no room"));
+        notices_close(&notices);
+    }
+    assert(feed(&notices, "say\n", 9).kind == NOTICE_SAY);
+    notices_close(&notices);
+    assert(feed(&notices, "sayx y\n", 9).kind == NOTICE_UNKNOWN);
+    notices_close(&notices);
+    assert(feed(&notices, "fail\n", 9).code == 0);
+    notices_close(&notices);
+}
+
+static void last_line_needs_no_newline(void)
+{
+    static struct notices notices;
+
+    assert(feed(&notices, "plain late", 20).kind == NOTICE_NONE);
+    assert(!notices_read(&notices, 1000) && notices.fd < 0);
+    assert(notices_next(&notices).kind == NOTICE_PLAIN);
+    assert(notices_next(&notices).kind == NOTICE_NONE);
+}
+
+static void options_that_configure_are_told_apart(void)
+{
+    struct arguments one, two;
+    char *plain[] = {(char *)"-q", (char *)"--strict", (char *)"x", NULL};
+    char *spaced[] = {(char *)"--data", (char *)"/d", (char *)"-c",
+                      (char *)"f",      (char *)"x",  NULL};
+    char *joined[] = {(char *)"--data=/d", (char *)"-cf", (char *)"--", (char *)"-x",
+                      NULL};
+    char *other[] = {(char *)"--data=/", (char *)"--job", (char *)"d", (char *)"-",
+                     NULL};
+
+    assert(!arguments_parse(&one, plain) && !one.configuration && one.quiet);
+    assert(!arguments_parse(&one, spaced) && !arguments_parse(&two, joined));
+    assert(one.configuration == two.configuration && one.configuration);
+    assert(!strcmp(two.command[0], "-x"));
+    assert(!arguments_parse(&two, other) && one.configuration != two.configuration);
+    assert(!strcmp(two.job, "d") && !strcmp(two.command[0], "-"));
+}
+
+static void names_are_file_names(void)
+{
+    struct jobname name;
+
+    setenv("MONARCH_STAGING_NODE", "../n\n1", 1);
+    jobname_find(&name, "a/b:c d$");
+    assert(!strcmp(name.job, "a_b_c_d_") && !strcmp(name.node, ".._n_1"));
+    assert(name.shared);
+    jobname_find(&name, NULL);
+    assert(!strncmp(name.job, "local-", 6) && strlen(name.job) == 18 && !name.shared);
+}
+
+static void stopped_heartbeat_is_found_by_watching(void)
+{
+    struct requests requests = {.heartbeat_ns = 1};
+    struct board board = {.requests = &requests};
+    struct pulse pulse = {0};
+
+    for (int i = 0; i < 200; i++, requests.heartbeat_ns++)
+        assert(!pulse_suspicious(&pulse, &board) && !pulse_lost(&pulse));
+    for (int i = 0; i < 49; i++)
+        pulse_suspicious(&pulse, &board);
+    assert(!pulse_lost(&pulse));
+    assert(pulse_suspicious(&pulse, &board));
+    pulse_suspicious(&pulse, &board);
+    assert(pulse_lost(&pulse));
+    requests.heartbeat_ns++;
+    assert(!pulse_suspicious(&pulse, &board) && !pulse_lost(&pulse));
+}
+
+int main(void)
+{
+    signals_are_relayed_by_where_they_come_from();
+    shim_comes_first_and_only_once();
+    shim_is_removed_for_our_own_python();
+    notices_are_understood_in_any_portions();
+    last_line_needs_no_newline();
+    options_that_configure_are_told_apart();
+    names_are_file_names();
+    stopped_heartbeat_is_found_by_watching();
+    return 0;
+}
