@@ -12,7 +12,10 @@ TIER_FAILURES_MAX: Final = 8
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _GONE: Final = frozenset(
-    {errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.EACCES, errno.ENODEV, errno.ENXIO}
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.EACCES),
+        *(errno.ENODEV, errno.ENXIO, errno.EXDEV),
+    }
 )
 _CHANGED: Final = frozenset({errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
