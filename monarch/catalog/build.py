@@ -17,8 +17,8 @@ from monarch.catalog.survey import ATTR, ROW, Listing, Survey
 
 Numbers = npt.NDArray[np.int64]
 
-SLOTS_PER_EIGHT_BYTES = (8, 7)
-"""Slots for each Entry, as a ratio: 7/8 full, so that 160 bytes a File are enough."""
+SLOTS_PER_ENTRY = (8, 7)
+"""Slots to Entries: 7/8 full keeps 160 bytes a File and is as fast as half full."""
 DIRSLOTS_PER_DIRECTORY = 2
 
 _COPIED = ("ino", "size", "mtime_ns", "ctime_ns", "atime_ns", "blocks")
@@ -237,5 +237,5 @@ class _Draft:
 
 
 def _slot_count(entries: int) -> int:
-    slots, used = SLOTS_PER_EIGHT_BYTES
+    slots, used = SLOTS_PER_ENTRY
     return entries * slots // used + 1
