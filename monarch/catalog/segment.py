@@ -186,7 +186,8 @@ def plan_catalog(
         strings=strings,
         places=_places(layout, roots, len(prefixes), len(strings)),
         file_bases=tuple(np.cumsum([0, *files])[:-1].tolist()),
-        directory_bases=tuple(np.cumsum([0, *directories])[:-1].tolist()),
+        # In the flags, the marks of directories stand behind those of all Files.
+        directory_bases=tuple(np.cumsum([sum(files), *directories])[:-1].tolist()),
     )
 
 

@@ -145,8 +145,8 @@ assert not os.path.exists(D + "/spare.bin")
 
 
 def test_directory_change(under: Under) -> None:
-    """a change of a catalogued directory itself switches its whole root to pass-
-    through
+    """a change of a catalogued directory itself
+    switches its whole root to pass-through
     """
     under("""
 assert redirected(D + "/a.bin")

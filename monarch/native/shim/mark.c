@@ -83,6 +83,8 @@ static void mark_entry(const struct board *b, const struct route *r, enum change
 void mark_route(const struct board *b, const struct route *r, enum where where,
                 enum change change, bool follow)
 {
+    if (where == ROUTE_OUTSIDE) /* the route is not filled in */
+        return;
     if (where == ROUTE_FOUND && change != CHANGE_CREATE)
         mark_entry(b, r, change, follow);
     if (where == ROUTE_UNKNOWN ? change == CHANGE_CREATE || change == CHANGE_NAME
