@@ -70,7 +70,8 @@ def test_the_catalog_says_where_everything_is() -> None:
     assert seg["generation"] == 9
     assert (catalog["file_count"], catalog["dir_count"]) == (5, 2)
     assert catalog["roots"]["file_base"][:2].tolist() == [0, 3]
-    assert catalog["roots"]["dir_base"][:2].tolist() == [0, 1]
+    # Directories are marked behind all Files.
+    assert catalog["roots"]["dir_base"][:2].tolist() == [5, 6]
     for number, root in enumerate((one, two)):
         record = catalog["roots"][number]
         start = int(record["block"])
