@@ -14,29 +14,52 @@
 #define RENAME_NOREPLACE 1
 #endif
 
-/* copy_create - creates the temporary file; a leftover of that name is our own. */
-int copy_create(struct transfer *t)
+/* create_unnamed - a file that nobody else can open, cut or replace, and that is gone when
+ * its last descriptor is: nothing is left of an agent that was killed. */
+static int create_unnamed(struct engine *e, struct transfer *t)
+{
+    if (!e->links_descriptors)
+        return -EOPNOTSUPP;
+    return file_openat(t->tier, ".", O_WRONLY | O_TMPFILE, 0400);
+}
+
+/* create_named - a temporary file for file systems that must give it a name; a leftover
+ * of that name is our own. */
+static int create_named(struct transfer *t)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL;
-    t->step = MONARCH_STEP_CREATE;
     snprintf(t->temporary, sizeof(t->temporary), ".%s.%u.part", t->name, t->order.file);
     int fd = file_openat(t->tier, t->temporary, flags, 0400);
     if (fd == -EEXIST && unlinkat(t->tier, t->temporary, 0) == 0)
         fd = file_openat(t->tier, t->temporary, flags, 0400);
+    t->named = fd >= 0;
+    return fd;
+}
+
+/* copy_create - creates the temporary file. */
+int copy_create(struct engine *e, struct transfer *t)
+{
+    t->step = MONARCH_STEP_CREATE;
+    int fd = create_unnamed(e, t);
+    if (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -EINVAL || fd == -ENOENT)
+        fd = create_named(t);
     if (fd < 0)
         return fd;
     t->target = fd;
-    t->created = true;
     return 0;
 }
 
-/* close_target - an error that was held back until now is an error of writing. */
-static int close_target(struct transfer *t)
+/* copy_write - appends a chunk. A named file could have been cut meanwhile: writing on
+ * would leave a hole in a file of the right size. */
+int copy_write(struct transfer *t, const void *bytes, size_t n)
 {
-    int fd = t->target;
-    t->target = -1;
+    struct stat st;
     t->step = MONARCH_STEP_WRITE;
-    return close(fd) && errno != EINTR ? -errno : 0;
+    if (t->named && fstat(t->target, &st))
+        return -errno;
+    if (t->named && (uint64_t)st.st_size != t->offset)
+        return -EBADMSG;
+    return file_write(t->target, bytes, n);
 }
 
 /* file_time - for futimens(); times before 1970 are negative. */
@@ -48,42 +71,77 @@ static struct timespec file_time(int64_t ns)
     return (struct timespec){seconds, rest};
 }
 
-/* copy_verify - closes the copy and proves that what carries its name is all of it: the
- * same inode, the full size, still read-only. It takes the origin's mtime. */
+/* keeps_name - the temporary name still stands for the file that was written. */
+static int keeps_name(const struct transfer *t)
+{
+    struct stat st;
+    if (fstatat(t->tier, t->temporary, &st, AT_SYMLINK_NOFOLLOW))
+        return -errno;
+    return st.st_ino == t->replica_ino && st.st_dev == t->tier_dev ? 0 : -EBADMSG;
+}
+
+/* copy_verify - proves that the copy is all there, read-only and what its name stands
+ * for, and gives it the origin's mtime. */
 int copy_verify(struct transfer *t)
 {
-    struct stat st, named;
+    struct stat st;
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, file_time(t->mtime_ns)};
     t->step = MONARCH_STEP_VERIFY;
     if (futimens(t->target, times) || fstat(t->target, &st))
         return -errno;
+    if ((uint64_t)st.st_size != t->size || (st.st_mode & 07777) != 0400)
+        return -EBADMSG;
+    if (st.st_dev != t->tier_dev)
+        return -EXDEV;
+    t->replica_ino = st.st_ino;
+    return t->named ? keeps_name(t) : 0;
+}
+
+/* close_target - an error that was held back until now is an error of writing. */
+static int close_target(struct transfer *t)
+{
+    int fd = t->target;
+    t->target = -1;
+    if (close(fd) == 0 || errno == EINTR)
+        return 0;
+    t->step = MONARCH_STEP_WRITE;
+    return -errno;
+}
+
+/* rename_named - without replacing; older file systems know that only as a link, whose
+ * temporary name goes when the Transfer ends. */
+static int rename_named(struct transfer *t)
+{
     int rc = close_target(t);
     if (rc)
         return rc;
-    t->step = MONARCH_STEP_VERIFY;
-    if (fstatat(t->tier, t->temporary, &named, AT_SYMLINK_NOFOLLOW))
-        return -errno;
-    if (named.st_ino != st.st_ino || named.st_dev != st.st_dev ||
-        (uint64_t)named.st_size != t->size || (named.st_mode & 07777) != 0400)
-        return -EBADMSG;
-    t->replica_ino = st.st_ino;
-    return st.st_dev == t->tier_dev ? 0 : -EXDEV;
-}
-
-/* give_name - renames without replacing; older file systems know that only as a link. */
-static int give_name(struct transfer *t)
-{
-    if (!t->created)
-        return 0; /* adopted: it has its name */
     if (syscall(SYS_renameat2, t->tier, t->temporary, t->tier, t->name,
                 RENAME_NOREPLACE) == 0) {
-        t->created = false;
+        t->named = false;
         return 0;
     }
     if (errno != EINVAL && errno != ENOSYS)
         return -errno;
-    /* The temporary name is unlinked when the Transfer ends. */
     return linkat(t->tier, t->temporary, t->tier, t->name, 0) ? -errno : 0;
+}
+
+static int name_unnamed(struct transfer *t)
+{
+    char path[32];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", t->target);
+    if (linkat(AT_FDCWD, path, t->tier, t->name, AT_SYMLINK_FOLLOW))
+        return -errno;
+    int rc = close_target(t);
+    if (rc)
+        unlinkat(t->tier, t->name, 0);
+    return rc;
+}
+
+static int give_name(struct transfer *t)
+{
+    if (transfer_adopts(t))
+        return 0;
+    return t->named ? rename_named(t) : name_unnamed(t);
 }
 
 /* copy_publish - the inode is known before the name is there, and the name before the

@@ -16,6 +16,7 @@ enum {
     THREADS_MAX = 256,
     ORDERS_MAX = 4096, /* per class: queued, running or not yet collected */
     ASKED_MAX = 4096,  /* requests that Python has not taken yet */
+    DONE_BATCH = 32,   /* completions that are worth waking Python for */
     HEARTBEAT_MS = 100,
 };
 
@@ -33,6 +34,7 @@ struct engine {
     struct monarch_options options;
     int tiers[TIERS_MAX]; /* descriptors of their directories, or -errno */
     uid_t euid;
+    bool links_descriptors; /* /proc is there to give an unnamed file its name */
     int event_fd;
     uint32_t started; /* threads */
     struct worker *workers;

@@ -49,6 +49,7 @@ static void drain(struct engine *e)
 {
     uint32_t files[REQUEST_SLOTS];
     pthread_mutex_lock(&e->lock);
+    engine_settle(e);
     uint32_t room = e->asked.capacity - e->asked.count;
     pthread_mutex_unlock(&e->lock);
     uint32_t n = collect(e, files, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);

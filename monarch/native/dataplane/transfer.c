@@ -73,7 +73,7 @@ static int begin(struct engine *e, struct transfer *t)
     if (transfer_adopts(t))
         return adopt_open(t, e->euid);
     rc = origin_open(e, t);
-    return rc ? rc : copy_create(t);
+    return rc ? rc : copy_create(e, t);
 }
 
 /* take_digest - stores the checksum of an Extent, or compares it when adopting. */
@@ -106,13 +106,10 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
     if ((size_t)got != want)
         return transfer_adopts(t) ? -EBADMSG : -ESTALE;
     t->chain = xxh3(buffer, want, t->chain);
+    int rc = transfer_adopts(t) ? 0 : copy_write(t, buffer, want);
+    if (rc)
+        return rc;
     t->offset += want;
-    if (t->target >= 0) {
-        t->step = MONARCH_STEP_WRITE;
-        int rc = file_write(t->target, buffer, want);
-        if (rc)
-            return rc;
-    }
     return t->offset % EXTENT_BYTES == 0 || t->offset == t->size ? take_digest(t) : 0;
 }
 
@@ -167,12 +164,12 @@ void transfer_end(struct transfer *t, int status)
         close(t->source);
     if (t->target >= 0)
         close(t->target);
-    if (t->created)
+    if (t->named)
         unlinkat(t->tier, t->temporary, 0);
     if (status == -EBADMSG && transfer_adopts(t))
         unlinkat(t->tier, t->name, 0);
     t->source = t->target = -1;
-    t->created = false;
+    t->named = false;
     t->completion = (struct monarch_completion){
         .file = t->order.file,
         .tier = t->order.tier,

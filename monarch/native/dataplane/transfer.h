@@ -19,8 +19,8 @@ struct transfer {
     struct monarch_order order;
     uint8_t step;
     bool begun;
-    bool created; /* the temporary file has a name in the Tier */
-    int tier;     /* descriptor of its directory; borrowed */
+    bool named; /* the temporary file has a name in the Tier */
+    int tier;   /* descriptor of its directory; borrowed */
     int source, target;
     uint64_t dev, ino, size, tier_dev;
     int64_t mtime_ns, ctime_ns;
@@ -51,7 +51,8 @@ int origin_unchanged(struct transfer *t);
 int adopt_open(struct transfer *t, uid_t euid);
 
 /* copy.c */
-int copy_create(struct transfer *t);
+int copy_create(struct engine *e, struct transfer *t);
+int copy_write(struct transfer *t, const void *bytes, size_t n);
 int copy_verify(struct transfer *t);
 int copy_publish(struct engine *e, struct transfer *t);
 

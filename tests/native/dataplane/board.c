@@ -169,7 +169,8 @@ static void fill_catalog(struct board *b)
     cat->roots[0] = (struct root){.block = head, .path = strlen(b->origin)};
     strcpy((char *)cat + cat->strings, b->origin);
     cat->tiers[0].dev = tier_dev(b);
-    strncpy(cat->tiers[0].path, b->tier, TIER_PATH_MAX - 1);
+    CHECK(strlen(b->tier) < TIER_PATH_MAX);
+    memcpy(cat->tiers[0].path, b->tier, strlen(b->tier) + 1);
     struct index *ix = (void *)((char *)cat + head);
     *ix = plan;
     fill_index(b, ix);
@@ -210,7 +211,8 @@ struct board *board_new(uint32_t files, const uint64_t *sizes)
     CHECK(files <= FILES_MAX);
     snprintf(b->base, sizeof(b->base), "%s/board.XXXXXX", parent);
     CHECK(mkdtemp(b->base));
-    snprintf(b->origin, sizeof(b->origin), "%s/origin", b->base);
+    snprintf(b->origin, sizeof(b->origin), "%s/origin",
+             getenv("TEST_ORIGIN") ? getenv("TEST_ORIGIN") : b->base);
     snprintf(b->tier, sizeof(b->tier), "%s/tier", b->base);
     CHECK(mkdir(b->origin, 0700) == 0 && mkdir(b->tier, 0700) == 0);
     b->files = files;

@@ -2,13 +2,17 @@
 #include "fault.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
 
 ssize_t (*fault_read)(int fd, void *buffer, size_t n);
 ssize_t (*fault_write)(int fd, const void *bytes, size_t n);
 int (*fault_rename)(void);
+int fault_unnamed;
 
+int __real_openat(int dir, const char *path, int flags, mode_t mode);
+int __wrap_openat(int dir, const char *path, int flags, mode_t mode);
 long __real_syscall(long number, ...);
 ssize_t __wrap_read(int fd, void *buffer, size_t n);
 ssize_t __wrap_write(int fd, const void *bytes, size_t n);
@@ -38,4 +42,13 @@ long __wrap_syscall(long number, ...)
             return -1;
     }
     return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+int __wrap_openat(int dir, const char *path, int flags, mode_t mode)
+{
+    if (fault_unnamed && (flags & O_TMPFILE) == O_TMPFILE) {
+        errno = fault_unnamed;
+        return -1;
+    }
+    return __real_openat(dir, path, flags, mode);
 }

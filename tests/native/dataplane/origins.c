@@ -1,0 +1,141 @@
+/* origins.c - a File that is not, or no longer, what the Catalog says is never staged. */
+#include "board.h"
+#include "fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BYTES = 3 * CHUNK_BYTES + 5 };
+
+static struct board *board;
+static char origin[512];
+static void (*change)(void);
+static int reads;
+
+static void touch(void)
+{
+    CHECK(utimensat(AT_FDCWD, origin, NULL, 0) == 0);
+}
+
+static void append(void)
+{
+    int fd = open(origin, O_WRONLY | O_APPEND);
+    CHECK(fd >= 0 && __real_write(fd, "x", 1) == 1);
+    close(fd);
+}
+
+static void cut(void)
+{
+    CHECK(truncate(origin, BYTES - 1) == 0);
+}
+
+static void cut_deep(void)
+{
+    CHECK(truncate(origin, 10) == 0);
+}
+
+static void replace(void)
+{
+    char other[600];
+    struct stat st;
+    snprintf(other, sizeof(other), "%s.new", origin);
+    int fd = open(other, O_CREAT | O_WRONLY, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, BYTES) == 0 && stat(origin, &st) == 0);
+    const struct timespec times[2] = {st.st_atim, st.st_mtim};
+    CHECK(futimens(fd, times) == 0 && rename(other, origin) == 0);
+    close(fd);
+}
+
+static void change_mode(void)
+{
+    CHECK(chmod(origin, 0640) == 0); /* only the ctime tells */
+}
+
+static void announce(void)
+{
+    board->flags->written[0] = 1;
+}
+
+static void close_root(void)
+{
+    board->flags->roots[0] = 1;
+}
+
+static void fifo(void)
+{
+    CHECK(unlink(origin) == 0 && mkfifo(origin, 0600) == 0);
+}
+
+static void link_away(void)
+{
+    CHECK(unlink(origin) == 0 && symlink("/etc/passwd", origin) == 0);
+}
+
+static void vanish(void)
+{
+    CHECK(unlink(origin) == 0);
+}
+
+static void (*const changes[])(void) = {touch,   append,      cut,      cut_deep,
+                                        replace, change_mode, announce, close_root};
+enum { CHANGES = sizeof(changes) / sizeof(changes[0]) };
+
+static ssize_t change_at_second_read(int fd, void *buffer, size_t n)
+{
+    if (n >= CHUNK_BYTES && ++reads == 2)
+        change();
+    return __real_read(fd, buffer, n);
+}
+
+static void open_board(void (*how)(void))
+{
+    const uint64_t size = BYTES;
+    board = board_new(1, &size);
+    board_origin_path(board, 0, origin);
+    change = how;
+    reads = 0;
+    board_start(board, 1, 1);
+}
+
+static void expect_nothing_staged(struct monarch_completion done, int status)
+{
+    if (done.status != status)
+        fprintf(stderr, "status %d at step %d\n", done.status, done.step);
+    CHECK(done.status == status);
+    CHECK(board_names(board, "") == 0);
+    CHECK(STATE_OF(board_state(board, 0)) == REPLICA_STAGING); /* left to the agent */
+    CHECK(board->inodes->slots[0].ino <= 1);
+    board_free(board);
+}
+
+static void changed_before(void (*how)(void), int status)
+{
+    open_board(how);
+    how();
+    expect_nothing_staged(board_run(board, 0, MONARCH_DEMAND), status);
+}
+
+static void changed_during(void (*how)(void), uint8_t kind)
+{
+    open_board(how);
+    fault_read = change_at_second_read;
+    struct monarch_completion done = board_run(board, 0, kind);
+    fault_read = NULL;
+    CHECK(reads >= 2 && done.bytes > 0);
+    expect_nothing_staged(done, -ESTALE);
+}
+
+int main(void)
+{
+    for (int i = 0; i < CHANGES; i++) {
+        changed_before(changes[i], -ESTALE);
+        changed_during(changes[i], MONARCH_DEMAND);
+        changed_during(changes[i], MONARCH_BACKGROUND);
+    }
+    changed_before(fifo, -ESTALE); /* and does not wait for a writer */
+    changed_before(link_away, -ELOOP);
+    changed_before(vanish, -ENOENT);
+    return PASS;
+}
