@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, START, Launch, Step
-from support.launcher_fixtures import SANITIZED
+from support.launcher import HEALTHY, SANITIZED, START, Launch, Step
 
 pytest_plugins = ["support.launcher_fixtures"]
 
@@ -273,12 +272,13 @@ def test_wrong_configuration_is_exit_2_and_nothing_starts(launch: Launch) -> Non
     assert not list(launch.run_root.iterdir())
 
 
+@pytest.mark.parametrize("end", [[], [["remove"]]], ids=["", "cleaned"])
 @pytest.mark.parametrize(("code", "expected"), [(2, 2), (125, 0)])
 def test_what_failed_for_one_rank_is_not_tried_again_by_the_others(
-    launch: Launch, code: int, expected: int
+    launch: Launch, code: int, expected: int, end: list[Step]
 ) -> None:
     launch.script(
-        [["sleep", 1], *START[:-1], ["sleep", 1], ["write", f"fail {code} no\n"]]
+        [["sleep", 1], *START[:-1], ["sleep", 1], ["write", f"fail {code} no\n"], *end]
     )
 
     runs = [launch.popen("--job", "j", "echo", "hello") for _ in range(8)]
@@ -483,7 +483,7 @@ def test_a_batch_script_is_a_job_of_its_own(launch: Launch) -> None:
     assert node == "n2"
 
 
-@pytest.mark.skipif(bool(SANITIZED), reason="sanitizers make calls of their own")
+@pytest.mark.skipif(SANITIZED, reason="sanitizers make calls of their own")
 def test_joining_costs_few_system_calls(
     launch: Launch, tmp_path: Path, tool: Callable[[str], str]
 ) -> None:

@@ -178,3 +178,13 @@ def test_alarm_set_before_us_reaches_the_program(launch: Launch) -> None:
     done = launch.run("-q", "sleep", "60", preexec_fn=set_alarm)
 
     assert done.returncode == -signal.SIGALRM
+
+
+def test_we_do_not_stay_in_the_programs_directory(
+    launch: Launch, tmp_path: Path
+) -> None:
+    words = ["sh", "-c", "readlink /proc/$PPID/cwd; pwd"]
+
+    done = launch.run("-q", *words, cwd=tmp_path)
+
+    assert done.stdout.decode() == f"/\n{tmp_path}\n"

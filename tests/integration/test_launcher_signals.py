@@ -349,3 +349,14 @@ def test_hang_up_ends_the_program(terminal: Terminal, tmp_path: Path) -> None:
     while Path(f"/proc/{program}").exists():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_progress_is_cut_at_the_width_of_the_terminal(
+    terminal: Terminal, launch: Launch
+) -> None:
+    progress: list[Step] = [["write", f"progress {'x' * 300}\n"]]
+    launch.script([*START[:-1], *progress, *START[-1:], *HEALTHY[4:]])
+
+    terminal.send("stty cols 100; $RUN run true\n")
+
+    assert f"monarch: {'x' * 90}\r\x1b[K" in terminal.expect("the report")

@@ -12,6 +12,8 @@ from typing import Any
 NATIVE = Path(__file__).parents[2] / "monarch" / "native"
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Wformat=2", "-Werror"]
 
+SANITIZED = bool(os.environ.get("MONARCH_TEST_SANITIZE"))
+
 Step = Sequence[object]
 
 # What a healthy agent does from its start to its end.

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.launcher import Launch, build, compile_c, layout
-
-SANITIZED = os.environ.get("MONARCH_TEST_SANITIZE")
+from support.launcher import SANITIZED, Launch, build, compile_c, layout
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -13,7 +14,7 @@
 #include "python.h"
 #include "run.h"
 
-enum { ATTEMPTS_MAX = 20 };
+enum { ATTEMPTS_MAX = 20, PAUSE_MS = 10 };
 
 /* open_parent - opens the run directory of the run that we are inside of, if its agent
  * lives. */
@@ -81,6 +82,7 @@ static struct verdict attempt(struct run *run)
 /* attend - has an agent for this run, and says whether its catalog can be used. */
 struct verdict attend(struct run *run)
 {
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
     struct verdict verdict = {.kind = VERDICT_AGAIN};
     struct jobname name;
 
@@ -94,6 +96,8 @@ struct verdict attend(struct run *run)
             board_unmap(&run->board);
             rundir_close(&run->dir);
         }
+        if (verdict.kind == VERDICT_AGAIN)
+            nanosleep(&pause, NULL);
     }
     if (verdict.kind == VERDICT_AGAIN)
         return verdict_of(VERDICT_PLAIN, "agents come and go in %s", run->dir.path);

@@ -45,7 +45,7 @@ static _Noreturn void become(struct run *run, char **envp, const struct before *
 }
 
 /* let_go - closes the program's descriptors in us, except stderr: a pipe must end when
- * the program closes it. */
+ * the program closes it. The same holds for the directory, which pins a mount. */
 static void let_go(const struct run *run, int signals)
 {
     int nothing = descriptor_keep(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -55,6 +55,8 @@ static void let_go(const struct run *run, int signals)
     for (int fd = 0; nothing >= 0 && fd <= last; fd++)
         dup2(nothing, fd);
     descriptor_close_from(STDERR_FILENO + 1, kept, 3);
+    if (chdir("/"))
+        return; /* then the directory stays */
 }
 
 /* give_up - leaves everything as it was, for an exec instead. */

@@ -20,6 +20,8 @@ void failure_leave(struct run *run, const struct verdict *verdict)
     int fd;
 
     if (run->dir_is_shared) {
+        if (rundir_renew(&run->dir))
+            return;
         fd = openat(run->dir.fd, "failed",
                     O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
         if (fd < 0)

@@ -107,6 +107,18 @@ int rundir_make(struct rundir *run, const struct jobname *name)
     return run->fd < 0 ? run->fd : 0;
 }
 
+/* rundir_renew - makes the directory again if an agent has removed it. */
+int rundir_renew(struct rundir *run)
+{
+    struct stat st;
+
+    if (!fstat(run->fd, &st) && st.st_nlink)
+        return 0;
+    close(run->fd);
+    run->fd = make_private(run, run->path);
+    return run->fd < 0 ? run->fd : 0;
+}
+
 /* rundir_agent_lives - an agent holds `lock` for its whole life. The lock is touched only
  * when the agent may be dead, and released at once. */
 bool rundir_agent_lives(const struct rundir *run)

@@ -15,6 +15,7 @@ struct rundir {
 
 int rundir_join(struct rundir *run, const char *path);
 int rundir_make(struct rundir *run, const struct jobname *name);
+int rundir_renew(struct rundir *run);
 bool rundir_agent_lives(const struct rundir *run);
 int rundir_start_lock(const struct rundir *run);
 void rundir_close(struct rundir *run);

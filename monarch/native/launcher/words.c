@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -80,17 +81,34 @@ void words_note(const char *text)
         put("monarch: ", text, "\n");
 }
 
+/* columns - how much of a line fits on the terminal; 0 = this is no terminal. */
+static int columns(void)
+{
+    struct winsize size;
+
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0)
+        return 0;
+    return size.ws_col > 20 ? size.ws_col : 80;
+}
+
 /* words_progress - says how far the start is: one line that is rewritten on a terminal,
  * else a line each. */
 void words_progress(const char *text)
 {
-    bool terminal;
+    char line[WORDS_BYTES_MAX];
+    int width;
 
     if (quiet || mute)
         return;
-    terminal = isatty(STDERR_FILENO);
-    put("monarch: ", text, terminal ? "" : "\n");
-    line_is_open = terminal;
+    width = columns();
+    if (!width) {
+        put("monarch: ", text, "\n");
+        return;
+    }
+    /* A line that wraps could not be overwritten. */
+    snprintf(line, sizeof(line), "monarch: %.*s", width - 10, text);
+    put("", line, "");
+    line_is_open = true;
 }
 
 /* words_raw - says a line of the summary as it is; NULL only ends a progress line. */
