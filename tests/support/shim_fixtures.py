@@ -1,0 +1,190 @@
+"""Fixtures of the Shim's tests: the library, C programs, and a pretended agent."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NATIVE = ROOT / "monarch" / "native"
+SOURCES = ROOT / "tests" / "native" / "shim"
+WARNINGS = ("-Wall", "-Wextra", "-Wno-nonnull", "-Werror")
+INCLUDES = (f"-I{NATIVE}", f"-I{SOURCES}")
+BASE = ("cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", *INCLUDES)
+SHARED = tuple(str(path) for path in sorted((NATIVE / "shared").glob("*.c")))
+
+Compile = Callable[..., Path]
+
+
+def build_shim(target: Path, *flags: str) -> Path:
+    """Builds the Shim as CMake does, with more flags if any."""
+    sources = [str(path) for path in sorted((NATIVE / "shim").glob("*.c"))]
+    hidden = ("-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec")
+    link = ("-shared", "-Wl,-z,relro,-z,now,-z,nodelete", "-Wl,--no-as-needed")
+    command = [*BASE, *hidden, "-U_FORTIFY_SOURCE", *flags, *link, "-o", str(target)]
+    subprocess.run([*command, *sources, *SHARED, "-l:libdl.so.2"], check=True)
+    return target
+
+
+@pytest.fixture(scope="session")
+def shim_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Shim under test; MONARCH_TEST_SHIM names one that is built already."""
+    built = os.environ.get("MONARCH_TEST_SHIM")
+    if built:
+        return Path(built)
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    return build_shim(tmp_path_factory.mktemp("shim") / "libmonarch_shim.so")
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
+    """A function that compiles a program of tests/native/shim, each once."""
+    folder = tmp_path_factory.mktemp("programs")
+
+    def compile_program(source: str, *flags: str, name: str | None = None) -> Path:
+        program = folder / (name or Path(source).stem)
+        if not program.exists():
+            command = [*BASE, *WARNINGS, "-o", program, SOURCES / source]
+            subprocess.run([*command, *flags, "-ldl", "-lpthread"], check=True)
+        return program
+
+    return compile_program
+
+
+@dataclass(slots=True)
+class Board:
+    """A run directory, a Tier, a dataset, and the process that plays the agent."""
+
+    folder: Path
+    mkboard: Path
+    library: Path
+    agent: subprocess.Popen[str] | None = field(default=None)
+
+    @property
+    def root(self) -> Path:
+        """The dataset root."""
+        return self.folder / "dataset"
+
+    @property
+    def run_dir(self) -> Path:
+        """The run directory."""
+        return self.folder / "run"
+
+    @property
+    def tier(self) -> Path:
+        """The directory of the Replicas."""
+        return self.folder / "tier"
+
+    def start(self, *options: str) -> None:
+        """Catalogues the dataset as it is now and starts to answer."""
+        self.run_dir.mkdir(mode=0o700)
+        (self.run_dir / "shim.so").symlink_to(self.library)
+        self.agent = subprocess.Popen(
+            [self.mkboard, *options, self.run_dir, self.tier, self.root],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.agent.stdout is not None
+        assert self.agent.stdout.readline() == "ready\n"
+
+    def ask(self, line: str) -> str:
+        """Sends one line to the agent and returns its answer."""
+        assert self.agent is not None
+        assert self.agent.stdin is not None
+        assert self.agent.stdout is not None
+        self.agent.stdin.write(f"{line}\n")
+        self.agent.stdin.flush()
+        return self.agent.stdout.readline().rstrip("\n")
+
+    def counters(self) -> dict[str, int]:
+        """All counters, summed over the processes."""
+        pairs = (pair.split("=") for pair in self.ask("counters").split())
+        return {name: int(value) for name, value in pairs}
+
+    def processes(self) -> list[tuple[int, int, str]]:
+        """(pid, state, name) of each process slot in use."""
+        slots = (slot.split(":", 2) for slot in self.ask("processes").split("\t"))
+        return [(int(slot[0]), int(slot[1]), slot[2]) for slot in slots if slot[0]]
+
+    def environ(self, **more: str) -> dict[str, str]:
+        """The environment that the launcher would make."""
+        ours = {
+            "LD_PRELOAD": str(self.run_dir / "shim.so"),
+            "MONARCH_STAGING_RUN": str(self.run_dir),
+        }
+        return {**os.environ, **ours, **more}
+
+    def run(
+        self, *command: str | Path, env: Mapping[str, str] | None = None, **more: object
+    ) -> str:
+        """Runs a program under the Shim and returns what it prints."""
+        done = subprocess.run(
+            [str(word) for word in command],
+            env=self.environ() if env is None else dict(env),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            **more,  # type: ignore[call-overload]
+        )
+        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+        return str(done.stdout)
+
+    def end(self) -> None:
+        """Ends the agent."""
+        if self.agent is not None:
+            self.agent.communicate()
+
+
+def fill(root: Path) -> None:
+    """The dataset of these tests: files, a hard link, links, names that need care."""
+    for name in ("one.bin", "two.bin", "a/b/three.bin", "a/b/.hidden", "..odd/x y"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((name * 4000).encode())
+    os.link(root / "one.bin", root / "a" / "same.bin")
+    (root / "a" / "link.bin").symlink_to("b/three.bin")
+    (root / "folder").symlink_to("a/b")
+    (root / "away").symlink_to("/etc/hostname")
+    os.mkfifo(root / "fifo")
+
+
+@pytest.fixture
+def board(shim_library: Path, compiled: Compile, tmp_path: Path) -> Iterator[Board]:
+    """A dataset and a Tier; the test starts the agent."""
+    tools = (str(SOURCES / "board_build.c"), *SHARED)
+    board = Board(tmp_path, compiled("mkboard.c", *tools), shim_library)
+    board.root.mkdir()
+    board.tier.mkdir(mode=0o700)
+    fill(board.root)
+    yield board
+    board.end()
+
+
+@pytest.fixture
+def staged(board: Board) -> Board:
+    """The same with every file ready in the Tier, and the origin's bytes all zeros."""
+    board.start()
+    board.ask("publish-all")
+    zero(board.root)
+    return board
+
+
+def zero(root: Path) -> None:
+    """Overwrites every file with zeros of the same size and time."""
+    for path in root.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            before = path.stat()
+            path.write_bytes(bytes(before.st_size))
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.fixture
+def probe(compiled: Compile) -> Path:
+    """The program that calls one libc function by its name."""
+    return compiled("probe.c")
