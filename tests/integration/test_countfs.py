@@ -86,22 +86,27 @@ def test_failures_hit_only_the_named_paths(
     assert view.counts().failures == 2
 
 
-def test_a_stalled_read_goes_on_when_the_stall_ends(
+def test_stalled_reads_go_on_when_the_stall_ends(
     mount_counted: Mount, dataset: Dataset
 ) -> None:
-    view = mount_counted(dataset.root, stall=dataset.paths[0].name)
-    path = view.root / dataset.paths[0].relative_to(dataset.root)
-    contents: list[bytes] = []
-    reader = threading.Thread(target=lambda: contents.append(path.read_bytes()))
+    view = mount_counted(dataset.root, stall="class-")
+    names = [path.relative_to(dataset.root) for path in dataset.paths]
+    contents: dict[Path, bytes] = {}
 
-    reader.start()
-    reader.join(0.2)
-    stalled = reader.is_alive()
+    def read(name: Path) -> None:
+        contents[name] = (view.root / name).read_bytes()
+
+    readers = [threading.Thread(target=read, args=[name]) for name in names]
+    for reader in readers:
+        reader.start()
+    readers[0].join(0.2)
+    before_the_end = dict(contents)
     view.set(stall="")
-    reader.join(10)
+    for reader in readers:
+        reader.join(10)
 
-    assert stalled
-    assert contents == [dataset.paths[0].read_bytes()]
+    assert not before_the_end
+    assert contents == {name: (dataset.root / name).read_bytes() for name in names}
 
 
 def test_readers_share_one_throttled_link(mount_counted: Mount, tmp_path: Path) -> None:

@@ -31,6 +31,13 @@
 
 #define COUNTS_PATH "/.counts"
 #define CONTROL_PATH "/.control"
+/* Stalled requests hold a thread each, and the one that ends the stall needs one too. */
+#if FUSE_VERSION >= 312
+#define THREADS_OPTION ",max_threads=256"
+#else
+#define THREADS_OPTION ""
+#endif
+#define COMMON_OPTIONS "default_permissions,fsname=countfs" THREADS_OPTION
 #define NS_PER_S 1000000000ull
 #define STALL_CHECK_NS 20000000ull
 #define BURST_NS 5000000ull /* what an idle reader may have saved up */
@@ -395,8 +402,8 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    char shared[] = "default_permissions,fsname=countfs,allow_other";
-    char private[] = "default_permissions,fsname=countfs";
-    char *fuse_argv[] = {argv[0], argv[2], "-o", geteuid() ? private : shared, NULL};
+    char mine[] = COMMON_OPTIONS;
+    char everyones[] = COMMON_OPTIONS ",allow_other";
+    char *fuse_argv[] = {argv[0], argv[2], "-o", geteuid() ? mine : everyones, NULL};
     return fuse_main(4, fuse_argv, &operations, NULL);
 }

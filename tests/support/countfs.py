@@ -12,6 +12,7 @@ from pathlib import Path
 SOURCE = Path(__file__).with_suffix(".c")
 BUILD_TIMEOUT_S = 60
 MOUNT_TIMEOUT_S = 20
+COUNTS_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,20 @@ class CountFs:
 
     source: Path
     root: Path
+    # Open for as long as the mount lives: a stalled lookup holds its directory's lock,
+    # and whoever wants to end the stall must not need that lock.
+    _counts: int
+    _control: int
 
     def counts(self) -> Counts:
         """The counts of this moment."""
-        lines = (self.root / ".counts").read_text().splitlines()
+        lines = os.pread(self._counts, COUNTS_BYTES_MAX, 0).decode().splitlines()
         return Counts(**{name: int(value) for name, value in map(str.split, lines)})
 
     def set(self, **settings: str | int) -> None:
         """Changes settings while the mount is in use; see countfs.c for their names."""
         for name, value in settings.items():
-            (self.root / ".control").write_text(f"{name}={value}\n")
+            os.write(self._control, f"{name}={value}\n".encode())
 
     def reset(self) -> None:
         """Zeroes the counts."""
@@ -81,11 +86,15 @@ def mounted(
     """Mounts `source` at `root` for the duration of the block."""
     words = [f"{name}={value}" for name, value in settings.items()]
     subprocess.run([program, source, root, *words], check=True, timeout=MOUNT_TIMEOUT_S)
-    mount = CountFs(source, root)
+    counts = os.open(root / ".counts", os.O_RDONLY)
+    control = os.open(root / ".control", os.O_WRONLY)
+    mount = CountFs(source, root, counts, control)
     try:
         yield mount
     finally:
         # A stalled request would keep the daemon; lazily, as a failed test may have
         # left a process with an open file.
         mount.set(stall="")
+        os.close(counts)
+        os.close(control)
         subprocess.run(["fusermount3", "-u", "-z", root], check=True)
