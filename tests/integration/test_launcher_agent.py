@@ -1,37 +1,19 @@
-"""How `monarch run` has an agent: finds it, starts it once, and does without."""
+"""How `monarch run` has an agent: finds this node's, or starts it once."""
 
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, SANITIZED, START, Launch, Step
+from support.launcher import HEALTHY, SANITIZED, START, Launch, Step, wait_until
 
 pytest_plugins = ["support.launcher_fixtures"]
 
 READY: list[Step] = [*START, ["write", "ready staging nothing to ram\n"]]
 REST = HEALTHY[len(READY) :]
-UNSTAGED = "; the program runs without staging"
-
-
-def wait_until(holds: Callable[[], object], limit_s: float = 30) -> None:
-    """Waits for something to become true."""
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
-
-
-def start_agent(launch: Launch, gate: Path, *options: str) -> subprocess.Popen[bytes]:
-    """A run whose program lives until the gate exists."""
-    program = f"while ! [ -e {gate} ]; do sleep 0.02; done; exit 11"
-    first = launch.popen("--job", "j", *options, "sh", "-c", program)
-    wait_until(lambda: list(launch.run_root.glob("j.*/requests")))
-    return first
 
 
 def test_agent_inherits_nothing_but_its_pipe(launch: Launch, tmp_path: Path) -> None:
@@ -102,7 +84,7 @@ def test_sixty_four_at_once_start_one_agent(launch: Launch, tmp_path: Path) -> N
 
 
 def test_a_second_launcher_becomes_the_program(launch: Launch, tmp_path: Path) -> None:
-    first = start_agent(launch, tmp_path / "gate")
+    first = launch.start_agent(tmp_path / "gate")
 
     second = launch.popen("--job", "j", "sh", "-c", "echo $$; echo $LD_PRELOAD")
     out, err = second.communicate(timeout=30)
@@ -129,7 +111,7 @@ def test_a_second_launcher_becomes_the_program(launch: Launch, tmp_path: Path) -
 def test_other_options_than_the_agents_are_one_warning(
     launch: Launch, tmp_path: Path, words: list[str], warned: bool
 ) -> None:
-    first = start_agent(launch, tmp_path / "gate", "--data=/d", "--set", "a=b")
+    first = launch.start_agent(tmp_path / "gate", "--data=/d", "--set", "a=b")
 
     second = launch.run("--job", "j", *words, "echo", "hello")
     (tmp_path / "gate").touch()
@@ -145,7 +127,7 @@ def test_other_options_than_the_agents_are_one_warning(
 def test_with_wait_a_second_launcher_stays_until_the_agent_ends(
     launch: Launch, tmp_path: Path
 ) -> None:
-    first = start_agent(launch, tmp_path / "gate")
+    first = launch.start_agent(tmp_path / "gate")
 
     second = launch.popen("--job", "j", "--wait", "sh", "-c", "echo $$; exit 6")
     assert second.stdout
@@ -187,119 +169,6 @@ def test_a_nested_run_without_a_living_parent_has_its_own_agent(
     assert other == launch.layout["shim"]
 
 
-def test_run_directory_of_a_dead_agent_is_used_again(launch: Launch) -> None:
-    launch.script([*READY, ["kill", "SIGKILL"]])
-    dead = launch.run("--job", "j", "true")
-    (run_dir,) = launch.run_root.iterdir()
-    stale = (run_dir / "requests").read_bytes()
-    (run_dir / "shim.so").unlink()
-    assert stale[32:36] == b"\1\0\0\0"
-
-    launch.script(HEALTHY)
-    done = launch.run("--job", "j", "echo", "hello")
-
-    assert dead.stderr.decode().splitlines()[1:] == [
-        "monarch: the agent has ended without a report"
-    ]
-    assert done.stdout == b"hello\n"
-    assert done.stderr.decode().endswith("the report\n")
-    assert len(launch.events("start")) == 2
-
-
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize(
-    "steps",
-    [
-        [["kill", "SIGKILL"]],
-        [["take_lock"], ["kill", "SIGKILL"]],
-        [["take_lock"], ["make_segments"], ["kill", "SIGKILL"]],
-        [*START, ["write", "progress half"], ["kill", "SIGKILL"]],
-        [["write", "progress 1\nwarn x"], ["kill", "SIGTERM"]],
-        [["write", "rea"]],
-    ],
-)
-def test_agent_that_dies_while_starting_is_one_warning(
-    launch: Launch, steps: list[Step], strict: bool
-) -> None:
-    launch.script(steps)
-
-    done = launch.run(*["--strict"] * strict, "echo", "hello")
-
-    last = done.stderr.decode().splitlines()[-1]
-    assert last == "monarch: the agent ended before it was ready" + UNSTAGED * (
-        not strict
-    )
-    assert done.returncode == 125 * strict
-    assert done.stdout == b"hello\n" * (not strict)
-
-
-@pytest.mark.parametrize("steps", [[*READY], [*READY, ["write", "say ha"]]])
-def test_agent_that_dies_while_the_program_runs_does_not_matter(
-    launch: Launch, tmp_path: Path, steps: list[Step]
-) -> None:
-    gate = tmp_path / "gate"
-    launch.script([*steps, ["until", str(gate)], ["kill", "SIGKILL"]])
-    program = f"touch {gate}; sleep 0.5; exit 13"
-
-    done = launch.run("sh", "-c", program)
-
-    assert done.returncode == 13
-
-
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("words", ["fail 125 no room", "plain no room"])
-def test_agent_that_cannot_is_one_warning(
-    launch: Launch, words: str, strict: bool
-) -> None:
-    launch.script([*START, ["write", f"{words}\n"]])
-
-    done = launch.run(*["--strict"] * strict, "sh", "-c", "echo hello $LD_PRELOAD")
-
-    assert done.stderr.decode() == f"monarch: no room{UNSTAGED * (not strict)}\n"
-    assert done.stdout == b"hello\n" * (not strict)
-    assert done.returncode == 125 * strict
-    assert not list(launch.run_root.glob("*/start"))
-
-
-def test_wrong_configuration_is_exit_2_and_nothing_starts(launch: Launch) -> None:
-    launch.script([["write", "fail 2 a.yaml:1:1: x\n"], ["write", "fail 2 y\n"]])
-
-    done = launch.run("-q", "echo", "hello")
-
-    assert done.returncode == 2
-    assert done.stdout == b""
-    assert done.stderr == b"monarch: a.yaml:1:1: x\nmonarch: y\n"
-    assert not list(launch.run_root.iterdir())
-
-
-@pytest.mark.parametrize("end", [[], [["remove"]]], ids=["", "cleaned"])
-@pytest.mark.parametrize(("code", "expected"), [(2, 2), (125, 0)])
-def test_what_failed_for_one_rank_is_not_tried_again_by_the_others(
-    launch: Launch, code: int, expected: int, end: list[Step]
-) -> None:
-    launch.script(
-        [["sleep", 1], *START[:-1], ["sleep", 1], ["write", f"fail {code} no\n"], *end]
-    )
-
-    runs = [launch.popen("--job", "j", "echo", "hello") for _ in range(8)]
-    ends = [run.communicate(timeout=60) for run in runs]
-
-    assert [run.returncode for run in runs] == [expected] * 8
-    assert {err.decode() for _, err in ends} == {
-        "monarch: no" + UNSTAGED * (code == 125) + "\n"
-    }
-    assert len(launch.events("start")) == 1
-
-
-def test_a_failure_of_the_past_does_not_count(launch: Launch) -> None:
-    launch.script([["write", "fail 2 wrong\n"]])
-    assert launch.run("--job", "j", "true").returncode == 2
-
-    launch.script(HEALTHY)
-
-    assert launch.run("--job", "j", "true").returncode == 0
-
-
 def test_progress_and_warnings_are_lines(launch: Launch) -> None:
     launch.script(
         [*START, ["write", "progress 1\nprogress 2\nwarn w\nnew x\n"], *HEALTHY[4:]]
@@ -312,41 +181,6 @@ def test_progress_and_warnings_are_lines(launch: Launch) -> None:
         "monarch: 2",
         "monarch: w",
     ]
-
-
-@pytest.mark.parametrize("where", [2, 3, 4])
-def test_stopped_agent_is_given_up_while_starting(launch: Launch, where: int) -> None:
-    launch.script([*START[:where], ["kill", "SIGSTOP"]])
-
-    done = launch.run("echo", "hello", timeout=30)
-
-    assert done.stdout == b"hello\n"
-    assert done.stderr.decode() == (
-        f"monarch: the agent gives no sign of life{UNSTAGED}\n"
-    )
-
-
-def test_stopped_agent_is_given_up_at_the_end(launch: Launch) -> None:
-    launch.script([*READY, ["kill", "SIGSTOP"]])
-
-    done = launch.run("sh", "-c", "exit 3", timeout=30)
-
-    assert done.returncode == 3
-    assert b"no sign of life: there is no report" in done.stderr
-
-
-def test_stopped_agent_is_given_up_by_the_others(
-    launch: Launch, tmp_path: Path
-) -> None:
-    launch.script([*START[:-1], ["kill", "SIGSTOP"]])
-    first = launch.popen("--job", "j", "echo", "hello")
-    wait_until(lambda: launch.events("signal"))
-
-    second = launch.run("--job", "j", "echo", "hello", timeout=30)
-
-    assert second.stdout == b"hello\n"
-    assert b"no sign of life" in second.stderr
-    assert first.communicate(timeout=30)[0] == b"hello\n"
 
 
 def test_launcher_joins_after_an_ending_agent_by_starting_another(
@@ -363,57 +197,6 @@ def test_launcher_joins_after_an_ending_agent_by_starting_another(
     assert second.stdout == b"hello\n"
     assert second.stderr.endswith(b"the report\n")
     assert len(launch.events("start")) == 2
-
-
-def test_agent_of_another_version_is_not_joined(launch: Launch) -> None:
-    launch.script([["take_lock"], ["make_segments", 99], *READY[2:], *REST])
-
-    done = launch.run("echo", "hello")
-
-    assert done.stdout == b"hello\n"
-    assert b"the agent is of another version" in done.stderr
-
-
-def test_interrupted_while_waiting_the_launcher_dies_and_nothing_starts(
-    launch: Launch, tmp_path: Path
-) -> None:
-    launch.script([*START[:-1], ["follow"]])
-    run = launch.popen("--job", "j", "touch", str(tmp_path / "ran"))
-    wait_until(lambda: list(launch.run_root.glob("j.*/requests")))
-
-    run.send_signal(signal.SIGINT)
-    run.communicate(timeout=30)
-
-    assert run.returncode == -signal.SIGINT
-    wait_until(lambda: launch.events("abandoned"))
-    assert not (tmp_path / "ran").exists()
-
-
-def test_python_that_cannot_be_run_is_one_warning(launch: Launch) -> None:
-    environ = launch.environ | {"MONARCH_STAGING_PYTHON": "/no/python"}
-
-    done = launch.run("echo", "hello", env=environ)
-
-    assert done.stdout == b"hello\n"
-    assert done.stderr.decode() == (
-        "monarch: cannot start the agent with /no/python: "
-        f"No such file or directory{UNSTAGED}\n"
-    )
-    assert not list(launch.run_root.iterdir())
-
-
-def test_what_python_says_when_it_fails_is_in_the_log(
-    launch: Launch, tmp_path: Path
-) -> None:
-    python = tmp_path / "broken"
-    python.write_text("#!/bin/sh\necho no such module >&2\n")
-    python.chmod(0o755)
-
-    done = launch.run("true", env=launch.environ | {"MONARCH_STAGING_PYTHON": python})
-
-    (log,) = launch.run_root.glob("*/agent.log")
-    assert log.read_text() == "no such module\n"
-    assert f"see {log}{UNSTAGED}\n".encode() in done.stderr
 
 
 def test_the_programs_outputs_end_when_the_program_closes_them(
@@ -488,7 +271,7 @@ def test_joining_costs_few_system_calls(
     launch: Launch, tmp_path: Path, tool: Callable[[str], str]
 ) -> None:
     strace = tool("strace")
-    first = start_agent(launch, tmp_path / "gate")
+    first = launch.start_agent(tmp_path / "gate")
     trace = tmp_path / "trace"
     words = map(str, launch.argv("--job", "j", "/bin/true"))
 

@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,18 @@ class Launch:
             return []
         lines = map(json.loads, self.journal.read_text().splitlines())
         return [line for line in lines if line["event"] == word]
+
+    def start_agent(self, gate: Path, *options: str) -> subprocess.Popen[bytes]:
+        """Starts a run of job `j`, whose program lives until the gate exists."""
+        program = f"while ! [ -e {gate} ]; do sleep 0.02; done; exit 11"
+        first = self.popen("--job", "j", *options, "sh", "-c", program)
+        wait_until(lambda: list(self.run_root.glob("j.*/requests")))
+        return first
+
+
+def wait_until(holds: Callable[[], object], limit_s: float = 30) -> None:
+    """Waits for something to become true."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)

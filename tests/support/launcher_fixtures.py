@@ -10,6 +10,22 @@ import pytest
 
 from support.launcher import SANITIZED, Launch, build, compile_c, layout
 
+# Counts what it gets; a second signal within the grace period would be counted too.
+COUNTER = """
+import signal, sys, time
+got = []
+for name in sys.argv[1:]:
+    signal.signal(getattr(signal, name), lambda number, frame: got.append(number))
+print("ready", flush=True)
+while not got:
+    signal.pause()
+end = time.monotonic() + 0.3
+while time.monotonic() < end:
+    time.sleep(0.02)
+print("got", *[signal.Signals(x).name for x in got], flush=True)
+sys.exit(17)
+"""
+
 
 @pytest.fixture(scope="session")
 def launcher_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -56,3 +72,11 @@ def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("show") / "show"
     compile_c(program, str(source))
     return program
+
+
+@pytest.fixture
+def counter(tmp_path: Path) -> Path:
+    """A program that prints the signals it gets."""
+    path = tmp_path / "counter.py"
+    path.write_text(COUNTER)
+    return path

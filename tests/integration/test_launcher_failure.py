@@ -1,0 +1,213 @@
+"""How `monarch run` does without an agent that cannot start, dies or falls silent."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from support.launcher import HEALTHY, START, Launch, Step, wait_until
+
+pytest_plugins = ["support.launcher_fixtures"]
+
+READY: list[Step] = [*START, ["write", "ready staging nothing to ram\n"]]
+REST = HEALTHY[len(READY) :]
+UNSTAGED = "; the program runs without staging"
+
+
+def test_run_directory_of_a_dead_agent_is_used_again(launch: Launch) -> None:
+    launch.script([*READY, ["kill", "SIGKILL"]])
+    dead = launch.run("--job", "j", "true")
+    (run_dir,) = launch.run_root.iterdir()
+    stale = (run_dir / "requests").read_bytes()
+    (run_dir / "shim.so").unlink()
+    assert stale[32:36] == b"\1\0\0\0"
+
+    launch.script(HEALTHY)
+    done = launch.run("--job", "j", "echo", "hello")
+
+    assert dead.stderr.decode().splitlines()[1:] == [
+        "monarch: the agent has ended without a report"
+    ]
+    assert done.stdout == b"hello\n"
+    assert done.stderr.decode().endswith("the report\n")
+    assert len(launch.events("start")) == 2
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [["kill", "SIGKILL"]],
+        [["take_lock"], ["kill", "SIGKILL"]],
+        [["take_lock"], ["make_segments"], ["kill", "SIGKILL"]],
+        [*START, ["write", "progress half"], ["kill", "SIGKILL"]],
+        [["write", "progress 1\nwarn x"], ["kill", "SIGTERM"]],
+        [["write", "rea"]],
+    ],
+)
+def test_agent_that_dies_while_starting_is_one_warning(
+    launch: Launch, steps: list[Step], strict: bool
+) -> None:
+    launch.script(steps)
+
+    done = launch.run(*["--strict"] * strict, "echo", "hello")
+
+    last = done.stderr.decode().splitlines()[-1]
+    assert last == "monarch: the agent ended before it was ready" + UNSTAGED * (
+        not strict
+    )
+    assert done.returncode == 125 * strict
+    assert done.stdout == b"hello\n" * (not strict)
+
+
+@pytest.mark.parametrize("steps", [[*READY], [*READY, ["write", "say ha"]]])
+def test_agent_that_dies_while_the_program_runs_does_not_matter(
+    launch: Launch, tmp_path: Path, steps: list[Step]
+) -> None:
+    gate = tmp_path / "gate"
+    launch.script([*steps, ["until", str(gate)], ["kill", "SIGKILL"]])
+    program = f"touch {gate}; sleep 0.5; exit 13"
+
+    done = launch.run("sh", "-c", program)
+
+    assert done.returncode == 13
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("words", ["fail 125 no room", "plain no room"])
+def test_agent_that_cannot_is_one_warning(
+    launch: Launch, words: str, strict: bool
+) -> None:
+    launch.script([*START, ["write", f"{words}\n"]])
+
+    done = launch.run(*["--strict"] * strict, "sh", "-c", "echo hello $LD_PRELOAD")
+
+    assert done.stderr.decode() == f"monarch: no room{UNSTAGED * (not strict)}\n"
+    assert done.stdout == b"hello\n" * (not strict)
+    assert done.returncode == 125 * strict
+    assert not list(launch.run_root.glob("*/start"))
+
+
+def test_wrong_configuration_is_exit_2_and_nothing_starts(launch: Launch) -> None:
+    launch.script([["write", "fail 2 a.yaml:1:1: x\n"], ["write", "fail 2 y\n"]])
+
+    done = launch.run("-q", "echo", "hello")
+
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr == b"monarch: a.yaml:1:1: x\nmonarch: y\n"
+    assert not list(launch.run_root.iterdir())
+
+
+@pytest.mark.parametrize("end", [[], [["remove"]]], ids=["", "cleaned"])
+@pytest.mark.parametrize(("code", "expected"), [(2, 2), (125, 0)])
+def test_what_failed_for_one_rank_is_not_tried_again_by_the_others(
+    launch: Launch, code: int, expected: int, end: list[Step]
+) -> None:
+    launch.script(
+        [["sleep", 1], *START[:-1], ["sleep", 1], ["write", f"fail {code} no\n"], *end]
+    )
+
+    runs = [launch.popen("--job", "j", "echo", "hello") for _ in range(8)]
+    ends = [run.communicate(timeout=60) for run in runs]
+
+    assert [run.returncode for run in runs] == [expected] * 8
+    assert {err.decode() for _, err in ends} == {
+        "monarch: no" + UNSTAGED * (code == 125) + "\n"
+    }
+    assert len(launch.events("start")) == 1
+
+
+def test_a_failure_of_the_past_does_not_count(launch: Launch) -> None:
+    launch.script([["write", "fail 2 wrong\n"]])
+    assert launch.run("--job", "j", "true").returncode == 2
+
+    launch.script(HEALTHY)
+
+    assert launch.run("--job", "j", "true").returncode == 0
+
+
+@pytest.mark.parametrize("where", [2, 3, 4])
+def test_stopped_agent_is_given_up_while_starting(launch: Launch, where: int) -> None:
+    launch.script([*START[:where], ["kill", "SIGSTOP"]])
+
+    done = launch.run("echo", "hello", timeout=30)
+
+    assert done.stdout == b"hello\n"
+    assert done.stderr.decode() == (
+        f"monarch: the agent gives no sign of life{UNSTAGED}\n"
+    )
+
+
+def test_stopped_agent_is_given_up_at_the_end(launch: Launch) -> None:
+    launch.script([*READY, ["kill", "SIGSTOP"]])
+
+    done = launch.run("sh", "-c", "exit 3", timeout=30)
+
+    assert done.returncode == 3
+    assert b"no sign of life: there is no report" in done.stderr
+
+
+def test_stopped_agent_is_given_up_by_the_others(
+    launch: Launch, tmp_path: Path
+) -> None:
+    launch.script([*START[:-1], ["kill", "SIGSTOP"]])
+    first = launch.popen("--job", "j", "echo", "hello")
+    wait_until(lambda: launch.events("signal"))
+
+    second = launch.run("--job", "j", "echo", "hello", timeout=30)
+
+    assert second.stdout == b"hello\n"
+    assert b"no sign of life" in second.stderr
+    assert first.communicate(timeout=30)[0] == b"hello\n"
+
+
+def test_agent_of_another_version_is_not_joined(launch: Launch) -> None:
+    launch.script([["take_lock"], ["make_segments", 99], *READY[2:], *REST])
+
+    done = launch.run("echo", "hello")
+
+    assert done.stdout == b"hello\n"
+    assert b"the agent is of another version" in done.stderr
+
+
+def test_interrupted_while_waiting_the_launcher_dies_and_nothing_starts(
+    launch: Launch, tmp_path: Path
+) -> None:
+    launch.script([*START[:-1], ["follow"]])
+    run = launch.popen("--job", "j", "touch", str(tmp_path / "ran"))
+    wait_until(lambda: list(launch.run_root.glob("j.*/requests")))
+
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=30)
+
+    assert run.returncode == -signal.SIGINT
+    wait_until(lambda: launch.events("abandoned"))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_python_that_cannot_be_run_is_one_warning(launch: Launch) -> None:
+    environ = launch.environ | {"MONARCH_STAGING_PYTHON": "/no/python"}
+
+    done = launch.run("echo", "hello", env=environ)
+
+    assert done.stdout == b"hello\n"
+    assert done.stderr.decode() == (
+        "monarch: cannot start the agent with /no/python: "
+        f"No such file or directory{UNSTAGED}\n"
+    )
+    assert not list(launch.run_root.iterdir())
+
+
+def test_what_python_says_when_it_fails_is_in_the_log(
+    launch: Launch, tmp_path: Path
+) -> None:
+    python = tmp_path / "broken"
+    python.write_text("#!/bin/sh\necho no such module >&2\n")
+    python.chmod(0o755)
+
+    done = launch.run("true", env=launch.environ | {"MONARCH_STAGING_PYTHON": python})
+
+    (log,) = launch.run_root.glob("*/agent.log")
+    assert log.read_text() == "no such module\n"
+    assert f"see {log}{UNSTAGED}\n".encode() in done.stderr
