@@ -11,7 +11,7 @@ from typing import Final
 from monarch.tiers.directory import is_private, remove_tree, take_lock
 from monarch.tiers.retain import RETAINED, has_expired
 
-# A launcher makes the directory before there is a lock in it.
+# A launcher makes the directory before there is any lock in it.
 NEWBORN_S: Final = 60.0
 
 log = logging.getLogger("monarch.tiers")
@@ -60,7 +60,7 @@ def _collect_dead(entry: Path, now_s: float) -> bool:
             if fd is None:
                 return False
             held.callback(os.close, fd)
-            found = found or name == "lock"
+            found = True
         if not found and now_s - entry.stat().st_mtime < NEWBORN_S:
             return False
         return remove_tree(entry)

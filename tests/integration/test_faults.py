@@ -153,9 +153,10 @@ def test_a_killed_job_leaves_nothing_that_the_next_one_trusts(
 ) -> None:
     rng = random.Random(7)
     for _ in range(soak_count(5, 100)):
-        jobs.start(SLOW_FILL, jobs.reader(1000, 2))
+        job = jobs.start(SLOW_FILL, jobs.reader(1000, 2))
         time.sleep(rng.uniform(0, 1.5))
         jobs.kill_everything()
+        job.communicate()
 
         next_job_is_clean(jobs)
 
