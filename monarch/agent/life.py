@@ -40,7 +40,9 @@ TICK_S: Final = 0.1
 # A short program's end must not wait for a whole tick.
 FIRST_TICK_S: Final = 0.02
 FIRST_TICKS: Final = 100
+# Memory is looked at this often, and each time a hundredth of the limit was staged.
 GUARD_S: Final = 1.0
+GUARD_STEPS: Final = 100
 DRAIN_S: Final = 1.0
 ENGINE_PATIENCE_MS: Final = 2000
 DEMAND_THREADS: Final = 8
@@ -68,6 +70,7 @@ class Agent:
         self._end = asyncio.Event()
         self._state = AgentState.STARTING
         self._linger_until = 0.0
+        self._guard_at_bytes = 0
         self._ticks = 0
 
     def __repr__(self) -> str:
@@ -200,8 +203,12 @@ class Agent:
 
     def _turn(self) -> None:
         stager = self.figures.stager
-        if stager is not None and not self._end.is_set() and stager.turn():
+        if stager is None or self._end.is_set():
+            return
+        if stager.turn():
             asyncio.get_running_loop().call_soon(self._turn)
+        if self.figures.tally.staged_bytes >= self._guard_at_bytes:
+            self._guard()
 
     def _beat(self) -> None:
         if self._engine is None:
@@ -212,8 +219,10 @@ class Agent:
         stager = self.figures.stager
         if stager is None or self._end.is_set():
             return
-        freed = 0
-        for level in read_memory():
+        freed, levels = 0, read_memory()
+        step_bytes = min(level.limit_bytes for level in levels) // GUARD_STEPS
+        self._guard_at_bytes = self.figures.tally.staged_bytes + step_bytes
+        for level in levels:
             freed += stager.shelf.relieve(level.used_bytes - freed, level.limit_bytes)
         if freed:
             log.warning("memory is short evicted=%s", format_size(freed))
