@@ -1,0 +1,196 @@
+/* queues.c - demand first, background bounded and throttled, queues with an end, a stop
+ * that is prompt. */
+#include "board.h"
+#include "fault.h"
+
+#include <errno.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/engine.h"
+
+enum { SMALL = 1000, LARGE_CHUNKS = 6 };
+
+static sem_t arrived, go;
+static atomic_int running, running_max;
+static struct engine *volatile abandoned; /* reachable: no leak by accident */
+
+/* read_gated - each read says that it has arrived and waits to be let through. */
+static ssize_t read_gated(int fd, void *buffer, size_t n)
+{
+    if (n <= 8)
+        return __real_read(fd, buffer, n);
+    int now = atomic_fetch_add(&running, 1) + 1;
+    int max = atomic_load(&running_max);
+    while (now > max && !atomic_compare_exchange_weak(&running_max, &max, now)) {
+    }
+    sem_post(&arrived);
+    while (sem_wait(&go) && errno == EINTR) {
+    }
+    atomic_fetch_sub(&running, 1);
+    return __real_read(fd, buffer, n);
+}
+
+static void shut_gate(void)
+{
+    sem_init(&arrived, 0, 0);
+    sem_init(&go, 0, 0);
+    running_max = 0;
+    fault_read = read_gated;
+}
+
+static void open_gate(int n)
+{
+    while (n-- > 0)
+        sem_post(&go);
+}
+
+static void demand_overtakes_background_inside_a_file(void)
+{
+    const uint64_t sizes[] = {LARGE_CHUNKS * (uint64_t)CHUNK_BYTES, SMALL, SMALL};
+    struct board *b = board_new(3, sizes);
+    shut_gate();
+    board_start(b, 1, 1);
+    board_submit(b, 0, MONARCH_BACKGROUND);
+    sem_wait(&arrived); /* the large one is in its first chunk */
+    board_submit(b, 1, MONARCH_BACKGROUND);
+    board_submit(b, 2, MONARCH_DEMAND);
+    open_gate(100);
+    CHECK(board_wait(b).file == 2);
+    CHECK(board_wait(b).file == 0); /* what was begun is ended before the next begins */
+    CHECK(board_wait(b).file == 1);
+    fault_read = NULL;
+    for (uint32_t i = 0; i < 3; i++)
+        CHECK(board_replica_right(b, i));
+    board_free(b);
+}
+
+static void background_is_bounded(void)
+{
+    struct board *b = board_new_equal(8, SMALL);
+    shut_gate();
+    board_start(b, 4, 2);
+    for (uint32_t i = 0; i < 7; i++)
+        board_submit(b, i, MONARCH_BACKGROUND);
+    sem_wait(&arrived);
+    sem_wait(&arrived);
+    board_submit(b, 7, MONARCH_DEMAND); /* a third thread is free for it */
+    sem_wait(&arrived);
+    CHECK(atomic_load(&running_max) == 3);
+    open_gate(100);
+    for (uint32_t i = 0; i < 8; i++)
+        CHECK(board_wait(b).status == 0);
+    CHECK(atomic_load(&running_max) == 3);
+    fault_read = NULL;
+    board_free(b);
+}
+
+static void the_queue_has_an_end(void)
+{
+    static struct monarch_order orders[ORDERS_MAX + 10];
+    struct monarch_completion done;
+    struct board *b = board_new_equal(1, SMALL);
+    for (uint32_t i = 0; i < ORDERS_MAX + 10; i++)
+        orders[i] = (struct monarch_order){.file = 9}; /* refused one by one */
+    board_start(b, 2, 1);
+    CHECK(monarch_engine_submit(b->engine, orders, ORDERS_MAX + 10) == ORDERS_MAX);
+    CHECK(monarch_engine_submit(b->engine, orders, 1) == 0);
+    const struct monarch_order other = {.file = 0, .kind = MONARCH_BACKGROUND};
+    CHECK(monarch_engine_submit(b->engine, &other, 1) == 1); /* a queue of its own */
+    for (uint32_t i = 0; i < ORDERS_MAX + 1; i++) {
+        done = board_wait(b);
+        CHECK(done.status == (done.file == 9 ? -EINVAL : 0));
+    }
+    CHECK(monarch_engine_submit(b->engine, orders, 1) == 1);
+    board_free(b);
+}
+
+static void only_background_is_throttled(void)
+{
+    const uint64_t sizes[] = {5 * (uint64_t)CHUNK_BYTES, 5 * (uint64_t)CHUNK_BYTES};
+    struct board *b = board_new(2, sizes);
+    b->options.bandwidth_bytes_per_s = 10 * (uint64_t)CHUNK_BYTES;
+    board_start(b, 1, 1);
+    uint64_t began = clock_ns();
+    board_submit(b, 0, MONARCH_BACKGROUND);
+    board_submit(b, 1, MONARCH_DEMAND);
+    CHECK(board_wait(b).file == 1); /* although there is one thread only */
+    CHECK(board_wait(b).file == 0);
+    /* 5 chunks at 10 a second, the first two on credit and at once */
+    CHECK(clock_ns() - began >= 3 * SECOND_NS / 10 - SECOND_NS / 100);
+    board_free(b);
+}
+
+static void stop_ends_running_copies(void)
+{
+    struct board *b = board_new_equal(6, LARGE_CHUNKS * (uint64_t)CHUNK_BYTES);
+    shut_gate();
+    board_start(b, 3, 2);
+    for (uint32_t i = 0; i < 6; i++)
+        board_submit(b, i, i % 2 ? MONARCH_DEMAND : MONARCH_BACKGROUND);
+    open_gate(4); /* some are in their second chunk, some parked */
+    for (int i = 0; i < 7; i++)
+        sem_wait(&arrived);
+    atomic_store(&b->engine->stopping, true);
+    open_gate(100);
+    board_stop(b);
+    fault_read = NULL;
+    CHECK(board_names(b, "") == 0);
+    for (uint32_t i = 0; i < 6; i++)
+        CHECK(STATE_OF(board_state(b, i)) == REPLICA_STAGING);
+    board_free(b);
+}
+
+static void stop_leaves_a_hanging_thread_behind(void)
+{
+    struct board *b = board_new_equal(1, SMALL);
+    shut_gate();
+    board_start(b, 2, 1);
+    struct engine *e = abandoned = b->engine;
+    board_submit(b, 0, MONARCH_DEMAND);
+    sem_wait(&arrived);
+    CHECK(monarch_engine_free(e, 50) == -ETIMEDOUT);
+    CHECK(board_names(b, ".part") == 0 || board_names(b, "") == 1);
+    open_gate(1); /* the origin answers at last */
+    struct timespec until = clock_timespec(clock_ns() + 60 * SECOND_NS);
+    pthread_mutex_lock(&e->lock);
+    while (e->running)
+        CHECK(pthread_cond_timedwait(&e->work, &e->lock, &until) == 0);
+    pthread_mutex_unlock(&e->lock);
+    b->engine = NULL;
+    fault_read = NULL;
+    CHECK(board_names(b, "") == 0);
+    CHECK(STATE_OF(board_state(b, 0)) == REPLICA_STAGING);
+    board_free(b);
+}
+
+static void wrong_segments_are_refused(void)
+{
+    struct board *b = board_new_equal(1, SMALL);
+    struct engine *e = NULL;
+    struct monarch_options options = {.threads = 1};
+    const struct monarch_board right = {b->catalog, b->flags, b->requests, b->inodes};
+    const struct monarch_board swapped = {b->catalog, b->requests, b->flags, b->inodes};
+    const struct monarch_board missing = {b->catalog, b->flags, b->requests, NULL};
+    CHECK(monarch_engine_new(&swapped, &options, &e) == -EINVAL);
+    CHECK(monarch_engine_new(&missing, &options, &e) == -EINVAL);
+    options.threads = 0;
+    CHECK(monarch_engine_new(&right, &options, &e) == -EINVAL);
+    options.threads = THREADS_MAX + 1;
+    CHECK(monarch_engine_new(&right, &options, &e) == -EINVAL);
+    CHECK(e == NULL);
+    board_free(b);
+}
+
+int main(void)
+{
+    demand_overtakes_background_inside_a_file();
+    background_is_bounded();
+    the_queue_has_an_end();
+    only_background_is_throttled();
+    stop_ends_running_copies();
+    stop_leaves_a_hanging_thread_behind();
+    wrong_segments_are_refused();
+    return PASS;
+}

@@ -1,0 +1,134 @@
+/* requests.c - what programs ask for reaches the agent once, and nothing else does. */
+#include "board.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/engine.h"
+
+enum { MANY = FILES_MAX, PATIENCE_MS = 60000, SOON_MS = 250 };
+
+static struct board *board;
+static uint32_t files[2 * FILES_MAX];
+
+static void expect_only(uint32_t file)
+{
+    CHECK(board_asked(board, files, 8, PATIENCE_MS) == 1 && files[0] == file);
+}
+
+static bool silent(void)
+{
+    struct pollfd fd = {.fd = monarch_engine_event_fd(board->engine), .events = POLLIN};
+    return poll(&fd, 1, 0) == 0;
+}
+
+/* wait_empty - until the listener has looked at every slot. */
+static void wait_empty(void)
+{
+    for (uint32_t i = 0; i < REQUEST_SLOTS; i++)
+        while (atomic_load((_Atomic uint64_t *)&board->requests->slots[i]))
+            poll(NULL, 0, 1);
+}
+
+static void garbage_is_ignored(void)
+{
+    const uint64_t garbage[] = {MANY + 1ull, NONE32, NONE32 + 1ull, 1ull << 63,
+                                UINT64_MAX};
+    for (size_t i = 0; i < sizeof(garbage) / sizeof(garbage[0]); i++)
+        board_ask(board, (uint32_t)i, garbage[i]);
+    board_ask(board, 100, 7 + 1);
+    expect_only(7);
+    wait_empty();
+    CHECK(silent());
+}
+
+static void only_files_worth_asking_for_come_through(void)
+{
+    const uint32_t dropped[] = {
+        STATE_WORD(REPLICA_STAGING, 0, 0),
+        STATE_WORD(REPLICA_EVICTING, 0, 0),
+        STATE_WORD(REPLICA_ABSENT, 0, REASON_NO_ROOM),
+        STATE_WORD(REPLICA_ABSENT, 0, REASON_ERROR),
+        99,
+    };
+    for (uint32_t i = 0; i < 5; i++) {
+        monarch_state_store(board->catalog, i, dropped[i]);
+        board_ask(board, i, i + 1ull);
+    }
+    wait_empty();
+    monarch_state_store(board->catalog, 6, STATE_WORD(REPLICA_READY, 0, 0));
+    board_ask(board, 0, 6 + 1); /* its Replica could not be opened */
+    expect_only(6);
+    CHECK(silent());
+}
+
+static void a_file_comes_once_until_it_is_taken(void)
+{
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t slot = 0; slot < 50; slot++)
+            board_ask(board, slot, 9 + 1);
+        wait_empty();
+        poll(NULL, 0, SOON_MS); /* the last slot may be emptied and not yet forwarded */
+        expect_only(9);
+        CHECK(silent());
+    }
+}
+
+static void a_lost_bell_costs_one_heartbeat(void)
+{
+    uint64_t began = clock_ns();
+    atomic_store((_Atomic uint64_t *)&board->requests->slots[3], 11 + 1);
+    expect_only(11);
+    CHECK(clock_ns() - began < 10 * SECOND_NS);
+}
+
+static void nothing_is_lost_when_the_queue_is_full(void)
+{
+    static bool seen[MANY];
+    uint32_t asked = 0, got = 0;
+    while (asked < MANY) { /* fills the queue to its end: ASKED_MAX == MANY */
+        for (uint32_t slot = 0; slot < REQUEST_SLOTS && asked < MANY; slot++)
+            board_ask(board, slot, ++asked);
+        wait_empty();
+    }
+    while (got < MANY) {
+        uint32_t n = board_asked(board, files, 100, PATIENCE_MS);
+        for (uint32_t i = 0; i < n; i++) {
+            CHECK(files[i] < MANY && !seen[files[i]]);
+            seen[files[i]] = true;
+        }
+        got += n;
+    }
+    CHECK(silent());
+}
+
+static void the_heart_beats_until_the_end(void)
+{
+    _Atomic uint64_t *beat = (_Atomic uint64_t *)&board->requests->heartbeat_ns;
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = atomic_load(beat), began = clock_ns();
+        CHECK(before <= began);
+        while (atomic_load(beat) == before)
+            CHECK(clock_ns() - began < 10 * SECOND_NS);
+    }
+    board_stop(board);
+    uint64_t last = atomic_load(beat);
+    poll(NULL, 0, 2 * HEARTBEAT_MS);
+    CHECK(atomic_load(beat) == last);
+}
+
+int main(void)
+{
+    _Static_assert((int)ASKED_MAX == (int)MANY, "as many Files as the queue holds");
+    board = board_new_equal(MANY, 1);
+    board_start(board, 1, 1);
+    garbage_is_ignored();
+    a_file_comes_once_until_it_is_taken();
+    a_lost_bell_costs_one_heartbeat();
+    nothing_is_lost_when_the_queue_is_full();
+    only_files_worth_asking_for_come_through();
+    the_heart_beats_until_the_end();
+    board_free(board);
+    return PASS;
+}
