@@ -26,9 +26,9 @@ def test_cpythons_own_tests_give_the_same_results(
     roots: list[Path] = [dataset.root, python.suites]
 
     plain = run_plain(python, plain_folder)
-    results, outcome = run_under_monarch(python, folder, runner, roots)
+    results, redirected = run_under_monarch(python, folder, runner, roots)
 
     assert plain.count > TESTS_MIN
     assert results.differences(plain) == [], results.text
     assert results.status == plain.status
-    assert outcome.redirected_opens > 0
+    assert redirected > 0

@@ -1,14 +1,12 @@
 """Frameworks read the same under Monarch, also from an origin that was zeroed."""
 
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from support.programs import Outcome, Runner, consumer, finish, read_report, stage
-from support.programs import start as start_program
-from support.richtree import zero
+from support.programs import Runner, consumer
+from support.zeroed import run_zeroed
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1800)]
 
@@ -62,23 +60,12 @@ def test_a_framework_reads_the_same(framework: Framework, runner: Runner) -> Non
 
 
 def test_a_framework_reads_right_bytes_from_a_zeroed_origin(
-    framework: Framework, runner: Runner, tmp_path: Path
+    framework: Framework, runner: Runner
 ) -> None:
     right = runner.plain(framework.words).succeed()
-    report = tmp_path / "zeroed.json"
-    command = runner.line([framework.root], report, ["--set", "retain=job"])
-    script = f'{stage(framework.root)} && echo staged && read answer && "$@"'
 
-    job = start_program(
-        [*command, "sh", "-c", script, "sh", *framework.words],
-        stdin=subprocess.PIPE,
-    )
-    assert job.stdout
-    zeroed = zero(framework.root) if job.stdout.readline() == b"staged\n" else 0
-    outcome = finish(job, answer=b"zeroed\n").succeed()
+    outcome = run_zeroed(runner, framework.root, framework.words)
+
     fooled = runner.plain(framework.words)
-
-    assert zeroed > 0
     assert outcome.stdout == right.stdout
     assert fooled.stdout != right.stdout
-    assert Outcome(*outcome.words, read_report(report, outcome)).redirected_opens > 0

@@ -1,21 +1,27 @@
 """Programs read right bytes when the origin's files were zeroed after staging."""
 
 import shlex
-import subprocess
 from pathlib import Path
 
-from support.programs import Outcome, Runner, finish, read_report, stage, start
+from support.programs import Runner
 from support.readers import READERS, STATIC
 from support.richtree import zero
+from support.zeroed import run_zeroed
 
 
-def reading_job(readers: list[str], results: Path, root: Path) -> str:
-    """A shell script that stages, waits for a line on stdin, then runs all readers."""
-    lines = ["set -e", stage(root), "echo staged", "read answer", "set +e"]
-    for number, line in enumerate(readers):
+def answer(runner: Runner, line: str) -> bytes:
+    """What a reader says, in both its streams, and its status."""
+    outcome = runner.plain(["sh", "-c", f"({line}) 2>&1"])
+    return outcome.stdout + b"%d\n" % outcome.status
+
+
+def all_answers(lines: list[str], results: Path) -> str:
+    """A shell script that writes the answer of each reader to a file of its own."""
+    script = []
+    for number, line in enumerate(lines):
         result = shlex.quote(str(results / str(number)))
-        lines.append(f"({line}) >{result} 2>&1; echo $? >>{result}")
-    return "\n".join(lines)
+        script.append(f"({line}) >{result} 2>&1; echo $? >>{result}")
+    return "\n".join(script)
 
 
 def test_programs_read_right_bytes_from_a_zeroed_origin(
@@ -24,26 +30,12 @@ def test_programs_read_right_bytes_from_a_zeroed_origin(
     places = (rich_tree, tmp_path / "out", programs)
     lines = [reader.filled(*places) for reader in READERS]
     right = [answer(runner, line) for line in lines]
-    report = tmp_path / "zeroed.json"
-    command = runner.line([rich_tree], report, ["--set", "retain=job"])
 
-    script = reading_job(lines, tmp_path, rich_tree)
-    job = start([*command, "sh", "-c", script], stdin=subprocess.PIPE)
-    assert job.stdout
-    zeroed = zero(rich_tree) if job.stdout.readline() == b"staged\n" else 0
-    outcome = finish(job, answer=b"zeroed\n").succeed()
+    run_zeroed(runner, rich_tree, ["sh", "-c", all_answers(lines, tmp_path)])
 
-    assert zeroed > 0
-    for number in range(len(READERS)):
-        found = (tmp_path / str(number)).read_bytes()
-        assert found == right[number], READERS[number].name
-    assert Outcome(*outcome.words, read_report(report, outcome)).redirected_opens > 0
-
-
-def answer(runner: Runner, line: str) -> bytes:
-    """What a job writes about a reader that it has run."""
-    outcome = runner.plain(["sh", "-c", f"({line}) 2>&1"])
-    return outcome.stdout + b"%d\n" % outcome.status
+    found = [(tmp_path / str(number)).read_bytes() for number in range(len(lines))]
+    for reader, one, other in zip(READERS, found, right, strict=True):
+        assert one == other, reader.name
 
 
 def test_the_same_programs_without_monarch_see_the_zeros(

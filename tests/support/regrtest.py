@@ -84,16 +84,21 @@ def run_plain(python: Interpreter, folder: Path) -> Results:
 
 def run_under_monarch(
     python: Interpreter, folder: Path, runner: Runner, roots: list[Path]
-) -> tuple[Results, Outcome]:
-    """Stages the suites' own files, then runs all suites under Monarch."""
-    script = f'{stage(python.suites)} && exec "$@"'
+) -> tuple[Results, int]:
+    """Stages the suites' own files, then runs all suites under Monarch.
+
+    Gives also how many opens of the suites themselves were redirected.
+    """
+    script = f'{stage(python.suites)} >"$0" && exec "$@"'
+    staged = folder / "staged"
     outcome = runner.under_monarch(
-        ["sh", "-c", script, "sh", *python.words(folder, SUITES)],
+        ["sh", "-c", script, str(staged), *python.words(folder, SUITES)],
         roots=roots,
         timeout=SUITE_TIMEOUT_S,
         environment={"TMPDIR": os.fspath(folder)},
     )
-    return results(outcome, folder), outcome
+    opens = outcome.redirected_opens - int(staged.read_text().split()[1])
+    return results(outcome, folder), opens
 
 
 def results(outcome: Outcome, folder: Path) -> Results:
