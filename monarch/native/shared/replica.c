@@ -36,28 +36,44 @@ static uint64_t inode_load(const struct inode *slot)
                                 memory_order_acquire);
 }
 
+static void inode_store(struct inode *slot, uint64_t ino)
+{
+    atomic_store_explicit((_Atomic uint64_t *)&slot->ino, ino, memory_order_release);
+}
+
+/* inode_place - the slot that holds (tier, ino), else the first that may take it, or NULL
+ * when the table is full. */
+static struct inode *inode_place(struct inodes *table, uint32_t tier, uint64_t ino)
+{
+    uint64_t i = inode_home(table, tier, ino);
+    struct inode *removed = NULL;
+    for (uint64_t n = 0; n + 1 < table->slot_count; n++) {
+        struct inode *slot = &table->slots[i];
+        uint64_t held = inode_load(slot);
+        if (held == ino && slot->tier == tier)
+            return slot;
+        if (held == INODE_FREE)
+            return removed ? removed : slot;
+        if (held == INODE_REMOVED && !removed)
+            removed = slot;
+        i = i + 1 == table->slot_count ? 0 : i + 1;
+    }
+    return removed;
+}
+
 /* replica_insert - maps (tier, ino) to a File; concurrent inserts are the caller's to
  * serialise, look-ups may run at any time. -ENOSPC: the table is full. */
 int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t file)
 {
-    uint64_t i = inode_home(table, tier, ino);
-    for (uint64_t n = 0; n + 1 < table->slot_count; n++) {
-        struct inode *slot = &table->slots[i];
-        uint64_t held = inode_load(slot);
-        bool same = held == ino && slot->tier == tier;
-        if (held == INODE_FREE || same) {
-            if (same)
-                atomic_store_explicit((_Atomic uint64_t *)&slot->ino, INODE_REMOVED,
-                                      memory_order_release);
-            slot->file = file;
-            slot->tier = tier;
-            atomic_store_explicit((_Atomic uint64_t *)&slot->ino, ino,
-                                  memory_order_release);
-            return 0;
-        }
-        i = i + 1 == table->slot_count ? 0 : i + 1;
-    }
-    return -ENOSPC;
+    struct inode *slot = inode_place(table, tier, ino);
+    if (!slot)
+        return -ENOSPC;
+    if (inode_load(slot) == ino)
+        inode_store(slot, INODE_REMOVED); /* look-ups must not see half of it */
+    slot->file = file;
+    slot->tier = tier;
+    inode_store(slot, ino);
+    return 0;
 }
 
 /* replica_find - the File whose Replica has this inode, or -1. */
@@ -69,10 +85,11 @@ int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
         uint64_t held = inode_load(slot);
         if (held == INODE_FREE)
             return -1;
-        if (held == ino && slot->tier == tier) {
-            uint32_t file = slot->file;
-            if (inode_load(slot) == ino)
-                return file;
+        if (held == ino) {
+            const struct inode seen = {.file = slot->file, .tier = slot->tier};
+            atomic_thread_fence(memory_order_acquire); /* read before the second look */
+            if (seen.tier == tier && inode_load(slot) == ino)
+                return seen.file;
         }
         i = i + 1 == table->slot_count ? 0 : i + 1;
     }

@@ -61,6 +61,24 @@ static void finds_right_files_while_others_are_inserted(void)
     free(table);
 }
 
+/* The slots of evicted Replicas are used again: staging and evicting can go on for ever. */
+static void removed_slots_are_used_again(void)
+{
+    enum { SLOTS = 64, LIVE = 40 };
+    table = calloc(1, sizeof(*table) + SLOTS * sizeof(struct inode));
+    CHECK(table);
+    table->slot_count = SLOTS;
+    for (uint64_t ino = 2; ino < 5000; ino++) {
+        CHECK(replica_insert(table, 0, ino, (uint32_t)ino) == 0);
+        for (int i = 0; ino > LIVE && i < SLOTS; i++)
+            if (table->slots[i].ino == ino - LIVE)
+                table->slots[i].ino = 1;
+        CHECK(replica_find(table, 0, ino) == (int64_t)ino);
+        CHECK(ino <= LIVE || replica_find(table, 0, ino - LIVE) == -1);
+    }
+    free(table);
+}
+
 static void *claim_many(void *base)
 {
     for (uint32_t i = 0; i < CLAIMS; i++)
@@ -111,6 +129,7 @@ int main(void)
 {
     names_differ_when_any_part_of_the_identity_differs();
     finds_right_files_while_others_are_inserted();
+    removed_slots_are_used_again();
     a_slot_is_taken_once();
     late_processes_share_slot_zero_and_long_names_keep_their_end();
     waits_fall_into_growing_buckets();
