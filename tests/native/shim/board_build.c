@@ -297,6 +297,9 @@ struct built board_build(const struct plan *plan)
     c->roots[0].ino = b.index->root_ino;
     c->roots[0].dir_base = (uint32_t)items.files;
     fill_catalog(plan, c);
+    for (size_t i = 0; i < items.count; i++)
+        free(items.all[i].rel);
+    free(items.all);
     beat(&b);
     b.requests->agent_state = AGENT_READY;
     return b;

@@ -7,7 +7,8 @@
  *   -d MS    answer requests after MS        -n       never answer them
  *   -s       never beat again
  *
- * It prints "ready", answers each line with one line, and ends when stdin does.
+ * Lines: publish-all, counters, processes, root, pending; and with a path below the root:
+ * publish, staging, refuse, lose, where, written, dirwritten. It prints "ready", answers each line with one line, and ends when stdin does.
  */
 #include <err.h>
 #include <poll.h>

@@ -1,0 +1,109 @@
+"""The Shim under sanitizers: its parts in a C program, and whole in real processes."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.shim_fixtures import (
+    NATIVE,
+    SHARED,
+    SOURCES,
+    Board,
+    Compile,
+    build_shim,
+    fill,
+)
+
+# Without the exported functions, which would stand before the sanitizer's own.
+PARTS = ("route", "at", "board", "process", "identity", "wait", "mark")
+MODES = {
+    "bare": (),
+    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+}
+
+
+@pytest.fixture(params=MODES)
+def route_program(request: pytest.FixtureRequest, compiled: Compile) -> Path:
+    """test_route, bare and with sanitizers."""
+    parts = [str(NATIVE / "shim" / f"{part}.c") for part in PARTS]
+    board = str(SOURCES / "board_build.c")
+    flags = MODES[request.param]
+    name = f"test_route-{request.param}"
+    return compiled("test_route.c", *parts, board, *SHARED, *flags, name=name)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[str]:
+    """A run directory, a Tier and a dataset."""
+    for name in ("run", "tier", "dataset"):
+        (tmp_path / name).mkdir(mode=0o700)
+    fill(tmp_path / "dataset")
+    return [str(tmp_path / name) for name in ("run", "tier", "dataset")]
+
+
+def test_parts_of_the_shim_pass(route_program: Path, folders: list[str]) -> None:
+    done = subprocess.run([route_program, *folders], capture_output=True, text=True)
+
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+def test_sanitizer_catches_a_planted_overflow(
+    route_program: Path, folders: list[str]
+) -> None:
+    command = [route_program, *folders, "overflow"]
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert (done.returncode != 0) == route_program.name.endswith("address")
+    assert ("heap-buffer-overflow" in done.stderr) == (done.returncode != 0)
+
+
+@pytest.fixture
+def sanitized(
+    board: Board, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Board, str]:
+    """A board whose Shim is built with sanitizers, and the library they need."""
+    runtime = subprocess.check_output(
+        ["cc", "-print-file-name=libasan.so"], text=True
+    ).strip()
+    if shutil.which("cc") is None or not Path(runtime).is_absolute():
+        pytest.skip("no libasan")
+    folder = tmp_path_factory.mktemp("sanitized")
+    board.library = build_shim(folder / "shim.so", *MODES["address"])
+    board.start("-d", "1")
+    return board, runtime
+
+
+def test_sanitized_shim_finds_nothing_in_real_programs(
+    sanitized: tuple[Board, str],
+) -> None:
+    board, runtime = sanitized
+    preload = f"{runtime}:{board.run_dir / 'shim.so'}"
+    env = board.environ(LD_PRELOAD=preload, ASAN_OPTIONS="detect_leaks=0")
+    script = (
+        f"cd {board.root}; cat two.bin a/../one.bin folder/three.bin; stat a/link.bin; "
+        "cp -a . ../copy; tar cf ../t.tar .; mv two.bin new; rm new; touch one.bin; "
+        "mkdir d; rmdir d; sh -c 'exec env -i cat one.bin'; ls -l /proc/self/fd"
+    )
+
+    done = subprocess.run(
+        ["sh", "-c", script], env=env, capture_output=True, text=True, timeout=100
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "ERROR" not in done.stderr
+    assert "runtime error" not in done.stderr
+    assert board.counters()["opens_miss"] > 2
+
+
+def test_address_sanitizer_must_come_first_and_says_so(
+    board: Board, compiled: Compile
+) -> None:
+    program = compiled("reader.c", *MODES["address"], name="reader-asan")
+    board.start()
+    board.ask("publish two.bin")
+    env = board.environ(ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0")
+
+    assert board.run(program, board.root / "two.bin", env=env) == "two.b\n"
+    assert board.counters()["opens_hit_tier0"] == 1
