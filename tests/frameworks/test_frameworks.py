@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.gate import gate
 from support.programs import Runner, consumer
 from support.zeroed import run_zeroed
 
@@ -69,3 +70,11 @@ def test_a_framework_reads_right_bytes_from_a_zeroed_origin(
     fooled = runner.plain(framework.words)
     assert outcome.stdout == right.stdout
     assert fooled.stdout != right.stdout
+
+
+def test_a_framework_opens_no_staged_file_at_its_origin(
+    framework: Framework, runner: Runner, tool
+) -> None:
+    tool("strace")
+
+    assert gate(runner, framework.root, framework.words) == []
