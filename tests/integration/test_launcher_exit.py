@@ -37,7 +37,8 @@ def test_exit_code_is_the_programs(launch: Launch, code: int) -> None:
 
 @pytest.mark.parametrize("number", DEADLY)
 def test_death_by_signal_is_the_programs(launch: Launch, number: int) -> None:
-    done = launch.run("-q", "sh", "-c", f"kill -{int(number)} $$")
+    words = ["sh", "-c", f"kill -{int(number)} $$"]
+    done = launch.run("-q", *words, cwd=launch.folder)
 
     assert done.returncode == -number
 
