@@ -22,7 +22,7 @@ def tell_report(setup: Setup, figures: Figures, notifier: Notifier) -> None:
     if template is not None:
         path = fill_template(template, figures.job, figures.node)
         try:
-            write_report(path, report)
+            write_report(path, report, mode=0o666 & ~setup.umask)
         except OSError as error:
             notifier.warn(f"the report is not written: {path}: {error.strerror}")
             log.error("report failed path=%s error=%s", path, error)

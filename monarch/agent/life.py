@@ -68,6 +68,7 @@ class Agent:
         self._engine: native.Engine | None = None
         self._extents: ExtentDigests | None = None
         self._end = asyncio.Event()
+        self._guarding: asyncio.Task[None] | None = None
         self._state = AgentState.STARTING
         self._linger_until = 0.0
         self._guard_at_bytes = 0
@@ -120,7 +121,7 @@ class Agent:
         if self._end.is_set():
             return
         await self._begin_staging(indexing.result())
-        asyncio.create_task(self._every(GUARD_S, self._guard)).add_done_callback(_mute)
+        self._guarding = asyncio.create_task(self._every(GUARD_S, self._guard))
         homes = {self.run.path.parent, *(tier.home for tier in self.setup.tiers)}
         in_thread(collect_all, sorted(homes)).add_done_callback(_mute)
 
@@ -208,7 +209,7 @@ class Agent:
         if stager.turn():
             asyncio.get_running_loop().call_soon(self._turn)
         if self.figures.tally.staged_bytes >= self._guard_at_bytes:
-            self._guard()
+            self._guarded(self._guard)
 
     def _beat(self) -> None:
         if self._engine is None:

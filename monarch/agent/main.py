@@ -43,7 +43,6 @@ def serve(run_dir: Path, notifier: Notifier, parse: Parse) -> int:
 
 def _hold(run_dir: Path, setup: Setup, notifier: Notifier) -> None:
     """Own the run directory and the Tiers while the agent lives."""
-    os.umask(0o077)
     run = RunDirectory(run_dir)
     try:
         _open_log(run_dir, setup.config.log.level)
@@ -54,10 +53,18 @@ def _hold(run_dir: Path, setup: Setup, notifier: Notifier) -> None:
         for tier in setup.tiers:
             tier.prepare(held=run_dir)
         asyncio.run(_live(setup, run, segments, notifier))
-    finally:
-        for tier in setup.tiers:
-            tier.remove(held=run_dir)
-        run.remove()
+    except BaseException:
+        # The launcher tells those beside it why, and needs the directory for it.
+        _release(setup, run)
+        run.leave()
+        raise
+    _release(setup, run)
+    run.remove()
+
+
+def _release(setup: Setup, run: RunDirectory) -> None:
+    for tier in setup.tiers:
+        tier.remove(held=run.path)
 
 
 async def _live(

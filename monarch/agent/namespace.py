@@ -82,6 +82,7 @@ class Namespace:
             store=lambda file, word: native.state_store(catalog, file, word),
             name_of=self.name_of,
             inode_of=self.segments.inode_of,
+            inodes_in=self.segments.inodes_in,
         )
 
     def path(self, file: int) -> str:

@@ -63,6 +63,11 @@ class RunDirectory:
         shutil.copyfile(source, target)
         os.chmod(target, stat.S_IRUSR | stat.S_IXUSR)
 
+    def leave(self) -> None:
+        """Remove all that is ours and let go of the lock."""
+        self._wipe()
+        os.close(self._lock)
+
     def remove(self) -> None:
         """Remove the directory, then let go of its lock."""
         if not remove_tree(self.path):

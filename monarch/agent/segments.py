@@ -74,10 +74,21 @@ class Segments:
 
     def inode_of(self, file: int, tier: int) -> int:
         """Return the inode under which a Replica is recognised, or 0."""
-        slots = self.memory["inodes"][DTYPES["inodes"].itemsize :].view(DTYPES["inode"])
+        slots = self._inodes()
         mine = (slots["file"] == file) & (slots["tier"] == tier) & (slots["ino"] > 1)
         found = np.flatnonzero(mine)
         return int(slots["ino"][found[0]]) if len(found) else 0
+
+    def inodes_in(self, tier: int) -> list[int]:
+        """Return every inode under which a Replica of a Tier is recognised."""
+        slots = self._inodes()
+        found: list[int] = slots["ino"][
+            (slots["tier"] == tier) & (slots["ino"] > 1)
+        ].tolist()
+        return found
+
+    def _inodes(self) -> npt.NDArray[Any]:
+        return self.memory["inodes"][DTYPES["inodes"].itemsize :].view(DTYPES["inode"])
 
     def _write_requests(self, name: str, memory: Bytes) -> None:
         self._write_header(name, memory)

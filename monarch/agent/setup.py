@@ -1,5 +1,6 @@
 """What one agent is to do: configuration, datasets and Tiers, all checked."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ class Setup:
     datasets: tuple[Dataset, ...]
     tiers: tuple[Tier, ...]
     quiet: bool
+    umask: int
 
 
 def make_setup(
@@ -43,7 +45,9 @@ def make_setup(
     check_places(roots, tiers)
     for tier in tiers:
         tier.resolve()
-    return Setup(config, tuple(command), _datasets(config), tiers, options.quiet)
+    # What we make is private whatever the user's mask; the report is the user's.
+    umask = os.umask(0o077)
+    return Setup(config, tuple(command), _datasets(config), tiers, options.quiet, umask)
 
 
 def _tier_settings(config: Config) -> list[TierSettings]:

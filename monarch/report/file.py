@@ -24,7 +24,7 @@ def fill_template(template: str, job: str, node: str) -> Path:
     return Path(re.sub(r"%([jntp%])", lambda found: values[found[1]], template))
 
 
-def write_report(path: Path, report: Report) -> None:
+def write_report(path: Path, report: Report, *, mode: int = 0o600) -> None:
     """Write a report: who finds the file finds it complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -32,7 +32,7 @@ def write_report(path: Path, report: Report) -> None:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
             file.write("\n")
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.fchmod(file.fileno(), mode)
         os.rename(temporary, path)
     except BaseException:
         os.unlink(temporary)
@@ -59,9 +59,3 @@ def read_report(path: Path) -> Report:
             f"reads schema {SCHEMA}"
         )
     return report
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

@@ -39,6 +39,8 @@ def summarize(snapshot: Snapshot) -> Report:
     sources = _sources(snapshot)
     return {
         "schema": SCHEMA,
+        "exact": ["staging", "origin.agent_read_bytes", "tiers", "agent"],
+        "opened_sizes": ["sources", "hits", "origin.programs_opened_bytes"],
         "tool": {"name": "monarch-staging", "version": __version__},
         "run": _jsonable(asdict(snapshot.run)),
         "coverage": _coverage(snapshot),

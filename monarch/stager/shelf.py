@@ -71,6 +71,8 @@ class Shelf:
         self.tally.tiers_lost += 1
         files = self.table.ready_in(tier)
         self.table.words[files] = ABSENT
+        for ino in self.table.inodes_in(tier):
+            self.recogniser.forget(tier, ino)
         account.used_bytes = 0
         self.tally.replicas_lost += len(files)
         log.error("tier lost tier=%s replicas=%d", self.tiers[tier].name, len(files))

@@ -24,6 +24,7 @@ class FileTable:
         store: writes a state word with release and wakes those who wait on it.
         name_of: the name of a File's Replica.
         inode_of: the inode of a Replica whose name is gone, or 0.
+        inodes_in: the inodes of all Replicas that were ever in a Tier.
     """
 
     sizes: npt.NDArray[np.uint64]
@@ -32,6 +33,7 @@ class FileTable:
     store: Callable[[int, int], None]
     name_of: Callable[[int], str]
     inode_of: Callable[[int, int], int]
+    inodes_in: Callable[[int], list[int]]
 
     def ready_in(self, tier: int) -> npt.NDArray[np.int64]:
         """Return the Files whose Replica is ready in a Tier."""

@@ -123,6 +123,7 @@ def make_stage(tmp_path) -> Callable[..., Stage]:
             store=words.__setitem__,
             name_of=lambda file: f"{file:032x}",
             inode_of=lambda file, tier: 1000 + file,
+            inodes_in=lambda tier: [1000],
         )
         engine, tally = FakeEngine(words), Tally()
         return Stage(Stager(table, engine, tiers, fill, tally), engine, table, tally)
@@ -245,6 +246,7 @@ def test_a_vanished_tier_loses_its_replicas_and_they_are_staged_elsewhere(make_s
 
     assert stage.ordered() == [(1, 1), (0, 1)]
     assert stage.tally.tiers_lost == stage.tally.replicas_lost == 1
+    assert stage.engine.forgotten == [(0, 1000)]
 
 
 def test_a_ready_replica_that_is_there_stays_when_a_program_could_not_open_it(
