@@ -75,7 +75,7 @@ def replace_by_link(path: Path) -> None:
     path.symlink_to(path.with_suffix(".real"))
 
 
-SPOILS: dict[str, Callable[[Path], None]] = {
+SPOILS: dict[str, Callable[[Path], object]] = {
     "missing": lambda path: path.rename(path.with_suffix(".gone")),
     "readable by others": lambda path: path.chmod(0o644),
     "link": replace_by_link,

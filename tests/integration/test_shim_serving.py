@@ -13,14 +13,14 @@ from support.shim_fixtures import Board
 CAT = "/bin/cat"
 
 
-def read(board: Board, path: str | Path, **more: object) -> str:
+def read(board: Board, path: str | Path, cwd: Path | None = None) -> str:
     """The contents of a file, as a program under the Shim reads them."""
-    return board.run(CAT, path, **more)
+    return board.run(CAT, path, cwd=cwd)
 
 
-def python(board: Board, script: str, **more: object) -> str:
+def python(board: Board, script: str, cwd: Path | None = None) -> str:
     """What a Python program under the Shim prints."""
-    return board.run(sys.executable, "-c", script, **more)
+    return board.run(sys.executable, "-c", script, cwd=cwd)
 
 
 def is_staged(text: str) -> bool:

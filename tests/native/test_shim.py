@@ -44,7 +44,9 @@ def folders(tmp_path: Path) -> list[str]:
 
 
 def test_parts_of_the_shim_pass(route_program: Path, folders: list[str]) -> None:
-    done = subprocess.run([route_program, *folders], capture_output=True, text=True)
+    done = subprocess.run(
+        [str(route_program), *folders], capture_output=True, text=True
+    )
 
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
 
@@ -52,7 +54,7 @@ def test_parts_of_the_shim_pass(route_program: Path, folders: list[str]) -> None
 def test_sanitizer_catches_a_planted_overflow(
     route_program: Path, folders: list[str]
 ) -> None:
-    command = [route_program, *folders, "overflow"]
+    command = [str(route_program), *folders, "overflow"]
     done = subprocess.run(command, capture_output=True, text=True)
 
     assert (done.returncode != 0) == route_program.name.endswith("address")

@@ -49,8 +49,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     def compile_program(source: str, *flags: str, name: str | None = None) -> Path:
         program = folder / (name or Path(source).stem)
         if not program.exists():
-            command = [*BASE, *WARNINGS, "-o", program, SOURCES / source]
-            subprocess.run([*command, *flags, "-ldl", "-lpthread"], check=True)
+            paths = ("-o", str(program), str(SOURCES / source))
+            command = [*BASE, *WARNINGS, *paths, *flags, "-ldl", "-lpthread"]
+            subprocess.run(command, check=True)
         return program
 
     return compile_program
@@ -121,7 +122,10 @@ class Board:
         return {**os.environ, **ours, **more}
 
     def run(
-        self, *command: str | Path, env: Mapping[str, str] | None = None, **more: object
+        self,
+        *command: str | Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> str:
         """Runs a program under the Shim and returns what it prints."""
         done = subprocess.run(
@@ -130,10 +134,10 @@ class Board:
             capture_output=True,
             text=True,
             timeout=60,
-            **more,  # type: ignore[call-overload]
+            cwd=cwd,
         )
         assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
-        return str(done.stdout)
+        return done.stdout
 
     def end(self) -> None:
         """Ends the agent."""

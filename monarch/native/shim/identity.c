@@ -67,6 +67,7 @@ bool identity_of_inode(const struct board *b, uint64_t dev, uint64_t ino,
     return false;
 }
 
+/* identity_of - the same for what a real fstat() has said. */
 bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
 {
     return S_ISREG(st->st_mode) && identity_of_inode(b, st->st_dev, st->st_ino, id);

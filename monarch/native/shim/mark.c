@@ -24,6 +24,7 @@ void mark_root(const struct board *b, uint32_t root)
     set(&b->flags->roots[root]);
 }
 
+/* mark_file - by its number in the job. */
 void mark_file(const struct board *b, uint64_t file)
 {
     mark_number(b, file);

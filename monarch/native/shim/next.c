@@ -43,6 +43,8 @@ static int plain_name(const char *name, char *out, size_t bytes)
     return 1;
 }
 
+/* next_find - looks the next function up, once; threads that do it at the same time
+ * find the same one. */
 next_fn *next_find(enum hook hook)
 {
     int kept = errno;

@@ -44,6 +44,7 @@ const char *process_exe(char out[PROCESS_EXE_BYTES])
     return out;
 }
 
+/* process_state - what the agent is to think of the process from now on. */
 void process_state(struct process *p, enum process_state state)
 {
     atomic_store_explicit((_Atomic uint32_t *)&p->state, state, memory_order_release);

@@ -183,7 +183,7 @@ bool serve_opened(struct serving *s, bool opened)
     }
     if (s->final)
         return true;
-    if (errno != EACCES && errno != EPERM && errno != EMFILE && errno != ENFILE)
+    if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE || errno == EIO)
         wait_request(s->b, s->file); /* the agent looks whether it is still there */
     errno = s->kept_errno;
     return origin(s, COUNTER_origin_lost);
