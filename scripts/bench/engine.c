@@ -118,7 +118,8 @@ static struct pace time_engine(void)
     uint64_t began = clock_ns(), cpu = cpu_ns();
     uint32_t sent = 0, got = 0;
     while (got < board->files) {
-        sent += monarch_engine_submit(board->engine, orders + sent, board->files - sent);
+        sent += monarch_engine_submit(board->engine, orders + sent,
+                                      board->files - sent);
         got += collect(1000);
     }
     struct pace result = pace_since(began, cpu);
@@ -141,7 +142,8 @@ static void *answer(void *unused)
 
 static double open_cold(uint32_t file)
 {
-    uint32_t *word = (uint32_t *)((char *)board->catalog + board->catalog->states) + file;
+    uint32_t *word = (uint32_t *)((char *)board->catalog + board->catalog->states) +
+                     file;
     uint64_t began = clock_ns();
     board_ask(board, file % REQUEST_SLOTS, file + 1ull);
     for (uint32_t seen; STATE_OF(seen = board_state(board, file)) != REPLICA_READY;)

@@ -50,15 +50,19 @@ def measure(monarch: str, work: Path) -> list[Row]:
     )
     try:
         joined = [*base, "--job", "bench", "--", "true"]
-        elapsed(joined, environ)
+        while not list((work / "run").glob("bench.*/catalog")):
+            time.sleep(0.01)
         turns = [
             (elapsed(joined, environ), elapsed(["true"], environ)) for _ in range(TURNS)
         ]
         plain_calls = file_calls(["true"], environ, work / "trace")
         calls = file_calls(joined, environ, work / "trace") - plain_calls
     finally:
+        ended = held.poll()
         os.killpg(held.pid, 15)
         held.wait()
+    if ended is not None:
+        raise RuntimeError("the job to join has ended too early")
     plain = statistics.median(p for _, p in turns)
     more = statistics.median(s - p for s, p in turns)
     begin = statistics.median(first) - plain

@@ -91,7 +91,7 @@ def inside(work: Path, names: int) -> None:
     os.chdir(root)
     lists["relative"] = [os.path.relpath(p, root) for p in lists["hot"]]
     for name, paths in lists.items():
-        (work / name).write_text("\n".join(paths) + "\n")
+        (work / f"{name}.list").write_text("\n".join(paths) + "\n")
     for name, kind in [
         ("read", "read"),
         ("hot", "open"),
@@ -101,7 +101,7 @@ def inside(work: Path, names: int) -> None:
         ("cold", "stat"),
         ("hot", "stat"),
     ]:
-        shim, plain, ratio = pair(program, work / name, kind)
+        shim, plain, ratio = pair(program, work / f"{name}.list", kind)
         print(f"row {name} {kind} {shim} {plain} {ratio}", flush=True)
 
 
