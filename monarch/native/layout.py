@@ -175,6 +175,7 @@ def state_word(state: ReplicaState, tier: int = 0, reason: Reason = Reason.NONE)
 
 def word_parts(word: int) -> tuple[ReplicaState, int, Reason]:
     """State, Tier and reason of a state word."""
+    word = int(word)  # numpy's integers would go on into the Tier
     tier_unit, reason_unit = (
         CONSTANTS["STATE_TIER_UNIT"],
         CONSTANTS["STATE_REASON_UNIT"],

@@ -41,7 +41,7 @@ int copy_create(struct engine *e, struct transfer *t)
 {
     t->step = MONARCH_STEP_CREATE;
     int fd = create_unnamed(e, t);
-    if (fd == -EOPNOTSUPP || fd == -EISDIR || fd == -EINVAL || fd == -ENOENT)
+    if (fd < 0) /* file systems refuse it in many words; a name tells the real error */
         fd = create_named(t);
     if (fd < 0)
         return fd;

@@ -6,9 +6,9 @@
 #include <stdarg.h>
 #include <sys/syscall.h>
 
-ssize_t (*fault_read)(int fd, void *buffer, size_t n);
-ssize_t (*fault_write)(int fd, const void *bytes, size_t n);
-int (*fault_rename)(void);
+ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
+ssize_t (*_Atomic fault_write)(int fd, const void *bytes, size_t n);
+int (*_Atomic fault_rename)(void);
 int fault_unnamed;
 
 int __real_openat(int dir, const char *path, int flags, mode_t mode);
@@ -20,12 +20,14 @@ long __wrap_syscall(long number, ...);
 
 ssize_t __wrap_read(int fd, void *buffer, size_t n)
 {
-    return fault_read ? fault_read(fd, buffer, n) : __real_read(fd, buffer, n);
+    ssize_t (*hook)(int, void *, size_t) = fault_read;
+    return hook ? hook(fd, buffer, n) : __real_read(fd, buffer, n);
 }
 
 ssize_t __wrap_write(int fd, const void *bytes, size_t n)
 {
-    return fault_write ? fault_write(fd, bytes, n) : __real_write(fd, bytes, n);
+    ssize_t (*hook)(int, const void *, size_t) = fault_write;
+    return hook ? hook(fd, bytes, n) : __real_write(fd, bytes, n);
 }
 
 long __wrap_syscall(long number, ...)
@@ -36,8 +38,9 @@ long __wrap_syscall(long number, ...)
     for (int i = 0; i < 6; i++)
         a[i] = va_arg(arguments, long);
     va_end(arguments);
-    if (number == SYS_renameat2 && fault_rename) {
-        errno = fault_rename();
+    int (*hook)(void) = fault_rename;
+    if (number == SYS_renameat2 && hook) {
+        errno = hook();
         if (errno)
             return -1;
     }

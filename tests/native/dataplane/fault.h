@@ -4,11 +4,11 @@
 
 #include <sys/types.h>
 
-/* Set while no Transfer runs; NULL: the real call. */
-extern ssize_t (*fault_read)(int fd, void *buffer, size_t n);
-extern ssize_t (*fault_write)(int fd, const void *bytes, size_t n);
-extern int (*fault_rename)(void); /* 0: the real call, else errno */
-extern int fault_unnamed;         /* errno of every O_TMPFILE, 0: the real call */
+/* NULL: the real call. */
+extern ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
+extern ssize_t (*_Atomic fault_write)(int fd, const void *bytes, size_t n);
+extern int (*_Atomic fault_rename)(void); /* 0: the real call, else errno */
+extern int fault_unnamed; /* errno of every O_TMPFILE, 0: the real call */
 
 ssize_t __real_read(int fd, void *buffer, size_t n);
 ssize_t __real_write(int fd, const void *bytes, size_t n);

@@ -24,8 +24,9 @@ int main(int argc, char **argv)
         pthread_join(other, NULL);
         return 0;
     }
-    char *bytes = malloc(16);
-    for (int i = 0; bytes && i <= 16; i++)
+    int length = 14 + argc; /* not known when it is compiled: only ASan can tell */
+    char *bytes = malloc((size_t)length);
+    for (int i = 0; bytes && i <= length; i++)
         bytes[i] = (char)argc;
     int sum = bytes ? bytes[3] == 99 : 0;
     free(bytes);

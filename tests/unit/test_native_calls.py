@@ -1,0 +1,173 @@
+"""Hashes, names, index blocks and words as Python calls them."""
+
+import mmap
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monarch import native
+from monarch.errors import MonarchError
+from monarch.native import library
+
+SEEDS = st.integers(0, 2**64 - 1)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**63, 2**64 - 1])
+def test_hash_equals_the_xxhash_package_at_every_length(seed: int) -> None:
+    noise = np.random.default_rng(seed).bytes(5000)
+
+    for n in range(5001):
+        piece = noise[:n]
+        assert native.hash64(piece, seed) == xxhash.xxh3_64_intdigest(piece, seed)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=20_000), SEEDS)
+def test_hash_equals_the_xxhash_package(content: bytes, seed: int) -> None:
+    assert native.hash64(content, seed) == xxhash.xxh3_64_intdigest(content, seed)
+
+
+def test_hash_takes_any_contiguous_buffer() -> None:
+    numbers = np.arange(100, dtype=np.uint64)
+    expected = xxhash.xxh3_64_intdigest(numbers.tobytes())
+
+    assert native.hash64(numbers) == expected
+    assert native.hash64(memoryview(numbers.tobytes())) == expected
+    assert native.hash64(bytearray(numbers.tobytes())) == expected
+    with pytest.raises(ValueError, match="contiguous"):
+        native.hash64(numbers[::2])
+
+
+def make_block(paths: list[bytes]) -> npt.NDArray[np.uint8]:
+    """An index block of a root directory and regular files with these paths."""
+    entries = np.zeros(len(paths) + 1, native.DTYPES["entry"])
+    attrs = np.zeros(2, native.DTYPES["attr"])
+    attrs["mode"] = 0o40700, 0o100600
+    starts = np.cumsum([0, *map(len, paths)])
+    entries["target"] = np.arange(len(entries))
+    entries["attr"][1:] = 1
+    entries["file"][1:] = np.arange(len(paths))
+    entries["size"][1:] = 1000 + np.arange(len(paths))
+    entries["path"][1:] = [
+        int(start) << 16 | len(path) for start, path in zip(starts, paths, strict=False)
+    ]
+    slots = np.zeros(2 * len(entries), native.DTYPES["slot"])
+    dirslots = np.zeros(2, native.DTYPES["dirslot"])
+    first = np.arange(1, len(entries), dtype=np.uint32)
+    arena = np.frombuffer(b"".join(paths), np.uint8)
+    return join_block([entries, slots, dirslots, attrs, first, arena])
+
+
+def join_block(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
+    """The block that holds these arrays one after the other."""
+    names = ("entries", "slots", "dirslots", "attrs", "first_entry", "arena")
+    counts = ("entry_count", "slot_count", "dirslot_count", "attr_count", "file_count")
+    head = np.zeros(1, native.DTYPES["index"])
+    pieces, at = [], head.itemsize
+    for name, array in zip(names, arrays, strict=True):
+        head[name] = at
+        raw = array.tobytes()
+        pieces.append(raw + b"\0" * (-len(raw) % 8))
+        at += len(pieces[-1])
+    for count, array in zip(counts, arrays[:5], strict=True):
+        head[count] = len(array)
+    head["dir_count"] = 1
+    head["arena_bytes"] = len(arrays[5])
+    head["seg"]["magic"] = b"MONARCH"
+    head["seg"]["version"] = native.CONSTANTS["LAYOUT_VERSION"]
+    head["seg"]["kind"] = native.SegmentKind.INDEX
+    head["seg"]["length"] = at
+    return np.frombuffer(bytearray(head.tobytes() + b"".join(pieces)), np.uint8)
+
+
+def test_a_finished_block_finds_each_path_and_no_other() -> None:
+    paths = [b"a", b"a/b", b"\xff\xfe", b"long/" * 40]
+    block = make_block(paths)
+
+    native.index_finish(block)
+
+    native.index_check(block)
+    assert [native.index_find(block, path) for path in paths] == [1, 2, 3, 4]
+    assert native.index_find(block, b"") == 0
+    assert native.index_find(block, b"a/") == -1
+
+
+def test_a_path_that_occurs_twice_is_refused() -> None:
+    with pytest.raises(FileExistsError):
+        native.index_finish(make_block([b"same", b"same"]))
+
+
+def test_a_damaged_block_is_refused() -> None:
+    block = make_block([b"x", b"y"])
+    native.index_finish(block)
+    block[-1] ^= 1
+
+    with pytest.raises(native.BlockError, match="checksum"):
+        native.index_check(block)
+    with pytest.raises(native.BlockError, match="broken"):
+        native.index_check(block[: len(block) // 2])
+    with pytest.raises(native.BlockError, match="broken"):
+        native.index_finish(np.zeros(4096, np.uint8))
+
+
+def test_a_replica_name_stands_for_the_whole_identity() -> None:
+    block = make_block([b"first", b"second"])
+    entry = block[native.DTYPES["index"].itemsize :].view()[: 3 * 64]
+    entries: Any = entry.view(native.DTYPES["entry"])
+    identity = [xxhash.xxh3_64_intdigest(b"first"), 0, 1000, 0, 0]
+    raw = np.array(identity, np.uint64).tobytes()
+
+    name = native.replica_name(block, 1)
+
+    halves = [xxhash.xxh3_64_hexdigest(raw, seed) for seed in (0, 1)]
+    assert name == "".join(halves)
+    for field in ("ino", "size", "mtime_ns", "ctime_ns"):
+        entries[field][1] += 1
+        assert native.replica_name(block, 1) != name
+        entries[field][1] -= 1
+    assert native.replica_name(block, 1) == name != native.replica_name(block, 2)
+
+
+def test_words_are_stored_where_programs_look() -> None:
+    requests: Any = np.zeros(1, native.DTYPES["requests"])
+    before = time.monotonic_ns()
+
+    native.agent_state_store(requests, native.AgentState.READY)
+    native.beat(requests)
+
+    assert requests["agent_state"][0] == native.AgentState.READY
+    assert before <= requests["heartbeat_ns"][0] <= time.monotonic_ns()
+
+
+def test_a_state_is_stored_through_a_mapping() -> None:
+    catalog = mmap.mmap(-1, 8192)
+    head: Any = np.frombuffer(catalog, native.DTYPES["catalog"], count=1)
+    head["states"] = 6000
+
+    native.state_store(catalog, 3, native.state_word(native.ReplicaState.READY, 1))
+
+    assert np.frombuffer(catalog, np.uint32, 4, 6000).tolist() == [0, 0, 0, 0x102]
+
+
+def test_a_missing_library_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(MonarchError, match=r"cannot load .*libmonarch\.so"):
+        library.load(tmp_path / "libmonarch.so")
+
+
+def test_a_library_without_the_functions_is_one_clear_error(tmp_path: Path) -> None:
+    numpy_library = next(Path(np.__file__).parent.glob("_core/*umath*.so"))
+    other = tmp_path / "libmonarch.so"
+    shutil.copy(numpy_library, other)
+
+    with pytest.raises(MonarchError, match="cannot load the data plane"):
+        library.load(other)
+    assert os.path.exists(library.LIB._name)

@@ -1,0 +1,110 @@
+"""The copy engine's C programs, run bare, under ASan with UBSan and under TSan."""
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "tests" / "native" / "dataplane"
+NATIVE = ROOT / "monarch" / "native"
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow"]
+FLAGS += ["-Werror", f"-I{PROGRAMS}", f"-I{NATIVE}"]
+WRAPPED = "-Wl,--wrap=read,--wrap=write,--wrap=openat,--wrap=syscall"
+MODES = {
+    "bare": [],
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "thread": ["-fsanitize=thread"],
+}
+NAMES = ("copies", "origins", "faults", "adoptions", "queues", "requests", "storm")
+SKIPPED = 77
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+@functools.cache
+def build_folder() -> Path:
+    """A folder for the objects of this run, removed with the process."""
+    return Path(_folder().name)
+
+
+@functools.cache
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="monarch-engine-tests-")
+
+
+@functools.cache
+def engine_objects(mode: str) -> tuple[str, ...]:
+    """The engine and what the programs share, compiled once for each mode."""
+    folder = build_folder() / mode
+    folder.mkdir()
+    sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
+    sources += [PROGRAMS / "board.c", PROGRAMS / "fault.c"]
+    words = ["cc", *FLAGS, *MODES[mode], "-c", *map(str, sources)]
+    subprocess.run(words, check=True, cwd=folder)
+    return tuple(str(path) for path in sorted(folder.glob("*.o")))
+
+
+def build(name: str, mode: str) -> Path:
+    """The program of this name in this mode."""
+    program = build_folder() / f"{name}-{mode}"
+    source = str(PROGRAMS / f"{name}.c")
+    parts = [*FLAGS, *MODES[mode], source, *engine_objects(mode), "-pthread", WRAPPED]
+    subprocess.run(["cc", "-o", str(program), *parts], check=True)
+    return program
+
+
+def run(program: Path, base: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """The ended program; its origin and Tier lie below `base`."""
+    environment = {**os.environ, "TEST_BASE": str(base)}
+    return subprocess.run(
+        [str(program), *words], capture_output=True, text=True, env=environment
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NAMES)
+def test_engine_program_passes(name: str, mode: str, tmp_path: Path) -> None:
+    program = build(name, mode)
+
+    done = run(program, tmp_path)
+
+    if done.returncode == SKIPPED:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("mode", ["bare", "address"])
+def test_a_killed_engine_leaves_whole_replicas_only(
+    mode: str, tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    trials = soak_count(100 if mode == "bare" else 20, 2000)
+
+    done = run(build("killed", mode), tmp_path, str(trials), "1")
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode", "sign"),
+    [("race", "thread", "data race"), ("overflow", "address", "heap-buffer-overflow")],
+)
+def test_the_sanitizers_see_a_fault_when_there_is_one(
+    fault: str, mode: str, sign: str, tmp_path: Path
+) -> None:
+    done = run(build("must_fail", mode), tmp_path, fault)
+
+    assert done.returncode != 0
+    assert sign in done.stderr
+
+
+def test_the_faulty_program_runs_silently_without_a_sanitizer(tmp_path: Path) -> None:
+    done = run(build("must_fail", "bare"), tmp_path, "race")
+
+    assert done.returncode == 0
+    assert not done.stderr

@@ -1,0 +1,138 @@
+"""The layouts that Python gets from C are complete and agree with the header."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch import native
+
+SOURCES = Path(__file__).parents[2] / "monarch" / "native"
+HEADERS = [SOURCES / "shared" / "layout.h", SOURCES / "dataplane" / "monarch.h"]
+ENUMS = {
+    "segment_kind": native.SegmentKind,
+    "replica_state": native.ReplicaState,
+    "reason": native.Reason,
+    "cold_mode": native.ColdMode,
+    "agent_state": native.AgentState,
+    "process_state": native.ProcessState,
+    "monarch_kind": native.OrderKind,
+    "monarch_step": native.Step,
+}
+UNITS = {"opens", "bytes", "calls"}
+
+
+def source() -> str:
+    """Both headers without their comments."""
+    text = "".join(path.read_text() for path in HEADERS)
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def declared_structs() -> dict[str, list[str]]:
+    """Names of all structs of the headers, with the names of their fields."""
+    found = {}
+    for name, body in re.findall(r"^struct (\w+) \{(.*?)^\};", source(), re.M | re.S):
+        fields = [
+            re.sub(r"\[[^]]*\]|\*", "", word).split()[-1]
+            for line in body.split(";")
+            for word in line.split(",")
+            if word.strip()
+        ]
+        found[name] = fields
+    return found
+
+
+def declared_enums() -> dict[str, list[str]]:
+    """Names of all enums with a name, with their members."""
+    found = {}
+    for name, body in re.findall(r"^enum (\w+) \{(.*?)^\};", source(), re.M | re.S):
+        if name != "counter":
+            found[name] = [
+                w.split("=")[0].strip() for w in body.split(",") if w.strip()
+            ]
+    return found
+
+
+def test_every_struct_and_field_of_the_headers_is_described() -> None:
+    declared = declared_structs()
+
+    assert len(declared) >= 19
+    assert {
+        name: list(native.DTYPES[name].names or ()) for name in declared
+    } == declared
+    assert set(native.DTYPES) == set(declared)
+
+
+@pytest.mark.parametrize("name", sorted(native.DTYPES))
+def test_the_fields_of_a_struct_leave_no_gap(name: str) -> None:
+    dtype = native.DTYPES[name]
+    fields: Any = dtype.fields
+    end = 0
+    for field in dtype.names or ():
+        item, offset = fields[field][:2]
+        assert offset == end, field
+        end += item.itemsize
+    assert end == dtype.itemsize
+
+
+def test_every_enum_of_the_headers_has_its_class() -> None:
+    declared = declared_enums()
+
+    assert set(declared) == set(ENUMS)
+    for name, members in declared.items():
+        own = [member.name for member in ENUMS[name]]
+        assert [m for m, o in zip(members, own, strict=True) if not m.endswith(o)] == []
+        assert len(set(ENUMS[name])) == len(members)
+
+
+def test_counters_come_in_the_order_of_their_numbers() -> None:
+    text = (SOURCES / "shared" / "counters.def").read_text()
+
+    names = re.findall(r"^COUNTER\((\w+),", text, re.M)
+
+    assert [counter.name for counter in native.COUNTERS] == names
+    assert native.DTYPES["process"]["counters"].shape == (len(names),)
+    assert {counter.unit for counter in native.COUNTERS} == UNITS
+    assert all(counter.text for counter in native.COUNTERS)
+
+
+def test_constants_agree_with_the_header() -> None:
+    for name, value in re.findall(r"^#define (\w+) (\d+)u$", source(), re.M):
+        assert native.CONSTANTS[name] == int(value)
+    for name, value in re.findall(r"^    ([A-Z_]+) = (\d+),$", source(), re.M):
+        if name in native.CONSTANTS:
+            assert native.CONSTANTS[name] == int(value)
+    assert native.CONSTANTS["EXTENT_BYTES"] == 8 << 20
+
+
+@given(
+    st.sampled_from(native.ReplicaState),
+    st.integers(0, native.CONSTANTS["TIERS_MAX"] - 1),
+    st.sampled_from(native.Reason),
+)
+def test_a_state_word_can_be_taken_apart(
+    state: native.ReplicaState, tier: int, reason: native.Reason
+) -> None:
+    word = native.state_word(state, tier, reason)
+
+    assert native.word_parts(word) == (state, tier, reason)
+    assert word == state | tier << 8 | reason << 16
+
+
+def test_wait_buckets_rise_by_halves_of_powers() -> None:
+    starts = [native.wait_bucket_ns(i) for i in range(native.CONSTANTS["WAIT_BUCKETS"])]
+
+    assert starts[:5] == [0, 1536, 2048, 3072, 4096]
+    assert starts == sorted(set(starts))
+
+
+def test_an_array_of_structs_can_be_written_through_its_dtype() -> None:
+    root: Any = np.zeros(2, native.DTYPES["root"])
+
+    root["file_base"][1] = 7
+
+    assert root.tobytes()[root.itemsize :].find(b"\x07") == 24
