@@ -227,7 +227,7 @@ static void a_full_inode_table_is_reported(void)
 {
     reopen();
     for (uint64_t i = 0; i < board->inodes->slot_count; i++)
-        board->inodes->slots[i].ino = 1;
+        board->inodes->slots[i] = (struct inode){.ino = 2 + i, .tier = 7};
     board_start(board, 1, 1);
     expect_status(board_run(board, 0, MONARCH_DEMAND), -ENOSPC, MONARCH_STEP_PUBLISH);
     memset(board->inodes->slots, 0, board->inodes->slot_count * sizeof(struct inode));
