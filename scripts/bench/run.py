@@ -11,9 +11,10 @@ from pathlib import Path
 import epochs
 import launch
 import opens
+import staging
 from table import Row, print_rows
 
-PARTS = ("opens", "launch", "epochs")
+PARTS = {"opens": opens, "launch": launch, "staging": staging, "epochs": epochs}
 
 
 def measure(part: str, monarch: str, work: Path, names: int) -> list[Row]:
@@ -22,7 +23,7 @@ def measure(part: str, monarch: str, work: Path, names: int) -> list[Row]:
     folder.mkdir()
     if part == "opens":
         return opens.measure(monarch, folder, names)
-    return {"launch": launch, "epochs": epochs}[part].measure(monarch, folder)
+    return PARTS[part].measure(monarch, folder)
 
 
 def main() -> int:
@@ -35,7 +36,9 @@ def main() -> int:
     chosen = options.parse_args()
     unknown = set(chosen.parts) - set(PARTS)
     if unknown:
-        options.error(f"no such part: {', '.join(sorted(unknown))}; one of {PARTS}")
+        options.error(
+            f"no such part: {', '.join(sorted(unknown))}; one of {', '.join(PARTS)}"
+        )
     monarch = str(Path(sys.executable).with_name("monarch"))
     work = Path(tempfile.mkdtemp(prefix="monarch-bench-", dir="/dev/shm"))
     rows = []
