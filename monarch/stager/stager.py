@@ -144,16 +144,15 @@ class Stager:
     # -- requests ---------------------------------------------------------------
 
     def _serve_requests(self) -> None:
-        files = self.engine.requests()
-        while files and not self._stopping:
-            words = self.table.words[files].tolist()
-            for file, word in zip(files, words, strict=True):
-                try:
-                    self._serve(file, word)
-                except Exception as error:
-                    self._survive(f"request failed file={file}", error)
-            self._submit()
-            files = self.engine.requests()
+        if self._stopping:
+            return
+        words = self.table.words
+        for file in self.engine.requests():
+            try:
+                self._serve(file, int(words[file]))
+            except Exception as error:
+                self._survive(f"request failed file={file}", error)
+        self._submit()
 
     def _serve(self, file: int, word: int) -> None:
         if word == ABSENT:
@@ -223,14 +222,11 @@ class Stager:
     # -- ends of Transfers ------------------------------------------------------
 
     def _end_transfers(self) -> None:
-        done = self.engine.completions()
-        while done:
-            for completion in done:
-                try:
-                    self._end(completion)
-                except Exception as error:
-                    self._survive(f"end failed file={completion.file}", error)
-            done = self.engine.completions()
+        for completion in self.engine.completions():
+            try:
+                self._end(completion)
+            except Exception as error:
+                self._survive(f"end failed file={completion.file}", error)
         self._note_busy()
 
     def _end(self, done: Completion) -> None:
