@@ -18,6 +18,7 @@ int ring_init(struct ring *r, size_t item_bytes, uint32_t capacity)
     return r->items ? 0 : -ENOMEM;
 }
 
+/* ring_free - releases the room; what lies in it is the caller's. */
 void ring_free(struct ring *r)
 {
     free(r->items);

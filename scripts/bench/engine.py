@@ -1,0 +1,56 @@
+"""Budgets of the copy engine alone: its rate and a cold open, beside plain copies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from table import Row
+
+ROOT = Path(__file__).parents[2]
+FILES, FILE_BYTES, ROUNDS = 4000, 110 << 10, 9
+RATE_BUDGET = 0.8
+COLD_BUDGET = 4.0
+
+
+def build(folder: Path) -> Path:
+    """Compile the benchmark with the engine's own sources."""
+    native, board = ROOT / "monarch" / "native", ROOT / "tests" / "native" / "dataplane"
+    sources = [Path(__file__).with_suffix(".c"), board / "board.c"]
+    sources += [*native.glob("dataplane/*.c"), *native.glob("shared/*.c")]
+    program = folder / "engine"
+    words = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{board}", f"-I{native}"]
+    words += ["-o", str(program), *map(str, sources), "-pthread"]
+    subprocess.run(words, check=True)
+    return program
+
+
+def measure(_monarch: str, work: Path) -> list[Row]:
+    """Run both sides in turn on tmpfs and return the two rows."""
+    words = [str(build(work)), str(FILES), str(FILE_BYTES), str(ROUNDS)]
+    environment = {**os.environ, "TEST_BASE": str(work)}
+    done = subprocess.run(
+        words, check=True, capture_output=True, text=True, env=environment
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    found = {name: (float(first), float(second)) for name, first, second in lines}
+    engine, loop = found["engine"], found["loop"]
+    cold, copy = found["cold"], found["copy"]
+    return [
+        Row(
+            "staging 110 KB files, tmpfs to tmpfs, 2 threads",
+            f"{engine[0]:,.0f} files/s, {engine[1]:.0f} us CPU each",
+            f"plain loop {loop[0]:,.0f} files/s, {loop[1]:.0f} us CPU",
+            engine[0] / loop[0],
+            RATE_BUDGET,
+            at_least=True,
+        ),
+        Row(
+            "cold open of 110 KB, engine alone, p50",
+            f"{cold[0]:.0f} us (p99 {cold[1]:.0f})",
+            f"one plain copy {copy[0]:.0f} us (p99 {copy[1]:.0f})",
+            cold[0] / copy[0],
+            COLD_BUDGET,
+        ),
+    ]
