@@ -44,7 +44,7 @@ def ssd(path: Path, capacity="64MiB") -> tuple[str, str]:
 
 
 def replicas(path: Path, job="j.n") -> Path:
-    return path / f"monarch-{os.geteuid()}" / job / "ssd"
+    return path.joinpath(f"monarch-{os.geteuid()}", job, "ssd")
 
 
 def right(agent: AgentProcess, dataset: Dataset) -> bool:

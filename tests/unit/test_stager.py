@@ -20,7 +20,7 @@ from monarch.native import (
     word_parts,
 )
 from monarch.stager import FileTable, FillSettings, Stager
-from monarch.tiers import SsdTier, TierSettings
+from monarch.tiers import RamTier, SsdTier, Tier, TierSettings
 from monarch.units import Size
 
 NO_FILL = FillSettings(enabled=False, concurrency=2, urgent_bytes_max=1 << 20)
@@ -108,12 +108,13 @@ def absent(reason=Reason.NONE):
 @pytest.fixture
 def make_stage(tmp_path) -> Callable[..., Stage]:
     def make(sizes, capacities=(1 << 20,), fill=NO_FILL):
-        tiers = []
+        tiers: list[Tier] = []
         for number, capacity in enumerate(capacities):
-            tier = SsdTier(settings(tmp_path, f"tier{number}"), "job.node")
+            wanted = settings(tmp_path, f"tier{number}")
+            kind: type[Tier] = SsdTier if number else RamTier
+            tier = kind(wanted, "j.n")
             tier.directory.mkdir(parents=True)
             tier.capacity_bytes = capacity
-            tier.kind = "ram" if number == 0 else "ssd"
             tiers.append(tier)
         words = np.zeros(len(sizes), np.uint32)
         table = FileTable(

@@ -56,6 +56,7 @@ def test_a_dead_job_is_removed_and_a_living_one_stays(home):
     job(home, "dead.n", "lock", "catalog")
     living = job(home, "living.n", "lock")
     fd = take_lock(living)
+    assert fd is not None
 
     removed = collect(home, time.time())
 
@@ -67,6 +68,7 @@ def test_a_dead_job_is_removed_and_a_living_one_stays(home):
 def test_a_job_whose_launcher_is_starting_stays(home):
     starting = job(home, "starting.n", "lock", "start")
     fd = take_lock(starting, "start")
+    assert fd is not None
 
     assert collect(home, time.time()) == []
     os.close(fd)
