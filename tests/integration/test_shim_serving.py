@@ -222,7 +222,7 @@ def test_cold_file_is_waited_for(board: Board) -> None:
 def test_late_transfer_is_left_to_the_origin_and_not_awaited_again(
     board: Board,
 ) -> None:
-    board.start("-n", "-t", "300")
+    board.start("-n", "-t", "1000")
     path = board.root / "two.bin"
 
     begun = time.monotonic()
@@ -231,7 +231,7 @@ def test_late_transfer_is_left_to_the_origin_and_not_awaited_again(
 
     assert shown == f"{['two'] * 5}\n"
     assert board.counters()["origin_timeout"] == 5
-    assert time.monotonic() - begun < 2 * 0.3 + 2
+    assert time.monotonic() - begun < 4
 
 
 def test_silent_agent_is_not_waited_for(board: Board) -> None:

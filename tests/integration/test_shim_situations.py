@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,18 @@ def test_failed_exec_leaves_the_process_active(board: Board, probe: Path) -> Non
     assert [slot[1:] for slot in board.processes()] == [(ACTIVE, str(probe))]
 
 
+def test_failed_exec_of_a_vfork_child_is_no_program(board: Board) -> None:
+    board.start()
+    script = (
+        "import subprocess as s, os\n"
+        "try: s.run(['no-such-program'], env={'PATH': '/a:/b:/c'})\n"
+        "except FileNotFoundError: print('absent')\n"
+    )
+
+    assert board.run(sys.executable, "-c", script) == "absent\n"
+    assert {state for _, state, _ in board.processes()} == {ACTIVE}
+
+
 def test_exec_keeps_the_slot_of_the_process(board: Board, probe: Path) -> None:
     board.start()
 
@@ -155,6 +168,33 @@ def test_python_subprocess_with_an_empty_environment_stays_covered(
 
     assert board.run("python3", "-c", script).startswith("two.bin")
     assert board.counters()["opens_hit_tier0"] == 1
+
+
+def test_environment_that_fits_only_without_us_is_passed_on(board: Board) -> None:
+    board.start()
+    script = (
+        "import os, resource\n"
+        "limit = 3 * 2**17\n"
+        "soft, hard = resource.getrlimit(resource.RLIMIT_STACK)\n"
+        "resource.setrlimit(resource.RLIMIT_STACK, (4 * limit, hard))\n"
+        "def start(bytes_):\n"
+        "  pid = os.fork()\n"
+        "  if pid: return os.waitpid(pid, 0)[1]\n"
+        "  env = {'A%d' % i: 'x' * 100_000 for i in range(bytes_ // 100_000)}\n"
+        "  env['B'] = 'x' * (bytes_ % 100_000)\n"
+        "  try: os.execve('/bin/true', ['true'], env)\n"
+        "  except OSError: os._exit(1)\n"
+        "low, high = 100, 2 * limit\n"
+        "while high - low > 1:\n"
+        "  middle = (low + high) // 2\n"
+        "  low, high = (middle, high) if start(middle) == 0 else (low, middle)\n"
+        "print(low)\n"
+    )
+    plain = {**board.environ(), "MONARCH_STAGING_DISABLE": "1"}
+
+    most = int(board.run(sys.executable, "-c", script))
+
+    assert most == int(board.run(sys.executable, "-c", script, env=plain))
 
 
 def soak(board: Board, program: Path, **environ: str) -> dict[str, int]:

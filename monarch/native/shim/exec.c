@@ -6,42 +6,49 @@
 #include "next.h"
 #include "sys.h"
 
-/* Records the launch, calls, and takes the record back when the call returns. */
-#define EXEC(name, call)    \
-    launch_begin(&l, name); \
-    int result = call;      \
-    int error = errno;      \
-    launch_failed(&l);      \
-    errno = error;          \
+/* Records the launch, calls, and takes the record back when the call returns. What is
+ * too long only with our two variables is started without them. */
+#define EXEC(name, injected, plain)         \
+    int kept = errno;                       \
+    launch_begin(&l, name);                 \
+    int result = -1;                        \
+    if (env != l.given)                     \
+        result = injected;                  \
+    if (env == l.given || errno == E2BIG) { \
+        errno = kept;                       \
+        result = plain;                     \
+    }                                       \
+    int error = errno;                      \
+    launch_failed(&l);                      \
+    errno = error;                          \
     return result;
 
 int execve(const char *path, char *const argv[], char *const envp[])
 {
     struct launch l;
     char *const *env = launch_environment(&l, path, envp);
-    EXEC(path, NEXT(execve)(path, argv, env))
+    EXEC(path, NEXT(execve)(path, argv, env), NEXT(execve)(path, argv, envp))
 }
 
 int execv(const char *path, char *const argv[])
 {
     struct launch l;
     char *const *env = launch_environment(&l, path, environ);
-    EXEC(path, env == environ ? NEXT(execv)(path, argv) : NEXT(execve)(path, argv, env))
+    EXEC(path, NEXT(execve)(path, argv, env), NEXT(execv)(path, argv))
 }
 
 int execvp(const char *file, char *const argv[])
 {
     struct launch l;
     char *const *env = launch_environment(&l, NULL, environ);
-    EXEC(file,
-         env == environ ? NEXT(execvp)(file, argv) : NEXT(execvpe)(file, argv, env))
+    EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvp)(file, argv))
 }
 
 int execvpe(const char *file, char *const argv[], char *const envp[])
 {
     struct launch l;
     char *const *env = launch_environment(&l, NULL, envp);
-    EXEC(file, NEXT(execvpe)(file, argv, env))
+    EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvpe)(file, argv, envp))
 }
 
 int fexecve(int fd, char *const argv[], char *const envp[])
@@ -50,7 +57,7 @@ int fexecve(int fd, char *const argv[], char *const envp[])
     char path[FD_NAME_BYTES];
     sys_fd_name(path, fd);
     char *const *env = launch_environment(&l, path, envp);
-    EXEC(path, NEXT(fexecve)(fd, argv, env))
+    EXEC(path, NEXT(fexecve)(fd, argv, env), NEXT(fexecve)(fd, argv, envp))
 }
 
 int execveat(int dirfd, const char *path, char *const argv[], char *const envp[],
@@ -59,7 +66,8 @@ int execveat(int dirfd, const char *path, char *const argv[], char *const envp[]
     struct launch l;
     const char *known = path[0] == '/' ? path : NULL;
     char *const *env = launch_environment(&l, known, envp);
-    EXEC(path, NEXT(execveat)(dirfd, path, argv, env, flags))
+    EXEC(path, NEXT(execveat)(dirfd, path, argv, env, flags),
+         NEXT(execveat)(dirfd, path, argv, envp, flags))
 }
 
 /* Collects the words of a variable list, as many as there are, on the stack. The first

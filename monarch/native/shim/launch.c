@@ -80,7 +80,7 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
 {
     l->b = board_enter();
     l->slot = NULL;
-    l->envp = envp;
+    l->given = envp;
     long n = l->b && l->b->injects ? wanted(l, path, envp) : -1;
     if (n < 0)
         return envp;
@@ -98,7 +98,7 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
         l->entries[end++] = l->run;
     }
     l->entries[end] = NULL;
-    return l->envp = l->entries;
+    return l->entries;
 }
 
 static void rename_slot(struct process *slot, const char *name)
@@ -111,37 +111,47 @@ static void rename_slot(struct process *slot, const char *name)
     memcpy(slot->name, name, n + 1);
 }
 
-/* launch_begin - this process is about to become another program. A vfork child has no
- * slot of its own yet; it takes one in shared memory and writes nothing of its parent's. */
+/* own_slot - the slot of this process; a vfork child, which runs in its parent's memory,
+ * finds or takes one without writing there. */
+static struct process *own_slot(const struct launch *l, const char *name)
+{
+    struct process *slot = atomic_load_explicit(&process_life->slot,
+                                                memory_order_relaxed);
+    if (!process_borrowed())
+        return slot;
+    struct process *own = process_of(l->b->counters, sys_getpid());
+    return own ? own
+               : process_claim(l->b->counters, sys_getpid(), PROCESS_LAUNCHED, name);
+}
+
+/* launch_begin - this process is about to become another program. */
 void launch_begin(struct launch *l, const char *name)
 {
     if (!l->b || !name)
         return;
-    if (process_borrowed()) {
-        l->before = PROCESS_FREE;
-        l->slot = process_claim(l->b->counters, sys_getpid(), PROCESS_LAUNCHED, name);
+    struct process *slot = atomic_load_explicit(&process_life->slot,
+                                                memory_order_relaxed);
+    struct process *own = own_slot(l, name);
+    if (!slot || !own || own == &l->b->counters->process[0])
         return;
-    }
-    l->slot = atomic_load_explicit(&process_life->slot, memory_order_relaxed);
-    l->before = PROCESS_ACTIVE;
-    if (!l->slot || l->slot == &l->b->counters->process[0])
-        return;
-    memcpy(l->name_before, l->slot->name, PROCESS_NAME_BYTES);
-    rename_slot(l->slot, name);
-    process_state(l->slot, PROCESS_LAUNCHED);
+    memcpy(l->name_before, slot->name, PROCESS_NAME_BYTES);
+    rename_slot(own, name);
+    process_state(own, PROCESS_LAUNCHED);
+    l->slot = own;
 }
 
-/* launch_failed - exec has come back. */
+/* launch_failed - exec has come back: the process is what it was, or, after vfork, what
+ * its parent is. The slot stays its own, since the agent may know it by now. */
 void launch_failed(struct launch *l)
 {
-    if (!l->slot || l->slot == &l->b->counters->process[0])
+    if (!l->slot)
         return;
-    if (l->before == PROCESS_ACTIVE)
-        memcpy(l->slot->name, l->name_before, PROCESS_NAME_BYTES);
-    process_state(l->slot, l->before);
+    memcpy(l->slot->name, l->name_before, PROCESS_NAME_BYTES);
+    process_state(l->slot, PROCESS_ACTIVE);
 }
 
-/* launch_spawned - records a child of posix_spawn(), unless it has spoken for itself. */
+/* launch_spawned - records a child of posix_spawn(), unless it has spoken for itself; if
+ * both did so at once, both slots say the same. */
 void launch_spawned(const struct launch *l, pid_t pid, const char *name)
 {
     if (!l->b || !name || process_of(l->b->counters, (uint32_t)pid))
@@ -150,5 +160,5 @@ void launch_spawned(const struct launch *l, pid_t pid, const char *name)
                                          PROCESS_LAUNCHED, name);
     struct process *first = process_of(l->b->counters, (uint32_t)pid);
     if (mine != first && mine != &l->b->counters->process[0])
-        process_state(mine, PROCESS_FREE);
+        process_state(mine, PROCESS_ACTIVE);
 }

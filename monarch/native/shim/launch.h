@@ -13,10 +13,9 @@ enum {
 
 struct launch { /* lives on the stack, so that a vfork child may use it */
     const struct board *b;
-    struct process *slot;
-    uint32_t before; /* state of the slot, to go back to when the launch fails */
-    char name_before[PROCESS_NAME_BYTES];
-    char *const *envp; /* to be passed on */
+    struct process *slot;                 /* NULL: nothing was recorded */
+    char name_before[PROCESS_NAME_BYTES]; /* to go back to when the launch fails */
+    char *const *given;                   /* the environment that the program passes */
     char *entries[ENVIRONMENT_MAX + 3];
     char preload[PRELOAD_BYTES_MAX];
     char run[RUN_BYTES_MAX + 32];

@@ -169,6 +169,16 @@ static void mark_ancestors(const struct board *b, const char *path)
     }
 }
 
+/* mark_tells - the route alone says which file is meant; a link that leaves its root may
+ * well lead into another. */
+bool mark_tells(const struct route *r, enum where where)
+{
+    if (where != ROUTE_FOUND)
+        return false;
+    const struct entry *e = route_entry(r);
+    return !S_ISLNK(index_attr(r->ix, e)->mode) || e->target != NONE32;
+}
+
 /* mark_path - marks what the call is about to change, before it does. */
 void mark_path(int dirfd, const char *path, enum change change, bool follow)
 {
@@ -178,7 +188,7 @@ void mark_path(int dirfd, const char *path, enum change change, bool follow)
         return;
     enum where where = route_at(b, dirfd, path, &r);
     mark_route(b, &r, where, change, follow);
-    if (where == ROUTE_FOUND)
+    if (follow ? mark_tells(&r, where) : where == ROUTE_FOUND)
         return;
     if (follow)
         mark_followed(b, dirfd, path, change);

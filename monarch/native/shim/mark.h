@@ -16,6 +16,7 @@ enum change {
 bool mark_seen(const struct board *b, uint32_t root, const struct index *ix,
                const struct entry *e);
 
+bool mark_tells(const struct route *r, enum where where);
 void mark_path(int dirfd, const char *path, enum change change, bool follow);
 void mark_created(int dirfd, const char *path, int result);
 void mark_route(const struct board *b, const struct route *r, enum where where,

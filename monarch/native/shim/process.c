@@ -65,7 +65,8 @@ static struct process *revive(struct counters *all, uint32_t pid, const char *ex
     return p;
 }
 
-/* process_begin - takes the slot; two threads at once leave one slot behind, freed. */
+/* process_begin - takes the slot. Where two threads do so at once, before any
+ * constructor ran, the counts of the process are spread over two. */
 void process_begin(struct counters *all)
 {
     uint32_t pid = sys_getpid();
@@ -75,12 +76,7 @@ void process_begin(struct counters *all)
     if (!mine)
         mine = process_claim(all, pid, PROCESS_ACTIVE, exe);
     process_life->pid = pid;
-    struct process *held = NULL;
-    if (process_life->watched)
-        atomic_store_explicit(&process_life->slot, mine, memory_order_release);
-    else if (!atomic_compare_exchange_strong(&process_life->slot, &held, mine) &&
-             held != mine && mine != &all->process[0])
-        process_state(mine, PROCESS_FREE);
+    atomic_store_explicit(&process_life->slot, mine, memory_order_release);
 }
 
 /* process_borrowed - this is a vfork child, or shares memory like one: it runs in its

@@ -1,4 +1,6 @@
 /* spawn.c - posix_spawn(), which calls no exec function that could be interposed. */
+#include <errno.h>
+
 #include "launch.h"
 #include "next.h"
 
@@ -9,6 +11,8 @@ int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *
     pid_t child = 0;
     char *const *env = launch_environment(&l, path, envp);
     int error = NEXT(posix_spawn)(&child, path, actions, attr, argv, env);
+    if (error == E2BIG)
+        error = NEXT(posix_spawn)(&child, path, actions, attr, argv, envp);
     if (error == 0)
         launch_spawned(&l, child, path);
     if (error == 0 && pid)
@@ -24,6 +28,8 @@ int posix_spawnp(pid_t *pid, const char *file,
     pid_t child = 0;
     char *const *env = launch_environment(&l, NULL, envp);
     int error = NEXT(posix_spawnp)(&child, file, actions, attr, argv, env);
+    if (error == E2BIG)
+        error = NEXT(posix_spawnp)(&child, file, actions, attr, argv, envp);
     if (error == 0)
         launch_spawned(&l, child, file);
     if (error == 0 && pid)

@@ -118,7 +118,7 @@ uint32_t wait_ready(const struct board *b, uint64_t file, enum counter *why)
     if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1)
         return 0;
     uint64_t begun = now_ns(), passed = 0;
-    while (passed < b->catalog->cold_timeout_ns) {
+    do {
         uint32_t word = replica_load(b->catalog, file);
         if (STATE_OF(word) == REPLICA_READY) {
             record(b, now_ns() - begun);
@@ -128,7 +128,7 @@ uint32_t wait_ready(const struct board *b, uint64_t file, enum counter *why)
             return 0;
         slice(b, file, word, b->catalog->cold_timeout_ns - passed);
         passed = now_ns() - begun;
-    }
+    } while (passed < b->catalog->cold_timeout_ns);
     *why = COUNTER_origin_timeout;
     atomic_store_explicit(memory, (uint32_t)(file + 1), memory_order_relaxed);
     return 0;

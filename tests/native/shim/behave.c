@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -106,16 +107,24 @@ static void *open_blocked(void *unused)
     return unused;
 }
 
-/* The open waits for a Transfer that does not come; cancelling must not take long. */
+/* end_soon - cancels a thread that is blocked, and does not wait long for its end. */
+static void end_soon(pthread_t thread)
+{
+    struct timespec t = {.tv_nsec = 200000000};
+    void *result;
+    nanosleep(&t, NULL);
+    MUST(pthread_cancel(thread) == 0);
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_sec += 5;
+    MUST(pthread_timedjoin_np(thread, &result, &t) == 0 && result == PTHREAD_CANCELED);
+}
+
+/* The open waits for a Transfer that does not come. */
 static void cancelled(void)
 {
     pthread_t thread;
-    struct timespec t = {.tv_nsec = 200000000};
-    void *result;
     MUST(pthread_create(&thread, NULL, open_blocked, NULL) == 0);
-    nanosleep(&t, NULL);
-    MUST(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
-    MUST(result == PTHREAD_CANCELED);
+    end_soon(thread);
 }
 
 static void *open_fifo(void *fifo)
@@ -129,14 +138,10 @@ static void cancelled_outside(void)
 {
     char fifo[4096];
     pthread_t thread;
-    struct timespec t = {.tv_nsec = 100000000};
-    void *result;
     snprintf(fifo, sizeof(fifo), "%s.fifo", path);
     MUST(mkfifo(fifo, 0600) == 0 || errno == EEXIST);
     MUST(pthread_create(&thread, NULL, open_fifo, fifo) == 0);
-    nanosleep(&t, NULL);
-    MUST(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
-    MUST(result == PTHREAD_CANCELED);
+    end_soon(thread);
 }
 
 static void child_of_vfork(void)
