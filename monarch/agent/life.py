@@ -41,7 +41,7 @@ TICK_S: Final = 0.1
 FIRST_TICK_S: Final = 0.02
 FIRST_TICKS: Final = 100
 # Memory is looked at this often, and each time a hundredth of the limit was staged.
-GUARD_S: Final = 1.0
+GUARD_S: Final = 0.25
 GUARD_STEPS: Final = 100
 DRAIN_S: Final = 1.0
 ENGINE_PATIENCE_MS: Final = 2000
