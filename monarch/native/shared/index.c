@@ -19,6 +19,7 @@ static uint64_t directory_hash(uint64_t dev, uint64_t ino)
     return xxh3(key, sizeof(key), 0);
 }
 
+/* index_hash - the hash of a root-relative path; names of Replicas contain it too. */
 uint64_t index_hash(const char *rel, size_t n)
 {
     return xxh3(rel, n, 0);

@@ -217,6 +217,7 @@ static uint64_t hash_long(const uint8_t *p, size_t n, const uint8_t *secret)
     return merge(acc, secret + 11, n * P64_1);
 }
 
+/* xxh3 - hashes n bytes; the length chooses one of seven ways. */
 uint64_t xxh3(const void *bytes, size_t n, uint64_t seed)
 {
     const uint8_t *p = bytes;
