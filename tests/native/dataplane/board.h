@@ -13,7 +13,7 @@
 #include "dataplane/monarch.h"
 #include "shared/layout.h"
 
-enum { FILES_MAX = 4096, PASS = 0, SKIP = 77 };
+enum { FILES_MAX = 5120, PASS = 0, SKIP = 77 };
 
 /* CHECK - ends the test with a line that says what does not hold. */
 #define CHECK(condition)                                                     \

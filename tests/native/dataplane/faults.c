@@ -195,6 +195,8 @@ static void a_taken_name_is_reported(int rename_errno)
     fault_rename = rename_errno ? rename_unknown : NULL;
     expect_status(board_run(board, 0, MONARCH_DEMAND), -EEXIST, MONARCH_STEP_PUBLISH);
     CHECK(board_names(board, "") == 1 && unlink(replica) == 0);
+    for (uint64_t i = 0; i < board->inodes->slot_count; i++)
+        CHECK(board->inodes->slots[i].ino <= 1); /* nothing known of a failed copy */
     still_works();
 }
 
