@@ -30,6 +30,7 @@ from monarch.native import AgentState
 from monarch.origins.index import Indexed
 from monarch.report import summarize
 from monarch.stager import ExtentDigests, FillSettings, Stager
+from monarch.tiers import RamTier
 from monarch.tiers.leftovers import collect_all
 from monarch.tiers.memory import read_memory
 from monarch.tiers.retain import Manifest
@@ -144,6 +145,7 @@ class Agent:
         self.run.place_shim()
         namespace = publish(self.setup, indexed, self.segments)
         indexed.clear()
+        self._count_segments()
         self._extents = ExtentDigests(*extent_arrays(namespace))
         stager = self._make_stager(namespace)
         if manifests:
@@ -178,6 +180,11 @@ class Agent:
         return Stager(
             namespace.table(), self._engine, self.setup.tiers, fill, self.figures.tally
         )
+
+    def _count_segments(self) -> None:
+        ram = [tier for tier in self.setup.tiers if isinstance(tier, RamTier)]
+        for tier in ram[:1]:
+            tier.count_out(sum(map(len, self.segments.memory.values())))
 
     def _start_line(self, namespace: Namespace) -> str:
         count, size = len(namespace.inventory), namespace.inventory.total_bytes

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def _hold(run_dir: Path, setup: Setup, notifier: Notifier) -> None:
     """Own the run directory and the Tiers while the agent lives."""
     run = RunDirectory(run_dir)
     try:
+        _allow_descriptors()
         _open_log(run_dir, setup.config.log.level)
         run.write("config.json", to_json(setup.config))
         os.chdir("/")
@@ -60,6 +62,12 @@ def _hold(run_dir: Path, setup: Setup, notifier: Notifier) -> None:
         raise
     _release(setup, run)
     run.remove()
+
+
+def _allow_descriptors() -> None:
+    """One for each process of the job and each copy: the usual 1024 may be too few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _release(setup: Setup, run: RunDirectory) -> None:

@@ -1,7 +1,6 @@
 """The processes of the job on this node: watched by pid, their counters kept."""
 
 import asyncio
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -11,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.native import COUNTERS, DTYPES, ProcessState
-
-log = logging.getLogger("monarch.agent")
 
 _LIVING = (ProcessState.LAUNCHED, ProcessState.ACTIVE, ProcessState.LAUNCHER)
 
@@ -32,20 +29,21 @@ class Processes:
         self._totals = np.zeros(len(COUNTERS), np.uint64)
         self._ended: Counter[tuple[str, bool]] = Counter()
         self._pidfds: dict[int, int] = {}
+        self._polled: dict[int, tuple[int, int]] = {}
         self._launched: set[int] = set()
         self._changed = changed
         self.programs_seen = 0
 
     def __repr__(self) -> str:
         return (
-            f"<Processes {len(self._pidfds)} living, {len(self._launched)} of them "
+            f"<Processes {self.living} living, {len(self._launched)} of them "
             f"started by a launcher, {self._ended.total()} ended>"
         )
 
     @property
     def living(self) -> int:
         """How many processes of the job live."""
-        return len(self._pidfds)
+        return len(self._pidfds) + len(self._polled)
 
     @property
     def programs(self) -> int:
@@ -57,8 +55,12 @@ class Processes:
         states = self._slots["state"][: self._used()]
         taken = np.flatnonzero(np.isin(states, _LIVING))
         for number in taken.tolist():
-            if number and number not in self._pidfds:
+            if number and number not in self._pidfds and number not in self._polled:
                 self._watch(number)
+        for number, (pid, start) in list(self._polled.items()):
+            if start_time(pid) != start:
+                del self._polled[number]
+                self._bury(number)
 
     def totals(self) -> dict[str, int]:
         """Return every counter, summed over the living and the dead."""
@@ -69,7 +71,7 @@ class Processes:
     def seen(self) -> dict[tuple[str, bool], int]:
         """Count the processes so far by (program, whether the Shim worked in it)."""
         all_seen = Counter(self._ended)
-        for number in list(self._pidfds):
+        for number in (*self._pidfds, *self._polled):
             all_seen[_identify(self._slots[number])] += 1
         return dict(all_seen)
 
@@ -98,23 +100,28 @@ class Processes:
         # Only a launcher notes the start time.
         program = slot["state"] == ProcessState.LAUNCHER or slot["starttime"] != 0
         self.programs_seen += bool(program)
-        try:
-            pidfd = os.pidfd_open(int(slot["pid"]))
-        except ProcessLookupError:
+        pid, noted = int(slot["pid"]), int(slot["starttime"])
+        start = start_time(pid)
+        if start is None or (noted and noted != start):
             self._fold(number)
             return
-        except OSError as error:
-            log.warning("process is not watched pid=%d error=%s", slot["pid"], error)
-            return
-        self._pidfds[number] = pidfd
         if program:
             self._launched.add(number)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except (OSError, AttributeError):  # an old kernel, or too many descriptors
+            self._polled[number] = (pid, start)
+            return
+        self._pidfds[number] = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._end, number, pidfd)
 
     def _end(self, number: int, pidfd: int) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
         del self._pidfds[number]
+        self._bury(number)
+
+    def _bury(self, number: int) -> None:
         self._launched.discard(number)
         self._fold(number)
 
@@ -128,6 +135,16 @@ class Processes:
         slot["pid"] = 0
         self._slots["state"][number] = ProcessState.FREE
         self._changed()
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a process was started, in ticks; None if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
 
 
 def _identify(slot: Any) -> tuple[str, bool]:

@@ -32,6 +32,11 @@ class RamTier(Tier):
             return min(memory.limit_bytes // 4, free // 2)
         return capacity.of(memory.limit_bytes)
 
+    def count_out(self, segments_bytes: int) -> None:
+        """Count the shared segments in a share of memory, which they take too."""
+        if self.settings.capacity.kind is not SizeKind.BYTES:
+            self.capacity_bytes = max(0, self.capacity_bytes - segments_bytes)
+
     def limit_bytes(self, device: Device) -> int | None:
         """Return the smaller of the memory limit and the file system."""
         limit = self._memory.limit_bytes

@@ -1,6 +1,7 @@
 """The parts of an agent: notices, run directory, segments, processes."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from monarch.agent.notify import Notifier
-from monarch.agent.processes import Processes
+from monarch.agent.processes import Processes, start_time
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.errors import MonarchError
@@ -137,10 +138,10 @@ def let_die(process):
 
 
 async def death_of_a_program(counters):
-    died = asyncio.Event()
-    processes = Processes(counters, died.set)
+    processes = Processes(counters, lambda: None)
     with child() as program:
-        occupy(counters, 1, program.pid, opens=5, starttime=1)
+        start = start_time(program.pid)
+        occupy(counters, 1, program.pid, opens=5, starttime=start)
         occupy(counters, 2, program.pid, opens=2, state=ProcessState.LAUNCHED)
         processes.scan()
         living = (processes.living, processes.programs)
@@ -148,12 +149,17 @@ async def death_of_a_program(counters):
 
         let_die(program)
         while processes.living:
-            died.clear()
-            await died.wait()
+            processes.scan()
+            await asyncio.sleep(0)
     return processes, living, totals
 
 
-def test_a_dead_process_leaves_its_counters_and_frees_its_slot(counters):
+@pytest.mark.parametrize("kernel", ["new", "old"])
+def test_a_dead_process_leaves_its_counters_and_frees_its_slot(
+    counters, kernel, monkeypatch
+):
+    if kernel == "old":
+        monkeypatch.setattr(os, "pidfd_open", not_implemented)
     processes, living, before = asyncio.run(death_of_a_program(counters))
 
     assert living == (2, 1)
@@ -161,6 +167,24 @@ def test_a_dead_process_leaves_its_counters_and_frees_its_slot(counters):
     assert processes.seen() == {("/bin/program", True): 1, ("/bin/program", False): 1}
     states = counters.view(DTYPES["counters"])[0]["process"]["state"]
     assert states[:3].tolist() == [ProcessState.FREE] * 3
+    assert processes.programs_seen == 1
+
+
+def not_implemented(pid):
+    raise OSError(errno.ENOSYS, "Function not implemented")
+
+
+def test_a_pid_that_has_been_given_to_another_process_counts_as_dead(counters):
+    with child() as stranger:
+        start = start_time(stranger.pid)
+        assert start is not None
+        occupy(counters, 1, stranger.pid, starttime=start - 1)
+
+        processes = Processes(counters, lambda: None)
+        processes.scan()
+        let_die(stranger)
+
+    assert processes.living == 0
     assert processes.programs_seen == 1
 
 

@@ -93,6 +93,18 @@ def test_a_share_of_ram_is_one_of_the_memory_limit_not_of_the_tmpfs(tmp_path):
     assert tier.wanted_bytes(Device(64 * GIB, 64 * GIB, dev=0)) == 4 * GIB
 
 
+def test_shared_segments_count_in_a_share_of_memory_but_not_in_a_size(tmp_path):
+    memory = Memory(8 * GIB, 0)
+    share = RamTier(settings(tmp_path, "10%"), "j.n", memory)
+    size = RamTier(settings(tmp_path, "1MiB"), "j.n", memory)
+    for tier in (share, size):
+        tier.resolve()
+        tier.count_out(4096)
+
+    assert share.capacity_bytes == GIB * 8 // 10 - 4096
+    assert size.capacity_bytes == 1 << 20
+
+
 def test_a_share_of_an_ssd_is_one_of_its_file_system(tmp_path):
     tier = SsdTier(settings(tmp_path, "80%", kind="ssd"), "j.n")
 

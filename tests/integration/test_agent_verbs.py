@@ -1,0 +1,89 @@
+"""The verbs that talk to agents or clean up after them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from support.agents import AgentProcess, start_agent
+
+
+def verb(*arguments):
+    command = [sys.executable, "-P", "-m", "monarch", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def agent(run_root, tmp_path, dataset, monkeypatch):
+    monkeypatch.setenv("MONARCH_STAGING_NODE", "n")
+    (tmp_path / "ssd").mkdir()
+    options = ["--data", str(dataset.root), "--tier", f"ssd:64MiB:{tmp_path / 'ssd'}"]
+    started: AgentProcess = start_agent(run_root / "j.n", options)
+    started.listen("ready")
+    yield started
+    if started.process.poll() is None:
+        started.kill()
+
+
+@pytest.mark.parametrize("arguments", [(), ("--job", "j")])
+def test_status_shows_what_an_agent_does(agent, run_root, arguments):
+    agent.await_staged(41)
+
+    shown = verb("status", *arguments)
+
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(f"{run_root / 'j.n'}: ready, agent ")
+    assert "used by 41 files" in shown.stdout
+
+
+def test_status_is_json_if_asked(agent):
+    shown = verb("status", "--json")
+
+    assert json.loads(shown.stdout)["pid"] == agent.process.pid
+
+
+@pytest.mark.parametrize("name", ["status", "stop"])
+def test_without_an_agent_the_answer_is_1(run_root, name):
+    shown = verb(name)
+
+    assert shown.returncode == 1
+    assert shown.stderr == "monarch: no agent of yours runs on this node\n"
+
+
+def test_stop_returns_when_the_agent_has_gone(agent, run_root):
+    done = verb("stop", "--job", "j")
+
+    assert (done.returncode, done.stdout) == (0, f"stopped {run_root / 'j.n'}\n")
+    assert list(run_root.iterdir()) == []
+    assert agent.ended() == 0
+
+
+def test_clean_removes_what_dead_jobs_left_and_nothing_of_living_ones(
+    agent, run_root, tmp_path
+):
+    home = tmp_path / "ssd" / f"monarch-{os.geteuid()}"
+    for place in (run_root / "dead.n", home / "dead.n"):
+        place.mkdir(mode=0o700)
+        (place / "lock").touch()
+
+    done = verb("clean", tmp_path / "ssd")
+
+    assert sorted(done.stdout.splitlines()) == sorted(
+        [f"removed {run_root / 'dead.n'}", f"removed {home / 'dead.n'}"]
+    )
+    assert agent.status()["state"] == "ready"
+
+
+def test_clean_removes_what_was_retained_only_if_asked(run_root, tmp_path, dataset):
+    home = tmp_path / "tier"
+    home.mkdir()
+    options = ["--data", str(dataset.root), "--tier", f"ssd:64MiB:{home}"]
+    agent = start_agent(run_root / "j.n", [*options, "--set", "retain=node"])
+    agent.listen("ready")
+    agent.await_staged(41)
+    agent.stop()
+
+    assert verb("clean", home).stdout == ""
+    assert verb("clean", "--retained", home).stdout.startswith(f"removed {home}/")
