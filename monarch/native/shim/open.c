@@ -23,6 +23,8 @@
     if (serve_open(&s, at, path, flags)) {   \
         s.kept_errno = errno;                \
         fd = (staged);                       \
+        if (fd < 0 && serve_eases(&s))       \
+            fd = (staged);                   \
         if (serve_opened(&s, fd >= 0))       \
             return fd;                       \
     }                                        \
@@ -33,52 +35,52 @@
 int open(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(AT_FDCWD, path, flags, NEXT(open)(s.path, flags, mode),
+    OPEN(AT_FDCWD, path, flags, NEXT(open)(s.path, s.flags, mode),
          NEXT(open)(path, flags, mode))
 }
 
 int open64(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(AT_FDCWD, path, flags, NEXT(open64)(s.path, flags, mode),
+    OPEN(AT_FDCWD, path, flags, NEXT(open64)(s.path, s.flags, mode),
          NEXT(open64)(path, flags, mode))
 }
 
 int openat(int dirfd, const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(dirfd, path, flags, NEXT(openat)(dirfd, s.path, flags, mode),
+    OPEN(dirfd, path, flags, NEXT(openat)(dirfd, s.path, s.flags, mode),
          NEXT(openat)(dirfd, path, flags, mode))
 }
 
 int openat64(int dirfd, const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(dirfd, path, flags, NEXT(openat64)(dirfd, s.path, flags, mode),
+    OPEN(dirfd, path, flags, NEXT(openat64)(dirfd, s.path, s.flags, mode),
          NEXT(openat64)(dirfd, path, flags, mode))
 }
 
 int __open_2(const char *path, int flags)
 {
-    OPEN(AT_FDCWD, path, flags, NEXT(__open_2)(s.path, flags),
+    OPEN(AT_FDCWD, path, flags, NEXT(__open_2)(s.path, s.flags),
          NEXT(__open_2)(path, flags))
 }
 
 int __open64_2(const char *path, int flags)
 {
-    OPEN(AT_FDCWD, path, flags, NEXT(__open64_2)(s.path, flags),
+    OPEN(AT_FDCWD, path, flags, NEXT(__open64_2)(s.path, s.flags),
          NEXT(__open64_2)(path, flags))
 }
 
 int __openat_2(int dirfd, const char *path, int flags)
 {
-    OPEN(dirfd, path, flags, NEXT(__openat_2)(dirfd, s.path, flags),
+    OPEN(dirfd, path, flags, NEXT(__openat_2)(dirfd, s.path, s.flags),
          NEXT(__openat_2)(dirfd, path, flags))
 }
 
 int __openat64_2(int dirfd, const char *path, int flags)
 {
-    OPEN(dirfd, path, flags, NEXT(__openat64_2)(dirfd, s.path, flags),
+    OPEN(dirfd, path, flags, NEXT(__openat64_2)(dirfd, s.path, s.flags),
          NEXT(__openat64_2)(dirfd, path, flags))
 }
 

@@ -149,6 +149,7 @@ static bool serve_write(struct serving *s, int dirfd, const char *path, int flag
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
 {
     s->writes = false;
+    s->flags = flags;
     s->b = board_enter();
     if (!s->b || !path)
         return false;
@@ -169,6 +170,16 @@ bool serve_stream(struct serving *s, const char *path, const char *mode)
         if (*m == '+')
             flags = O_RDWR | (flags & O_CREAT);
     return serve_open(s, AT_FDCWD, path, flags);
+}
+
+/* serve_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in
+ * memory anyway, so try without. */
+bool serve_eases(struct serving *s)
+{
+    if (s->final || errno != EINVAL || !(s->flags & O_DIRECT))
+        return false;
+    s->flags &= ~O_DIRECT;
+    return true;
 }
 
 /* serve_opened - counts how the open of s->path went; false: now open what the program

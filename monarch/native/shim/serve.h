@@ -9,6 +9,7 @@
 struct serving {
     const struct board *b;
     const char *path; /* open this instead of what the program named */
+    int flags;        /* in this way */
     bool final;       /* and give its result, whatever it is */
     bool writes;      /* then find out by the descriptor what was opened */
     bool waited;
@@ -21,6 +22,7 @@ struct serving {
 
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags);
 bool serve_stream(struct serving *s, const char *path, const char *mode);
+bool serve_eases(struct serving *s);
 bool serve_opened(struct serving *s, bool opened);
 void serve_written(const struct serving *s, int fd);
 bool serve_entry(struct serving *s, const struct route *r, const struct entry *e);
