@@ -1,26 +1,22 @@
-#!/usr/bin/env python3
-"""Measures the catalog with synthetic Entries: bytes a file, build rate, load rate.
+"""Catalog budgets with synthetic Entries: bytes a file, and load rate of a saved index.
 
-Usage: scripts/bench/catalog.py [FILES ...]      (default: 1000000)
-
-Paths below the root are 60 bytes long, 1,000 to a directory; there is no real tree. The
-budgets are 160 bytes a file for all segments, and 200,000 files/s from a saved index.
+Paths below the root are 60 bytes long, 1,000 to a directory; there is no real tree.
 """
 
-import os
+from __future__ import annotations
+
 import resource
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from table import Row
 
 from monarch import native
 from monarch.catalog.build import build_block
-from monarch.catalog.segment import BYTES_PER_FILE, MappedRoot, OpenPolicy, plan_catalog
+from monarch.catalog.segment import MappedRoot, OpenPolicy, plan_catalog
 from monarch.catalog.survey import ATTR, ROW, Listing, Survey
 from monarch.model import Patterns
 from monarch.origins.layout import LAYOUT
@@ -29,7 +25,6 @@ from monarch.origins.saved import RootIndex, read_index, save_index
 ROOT = b"/pfs/imagenet"
 PATH_BYTES = 60
 PER_DIRECTORY = 1000
-LOADED_PER_S_MIN = 200_000
 DIRECTORY, FILE = 0, 1
 Result = TypeVar("Result")
 
@@ -73,8 +68,8 @@ def timed(what: Callable[..., Result], *arguments: object) -> tuple[Result, floa
     return what(*arguments), time.perf_counter() - began
 
 
-def measure(files: int, folder: Path) -> bool:
-    """Prints one row; False if a budget is broken."""
+def measure(folder: Path, files: int) -> list[Row]:
+    """Build, save and load an index of `files` files and return the rows."""
     block, build_s = timed(build_block, synthetic(files), LAYOUT, native.index_finish)
     file = folder / "bench.index"
     save_index(file, RootIndex(block, ROOT, Patterns()))
@@ -85,24 +80,10 @@ def measure(files: int, folder: Path) -> bool:
     plan = plan_catalog(LAYOUT, [root], [], OpenPolicy(0, 0, 0))
     per_file = (plan.length + plan.flags_length + plan.inodes_length) / files
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-    print(
-        f"{files:>12,}  {per_file:>10.1f}  {plan.inode_slots / files:>11.2f}"
-        f"  {files / build_s:>12,.0f}  {files / load_s:>12,.0f}  {peak:>9.2f}",
-        flush=True,
+    built = f"built at {files / build_s:,.0f}/s, peak {peak:.1f} GiB"
+    size = Row(
+        f"bytes per file, {files:,} files", f"{per_file:.1f}", built, per_file, 160
     )
-    return per_file <= BYTES_PER_FILE and files / load_s >= LOADED_PER_S_MIN
-
-
-def main() -> int:
-    """Measures each number of files that the command line names."""
-    counts = [int(word) for word in sys.argv[1:]] or [1_000_000]
-    shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    print("       files  bytes/file  inode slots  built/s       loaded/s      peak GiB")
-    with tempfile.TemporaryDirectory(dir=shared_memory) as folder:
-        kept = [measure(count, Path(folder)) for count in counts]
-    print("budgets: at most 160 bytes/file, at least 200,000 loaded/s")
-    return 0 if all(kept) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    rate = files / load_s
+    load = Row("files/s from a saved index", f"{rate:,.0f}", "-", rate, 200_000, True)
+    return [size, load]

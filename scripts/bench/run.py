@@ -6,24 +6,31 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+import catalog
 import epochs
 import launch
 import opens
 import staging
 from table import Row, print_rows
 
-PARTS = {"opens": opens, "launch": launch, "staging": staging, "epochs": epochs}
+Measure = Callable[[str, Path, int], list[Row]]
+PARTS: dict[str, Measure] = {
+    "opens": opens.measure,
+    "launch": lambda monarch, work, _: launch.measure(monarch, work),
+    "staging": lambda monarch, work, _: staging.measure(monarch, work),
+    "epochs": lambda monarch, work, _: epochs.measure(monarch, work),
+    "catalog": lambda _, work, names: catalog.measure(work, names),
+}
 
 
 def measure(part: str, monarch: str, work: Path, names: int) -> list[Row]:
     """Measure one part of the table in a directory of its own."""
     folder = work / part
     folder.mkdir()
-    if part == "opens":
-        return opens.measure(monarch, folder, names)
-    return PARTS[part].measure(monarch, folder)
+    return PARTS[part](monarch, folder, names)
 
 
 def main() -> int:

@@ -41,13 +41,13 @@ def build(work: Path) -> None:
     engine = [here / "engine.c", board / "board.c", *native]
     for name, sources in [("engine", engine), ("opens", [here / "opens.c"])]:
         command = ["cc", *flags, f"-I{board}", "-o", work / name, *sources, "-lpthread"]
-        subprocess.run(command, check=True)
+        subprocess.run([str(word) for word in command], check=True)
 
 
 def engine_figures(work: Path) -> dict[str, list[float]]:
     """Run engine.c and return its lines by name."""
     environ = {**os.environ, "TEST_ORIGIN": str(work), "TEST_BASE": str(work)}
-    words = [work / "engine", str(FILES), str(ENGINE_BYTES), str(ENGINE_ROUNDS)]
+    words = [str(work / "engine"), str(FILES), str(ENGINE_BYTES), str(ENGINE_ROUNDS)]
     done = subprocess.run(
         words, env=environ, check=True, capture_output=True, text=True
     )

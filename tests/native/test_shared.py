@@ -35,7 +35,7 @@ def test_shared_c_program_passes(source: Path, mode: str, tmp_path: Path) -> Non
         *sources,
         "-lpthread",
     ]
-    subprocess.run(build, check=True)
+    subprocess.run([str(word) for word in build], check=True)
 
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
 
