@@ -1,16 +1,15 @@
 """The life of an agent: index, publish, stage, watch, and an orderly end."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from monarch import native
+from monarch.agent.beside import in_thread, log_failure
 from monarch.agent.control import ControlSocket
 from monarch.agent.ending import end_namespace, tell_report
 from monarch.agent.namespace import (
@@ -47,8 +46,6 @@ GUARD_STEPS: Final = 100
 DRAIN_S: Final = 1.0
 ENGINE_PATIENCE_MS: Final = 2000
 DEMAND_THREADS: Final = 8
-
-T = TypeVar("T")
 
 log = logging.getLogger("monarch.agent")
 
@@ -124,7 +121,7 @@ class Agent:
         await self._begin_staging(indexing.result())
         self._guarding = asyncio.create_task(self._every(GUARD_S, self._guard))
         homes = {self.run.path.parent, *(tier.home for tier in self.setup.tiers)}
-        in_thread(collect_all, sorted(homes)).add_done_callback(_mute)
+        in_thread(collect_all, sorted(homes)).add_done_callback(log_failure)
 
     async def _first_of(
         self, indexing: "asyncio.Future[list[Indexed]]", timeout_s: float | None
@@ -334,34 +331,3 @@ class Agent:
                 "report": report,
             }
         return {"error": f"unknown op {asked.get('op')!r}"}
-
-
-def in_thread(function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
-    """Run a function beside the loop, in a thread that no exit waits for."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def work() -> None:
-        try:
-            outcome: tuple[T | None, BaseException | None] = function(*arguments), None
-        except BaseException as error:
-            outcome = None, error
-        with contextlib.suppress(RuntimeError):  # the loop may have ended without us
-            loop.call_soon_threadsafe(settle, *outcome)
-
-    threading.Thread(target=work, daemon=True).start()
-    return future
-
-
-def _mute(task: "asyncio.Future[Any]") -> None:
-    """Log what a task that nobody awaits has died of."""
-    if not task.cancelled() and task.exception() is not None:
-        log.error("task failed", exc_info=task.exception())

@@ -120,7 +120,8 @@ def _staged(staging: dict[str, Any]) -> str:
 def _tiers(report: Report) -> list[str]:
     return [
         f"  tier {tier['name']}: {format_size(tier['used_bytes'])} of "
-        f"{format_size(tier['capacity_bytes'])} used by {_n(tier['files'])} files"
+        f"{format_size(tier['capacity_bytes'])} used by {_n(tier['files'])} "
+        f"{_one(tier['files'], 'files')}"
         + ("" if tier["in_service"] else "; lost, out of service")
         for tier in report["tiers"]
     ]
@@ -135,13 +136,18 @@ def _unstaged(report: Report) -> list[str]:
 
 
 def _fallbacks(report: Report) -> list[str]:
-    return [f"  {_n(row['opens'])} {row['text']}" for row in report["fallbacks"]]
+    return [
+        f"  {_n(row['opens'])} {_one(row['opens'], 'opens')}"
+        f"{row['text'].removeprefix('opens')}"
+        for row in report["fallbacks"]
+    ]
 
 
 def _survived(report: Report) -> list[str]:
     shown = {row["cause"] for row in report["fallbacks"]}
     lines = [
-        f"  survived: {_n(row['count'])} {UNITS[row['what']]} {row['text']}"
+        f"  survived: {_n(row['count'])} {_one(row['count'], UNITS[row['what']])} "
+        f"{row['text']}"
         for row in report["survived"]
         if row["what"] not in shown
     ]
@@ -151,6 +157,10 @@ def _survived(report: Report) -> list[str]:
 
 def _n(count: int) -> str:
     return format_count(count)
+
+
+def _one(count: int, units: str) -> str:
+    return units.removesuffix("s") if count == 1 else units
 
 
 def _percent(part: float | None) -> str:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from monarch.tiers.directory import take_lock
 from support.agents import AgentProcess, start_agent
 
 
@@ -61,19 +62,23 @@ def test_stop_returns_when_the_agent_has_gone(agent, run_root):
 
 
 def test_clean_removes_what_dead_jobs_left_and_nothing_of_living_ones(
-    agent, run_root, tmp_path
+    run_root, tmp_path
 ):
     home = tmp_path / "ssd" / f"monarch-{os.geteuid()}"
-    for place in (run_root / "dead.n", home / "dead.n"):
+    home.mkdir(mode=0o700, parents=True)
+    for place in (run_root / "dead.n", home / "dead.n", home / "living.n"):
         place.mkdir(mode=0o700)
         (place / "lock").touch()
+    fd = take_lock(home / "living.n")
+    assert fd is not None
 
     done = verb("clean", tmp_path / "ssd")
 
+    os.close(fd)
     assert sorted(done.stdout.splitlines()) == sorted(
         [f"removed {run_root / 'dead.n'}", f"removed {home / 'dead.n'}"]
     )
-    assert agent.status()["state"] == "ready"
+    assert (home / "living.n").exists()
 
 
 def test_clean_removes_what_was_retained_only_if_asked(run_root, tmp_path, dataset):

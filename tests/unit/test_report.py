@@ -145,7 +145,7 @@ def test_survived_trouble_is_counted_with_its_meaning():
         "agent_errors",
         "origin_silent",
     ]
-    assert "survived: 1 tiers taken out of service" in text
+    assert "survived: 1 tier taken out of service" in text
     assert "2 opens read the origin because the agent gave no sign of life" in text
 
 

@@ -1,0 +1,43 @@
+"""Work that is done beside the event loop, in threads that no exit waits for."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+log = logging.getLogger("monarch.agent")
+
+
+def in_thread(function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+    """Run a function beside the loop, in a thread that no exit waits for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        try:
+            outcome: tuple[T | None, BaseException | None] = function(*arguments), None
+        except BaseException as error:
+            outcome = None, error
+        with contextlib.suppress(RuntimeError):  # the loop may have ended without us
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
+
+
+def log_failure(task: "asyncio.Future[Any]") -> None:
+    """Log what a task that nobody awaits has died of."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("task failed", exc_info=task.exception())
