@@ -50,19 +50,30 @@ void process_state(struct process *p, enum process_state state)
     atomic_store_explicit((_Atomic uint32_t *)&p->state, state, memory_order_release);
 }
 
-/* revive - the slot in which a launcher or an exec wrapper announced this process. */
-static struct process *revive(struct counters *all, uint32_t pid, const char *exe)
+/* speak - the Shim works in the process of this slot, which runs this program now. */
+static void speak(struct process *p, const char *exe)
 {
-    struct process *p = process_of(all, pid);
-    if (!p)
-        return NULL;
     size_t n = strlen(exe);
     const char *tail = n < PROCESS_NAME_BYTES ? exe
                                               : exe + n - (PROCESS_NAME_BYTES - 1);
     if (n)
         memcpy(p->name, tail, strlen(tail) + 1);
     process_state(p, PROCESS_ACTIVE);
-    return p;
+}
+
+/* revive - the slot in which a launcher or an exec wrapper announced this process; a
+ * launcher that was under the Shim itself has left a second one. */
+static struct process *revive(struct counters *all, uint32_t pid, const char *exe)
+{
+    struct process *first = process_of(all, pid);
+    uint32_t used = atomic_load_explicit((_Atomic uint32_t *)&all->slots_used_max,
+                                         memory_order_acquire);
+    if (!first)
+        return NULL;
+    for (struct process *p = first; p < all->process + used; p++)
+        if (p->pid == pid && p->state > PROCESS_CLAIMED)
+            speak(p, exe);
+    return first;
 }
 
 /* process_begin - takes the slot. Where two threads do so at once, before any
