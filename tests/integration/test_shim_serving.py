@@ -328,6 +328,21 @@ WRITES = [
 ]
 
 
+def test_link_through_proc_names_the_origins_file(board: Board) -> None:
+    board.start()
+    board.ask("publish two.bin")
+    path = board.root / "two.bin"
+    script = (
+        f"import ctypes; f = open('{path}')\n"
+        "source = b'/proc/self/fd/%d' % f.fileno()\n"
+        f"ctypes.CDLL(None).linkat(-100, source, -100, b'{board.root}/linked', 0x400)\n"
+    )
+
+    python(board, script)
+
+    assert (board.root / "linked").samefile(path)
+
+
 @pytest.mark.parametrize("write", WRITES)
 def test_write_reaches_the_origin_and_is_seen_by_all(board: Board, write: str) -> None:
     path = board.root / "two.bin"

@@ -11,7 +11,7 @@
 
 enum {
     PREFIXES_MAX = 256, /* spellings of roots; a catalog with more is not used */
-    RUN_BYTES_MAX = 256,
+    RUN_BYTES_MAX = PATH_BYTES_MAX,
 };
 
 struct spelling { /* a prefix of the Namespace */

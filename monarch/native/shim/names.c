@@ -1,7 +1,7 @@
 /* names.c - names that come, go or change: marked before, or where it worked. */
 #include <errno.h>
 
-#include "mark.h"
+#include "change.h"
 #include "next.h"
 
 /* A name that goes is marked before the call. */
@@ -68,8 +68,13 @@ int link(const char *from, const char *to)
 
 int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
 {
-    mark_path(from_fd, from, CHANGE_RIGHTS, flags & AT_SYMLINK_FOLLOW);
-    COMES(to_fd, to, NEXT(linkat)(from_fd, from, to_fd, to, flags))
+    char other[PATH_BYTES_MAX];
+    const char *origin = from;
+    if (flags & AT_SYMLINK_FOLLOW) /* by /proc/self/fd/N, it could be a Replica */
+        origin = change_path(other, from_fd, from, CHANGE_RIGHTS);
+    else
+        mark_path(from_fd, from, CHANGE_RIGHTS, false);
+    COMES(to_fd, to, NEXT(linkat)(from_fd, origin, to_fd, to, flags))
 }
 
 int symlink(const char *target, const char *path)
