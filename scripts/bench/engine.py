@@ -26,15 +26,19 @@ def build(folder: Path) -> Path:
     return program
 
 
-def measure(_monarch: str, work: Path) -> list[Row]:
-    """Run both sides in turn on tmpfs and return the two rows."""
+def figures(work: Path) -> dict[str, tuple[float, float]]:
+    """Run both sides in turn on tmpfs and return the two figures of each line."""
     words = [str(build(work)), str(FILES), str(FILE_BYTES), str(ROUNDS)]
     environment = {**os.environ, "TEST_BASE": str(work)}
     done = subprocess.run(
         words, check=True, capture_output=True, text=True, env=environment
     )
     lines = [line.split() for line in done.stdout.splitlines()]
-    found = {name: (float(first), float(second)) for name, first, second in lines}
+    return {name: (float(first), float(second)) for name, first, second in lines}
+
+
+def rows(found: dict[str, tuple[float, float]]) -> list[Row]:
+    """Return the rows that stand for the engine without Python."""
     engine, loop = found["engine"], found["loop"]
     cold, copy = found["cold"], found["copy"]
     return [

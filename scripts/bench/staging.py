@@ -15,44 +15,19 @@ import sys
 import time
 from pathlib import Path
 
+import engine
 from table import Row
 
-ROOT = Path(__file__).parents[2]
-NATIVE = ROOT / "monarch" / "native"
 FILES = 3_000
 FILE_BYTES = 100_000
-ENGINE_BYTES = 110_000
-ENGINE_ROUNDS = 5
 READERS = 2
 
 
 def build(work: Path) -> None:
-    """Compile the two timing programs."""
-    board = ROOT / "tests" / "native" / "dataplane"
-    flags = [
-        "-std=gnu11",
-        "-D_GNU_SOURCE",
-        "-O2",
-        f"-I{NATIVE}",
-        f"-I{NATIVE / 'shared'}",
-    ]
-    native = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
-    here = Path(__file__).parent
-    engine = [here / "engine.c", board / "board.c", *native]
-    for name, sources in [("engine", engine), ("opens", [here / "opens.c"])]:
-        command = ["cc", *flags, f"-I{board}", "-o", work / name, *sources, "-lpthread"]
-        subprocess.run([str(word) for word in command], check=True)
-
-
-def engine_figures(work: Path) -> dict[str, list[float]]:
-    """Run engine.c and return its lines by name."""
-    environ = {**os.environ, "TEST_ORIGIN": str(work), "TEST_BASE": str(work)}
-    words = [str(work / "engine"), str(FILES), str(ENGINE_BYTES), str(ENGINE_ROUNDS)]
-    done = subprocess.run(
-        words, env=environ, check=True, capture_output=True, text=True
-    )
-    lines = [line.split() for line in done.stdout.splitlines()]
-    return {name: [float(value) for value in values] for name, *values in lines}
+    """Compile the program that times opens."""
+    source = Path(__file__).with_name("opens.c")
+    command = ["cc", "-O2", "-D_GNU_SOURCE", "-o", str(work / "opens"), str(source)]
+    subprocess.run(command, check=True)
 
 
 def make_tree(root: Path) -> None:
@@ -104,7 +79,7 @@ def inside(work: Path) -> None:
 def measure(monarch: str, work: Path) -> list[Row]:
     """Time the engine, then cold opens in a job."""
     build(work)
-    engine = engine_figures(work)
+    alone = engine.figures(work)
     make_tree(work / "data")
     words = [monarch, "run", "-q", "--data", str(work / "data"), "--tier", "ram:4GiB"]
     program = [sys.executable, __file__, str(work)]
@@ -114,21 +89,13 @@ def measure(monarch: str, work: Path) -> list[Row]:
     )  # fmt: skip
     line = next(x for x in done.stdout.splitlines() if x.startswith("row"))
     p50, p99, busy, rate = (float(word) for word in line.split()[1:])
-    loop_rate, engine_rate = engine["loop"][0], engine["engine"][0]
-    copy, cold = engine["copy"][0], engine["cold"][0]
+    engine_rate, copy = alone["engine"][0], alone["copy"][0]
     return [
-        Row(
-            "staging 110 KB files, 2 threads",
-            f"{engine_rate:,.0f} files/s",
-            f"{loop_rate:,.0f} files/s plain C loop",
-            engine_rate / loop_rate,
-            0.8,
-            at_least=True,
-        ),
+        *engine.rows(alone),
         Row(
             "cold open of a 100 KB file, p50",
             f"{p50:.0f} us",
-            f"{copy:.0f} us one plain C copy ({cold:.0f} us request to wake in C)",
+            f"{copy:.0f} us one plain C copy of 110 KB",
             p50 / copy,
             4,
         ),
