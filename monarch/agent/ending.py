@@ -1,6 +1,7 @@
 """What an ending agent leaves: a report, a summary, and retained Tiers if asked."""
 
 import logging
+from pathlib import Path
 
 import numpy as np
 
@@ -28,6 +29,12 @@ def tell_report(setup: Setup, figures: Figures, notifier: Notifier) -> None:
             log.error("report failed path=%s error=%s", path, error)
     if not setup.quiet:
         notifier.say(render(report))
+
+
+def remove_tiers(setup: Setup, run: Path) -> None:
+    """Remove what the Tiers of this job still hold; doing it twice does no harm."""
+    for tier in setup.tiers:
+        tier.remove(held=run)
 
 
 def end_namespace(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from monarch import native
 from monarch.agent.beside import in_thread, log_failure
 from monarch.agent.control import ControlSocket
-from monarch.agent.ending import end_namespace, tell_report
+from monarch.agent.ending import end_namespace, remove_tiers, tell_report
 from monarch.agent.namespace import (
     Namespace,
     extent_arrays,
@@ -296,6 +296,8 @@ class Agent:
         if self._started_programs():
             self._guarded(self._report)
         await in_thread(end_namespace, self.setup, self.figures, self._extents)
+        # A million names take seconds to remove, in which the heart must go on beating.
+        await in_thread(remove_tiers, self.setup, self.run.path)
 
     async def _drain(self, stager: Stager) -> None:
         """Let running copies end, so that what they read is counted."""

@@ -7,6 +7,7 @@ import resource
 from collections.abc import Callable
 from pathlib import Path
 
+from monarch.agent.ending import remove_tiers
 from monarch.agent.life import Agent
 from monarch.agent.notify import Notifier
 from monarch.agent.rundir import RunDirectory
@@ -57,10 +58,9 @@ def _hold(run_dir: Path, setup: Setup, notifier: Notifier) -> None:
         asyncio.run(_live(setup, run, segments, notifier))
     except BaseException:
         # The launcher tells those beside it why, and needs the directory for it.
-        _release(setup, run)
+        remove_tiers(setup, run_dir)
         run.leave()
         raise
-    _release(setup, run)
     run.remove()
 
 
@@ -68,11 +68,6 @@ def _allow_descriptors() -> None:
     """One for each process of the job and each copy: the usual 1024 may be too few."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _release(setup: Setup, run: RunDirectory) -> None:
-    for tier in setup.tiers:
-        tier.remove(held=run.path)
 
 
 async def _live(

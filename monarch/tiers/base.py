@@ -64,6 +64,7 @@ class Tier(ABC):
         self.capacity_bytes = 0
         self._wanted_bytes = 0
         self._lock: int | None = None
+        self._owned = False
 
     def __repr__(self) -> str:
         size = format_size(self.capacity_bytes)
@@ -105,10 +106,14 @@ class Tier(ABC):
                     f"{self.settings.key}: {self.job_directory} is in use by another "
                     "agent; choose another --job or another path"
                 )
+        self._owned = True
         make_private(self.directory)
 
     def remove(self, held: Path) -> None:
-        """Remove the directory with all Replicas."""
+        """Remove the directory with all Replicas, if it is ours."""
+        if not self._owned:
+            return
+        self._owned = False
         remove_tree(self.directory)
         if self.job_directory != held:
             remove_tree(self.job_directory)

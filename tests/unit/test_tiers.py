@@ -170,8 +170,13 @@ def test_a_job_directory_in_use_is_refused(tmp_path):
     first = SsdTier(settings(tmp_path, "1MiB", kind="ssd"), "j.n")
     first.prepare(held=tmp_path / "run")
 
+    second = SsdTier(settings(tmp_path, "1MiB", kind="ssd"), "j.n")
     with pytest.raises(UsageError, match="in use by another agent"):
-        SsdTier(settings(tmp_path, "1MiB", kind="ssd"), "j.n").prepare(held=tmp_path)
+        second.prepare(held=tmp_path)
+
+    second.remove(held=tmp_path)
+    assert first.directory.is_dir()
+    first.remove(held=tmp_path)
 
 
 # -- places -------------------------------------------------------------------------
