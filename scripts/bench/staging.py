@@ -60,7 +60,7 @@ def inside(work: Path) -> None:
     calm = latencies(program, listing(root, "calm"))
     index = [str(Path(sys.executable).with_name("monarch")), "index", str(root)]
     scan = subprocess.Popen(
-        ["sh", "-c", 'while "$@" -o /dev/null; do :; done', "sh", *index],
+        ["sh", "-c", f'while "$@" -o {work}/index; do :; done', "sh", *index],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     busy = latencies(program, listing(root, "busy"))

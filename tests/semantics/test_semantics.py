@@ -127,7 +127,9 @@ def test_other_changes(under: Under) -> None:
 fd = os.open(D + "/a.bin", os.O_RDONLY)
 assert tier(fd)
 os.fchmod(fd, 0o640)
+os.utime(fd, (1, 2))
 assert os.stat(D + "/a.bin").st_mode & 0o777 == 0o640
+assert os.fstat(fd) == os.stat(D + "/a.bin") and os.fstat(fd).st_mtime == 2
 assert not redirected(D + "/a.bin") and not redirected(D + "/hard.bin")
 assert redirected(D + "/spare.bin")
 os.utime(D + "/spare.bin", (1, 2))
@@ -348,6 +350,15 @@ copied = 0
 while n := os.copy_file_range(source, target, 1 << 20):
     copied += n
 assert copied == 102400 and os.pread(target, 1 << 20, 0) == bytes(range(256)) * 400
+within = os.open(D + "/a.bin", os.O_RDWR)
+try:
+    os.copy_file_range(source, within, 2000, 0, 100)
+except OSError as error:
+    assert error.errno == errno.EINVAL
+else:
+    raise AssertionError
+assert os.copy_file_range(source, within, 2000, 0, 50000) == 2000
+assert os.pread(within, 2000, 50000) == (bytes(range(256)) * 8)[:2000]
 """)
 
 

@@ -1,5 +1,6 @@
 /* copy.c - copy_file_range() from a Replica, which lies on another file system. */
 #include <errno.h>
+#include <fcntl.h>
 
 #include "identity.h"
 #include "next.h"
@@ -54,6 +55,33 @@ static ssize_t copy_by_hand(int in, off64_t *in_at, int out, off64_t *out_at, si
     return copied;
 }
 
+/* same_file - whether a descriptor is that of the origin's file itself. */
+static bool same_file(int fd, const char *origin)
+{
+    struct stat ours, theirs;
+    return sys_fstat(fd, &ours) == 0 && sys_stat(AT_FDCWD, origin, &theirs, 0) == 0 &&
+           ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
+/* copy_within - from the origin's file into itself: the kernel judges the ranges. */
+static ssize_t copy_within(const char *origin, int in, off64_t *in_at, int out,
+                           off64_t *out_at, size_t n)
+{
+    off64_t at = in_at ? *in_at : sys_call(SYS_lseek, in, 0, SEEK_CUR, 0, 0);
+    int source = sys_openat(AT_FDCWD, origin, O_RDONLY | O_CLOEXEC);
+    if (source < 0) {
+        errno = -source;
+        return -1;
+    }
+    ssize_t copied = NEXT(copy_file_range)(source, &at, out, out_at, n, 0);
+    sys_close(source);
+    if (copied > 0 && in_at)
+        *in_at = at;
+    else if (copied > 0)
+        sys_call(SYS_lseek, in, at, SEEK_SET, 0, 0);
+    return copied;
+}
+
 ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset,
                         size_t length, unsigned flags)
 {
@@ -65,5 +93,7 @@ ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset
     if (copied >= 0 || errno != EXDEV || !identity_origin_of_fd(in, origin, &file))
         return copied;
     errno = kept;
+    if (same_file(out, origin))
+        return copy_within(origin, in, in_offset, out, out_offset, length);
     return copy_by_hand(in, in_offset, out, out_offset, length);
 }

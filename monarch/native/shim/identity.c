@@ -1,8 +1,10 @@
 /* identity.c - from a descriptor or name of a Replica back to the origin's File. */
 #include "identity.h"
 
+#include <fcntl.h>
 #include <string.h>
 
+#include "mark.h"
 #include "sys.h"
 
 static void set_time(struct timespec *out, int64_t ns)
@@ -87,6 +89,31 @@ bool identity_path(const struct board *b, const struct identity *id,
     memcpy(out + n + 1, index_path(id->ix, id->entry), rel);
     out[n + 1 + rel] = 0;
     return true;
+}
+
+/* take_changes - what a marked File's inode says now; size and blocks stay those of the
+ * bytes that the descriptor gives. */
+static void take_changes(const struct board *b, const struct identity *id,
+                         struct stat *out)
+{
+    char path[PATH_BYTES_MAX];
+    struct stat now;
+    if (!identity_path(b, id, path) ||
+        sys_stat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) < 0 ||
+        now.st_dev != out->st_dev || now.st_ino != out->st_ino)
+        return;
+    now.st_size = out->st_size;
+    now.st_blocks = out->st_blocks;
+    *out = now;
+}
+
+/* identity_describe - what fstat() of a redirected descriptor says. */
+void identity_describe(const struct board *b, const struct identity *id,
+                       struct stat *out)
+{
+    identity_stat(id->ix, id->entry, out);
+    if (__builtin_expect(mark_seen(b, id->root, id->ix, id->entry), 0))
+        take_changes(b, id, out);
 }
 
 /* identity_origin_of_fd - the origin's path behind a redirected descriptor. */

@@ -17,6 +17,8 @@ bool identity_of(const struct board *b, const struct stat *st, struct identity *
 bool identity_of_inode(const struct board *b, uint64_t dev, uint64_t ino,
                        struct identity *id);
 void identity_stat(const struct index *ix, const struct entry *e, struct stat *out);
+void identity_describe(const struct board *b, const struct identity *id,
+                       struct stat *out);
 bool identity_path(const struct board *b, const struct identity *id,
                    char out[PATH_BYTES_MAX]);
 bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file);

@@ -69,7 +69,7 @@ static int as_origin(int result, struct stat *out)
     const struct board *b = result == 0 ? board_enter() : NULL;
     struct identity id;
     if (b && identity_of(b, out, &id)) {
-        identity_stat(id.ix, id.entry, out);
+        identity_describe(b, &id, out);
         count(COUNTER_stats_descriptor, 1);
     }
     return result;
@@ -223,7 +223,7 @@ static void statx_as_origin(struct statx *out)
     if (!b || !S_ISREG(out->stx_mode) || !identity_of_inode(b, dev, out->stx_ino, &id))
         return;
     struct stat st = {.st_blocks = (blkcnt_t)out->stx_blocks};
-    identity_stat(id.ix, id.entry, &st);
+    identity_describe(b, &id, &st);
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));
     to_statx(&st, out);
     count(COUNTER_stats_descriptor, 1);
