@@ -148,5 +148,6 @@ def start_time(pid: int) -> int | None:
 
 
 def _identify(slot: Any) -> tuple[str, bool]:
-    name = bytes(slot["name"]).decode(errors="backslashreplace")
+    # Behind the NUL stands what is left of a longer name that held the slot before.
+    name = bytes(slot["name"]).split(b"\0")[0].decode(errors="backslashreplace")
     return name, slot["state"] == ProcessState.ACTIVE

@@ -23,6 +23,7 @@ from monarch.catalog.layout import Bytes
 from monarch.errors import MonarchError
 from monarch.model import Patterns, Unmanaged
 from monarch.origins.layout import LAYOUT
+from monarch.wholefile import whole_file
 
 DESCRIPTION_BYTES_MAX = 1 << 20
 READ_BYTES = 64 << 20
@@ -49,19 +50,14 @@ class RootIndex:
 
 
 def save_index(file: Path, index: RootIndex) -> int:
-    """Write an index under a temporary name, then rename it; return its bytes."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with temporary.open("xb") as out:
-            out.write(index.block.memory.data)
-            out.write(_described(index))
-            out.flush()
-            os.fsync(out.fileno())
-            length = out.tell()
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return length
+    """Write an index, readable as the process's umask allows; return its bytes."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    with whole_file(file, mode=0o666 & ~umask) as out:
+        described = _described(index)
+        out.write(index.block.memory.data)
+        out.write(described)
+    return len(index.block.memory) + len(described)
 
 
 def read_index(file: Path) -> RootIndex:

@@ -3,13 +3,13 @@
 import json
 import os
 import re
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from monarch.errors import UsageError
 from monarch.report.model import SCHEMA, Report
+from monarch.wholefile import whole_file
 
 
 def fill_template(template: str, job: str, node: str) -> Path:
@@ -27,16 +27,8 @@ def fill_template(template: str, job: str, node: str) -> Path:
 def write_report(path: Path, report: Report, *, mode: int = 0o600) -> None:
     """Write a report: who finds the file finds it complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
-            file.write("\n")
-            os.fchmod(file.fileno(), mode)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with whole_file(path, mode=mode) as file:
+        file.write(json.dumps(report, indent=1).encode() + b"\n")
 
 
 def read_report(path: Path) -> Report:

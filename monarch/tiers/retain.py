@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.tiers.directory import open_private, remove_tree
+from monarch.wholefile import whole_file
 
 RETAINED: Final = "retained-"
 MANIFEST: Final = "manifest.npz"
@@ -112,10 +113,8 @@ def _is_consistent(manifest: Manifest) -> bool:
 
 
 def _write(path: Path, manifest: Manifest) -> None:
-    """Write the manifest under a temporary name first: existence means complete."""
-    temporary = path.with_name(f".{path.name}")
-    with open(temporary, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)
+    """Write the manifest: existence means complete."""
+    with whole_file(path, mode=0o600) as file:
         np.savez(
             file,
             schema=SCHEMA,
@@ -125,9 +124,6 @@ def _write(path: Path, manifest: Manifest) -> None:
             digests=manifest.digests,
             expires_s=manifest.expires_s,
         )
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
 
 
 def _names(manifest: Manifest) -> frozenset[str]:

@@ -16,7 +16,7 @@ RATCHET = Path(__file__).with_name("tidy_ratchet.json")
 
 # Imports point down this table, never sideways; see SIDEWAYS for the exceptions.
 LAYERS = (
-    {"monarch", "model", "metrics", "errors", "units"},
+    {"monarch", "model", "metrics", "errors", "units", "wholefile"},
     {"config"},
     {"catalog", "placement", "admission", "peers.protocol", "replica", "selector"},
     {"tiers", "origins", "cluster", "native"},
