@@ -159,12 +159,15 @@ static struct verdict find_board(struct run *run)
     return (struct verdict){.kind = VERDICT_STAGED};
 }
 
-/* outlive - waits until an agent that ends has gone, to start a new one. */
+/* outlive - waits until an agent that ends has gone, to start a new one; it may also
+ * have seen us sign in and go on. */
 static struct verdict outlive(struct run *run)
 {
     const struct timespec slice = {.tv_nsec = SLICE_MS * 1000000L};
 
     for (int ms = 0; ms < ENDING_MS_MAX; ms += SLICE_MS) {
+        if (board_agent_state(&run->board) == AGENT_READY)
+            return (struct verdict){.kind = VERDICT_STAGED};
         if (!rundir_agent_lives(&run->dir))
             return (struct verdict){.kind = VERDICT_AGAIN};
         nanosleep(&slice, NULL);
