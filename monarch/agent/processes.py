@@ -58,8 +58,7 @@ class Processes:
             if number and number not in self._pidfds and number not in self._polled:
                 self._watch(number)
         for number, (pid, start) in list(self._polled.items()):
-            if start_time(pid) != start:
-                del self._polled[number]
+            if start_time(pid) != start and self._polled.pop(number, None):
                 self._bury(number)
 
     def totals(self) -> dict[str, int]:
@@ -97,6 +96,8 @@ class Processes:
 
     def _watch(self, number: int) -> None:
         slot = self._slots[number]
+        if slot["state"] not in _LIVING:
+            return  # hearing of another death has led to a scan inside this one
         # Only a launcher notes the start time.
         program = slot["state"] == ProcessState.LAUNCHER or slot["starttime"] != 0
         self.programs_seen += bool(program)

@@ -202,6 +202,27 @@ def test_a_process_that_died_before_it_was_seen_counts_too(counters):
     assert processes.totals()[COUNTERS[0].name] == 3
 
 
+@pytest.mark.parametrize("kernel", ["new", "old"])
+def test_processes_that_died_together_count_once_though_their_deaths_ask_for_a_scan(
+    counters, kernel, monkeypatch
+):
+    if kernel == "old":
+        monkeypatch.setattr(os, "pidfd_open", not_implemented)
+    with child() as program, child() as other:
+        occupy(counters, 1, program.pid, starttime=start_time(program.pid))
+        occupy(counters, 2, other.pid, opens=2)
+        processes = Processes(counters, lambda: processes.scan())
+        if kernel == "old":
+            processes.scan()
+        let_die(program)
+        let_die(other)
+
+    processes.scan()
+
+    assert processes.seen() == {("/bin/program", True): 2}
+    assert processes.totals()[COUNTERS[0].name] == 2
+
+
 def test_opens_of_processes_without_a_slot_are_counted(counters):
     counters.view(DTYPES["counters"])["slots_full"] = 2
     occupy(counters, 0, 0, opens=4, state=ProcessState.FREE)
