@@ -1,5 +1,6 @@
 """From the figures of a job to its report: sums, ratios and quantiles, nothing else."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -135,13 +136,21 @@ def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _waits(snapshot: Snapshot) -> dict[str, Any]:
+    """Return quantiles that agree with the exact sum: buckets alone are coarse."""
     count = sum(bucket.count for bucket in snapshot.waits)
+    total_s = snapshot.wait_total_ns / 1e9
+
+    def bounded(part: float) -> float:
+        # So many waits are at least this long that the sum limits it.
+        longer = count - math.ceil(part * count) + 1
+        return min(quantile(snapshot.waits, part), total_s / longer)
+
     return {
         "count": count,
-        "total_s": snapshot.wait_total_ns / 1e9,
-        "p50_s": quantile(snapshot.waits, 0.50),
-        "p95_s": quantile(snapshot.waits, 0.95),
-        "p99_s": quantile(snapshot.waits, 0.99),
+        "total_s": total_s,
+        "p50_s": total_s if count == 1 else bounded(0.50),
+        "p95_s": total_s if count == 1 else bounded(0.95),
+        "p99_s": total_s if count == 1 else bounded(0.99),
     }
 
 

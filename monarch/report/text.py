@@ -43,7 +43,7 @@ def headline(report: Report) -> str:
     share = hits["local_by_bytes"]
     part = f"{_percent(share)} of {format_size(hits['opened_bytes'])}"
     if share is None:
-        part = f"{_percent(hits['local_by_opens'])} of {_n(hits['opens'])} opens"
+        part = f"{_percent(hits['local_by_opens'])} of {_many(hits['opens'], 'opens')}"
     read = format_size(report["origin"]["agent_read_bytes"])
     return f"{start}{part} came from {' and '.join(names)}, staged by reading {read}."
 
@@ -52,15 +52,17 @@ def _inactive(report: Report) -> list[str]:
     rows = report["coverage"]["inactive"]
     lines = [
         f"  not active in {row['program'] or 'an unknown program'} "
-        f"({_n(row['count'])}): static, set-uid, or with a cleared environment"
+        f"({_n(row['count'])}): static, set-uid, excluded, or without our environment"
         for row in rows[:_INACTIVE_MAX]
     ]
     if len(rows) > _INACTIVE_MAX:
-        lines.append(f"  not active in {_n(len(rows) - _INACTIVE_MAX)} more programs")
-    if report["coverage"]["unslotted"]:
+        rest = _many(len(rows) - _INACTIVE_MAX, "more programs")
+        lines.append(f"  not active in {rest}")
+    if unslotted := report["coverage"]["unslotted"]:
+        more = "process" if unslotted == 1 else "processes"
         lines.append(
-            f"  {_n(report['coverage']['unslotted'])} more processes found no slot; "
-            "their opens are counted, they are not"
+            f"  {_n(unslotted)} more {more} found no slot: opens are counted, "
+            "the processes are not"
         )
     return lines
 
@@ -76,27 +78,10 @@ def _sources(report: Report) -> str:
 
 
 def _lines(report: Report) -> list[str]:
-    hits, waits, staging = report["hits"], report["waits"], report["staging"]
-    origin, metadata = report["origin"], report["metadata"]
-    lines = []
-    if hits["opens"]:
-        lines.append(
-            f"  ready when opened: {_percent(hits['by_opens'])} of opens, "
-            f"{_percent(hits['by_bytes'])} of bytes"
-        )
-    if waits["count"]:
-        lines.append(
-            f"  cold opens waited: p50 {format_duration(waits['p50_s'])}, "
-            f"p95 {format_duration(waits['p95_s'])}, "
-            f"p99 {format_duration(waits['p99_s'])}, "
-            f"{format_duration(waits['total_s'])} in all"
-        )
-    lines.append(_staged(staging))
-    lines.append(
-        f"  origin: {format_size(origin['agent_read_bytes'])} read by Monarch, "
-        f"{format_size(origin['programs_opened_bytes'])} opened by programs, "
-        f"{_signed_size(origin['avoided_bytes'])} avoided"
-    )
+    metadata = report["metadata"]
+    lines = [*_hits(report["hits"]), *_waits(report["waits"])]
+    lines.append(_staged(report["staging"]))
+    lines.append(_origin(report["origin"]))
     if metadata["ratio"] is not None:
         lines.append(
             f"  stat calls answered without the origin: {_n(metadata['answered'])} "
@@ -105,13 +90,45 @@ def _lines(report: Report) -> list[str]:
     return lines
 
 
+def _hits(hits: dict[str, Any]) -> list[str]:
+    if not hits["opens"]:
+        return []
+    line = f"  ready when opened: {_percent(hits['by_opens'])} of opens"
+    if hits["by_bytes"] is not None:
+        line += f", {_percent(hits['by_bytes'])} of bytes"
+    return [line]
+
+
+def _waits(waits: dict[str, Any]) -> list[str]:
+    total = format_duration(waits["total_s"])
+    if waits["count"] < 2:
+        return [f"  1 cold open waited {total}"] * waits["count"]
+    parts = [f"p{part} {format_duration(waits[f'p{part}_s'])}" for part in (50, 95, 99)]
+    return [
+        f"  {_n(waits['count'])} cold opens waited: {', '.join(parts)}, {total} in all"
+    ]
+
+
+def _origin(origin: dict[str, Any]) -> str:
+    line = (
+        f"  origin: {format_size(origin['agent_read_bytes'])} read by Monarch, "
+        f"{format_size(origin['programs_opened_bytes'])} opened by programs, "
+    )
+    avoided = origin["avoided_bytes"]
+    if avoided < 0:
+        return f"{line}none avoided: {format_size(-avoided)} more staged than opened"
+    return f"{line}{format_size(avoided)} avoided"
+
+
 def _staged(staging: dict[str, Any]) -> str:
-    line = f"  staged: {_n(staging['files'])} files, {format_size(staging['bytes'])}"
+    files, size = _many(staging["files"], "files"), format_size(staging["bytes"])
+    line = f"  staged: {files}, {size}"
     if staging["bytes_per_s"]:
         line += f" at {format_rate(staging['bytes_per_s'])}"
     if staging["adopted_files"]:
         line += (
-            f"; taken over from an earlier job: {_n(staging['adopted_files'])} files, "
+            "; taken over from an earlier job: "
+            f"{_many(staging['adopted_files'], 'files')}, "
             f"{format_size(staging['adopted_bytes'])}"
         )
     return line
@@ -120,8 +137,7 @@ def _staged(staging: dict[str, Any]) -> str:
 def _tiers(report: Report) -> list[str]:
     return [
         f"  tier {tier['name']}: {format_size(tier['used_bytes'])} of "
-        f"{format_size(tier['capacity_bytes'])} used by {_n(tier['files'])} "
-        f"{_one(tier['files'], 'files')}"
+        f"{format_size(tier['capacity_bytes'])} used by {_many(tier['files'], 'files')}"
         + ("" if tier["in_service"] else "; lost, out of service")
         for tier in report["tiers"]
     ]
@@ -129,7 +145,7 @@ def _tiers(report: Report) -> list[str]:
 
 def _unstaged(report: Report) -> list[str]:
     return [
-        f"  not staged: {_n(row['files'])} files, {format_size(row['bytes'])}: "
+        f"  not staged: {_many(row['files'], 'files')}, {format_size(row['bytes'])}: "
         f"{row['reason']}"
         for row in report["unstaged"]
     ]
@@ -137,8 +153,7 @@ def _unstaged(report: Report) -> list[str]:
 
 def _fallbacks(report: Report) -> list[str]:
     return [
-        f"  {_n(row['opens'])} {_one(row['opens'], 'opens')}"
-        f"{row['text'].removeprefix('opens')}"
+        f"  {_many(row['opens'], 'opens')}{row['text'].removeprefix('opens')}"
         for row in report["fallbacks"]
     ]
 
@@ -146,8 +161,7 @@ def _fallbacks(report: Report) -> list[str]:
 def _survived(report: Report) -> list[str]:
     shown = {row["cause"] for row in report["fallbacks"]}
     lines = [
-        f"  survived: {_n(row['count'])} {_one(row['count'], UNITS[row['what']])} "
-        f"{row['text']}"
+        f"  survived: {_many(row['count'], UNITS[row['what']])} {row['text']}"
         for row in report["survived"]
         if row["what"] not in shown
     ]
@@ -159,8 +173,8 @@ def _n(count: int) -> str:
     return format_count(count)
 
 
-def _one(count: int, units: str) -> str:
-    return units.removesuffix("s") if count == 1 else units
+def _many(count: int, units: str) -> str:
+    return f"{_n(count)} {units.removesuffix('s') if count == 1 else units}"
 
 
 def _percent(part: float | None) -> str:
@@ -169,7 +183,3 @@ def _percent(part: float | None) -> str:
         return "-"
     text = f"{100 * part:.1f}%"
     return "99.9%" if text == "100.0%" and part < 1 else text
-
-
-def _signed_size(size: int) -> str:
-    return f"-{format_size(-size)}" if size < 0 else format_size(size)

@@ -103,7 +103,8 @@ def test_staging_nobody_used_avoids_less_than_nothing_and_says_so():
     wasted = snapshot(tally={"origin_read_bytes": 5 * MIB})
 
     assert summarize(wasted)["origin"]["avoided_bytes"] == -5 * MIB
-    assert "-5.0 MiB avoided" in render(summarize(wasted))
+    text = render(summarize(wasted))
+    assert "none avoided: 5.0 MiB more staged than opened" in text
 
 
 def test_staging_throughput_is_over_the_time_in_which_anything_was_copied():
@@ -190,6 +191,49 @@ def test_a_quantile_lies_in_the_bucket_that_holds_it(counts, part):
 
     assert below <= part * sum(counts) + 1e-6
     assert upto >= part * sum(counts) - 1e-6
+
+
+def waited(*waits_ns):
+    counts = [0] * 40
+    for wait_ns in waits_ns:
+        counts[max(n for n in range(40) if wait_bucket_ns(n) <= wait_ns)] += 1
+    waits = tuple(buckets(counts))
+    return summarize(snapshot(waits=waits, wait_total_ns=sum(waits_ns)))
+
+
+def test_a_single_wait_is_told_once_and_exactly():
+    report = waited(1_720_000)
+
+    assert report["waits"]["p50_s"] == report["waits"]["p99_s"] == 0.00172
+    assert "  1 cold open waited 1.72 ms\n" in render(report)
+
+
+@given(st.lists(st.integers(2_000, 10**9), min_size=1, max_size=30))
+def test_quantiles_of_waits_are_never_more_than_their_sum_allows(waits_ns):
+    waits = waited(*waits_ns)["waits"]
+
+    assert waits["p50_s"] <= waits["p95_s"] <= waits["p99_s"] <= waits["total_s"]
+    half = len(waits_ns) - (len(waits_ns) + 1) // 2 + 1
+    assert waits["p50_s"] * half <= waits["total_s"] * 1.000001
+
+
+def test_opens_of_empty_files_have_no_share_of_bytes():
+    text = render(summarize(snapshot({"opens_miss": 1})))
+
+    assert "; 100.0% of 1 open came from ram" in text
+    assert "  ready when opened: 0.0% of opens\n" in text
+
+
+def test_one_file_is_not_called_files():
+    tally = {"staged_files": 1, "adopted_files": 1, "staged_bytes": MIB}
+    unstaged = (Unstaged("no tier had room for them", 1, MIB),)
+
+    text = render(summarize(snapshot(tally=tally, unstaged=unstaged, unslotted=1)))
+
+    assert "staged: 1 file, 1.0 MiB" in text
+    assert "earlier job: 1 file, 0 B" in text
+    assert "not staged: 1 file, 1.0 MiB" in text
+    assert "1 more process found no slot" in text
 
 
 def test_a_report_read_again_prints_the_identical_text(tmp_path):
