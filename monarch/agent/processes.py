@@ -58,7 +58,8 @@ class Processes:
             if number and number not in self._pidfds and number not in self._polled:
                 self._watch(number)
         for number, (pid, start) in list(self._polled.items()):
-            if start_time(pid) != start and self._polled.pop(number, None):
+            if number in self._polled and start_time(pid) != start:
+                del self._polled[number]
                 self._bury(number)
 
     def totals(self) -> dict[str, int]:
