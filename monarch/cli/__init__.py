@@ -1,5 +1,6 @@
 """The command `monarch`: finds the verb, and turns errors into a line and a code."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,9 @@ class Verb:
     help: str
     hidden: bool = False
 
+
+# How a write fails that found no room for the output of a verb.
+_UNWRITTEN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 VERBS: Final = {
     "run": Verb("monarch.cli.run:run", "Run a program with its dataset staged."),
@@ -106,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = monarch.main(
             argv, prog_name="monarch", standalone_mode=False, color=color
         )
-        sys.stdout.flush()
+        _flush()
     except click.exceptions.Abort:
         return 130
     except click.exceptions.NoArgsIsHelpError as error:
@@ -118,6 +122,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _say(str(error), error.exit_code)
     except BrokenPipeError:
         return _close_stdout()
+    except OSError as error:
+        if error.errno not in _UNWRITTEN:
+            raise
+        _close_stdout()
+        return _say(f"cannot write the output: {error.strerror}", 125)
     return code if isinstance(code, int) else 0
 
 
@@ -131,6 +140,11 @@ def _usage_text(error: click.ClickException) -> str:
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     text = error.format_message().removesuffix(".")
     return f"{text} (see `{ctx.command_path} --help`)" if ctx else text
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # it is None where descriptor 1 was closed
+        sys.stdout.flush()
 
 
 def _close_stdout() -> int:

@@ -9,19 +9,25 @@ import click
 
 
 @click.command("clean")
-@click.argument("places", nargs=-1, type=click.Path(path_type=Path))
+@click.argument(
+    "places", nargs=-1, metavar="[PLACE]...", type=click.Path(path_type=Path)
+)
 @click.option(
     "--retained", is_flag=True, help="Remove what was retained for later jobs, too."
 )
 def clean(places: tuple[Path, ...], retained: bool) -> None:
-    """Remove your leftovers below the run root and the tier paths PLACES.
+    """Remove your leftovers below the run root and each tier path PLACE.
 
     Jobs that live keep theirs. Agents do the same when they start, so this is for the
     end of a batch job.
     """
     from monarch.cluster import run_root
+    from monarch.errors import UsageError
     from monarch.tiers.leftovers import collect
 
+    for place in places:
+        if not place.is_dir():
+            raise UsageError(f"{place}: there is no such directory")
     own = f"monarch-{os.geteuid()}"
     homes = {run_root(os.environ), Path("/dev/shm") / own}
     homes |= {place / own for place in places}

@@ -36,7 +36,7 @@ def config() -> None:
     """
 
 
-@config.command("check")
+@config.command("check", short_help="Say all that is wrong with a configuration.")
 @click.argument("file", required=False)
 @click.pass_context
 def check(ctx: click.Context, file: str | None) -> None:
@@ -79,7 +79,7 @@ def show(origin: bool, as_json: bool, **given: Any) -> None:
         click.echo(config_text(loaded.config), nl=False)
 
 
-@config.command("init")
+@config.command("init", short_help="Write a commented configuration.")
 @click.argument("path", required=False, default=LOCAL_FILE)
 def init(path: str) -> None:
     """Write a commented configuration to PATH (monarch.yaml); `-` prints it."""

@@ -19,7 +19,7 @@ def status(job: str | None, as_json: bool) -> None:
     """
     answers = [answer for run in living_runs(job) if (answer := _ask(run))]
     if not answers:
-        raise SystemExit(1 if as_json else _nobody())
+        raise SystemExit(1 if as_json else nobody(job))
     for answer in answers:
         click.echo(json.dumps(answer) if as_json else _describe(answer), nl=as_json)
 
@@ -43,16 +43,20 @@ def _ask(run: Path) -> dict[str, Any] | None:
         return None
 
 
-def _nobody() -> int:
-    click.echo("monarch: no agent of yours runs on this node", err=True)
+def nobody(job: str | None) -> int:
+    """Say that there is no agent to ask; return the exit code."""
+    whose = "yours" if job is None else f"job {job!r}"
+    click.echo(f"monarch: no agent of {whose} runs on this node", err=True)
     return 1
 
 
 def _describe(answer: dict[str, Any]) -> str:
     from monarch.report import render
 
+    living, files = answer["living"], answer["in_flight"]
     head = (
         f"{answer['run']}: {answer['state']}, agent {answer['pid']}, "
-        f"{answer['living']} processes, {answer['in_flight']} files being copied"
+        f"{living} {'process' if living == 1 else 'processes'}, "
+        f"{files} {'file' if files == 1 else 'files'} being copied"
     )
     return f"{head}\n{render(answer['report'])}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from monarch.cli.status import living_runs
+from monarch.cli.status import living_runs, nobody
 
 PATIENCE_S = 10.0
 SLICE_S = 0.02
@@ -23,8 +23,7 @@ def stop(job: str | None) -> None:
 
     runs = living_runs(job)
     if not runs:
-        click.echo("monarch: no agent of yours runs on this node", err=True)
-        raise SystemExit(1)
+        raise SystemExit(nobody(job))
     for run in runs:
         ask(run, {"op": "stop"})
     for run in runs:

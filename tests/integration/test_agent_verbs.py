@@ -53,6 +53,25 @@ def test_without_an_agent_the_answer_is_1(run_root, name):
     assert shown.stderr == "monarch: no agent of yours runs on this node\n"
 
 
+@pytest.mark.parametrize("name", ["status", "stop"])
+def test_a_job_without_an_agent_is_named(agent, name):
+    shown = verb(name, "--job", "other")
+
+    assert shown.returncode == 1
+    assert shown.stderr == "monarch: no agent of job 'other' runs on this node\n"
+    assert agent.process.poll() is None
+
+
+def test_a_place_to_clean_that_is_no_directory_is_refused(run_root, tmp_path):
+    (tmp_path / "file").touch()
+
+    for place in (tmp_path / "file", tmp_path / "absent"):
+        done = verb("clean", place)
+
+        assert done.returncode == 2
+        assert done.stderr == f"monarch: {place}: there is no such directory\n"
+
+
 def test_stop_returns_when_the_agent_has_gone(agent, run_root):
     done = verb("stop", "--job", "j")
 

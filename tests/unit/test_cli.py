@@ -174,6 +174,28 @@ def test_reader_that_goes_away_ends_the_verb_without_a_word(code):
     assert result.returncode == 141
 
 
+def run_code(code, **kwargs):
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code], stderr=subprocess.PIPE, timeout=60, **kwargs
+    )
+
+
+@pytest.mark.parametrize("code", [ECHOES, PRINTS], ids=["echoes", "prints"])
+def test_output_for_which_there_is_no_room_is_one_line_and_a_failure(code):
+    with open("/dev/full", "wb") as full:
+        result = run_code(code, stdout=full)
+
+    said = b"monarch: cannot write the output: No space left on device\n"
+    assert (result.stderr, result.returncode) == (said, 125)
+
+
+@pytest.mark.parametrize("code", [ECHOES, PRINTS], ids=["echoes", "prints"])
+def test_output_that_nobody_wants_is_not_missed(code):
+    result = run_code(code, preexec_fn=lambda: os.close(1))
+
+    assert (result.stderr, result.returncode) == (b"", 0)
+
+
 @pytest.mark.parametrize(("no_color", "colored"), [("1", False), ("", True)])
 def test_no_color_switches_colors_off_on_a_terminal(
     verb, no_color, colored, monkeypatch

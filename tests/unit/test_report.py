@@ -267,6 +267,17 @@ def test_what_is_no_report_of_ours_is_refused(tmp_path, content, words):
         read_report(path)
 
 
+@pytest.mark.parametrize("rest", [{}, {"run": 5}, {"run": {}, "coverage": None}])
+def test_a_report_that_lacks_something_is_refused_in_one_line(tmp_path, rest):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"schema": 1} | rest))
+
+    result = CliRunner().invoke(report_verb, [str(path)])
+
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception).startswith(f"{path}: not a whole report (")
+
+
 def test_a_failed_write_leaves_the_old_report(tmp_path):
     path = tmp_path / "r.json"
     write_report(path, {"schema": 1})
