@@ -20,7 +20,8 @@ from table import Row
 
 FILES = 3_000
 FILE_BYTES = 100_000
-READERS = 2
+READERS = 16
+RATE_FILES = 400
 
 
 def build(work: Path) -> None:
@@ -33,17 +34,17 @@ def build(work: Path) -> None:
 def make_tree(root: Path) -> None:
     """Create a folder of files for each kind of timing."""
     body = random.Random(4).randbytes(FILE_BYTES)
-    for kind in ("calm", "busy", *(f"rate{i}" for i in range(READERS))):
+    rates = {f"rate{i}": RATE_FILES for i in range(READERS)}
+    for kind, count in {"calm": FILES, "busy": FILES, **rates}.items():
         (root / kind).mkdir(parents=True)
-        for i in range(FILES):
+        for i in range(count):
             (root / kind / f"{i:05d}").write_bytes(body)
 
 
 def listing(root: Path, kind: str) -> str:
     """Write the list of one folder's files and return its path."""
     file = root.parent / f"{kind}.list"
-    names = "\n".join(str(root / kind / f"{i:05d}") for i in range(FILES))
-    file.write_text(names + "\n")
+    file.write_text("".join(f"{path}\n" for path in sorted((root / kind).iterdir())))
     return str(file)
 
 
@@ -71,7 +72,7 @@ def inside(work: Path) -> None:
     readers = [subprocess.Popen([program, paths, "open", "1"]) for paths in lists]
     for reader in readers:
         reader.wait()
-    rate = READERS * FILES / (time.perf_counter() - begin)
+    rate = READERS * RATE_FILES / (time.perf_counter() - begin)
     p99 = FILES * 99 // 100
     print("row", statistics.median(calm), calm[p99], busy[p99], rate, flush=True)
 
