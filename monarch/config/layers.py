@@ -1,5 +1,6 @@
 """The layers of a configuration: how a value of one takes the place of another's."""
 
+import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,17 @@ from monarch.config.yamlfile import DEPTH_MAX, read_value
 
 PREFIX: Final = "MONARCH_STAGING_"
 
+# The variables that are no configuration keys.
+_OTHERS: Final = (
+    "CONFIG",
+    "DISABLE",
+    "NODE",
+    "PYTHON",
+    "RUN",
+    "RUN_DIR",
+    "SITE_CONFIG",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -41,14 +53,36 @@ def default_tree() -> Node:
 
 def environment_assignments(environ: Mapping[str, str]) -> Iterator[Assignment]:
     """Yield the values given by `MONARCH_STAGING_SECTION__KEY` variables."""
-    sections = {(field.alias or name) for name, field in Config.model_fields.items()}
-    for name in sorted(environ):
-        if not name.startswith(PREFIX):
-            continue
-        parts = name.removeprefix(PREFIX).lower().split("__")
-        if len(parts) > 1 or parts[0] in sections:
+    for name, parts in _variables(environ):
+        if len(parts) > 1 or parts[0] in _sections():
             where = Where(Layer.ENVIRONMENT, name)
             yield Assignment(key_parts(parts), read_value(environ[name], where))
+
+
+def environment_faults(environ: Mapping[str, str]) -> list[Fault]:
+    """Return a fault for each variable with our prefix that nothing reads."""
+    known = sorted({*_OTHERS, *map(str.upper, _sections())})
+    faults = []
+    for name, parts in _variables(environ):
+        word = name.removeprefix(PREFIX)
+        if len(parts) > 1 or parts[0] in _sections() or word in _OTHERS:
+            continue
+        near = difflib.get_close_matches(word, known, n=1)
+        hint = f" (did you mean {PREFIX}{near[0]}?)" if near else ""
+        what = f"found an unknown variable, allowed {PREFIX}SECTION__KEY{hint}"
+        faults.append(Fault(Where(Layer.ENVIRONMENT, name), "", what))
+    return faults
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each variable with our prefix and the parts of its key."""
+    for name in sorted(environ):
+        if name.startswith(PREFIX):
+            yield name, name.removeprefix(PREFIX).lower().split("__")
+
+
+def _sections() -> set[str]:
+    return {field.alias or name for name, field in Config.model_fields.items()}
 
 
 def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignment]:

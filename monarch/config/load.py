@@ -15,6 +15,7 @@ from monarch.config.layers import (
     assign,
     default_tree,
     environment_assignments,
+    environment_faults,
     join,
     option_assignments,
 )
@@ -53,6 +54,7 @@ def load(options: RunOptions, environ: Mapping[str, str], cwd: Path) -> Loaded:
         sources = read_sources(options, environ, cwd)
         gathering = _Gathering()
         gathering.add_files(sources)
+        gathering.faults += environment_faults(environ)
         gathering.add(environment_assignments(environ))
         gathering.add(option_assignments(options, gathering.dataset_count()))
         config = gathering.validated(Surroundings(environ, cwd))
@@ -141,8 +143,14 @@ class _Gathering:
                 for path, text in conflicts(config)
             ]
         if config is None or faults:
-            raise Refused(faults)
+            raise Refused(sorted(faults, key=_reading_order))
         return config
+
+
+def _reading_order(fault: Fault) -> tuple[int, str, int, int]:
+    """Sort lines as somebody mends them: file by file, from the top to the end."""
+    where = fault.where
+    return list(Layer).index(where.layer), where.name, where.line, where.column
 
 
 def _origin(tree: Node, path: KeyPath) -> Where:

@@ -37,7 +37,7 @@ def test_check_prints_each_fault_on_a_line_and_answers_no(here, capsys):
     assert main(["config", "check", "a.yaml"]) == 1
 
     out = capsys.readouterr().out.splitlines()
-    assert [line.split(": ")[0] for line in out] == ["a.yaml:2:9", "a.yaml:1:1"]
+    assert [line.split(": ")[0] for line in out] == ["a.yaml:1:1", "a.yaml:2:9"]
 
 
 @pytest.mark.parametrize(

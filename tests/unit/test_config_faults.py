@@ -175,8 +175,8 @@ def test_numbers_of_things_are_bounded(refusal):
     )
 
     assert [line.split(": ", 1)[1] for line in lines] == [
-        "datasets: found 65 items, allowed at most 64 items",
         "tiers: found 9 items, allowed at most 8 items",
+        "datasets: found 65 items, allowed at most 64 items",
         "programs.exclude: found 33 items, allowed at most 32 items",
     ]
 
@@ -222,11 +222,37 @@ def test_faults_beside_each_other_do_not_hide_the_ones_of_single_values(refusal)
     )
 
     assert [line.split(" ")[0] for line in lines] == [
+        "job.yaml:1:1:",
         "job.yaml:2:1:",
         "job.yaml:3:21:",
         "MONARCH_STAGING_LOG__LEVEL:",
-        "job.yaml:1:1:",
     ]
+
+
+def test_faults_come_in_the_order_in_which_the_file_is_read(refusal):
+    lines = refusal("zz: 1\nretain: x\nfill: {zz: 1}\ndatasets: 5\n")
+
+    assert [line.split(": ")[0] for line in lines] == [
+        "job.yaml:1:1",
+        "job.yaml:2:9",
+        "job.yaml:3:8",
+        "job.yaml:4:11",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("MONARCH_STAGING_DISABLED", " (did you mean MONARCH_STAGING_DISABLE?)"),
+        ("MONARCH_STAGING_RETAINS", " (did you mean MONARCH_STAGING_RETAIN?)"),
+        ("MONARCH_STAGING_XYZZY", ""),
+    ],
+)
+def test_variable_that_nothing_reads_is_refused(refusal, variable, hint):
+    lines = refusal("", {variable: "1", "MONARCH_STAGING_RUN_DIR": "/r"})
+
+    allowed = "found an unknown variable, allowed MONARCH_STAGING_SECTION__KEY"
+    assert lines == (f"{variable}: {allowed}{hint}",)
 
 
 @pytest.mark.parametrize("schema", ["2", "'1'", "true", "0", "1.0", "[1]"])
