@@ -8,6 +8,7 @@ from pathlib import Path
 from monarch.config import Config, RunOptions, load, require_datasets
 from monarch.model import Patterns
 from monarch.origins.index import Dataset
+from monarch.report import check_report_file, fill_template
 from monarch.tiers import Tier, TierSettings, open_tier
 from monarch.tiers.checks import check_places
 
@@ -45,6 +46,8 @@ def make_setup(
     check_places(roots, tiers)
     for tier in tiers:
         tier.resolve()
+    if config.report.file is not None:
+        check_report_file(fill_template(config.report.file, job_node, job_node))
     # What we make is private whatever the user's mask; the report is the user's.
     umask = os.umask(0o077)
     return Setup(config, tuple(command), _datasets(config), tiers, options.quiet, umask)

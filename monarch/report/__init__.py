@@ -1,6 +1,11 @@
 """The account of a job: where its bytes came from, and what went wrong."""
 
-from monarch.report.file import fill_template, read_report, write_report
+from monarch.report.file import (
+    check_report_file,
+    fill_template,
+    read_report,
+    write_report,
+)
 from monarch.report.model import (
     JobFigures,
     ProcessFigures,
@@ -19,6 +24,7 @@ __all__ = [
     "TierFigures",
     "Unstaged",
     "WaitBucket",
+    "check_report_file",
     "fill_template",
     "read_report",
     "render",

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,28 @@ def fill_template(template: str, job: str, node: str) -> Path:
         "%": "%",
     }
     return Path(re.sub(r"%([jntp%])", lambda found: values[found[1]], template))
+
+
+def check_report_file(path: Path) -> None:
+    """Find out before the job whether a report can be written after it.
+
+    Raises:
+        UsageError: it cannot; nothing has been left on the disk.
+    """
+    if os.path.isdir(path):
+        raise UsageError(f"report.file: {path} is a directory; name a file in it")
+    if os.path.exists(path) and not os.path.isfile(path):
+        return  # a device, such as /dev/null
+    place = path.parent
+    while not os.path.lexists(place):
+        place = place.parent
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"report.file: {path} cannot be written: {error.strerror}"
+        ) from error
 
 
 def write_report(path: Path, report: Report, *, mode: int = 0o600) -> None:

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from monarch.errors import UsageError
-from monarch.tiers.directory import make_private, remove_tree, take_lock
+from monarch.tiers.directory import (
+    lack_of_directory,
+    make_private,
+    remove_tree,
+    take_lock,
+)
 from monarch.units import Size, SizeKind, format_size
 
 PATH_BYTES_MAX = 191
@@ -78,7 +83,7 @@ class Tier(ABC):
     def resolve(self) -> None:
         """Check the device and set the capacity; UsageError if it cannot be meant."""
         settings = self.settings
-        self._check_path()
+        self.check_path()
         device = measure(settings.path)
         self._check_capacity(device)
         headroom = _part(settings.headroom, device.total_bytes)
@@ -129,12 +134,13 @@ class Tier(ABC):
     def limit_bytes(self, device: Device) -> int | None:
         """Return what a capacity cannot exceed; None if that is unknown."""
 
-    def _check_path(self) -> None:
+    def check_path(self) -> None:
+        """Refuse a path that cannot hold the Tier."""
         path, key = self.settings.path, self.settings.key
-        if not path.exists():
-            raise UsageError(f"{key}.path: {path} does not exist; create it first")
-        if not path.is_dir():
-            raise UsageError(f"{key}.path: {path} is not a directory")
+        if lack := lack_of_directory(path):
+            raise UsageError(
+                f"{key}.path: {path} {lack}; name a directory that is there"
+            )
         if not os.access(path, os.W_OK | os.X_OK):
             raise UsageError(f"{key}.path: {path} cannot be written; choose another")
         if len(os.fsencode(self.directory)) > PATH_BYTES_MAX - 33:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from monarch.errors import UsageError
 from monarch.tiers.base import Tier
+from monarch.tiers.directory import lack_of_directory
 
 
 def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:
@@ -19,6 +20,7 @@ def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:
         _check_root(key, root)
     places: dict[Path, Tier] = {}
     for tier in tiers:
+        tier.check_path()
         settings, place = tier.settings, tier.settings.path.resolve()
         if place in places:
             raise UsageError(
@@ -31,10 +33,8 @@ def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:
 
 
 def _check_root(key: str, root: Path) -> None:
-    if not root.exists():
-        raise UsageError(f"{key}: {root} does not exist")
-    if not root.is_dir():
-        raise UsageError(f"{key}: {root} is not a directory; give the one it is in")
+    if lack := lack_of_directory(root):
+        raise UsageError(f"{key}: {root} {lack}; name the dataset's directory")
     if not os.access(root, os.R_OK | os.X_OK):
         raise UsageError(f"{key}: {root} cannot be read by this user")
 

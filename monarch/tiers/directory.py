@@ -58,6 +58,17 @@ def is_private(path: Path) -> bool:
     return True
 
 
+def lack_of_directory(path: Path) -> str:
+    """Return why there is no directory at `path`, for people; "" if there is one."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be reached: {error.strerror}"
+    return "" if stat.S_ISDIR(found.st_mode) else "is not a directory"
+
+
 def take_lock(
     directory: Path, name: str = "lock", *, create: bool = True
 ) -> int | None:
