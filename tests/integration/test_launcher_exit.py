@@ -89,16 +89,23 @@ def test_quiet_says_nothing(launch: Launch) -> None:
     ("words", "line"),
     [
         (["--nope", "true"], "no such option: --nope (see monarch run --help)"),
-        (["--quiett", "true"], "no such option: --quiett (see monarch run --help)"),
+        (
+            ["--quiett", "true"],
+            "no such option: --quiett, did you mean --quiet? (see monarch run --help)",
+        ),
+        (
+            ["--daat=1", "true"],
+            "no such option: --daat (see monarch run --help)",
+        ),
         (["-x", "true"], "no such option: -x (see monarch run --help)"),
         (["-qx", "true"], "no such option: -x (see monarch run --help)"),
         (["--strict=yes", "true"], "option --strict takes no value"),
         (["--job"], "option --job needs a value"),
         (["-c"], "option --config needs a value"),
         (["--job", "", "true"], "option --job needs a name that is not empty"),
-        ([], "which program? monarch run [OPTIONS] [--] PROGRAM [ARGUMENTS]"),
-        (["--"], "which program? monarch run [OPTIONS] [--] PROGRAM [ARGUMENTS]"),
-        (["-q", "--"], "which program? monarch run [OPTIONS] [--] PROGRAM [ARGUMENTS]"),
+        ([], "which program? monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
+        (["--"], "which program? monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
+        (["-q", "--"], "which program? monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(

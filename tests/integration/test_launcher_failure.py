@@ -88,6 +88,17 @@ def test_agent_that_cannot_is_one_warning(
     assert not list(launch.run_root.glob("*/start"))
 
 
+def test_quiet_does_not_hide_that_the_program_runs_without_staging(
+    launch: Launch,
+) -> None:
+    launch.script([*START, ["write", "fail 125 no room\n"]])
+
+    done = launch.run("-q", "echo", "hello")
+
+    assert done.stderr.decode() == f"monarch: no room{UNSTAGED}\n"
+    assert (done.returncode, done.stdout) == (0, b"hello\n")
+
+
 def test_wrong_configuration_is_exit_2_and_nothing_starts(launch: Launch) -> None:
     launch.script([["write", "fail 2 a.yaml:1:1: x\n"], ["write", "fail 2 y\n"]])
 

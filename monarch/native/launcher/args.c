@@ -30,6 +30,31 @@ static const struct launcher_option *by_letter(char letter)
     return NULL;
 }
 
+enum { ALIKE_MIN = 3 }; /* letters that make a name a misspelling of another */
+
+/* refuse_long - says that there is no such option, and which one begins most alike. */
+static int refuse_long(const char *word, size_t length)
+{
+    const struct launcher_option *option = launcher_options, *near = NULL;
+    size_t count = sizeof(launcher_options) / sizeof(launcher_options[0]);
+    size_t alike = ALIKE_MIN - 1;
+
+    for (size_t i = 0; i < count; i++, option++) {
+        size_t same = 0;
+
+        while (same < length && option->name[same] == word[2 + same])
+            same++;
+        if (same > alike) {
+            near = option;
+            alike = same;
+        }
+    }
+    words_error("no such option: %.*s%s%s%s (see monarch run --help)", (int)length + 2,
+                word, near ? ", did you mean --" : "", near ? near->name : "",
+                near ? "?" : "");
+    return -EINVAL;
+}
+
 /* digest - adds an option that configures the agent (FNV-1a over name and value). */
 static void digest(struct arguments *args, const char *name, const char *value)
 {
@@ -81,11 +106,8 @@ static int parse_long(struct arguments *args, char **words)
     const struct launcher_option *option = by_name(name, length);
     int err;
 
-    if (!option) {
-        words_error("no such option: %.*s (see monarch run --help)", (int)length + 2,
-                    words[0]);
-        return -EINVAL;
-    }
+    if (!option)
+        return refuse_long(words[0], length);
     if (equals && !option->takes_value) {
         words_error("option --%s takes no value", option->name);
         return -EINVAL;
@@ -143,7 +165,7 @@ int arguments_parse(struct arguments *args, char **words)
         words += used;
     }
     if (!*words) {
-        words_error("which program? monarch run [OPTIONS] [--] PROGRAM [ARGUMENTS]");
+        words_error("which program? monarch run [OPTIONS] [--] PROGRAM [ARG]...");
         return -EINVAL;
     }
     args->command = words;

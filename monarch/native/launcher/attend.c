@@ -44,7 +44,9 @@ static struct verdict start(struct run *run, int lock)
         err = agent_start(run, python);
     if (err < 0) {
         verdict = verdict_of(VERDICT_PLAIN, "cannot start the agent with %s: %s",
-                             python, strerror(-err));
+                             *python ? python
+                                     : "the Python beside us (is /proc there?)",
+                             strerror(-err));
     } else {
         notices_begin(&run->notices, err);
         verdict = await_notices(run, &lock);

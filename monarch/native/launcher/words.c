@@ -12,7 +12,7 @@
 
 enum { WORDS_BYTES_MAX = 4096 };
 
-static bool quiet; /* -q: only errors that stop the run */
+static bool quiet; /* -q: only what has gone wrong */
 static bool mute;  /* descriptor 2 was closed: what opens there is not a terminal */
 static bool line_is_open; /* a progress line waits to be overwritten */
 
@@ -22,7 +22,7 @@ void words_begin(void)
     mute = fcntl(STDERR_FILENO, F_GETFD) < 0;
 }
 
-/* words_quiet - silences all but errors. */
+/* words_quiet - silences all but errors and warnings. */
 void words_quiet(void)
 {
     quiet = true;
@@ -62,13 +62,12 @@ void words_error(const char *format, ...)
     va_end(args);
 }
 
-/* words_warn - says what went wrong although the program runs. */
+/* words_warn - says what went wrong although the program runs; -q does not silence it,
+ * because a job that reads its origin all the time is not what was asked for. */
 void words_warn(const char *format, ...)
 {
     va_list args;
 
-    if (quiet)
-        return;
     va_start(args, format);
     put_format(format, args);
     va_end(args);
