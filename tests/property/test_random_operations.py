@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from support.programs import Outcome, Runner, consumer, stage
 
 SCRIPT = "random_operations.py"
 STEPS = 300
+TIERS = {"ram": "ram:64MiB", "ssd": "ssd:64MiB:{}"}
 
 
 def fresh(runner: Runner, root: Path) -> None:
@@ -27,9 +29,14 @@ def lines(outcome: Outcome) -> list[str]:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["ram", "ssd"])
 def test_random_operations_give_the_same_results(
-    runner: Runner, tmp_path: Path, soak_count: Callable[[int, int], int]
+    kind: str, runner: Runner, tmp_path: Path, soak_count: Callable[[int, int], int]
 ) -> None:
+    # An SSD tier here is on the file system of the origin, where copies and links work.
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    runner = replace(runner, tier=TIERS[kind].format(tier))
     root = tmp_path / "parent" / "tree"
     for seed in range(soak_count(6, 200)):
         words = consumer(SCRIPT, str(seed), str(STEPS), root)

@@ -73,6 +73,7 @@ class Runner:
 
     command: Path
     folder: Path
+    tier: str = "ram:256MiB"
 
     def plain(self, words: Words) -> Outcome:
         """Runs a program without Monarch."""
@@ -96,7 +97,7 @@ class Runner:
     def line(self, roots: Words, report: Path, options: Words = ()) -> list[str]:
         """`monarch run ... --`, quiet, and ending as an error where it cannot start."""
         line = [str(self.command), "run", "-q", "--strict", "--report", str(report)]
-        line += ["--tier", "ram:256MiB"]
+        line += ["--tier", self.tier]
         for root in roots:
             line += ["--data", str(root)]
         return [*line, *map(str, options), "--"]

@@ -88,12 +88,14 @@ ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset
     int kept = errno;
     char origin[PATH_BYTES_MAX];
     uint64_t file;
+    bool redirected = flags == 0 && identity_origin_of_fd(in, origin, &file);
+    /* A Tier on the origin's own file system gives no EXDEV that would tell. */
+    if (redirected && same_file(out, origin))
+        return copy_within(origin, in, in_offset, out, out_offset, length);
     ssize_t copied = NEXT(copy_file_range)(in, in_offset, out, out_offset, length,
                                            flags);
-    if (copied >= 0 || errno != EXDEV || !identity_origin_of_fd(in, origin, &file))
+    if (copied >= 0 || errno != EXDEV || !redirected)
         return copied;
     errno = kept;
-    if (same_file(out, origin))
-        return copy_within(origin, in, in_offset, out, out_offset, length);
     return copy_by_hand(in, in_offset, out, out_offset, length);
 }

@@ -238,7 +238,7 @@ def do_remove_folder(walk: Walk) -> str:
 
 
 def do_chmod(walk: Walk) -> str:
-    os.chmod(walk.path(), walk.chance(0o600, 0o644, 0o755))
+    os.chmod(walk.path(), walk.chance(0o600, 0o644, 0o755, 0o000, 0o200))
     return "done"
 
 
