@@ -11,6 +11,7 @@ from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
 from monarch.cluster import node_name
 from monarch.metrics import Tally
+from monarch.model import shown
 from monarch.native import Reason, ReplicaState
 from monarch.report import (
     JobFigures,
@@ -69,6 +70,7 @@ class Figures:
             wait_total_ns=wait_total_ns,
             unstaged=self._unstaged(),
             changed=self._changed(),
+            passed_roots=self._passed_roots(),
         )
 
     def _job(self, complete: bool) -> JobFigures:
@@ -125,6 +127,17 @@ class Figures:
         if self.stager is None or self.namespace is None:
             return ()
         return tuple(self.namespace.path(f) for f in self.stager.changed[:CHANGED_MAX])
+
+    def _passed_roots(self) -> tuple[str, ...]:
+        """Return the roots that programs have switched to pass-through."""
+        if self.namespace is None:
+            return ()
+        marks = self.namespace.segments.record("flags")["roots"]
+        return tuple(
+            shown(root.path)
+            for root, mark in zip(self.namespace.roots, marks, strict=False)
+            if mark
+        )
 
 
 _TIER_UNIT = native.CONSTANTS["STATE_TIER_UNIT"]

@@ -63,7 +63,8 @@ start, the program runs without it after one warning, or not at all (125) with -
 @click.option(
     "--report",
     metavar="FILE.json",
-    help="Write the report of the job to FILE.json (%j: the job, %n: the node).",
+    help="Write the report of the job to FILE.json (%j: the job, %n: the node, %t: the "
+    "time, %p: the agent's process).",
 )
 @click.option(
     "--index", metavar="FILE", help="Load the saved index FILE instead of scanning."
@@ -72,13 +73,16 @@ start, the program runs without it after one warning, or not at all (125) with -
     "--strict", is_flag=True, help="Exit with 125 rather than run without Monarch."
 )
 @click.option(
-    "-q", "--quiet", is_flag=True, help="Print neither start line nor summary."
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Print neither start line nor summary; warnings stay.",
 )
 @click.option(
     "--wait/--no-wait",
     default=None,
-    help="Return after (before) the job's last process on this node has ended. Without "
-    "either, the command that started the agent waits and the others do not.",
+    help="--wait: return only after the job has ended on this node. Otherwise only the "
+    "command that started the agent does, because it prints the summary.",
 )
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, metavar="-- PROGRAM [ARG]..."

@@ -79,3 +79,4 @@ class Snapshot:
     wait_total_ns: int
     unstaged: tuple[Unstaged, ...]
     changed: tuple[str, ...] = ()
+    passed_roots: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ _TROUBLES = (
 _FALLBACKS = {
     "origin_written": "opens read the origin because the file was written to",
     "origin_refused": "opens read the origin because the file is not to be staged",
-    "origin_large": "opens read the origin because the file is too large to wait for",
+    "origin_large": "opens read the origin while the file was being copied",
     "origin_timeout": "opens read the origin because the copy was too late",
     "origin_silent": "opens read the origin because the agent gave no sign of life",
     "origin_slots": "opens read the origin because all request slots were taken",
@@ -56,6 +56,7 @@ def summarize(snapshot: Snapshot) -> Report:
         "fallbacks": _fallbacks(snapshot),
         "survived": _survived(snapshot),
         "changed": list(snapshot.changed),
+        "passed_roots": list(snapshot.passed_roots),
         "counters": dict(snapshot.counters),
         "agent": dict(snapshot.tally),
     }

@@ -23,6 +23,7 @@ def render(report: Report) -> str:
         *_lines(report),
         *_tiers(report),
         *_unstaged(report),
+        *_passed(report),
         *_fallbacks(report),
         *_survived(report),
         _NOTE,
@@ -52,7 +53,7 @@ def _inactive(report: Report) -> list[str]:
     rows = report["coverage"]["inactive"]
     lines = [
         f"  not active in {row['program'] or 'an unknown program'} "
-        f"({_n(row['count'])}): static, set-uid, excluded, or without our environment"
+        f"({_n(row['count'])}): static, set-uid, excluded or switched off"
         for row in rows[:_INACTIVE_MAX]
     ]
     if len(rows) > _INACTIVE_MAX:
@@ -115,9 +116,7 @@ def _origin(origin: dict[str, Any]) -> str:
         f"{format_size(origin['programs_opened_bytes'])} opened by programs, "
     )
     avoided = origin["avoided_bytes"]
-    if avoided < 0:
-        return f"{line}none avoided: {format_size(-avoided)} more staged than opened"
-    return f"{line}{format_size(avoided)} avoided"
+    return f"{line}{format_size(avoided) if avoided >= 0 else 'none'} avoided"
 
 
 def _staged(staging: dict[str, Any]) -> str:
@@ -148,6 +147,13 @@ def _unstaged(report: Report) -> list[str]:
         f"  not staged: {_many(row['files'], 'files')}, {format_size(row['bytes'])}: "
         f"{row['reason']}"
         for row in report["unstaged"]
+    ]
+
+
+def _passed(report: Report) -> list[str]:
+    return [
+        f"  {root} is pass-through: a program changed one of its directories"
+        for root in report["passed_roots"]
     ]
 
 

@@ -1,0 +1,56 @@
+"""What the summary of a real run tells its user."""
+
+import subprocess
+
+import pytest
+
+
+@pytest.fixture
+def summary(monarch_command, run_root, dataset):
+    """A function that gives the summary of a shell script run over the dataset."""
+
+    def tell(script: str, *options: str) -> str:
+        run = [monarch_command, "run", "--data", dataset.root, *options, "--"]
+        done = subprocess.run(
+            [*run, "sh", "-c", script],
+            cwd=dataset.root,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        return done.stderr
+
+    return tell
+
+
+def test_a_root_that_a_program_has_changed_is_named(summary, dataset):
+    folder = next(path for path in dataset.root.iterdir() if path.is_dir())
+
+    text = summary(f"chmod 755 {folder.name}; cat */* >/dev/null")
+
+    reason = "is pass-through: a program changed one of its directories"
+    assert f"  {dataset.root} {reason}\n" in text
+
+
+def test_every_process_is_counted_once(summary):
+    text = summary("cat */* >/dev/null; ls >/dev/null; cat */* >/dev/null")
+
+    assert "monarch: active in 4 of 4 processes; " in text
+    assert "not active" not in text
+
+
+def test_a_program_that_is_left_alone_is_named(summary):
+    text = summary("cat */* >/dev/null", "--set", "programs.exclude=[cat]")
+
+    assert "monarch: active in 1 of 2 processes; " in text
+    assert "cat (1): static, set-uid, excluded or switched off\n" in text
+
+
+def test_opens_that_do_not_wait_are_not_called_too_large(summary):
+    through = ("--set", "cold_open.mode=through", "--set", "fill.enabled=false")
+
+    text = summary("cat */* >/dev/null", *through)
+
+    assert "opens read the origin while the file was being copied\n" in text
+    assert "too large" not in text
