@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from monarch.units import format_count, format_rate, format_size
+
 SCRIPTS = Path(__file__).parent
 sys.path.append(str(SCRIPTS.parent / "tests"))
 
@@ -20,7 +22,7 @@ EPOCHS = 3
 MEAN_BYTES = 110_000
 CLASSES = 10
 # A parallel file system on a busy day, as one node of many sees it.
-SLOW = {"bw": 40_000_000, "open_us": 2000, "stat_us": 300}
+SLOW = {"bw": 40 << 20, "open_us": 2000, "stat_us": 300}
 
 
 def say(text: str) -> None:
@@ -54,8 +56,8 @@ def slow_origin(
     root = work / "origin"
     root.mkdir()
     with countfs.mounted(countfs.build(work), source, root, **SLOW) as view:
-        mb, ms = SLOW["bw"] // 1_000_000, SLOW["open_us"] / 1000
-        say(f"Origin: a FUSE mount limited to {mb} MB/s and {ms:g} ms per open")
+        rate, ms = format_rate(SLOW["bw"]), SLOW["open_us"] / 1000
+        say(f"Origin: a FUSE mount limited to {rate} and {ms:g} ms per open")
         yield root, view
 
 
@@ -66,9 +68,8 @@ def run(view: countfs.CountFs | None, command: list[str]) -> None:
     subprocess.run(command, check=True)
     if view:
         counts = view.counts()
-        print(
-            f"the origin served {counts.opens} opens, {counts.read_bytes / 1e6:.1f} MB"
-        )
+        size = format_size(counts.read_bytes)
+        print(f"the origin served {format_count(counts.opens)} opens, {size}")
 
 
 def main() -> None:
@@ -82,7 +83,7 @@ def main() -> None:
         source = work / "dataset"
         source.mkdir()
         total = generate(source, files)
-        say(f"Dataset: {files} files, {total / 1e6:.1f} MB, seeded")
+        say(f"Dataset: {files} files, {format_size(total)}, seeded")
         with slow_origin(source, work) as (root, view):
             program = [sys.executable, str(SCRIPTS / "demo_reader.py")]
             program += [str(root), str(EPOCHS)]
