@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 PAGE_BYTES: Final = 4096
 FILE_FAILURES_MAX: Final = 2
 TIER_FAILURES_MAX: Final = 8
@@ -56,6 +59,14 @@ class Outcome:
 def footprint(size_bytes: int) -> int:
     """Return the bytes that a file of this size takes of a Tier: whole pages."""
     return max(1, -(-size_bytes // PAGE_BYTES)) * PAGE_BYTES
+
+
+def footprints(sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the footprint of each of many files."""
+    page = np.uint64(PAGE_BYTES)
+    pages = np.maximum((sizes + (page - np.uint64(1))) // page, np.uint64(1))
+    room: npt.NDArray[np.uint64] = pages * page
+    return room
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import errno
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from monarch.admission import (
     bytes_to_free,
     choose_victims,
     footprint,
+    footprints,
 )
 
 SIZES = st.integers(0, 40 * PAGE_BYTES)
@@ -166,3 +168,10 @@ def test_victims_are_as_few_as_meet_the_need(sizes, need):
     freed = [footprint(sizes[file]) for file in victims]
     assert sum(freed) >= need or len(victims) == len(sizes)
     assert sum(freed[:-1]) < need or not victims
+
+
+@given(st.lists(st.integers(0, 2**62)))
+def test_footprints_of_many_files_are_those_of_each(sizes):
+    found = footprints(np.array(sizes, np.uint64))
+
+    assert found.tolist() == [footprint(size) for size in sizes]
