@@ -18,7 +18,10 @@ RATCHET = Path(__file__).with_name("tidy_ratchet.json")
 LAYERS = (
     {"monarch", "model", "metrics", "errors", "units", "wholefile"},
     {"config"},
-    {"catalog", "placement", "admission", "peers.protocol", "replica", "selector"},
+    {
+        *("catalog", "placement", "admission", "breaker", "peers.protocol", "replica"),
+        "selector",
+    },
     {"tiers", "origins", "cluster", "native"},
     {"stager", "peers.client", "peers.server"},
     {"agent", "report"},
