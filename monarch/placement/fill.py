@@ -1,4 +1,4 @@
-"""Which Files this node holds, and in which order it fetches them unasked."""
+"""The order in which a node fetches its Files unasked."""
 
 from collections.abc import Callable
 from itertools import islice

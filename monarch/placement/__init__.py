@@ -1,0 +1,7 @@
+"""Which node holds and owns which File, and in which order a node fetches its own."""
+
+from monarch.placement.fill import FillOrder
+from monarch.placement.forecast import Forecast, Share, forecast
+from monarch.placement.place import Mode, Node, Placement
+
+__all__ = ["FillOrder", "Forecast", "Mode", "Node", "Placement", "Share", "forecast"]
