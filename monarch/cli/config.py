@@ -11,6 +11,7 @@ import click
 from monarch.config import (
     Loaded,
     RunOptions,
+    current_directory,
     digest,
     json_schema,
     leaves,
@@ -103,7 +104,7 @@ def schema() -> None:
 
 
 def _load(options: RunOptions) -> Loaded:
-    return load(options, os.environ, Path.cwd())
+    return load(options, os.environ, current_directory())
 
 
 def _as_json(loaded: Loaded, origin: bool) -> Mapping[str, Any]:

@@ -85,10 +85,10 @@ def index(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None
 
 
 def _load(file: str | None, settings: Sequence[str]) -> Config:
-    from monarch.config import RunOptions, load
+    from monarch.config import RunOptions, current_directory, load
 
     options = RunOptions(config=file, settings=tuple(settings))
-    return load(options, os.environ, Path.cwd()).config
+    return load(options, os.environ, current_directory()).config
 
 
 def _chosen(paths: Sequence[str], config: Config) -> list[Dataset]:

@@ -1,7 +1,14 @@
 """Configuration: what may be set, where it is read from, and what holds."""
 
 from monarch.config.dump import digest, json_schema, to_json
-from monarch.config.load import Loaded, from_json, leaves, load, require_datasets
+from monarch.config.load import (
+    Loaded,
+    current_directory,
+    from_json,
+    leaves,
+    load,
+    require_datasets,
+)
 from monarch.config.models import (
     Agent,
     Catalog,
@@ -32,6 +39,7 @@ __all__ = [
     "RunOptions",
     "Tier",
     "Where",
+    "current_directory",
     "digest",
     "from_json",
     "json_schema",

@@ -67,6 +67,15 @@ def load(options: RunOptions, environ: Mapping[str, str], cwd: Path) -> Loaded:
     return Loaded(config, origins, tuple(source.path for source in sources))
 
 
+def current_directory() -> Path:
+    """Return the directory in which relative paths begin; UsageError if it is gone."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        reason = f"cannot be used: {error.strerror}; go to another one first"
+        raise UsageError(f"the working directory {reason}") from error
+
+
 def require_datasets(config: Config) -> None:
     """Raise UsageError unless there is something to stage."""
     if not config.datasets:

@@ -125,6 +125,21 @@ def test_a_program_that_cannot_run_is_told_as_a_shell_tells_it(
     assert list(run_root.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", ["run --data /usr true", "config check", "index /u"])
+def test_a_working_directory_that_is_gone_is_told(
+    tmp_path, monarch_command, run_root, words
+):
+    script = f"mkdir gone; cd gone; rmdir ../gone; exec {monarch_command} {words}"
+
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    line = "the working directory cannot be used: No such file or directory; go to "
+    assert done.stderr == f"monarch: {line}another one first\n"
+    assert done.returncode == 2
+
+
 def test_a_variable_with_a_typing_error_is_told(
     place, monarch_command, run_root, monkeypatch
 ):
