@@ -68,15 +68,15 @@ def read_index(file: Path) -> RootIndex:
     """
     try:
         with file.open("rb") as source:
-            memory = _read_block(file, source)
+            memory = _read_block(source)
             text = source.read(DESCRIPTION_BYTES_MAX + 1)
     except OSError as error:
-        raise IndexUnusableError(f"{file}: {error.strerror}") from error
-    described = _read_description(file, memory, text)
+        raise IndexUnusableError(error.strerror or "it cannot be read") from error
+    described = _read_description(memory, text)
     try:
         native.index_check(memory)
     except native.BlockError as error:
-        raise IndexUnusableError(f"{file}: {error}") from error
+        raise IndexUnusableError(str(error)) from error
     return RootIndex(
         block=Block(memory, LAYOUT),
         root=os.fsencode(described["root"]),
@@ -85,24 +85,24 @@ def read_index(file: Path) -> RootIndex:
     )
 
 
-def _read_block(file: Path, source: BinaryIO) -> Bytes:
+def _read_block(source: BinaryIO) -> Bytes:
     dtype = LAYOUT.dtypes["index"]
     head = source.read(dtype.itemsize)
     if len(head) < dtype.itemsize or not head.startswith(b"MONARCH\0"):
-        raise IndexUnusableError(f"{file}: is not a saved index")
+        raise IndexUnusableError("it is not a saved index")
     seg = np.frombuffer(head, dtype)[0]["seg"]
     if seg["version"] != LAYOUT.constants["LAYOUT_VERSION"]:
-        raise IndexUnusableError(f"{file}: was written by another version of Monarch")
+        raise IndexUnusableError("it was written by another version of Monarch")
     length = int(seg["length"])
     if not dtype.itemsize <= length <= os.fstat(source.fileno()).st_size:
-        raise IndexUnusableError(f"{file}: is damaged (incomplete)")
+        raise IndexUnusableError("it is damaged (incomplete)")
     memory = np.empty(length, np.uint8)
     memory[: len(head)] = np.frombuffer(head, np.uint8)
     rest = memory.data[len(head) :]
     while len(rest):
         count = source.readinto(rest[:READ_BYTES])  # type: ignore[attr-defined]
         if not count:
-            raise IndexUnusableError(f"{file}: is damaged (incomplete)")
+            raise IndexUnusableError("it is damaged (incomplete)")
         rest = rest[count:]
     return memory
 
@@ -123,11 +123,11 @@ def _seal(memory: Bytes, line: bytes) -> bytes:
     return b"%016x\n" % native.hash64(header + line)
 
 
-def _read_description(file: Path, memory: Bytes, text: bytes) -> dict[str, Any]:
+def _read_description(memory: Bytes, text: bytes) -> dict[str, Any]:
     seal, newline, line = text.partition(b"\n")
     if seal + newline != _seal(memory, line):
-        raise IndexUnusableError(f"{file}: is damaged (description)")
+        raise IndexUnusableError("it is damaged (description)")
     described: dict[str, Any] = json.loads(line)
     if described.get("format") != FORMAT:
-        raise IndexUnusableError(f"{file}: was written by another version of Monarch")
+        raise IndexUnusableError("it was written by another version of Monarch")
     return described

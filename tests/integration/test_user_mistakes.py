@@ -140,6 +140,21 @@ def test_a_working_directory_that_is_gone_is_told(
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("none", "No such file or directory"), ("file", "it is not a saved index")],
+)
+def test_an_index_that_cannot_be_used_is_named_once_and_scanned_for(
+    place, monarch_command, run_root, name, reason
+):
+    done = run_in(place, monarch_command, f"-q --data dataset --index {name}")
+
+    used = f"index {place}/{name} is not used, scanning instead: {reason}"
+    assert done.stderr == f"monarch: {used}\n"
+    assert done.returncode == 0
+    assert (place / "started").exists()
+
+
 def test_a_variable_with_a_typing_error_is_told(
     place, monarch_command, run_root, monkeypatch
 ):
