@@ -33,7 +33,7 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
     homes |= {place / own for place in places}
     for home in sorted(homes):
         removed = collect(home, time.time())
-        if retained:
+        if retained and home.name == own:
             removed += _remove_retained(home)
         for path in removed:
             click.echo(f"removed {path}")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import time
 from contextlib import ExitStack
@@ -14,6 +15,17 @@ from monarch.tiers.retain import RETAINED, has_expired
 # A launcher makes the directory before there is any lock in it.
 NEWBORN_S: Final = 60.0
 
+# What a run directory holds; the launcher makes `start` before anything else in it.
+_START: Final = "start"
+_RUN_FILES: Final = frozenset(
+    {
+        *("start", "lock", "failed", "agent.log", "config.json", "control", "shim.so"),
+        *("counters", "requests", "flags", "inodes", "catalog"),
+        *(".counters", ".requests", ".flags", ".inodes", ".catalog"),
+    }
+)
+_DOOMED: Final = re.compile(r"dead-[0-9a-f]+")
+
 log = logging.getLogger("monarch.tiers")
 
 
@@ -21,11 +33,15 @@ def collect(home: Path, now_s: float) -> list[Path]:
     """Remove what dead jobs left in `home`, and return it; living ones keep theirs.
 
     Args:
-        home: a directory `monarch-<uid>` that holds one directory per job and node.
+        home: a directory `monarch-<uid>` that holds one directory per job and node; in
+            any other, which may be somebody's home, only what is a run directory beyond
+            doubt is touched.
     """
     if not is_private(home):
         return []
     entries = sorted(home.iterdir())
+    if home.name != f"monarch-{os.geteuid()}":
+        entries = [entry for entry in entries if _is_run_directory(entry)]
     return [entry for entry in entries if _collect_one(entry, now_s)]
 
 
@@ -36,10 +52,21 @@ def collect_all(homes: list[Path]) -> None:
             log.info("leftover removed path=%s", removed)
 
 
+def _is_run_directory(entry: Path) -> bool:
+    """Return whether a private directory holds what a run directory does, no more."""
+    try:
+        if not is_private(entry):
+            return False
+        names = {item.name for item in os.scandir(entry)}
+    except OSError:
+        return False
+    return _START in names and names <= _RUN_FILES
+
+
 def _collect_one(entry: Path, now_s: float) -> bool:
     if entry.is_symlink() or not entry.is_dir():
         return False
-    if entry.name.startswith("dead-"):
+    if _DOOMED.fullmatch(entry.name):
         shutil.rmtree(entry, ignore_errors=True)
         return True
     if entry.name.startswith(RETAINED):

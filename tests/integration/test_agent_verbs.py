@@ -88,6 +88,7 @@ def test_clean_removes_what_dead_jobs_left_and_nothing_of_living_ones(
     for place in (run_root / "dead.n", home / "dead.n", home / "living.n"):
         place.mkdir(mode=0o700)
         (place / "lock").touch()
+    (run_root / "dead.n" / "start").touch()
     fd = take_lock(home / "living.n")
     assert fd is not None
 

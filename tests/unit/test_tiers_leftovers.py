@@ -24,7 +24,7 @@ OTHER = "f" * 32
 
 @pytest.fixture
 def home(tmp_path):
-    path = tmp_path / "monarch-0"
+    path = tmp_path / f"monarch-{os.geteuid()}"
     path.mkdir(mode=0o700)
     return path
 
@@ -97,6 +97,30 @@ def test_links_and_homes_of_others_are_left_alone(home, tmp_path):
     home.chmod(0o755)
     job(home, "dead.n", "lock")
     assert collect(home, time.time()) == []
+
+
+def test_in_a_directory_that_others_use_too_only_run_directories_are_collected(
+    tmp_path,
+):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    job(home, "dead.n", "start", "lock", "agent.log", "catalog")
+    job(home, "documents", "thesis.txt")
+    job(home, "empty.n")
+    job(home, "locked", "lock", "thesis.txt")
+    job(home, "started", "start", "thesis.txt")
+    job(home, "retained-memories", "photo")
+    job(home, "dead-poets", "poem")
+
+    assert [path.name for path in collect(home, time.time())] == ["dead.n"]
+    assert names(home) == [
+        "dead-poets",
+        "documents",
+        "empty.n",
+        "locked",
+        "retained-memories",
+        "started",
+    ]
 
 
 def test_retained_replicas_are_claimed_by_one_job_with_all_else_removed(home):
