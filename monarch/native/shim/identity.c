@@ -7,6 +7,8 @@
 #include "mark.h"
 #include "sys.h"
 
+enum { COARSE_SECONDS = 2 }; /* the coarsest time stamps that file systems keep */
+
 static void set_time(struct timespec *out, int64_t ns)
 {
     int64_t second = 1000000000;
@@ -46,13 +48,26 @@ static uint32_t root_of(const struct catalog *c, uint64_t file)
     return best;
 }
 
-/* identity_of_inode - true when this inode is a Replica of ours. */
-bool identity_of_inode(const struct board *b, uint64_t dev, uint64_t ino,
-                       struct identity *id)
+/* resembles - a Replica has its mode, its File's size and, as far as the Tier's file
+ * system can tell, its time. Where Replicas were removed behind the agent's back, a disk
+ * gives their inodes to files of the program: those must not be taken for them. */
+static bool resembles(const struct stat *st, const struct entry *e)
+{
+    struct timespec mtime;
+    set_time(&mtime, e->mtime_ns);
+    time_t apart = st->st_mtim.tv_sec - mtime.tv_sec;
+    return st->st_mode == (S_IFREG | 0400) && (uint64_t)st->st_size == e->size &&
+           apart >= -COARSE_SECONDS && apart <= COARSE_SECONDS;
+}
+
+/* identity_of - true when what a real fstat() has said is a Replica of ours. */
+bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
 {
     const struct catalog *c = b->catalog;
-    for (uint32_t t = 0; t < c->tier_count; t++) {
-        int64_t file = c->tiers[t].dev == dev ? replica_find(b->inodes, t, ino) : -1;
+    for (uint32_t t = 0; t < c->tier_count && S_ISREG(st->st_mode); t++) {
+        int64_t file = c->tiers[t].dev == st->st_dev
+                           ? replica_find(b->inodes, t, st->st_ino)
+                           : -1;
         if (file < 0)
             continue;
         id->file = (uint64_t)file;
@@ -64,15 +79,9 @@ bool identity_of_inode(const struct board *b, uint64_t dev, uint64_t ino,
         if (number >= id->ix->file_count)
             return false;
         id->entry = index_first(id->ix, (uint32_t)number);
-        return true;
+        return resembles(st, id->entry);
     }
     return false;
-}
-
-/* identity_of - the same for what a real fstat() has said. */
-bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
-{
-    return S_ISREG(st->st_mode) && identity_of_inode(b, st->st_dev, st->st_ino, id);
 }
 
 /* identity_path - the absolute path of the File at the origin. */

@@ -14,8 +14,6 @@ struct identity { /* the File whose Replica a descriptor leads to */
 };
 
 bool identity_of(const struct board *b, const struct stat *st, struct identity *id);
-bool identity_of_inode(const struct board *b, uint64_t dev, uint64_t ino,
-                       struct identity *id);
 void identity_stat(const struct index *ix, const struct entry *e, struct stat *out);
 void identity_describe(const struct board *b, const struct identity *id,
                        struct stat *out);

@@ -219,10 +219,16 @@ static void statx_as_origin(struct statx *out)
 {
     const struct board *b = board_enter();
     struct identity id;
-    uint64_t dev = makedev(out->stx_dev_major, out->stx_dev_minor);
-    if (!b || !S_ISREG(out->stx_mode) || !identity_of_inode(b, dev, out->stx_ino, &id))
+    struct stat st = {
+        .st_dev = makedev(out->stx_dev_major, out->stx_dev_minor),
+        .st_ino = out->stx_ino,
+        .st_mode = out->stx_mode,
+        .st_size = (off_t)out->stx_size,
+        .st_blocks = (blkcnt_t)out->stx_blocks,
+        .st_mtim.tv_sec = out->stx_mtime.tv_sec,
+    };
+    if (!b || !identity_of(b, &st, &id))
         return;
-    struct stat st = {.st_blocks = (blkcnt_t)out->stx_blocks};
     identity_describe(b, &id, &st);
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));
     to_statx(&st, out);

@@ -345,7 +345,10 @@ void board_publish(const struct plan *plan, struct built *b, uint32_t file)
     for (ssize_t n; (n = read(in, chunk, sizeof(chunk))) > 0;)
         if (write(out, chunk, (size_t)n) != n)
             err(1, "write %s", to);
-    if (fstat(out, &st) < 0 || replica_insert(b->inodes, 0, st.st_ino, file) < 0)
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                      {.tv_sec = e->mtime_ns / 1000000000}};
+    if (futimens(out, times) < 0 || fstat(out, &st) < 0 ||
+        replica_insert(b->inodes, 0, st.st_ino, file) < 0)
         err(1, "publish %s", to);
     close(in);
     close(out);
