@@ -45,6 +45,20 @@ bool mark_seen(const struct board *b, uint32_t root, const struct index *ix,
                                 memory_order_acquire);
 }
 
+/* mark_names - marks a file that has several names by its identity: the one that is
+ * used may be outside of all roots, or in another one. */
+static void mark_names(const struct board *b, uint64_t dev, uint64_t ino)
+{
+    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
+        const struct index *ix = board_index(b, i);
+        for (uint32_t n = 0; n < ix->file_count; n++) {
+            const struct entry *e = index_first(ix, n);
+            if (e->ino == ino && index_attr(ix, e)->dev == dev)
+                mark_number(b, (uint64_t)b->catalog->roots[i].file_base + n);
+        }
+    }
+}
+
 /* mark_parent - a name comes or goes in the directory that holds the routed path. */
 static void mark_parent(const struct board *b, const struct route *r)
 {
@@ -72,6 +86,9 @@ static void mark_entry(const struct board *b, const struct route *r, enum change
     bool directory = S_ISDIR(index_attr(r->ix, e)->mode);
     if (!directory && e->file != NONE32)
         mark_number(b, (uint64_t)root->file_base + e->file);
+    const struct attr *a = index_attr(r->ix, e);
+    if (S_ISREG(a->mode) && a->nlink > 1 && b->catalog->root_count > 1)
+        mark_names(b, a->dev, e->ino);
     if (!directory || change == CHANGE_BYTES)
         return;
     if (change != CHANGE_TIMES || (link && !follow))
@@ -102,13 +119,85 @@ static bool on_a_root(const struct board *b, uint64_t dev)
     return false;
 }
 
+/* part - splits a path: the length of what holds its last name, slashes behind that
+ * name left out of `end`. */
+static size_t part(const char *path, size_t *end)
+{
+    size_t n = strlen(path), start;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    for (start = n; start > 0 && path[start - 1] != '/'; start--) {
+    }
+    *end = n;
+    return start;
+}
+
+/* stat_holder - the directory that the first `n` bytes of a path lead to. */
+static bool stat_holder(int dirfd, const char *path, size_t n, struct stat *st)
+{
+    char holder[PATH_BYTES_MAX];
+    if (n >= sizeof(holder))
+        return false;
+    memcpy(holder, n ? path : ".", n ? n : 1);
+    holder[n ? n : 1] = 0;
+    return sys_stat(dirfd, holder, st, 0) == 0;
+}
+
+/* mark_spelled - routes a path whose own text did not tell, by the identity of the
+ * directory that holds its last component. */
+static void mark_spelled(const struct board *b, int dirfd, const char *path,
+                         enum change change)
+{
+    size_t end, start = part(path, &end);
+    struct stat st;
+    struct route r;
+    uint32_t root, directory;
+    if (!stat_holder(dirfd, path, start, &st) || !on_a_root(b, st.st_dev) ||
+        !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
+        return;
+    enum where where = route_below(b, root, directory, path + start, &r);
+    mark_route(b, &r, where, change, false);
+}
+
+/* goes_through - a spelling of a root has a component of this name, in the directory
+ * that holds it in the path as well. */
+static bool goes_through(const struct spelling *s, int dirfd, const char *path,
+                         size_t start, size_t n)
+{
+    const char *end = s->path + s->bytes;
+    for (const char *at = s->path, *next; at < end; at = next) {
+        const char *name = at + 1;
+        next = memchr(name, '/', (size_t)(end - name));
+        next = next ? next : end;
+        struct stat ours, theirs;
+        if ((size_t)(next - name) == n && memcmp(name, path + start, n) == 0 &&
+            stat_holder(dirfd, path, start, &theirs) &&
+            stat_holder(AT_FDCWD, s->path, (size_t)(name - s->path), &ours) &&
+            ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino)
+            return true;
+    }
+    return false;
+}
+
+/* mark_ancestors - a directory or link above a root is renamed, replaced or covered: so
+ * is the root, however the path is spelled. */
+static void mark_ancestors(const struct board *b, int dirfd, const char *path)
+{
+    size_t end, start = part(path, &end);
+    for (uint32_t i = 0; i < b->spelling_count; i++)
+        if (goes_through(&b->spellings[i], dirfd, path, start, end - start))
+            mark_root(b, b->spellings[i].root);
+}
+
 /* mark_descriptor - marks what an open descriptor of the origin leads to: this sees
- * through every spelling and link. */
+ * through every spelling, link and mount. */
 void mark_descriptor(const struct board *b, int fd, enum change change)
 {
     struct stat st;
     if (sys_fstat(fd, &st) < 0 || !on_a_root(b, st.st_dev))
         return;
+    if (S_ISREG(st.st_mode) && st.st_nlink > 1)
+        mark_names(b, st.st_dev, st.st_ino);
     char name[FD_NAME_BYTES], path[PATH_BYTES_MAX];
     sys_fd_name(name, fd);
     long bytes = sys_readlink(name, path, sizeof(path) - 1);
@@ -118,6 +207,8 @@ void mark_descriptor(const struct board *b, int fd, enum change change)
     struct route r;
     enum where where = route_at(b, AT_FDCWD, path, &r);
     mark_route(b, &r, where, change, true);
+    if (where == ROUTE_OUTSIDE)
+        mark_spelled(b, AT_FDCWD, path, change);
 }
 
 /* mark_followed - opens what the path leads to, without touching it, and marks that. */
@@ -129,44 +220,6 @@ static void mark_followed(const struct board *b, int dirfd, const char *path,
         return;
     mark_descriptor(b, fd, change);
     sys_close(fd);
-}
-
-/* mark_spelled - routes a path whose own text did not tell, by the identity of the
- * directory that holds its last component. */
-static void mark_spelled(const struct board *b, int dirfd, const char *path,
-                         enum change change)
-{
-    char parent[PATH_BYTES_MAX];
-    size_t n = strlen(path), end;
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    for (end = n; end > 0 && path[end - 1] != '/'; end--) {
-    }
-    if (n >= sizeof(parent))
-        return;
-    memcpy(parent, end ? path : ".", end ? end : 1);
-    parent[end ? end : 1] = 0;
-    struct stat st;
-    struct route r;
-    uint32_t root, directory;
-    if (sys_stat(dirfd, parent, &st, 0) < 0 || !on_a_root(b, st.st_dev) ||
-        !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
-        return;
-    enum where where = route_below(b, root, directory, path + end, &r);
-    mark_route(b, &r, where, change, false);
-}
-
-/* mark_ancestors - a directory above a root is renamed or covered: so is the root. */
-static void mark_ancestors(const struct board *b, const char *path)
-{
-    size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/')
-        n--;
-    for (uint32_t i = 0; path[0] == '/' && i < b->spelling_count; i++) {
-        const struct spelling *s = &b->spellings[i];
-        if (s->bytes > n && memcmp(s->path, path, n) == 0 && s->path[n] == '/')
-            mark_root(b, s->root);
-    }
 }
 
 /* mark_tells - the route alone says which file is meant; a link that leaves its root may
@@ -195,7 +248,7 @@ void mark_path(int dirfd, const char *path, enum change change, bool follow)
     else
         mark_spelled(b, dirfd, path, change);
     if (where == ROUTE_OUTSIDE && change == CHANGE_NAME)
-        mark_ancestors(b, path);
+        mark_ancestors(b, dirfd, path);
 }
 
 /* mark_created - a name that the Catalog knows cannot be created while it is there; if

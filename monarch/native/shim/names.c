@@ -66,14 +66,24 @@ int link(const char *from, const char *to)
     COMES(AT_FDCWD, to, NEXT(link)(from, to))
 }
 
+/* linked - what a link is really made to: by /proc/self/fd/N or by the descriptor
+ * itself, it could be a Replica. */
+static const char *linked(char out[PATH_BYTES_MAX], int fd, const char *from, int flags)
+{
+    if (from && !from[0] && (flags & AT_EMPTY_PATH)) {
+        const char *origin = change_descriptor(out, fd, CHANGE_RIGHTS);
+        return origin ? origin : from;
+    }
+    if (flags & AT_SYMLINK_FOLLOW)
+        return change_path(out, fd, from, CHANGE_RIGHTS);
+    mark_path(fd, from, CHANGE_RIGHTS, false);
+    return from;
+}
+
 int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
 {
     char other[PATH_BYTES_MAX];
-    const char *origin = from;
-    if (flags & AT_SYMLINK_FOLLOW) /* by /proc/self/fd/N, it could be a Replica */
-        origin = change_path(other, from_fd, from, CHANGE_RIGHTS);
-    else
-        mark_path(from_fd, from, CHANGE_RIGHTS, false);
+    const char *origin = linked(other, from_fd, from, flags);
     COMES(to_fd, to, NEXT(linkat)(from_fd, origin, to_fd, to, flags))
 }
 
