@@ -213,6 +213,14 @@ void board_leave(void)
         atomic_store_explicit(&the_phase, PHASE_INERT, memory_order_release);
 }
 
+/* board_left - the board that this process has had before it passed everything through,
+ * of which only the run directory's name is still of use; NULL: it had none. */
+const struct board *board_left(void)
+{
+    uint32_t phase = atomic_load_explicit(&the_phase, memory_order_acquire);
+    return phase >= PHASE_OPEN && the_board.catalog ? &the_board : NULL;
+}
+
 /* board_spelled - proves once in each process that a prefix leads to the directory that
  * was catalogued: containers and private mounts may show another one. */
 bool board_spelled(const struct board *b, uint32_t spelling)

@@ -35,6 +35,7 @@ struct board {
 
 const struct board *board_enter(void);
 void board_leave(void);
+const struct board *board_left(void);
 bool board_spelled(const struct board *b, uint32_t spelling);
 void board_order_spellings(struct board *b);
 

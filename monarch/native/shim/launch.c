@@ -3,6 +3,7 @@
 #include "launch.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "process.h"
 #include "sys.h"
@@ -74,13 +75,75 @@ static long wanted(const struct launch *l, const char *path, char *const envp[])
     return there && find(envp, n, RUN) >= 0 ? -1 : n;
 }
 
+/* loadable - the dynamic linker would find our library: its directory goes with the job,
+ * and another root or user may not reach it. */
+static bool loadable(const struct board *b)
+{
+    char path[RUN_BYTES_MAX + sizeof(SHIM)];
+    join(join(path, b->run), SHIM);
+    struct stat st;
+    int fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool ours = sys_fstat(fd, &st) == 0 && (geteuid() == 0 || geteuid() == st.st_uid);
+    sys_close(fd);
+    return ours; /* rights that are left from another user end with the exec */
+}
+
+/* remove_words - copies a list for LD_PRELOAD without our library. */
+static void remove_words(const struct board *b, char *to, const char *list)
+{
+    char *start = to;
+    for (size_t n, whole; *list; list += whole) {
+        n = strcspn(list, ": ");
+        whole = n + strspn(list + n, ": ");
+        if (n == b->run_bytes + sizeof(SHIM) - 1 &&
+            memcmp(list, b->run, b->run_bytes) == 0 &&
+            memcmp(list + b->run_bytes, SHIM, sizeof(SHIM) - 1) == 0)
+            continue;
+        memcpy(to, list, whole);
+        to += whole;
+    }
+    while (to > start && (to[-1] == ':' || to[-1] == ' '))
+        to--;
+    *to = 0;
+}
+
+/* without_shim - the environment for a program that our library cannot enter: the
+ * dynamic linker would complain to its stderr. */
+static char *const *without_shim(struct launch *l, const struct board *b,
+                                 char *const envp[])
+{
+    long n = 0, kept = 0;
+    while (envp && envp[n])
+        if (++n > ENVIRONMENT_MAX)
+            return envp;
+    long at = find(envp, n, PRELOAD);
+    if (at < 0 || strlen(envp[at]) >= sizeof(l->preload) ||
+        !holds_shim(b, envp[at] + sizeof(PRELOAD) - 1) || loadable(b))
+        return envp;
+    remove_words(b, join(l->preload, PRELOAD), envp[at] + sizeof(PRELOAD) - 1);
+    for (long i = 0; i < n; i++) {
+        if (i != at)
+            l->entries[kept++] = envp[i];
+        else if (l->preload[sizeof(PRELOAD) - 1])
+            l->entries[kept++] = l->preload;
+    }
+    l->entries[kept] = NULL;
+    return l->entries;
+}
+
 /* launch_environment - the environment to start a program with: the caller's own unless
- * it has lost the Shim. `path` is NULL when it is not known. */
+ * it has lost the Shim, or names one that cannot be loaded. `path` is NULL when it is
+ * not known. */
 char *const *launch_environment(struct launch *l, const char *path, char *const envp[])
 {
+    const struct board *left = board_left();
     l->b = board_enter();
     l->slot = NULL;
     l->given = envp;
+    if (left && (!l->b || !loadable(left)))
+        return without_shim(l, left, envp);
     long n = l->b && l->b->injects ? wanted(l, path, envp) : -1;
     if (n < 0)
         return envp;

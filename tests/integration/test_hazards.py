@@ -1,0 +1,160 @@
+"""Names, inodes and users that are not what they seem: no lie, no stale byte."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.shim_fixtures import Board
+
+AT_EMPTY_PATH = 0x1000
+NOBODY = 65534
+
+
+def python(board: Board, script: str) -> str:
+    """What a Python program under the Shim prints."""
+    return board.run(sys.executable, "-c", script)
+
+
+def test_write_through_a_hard_link_outside_the_root_is_seen(board: Board) -> None:
+    other = board.folder / "other"
+    os.link(board.root / "two.bin", other)
+    board.start()
+    board.ask("publish two.bin")
+
+    shown = python(
+        board,
+        f"open('{other}', 'r+').write('new')\n"
+        f"print(open('{board.root}/two.bin').read(3))",
+    )
+
+    assert shown == "new\n"
+    assert board.ask("written two.bin") == "1"
+    assert board.ask("written one.bin") == "0"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("way", ["open('{0}', 'r+').write('new')", "os.unlink('{0}')"])
+def test_write_through_a_bind_mount_is_seen(board: Board, way: str) -> None:
+    bound = board.folder / "bound"
+    bound.mkdir()
+    subprocess.run(["mount", "--bind", board.root, bound], check=True)
+    try:
+        board.start()
+        board.ask("publish two.bin")
+        python(board, "import os; " + way.format(bound / "two.bin"))
+    finally:
+        subprocess.run(["umount", bound], check=True)
+
+    assert board.ask("written two.bin") == "1"
+    assert board.ask("root") == "0"
+
+
+@pytest.mark.parametrize("place", ["{0}", "{0}/../{1}", "/proc/self/cwd"])
+def test_link_above_a_root_that_is_replaced_is_followed_anew(
+    board: Board, place: str
+) -> None:
+    (board.folder / "above").symlink_to(board.folder)
+    other = board.folder / "newer" / board.root.name
+    other.mkdir(parents=True)
+    (other / "two.bin").write_text("newer")
+    path = board.folder / "above" / board.root.name / "two.bin"
+    board.start("-a", str(path.parent))
+    board.ask("publish two.bin")
+    here = place.format(board.folder, board.folder.name)
+
+    shown = python(
+        board,
+        f"import os; os.chdir('{board.folder}'); print(open('{path}').read(3))\n"
+        "os.symlink('newer', 'new')\n"
+        f"os.rename('new', os.path.relpath('{here}/above'))\n"
+        f"print(open('{path}').read(5))",
+    )
+
+    assert shown == "two\nnewer\n"
+
+
+def test_file_of_the_program_with_a_lost_replicas_inode_is_itself(
+    board: Board,
+) -> None:
+    board.start()
+    board.ask("publish two.bin")
+    replica = Path(board.ask("where two.bin"))
+    mode = (board.root / "two.bin").stat().st_mode
+    # As if the Tier's file system had given the inode away: same number, other file.
+    replica.chmod(0o644)
+    replica.write_text("a stranger")
+
+    shown = python(
+        board,
+        f"import os; f = os.open('{replica}', os.O_RDONLY)\n"
+        "print(os.fstat(f).st_size); os.fchmod(f, 0o600)",
+    )
+
+    assert shown == "10\n"
+    assert replica.stat().st_mode & 0o777 == 0o600
+    assert (board.root / "two.bin").stat().st_mode == mode
+
+
+@pytest.mark.root
+def test_link_to_a_descriptor_itself_is_one_to_the_origins_file(board: Board) -> None:
+    board.start()
+    board.ask("publish two.bin")
+    path = board.root / "two.bin"
+
+    python(
+        board,
+        f"import ctypes; f = open('{path}')\n"
+        f"ctypes.CDLL(None).linkat(f.fileno(), b'', -100, b'{board.root}/linked', "
+        f"{AT_EMPTY_PATH})",
+    )
+
+    assert (board.root / "linked").samefile(path)
+
+
+@pytest.mark.parametrize("other", ["", "libm.so.6"])
+def test_program_that_outlives_the_job_starts_others_in_silence(
+    board: Board, other: str
+) -> None:
+    board.start()
+    environment = board.environ()
+    environment["LD_PRELOAD"] += f":{other}" if other else ""
+    script = (
+        "import os, subprocess\n"
+        f"os.unlink('{board.run_dir}/shim.so')\n"
+        "subprocess.run(['/bin/env'])\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
+
+    assert done.stderr == ""
+    preloads = [
+        line for line in done.stdout.splitlines() if line.startswith("LD_PRELOAD=")
+    ]
+    assert preloads == ([f"LD_PRELOAD={other}"] if other else [])
+
+
+@pytest.mark.root
+def test_program_started_as_another_user_says_nothing_of_the_shim(
+    board: Board,
+) -> None:
+    board.folder.chmod(0o711)
+    board.start()
+    script = (
+        f"import os; os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        "os.execv('/bin/env', ['env'])\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=board.environ(),
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "LD_PRELOAD" not in done.stdout
