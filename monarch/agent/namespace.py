@@ -20,6 +20,7 @@ from monarch.catalog.segment import (
     TierPlace,
     plan_catalog,
 )
+from monarch.model import shown
 from monarch.origins.index import Indexed, prepare_index
 from monarch.origins.layout import LAYOUT
 from monarch.stager import FileTable
@@ -87,7 +88,7 @@ class Namespace:
 
     def path(self, file: int) -> str:
         """Return the path of a File on its Origin, for people."""
-        return os.fsdecode(self.inventory.path(file))
+        return shown(self.inventory.path(file))
 
 
 def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespace:
