@@ -191,6 +191,12 @@ def plan_catalog(
     )
 
 
+def catalog_digest(roots: Sequence[MappedRoot], hash64: Hash) -> int:
+    """Return what tells the Catalog of these roots from any other."""
+    digests = np.array([root.block.digest for root in roots], np.uint64)
+    return hash64(digests.tobytes())
+
+
 def _places(
     layout: Layout, roots: Sequence[MappedRoot], prefixes: int, strings: int
 ) -> Places:
@@ -284,8 +290,7 @@ def _write_header(
     plan: CatalogPlan, memory: Bytes, generation: int, hash64: Hash
 ) -> None:
     record = _segment(plan.layout, memory, "catalog", generation)
-    digests = np.array([root.block.digest for root in plan.roots], np.uint64)
-    record["digest"] = hash64(digests.tobytes())
+    record["digest"] = catalog_digest(plan.roots, hash64)
     record["file_count"] = plan.file_count
     record["dir_count"] = plan.directory_count
     record["states"] = plan.places.states

@@ -1,0 +1,261 @@
+"""`monarch plan`: what a cluster would hold of a dataset, without starting anything."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from monarch.cli.index import ScanProgress
+from monarch.errors import UsageError
+
+if TYPE_CHECKING:
+    from monarch.catalog.segment import MappedRoot
+    from monarch.config import Config
+    from monarch.placement import Node, Placement
+
+EPILOG = """\b
+Examples:
+  monarch plan --data /pfs/imagenet --nodes 4 --tier ram:40GiB --epochs 90
+  monarch plan --index imagenet.monarch-index --nodes 64 --capacity 200GB
+  monarch plan -c job.yaml --hosts big,small --capacity 400GiB,100GiB
+
+Nothing is started and nothing is copied. With --index the dataset itself is not looked
+at. A tier's share or auto is taken of this machine, as if all nodes were like it.
+"""
+MODES = ("auto", "partition", "replicate")
+NODES_MAX = 65536
+EPOCHS_MAX = 1_000_000
+
+
+@click.command("plan", epilog=EPILOG)
+@click.option(
+    "-c", "--config", metavar="FILE", help="Read datasets and tiers from FILE."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set one value."
+)
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="PATH",
+    help="Plan for the files below PATH. May be given more than once.",
+)
+@click.option(
+    "--index",
+    "indexes",
+    multiple=True,
+    metavar="FILE",
+    help="Plan for what the saved index FILE lists. May be given more than once.",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, NODES_MAX),
+    metavar="N",
+    help="Number of nodes; 1 without this and --hosts.",
+)
+@click.option("--hosts", metavar="NAME,...", help="The nodes by their names.")
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar="KIND:CAPACITY[:PATH]",
+    help="A tier of each node, such as ram:8GiB, as for `monarch run`.",
+)
+@click.option(
+    "--capacity",
+    metavar="SIZE[,SIZE]...",
+    help="What a node's tiers hold together, instead of tiers: one size for all nodes, "
+    "or one for each.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="auto",
+    show_default=True,
+    help="partition: one copy in the job; replicate: one on every node; auto: as many "
+    "as fit.",
+)
+@click.option(
+    "--epochs",
+    type=click.IntRange(1, EPOCHS_MAX),
+    metavar="E",
+    default=1,
+    show_default=True,
+    help="How often the job reads the dataset.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def plan(as_json: bool, epochs: int, **options: Any) -> None:
+    """Show which node would hold how much, and what the origin has to give."""
+    from monarch.catalog.inventory import Inventory
+    from monarch.cli.plan_text import describe, render
+    from monarch.native import CONSTANTS
+    from monarch.placement import forecast
+
+    names = _names(options["nodes"], options["hosts"])
+    config = _load(options)
+    nodes = _cluster(names, options["capacity"], options["tiers"], config)
+    roots = _indexed_roots(options["indexes"]) or _scanned_roots(config)
+    inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
+    placement = _place(nodes, roots, inventory, options["mode"])
+    description = describe(
+        [os.fsdecode(root.path) for root in roots],
+        forecast(placement, inventory.sizes),
+        options["mode"],
+        placement.copies,
+        epochs,
+    )
+    text = json.dumps(description, indent=2) + "\n" if as_json else render(description)
+    click.echo(text, nl=False)
+
+
+def _names(count: int | None, hosts: str | None) -> list[str]:
+    """Return the names of the nodes."""
+    if hosts is None:
+        return [f"node{number}" for number in range(count or 1)]
+    if count is not None:
+        raise UsageError("--hosts: names the nodes already; leave out --nodes")
+    names = [name.strip() for name in hosts.split(",")]
+    if "" in names:
+        raise UsageError(f"--hosts: found {hosts!r}, allowed names such as node0,node1")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(f"--hosts: {twice[0]} is named twice")
+    return names
+
+
+def _load(options: dict[str, Any]) -> Config:
+    from monarch.config import RunOptions, current_directory, load
+
+    if options["data"] and options["indexes"]:
+        raise UsageError("--index: plan for an index or for --data, not for both")
+    asked = RunOptions(
+        config=options["config"],
+        settings=options["settings"],
+        data=options["data"],
+        tiers=options["tiers"],
+    )
+    return load(asked, os.environ, current_directory()).config
+
+
+# -- the cluster --------------------------------------------------------------------
+
+
+def _cluster(
+    names: Sequence[str], capacity: str | None, tiers: Sequence[str], config: Config
+) -> list[Node]:
+    """Return the nodes with what each can hold."""
+    from monarch.placement import Node
+
+    if capacity is None:
+        rooms = [sum(_tier_bytes(config))]
+    elif tiers:
+        raise UsageError("--capacity: stands for all tiers; leave out --tier")
+    else:
+        rooms = [_size(text) for text in capacity.split(",")]
+    if len(rooms) == 1:
+        rooms *= len(names)
+    if len(rooms) != len(names):
+        raise UsageError(
+            f"--capacity: found {len(rooms)} sizes for {len(names)} nodes, allowed one "
+            "for all or one for each"
+        )
+    return [Node(name, room) for name, room in zip(names, rooms, strict=True)]
+
+
+def _size(text: str) -> int:
+    from monarch.units import UnitError, parse_size
+
+    try:
+        return parse_size(text)
+    except UnitError as error:
+        raise UsageError(f"--capacity: {error}") from error
+
+
+def _tier_bytes(config: Config) -> list[int]:
+    """Return the capacity of each Tier, shares of it as they are on this machine."""
+    from monarch.tiers import TierSettings, open_tier
+    from monarch.units import SizeKind
+
+    rooms = []
+    for number, tier in enumerate(config.tiers):
+        if tier.capacity.kind is SizeKind.BYTES:
+            rooms.append(tier.capacity.of(0))
+            continue
+        settings = TierSettings(
+            key=f"tiers[{number}]",
+            name=tier.name,
+            kind=tier.kind,
+            path=Path(tier.path),
+            capacity=tier.capacity,
+            headroom=tier.headroom,
+        )
+        here = open_tier(settings, "plan")
+        try:
+            here.resolve()
+        except UsageError as error:
+            raise UsageError(f"{error}, or say what a node holds: --capacity") from None
+        rooms.append(here.capacity_bytes)
+    return rooms
+
+
+# -- the dataset --------------------------------------------------------------------
+
+
+def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
+    """Return what saved indexes list, whether or not it is still so."""
+    from monarch.catalog.segment import MappedRoot
+    from monarch.origins.saved import IndexUnusableError, read_index
+
+    roots = []
+    for file in files:
+        try:
+            saved = read_index(Path(file))
+        except IndexUnusableError as error:
+            raise UsageError(f"--index: {file}: {error}") from error
+        roots.append(MappedRoot(saved.root, (saved.root,), saved.block))
+    return roots
+
+
+def _scanned_roots(config: Config) -> list[MappedRoot]:
+    """Return what the datasets of the configuration hold now."""
+    from monarch.config import require_datasets
+    from monarch.model import Patterns
+    from monarch.origins.index import Dataset, prepare_index
+
+    require_datasets(config)
+    roots = []
+    for dataset in config.datasets:
+        patterns = Patterns(dataset.include, dataset.exclude, dataset.never)
+        saved = Path(dataset.index) if dataset.index else None
+        progress = ScanProgress(dataset.path)
+        try:
+            indexed = prepare_index(
+                Dataset(dataset.path, patterns, dataset.aliases, saved),
+                threads=config.catalog.scan_threads,
+                warn=lambda text: click.echo(f"monarch: {text}", err=True),
+                progress=progress,
+            )
+        finally:
+            progress.close()
+        roots.append(indexed.mapped())
+    return roots
+
+
+def _place(
+    nodes: Sequence[Node], roots: Sequence[MappedRoot], inventory: Any, mode: str
+) -> Placement:
+    """Place the Files as the agents of a job would."""
+    from monarch import native
+    from monarch.admission import footprints
+    from monarch.catalog.segment import OpenPolicy, catalog_digest, plan_catalog
+    from monarch.origins.layout import LAYOUT
+    from monarch.placement import Mode, Placement
+
+    # A job would refuse nested datasets and the like; so does its plan.
+    plan_catalog(LAYOUT, roots, [], OpenPolicy(0, 0, 0))
+    needs = footprints(inventory.sizes)
+    return Placement(nodes, needs, catalog_digest(roots, native.hash64), Mode(mode))

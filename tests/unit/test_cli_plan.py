@@ -1,0 +1,230 @@
+"""`monarch plan`: says what a job would do, and says in one line what is wrong."""
+
+import json
+import os
+
+import pytest
+
+from monarch.cli import main
+from monarch.units import format_size
+
+PAGE = 4096
+FILES = 400
+TOTAL = FILES * PAGE
+
+
+@pytest.fixture
+def dataset(tmp_path, monkeypatch):
+    """Files of a page each, so that their sizes are what they take of a tier."""
+    root = tmp_path / "set"
+    for number in range(FILES):
+        path = root / f"class{number % 7}" / f"{number}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.truncate(path, PAGE)
+    monkeypatch.chdir(tmp_path)
+    return root
+
+
+@pytest.fixture
+def plan(dataset, capsys):
+    """Runs `monarch plan` for the dataset and returns what it says."""
+
+    def run(*arguments, code=0, data=True):
+        given = ["--data", str(dataset)] if data else []
+        assert main(["plan", *given, *arguments]) == code
+        return capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def described(plan):
+    def run(*arguments, **options):
+        return json.loads(plan("--json", *arguments, **options).out)
+
+    return run
+
+
+@pytest.fixture
+def saved(dataset, capsys):
+    """A saved index of the dataset."""
+    assert main(["index", "-o", "saved", str(dataset)]) == 0
+    capsys.readouterr()
+    return "saved"
+
+
+def test_a_dataset_that_fits_twice_is_held_twice(described):
+    found = described("--nodes", "4", "--capacity", f"{TOTAL // 2 + 20 * PAGE}B")
+
+    assert (found["files"], found["bytes"]) == (FILES, TOTAL)
+    assert (found["copies_wanted"], found["mode"]) == (2, "auto")
+    assert [node["name"] for node in found["nodes"]] == [f"node{n}" for n in range(4)]
+    assert sum(node["files"] for node in found["nodes"]) > 1.9 * FILES
+    assert all(node["used"] <= 1 for node in found["nodes"])
+    assert found["left_at_origin"] == {"files": 0, "bytes": 0}
+
+
+def test_the_origin_gives_the_dataset_once_where_it_fits(described):
+    origin = described("--nodes", "4", "--capacity", "1GiB", "--epochs", "3")["origin"]
+
+    assert origin["sharded"] == {"bytes": TOTAL, "bytes_without": 3 * TOTAL}
+    assert origin["everything"] == {"bytes": TOTAL, "bytes_without": 12 * TOTAL}
+
+
+def test_what_does_not_fit_is_read_from_the_origin_in_each_epoch(described):
+    found = described("--nodes", "2", "--capacity", f"{100 * PAGE}B", "--epochs", "5")
+
+    assert found["left_at_origin"] == {"files": 200, "bytes": 200 * PAGE}
+    assert [node["files"] for node in found["nodes"]] == [100, 100]
+    assert found["origin"]["sharded"]["bytes"] == (200 + 5 * 200) * PAGE
+    assert found["origin"]["everything"]["bytes"] == (200 + 2 * 5 * 200) * PAGE
+
+
+@pytest.mark.parametrize(
+    ("mode", "held", "again"),
+    [("partition", FILES, True), ("replicate", 4 * FILES, False)],
+)
+def test_the_mode_says_how_many_copies_there_are(described, mode, held, again):
+    found = described("--nodes", "4", "--capacity", "1GiB", "--mode", mode)
+
+    assert sum(node["files"] for node in found["nodes"]) == held
+    assert bool(found["loss"]["bytes_read_again"]) is again
+
+
+def test_hosts_with_capacities_of_their_own_hold_accordingly(described):
+    sizes = f"{300 * PAGE}B,{150 * PAGE}B"
+
+    big, small = described("--hosts", "big, small", "--capacity", sizes)["nodes"]
+
+    assert (big["name"], small["name"]) == ("big", "small")
+    assert 1.6 < big["files"] / small["files"] < 2.4
+
+
+def test_the_loss_told_is_that_of_the_worst_node(described):
+    found = described("--nodes", "4", "--capacity", "1GiB", "--mode", "partition")
+
+    worst = max(node["owned_files"] for node in found["nodes"])
+    assert found["loss"]["files_moved"] == worst
+    assert found["loss"]["moved"] == worst / FILES <= 1 / 4 + 0.05
+    assert sum(node["owned_files"] for node in found["nodes"]) == FILES
+
+
+def test_tiers_of_the_options_add_up(described, tmp_path):
+    found = described("--tier", "ram:1MiB", "--tier", f"ssd:2MiB:{tmp_path}/nowhere")
+
+    assert [node["capacity_bytes"] for node in found["nodes"]] == [3 << 20]
+
+
+def test_a_share_of_a_tier_is_that_of_this_machine(described, tmp_path):
+    total = os.statvfs(tmp_path)
+
+    found = described("--tier", f"ssd:0.001%:{tmp_path}")
+
+    expected = total.f_blocks * total.f_frsize // 100_000
+    assert found["nodes"][0]["capacity_bytes"] == expected
+
+
+def test_a_saved_index_is_planned_without_its_dataset(described, dataset, saved):
+    dataset.rename(dataset.with_name("gone"))
+
+    asked = ("--index", saved, "--nodes", "3", "--capacity", "1MiB")
+    once, again = described(*asked, data=False), described(*asked, data=False)
+
+    assert once == again
+    assert (once["datasets"], once["files"]) == ([str(dataset)], FILES)
+
+
+def test_the_configuration_names_datasets_and_tiers(described, dataset, tmp_path):
+    file = tmp_path / "job.yaml"
+    tier = "{name: ram, kind: ram, capacity: 1MiB}"
+    file.write_text(f"datasets: [{{path: {dataset}}}]\ntiers: [{tier}]\n")
+
+    found = described("-c", str(file), "--nodes", "2", data=False)
+
+    assert found["datasets"] == [str(dataset)]
+    assert found["nodes"][0]["capacity_bytes"] == 1 << 20
+
+
+def test_people_get_tables_that_fit_a_terminal(plan):
+    text = plan("--nodes", "4", "--capacity", "1MiB", "--epochs", "9").out
+
+    first, *lines = text.splitlines()
+    assert first.endswith(
+        f"{FILES} files, {format_size(TOTAL)}; 4 nodes, auto: "
+        "2 copies of each file wanted."
+    )
+    assert max(len(line) for line in lines) <= 80
+    assert "every file is held" in text
+    assert "if a node is lost" in text
+
+
+def test_a_large_cluster_is_told_by_its_extremes(plan, described, saved):
+    arguments = ("--index", saved, "--nodes", "40", "--capacity", "1MiB")
+
+    text = plan(*arguments, "--mode", "partition", data=False).out
+
+    found = described(*arguments, "--mode", "partition", data=False)
+    rest = [node["bytes"] for node in found["nodes"][15:]]
+    extremes = f"{format_size(min(rest))} to {format_size(max(rest))}"
+    assert f"and 25 more nodes with {extremes} each" in text
+    assert text.count("\n  node") == 16
+
+
+def test_nothing_is_made_and_nothing_is_started(plan, dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("MONARCH_STAGING_RUN_DIR", str(tmp_path / "runs"))
+    before = sorted(tmp_path.rglob("*"))
+
+    plan("--nodes", "4", "--tier", f"ssd:50%:{tmp_path}", "--tier", "ram:1MiB")
+
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--nodes", "0"], "Invalid value for '--nodes'"),
+        (["--nodes", "many"], "Invalid value for '--nodes'"),
+        (["--nodes", "2", "--hosts", "a,b"], "leave out --nodes"),
+        (["--hosts", "a,a"], "--hosts: a is named twice"),
+        (["--hosts", "a,,b"], "--hosts: found 'a,,b', allowed names"),
+        (["--capacity", "4"], "--capacity: found '4', allowed a size"),
+        (["--capacity", "40%"], "--capacity: found '40%', allowed a size"),
+        (["--capacity", "1GiB,2GiB"], "found 2 sizes for 1 nodes"),
+        (["--capacity", "1GiB", "--tier", "ram:1GiB"], "leave out --tier"),
+        (["--tier", "tape:1GiB"], "allowed KIND:CAPACITY[:PATH]"),
+        (["--tier", "ssd:50%:/no/such"], "or say what a node holds: --capacity"),
+        (["--mode", "most"], "Invalid value for '--mode'"),
+        (["--epochs", "0"], "Invalid value for '--epochs'"),
+        (["--index", "absent"], "not for both"),
+        (["--data", "/no/such"], "/no/such"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(plan, arguments, line):
+    said = plan(*arguments, code=2)
+
+    assert line in said.err
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("content", [None, b"no index"])
+def test_an_index_that_cannot_be_read_is_one_line(plan, tmp_path, content):
+    if content is not None:
+        (tmp_path / "saved").write_bytes(content)
+
+    said = plan("--index", "saved", code=2, data=False)
+
+    assert said.err.startswith("monarch: --index: saved: ")
+    assert said.err.count("\n") == 1
+
+
+def test_no_dataset_at_all_is_one_line(plan):
+    assert plan(code=2, data=False).err.count("\n") == 1
+
+
+def test_a_dataset_inside_another_is_refused_as_by_a_job(plan, dataset):
+    said = plan("--data", str(dataset / "class1"), code=2)
+
+    assert "class1" in said.err
+    assert said.err.count("\n") == 1
