@@ -23,7 +23,9 @@ LAYERS = (
         "selector",
     },
     {"tiers", "origins", "cluster", "native"},
-    {"stager", "peers.client", "peers.server"},
+    {"peers.link", "peers.session", "peers.shipment", "peers.roster"},
+    {"stager", "peers.client", "peers.server", "peers.hub"},
+    {"peers.mesh"},
     {"agent", "report"},
     {"cli"},
     {"__main__"},
@@ -33,6 +35,7 @@ SIDEWAYS = {
     ("model", "errors"),  # so is a state transition that is not in the table
     ("origins", "native"),  # the scan hashes and finishes index blocks natively
     ("tiers", "native"),  # Replica names are computed natively
+    ("peers.session", "peers.link"),  # a session is what a joined link becomes
     ("agent", "report"),  # the agent ends with a report
 }
 

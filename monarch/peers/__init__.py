@@ -1,0 +1,1 @@
+"""How the agents of a job find, trust and tell each other."""

@@ -1,0 +1,434 @@
+"""The protocol between agents: who is let in, what is refused, and any bytes at all."""
+
+import json
+import random
+import struct
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch.peers.protocol import (
+    BODY_BYTES_MAX,
+    Conversation,
+    FieldError,
+    Identity,
+    Kind,
+    Member,
+    Message,
+    Phase,
+    ProtocolError,
+    Reason,
+    RefusedError,
+    Role,
+    Standing,
+    State,
+    parse_message,
+)
+from monarch.peers.protocol.conversation import NEXT
+from monarch.peers.protocol.messages import FIELDS_BYTES_MAX, FORMS
+
+SECRET = b"s" * 32
+HEAD = struct.Struct("<4sBBHII")
+FRAME_MAX = HEAD.size + FIELDS_BYTES_MAX + BODY_BYTES_MAX + 16
+
+MEMBER = Member(2, Standing.JOINED, "n2", 4000, (1 << 40, 7), Phase.RUNNING, 99)
+SAMPLES: dict[Kind, dict[str, Any]] = {
+    Kind.JOIN: {"host": "n1", "port": 1, "capacities": [5], "phase": 0, "life": 3},
+    Kind.VIEW: {"members": [MEMBER.row()]},
+    Kind.BEAT: {"phase": 1},
+    Kind.LEAVE: {"gone": 1},
+    Kind.NOTE: {"number": 1},
+    Kind.ASK: {"first": 0},
+    Kind.OFFER: {"digest": "d" * 64, "bytes": 5, "chunks": 1},
+    Kind.CHUNK: {"packed": 0},
+}
+
+
+def nonces(seed: int) -> bytes:
+    return random.Random(seed).randbytes(32)
+
+
+def client(job: str = "7.0", number: int = 1, secret: bytes = SECRET, peer: int = 0):
+    return Conversation(Role.CLIENT, Identity(job, number, secret), nonces(1), peer)
+
+
+def server(job: str = "7.0", number: int = 0, secret: bytes = SECRET, seed: int = 2):
+    return Conversation(Role.SERVER, Identity(job, number, secret), nonces(seed))
+
+
+def shake(one: Conversation, other: Conversation) -> None:
+    """Lets two sides talk until neither has anything to say."""
+    for _ in range(4):
+        other.receive(one.outgoing())
+        one.receive(other.outgoing())
+
+
+def trusting() -> tuple[Conversation, Conversation]:
+    one, other = client(), server()
+    shake(one, other)
+    return one, other
+
+
+def reach(state: State) -> tuple[Conversation, Conversation]:
+    """Two sides that have come to a state after the handshake."""
+    first = {
+        State.JOINED: [(Role.CLIENT, Kind.JOIN)],
+        State.FETCHING: [(Role.CLIENT, Kind.ASK)],
+        State.CARRYING: [(Role.CLIENT, Kind.ASK), (Role.SERVER, Kind.OFFER)],
+        State.ASKED: [(Role.CLIENT, Kind.SOCKET)],
+    }
+    sides = dict(zip((Role.CLIENT, Role.SERVER), trusting(), strict=True))
+    for role, kind in first.get(state, []):
+        sides[role].send(kind, SAMPLES.get(kind, {}))
+        sides[role.other].receive(sides[role].outgoing())
+    return sides[Role.CLIENT], sides[Role.SERVER]
+
+
+def test_two_nodes_that_know_the_secret_trust_each_other():
+    one, other = trusting()
+
+    assert (one.state, other.state) == (State.OPEN, State.OPEN)
+    assert (one.peer, other.peer) == (0, 1)
+
+
+def test_the_bytes_may_come_one_at_a_time():
+    one, other = client(), server()
+    for _ in range(4):
+        for byte in one.outgoing():
+            other.receive(bytes([byte]))
+        for byte in other.outgoing():
+            one.receive(bytes([byte]))
+
+    assert one.trusted
+    assert other.trusted
+
+
+@pytest.mark.parametrize("secret", [b"x" * 32, b""], ids=["wrong", "none"])
+def test_a_client_without_the_secret_is_refused(secret):
+    one, other = client(secret=secret), server()
+    other.receive(one.outgoing())
+
+    with pytest.raises(ProtocolError, match="does not know"):
+        one.receive(other.outgoing())  # it cannot verify us either
+
+    liar = Conversation(Role.CLIENT, Identity("7.0", 1, SECRET), nonces(1), 0)
+    victim = server(secret=b"the other one")
+    victim.receive(liar.outgoing())
+    forged = HEAD.pack(b"MnCt", 1, Kind.PROOF, 0, 0, 32) + bytes(32)
+    with pytest.raises(ProtocolError, match="does not know"):
+        victim.receive(forged)
+    assert victim.outgoing().endswith(struct.pack("<H", Reason.PROOF))
+    assert not victim.trusted
+
+
+@pytest.mark.parametrize(
+    ("one", "reason"),
+    [
+        (lambda: client(job="8.0"), Reason.JOB),
+        (lambda: client(peer=5), Reason.NUMBER),
+        (lambda: client(number=0), Reason.NUMBER),
+    ],
+    ids=["another job", "another node", "our own number"],
+)
+def test_who_is_wrong_here_is_told_why(one: Callable[[], Conversation], reason):
+    stranger, host = one(), server()
+
+    with pytest.raises(ProtocolError):
+        host.receive(stranger.outgoing())
+    with pytest.raises(RefusedError) as refused:
+        stranger.receive(host.outgoing())
+
+    assert refused.value.reason is reason
+
+
+def test_another_version_is_told_ours():
+    host = server()
+
+    with pytest.raises(ProtocolError, match="version 9, ours is 1"):
+        host.receive(HEAD.pack(b"MnCt", 9, Kind.HELLO, 0, 0, 72))
+
+    assert host.outgoing().endswith(struct.pack("<H", Reason.VERSION))
+
+
+def test_a_recorded_handshake_convinces_nobody_again():
+    one, other = client(), server(seed=2)
+    hello = one.outgoing()
+    other.receive(hello)
+    one.receive(other.outgoing())
+    proof = one.outgoing()
+    other.receive(proof)
+    assert other.trusted
+
+    later = server(seed=3)
+    later.receive(hello)
+    with pytest.raises(ProtocolError, match="does not know"):
+        later.receive(proof)
+
+
+def test_a_servers_own_proof_sent_back_convinces_nobody():
+    host = server()
+    host.receive(client().outgoing())
+    challenge = host.outgoing()
+
+    with pytest.raises(ProtocolError):
+        host.receive(HEAD.pack(b"MnCt", 1, Kind.PROOF, 0, 0, 32) + challenge[-32:])
+
+
+def test_nothing_is_listened_to_before_the_proof():
+    for kind in Kind:
+        if kind is not Kind.HELLO:
+            with pytest.raises(ProtocolError):
+                server().receive(HEAD.pack(b"MnCt", 1, kind, 0, 0, 0) + bytes(16))
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [(0, 73), (1, 72), (0, 2**32 - 1), (2**32 - 1, 72)],
+    ids=["a byte more", "fields", "the largest body", "the largest fields"],
+)
+def test_a_strangers_frame_of_any_other_length_is_refused_by_its_head(fields, body):
+    host = server()
+
+    with pytest.raises(ProtocolError, match="wrong length"):
+        host.receive(HEAD.pack(b"MnCt", 1, Kind.HELLO, 0, fields, body))
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"), [(FIELDS_BYTES_MAX + 1, 0), (0, BODY_BYTES_MAX + 1)]
+)
+def test_a_friends_frame_that_is_too_long_is_refused_by_its_head(fields, body):
+    _, other = reach(State.JOINED)
+
+    with pytest.raises(ProtocolError, match="too long"):
+        other.receive(HEAD.pack(b"MnCt", 1, Kind.NOTE, 0, fields, body))
+
+
+def test_a_flipped_bit_anywhere_in_a_frame_is_noticed():
+    one, _ = reach(State.JOINED)
+    one.send(Kind.NOTE, {"number": 1}, b"hello")
+    frame = one.outgoing()
+
+    for position in range(8 * len(frame)):
+        altered = bytearray(frame)
+        altered[position // 8] ^= 1 << position % 8
+        _, other = reach(State.JOINED)
+        # A length that has grown takes in what follows.
+        with pytest.raises(ProtocolError):
+            other.receive(bytes(altered) + bytes(FRAME_MAX))
+
+
+def test_a_frame_that_is_repeated_or_sent_back_is_refused():
+    one, other = reach(State.JOINED)
+    one.send(Kind.BEAT, {"phase": 0})
+    frame = one.outgoing()
+    assert other.receive(frame) == [Message(Kind.BEAT, {"phase": 0})]
+
+    with pytest.raises(ProtocolError, match="altered"):
+        other.receive(frame)
+    with pytest.raises(ProtocolError, match="altered"):
+        one.receive(frame)
+
+
+@pytest.mark.parametrize(
+    ("state", "role", "kind"), [key for key in NEXT if key[2] >= Kind.JOIN]
+)
+def test_each_message_arrives_as_it_was_sent(state, role, kind):
+    one, other = reach(state)
+    speaker, listener = (one, other) if role is Role.CLIENT else (other, one)
+    body = b"b" * min(FORMS[kind].body_max, 1000)
+
+    speaker.send(kind, SAMPLES.get(kind, {}), body)
+
+    [message] = listener.receive(speaker.outgoing())
+    assert message == Message(kind, SAMPLES.get(kind, {}), body)
+    assert listener.state is speaker.state
+
+
+def test_bytes_after_a_handed_over_socket_are_kept_and_not_read():
+    one, other = reach(State.ASKED)
+    other.send(Kind.YOURS, {})
+
+    one.receive(other.outgoing() + b"not ours any more")
+
+    assert (one.state, one.rest, one.wants) == (State.HANDED, b"not ours any more", 0)
+
+
+def test_what_may_not_be_said_now_cannot_be_sent_either():
+    one, _ = trusting()
+
+    with pytest.raises(ProtocolError, match="BEAT where open"):
+        one.send(Kind.BEAT, {"phase": 0})
+    with pytest.raises(ProtocolError, match="ended"):
+        one.receive(b"x")
+
+
+def test_every_state_but_the_last_leads_on():
+    following: dict[State, set[State]] = {state: set() for state in State}
+    for (state, _, _), end in NEXT.items():
+        following[state].add(end)
+
+    assert {s for s, ends in following.items() if not ends} == {
+        State.HANDED,
+        State.CLOSED,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Kind.BEAT, b""),
+        (Kind.BEAT, b"[]"),
+        (Kind.BEAT, b"nonsense"),
+        (Kind.BEAT, b"\xff"),
+        (Kind.BEAT, b'{"phase":true}'),
+        (Kind.BEAT, b'{"phase":-1}'),
+        (Kind.BEAT, b'{"phase":1.0}'),
+        (Kind.BEAT, b'{"phase":NaN}'),
+        (Kind.BEAT, b'{"phase":0,"more":1}'),
+        (Kind.BEAT, b'{"phase":' + b"9" * 5000 + b"}"),
+        (Kind.BEAT, b"[" * 60000),
+        (Kind.VIEW, b'{"members":[[0,1,"h",1,[],0]]}'),
+        (Kind.VIEW, b'{"members":[[0,1,"h",65536,[],0,0]]}'),
+        (Kind.VIEW, b'{"members":[[0,1,"h",1,[-1],0,0]]}'),
+        (Kind.VIEW, b'{"members":{}}'),
+        (Kind.OFFER, b'{"digest":"' + b"d" * 65 + b'","bytes":1,"chunks":1}'),
+        (Kind.HELLO, b"{}"),
+    ],
+)
+def test_fields_of_another_form_are_refused(kind, text):
+    with pytest.raises(FieldError):
+        parse_message(kind, text, b"")
+
+
+# -- any bytes at all -------------------------------------------------------------
+
+MUTATIONS = st.lists(
+    st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4
+)
+
+
+@given(st.binary(max_size=4096))
+def test_random_bytes_are_a_protocol_error_or_nothing(piece):
+    host = server()
+    survive(host, piece)
+    assert not host.trusted
+
+
+@given(st.sampled_from(sorted(FORMS)), st.binary(max_size=2000), st.binary())
+def test_random_fields_are_a_message_or_a_field_error(kind, text, body):
+    try:
+        message = parse_message(kind, text, body)
+    except FieldError:
+        return
+    assert message.kind is kind
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=8)
+        | st.dictionaries(st.sampled_from(["members", "phase", "host"]), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.sampled_from(sorted(FORMS)), JSON)
+def test_random_json_is_a_message_or_a_field_error(kind, fields):
+    try:
+        parse_message(kind, json.dumps(fields).encode(), b"")
+    except FieldError:
+        return
+    if kind is Kind.VIEW:
+        for row in fields["members"]:
+            assert Member.from_row(row).row() == row
+
+
+def survive(host: Conversation, piece: bytes) -> None:
+    """Feeds bytes: they give messages or ProtocolError, in the room of one frame."""
+    try:
+        for message in host.receive(piece):
+            assert message.kind in Kind
+    except ProtocolError:
+        assert host.state is State.CLOSED
+    assert 0 <= host.wants <= FRAME_MAX
+    assert len(host._buffer) <= FRAME_MAX
+
+
+def recording() -> list[tuple[Role, bytes]]:
+    """Everything that two nodes say in one whole conversation."""
+    said = []
+    one, other = client(), server()
+    sides = {Role.CLIENT: one, Role.SERVER: other}
+
+    def pass_over(role: Role) -> None:
+        piece = sides[role].outgoing()
+        said.append((role, piece))
+        sides[role.other].receive(piece)
+
+    for role in (Role.CLIENT, Role.SERVER, Role.CLIENT, Role.SERVER):
+        pass_over(role)
+    for role, kind in (
+        (Role.CLIENT, Kind.JOIN),
+        (Role.SERVER, Kind.VIEW),
+        (Role.CLIENT, Kind.BEAT),
+        (Role.CLIENT, Kind.NOTE),
+        (Role.SERVER, Kind.TAKEN),
+    ):
+        sides[role].send(kind, SAMPLES.get(kind, {}), b"n" * (kind is Kind.NOTE))
+        pass_over(role)
+    return said
+
+
+def mutated(piece: bytes, chance: random.Random) -> bytes:
+    """One of the usual damages: flipped, cut, doubled, inserted, replaced."""
+    altered = bytearray(piece)
+    for _ in range(chance.randint(1, 4)):
+        place = chance.randrange(len(altered) + 1)
+        match chance.randrange(5):
+            case 0 if place < len(altered):
+                altered[place] ^= 1 << chance.randrange(8)
+            case 1:
+                del altered[place:]
+            case 2:
+                altered += altered[place:]
+            case 3:
+                altered[place:place] = chance.randbytes(chance.randint(1, 8))
+            case _:
+                altered[place : place + 4] = chance.choice(INTERESTING)
+    return bytes(altered)
+
+
+INTERESTING = [
+    struct.pack("<I", value) for value in (0, 1, 16, 72, 2**20, 2**31, 2**32 - 1)
+]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_no_bytes_ever_break_a_conversation(soak_count):
+    chance, said = random.Random(20261121), recording()
+    trusted_at = {Role.CLIENT: 0, Role.SERVER: 0}
+
+    for number in range(soak_count(50_000, 1_000_000)):
+        victim = Role.SERVER if number % 2 else Role.CLIENT
+        host = server() if victim is Role.SERVER else client()
+        spoken = [piece for role, piece in said if role is not victim]
+        whole = chance.randrange(len(spoken))
+        for piece in spoken[:whole]:
+            survive(host, piece)
+        if chance.random() < 0.2:
+            piece = chance.randbytes(chance.randint(0, 300))
+        else:
+            piece = mutated(spoken[whole], chance)
+        cuts = sorted({0, chance.randrange(len(piece) + 1), len(piece)})
+        for start, end in pairwise(cuts):
+            survive(host, piece[start:end])
+        trusted_at[victim] += host.trusted
+
+    # The damage came late enough, often enough, to reach what only friends may say.
+    assert min(trusted_at.values()) > 100
