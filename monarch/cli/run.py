@@ -79,9 +79,9 @@ start, the program runs without it after one warning, or not at all (125) with -
     help="Print neither start line nor summary; warnings stay.",
 )
 @click.option(
-    "--wait/--no-wait",
-    default=None,
-    help="--wait: return only after the job has ended on this node. Otherwise only the "
+    "--wait",
+    is_flag=True,
+    help="Return only after the job has ended on this node. Without it only the "
     "command that started the agent does, because it prints the summary.",
 )
 @click.argument(

@@ -12,7 +12,7 @@ class RunOptions:
     Args:
         settings: each `KEY=VALUE` of --set.
         tiers: each `KIND:CAPACITY[:PATH]` of --tier.
-        wait: None if neither --wait nor --no-wait was given.
+        wait: the launcher stays until the job has ended on this node.
     """
 
     config: str | None = None
@@ -24,7 +24,7 @@ class RunOptions:
     index: str | None = None
     strict: bool = False
     quiet: bool = False
-    wait: bool | None = None
+    wait: bool = False
 
 
 def parse_tier(text: str) -> dict[str, str]:

@@ -102,7 +102,7 @@ def test_a_second_launcher_becomes_the_program(launch: Launch, tmp_path: Path) -
     ("words", "warned"),
     [
         ([], False),
-        (["--data", "/d", "--set=a=b", "--strict", "-q", "--no-wait"], False),
+        (["--data", "/d", "--set=a=b", "--strict", "-q"], False),
         (["--data", "/d", "--set", "a=b"], False),
         (["--data", "/d"], True),
         (["--data", "/d", "--set", "a=c"], True),

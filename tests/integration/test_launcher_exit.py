@@ -122,9 +122,9 @@ def test_wrong_usage_is_one_line_and_exit_2(
     "words",
     [
         ["-c", "file", "--set", "a=b", "--data=/d", "--tier", "ram:1GiB", "--strict"],
-        ["-cfile", "--no-wait", "-q"],
+        ["-cfile", "--wait", "-q"],
         ["-qc", "file", "--report=r.json", "--index", "i"],
-        ["--job", "--", "--wait", "--no-wait"],
+        ["--job", "--", "--wait", "--strict"],
     ],
 )
 @pytest.mark.parametrize("end", [[], ["--"]])

@@ -24,7 +24,7 @@ def test_table_is_sorted_and_knows_which_options_take_a_value():
     assert ("config", "c", True) in rows
     assert ("quiet", "q", False) in rows
     assert ("help", "h", False) in rows
-    assert ("no-wait", "", False) in rows
+    assert ("wait", "", False) in rows
     assert ("set", "", True) in rows
 
 
@@ -73,7 +73,7 @@ def test_short_options_are_bundled_and_values_joined():
     )
     assert parse_run_argv(["--config=a.yaml", "p"])[0].config == "a.yaml"
     assert parse_run_argv(["--set=a=b", "p"])[0].settings == ("a=b",)
-    assert parse_run_argv(["--no-wait", "p"])[0].wait is False
+    assert parse_run_argv(["--wait", "p"])[0].wait
     assert parse_run_argv(["p"])[0] == RunOptions()
 
 

@@ -90,8 +90,8 @@ static int note(struct arguments *args, const struct launcher_option *option,
         args->quiet = true;
     else if (!strcmp(name, "strict"))
         args->strict = true;
-    else if (!strcmp(name, "wait") || !strcmp(name, "no-wait"))
-        args->wait = name[0] == 'w';
+    else if (!strcmp(name, "wait"))
+        args->wait = true;
     else if (value)
         digest(args, name, value);
     return 0;

@@ -25,7 +25,6 @@ static const struct launcher_option launcher_options[] = {
     {"help", 'h', false},
     {"index", 0, true},
     {"job", 0, true},
-    {"no-wait", 0, false},
     {"quiet", 'q', false},
     {"report", 0, true},
     {"set", 0, true},
