@@ -6,7 +6,7 @@
 #include "next.h"
 #include "sys.h"
 
-enum { CHUNK = 16384, COPY_BYTES_MAX = 8 << 20 };
+enum { CHUNK = 4096, COPY_BYTES_MAX = 8 << 20 };
 
 static long read_some(int fd, char *chunk, size_t n, const off64_t *at)
 {

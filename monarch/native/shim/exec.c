@@ -25,35 +25,35 @@
 
 int execve(const char *path, char *const argv[], char *const envp[])
 {
-    struct launch l;
+    LAUNCH(l, envp)
     char *const *env = launch_environment(&l, path, envp);
     EXEC(path, NEXT(execve)(path, argv, env), NEXT(execve)(path, argv, envp))
 }
 
 int execv(const char *path, char *const argv[])
 {
-    struct launch l;
+    LAUNCH(l, environ)
     char *const *env = launch_environment(&l, path, environ);
     EXEC(path, NEXT(execve)(path, argv, env), NEXT(execv)(path, argv))
 }
 
 int execvp(const char *file, char *const argv[])
 {
-    struct launch l;
+    LAUNCH(l, environ)
     char *const *env = launch_environment(&l, NULL, environ);
     EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvp)(file, argv))
 }
 
 int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-    struct launch l;
+    LAUNCH(l, envp)
     char *const *env = launch_environment(&l, NULL, envp);
     EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvpe)(file, argv, envp))
 }
 
 int fexecve(int fd, char *const argv[], char *const envp[])
 {
-    struct launch l;
+    LAUNCH(l, envp)
     char path[FD_NAME_BYTES];
     sys_fd_name(path, fd);
     char *const *env = launch_environment(&l, path, envp);
@@ -63,7 +63,7 @@ int fexecve(int fd, char *const argv[], char *const envp[])
 int execveat(int dirfd, const char *path, char *const argv[], char *const envp[],
              int flags)
 {
-    struct launch l;
+    LAUNCH(l, envp)
     const char *known = path[0] == '/' ? path : NULL;
     char *const *env = launch_environment(&l, known, envp);
     EXEC(path, NEXT(execveat)(dirfd, path, argv, env, flags),

@@ -42,16 +42,47 @@ static char *join(char *to, const char *from)
     return to + n;
 }
 
-/* set_preload - our library first, then whatever the program has asked for. */
-static bool set_preload(struct launch *l, const char *old)
+static size_t preload_bytes(const struct board *b, const char *old)
 {
-    size_t bytes = sizeof(PRELOAD) + l->b->run_bytes + sizeof(SHIM) + strlen(old) + 1;
-    if (bytes > sizeof(l->preload))
-        return false;
+    return sizeof(PRELOAD) + b->run_bytes + sizeof(SHIM) + strlen(old) + 1;
+}
+
+static long count_of(char *const envp[])
+{
+    long n = 0;
+    while (envp && envp[n] && n <= ENVIRONMENT_MAX)
+        n++;
+    return n;
+}
+
+/* launch_bytes - the room for an environment with all that we may put in; 0: it is too
+ * large to be touched, or we have nothing to do with it. */
+size_t launch_bytes(char *const envp[])
+{
+    board_enter();
+    const struct board *b = board_left();
+    long n = count_of(envp), at = find(envp, n, PRELOAD);
+    if (!b || n > ENVIRONMENT_MAX)
+        return 0;
+    size_t words = preload_bytes(b, at < 0 ? "" : envp[at]);
+    if (words > PRELOAD_BYTES_MAX)
+        return 0;
+    return ((size_t)n + 3) * sizeof(*envp) + words + sizeof(RUN) + b->run_bytes;
+}
+
+/* divide - shares the room out for an environment of `n` entries. */
+static void divide(struct launch *l, const struct board *b, long n)
+{
+    l->run = (char *)(l->entries + n + 3);
+    l->preload = l->run + sizeof(RUN) + b->run_bytes;
+}
+
+/* set_preload - our library first, then whatever the program has asked for. */
+static void set_preload(struct launch *l, const char *old)
+{
     char *at = join(join(join(l->preload, PRELOAD), l->b->run), SHIM);
     if (old[0])
         join(join(at, ":"), old);
-    return true;
 }
 
 static bool privileged(const char *path)
@@ -64,11 +95,8 @@ static bool privileged(const char *path)
 /* wanted - the entries to copy when something is missing in the environment, else -1. */
 static long wanted(const struct launch *l, const char *path, char *const envp[])
 {
-    long n = 0;
-    while (envp && envp[n])
-        if (++n > ENVIRONMENT_MAX)
-            return -1;
-    if (find(envp, n, DISABLE) >= 0 || privileged(path))
+    long n = count_of(envp);
+    if (!l->room_bytes || find(envp, n, DISABLE) >= 0 || privileged(path))
         return -1;
     long preload = find(envp, n, PRELOAD);
     bool there = preload >= 0 && holds_shim(l->b, envp[preload] + sizeof(PRELOAD) - 1);
@@ -114,14 +142,11 @@ static void remove_words(const struct board *b, char *to, const char *list)
 static char *const *without_shim(struct launch *l, const struct board *b,
                                  char *const envp[])
 {
-    long n = 0, kept = 0;
-    while (envp && envp[n])
-        if (++n > ENVIRONMENT_MAX)
-            return envp;
-    long at = find(envp, n, PRELOAD);
-    if (at < 0 || strlen(envp[at]) >= sizeof(l->preload) ||
-        !holds_shim(b, envp[at] + sizeof(PRELOAD) - 1) || loadable(b))
+    long n = count_of(envp), at = find(envp, n, PRELOAD), kept = 0;
+    if (!l->room_bytes || at < 0 || !holds_shim(b, envp[at] + sizeof(PRELOAD) - 1) ||
+        loadable(b))
         return envp;
+    divide(l, b, n);
     remove_words(b, join(l->preload, PRELOAD), envp[at] + sizeof(PRELOAD) - 1);
     for (long i = 0; i < n; i++) {
         if (i != at)
@@ -147,13 +172,13 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
     long n = l->b && l->b->injects ? wanted(l, path, envp) : -1;
     if (n < 0)
         return envp;
+    divide(l, l->b, n);
     if (n)
         memcpy(l->entries, envp, (size_t)n * sizeof(*envp));
     long preload = find(envp, n, PRELOAD), run = find(envp, n, RUN), end = n;
     const char *old = preload < 0 ? "" : envp[preload] + sizeof(PRELOAD) - 1;
     if (!holds_shim(l->b, old)) {
-        if (!set_preload(l, old))
-            return envp;
+        set_preload(l, old);
         l->entries[preload < 0 ? end++ : preload] = l->preload;
     }
     if (run < 0) {
@@ -181,6 +206,8 @@ static struct process *own_slot(const struct launch *l, const char *name)
     struct process *slot = atomic_load_explicit(&process_life->slot,
                                                 memory_order_relaxed);
     if (!process_borrowed())
+        return slot;
+    if (slot == &l->b->counters->process[0]) /* then its children have none either */
         return slot;
     struct process *own = process_of(l->b->counters, sys_getpid());
     return own ? own
@@ -217,7 +244,8 @@ void launch_failed(struct launch *l)
  * both did so at once, both slots say the same. */
 void launch_spawned(const struct launch *l, pid_t pid, const char *name)
 {
-    if (!l->b || !name || process_of(l->b->counters, (uint32_t)pid))
+    if (!l->b || !name || own_slot(l, name) == &l->b->counters->process[0] ||
+        process_of(l->b->counters, (uint32_t)pid))
         return;
     struct process *mine = process_claim(l->b->counters, (uint32_t)pid,
                                          PROCESS_LAUNCHED, name);

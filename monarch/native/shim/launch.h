@@ -11,15 +11,24 @@ enum {
     PRELOAD_BYTES_MAX = 2048,
 };
 
+/* Prepares the record of a launch. The room for another environment is as large as it
+ * needs to be: threads may have small stacks. */
+#define LAUNCH(l, given)                                   \
+    struct launch l = {.room_bytes = launch_bytes(given)}; \
+    l.entries = __builtin_alloca(l.room_bytes);
+
 struct launch { /* lives on the stack, so that a vfork child may use it */
     const struct board *b;
     struct process *slot;                 /* NULL: nothing was recorded */
     char name_before[PROCESS_NAME_BYTES]; /* to go back to when the launch fails */
     char *const *given;                   /* the environment that the program passes */
-    char *entries[ENVIRONMENT_MAX + 3];
-    char preload[PRELOAD_BYTES_MAX];
-    char run[RUN_BYTES_MAX + 32];
+    size_t room_bytes;                    /* 0: there is none, nothing may be put in */
+    char **entries; /* the room: another environment, then what is new in it */
+    char *preload;
+    char *run;
 };
+
+size_t launch_bytes(char *const envp[]);
 
 char *const *launch_environment(struct launch *l, const char *path, char *const envp[]);
 void launch_begin(struct launch *l, const char *name);

@@ -7,7 +7,7 @@
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                 const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-    struct launch l;
+    LAUNCH(l, envp)
     pid_t child = 0;
     char *const *env = launch_environment(&l, path, envp);
     int error = NEXT(posix_spawn)(&child, path, actions, attr, argv, env);
@@ -24,7 +24,7 @@ int posix_spawnp(pid_t *pid, const char *file,
                  const posix_spawn_file_actions_t *actions,
                  const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
 {
-    struct launch l;
+    LAUNCH(l, envp)
     pid_t child = 0;
     char *const *env = launch_environment(&l, NULL, envp);
     int error = NEXT(posix_spawnp)(&child, file, actions, attr, argv, env);
