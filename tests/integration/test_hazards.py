@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.shim_fixtures import Board
+from support.shim_fixtures import Board, Compile
 
 AT_EMPTY_PATH = 0x1000
 NOBODY = 65534
@@ -158,3 +158,28 @@ def test_program_started_as_another_user_says_nothing_of_the_shim(
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "LD_PRELOAD" not in done.stdout
+
+
+def test_thread_with_a_small_stack_starts_programs(
+    board: Board, compiled: Compile
+) -> None:
+    board.start()
+    program = compiled("small_stack.c", "-pthread")
+
+    assert board.run(program) == "exec 0\nspawn 0\n"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("proc", [[], ["--mount-proc"]])
+def test_process_in_another_pid_namespace_is_not_taken_for_a_stranger(
+    board: Board, proc: list[str]
+) -> None:
+    board.start()
+    board.ask("publish two.bin")
+    inner = f"cat {board.root}/two.bin; (echo $$; cat {board.root}/two.bin); true"
+
+    board.run("unshare", "--pid", "--fork", *proc, "sh", "-c", inner)
+
+    assert 1 not in [pid for pid, _, _ in board.processes()]
+    if not proc:  # a private mount namespace ends the Shim's work
+        assert board.counters()["opens_hit_tier0"] == 2

@@ -187,7 +187,7 @@ static bool open_once(void)
     if (!environ ||
         !atomic_compare_exchange_strong(&the_phase, &expected, PHASE_OPENING))
         return false;
-    bool found = open_run(&the_board) && process_prepare();
+    bool found = open_run(&the_board) && process_prepare(the_board.requests->agent_pid);
     atomic_store_explicit(&the_phase, found ? PHASE_OPEN : PHASE_INERT,
                           memory_order_release);
     return found;

@@ -11,14 +11,16 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-enum { LIFE_BYTES = 4096 };
+enum { LIFE_BYTES = 4096, NAMESPACE_BYTES = 40 };
 
 struct life *process_life;
+static uint32_t agent_pid;
 
 /* process_prepare - makes the page that tells a fork child from its parent; false when
  * there is no memory for it. */
-bool process_prepare(void)
+bool process_prepare(uint32_t agent)
 {
+    agent_pid = agent;
     long at = sys_call(SYS_mmap, 0, LIFE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (at < 0 && at >= -4095)
@@ -76,6 +78,18 @@ static struct process *revive(struct counters *all, uint32_t pid, const char *ex
     return first;
 }
 
+/* unknown_to_agent - this process has another number in the agent's PID namespace: under
+ * ours, the agent would watch a stranger. */
+static bool unknown_to_agent(void)
+{
+    char agents[NAMESPACE_BYTES];
+    struct stat ours, theirs;
+    if (!agent_pid || sys_stat(AT_FDCWD, "/proc/self/ns/pid", &ours, 0) < 0)
+        return false;
+    sys_name(agents, "/proc/", agent_pid, "/ns/pid");
+    return sys_stat(AT_FDCWD, agents, &theirs, 0) < 0 || ours.st_ino != theirs.st_ino;
+}
+
 /* process_begin - takes the slot. Where two threads do so at once, before any
  * constructor ran, the counts of the process are spread over two. */
 void process_begin(struct counters *all)
@@ -83,8 +97,12 @@ void process_begin(struct counters *all)
     uint32_t pid = sys_getpid();
     char exe[PROCESS_EXE_BYTES];
     process_exe(exe);
-    struct process *mine = revive(all, pid, exe);
-    if (!mine)
+    bool shares = unknown_to_agent();
+    struct process *mine = shares ? &all->process[0] : revive(all, pid, exe);
+    if (shares)
+        atomic_fetch_add_explicit((_Atomic uint64_t *)&all->slots_full, 1,
+                                  memory_order_relaxed);
+    else if (!mine)
         mine = process_claim(all, pid, PROCESS_ACTIVE, exe);
     process_life->pid = pid;
     atomic_store_explicit(&process_life->slot, mine, memory_order_release);

@@ -17,7 +17,7 @@ struct life { /* lives in a page that the kernel wipes in a fork child */
 
 extern struct life *process_life;
 
-bool process_prepare(void);
+bool process_prepare(uint32_t agent);
 void process_begin(struct counters *all);
 bool process_borrowed(void);
 const char *process_exe(char out[PROCESS_EXE_BYTES]);

@@ -67,19 +67,27 @@ static inline long sys_readlink(const char *path, char *out, size_t bytes)
 
 enum { FD_NAME_BYTES = 32 };
 
-/* sys_fd_name - writes the name of a descriptor in /proc. */
-static inline void sys_fd_name(char out[FD_NAME_BYTES], int fd)
+/* sys_name - writes a name with a number in it. */
+static inline void sys_name(char *out, const char *before, unsigned number,
+                            const char *behind)
 {
     char digits[16];
     size_t n = 0;
-    char *at = out;
-    for (const char *from = "/proc/self/fd/"; *from; from++)
-        *at++ = *from;
-    for (unsigned left = (unsigned)fd; n == 0 || left; left /= 10)
+    while (*before)
+        *out++ = *before++;
+    for (unsigned left = number; n == 0 || left; left /= 10)
         digits[n++] = (char)('0' + left % 10);
     while (n > 0)
-        *at++ = digits[--n];
-    *at = 0;
+        *out++ = digits[--n];
+    while (*behind)
+        *out++ = *behind++;
+    *out = 0;
+}
+
+/* sys_fd_name - writes the name of a descriptor in /proc. */
+static inline void sys_fd_name(char out[FD_NAME_BYTES], int fd)
+{
+    sys_name(out, "/proc/self/fd/", (unsigned)fd, "");
 }
 
 static inline uint32_t sys_getpid(void)

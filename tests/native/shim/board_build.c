@@ -302,6 +302,7 @@ struct built board_build(const struct plan *plan)
     free(items.all);
     beat(&b);
     b.requests->agent_state = AGENT_READY;
+    b.requests->agent_pid = (uint32_t)getpid();
     return b;
 }
 
