@@ -1,0 +1,30 @@
+"""Which job and which node this is, and which other nodes the job has."""
+
+from monarch.cluster.hostlist import expand_hosts
+from monarch.cluster.membership import Alone, Membership, find_members
+from monarch.cluster.names import (
+    NAME_MAX,
+    RUN_VARIABLE,
+    find_run,
+    job_name,
+    node_name,
+    run_root,
+    safe_name,
+)
+from monarch.cluster.secret import job_secret, read_secret
+
+__all__ = [
+    "NAME_MAX",
+    "RUN_VARIABLE",
+    "Alone",
+    "Membership",
+    "expand_hosts",
+    "find_members",
+    "find_run",
+    "job_name",
+    "job_secret",
+    "node_name",
+    "read_secret",
+    "run_root",
+    "safe_name",
+]

@@ -1,0 +1,80 @@
+"""Lists of hosts as Slurm writes them: `n[0-3,7],gpu-[01-12]x`."""
+
+from itertools import product
+from typing import Final
+
+from monarch.errors import UsageError
+
+HOSTS_MAX: Final = 65536
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """Return the hosts of a list, in its order; one that is repeated counts once.
+
+    Raises:
+        UsageError: it is not such a list, or one of more than 65,536 hosts.
+    """
+    found: dict[str, None] = {}
+    for item in _items(text):
+        for host in _expanded(item, text):
+            found[host] = None
+            if len(found) > HOSTS_MAX:
+                raise _refusal(text, f"more than {HOSTS_MAX} hosts")
+    return tuple(found)
+
+
+def _items(text: str) -> list[str]:
+    """Split at commas and blanks, but not inside brackets."""
+    items, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if depth not in (0, 1):
+            raise _refusal(text, "brackets that do not match")
+        if depth == 0 and (character == "," or character.isspace()):
+            items.append("")
+        else:
+            items[-1] += character
+    if depth:
+        raise _refusal(text, "brackets that do not match")
+    return [item for item in items if item]
+
+
+def _expanded(item: str, text: str) -> list[str]:
+    parts: list[list[str]] = []
+    count, rest = 1, item
+    while rest:
+        literal, bracket, rest = rest.partition("[")
+        parts.append([literal])
+        if bracket:
+            inside, _, rest = rest.partition("]")
+            parts.append(_numbers(inside, text))
+            count *= len(parts[-1])
+            if count > HOSTS_MAX:
+                raise _refusal(text, f"more than {HOSTS_MAX} hosts")
+    return ["".join(one) for one in product(*parts)]
+
+
+def _numbers(inside: str, text: str) -> list[str]:
+    """Return the numbers of `0-3,7`, with as many digits as each range has."""
+    found = []
+    for item in inside.split(","):
+        first, dash, last = item.partition("-")
+        last = last if dash else first
+        if not (_is_number(first) and _is_number(last)):
+            raise _refusal(text, f"{item!r} in brackets")
+        low, high = int(first), int(last)
+        if not 0 <= high - low < HOSTS_MAX:
+            raise _refusal(text, f"the range {item!r}")
+        found += [f"{number:0{len(first)}d}" for number in range(low, high + 1)]
+    return found
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 12
+
+
+def _refusal(text: str, why: str) -> UsageError:
+    shown = text if len(text) <= 80 else f"{text[:77]}..."
+    return UsageError(
+        f"host list {shown!r}: found {why}, allowed a list such as n[0-3,7],gpu-[01-12]"
+    )

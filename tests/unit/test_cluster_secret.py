@@ -1,0 +1,123 @@
+"""The job's secret and the addresses of its nodes, as files in a shared directory."""
+
+import os
+import stat
+import threading
+
+import pytest
+
+from monarch.cluster import job_secret, read_secret, secret
+from monarch.cluster.meeting import read_address, remove_address, write_address
+from monarch.cluster.secret import remove_secret
+from monarch.errors import MonarchError
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(secret, "WRITTEN_WITHIN_S", 0.2)
+
+
+def test_all_nodes_of_a_job_have_the_secret_that_the_first_has_made(tmp_path):
+    found = []
+    nodes = [
+        threading.Thread(target=lambda: found.append(job_secret(tmp_path, "7.0")))
+        for _ in range(8)
+    ]
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.join()
+
+    assert len(found) == 8
+    assert len(set(found)) == 1
+    assert len(found[0]) == 32
+    assert job_secret(tmp_path, "8.0") != found[0]
+
+
+def test_the_secret_is_its_users_alone_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        job_secret(tmp_path, "7.0")
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "7.0.key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_secret_that_others_may_use_is_refused(tmp_path, mode):
+    job_secret(tmp_path, "7.0")
+    (tmp_path / "7.0.key").chmod(mode)
+
+    with pytest.raises(MonarchError, match="others may use it"):
+        job_secret(tmp_path, "7.0")
+
+
+@pytest.mark.root
+def test_a_secret_of_another_user_is_refused(tmp_path):
+    job_secret(tmp_path, "7.0")
+    os.chown(tmp_path / "7.0.key", 1, 1)
+
+    with pytest.raises(MonarchError, match="belongs to user 1"):
+        job_secret(tmp_path, "7.0")
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 31, b"x" * 33])
+def test_a_secret_of_another_length_is_refused(tmp_path, content):
+    path = tmp_path / "7.0.key"
+    path.write_bytes(content)
+    path.chmod(0o600)
+
+    with pytest.raises(MonarchError, match=r"empty|must hold 32 bytes"):
+        job_secret(tmp_path, "7.0")
+
+
+def test_a_link_or_a_pipe_is_no_secret(tmp_path):
+    real = tmp_path / "real"
+    real.write_bytes(b"x" * 32)
+    real.chmod(0o600)
+    (tmp_path / "7.0.key").symlink_to(real)
+    os.mkfifo(tmp_path / "8.0.key", 0o600)
+
+    assert read_secret(real) == b"x" * 32
+    for job in ("7.0", "8.0"):
+        with pytest.raises(MonarchError):
+            job_secret(tmp_path, job)
+
+
+def test_where_there_is_no_directory_there_is_no_secret(tmp_path):
+    with pytest.raises(MonarchError, match="No such file"):
+        job_secret(tmp_path / "gone", "7.0")
+
+
+def test_a_removed_secret_is_made_anew(tmp_path):
+    first = job_secret(tmp_path, "7.0")
+    remove_secret(tmp_path, "7.0")
+    remove_secret(tmp_path, "7.0")
+
+    assert job_secret(tmp_path, "7.0") != first
+
+
+def test_an_address_is_found_until_it_is_taken_back(tmp_path):
+    assert read_address(tmp_path, "7.0", 0) is None
+    write_address(tmp_path, "7.0", 0, "10.0.0.1", 4000)
+    write_address(tmp_path, "7.0", 0, "10.0.0.2", 4001)
+
+    assert read_address(tmp_path, "7.0", 0) == ("10.0.0.2", 4001)
+    assert [path.name for path in tmp_path.iterdir()] == ["7.0.0.address"]
+
+    remove_address(tmp_path, "7.0", 0)
+    assert read_address(tmp_path, "7.0", 0) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"x", b"[]", b'{"host":"h"}', b'{"host":"h","port":0}', b"[" * 900),
+        *(b'{"host":"h","port":70000}', b'{"host":"h","port":"x"}'),
+    ],
+)
+def test_an_address_that_makes_no_sense_is_none(tmp_path, content):
+    (tmp_path / "7.0.0.address").write_bytes(content)
+
+    assert read_address(tmp_path, "7.0", 0) is None
