@@ -21,7 +21,7 @@ Numbers: TypeAlias = npt.NDArray[np.intp]
 Nodes: TypeAlias = npt.NDArray[np.uint16]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-FLAT_NODES_MAX: Final = 256
+FLAT_NODES_MAX: Final = 128
 """Up to here every node draws for every File."""
 GROUP_NODES: Final = 64
 """Above, groups of about so many neighbours draw, then the nodes of the winner."""
