@@ -87,7 +87,8 @@ def ask(breaker: Breaker, now_s: float) -> tuple[bool, Breaker]:
     """Return whether a request may go to the peer now, and the breaker after it.
 
     Of an open breaker whose pause is over, one request is let through as a trial; the
-    others go elsewhere until it has ended.
+    others go elsewhere until it has ended. The trial of a dead peer takes a time-out:
+    best it is a request that no program waits for.
     """
     if breaker.state is State.CLOSED:
         return True, breaker
