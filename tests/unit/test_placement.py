@@ -333,7 +333,7 @@ def test_further_copies_never_displace_a_first_one(mode, share):
 
 
 def test_a_large_cluster_keeps_capacities_and_copies_too():
-    count = FLAT_NODES_MAX + 9
+    count = 2 * FLAT_NODES_MAX + 9
     needs = np.full(5_000, PAGE, np.uint64)
 
     placement = Placement(cluster([100 * PAGE] * count), needs, 3, Mode.AUTO)
