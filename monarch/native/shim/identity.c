@@ -125,14 +125,25 @@ void identity_describe(const struct board *b, const struct identity *id,
         take_changes(b, id, out);
 }
 
-/* identity_origin_of_fd - the origin's path behind a redirected descriptor. */
+/* still_there - the File has not lost its name, perhaps to another one, meanwhile. */
+static bool still_there(const struct identity *id, const char *path)
+{
+    struct stat now;
+    return sys_stat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+           now.st_ino == id->entry->ino &&
+           now.st_dev == index_attr(id->ix, id->entry)->dev;
+}
+
+/* identity_origin_of_fd - the origin's path behind a redirected descriptor; false as well
+ * when that path is not the File's any more: what is done to the descriptor then stays
+ * with the Replica, which is not served again. */
 bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
 {
     const struct board *b = board_enter();
     struct identity id;
     struct stat st;
     if (!b || sys_fstat(fd, &st) < 0 || !identity_of(b, &st, &id) ||
-        !identity_path(b, &id, out))
+        !identity_path(b, &id, out) || !still_there(&id, out))
         return false;
     *file = id.file;
     return true;

@@ -110,12 +110,17 @@ void mark_route(const struct board *b, const struct route *r, enum where where,
         mark_parent(b, r);
 }
 
-/* on_a_root - the device holds a dataset; all others need no second look. */
+/* on_a_root - the device may hold a dataset; all others need no second look. Files of an
+ * overlay have devices of their own, which change as they are written to. */
 static bool on_a_root(const struct board *b, uint64_t dev)
 {
-    for (uint32_t i = 0; i < b->catalog->root_count; i++)
-        if (b->catalog->roots[i].dev == dev)
+    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
+        const struct index *ix = board_index(b, i);
+        uint64_t root = b->catalog->roots[i].dev;
+        if (root == dev ||
+            (ix->file_count > 0 && index_attr(ix, index_first(ix, 0))->dev != root))
             return true;
+    }
     return false;
 }
 
