@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +18,7 @@ _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND: Final = np.uint64(0x94D049BB133111EB)
 _S12, _S27, _S30, _S31 = (np.uint64(bits) for bits in (12, 27, 30, 31))
 _LOG_TERMS: Final = 8
+_LN_2: Final = 0.6931471805599453
 
 
 def file_keys(files: npt.NDArray[np.intp], digest: int) -> Keys:
@@ -36,11 +36,11 @@ class Lots:
     each contestant with the probability of its share in the sum of weights.
     """
 
-    def __init__(self, seeds: Sequence[int], weights: npt.NDArray[np.float64]) -> None:
+    def __init__(self, seeds: Sequence[int], weights: Sequence[int]) -> None:
         self._seeds = np.array(seeds, np.uint64)
-        self._weights = weights
+        self._weights = np.array(weights, np.float64)
         # The logarithm does not change who is least where all weights are the same.
-        self._equal = bool(np.all(weights == weights[0]))
+        self._equal = len(set(weights)) == 1
 
     def draw(self, keys: Keys, members: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
         """Return the lots of some contestants: a row for each, a column a key."""
@@ -81,7 +81,7 @@ def minus_log(words: Keys) -> npt.NDArray[np.float64]:
         series *= square
         series += 2.0 / odd
     series *= ratio
-    series -= exponent * math.log(2.0)
+    series -= exponent * _LN_2
     return series
 
 

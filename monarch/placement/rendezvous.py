@@ -47,11 +47,11 @@ class Rendezvous:
         self.groups: list[Numbers] = np.array_split(np.arange(count), parts)
         self._digest = digest
         # Where no node has room at all, they still have to take turns as owners.
-        shares = np.asarray(weights if any(weights) else [1] * count, np.float64)
+        shares = list(weights) if any(weights) else [1] * count
         self._nodes = Lots([_seed("node", name) for name in names], shares)
         self._groups = Lots(
             [_seed("group", str(number)) for number in range(parts)],
-            np.array([shares[group].sum() for group in self.groups]),
+            [sum(shares[node] for node in group) for group in self.groups],
         )
 
     def __repr__(self) -> str:

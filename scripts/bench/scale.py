@@ -51,7 +51,7 @@ def place(nodes: int, files: int) -> Placed:
     owners = ranks.best(np.arange(files))
     seconds = time.process_time() - began
     shares = np.bincount(owners, minlength=nodes)
-    flat = Lots(list(range(nodes)), np.ones(nodes))
+    flat = Lots(list(range(nodes)), [1] * nodes)
     keys = file_keys(np.arange(SAMPLE), 1)
     began = time.process_time()
     flat.least(keys, np.arange(nodes))
