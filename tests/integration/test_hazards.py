@@ -87,15 +87,119 @@ def test_file_of_the_program_with_a_lost_replicas_inode_is_itself(
     replica.chmod(0o644)
     replica.write_text("a stranger")
 
-    other = board.folder / "other"
+    shown = python(
+        board,
+        f"import os; f = os.open('{replica}', os.O_RDONLY)\n"
+        "print(os.fstat(f).st_size); os.fchmod(f, 0o600)",
+    )
+
+    assert shown == "10\n"
+    assert replica.stat().st_mode & 0o777 == 0o600
+    assert (board.root / "two.bin").stat().st_mode == mode
+
+
+@pytest.mark.root
+def test_link_to_a_descriptor_itself_is_one_to_the_origins_file(board: Board) -> None:
+    board.start()
+    board.ask("publish two.bin")
+    path = board.root / "two.bin"
+
+    python(
+        board,
+        f"import ctypes; f = open('{path}')\n"
+        f"ctypes.CDLL(None).linkat(f.fileno(), b'', -100, b'{board.root}/linked', "
+        f"{AT_EMPTY_PATH})",
+    )
+
+    assert (board.root / "linked").samefile(path)
+
+
+@pytest.mark.parametrize("other", ["", "libm.so.6"])
+def test_program_that_outlives_the_job_starts_others_in_silence(
+    board: Board, other: str
+) -> None:
+    board.start()
+    environment = board.environ()
+    environment["LD_PRELOAD"] += f":{other}" if other else ""
+    script = (
+        "import os, subprocess\n"
+        f"os.unlink('{board.run_dir}/shim.so')\n"
+        "subprocess.run(['/bin/env'])\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
+
+    assert done.stderr == ""
+    preloads = [
+        line for line in done.stdout.splitlines() if line.startswith("LD_PRELOAD=")
+    ]
+    assert preloads == ([f"LD_PRELOAD={other}"] if other else [])
+
+
+@pytest.mark.root
+def test_program_started_as_another_user_says_nothing_of_the_shim(
+    board: Board,
+) -> None:
+    board.folder.chmod(0o711)
+    board.start()
+    script = (
+        f"import os; os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        "os.execv('/bin/env', ['env'])\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=board.environ(),
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "LD_PRELOAD" not in done.stdout
+
+
+def test_thread_with_a_small_stack_starts_programs(
+    board: Board, compiled: Compile
+) -> None:
+    board.start()
+    program = compiled("small_stack.c", "-pthread")
+
+    assert board.run(program) == "exec 0\nspawn 0\n"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("proc", [[], ["--mount-proc"]])
+def test_process_in_another_pid_namespace_is_not_taken_for_a_stranger(
+    board: Board, proc: list[str]
+) -> None:
+    board.start()
+    board.ask("publish two.bin")
+    inner = f"cat {board.root}/two.bin; (echo $$; cat {board.root}/two.bin); true"
+
+    board.run("unshare", "--pid", "--fork", *proc, "sh", "-c", inner)
+
+    assert 1 not in [pid for pid, _, _ in board.processes()]
+    if not proc:  # a private mount namespace ends the Shim's work
+        assert board.counters()["opens_hit_tier0"] == 2
+
+
+def test_change_through_a_descriptor_never_hits_the_file_that_took_its_name(
+    board: Board,
+) -> None:
+    board.start()
+    board.ask("publish-all")
+    path, other = board.root / "two.bin", board.folder / "other"
+    gone = board.root / "a" / "b" / "three.bin"
     other.touch(0o640)
 
     shown = python(
         board,
         f"import os; f = os.open('{path}', os.O_RDONLY)\n"
         f"os.replace('{other}', '{path}'); os.fchmod(f, 0o600)\n"
-        f"g = os.open('{path.parent}/a/b/three.bin', os.O_RDONLY)\n"
-        f"os.unlink('{path.parent}/a/b/three.bin'); print(os.listxattr(g))",
+        f"g = os.open('{gone}', os.O_RDONLY)\n"
+        f"os.unlink('{gone}'); print(os.listxattr(g))",
     )
 
     assert shown == "[]\n"
