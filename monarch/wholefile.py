@@ -1,5 +1,6 @@
 """Files that are written whole or not at all."""
 
+import errno
 import os
 import stat
 import tempfile
@@ -19,6 +20,7 @@ def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
     Raises:
         OSError: it cannot be written; what was at `path` is as before.
     """
+    _refuse_foreign_link(path)
     if _is_special(path):
         with path.open("wb") as special:
             yield special
@@ -35,6 +37,12 @@ def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def _refuse_foreign_link(path: Path) -> None:
+    """In a directory for all, a link may have been laid by another user as a trap."""
+    if path.is_symlink() and path.lstat().st_uid not in (os.geteuid(), 0):
+        raise OSError(errno.ELOOP, "is a link that another user has made", str(path))
 
 
 def _is_special(path: Path) -> bool:

@@ -54,3 +54,18 @@ def test_a_device_is_written_to_and_stays_a_device(tmp_path: Path) -> None:
     assert os.read(reader, 10) == b"line"
     os.close(reader)
     assert fifo.is_fifo()
+
+
+@pytest.mark.root
+def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"mine")
+    (tmp_path / "trap").symlink_to("target")
+    os.lchown(tmp_path / "trap", 65534, 65534)
+
+    with (
+        pytest.raises(OSError, match="another user"),
+        whole_file(tmp_path / "trap", mode=0o600) as file,
+    ):
+        file.write(b"x")
+
+    assert (tmp_path / "target").read_bytes() == b"mine"
