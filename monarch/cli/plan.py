@@ -58,7 +58,9 @@ EPOCHS_MAX = 1_000_000
     metavar="N",
     help="Number of nodes; 1 without this and --hosts.",
 )
-@click.option("--hosts", metavar="NAME,...", help="The nodes by their names.")
+@click.option(
+    "--hosts", metavar="LIST", help="The nodes by their names, such as n[0-3],big."
+)
 @click.option(
     "--tier",
     "tiers",
@@ -115,16 +117,16 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
 
 def _names(count: int | None, hosts: str | None) -> list[str]:
     """Return the names of the nodes."""
+    from monarch.cluster.hostlist import expand_hosts
+
     if hosts is None:
         return [f"node{number}" for number in range(count or 1)]
     if count is not None:
         raise UsageError("--hosts: names the nodes already; leave out --nodes")
-    names = [name.strip() for name in hosts.split(",")]
-    if "" in names:
-        raise UsageError(f"--hosts: found {hosts!r}, allowed names such as node0,node1")
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UsageError(f"--hosts: {twice[0]} is named twice")
-    return names
+    names = expand_hosts(hosts)
+    if not names:
+        raise UsageError(f"--hosts: found {hosts!r}, allowed names such as n[0-3],big")
+    return list(names)
 
 
 def _load(options: dict[str, Any]) -> Config:

@@ -101,6 +101,12 @@ def test_hosts_with_capacities_of_their_own_hold_accordingly(described):
     assert 1.6 < big["files"] / small["files"] < 2.4
 
 
+def test_hosts_are_listed_as_slurm_lists_them(described):
+    found = described("--hosts", "n[08-10],big", "--capacity", "1GiB")
+
+    assert [node["name"] for node in found["nodes"]] == ["n08", "n09", "n10", "big"]
+
+
 def test_the_loss_told_is_that_of_the_worst_node(described):
     found = described("--nodes", "4", "--capacity", "1GiB", "--mode", "partition")
 
@@ -186,8 +192,8 @@ def test_nothing_is_made_and_nothing_is_started(plan, dataset, tmp_path, monkeyp
         (["--nodes", "0"], "Invalid value for '--nodes'"),
         (["--nodes", "many"], "Invalid value for '--nodes'"),
         (["--nodes", "2", "--hosts", "a,b"], "leave out --nodes"),
-        (["--hosts", "a,a"], "--hosts: a is named twice"),
-        (["--hosts", "a,,b"], "--hosts: found 'a,,b', allowed names"),
+        (["--hosts", " , "], "--hosts: found ' , ', allowed names"),
+        (["--hosts", "n[1-"], "host list 'n[1-'"),
         (["--capacity", "4"], "--capacity: found '4', allowed a size"),
         (["--capacity", "40%"], "--capacity: found '40%', allowed a size"),
         (["--capacity", "1GiB,2GiB"], "found 2 sizes for 1 nodes"),
