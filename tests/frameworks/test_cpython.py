@@ -20,15 +20,19 @@ def test_cpythons_own_tests_give_the_same_results(
     if python is None:
         pytest.skip("this Python was installed without its own tests")
     # The suites make their files below one dataset root and read those of another.
-    plain_folder, folder = dataset.root / "plain", dataset.root / "monarch"
-    for place in (plain_folder, folder):
+    folders = [dataset.root / name for name in ("plain", "monarch", "again")]
+    for place in folders:
         place.mkdir()
     roots: list[Path] = [dataset.root, python.suites]
 
-    plain = run_plain(python, plain_folder)
-    results, redirected = run_under_monarch(python, folder, runner, roots)
+    plain = run_plain(python, folders[0])
+    results, redirected = run_under_monarch(python, folders[1], runner, roots)
 
     assert plain.count > TESTS_MIN
+    if results.differences(plain):
+        # Some tests depend on the moment, Monarch or not: those two plain runs tell.
+        loose = plain.unstable(run_plain(python, folders[2]))
+        results, plain = results.without(loose), plain.without(loose)
     assert results.differences(plain) == [], results.text
     assert results.status == plain.status
     assert redirected > 0

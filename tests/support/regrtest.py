@@ -6,7 +6,7 @@ import sys
 import xml.etree.ElementTree as xml
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from support.programs import Outcome, Runner, finish, stage, start
@@ -46,7 +46,17 @@ class Results:
         """One line per test that gave another result in the other run."""
         names = sorted(self.tests.keys() | other.tests.keys())
         pairs = [(n, self.tests.get(n), other.tests.get(n)) for n in names]
-        return [f"{n}: {one} {two}" for n, one, two in pairs if one != two]
+        return [f"{n}: {one} against {two}" for n, one, two in pairs if one != two]
+
+    def without(self, names: set[str]) -> "Results":
+        """The same without some tests."""
+        kept = {name: seen for name, seen in self.tests.items() if name not in names}
+        return replace(self, tests=kept)
+
+    def unstable(self, other: "Results") -> set[str]:
+        """Tests that two runs of the same kind disagree about."""
+        names = self.tests.keys() | other.tests.keys()
+        return {n for n in names if self.tests.get(n) != other.tests.get(n)}
 
 
 @dataclass(frozen=True, slots=True)
