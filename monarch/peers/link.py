@@ -1,0 +1,178 @@
+"""One authenticated connection between two agents, on a socket that can be given on."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from monarch.peers.protocol import (
+    NONCE_BYTES,
+    Conversation,
+    Identity,
+    Kind,
+    Message,
+    ProtocolError,
+    Role,
+)
+
+CONNECT_S: Final = 3.0
+HANDSHAKE_S: Final = 3.0
+SEND_S: Final = 5.0
+DRAIN_S: Final = 0.5
+RECEIVE_BYTES: Final = 256 << 10
+
+Address = tuple[str, int]
+
+
+class Link:
+    """Messages over a socket, which is read no further than they reach.
+
+    Every method raises OSError (TimeoutError too) or ProtocolError where the
+    connection is at its end; it must be closed then.
+    """
+
+    def __init__(self, peer_socket: socket.socket, conversation: Conversation) -> None:
+        self._socket = peer_socket
+        self._conversation = conversation
+        self._loop = asyncio.get_running_loop()
+
+    def __repr__(self) -> str:
+        return f"<Link {self._conversation!r}>"
+
+    @property
+    def peer(self) -> int:
+        """Return the number of the node at the other end."""
+        assert self._conversation.peer is not None
+        return self._conversation.peer
+
+    @property
+    def own_host(self) -> str:
+        """Return the address by which we are known on this connection."""
+        return str(self._socket.getsockname()[0])
+
+    @property
+    def peer_host(self) -> str:
+        """Return the address of the other end."""
+        return str(self._socket.getpeername()[0])
+
+    @classmethod
+    async def connect(
+        cls, address: Address, identity: Identity, peer: int, host: str = ""
+    ) -> Self:
+        """Connect to a node's agent and trust each other.
+
+        Args:
+            host: the address of ours to connect from.
+        """
+        nonce = os.urandom(NONCE_BYTES)
+        conversation = Conversation(Role.CLIENT, identity, nonce, peer)
+        link = cls(await _connected(address, host), conversation)
+        await link._trust()
+        return link
+
+    @classmethod
+    async def accept(cls, peer_socket: socket.socket, identity: Identity) -> Self:
+        """Trust who has connected to us, or close the socket."""
+        conversation = Conversation(Role.SERVER, identity, os.urandom(NONCE_BYTES))
+        link = cls(peer_socket, conversation)
+        await link._trust()
+        return link
+
+    async def _trust(self) -> None:
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                while not self._conversation.trusted:
+                    await self._flush()
+                    await self._read()
+                await self._flush()
+        except ProtocolError:
+            await self._say_why()
+            self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    async def _say_why(self) -> None:
+        """Send a refusal if it can go at once; nobody waits for strangers."""
+        try:
+            self._socket.send(self._conversation.outgoing())
+        except OSError:
+            return
+
+    async def receive(self) -> Message:
+        """Return the next message."""
+        while True:
+            if messages := await self._read():
+                return messages[0]
+
+    async def _read(self) -> list[Message]:
+        wanted = min(self._conversation.wants, RECEIVE_BYTES)
+        if not wanted:
+            raise ProtocolError("the conversation has ended")
+        piece = await self._loop.sock_recv(self._socket, wanted)
+        if not piece:
+            raise ConnectionResetError("the other side has closed the connection")
+        return self._conversation.receive(piece)
+
+    async def send(
+        self, kind: Kind, fields: Mapping[str, Any] | None = None, body: bytes = b""
+    ) -> None:
+        """Send a message; late is as bad as never."""
+        self._conversation.send(kind, fields or {}, body)
+        async with asyncio.timeout(SEND_S):
+            await self._flush()
+
+    async def _flush(self) -> None:
+        if waiting := self._conversation.outgoing():
+            await self._loop.sock_sendall(self._socket, waiting)
+
+    def detach(self) -> int:
+        """Return the descriptor, which the caller owns; nothing was read beyond."""
+        if self._conversation.rest:
+            raise ProtocolError("bytes came before the socket was handed over")
+        return self._socket.detach()
+
+    async def drain(self) -> None:
+        """Wait for the other side to close, so that our last words reach it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            async with asyncio.timeout(DRAIN_S):
+                while await self._loop.sock_recv(self._socket, RECEIVE_BYTES):
+                    continue
+
+    def close(self) -> None:
+        """End the connection, also for who waits on it here."""
+        self._socket.close()
+
+
+async def _connected(address: Address, host: str) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(CONNECT_S):
+        family, kind, protocol, _, place = (await _resolved(address))[0]
+        peer_socket = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+        try:
+            peer_socket.setblocking(False)
+            peer_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if host:
+                peer_socket.bind((host, 0))
+            await loop.sock_connect(peer_socket, place)
+        except BaseException:
+            peer_socket.close()
+            raise
+    return peer_socket
+
+
+async def _resolved(address: Address) -> list[Any]:
+    host, port = address
+    try:
+        return list(
+            socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+            )
+        )
+    except socket.gaierror:
+        loop = asyncio.get_running_loop()
+        return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))

@@ -1,0 +1,337 @@
+"""The nodes of a job as one of them meets them: what the agent talks to.
+
+Nodes join the first of the list, the hub, which tells each of them about all. When it
+is lost the next in order takes its place, and gives it back when an earlier one is
+there again. A node that reaches no hub works alone, and goes on trying.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from monarch.cluster.meeting import read_address, remove_address, write_address
+from monarch.peers.client import Ears, Follower, ask_socket, fetch, reach
+from monarch.peers.hub import Hub
+from monarch.peers.link import Address, Link
+from monarch.peers.protocol import (
+    BODY_BYTES_MAX,
+    NOTE_BYTES_MAX,
+    Identity,
+    Kind,
+    Member,
+    Message,
+    Phase,
+    ProtocolError,
+    Standing,
+    View,
+)
+from monarch.peers.roster import Roster
+from monarch.peers.server import PORTS_TRIED, Server, serve_shipment
+from monarch.peers.session import Pace, Session
+from monarch.peers.shipment import Buffer, Shipment, ancestors
+
+# The nodes that may be the hub, in this order.
+SUCCESSORS_MAX: Final = 3
+RETRY_S: Final = 0.5
+RETRIES_PER_S: Final = 2000
+CLOSE_S: Final = 1.0
+
+log = logging.getLogger("monarch.peers")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Who we are among which nodes, and how they are found.
+
+    Args:
+        nodes: the number of nodes.
+        capacities: bytes that each of our Tiers may hold.
+        host: the address to listen on and to connect from; "" means any.
+        port: where to listen; 0 means any, for use with a directory.
+        addresses: where nodes listen that are known from the start.
+        directory: where the first nodes leave their addresses for the others.
+    """
+
+    identity: Identity
+    nodes: int
+    capacities: tuple[int, ...]
+    host: str = ""
+    port: int = 0
+    addresses: Mapping[int, Address] = field(default_factory=dict)
+    directory: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the agent is told, in the loop's thread.
+
+    Args:
+        changed: the view is another.
+        data: a node has connected for data; the descriptor is the agent's now.
+        note: a node has said something to all.
+    """
+
+    changed: Callable[[View], None]
+    data: Callable[[int, int], None]
+    note: Callable[[int, dict[str, Any]], None]
+
+
+class Mesh:
+    """Our place among the nodes of the job."""
+
+    def __init__(self, settings: Settings, hooks: Hooks) -> None:
+        self._settings = settings
+        self._hooks = hooks
+        self._identity = settings.identity
+        self._pace = Pace.of(settings.nodes)
+        self._session: Session | None = None
+        self._shipment = Shipment()
+        self._belonging: asyncio.Task[None] | None = None
+        self._server = Server(
+            settings.identity,
+            settings.nodes,
+            {
+                Kind.JOIN: self._host,
+                Kind.ASK: self._ship,
+                Kind.SOCKET: self._hand_over,
+            },
+        )
+        self._taken = False
+
+    def __repr__(self) -> str:
+        return f"<Mesh {self._identity!r} {self._roster!r}>"
+
+    @property
+    def view(self) -> View:
+        """Return how all nodes stand as far as we know."""
+        return self._roster.view
+
+    @property
+    def fragments(self) -> Mapping[int, bytes]:
+        """Return the reports that have come here, by node."""
+        return self._hub.fragments
+
+    async def open(self) -> None:
+        """Listen, and begin to look for the others.
+
+        Raises:
+            OSError: there is no listening on that address.
+        """
+        settings = self._settings
+        number = self._identity.number
+        port = self._server.open(settings.host, settings.port)
+        own = Member(
+            number,
+            Standing.JOINED,
+            settings.host,
+            port,
+            settings.capacities,
+            Phase.RUNNING,
+            int.from_bytes(os.urandom(7)),
+        )
+        self._roster = Roster(settings.nodes, own, self._hooks.changed)
+        self._hub = Hub(self._roster, self._pace, self._heard)
+        if number < SUCCESSORS_MAX:
+            self._hub.begin()
+        if settings.directory is not None and number < SUCCESSORS_MAX:
+            place = (settings.directory, self._identity.job, number)
+            await asyncio.to_thread(write_address, *place, settings.host, port)
+        self._belonging = asyncio.create_task(self._belong())
+
+    async def close(self) -> None:
+        """Leave the job in order, within a bound."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._hub.close()
+                await self._leave()
+        if self._belonging is not None:
+            self._belonging.cancel()
+            await asyncio.gather(self._belonging, return_exceptions=True)
+        await self._server.close()
+        directory, number = self._settings.directory, self._identity.number
+        if directory is not None and number < SUCCESSORS_MAX:
+            await asyncio.to_thread(
+                remove_address, directory, self._identity.job, number
+            )
+
+    # -- membership ---------------------------------------------------------------
+
+    async def until(self, test: Callable[[View], bool], timeout_s: float) -> bool:
+        """Wait until the view passes a test; return whether it did in time."""
+        return await self._roster.until(test, timeout_s)
+
+    def finish(self) -> None:
+        """Tell all that no program of the job runs on this node any more."""
+        self._hub.tell(self._roster.set_phase(Phase.FINISHED))
+        if self._session is not None:
+            self._session.tell_changes(())
+
+    def note(self, said: Mapping[str, Any]) -> None:
+        """Say something to all nodes; a slow one may miss it.
+
+        Raises:
+            ValueError: it is too long.
+        """
+        note = json.dumps(said).encode()
+        if len(note) > NOTE_BYTES_MAX:
+            raise ValueError(f"a note of {len(note)} bytes")
+        self._hub.pass_on(self._identity.number, note)
+        if self._session is not None:
+            self._session.tell_note(self._identity.number, note)
+
+    def _heard(self, number: int, note: bytes) -> None:
+        try:
+            said = json.loads(note)
+        except (ValueError, RecursionError):
+            said = None
+        if isinstance(said, dict):
+            self._hooks.note(number, said)
+
+    async def _belong(self) -> None:
+        retry_s = max(RETRY_S, self._settings.nodes / RETRIES_PER_S)
+        candidates = range(min(self._identity.number, SUCCESSORS_MAX))
+        while True:
+            for candidate in candidates:
+                if await self._follow(candidate):
+                    break
+            else:
+                if self._identity.number < SUCCESSORS_MAX:
+                    self._hub.begin()
+                await asyncio.sleep(retry_s)
+
+    async def _follow(self, hub: int) -> bool:
+        """Join a node and stay; return False if it did not let us in."""
+        ears = Ears(self._joined, self._heard, self._report_taken)
+        follower = None
+        try:
+            link = await self._reach(hub)
+            follower = Follower(link, self._roster, self._pace, ears)
+            await follower.follow()
+        except (OSError, ProtocolError) as error:
+            log.info("not with hub=%d why=%s", hub, error or "late")
+        finally:
+            self._session = None
+            self._roster.stir()
+        return follower is not None and follower.joined
+
+    def _joined(self, session: Session) -> None:
+        self._session = session
+        self._roster.stir()
+        self._hub.release(gone=False)
+
+    async def _leave(self) -> None:
+        if self._session is not None:
+            self._session.leave(gone=True)
+            await self._roster.until(lambda _: self._session is None, CLOSE_S)
+
+    async def _reach(self, number: int) -> Link:
+        addresses = await self._addresses(number)
+        return await reach(addresses, self._identity, number, self._settings.host)
+
+    async def _addresses(self, number: int) -> list[Address]:
+        settings, member = self._settings, self._roster.member(number)
+        found = []
+        if member.host:
+            found.append((member.host, member.port))
+        if number in settings.addresses:
+            host, port = settings.addresses[number]
+            found += [(host, port + more) for more in range(PORTS_TRIED)]
+        if settings.directory is not None and number < SUCCESSORS_MAX:
+            place = (settings.directory, self._identity.job, number)
+            address = await asyncio.to_thread(read_address, *place)
+            found += [address] if address is not None else []
+        return list(dict.fromkeys(found))
+
+    async def _host(self, link: Link, wish: Message) -> None:
+        await self._hub.host(link, wish)
+
+    # -- the catalog --------------------------------------------------------------
+
+    async def offer(self, about: Any, blocks: Sequence[Buffer]) -> None:
+        """Send a catalog to all who ask, now or later.
+
+        Args:
+            about: whatever JSON can hold.
+            blocks: must not change before this returns.
+        """
+        await self._shipment.load(about, blocks)
+
+    async def catalog(self) -> tuple[Any, list[memoryview]]:
+        """Return the catalog that node 0 offers, whichever node it came through.
+
+        Raises:
+            ProtocolError: what came is not what was offered.
+        """
+        while not self._shipment.complete:
+            for ancestor in ancestors(self._identity.number):
+                if await self._fetched_from(ancestor):
+                    break
+            else:
+                await self._roster.until(lambda _: False, RETRY_S)
+        return await asyncio.to_thread(self._shipment.unload)
+
+    async def _fetched_from(self, number: int) -> bool:
+        if number and not self._roster.is_joined(number):
+            return False
+        try:
+            await fetch(await self._reach(number), self._shipment, self._pace)
+        except (OSError, ProtocolError) as error:
+            log.info("no catalog from node=%d why=%s", number, error or "late")
+            return False
+        return True
+
+    async def _ship(self, link: Link, wish: Message) -> None:
+        await serve_shipment(self._shipment, link, wish, self._pace)
+
+    # -- data and reports ---------------------------------------------------------
+
+    async def data_socket(self, number: int) -> int:
+        """Return a descriptor connected to the data plane of a node.
+
+        Raises:
+            OSError, ProtocolError: the node cannot be reached.
+        """
+        return await ask_socket(await self._reach(number), self._pace.silence_s)
+
+    async def _hand_over(self, link: Link, wish: Message) -> None:
+        await link.send(Kind.YOURS)
+        self._hooks.data(link.peer, link.detach())
+
+    async def report(self, fragment: bytes, timeout_s: float) -> bool:
+        """Give our part of the report to the hub; return whether it has it.
+
+        Raises:
+            ValueError: it is too long.
+        """
+        if len(fragment) > BODY_BYTES_MAX:
+            raise ValueError(f"a report of {len(fragment)} bytes")
+        asked: Session | None = None
+
+        def taken(_: View) -> bool:
+            nonlocal asked
+            if self._session is not None and self._session is not asked:
+                asked = self._session
+                asked.say(Kind.REPORT, fragment)
+            return self._taken
+
+        self._taken = False
+        return await self._roster.until(taken, timeout_s)
+
+    def _report_taken(self) -> None:
+        self._taken = True
+        self._roster.stir()
+
+    async def gathered(self, timeout_s: float) -> bool:
+        """Wait for the reports of all nodes that are there; return if all came."""
+        return await self._roster.until(partial(self._all_reported), timeout_s)
+
+    def _all_reported(self, view: View) -> bool:
+        own = self._identity.number
+        return all(m.number in self.fragments or m.number == own for m in view.joined)

@@ -1,0 +1,73 @@
+"""Several nodes of a job in one event loop, each with its own Mesh on loopback."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monarch.peers.mesh import Hooks, Mesh, Settings
+from monarch.peers.protocol import Identity, View
+
+SECRET = b"k" * 32
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Node:
+    """One node, and what its agent was told."""
+
+    mesh: Mesh
+    number: int
+    views: list[View]
+    notes: "asyncio.Queue[tuple[int, dict[str, Any]]]"
+    sockets: "asyncio.Queue[tuple[int, int]]"
+
+    async def sees(self, test: Callable[[View], bool]) -> None:
+        """Waits until the view of this node passes a test."""
+        assert await self.mesh.until(test, PATIENCE_S), self.mesh.view
+
+
+def make_node(
+    number: int, nodes: int, directory: Path | None, secret: bytes = SECRET, **more: Any
+) -> Node:
+    """A node that is not open yet."""
+    settings = Settings(
+        Identity("job", number, secret),
+        nodes,
+        (1000 + number,),
+        host="127.0.0.1",
+        directory=directory,
+        **more,
+    )
+    views: list[View] = []
+    notes: asyncio.Queue[tuple[int, dict[str, Any]]] = asyncio.Queue()
+    sockets: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+    hooks = Hooks(
+        changed=views.append,
+        data=lambda peer, fd: sockets.put_nowait((peer, fd)),
+        note=lambda peer, said: notes.put_nowait((peer, said)),
+    )
+    return Node(Mesh(settings, hooks), number, views, notes, sockets)
+
+
+@asynccontextmanager
+async def job(count: int, directory: Path, of: int = 0) -> AsyncIterator[list[Node]]:
+    """The first nodes of a job, open; closed in reverse order."""
+    nodes = [make_node(n, of or count, directory) for n in range(count)]
+    opened: list[Node] = []
+    try:
+        for node in nodes:
+            await node.mesh.open()
+            opened.append(node)
+        yield nodes
+    finally:
+        for node in reversed(opened):
+            await node.mesh.close()
+
+
+def open_descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))
