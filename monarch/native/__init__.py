@@ -1,4 +1,4 @@
-"""The door to the native data plane: layouts, look-ups and the copy engine."""
+"""The door to the native data plane: layouts, look-ups, copies, peers."""
 
 from monarch.native.engine import (
     Board,
@@ -36,27 +36,43 @@ from monarch.native.layout import (
     wait_bucket_ns,
     word_parts,
 )
+from monarch.native.peers import (
+    Arrival,
+    Fetch,
+    PeerReceiver,
+    PeerServer,
+    ReceiverOptions,
+    ServerOptions,
+    Traffic,
+)
 
 __all__ = [
     "CONSTANTS",
     "COUNTERS",
     "DTYPES",
     "AgentState",
+    "Arrival",
     "BlockError",
     "Board",
     "ColdMode",
     "Completion",
     "CounterSpec",
     "Engine",
+    "Fetch",
     "Memory",
     "Options",
     "Order",
     "OrderKind",
+    "PeerReceiver",
+    "PeerServer",
     "ProcessState",
     "Reason",
+    "ReceiverOptions",
     "ReplicaState",
     "SegmentKind",
+    "ServerOptions",
     "Step",
+    "Traffic",
     "agent_state_store",
     "beat",
     "hash64",

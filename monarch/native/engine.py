@@ -95,6 +95,11 @@ class Engine:
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_completion"])
 
     @property
+    def handle(self) -> ctypes.c_void_p:
+        """What the native peer server and receiver work on; valid until close()."""
+        return self._alive()
+
+    @property
     def event_fd(self) -> int:
         """Readable as long as requests or completions wait; not to be read."""
         return int(LIB.monarch_engine_event_fd(self._alive()))

@@ -35,6 +35,19 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_engine_completions": (_U32, (_P, _P, _U32)),
     "monarch_engine_forget": (None, (_P, _U32, _U64)),
     "monarch_engine_free": (_INT, (_P, _U32)),
+    "monarch_server_new": (_INT, (_P, _P, _P)),
+    "monarch_server_adopt": (_INT, (_P, _U32, _INT)),
+    "monarch_server_drop": (_INT, (_P, _U32)),
+    "monarch_server_traffic": (None, (_P, _P)),
+    "monarch_server_free": (None, (_P,)),
+    "monarch_receiver_new": (_INT, (_P, _P, _P)),
+    "monarch_receiver_event_fd": (_INT, (_P,)),
+    "monarch_receiver_connect": (_INT, (_P, _U32, _INT)),
+    "monarch_receiver_disconnect": (_INT, (_P, _U32)),
+    "monarch_receiver_submit": (_U32, (_P, _P, _U32)),
+    "monarch_receiver_arrivals": (_U32, (_P, _P, _U32)),
+    "monarch_receiver_traffic": (None, (_P, _P)),
+    "monarch_receiver_free": (None, (_P,)),
 }
 
 

@@ -1,4 +1,4 @@
-"""The copy engine's C programs, run bare, under ASan with UBSan and under TSan."""
+"""The data plane's C programs, run bare, under ASan with UBSan and under TSan."""
 
 import functools
 import os
@@ -21,7 +21,8 @@ MODES = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread"],
 }
-NAMES = ("copies", "origins", "faults", "adoptions", "queues", "requests", "storm")
+NAMES = ["copies", "origins", "faults", "adoptions", "queues", "requests", "storm"]
+NAMES += ["peer_fetches", "peer_waits", "peer_faults"]
 SKIPPED = 77
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -44,7 +45,7 @@ def engine_objects(mode: str) -> tuple[str, ...]:
     folder = build_folder() / mode
     folder.mkdir()
     sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
-    sources += [PROGRAMS / "board.c", PROGRAMS / "fault.c"]
+    sources += [PROGRAMS / f"{name}.c" for name in ("board", "fault", "peer")]
     words = ["cc", *FLAGS, *MODES[mode], "-c", *map(str, sources)]
     subprocess.run(words, check=True, cwd=folder)
     return tuple(str(path) for path in sorted(folder.glob("*.o")))
@@ -86,6 +87,38 @@ def test_a_killed_engine_leaves_whole_replicas_only(
     trials = soak_count(100 if mode == "bare" else 20, 2000)
 
     done = run(build("killed", mode), tmp_path, str(trials), "1")
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_frames_hurt_neither_server_nor_receiver(
+    mode: str, tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    inputs = soak_count(100_000, 1_000_000) if mode == "bare" else 10_000
+
+    done = run(build("peer_garbage", mode), tmp_path, str(inputs), "1")
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
+def test_the_frame_fuzzer_finds_nothing(
+    tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    program = tmp_path / "peer_fuzz"
+    sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
+    sources += [PROGRAMS / "board.c", PROGRAMS / "peer_fuzz.c"]
+    sanitizers = "-fsanitize=fuzzer,address,undefined"
+    words = ["clang", *FLAGS, sanitizers, "-o", str(program), *map(str, sources)]
+    built = subprocess.run([*words, "-pthread"], capture_output=True, text=True)
+    if "libclang_rt" in built.stderr:
+        pytest.skip("this clang has no libFuzzer")
+    assert built.returncode == 0, built.stderr
+
+    runs = soak_count(200_000, 5_000_000)
+    limits = [f"-runs={runs}", "-seed=1", "-max_len=96"]
+    done = run(program, tmp_path, *limits, f"-artifact_prefix={tmp_path}/")
 
     assert done.returncode == 0, done.stderr
 

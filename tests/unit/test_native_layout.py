@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from monarch import native
 
 SOURCES = Path(__file__).parents[2] / "monarch" / "native"
-HEADERS = [SOURCES / "shared" / "layout.h", SOURCES / "dataplane" / "monarch.h"]
+HEADERS = [
+    SOURCES / name
+    for name in ("shared/layout.h", "dataplane/monarch.h", "dataplane/frame.h")
+]
 ENUMS = {
     "segment_kind": native.SegmentKind,
     "replica_state": native.ReplicaState,
@@ -27,7 +30,7 @@ UNITS = {"opens", "bytes", "calls"}
 
 
 def source() -> str:
-    """Both headers without their comments."""
+    """All headers without their comments."""
     text = "".join(path.read_text() for path in HEADERS)
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 

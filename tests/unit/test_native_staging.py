@@ -109,10 +109,9 @@ def catalog_of(
     return memory
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
+def make_job(base: Path) -> Job:
     """A job on a directory of its own."""
-    origin, tier = tmp_path / "origin", tmp_path / "tier"
+    origin, tier = base / "origin", base / "tier"
     tier.mkdir(mode=0o700)
     block = index_of(origin)
     inodes = segment("inodes", native.SegmentKind.INODES, 64 * 16)
@@ -131,6 +130,12 @@ def job(tmp_path: Path) -> Job:
         digest_first=np.array([0, 1, 2, 3, 4], np.uint64),
     )
     return Job(origin, tier, block, board, options)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A job below the test's own directory."""
+    return make_job(tmp_path)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 #include "dataplane/clock.h"
 #include "dataplane/monarch.h"
 #include "dataplane/publish.h"
+#include "dataplane/watch.h"
 #include "shared/counts.h"
 #include "shared/index.h"
 #include "shared/replica.h"
@@ -54,6 +55,7 @@ void monarch_replica_name(const void *block, uint32_t entry, char out[32])
 void monarch_state_store(void *catalog, uint32_t file, uint32_t word)
 {
     publish_word((uint32_t *)replica_word(catalog, file), word);
+    watch_tell(catalog);
 }
 
 /* monarch_agent_state_store - publishes the state of the agent and wakes launchers. */

@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "dataplane/frame.h"
 #include "dataplane/monarch.h"
 #include "shared/layout.h"
 
@@ -248,6 +249,64 @@ static const struct row rows[] = {
     FIELD(monarch_completion, reserved),
     FIELD(monarch_completion, bytes),
     FIELD(monarch_completion, ns),
+
+    STRUCT(monarch_traffic),
+    FIELD(monarch_traffic, connections),
+    FIELD(monarch_traffic, requests),
+    FIELD(monarch_traffic, replies),
+    FIELD(monarch_traffic, bytes),
+    FIELD(monarch_traffic, refused),
+    FIELD(monarch_traffic, late),
+    FIELD(monarch_traffic, corrupt),
+    FIELD(monarch_traffic, malformed),
+    FIELD(monarch_traffic, lost),
+
+    STRUCT(monarch_server_options),
+    FIELD(monarch_server_options, peers),
+    FIELD(monarch_server_options, connections),
+    FIELD(monarch_server_options, park_ms),
+    FIELD(monarch_server_options, stall_ms),
+
+    STRUCT(monarch_receiver_options),
+    FIELD(monarch_receiver_options, peers),
+    FIELD(monarch_receiver_options, in_flight),
+    FIELD(monarch_receiver_options, timeout_ms),
+    FIELD(monarch_receiver_options, reserved),
+
+    STRUCT(monarch_fetch),
+    FIELD(monarch_fetch, file),
+    FIELD(monarch_fetch, tier),
+    FIELD(monarch_fetch, reserved),
+    FIELD(monarch_fetch, peer),
+
+    STRUCT(monarch_arrival),
+    FIELD(monarch_arrival, file),
+    FIELD(monarch_arrival, tier),
+    FIELD(monarch_arrival, step),
+    FIELD(monarch_arrival, reserved),
+    FIELD(monarch_arrival, peer),
+    FIELD(monarch_arrival, status),
+    FIELD(monarch_arrival, bytes),
+    FIELD(monarch_arrival, ns),
+
+    STRUCT(frame_request),
+    FIELD(frame_request, magic),
+    FIELD(frame_request, kind),
+    FIELD(frame_request, reserved),
+    FIELD(frame_request, id),
+    FIELD(frame_request, catalog_digest),
+    FIELD(frame_request, file),
+    FIELD(frame_request, extent),
+
+    STRUCT(frame_reply),
+    FIELD(frame_reply, magic),
+    FIELD(frame_reply, status),
+    FIELD(frame_reply, id),
+    FIELD(frame_reply, file),
+    FIELD(frame_reply, extent),
+    FIELD(frame_reply, size),
+    FIELD(frame_reply, digest),
+    FIELD(frame_reply, reserved),
 
     MEMBER(segment_kind, SEGMENT_CATALOG),
     MEMBER(segment_kind, SEGMENT_FLAGS),

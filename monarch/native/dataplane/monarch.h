@@ -96,4 +96,80 @@ MONARCH_API uint32_t monarch_engine_completions(struct engine *e,
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);
 MONARCH_API int monarch_engine_free(struct engine *e, uint32_t patience_ms);
 
+/* ---- peers ------------------------------------------------------------------------ */
+
+/* With one peer; what fits one side only is 0 at the other. */
+struct monarch_traffic {
+    uint64_t connections; /* that are open now */
+    uint64_t requests;    /* taken, or sent */
+    uint64_t replies;     /* with bytes */
+    uint64_t bytes;       /* of Files */
+    uint64_t refused;     /* replies without bytes */
+    uint64_t late;        /* server: of these -EAGAIN; receiver: orders out of time */
+    uint64_t corrupt;     /* receiver: Extents whose checksum was wrong */
+    uint64_t malformed;   /* connections closed because of a frame */
+    uint64_t lost;        /* connections that ended, for any reason */
+};
+
+struct monarch_server_options {
+    uint32_t peers;       /* their numbers are below this */
+    uint32_t connections; /* of all peers together */
+    uint32_t park_ms;     /* how long a request waits for a File that is not ready */
+    uint32_t stall_ms;    /* how long a peer may leave bytes that are for it */
+};
+
+struct monarch_receiver_options {
+    uint32_t peers;
+    uint32_t in_flight;  /* Files asked for at once, per peer */
+    uint32_t timeout_ms; /* without a byte for an order */
+    uint32_t reserved;
+};
+
+struct monarch_fetch { /* an order: this File from this peer into this Tier */
+    uint32_t file;
+    uint16_t tier;
+    uint16_t reserved;
+    uint32_t peer;
+};
+
+struct monarch_arrival {
+    uint32_t file;
+    uint16_t tier;
+    uint8_t step; /* enum monarch_step */
+    uint8_t reserved;
+    uint32_t peer;
+    int32_t status; /* as of a completion; at MONARCH_STEP_READ what the peer says, or
+                       how the connection to it failed */
+    uint64_t bytes; /* that came for it */
+    uint64_t ns;    /* since the peer was asked */
+};
+
+struct server;
+struct receiver;
+
+MONARCH_API int monarch_server_new(struct engine *e,
+                                   const struct monarch_server_options *options,
+                                   struct server **out);
+MONARCH_API int monarch_server_adopt(struct server *s, uint32_t peer, int fd);
+MONARCH_API int monarch_server_drop(struct server *s, uint32_t peer);
+MONARCH_API void monarch_server_traffic(const struct server *s,
+                                        struct monarch_traffic *out);
+MONARCH_API void monarch_server_free(struct server *s);
+
+MONARCH_API int monarch_receiver_new(struct engine *e,
+                                     const struct monarch_receiver_options *options,
+                                     struct receiver **out);
+MONARCH_API int monarch_receiver_event_fd(const struct receiver *r);
+MONARCH_API int monarch_receiver_connect(struct receiver *r, uint32_t peer, int fd);
+MONARCH_API int monarch_receiver_disconnect(struct receiver *r, uint32_t peer);
+MONARCH_API uint32_t monarch_receiver_submit(struct receiver *r,
+                                             const struct monarch_fetch *orders,
+                                             uint32_t n);
+MONARCH_API uint32_t monarch_receiver_arrivals(struct receiver *r,
+                                               struct monarch_arrival *out,
+                                               uint32_t max);
+MONARCH_API void monarch_receiver_traffic(const struct receiver *r,
+                                          struct monarch_traffic *out);
+MONARCH_API void monarch_receiver_free(struct receiver *r);
+
 #endif

@@ -62,6 +62,19 @@ static void drain(struct engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* request_forward - asks Python for a File on behalf of another node; dropped where Python
+ * is late, for who waits asks again. */
+void request_forward(struct engine *e, uint32_t file)
+{
+    if (!wanted(replica_load(e->catalog, file)))
+        return;
+    pthread_mutex_lock(&e->lock);
+    if (e->asked.count < e->asked.capacity)
+        forward(e, file);
+    engine_settle(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* request_listen - what the thread does; a bell that is lost costs one heartbeat at most. */
 void request_listen(struct engine *e)
 {

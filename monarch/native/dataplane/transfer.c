@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "dataplane/clock.h"
+#include "dataplane/lookup.h"
 #include "shared/index.h"
-#include "shared/replica.h"
 #include "shared/xxh3.h"
 
 /* transfer_init - makes an idle Transfer ready to run. */
@@ -23,18 +23,14 @@ static int locate(struct engine *e, struct transfer *t)
 {
     const struct catalog *cat = e->catalog;
     uint32_t file = t->order.file;
-    if (file >= cat->file_count || t->order.tier >= cat->tier_count ||
-        t->order.kind > MONARCH_ADOPT_BACKGROUND)
+    if (t->order.tier >= cat->tier_count || t->order.kind > MONARCH_ADOPT_BACKGROUND)
         return -EINVAL;
-    while (t->root + 1 < cat->root_count && cat->roots[t->root + 1].file_base <= file)
-        t->root++;
-    const struct root *root = &cat->roots[t->root];
-    const struct index *ix = (const void *)((const char *)cat + root->block);
-    if (file - root->file_base >= ix->file_count)
+    const struct entry *entry = lookup_entry(cat, file, &t->root);
+    if (!entry)
         return -EINVAL;
-    const struct entry *entry = index_first(ix, file - root->file_base);
-    t->dev = index_attr(ix, entry)->dev;
-    t->owner = index_attr(ix, entry)->uid;
+    const struct attr *attr = index_attr(lookup_block(cat, t->root), entry);
+    t->dev = attr->dev;
+    t->owner = attr->uid;
     t->ino = entry->ino;
     t->size = entry->size;
     t->mtime_ns = entry->mtime_ns;
@@ -42,22 +38,18 @@ static int locate(struct engine *e, struct transfer *t)
     t->tier = e->tiers[t->order.tier];
     t->tier_dev = cat->tiers[t->order.tier].dev;
     t->digest = e->options.digests + e->options.digest_first[file];
-    replica_name(entry, index_hash(index_path(ix, entry), index_path_bytes(entry)),
-                 t->name);
+    lookup_name(cat, file, t->name);
     return 0;
 }
 
-/* written - a program has announced that it changes the File; its own stat may show
- * that late on network file systems. */
 static bool written(const struct engine *e, const struct transfer *t)
 {
-    const _Atomic uint8_t *root = (_Atomic uint8_t *)&e->flags->roots[t->root];
-    const _Atomic uint8_t *file = (_Atomic uint8_t *)&e->flags->written[t->order.file];
-    return atomic_load_explicit(root, memory_order_acquire) ||
-           atomic_load_explicit(file, memory_order_acquire);
+    return lookup_written(e->flags, t->root, t->order.file);
 }
 
-static int begin(struct engine *e, struct transfer *t)
+/* transfer_prepare - begins a Transfer, whatever its source: -EINVAL or what is wrong with
+ * the Tier; -ESTALE: the File is marked written. */
+int transfer_prepare(struct engine *e, struct transfer *t)
 {
     t->begun = true;
     t->step = MONARCH_STEP_ORDER;
@@ -68,8 +60,14 @@ static int begin(struct engine *e, struct transfer *t)
         t->step = MONARCH_STEP_CREATE;
         return t->tier;
     }
-    if (written(e, t))
-        return -ESTALE;
+    return written(e, t) ? -ESTALE : 0;
+}
+
+static int begin(struct engine *e, struct transfer *t)
+{
+    int rc = transfer_prepare(e, t);
+    if (rc)
+        return rc;
     if (transfer_adopts(t))
         return adopt_open(t, e->euid);
     rc = origin_open(e, t);
@@ -113,6 +111,15 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
     return t->offset % EXTENT_BYTES == 0 || t->offset == t->size ? take_digest(t) : 0;
 }
 
+/* transfer_publish - the last step of every Transfer. */
+int transfer_publish(struct engine *e, struct transfer *t)
+{
+    if (engine_stops(e))
+        return -ECANCELED;
+    t->step = MONARCH_STEP_PUBLISH;
+    return written(e, t) ? -ESTALE : copy_publish(e, t);
+}
+
 static int finish(struct engine *e, struct transfer *t)
 {
     int rc = t->size == 0 ? take_digest(t) : 0;
@@ -120,12 +127,7 @@ static int finish(struct engine *e, struct transfer *t)
         rc = origin_unchanged(t);
         rc = rc ? rc : copy_verify(t);
     }
-    if (rc)
-        return rc;
-    if (engine_stops(e))
-        return -ECANCELED;
-    t->step = MONARCH_STEP_PUBLISH;
-    return written(e, t) ? -ESTALE : copy_publish(e, t);
+    return rc ? rc : transfer_publish(e, t);
 }
 
 enum { UNFINISHED = 1 };

@@ -1,0 +1,281 @@
+/* fetch.c - asks a peer for Files on one connection and takes in what it answers. */
+#include "dataplane/fetch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/flight.h"
+#include "dataplane/traffic.h"
+
+static struct monarch_traffic *traffic_of(struct receiver *r, const struct link *l)
+{
+    return &r->traffic[l->peer];
+}
+
+/* link_new - a connection on which nothing was asked yet; NULL: no memory. */
+struct link *link_new(uint32_t peer, int fd)
+{
+    struct link *l = calloc(1, sizeof(*l));
+    if (!l)
+        return NULL;
+    l->fd = fd;
+    l->peer = peer;
+    l->buffer = malloc(LINK_BUFFER_BYTES);
+    if (l->buffer && !ring_init(&l->queue, sizeof(struct waiting), FETCHES_MAX))
+        return l;
+    free(l->buffer);
+    free(l);
+    return NULL;
+}
+
+/* close_request - its reply is over. */
+static void close_request(struct link *l, struct asked *a)
+{
+    struct flight *f = a->flight;
+    a->flight = NULL;
+    l->asked_count--;
+    f->open--;
+    if (f->ended && !f->open)
+        f->used = false;
+}
+
+/* end_reply - all bytes of the current reply are there. */
+static void end_reply(struct receiver *r, struct link *l)
+{
+    struct flight *f = l->current->flight;
+    if (!f->ended) {
+        int rc = flight_landed(r, f, l->head.digest);
+        if (rc)
+            flight_end(r, f, rc < 0 ? rc : 0);
+    }
+    close_request(l, l->current);
+    l->current = NULL;
+}
+
+/* begin_reply - judges the header of a reply and makes ready for its bytes. */
+static int begin_reply(struct receiver *r, struct link *l)
+{
+    struct monarch_traffic *traffic = traffic_of(r, l);
+    struct asked *a = &l->asked[l->head.id % ASKED_PER_LINK];
+    struct flight *f = a->flight;
+    if (!f || frame_check_reply(r->engine->catalog, &a->request, &l->head))
+        return -EPROTO;
+    if (l->head.status) {
+        traffic_add(&traffic->refused, 1);
+        if (!f->ended)
+            flight_end(r, f, l->head.status);
+        close_request(l, a);
+        return 0;
+    }
+    int rc = f->ended ? 0 : flight_extent(r, f, l->head.extent);
+    if (rc == -EPROTO)
+        return rc;
+    if (rc)
+        flight_end(r, f, rc);
+    traffic_add(&traffic->replies, 1);
+    l->current = a;
+    l->left = l->head.size;
+    if (!l->left)
+        end_reply(r, l);
+    return 0;
+}
+
+/* wanted - how many bytes are needed to go on. */
+static size_t wanted(const struct link *l)
+{
+    if (!l->current)
+        return sizeof(l->head);
+    return l->left < CHUNK_BYTES ? l->left : CHUNK_BYTES;
+}
+
+static void take_chunk(struct receiver *r, struct link *l, size_t n)
+{
+    struct flight *f = l->current->flight;
+    if (!f->ended) {
+        int rc = flight_chunk(f, l->buffer + l->first, n);
+        if (rc)
+            flight_end(r, f, rc);
+    }
+    l->left -= n;
+    traffic_add(&traffic_of(r, l)->bytes, n);
+    if (!l->left)
+        end_reply(r, l);
+}
+
+/* consume - takes in all that is whole of what has been received. */
+static int consume(struct receiver *r, struct link *l)
+{
+    for (size_t n; (n = wanted(l)) <= l->fill - l->first; l->first += n) {
+        int rc = 0;
+        if (l->current)
+            take_chunk(r, l, n);
+        else {
+            memcpy(&l->head, l->buffer + l->first, sizeof(l->head));
+            rc = begin_reply(r, l);
+        }
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+/* receive - asks the socket for what is needed and the header behind it, or for more if
+ * that is little; the number of bytes or -errno. */
+static ssize_t receive(struct link *l)
+{
+    size_t held = l->fill - l->first, more = wanted(l) - held + sizeof(l->head);
+    more = more < RECEIVE_PIECE ? RECEIVE_PIECE : more;
+    if (!held || l->first + held + more > LINK_BUFFER_BYTES) {
+        memmove(l->buffer, l->buffer + l->first, held);
+        l->first = 0;
+        l->fill = held;
+    }
+    ssize_t n = recv(l->fd, l->buffer + l->fill, more, 0);
+    if (n > 0)
+        l->fill += (size_t)n;
+    return n < 0 ? -errno : n;
+}
+
+/* progress - bytes have come: for the link, and for the File that they belong to. */
+static void progress(struct link *l)
+{
+    l->moved_ns = clock_ns();
+    if (l->current)
+        l->current->flight->moved_ns = l->moved_ns;
+}
+
+/* link_read - takes in what has come; -EPROTO: it is no answer to what was asked;
+ * -ECONNRESET: nothing more will come. */
+int link_read(struct receiver *r, struct link *l)
+{
+    for (ssize_t turn = RECEIVE_TURN; turn > 0;) {
+        ssize_t n = receive(l);
+        if (n == -EAGAIN)
+            return 0;
+        if (n == -EINTR)
+            continue;
+        if (n <= 0)
+            return -ECONNRESET;
+        int rc = consume(r, l);
+        if (rc)
+            return rc;
+        progress(l);
+        turn -= n;
+    }
+    return 0;
+}
+
+/* ask_extent - puts the request for the next Extent of a File into the send buffer. */
+static void ask_extent(struct receiver *r, struct link *l, struct flight *f)
+{
+    uint32_t slot = 0;
+    while (l->asked[slot].flight)
+        slot++;
+    struct asked *a = &l->asked[slot];
+    a->flight = f;
+    a->request = frame_ask(r->engine->catalog, ++l->sequence * ASKED_PER_LINK + slot,
+                           f->order.file, f->asked++);
+    f->open++;
+    l->asked_count++;
+    memcpy(l->out + l->out_bytes, &a->request, sizeof(a->request));
+    l->out_bytes += sizeof(a->request);
+    traffic_add(&traffic_of(r, l)->requests, 1);
+}
+
+static bool may_ask(const struct link *l, const struct flight *f)
+{
+    return f->used && !f->ended && f->asked < f->extents && f->open < EXTENTS_AHEAD &&
+           l->asked_count < ASKED_PER_LINK &&
+           l->out_bytes + sizeof(struct frame_request) <= sizeof(l->out);
+}
+
+/* begin_waiting - begins an order in a free place. */
+static void begin_waiting(struct receiver *r, struct link *l, struct flight *f,
+                          uint64_t now)
+{
+    struct waiting next;
+    while (!f->used && ring_pop(&l->queue, &next)) {
+        int rc = flight_begin(r, f, &next.order, now);
+        if (rc)
+            flight_end(r, f, rc);
+    }
+}
+
+/* link_pump - begins what may begin, asks for what may be asked for, and sends. */
+int link_pump(struct receiver *r, struct link *l, uint64_t now)
+{
+    for (uint32_t i = 0; i < r->options.in_flight; i++) {
+        struct flight *f = &l->flights[i];
+        begin_waiting(r, l, f, now);
+        while (may_ask(l, f))
+            ask_extent(r, l, f);
+    }
+    if (!l->out_bytes)
+        return 0;
+    ssize_t n = send(l->fd, l->out, l->out_bytes, MSG_NOSIGNAL);
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -ECONNRESET;
+    l->out_bytes -= (size_t)n;
+    memmove(l->out, l->out + n, l->out_bytes);
+    return 0;
+}
+
+static void refuse(struct receiver *r, const struct waiting *w, int status)
+{
+    receive_done(r, &(struct monarch_arrival){.file = w->order.file,
+                                              .tier = w->order.tier,
+                                              .step = MONARCH_STEP_READ,
+                                              .peer = w->order.peer,
+                                              .status = status});
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* link_expire - ends the orders for which no byte has come for too long; those that have
+ * not begun wait as long as bytes come for others. */
+void link_expire(struct receiver *r, struct link *l, uint64_t now)
+{
+    uint64_t limit = r->options.timeout_ms * (SECOND_NS / 1000);
+    const struct waiting *w;
+    for (uint32_t i = 0; i < r->options.in_flight; i++) {
+        struct flight *f = &l->flights[i];
+        if (!f->used || f->ended || now < f->moved_ns + limit)
+            continue;
+        traffic_add(&traffic_of(r, l)->late, 1);
+        f->transfer.step = MONARCH_STEP_READ;
+        flight_end(r, f, -ETIMEDOUT);
+    }
+    while ((w = ring_peek(&l->queue)) &&
+           now >= later(w->since_ns, l->moved_ns) + limit) {
+        struct waiting late;
+        ring_pop(&l->queue, &late);
+        traffic_add(&traffic_of(r, l)->late, 1);
+        refuse(r, &late, -ETIMEDOUT);
+    }
+}
+
+/* link_end - closes the connection; all its orders end with this status. */
+void link_end(struct receiver *r, struct link *l, int status)
+{
+    struct waiting next;
+    for (uint32_t i = 0; i < r->options.in_flight; i++) {
+        struct flight *f = &l->flights[i];
+        if (!f->used || f->ended)
+            continue;
+        f->transfer.step = MONARCH_STEP_READ;
+        flight_end(r, f, status);
+    }
+    while (ring_pop(&l->queue, &next))
+        refuse(r, &next, status);
+    close(l->fd);
+    ring_free(&l->queue);
+    free(l->buffer);
+    free(l);
+}

@@ -1,0 +1,86 @@
+/* fetch.h - one connection on which this node asks a peer for Files. */
+#ifndef MONARCH_FETCH_H
+#define MONARCH_FETCH_H
+
+#include "dataplane/frame.h"
+#include "dataplane/loop.h"
+#include "dataplane/monarch.h"
+#include "dataplane/ring.h"
+#include "dataplane/transfer.h"
+
+enum {
+    ASKED_PER_LINK = 64, /* requests that are not answered; no server parks more */
+    EXTENTS_AHEAD = 4,   /* of them for one File */
+    IN_FLIGHT_MAX = 64,
+    FETCHES_MAX = 4096, /* orders that were not yet collected */
+    RECEIVER_PEERS_MAX = 1 << 16,
+    RECEIVER_TICK_MS = 50,
+    RECEIVE_PIECE = 64 << 10, /* asked of the socket at least */
+    RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
+    LINK_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
+};
+
+struct waiting { /* an order that has not begun */
+    struct monarch_fetch order;
+    uint64_t since_ns;
+};
+
+struct flight { /* one File that is being fetched */
+    struct monarch_fetch order;
+    struct transfer transfer;
+    uint32_t extents, asked, landed;
+    uint32_t open; /* requests that are not answered */
+    uint64_t began_ns, moved_ns;
+    bool used;
+    bool ended; /* told to Python; only its open requests are waited for */
+};
+
+struct asked {
+    struct frame_request request;
+    struct flight *flight; /* NULL: free */
+};
+
+struct link {
+    int fd;
+    uint32_t peer, events;
+    uint64_t moved_ns; /* when bytes came last */
+    uint64_t sequence;
+    struct ring queue; /* of struct waiting */
+    struct flight flights[IN_FLIGHT_MAX];
+    struct asked asked[ASKED_PER_LINK];
+    uint32_t asked_count;
+    struct asked *current; /* whose reply's bytes are coming */
+    struct frame_reply head;
+    uint64_t left; /* of these bytes */
+    size_t first, fill;
+    uint8_t *buffer;
+    size_t out_bytes;
+    uint8_t out[ASKED_PER_LINK * sizeof(struct frame_request)];
+};
+
+struct receiver {
+    struct engine *engine;
+    struct monarch_receiver_options options;
+    struct monarch_traffic *traffic; /* per peer */
+    struct loop loop;
+    struct link **links; /* per peer; the thread's own */
+    uint32_t running;    /* orders that the thread has taken; its own */
+    int event_fd;
+    pthread_mutex_t lock; /* guards the rest */
+    struct ring hands;    /* what Python has handed over: connections */
+    struct ring orders;   /* and orders */
+    struct ring done;
+    uint32_t outstanding;
+    bool signalled; /* event_fd is readable */
+    bool failed;    /* something in `done` is worth waking Python for */
+};
+
+struct link *link_new(uint32_t peer, int fd);
+int link_read(struct receiver *r, struct link *l);
+int link_pump(struct receiver *r, struct link *l, uint64_t now);
+void link_expire(struct receiver *r, struct link *l, uint64_t now);
+void link_end(struct receiver *r, struct link *l, int status);
+
+void receive_done(struct receiver *r, const struct monarch_arrival *arrival);
+
+#endif

@@ -1,0 +1,83 @@
+/* flight.c - one File on its way from a peer into a Tier: the same steps as a copy of the
+ * origin, with the peer's checksum in place of the origin's identity. */
+#include "dataplane/flight.h"
+
+#include <errno.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/traffic.h"
+#include "shared/xxh3.h"
+
+/* flight_begin - 0, or why the File cannot be fetched into this Tier. */
+int flight_begin(struct receiver *r, struct flight *f,
+                 const struct monarch_fetch *order, uint64_t now)
+{
+    *f = (struct flight){
+        .order = *order, .used = true, .began_ns = now, .moved_ns = now};
+    transfer_init(&f->transfer, &(struct monarch_order){.file = order->file,
+                                                        .tier = order->tier,
+                                                        .kind = MONARCH_DEMAND});
+    int rc = transfer_prepare(r->engine, &f->transfer);
+    if (rc)
+        return rc;
+    f->transfer.step = MONARCH_STEP_READ;
+    f->extents = (uint32_t)frame_extents(f->transfer.size);
+    return 0;
+}
+
+/* flight_extent - an Extent is about to come: -EPROTO unless it is the next one; another
+ * -errno: the file for it cannot be made. */
+int flight_extent(struct receiver *r, struct flight *f, uint32_t extent)
+{
+    if (extent != f->landed)
+        return -EPROTO;
+    return f->transfer.target < 0 ? copy_create(r->engine, &f->transfer) : 0;
+}
+
+/* flight_chunk - takes in the next bytes: whole chunks of CHUNK_BYTES, but for the last
+ * of an Extent. */
+int flight_chunk(struct flight *f, const uint8_t *bytes, size_t n)
+{
+    struct transfer *t = &f->transfer;
+    t->bytes += n;
+    t->chain = xxh3(bytes, n, t->chain);
+    int rc = copy_write(t, bytes, n);
+    t->offset += rc ? 0 : n;
+    return rc;
+}
+
+/* flight_landed - an Extent is there. 0, or with the last one 1: the File is published.
+ * -EBADMSG: these are not the bytes that the peer read from its Replica. */
+int flight_landed(struct receiver *r, struct flight *f, uint64_t digest)
+{
+    struct transfer *t = &f->transfer;
+    t->step = MONARCH_STEP_VERIFY;
+    if (t->chain != digest) {
+        traffic_add(&r->traffic[f->order.peer].corrupt, 1);
+        return -EBADMSG;
+    }
+    __atomic_store_n(t->digest++, digest, __ATOMIC_RELAXED);
+    t->chain = 0;
+    t->step = MONARCH_STEP_READ;
+    if (++f->landed < f->extents)
+        return 0;
+    int rc = copy_verify(t);
+    rc = rc ? rc : transfer_publish(r->engine, t);
+    return rc ? rc : 1;
+}
+
+/* flight_end - releases what it holds and tells Python; requests that are still open keep
+ * its place taken. */
+void flight_end(struct receiver *r, struct flight *f, int status)
+{
+    transfer_end(&f->transfer, status);
+    f->ended = true;
+    f->used = f->open > 0;
+    receive_done(r, &(struct monarch_arrival){.file = f->order.file,
+                                              .tier = f->order.tier,
+                                              .step = f->transfer.step,
+                                              .peer = f->order.peer,
+                                              .status = status,
+                                              .bytes = f->transfer.bytes,
+                                              .ns = clock_ns() - f->began_ns});
+}

@@ -1,0 +1,49 @@
+/* frame.c - makes requests, and judges frames that another node has sent. */
+#include "dataplane/frame.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+#include "dataplane/lookup.h"
+
+/* frame_ask - the request for one Extent. */
+struct frame_request frame_ask(const struct catalog *cat, uint64_t id, uint32_t file,
+                               uint32_t extent)
+{
+    return (struct frame_request){.magic = FRAME_REQUEST_MAGIC,
+                                  .kind = FRAME_EXTENT,
+                                  .id = id,
+                                  .catalog_digest = cat->digest,
+                                  .file = file,
+                                  .extent = extent};
+}
+
+/* frame_check_request - 0; -ESTALE: it speaks of another Catalog, in which the File may
+ * well be; -EPROTO: no peer of ours sends this. */
+int frame_check_request(const struct catalog *cat, const struct frame_request *f)
+{
+    if (f->magic != FRAME_REQUEST_MAGIC || f->kind != FRAME_EXTENT || f->reserved)
+        return -EPROTO;
+    if (f->catalog_digest != cat->digest)
+        return -ESTALE;
+    const struct entry *entry = lookup_entry(cat, f->file, NULL);
+    if (!entry || f->extent >= frame_extents(entry->size))
+        return -EPROTO;
+    return 0;
+}
+
+/* frame_check_reply - 0, or -EPROTO unless it answers a request that was made, with just
+ * as many bytes as the Catalog says. */
+int frame_check_reply(const struct catalog *cat, const struct frame_request *asked,
+                      const struct frame_reply *f)
+{
+    if (f->magic != FRAME_REPLY_MAGIC || f->reserved || f->id != asked->id ||
+        f->file != asked->file || f->extent != asked->extent)
+        return -EPROTO;
+    if (f->status)
+        return f->status < 0 && f->status >= STATUS_MIN && !f->size ? 0 : -EPROTO;
+    const struct entry *entry = lookup_entry(cat, f->file, NULL);
+    if (!entry || f->extent >= frame_extents(entry->size))
+        return -EPROTO;
+    return f->size == frame_extent_bytes(entry->size, f->extent) ? 0 : -EPROTO;
+}

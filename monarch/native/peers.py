@@ -1,0 +1,244 @@
+"""The native peer server and receiver: sockets and orders in, arrivals out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.native.index import span
+from monarch.native.layout import DTYPES, Step
+from monarch.native.library import LIB
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from monarch.native.engine import Engine
+
+BATCH_MAX = 1024
+
+
+class Fetch(NamedTuple):
+    """An order: this File from this peer into this Tier."""
+
+    file: int
+    tier: int
+    peer: int
+
+
+class Arrival(NamedTuple):
+    """How one order ended: status 0 = READY is published, else -errno at `step`."""
+
+    file: int
+    tier: int
+    peer: int
+    step: Step
+    status: int
+    bytes: int
+    ns: int
+
+
+class Traffic(NamedTuple):
+    """What went over the wire with one peer since the start.
+
+    Attributes:
+        connections: connections that are open now.
+        requests: requests taken by a server, sent by a receiver.
+        replies: replies with bytes.
+        bytes: bytes of Files.
+        refused: replies without bytes.
+        late: refusals because a File came too late; orders that ran out of time.
+        corrupt: Extents that came with a wrong checksum.
+        malformed: connections that were closed because of a frame.
+        lost: connections that ended, for any reason.
+    """
+
+    connections: int
+    requests: int
+    replies: int
+    bytes: int
+    refused: int
+    late: int
+    corrupt: int
+    malformed: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How a server works.
+
+    Attributes:
+        peers: node numbers are below this.
+        connections: bound of all peers' connections together.
+        park_s: how long a request waits for a File that is not ready.
+        stall_s: how long a peer may leave bytes that are for it.
+    """
+
+    peers: int
+    connections: int = 1024
+    park_s: float = 10.0
+    stall_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverOptions:
+    """How a receiver works.
+
+    Attributes:
+        peers: node numbers are below this.
+        in_flight: Files asked of one peer at once; 64 at most.
+        timeout_s: how long an order may be without a byte; more than the peers' park_s.
+    """
+
+    peers: int
+    in_flight: int = 16
+    timeout_s: float = 15.0
+
+
+class PeerServer:
+    """A thread that answers peers from the Replicas of this node."""
+
+    def __init__(self, engine: Engine, options: ServerOptions) -> None:
+        record = np.zeros(1, DTYPES["monarch_server_options"])
+        record["peers"] = options.peers
+        record["connections"] = options.connections
+        record["park_ms"] = round(options.park_s * 1000)
+        record["stall_ms"] = round(options.stall_s * 1000)
+        self._engine = engine  # its memory is used until close()
+        self._peers = options.peers
+        self._handle: ctypes.c_void_p | None = _start(
+            LIB.monarch_server_new, engine, record
+        )
+
+    def adopt(self, peer: int, descriptor: int) -> None:
+        """Answers an authenticated peer on this socket, which is closed natively.
+
+        OSError (EMFILE: all connections are taken): the socket is still the caller's.
+        """
+        _check(LIB.monarch_server_adopt(_alive(self._handle), peer, descriptor))
+
+    def drop(self, peer: int) -> None:
+        """Closes all connections of a peer."""
+        _check(LIB.monarch_server_drop(_alive(self._handle), peer))
+
+    def traffic(self) -> list[Traffic]:
+        """The counts of all peers, by node number."""
+        return _traffic(LIB.monarch_server_traffic, _alive(self._handle), self._peers)
+
+    def close(self) -> None:
+        """Ends the thread and all connections; due before the engine's close()."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            LIB.monarch_server_free(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class PeerReceiver:
+    """A thread that fetches Files from peers into the Tiers of this node."""
+
+    def __init__(self, engine: Engine, options: ReceiverOptions) -> None:
+        record = np.zeros(1, DTYPES["monarch_receiver_options"])
+        record["peers"] = options.peers
+        record["in_flight"] = options.in_flight
+        record["timeout_ms"] = round(options.timeout_s * 1000)
+        self._engine = engine  # its memory is used until close()
+        self._peers = options.peers
+        self._handle: ctypes.c_void_p | None = _start(
+            LIB.monarch_receiver_new, engine, record
+        )
+        self._done = np.zeros(BATCH_MAX, DTYPES["monarch_arrival"])
+
+    @property
+    def event_fd(self) -> int:
+        """Readable as long as arrivals wait; not to be read."""
+        return int(LIB.monarch_receiver_event_fd(_alive(self._handle)))
+
+    def connect(self, peer: int, descriptor: int) -> None:
+        """Asks a peer on this socket, which is closed natively, from now on.
+
+        An older connection to that peer is closed, its orders end with -ECONNRESET.
+        OSError: the socket is still the caller's.
+        """
+        _check(LIB.monarch_receiver_connect(_alive(self._handle), peer, descriptor))
+
+    def disconnect(self, peer: int) -> None:
+        """Closes the connection to a peer; its orders end with -ECANCELED."""
+        _check(LIB.monarch_receiver_disconnect(_alive(self._handle), peer))
+
+    def submit(self, orders: Iterable[Fetch]) -> int:
+        """Queues orders and returns how many were taken; the rest must wait."""
+        rows = np.array(
+            [(file, tier, 0, peer) for file, tier, peer in orders],
+            DTYPES["monarch_fetch"],
+        )
+        handle = _alive(self._handle)
+        return int(LIB.monarch_receiver_submit(handle, span(rows)[0], len(rows)))
+
+    def arrivals(self) -> list[Arrival]:
+        """Takes up to BATCH_MAX orders that have ended."""
+        handle = _alive(self._handle)
+        n = LIB.monarch_receiver_arrivals(handle, span(self._done)[0], BATCH_MAX)
+        return [
+            Arrival(file, tier, peer, Step(step), status, size, ns)
+            for file, tier, step, _, peer, status, size, ns in self._done[:n].tolist()
+        ]
+
+    def traffic(self) -> list[Traffic]:
+        """The counts of all peers, by node number."""
+        return _traffic(LIB.monarch_receiver_traffic, _alive(self._handle), self._peers)
+
+    def close(self) -> None:
+        """Ends the thread and all connections; due before the engine's close()."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            LIB.monarch_receiver_free(handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _start(new: Any, engine: Engine, record: npt.NDArray[Any]) -> ctypes.c_void_p:
+    handle = ctypes.c_void_p()
+    _check(new(engine.handle, span(record)[0], ctypes.byref(handle)))
+    return handle
+
+
+def _alive(handle: ctypes.c_void_p | None) -> ctypes.c_void_p:
+    if handle is None:
+        raise ValueError("this end of the peers' data plane is closed")
+    return handle
+
+
+def _check(code: int) -> None:
+    if code:
+        raise OSError(-code, os.strerror(-code))
+
+
+def _traffic(read: Any, handle: ctypes.c_void_p, peers: int) -> list[Traffic]:
+    rows = np.zeros(peers, DTYPES["monarch_traffic"])
+    read(handle, span(rows)[0])
+    return [Traffic(*row) for row in rows.tolist()]

@@ -1,0 +1,46 @@
+/* peer_fuzz.c - libFuzzer's door to the judges of frames: what they let pass is true. */
+#include "board.h"
+#include "dataplane/frame.h"
+
+enum { FILES = 3 };
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
+
+static const uint64_t sizes[FILES] = {0, 5000, 2 * EXTENT_BYTES + 1};
+
+static void expect_true_request(const struct frame_request *f)
+{
+    CHECK(f->file < FILES && f->extent < frame_extents(sizes[f->file]));
+}
+
+static void expect_true_reply(const struct frame_request *asked,
+                              const struct frame_reply *f)
+{
+    CHECK(f->file == asked->file && f->extent == asked->extent && f->id == asked->id);
+    if (f->status)
+        CHECK(f->status < 0 && !f->size);
+    else
+        CHECK(f->size == frame_extent_bytes(sizes[f->file], f->extent));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+{
+    static struct board *board;
+    struct frame_request asked;
+    struct frame_reply reply;
+    if (!board) {
+        board = board_new(FILES, sizes);
+        free(board->digest_first); /* frames are judged without; a leak, as it seems */
+    }
+    if (n < sizeof(asked))
+        return 0;
+    memcpy(&asked, bytes, sizeof(asked));
+    if (frame_check_request(board->catalog, &asked) == 0)
+        expect_true_request(&asked);
+    if (n < sizeof(asked) + sizeof(reply))
+        return 0;
+    memcpy(&reply, bytes + sizeof(asked), sizeof(reply));
+    if (frame_check_reply(board->catalog, &asked, &reply) == 0)
+        expect_true_reply(&asked, &reply);
+    return 0;
+}

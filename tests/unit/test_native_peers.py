@@ -1,0 +1,198 @@
+"""PeerServer and PeerReceiver: Files pass between two small jobs by a socket."""
+
+import errno
+import os
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from monarch import native
+from monarch.native import (
+    Arrival,
+    Fetch,
+    OrderKind,
+    PeerReceiver,
+    PeerServer,
+    ReceiverOptions,
+    ReplicaState,
+    ServerOptions,
+    Step,
+)
+from unit.test_native_staging import PATIENCE_MS, SIZES, Job, make_job, wait_event
+
+OWNER, ASKER, PEERS = 2, 0, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """A node that has the Files, and one that fetches them."""
+
+    owner: Job
+    asker: Job
+    engine: native.Engine
+    server: PeerServer
+    receiver: PeerReceiver
+
+    def connect(self) -> None:
+        """Joins the two by a socket."""
+        asks, serves = socket.socketpair()
+        self.server.adopt(ASKER, serves.detach())
+        self.receiver.connect(OWNER, asks.detach())
+
+    def own(self, file: int) -> None:
+        """Stages a File at its owner."""
+        self.owner.submit(self.engine, file, OrderKind.DEMAND)
+        wait_event(self.engine)
+        assert self.engine.completions()[0].status == 0
+
+    def fetch(self, *files: int) -> list[Arrival]:
+        """Fetches Files as the agent does, and waits for all of them."""
+        staging = native.state_word(ReplicaState.STAGING)
+        for file in files:
+            native.state_store(self.asker.board.catalog, file, staging)
+        orders = [Fetch(file, 0, OWNER) for file in files]
+        assert self.receiver.submit(orders) == len(files)
+        return self.wait(len(files))
+
+    def wait(self, n: int) -> list[Arrival]:
+        """The next n arrivals, by File."""
+        poll = select.poll()
+        poll.register(self.receiver.event_fd, select.POLLIN)
+        found: list[Arrival] = []
+        while len(found) < n:
+            assert poll.poll(PATIENCE_MS), "nothing happened"
+            found += self.receiver.arrivals()
+        return sorted(found)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Both nodes, not connected yet."""
+    jobs = []
+    for name in ("owner", "asker"):
+        (tmp_path / name).mkdir()
+        jobs.append(make_job(tmp_path / name))
+    with ExitStack() as stack:
+        engines = [
+            stack.enter_context(native.Engine(job.board, job.options)) for job in jobs
+        ]
+        server = PeerServer(engines[0], ServerOptions(PEERS))
+        receiver = PeerReceiver(engines[1], ReceiverOptions(PEERS))
+        stack.enter_context(server)
+        stack.enter_context(receiver)
+        yield Nodes(jobs[0], jobs[1], engines[0], server, receiver)
+
+
+def test_files_arrive_as_their_owner_has_them(nodes: Nodes) -> None:
+    files = range(len(SIZES))
+    for file in files:
+        nodes.own(file)
+    nodes.connect()
+
+    arrivals = nodes.fetch(*files)
+
+    assert [(a.file, a.tier, a.peer, a.status) for a in arrivals] == [
+        (file, 0, OWNER, 0) for file in files
+    ]
+    assert [a.bytes for a in arrivals] == list(SIZES)
+    for file in files:
+        there = nodes.asker.replica(file).read_bytes()
+        assert there == nodes.owner.replica(file).read_bytes()
+        assert len(there) == SIZES[file]
+    assert (nodes.asker.options.digests == nodes.owner.options.digests).all()
+
+
+def test_both_sides_count_the_same_traffic(nodes: Nodes) -> None:
+    nodes.own(2)
+    nodes.connect()
+
+    nodes.fetch(2)
+
+    served, received = nodes.server.traffic(), nodes.receiver.traffic()
+    assert len(served) == len(received) == PEERS
+    assert served[ASKER].bytes == received[OWNER].bytes == SIZES[2]
+    assert served[ASKER].replies == received[OWNER].replies == 1
+    assert served[ASKER].connections == received[OWNER].connections == 1
+    assert sum(served[OWNER]) == sum(received[ASKER]) == 0
+
+
+def test_a_cold_file_is_asked_of_the_owners_python(nodes: Nodes) -> None:
+    nodes.connect()
+    staging = native.state_word(ReplicaState.STAGING)
+    native.state_store(nodes.asker.board.catalog, 3, staging)
+
+    nodes.receiver.submit([Fetch(3, 0, OWNER)])
+    wait_event(nodes.engine)
+
+    assert nodes.engine.requests() == [3]
+    nodes.own(3)
+    assert nodes.wait(1)[0].status == 0
+
+
+def test_what_the_owner_refuses_is_not_published(nodes: Nodes) -> None:
+    refused = native.state_word(ReplicaState.ABSENT, reason=native.Reason.NO_ROOM)
+    native.state_store(nodes.owner.board.catalog, 1, refused)
+    nodes.connect()
+
+    [arrival] = nodes.fetch(1)
+
+    assert arrival.status == -errno.ENOENT
+    assert arrival.step is Step.READ
+    assert not nodes.asker.replica(1).exists()
+
+
+def test_orders_for_a_peer_that_is_not_connected_fail_at_once(nodes: Nodes) -> None:
+    assert nodes.fetch(1)[0].status == -errno.ENOTCONN
+
+
+def test_a_peer_can_be_dropped_and_come_back(nodes: Nodes) -> None:
+    nodes.own(1)
+    nodes.connect()
+    assert nodes.fetch(1)[0].status == 0
+
+    nodes.server.drop(ASKER)
+    nodes.own(2)
+    while nodes.receiver.traffic()[OWNER].connections:
+        select.select([], [], [], 0.001)
+    nodes.connect()
+
+    assert nodes.fetch(2)[0].status == 0
+    assert nodes.receiver.traffic()[OWNER].lost == 1
+
+
+def test_what_cannot_be_used_is_left_to_the_caller(nodes: Nodes) -> None:
+    near, far = socket.socketpair(type=socket.SOCK_DGRAM)
+
+    for use in (nodes.server.adopt, nodes.receiver.connect):
+        with pytest.raises(OSError) as refused:
+            use(1, near.fileno())
+        assert refused.value.errno == errno.EPROTOTYPE
+        with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+            use(PEERS, near.fileno())
+
+    assert near.send(b"alive") == 5
+    near.close()
+    far.close()
+
+
+def test_numbers_without_meaning_are_refused(nodes: Nodes) -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        PeerServer(nodes.engine, ServerOptions(0))
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        PeerReceiver(nodes.engine, ReceiverOptions(PEERS, in_flight=65))
+
+
+def test_a_closed_end_says_so(nodes: Nodes) -> None:
+    nodes.server.close()
+    nodes.receiver.close()
+
+    nodes.server.close()
+    with pytest.raises(ValueError, match="closed"):
+        nodes.server.traffic()
+    with pytest.raises(ValueError, match="closed"):
+        nodes.receiver.arrivals()
