@@ -1,0 +1,35 @@
+"""A program that is one node of a job: says on each line which nodes it sees joined."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from monarch.cluster import job_secret
+from monarch.peers.mesh import Hooks, Mesh, Settings
+from monarch.peers.protocol import Identity, View
+
+
+def tell(view: View) -> None:
+    """Prints the numbers of the nodes that are there."""
+    print(json.dumps([member.number for member in view.joined]), flush=True)
+
+
+async def main(directory: Path, number: int, nodes: int, host: str) -> None:
+    """Lives until its standard input ends."""
+    identity = Identity("job", number, job_secret(directory, "job"))
+    settings = Settings(identity, nodes, (1,), host=host, directory=directory)
+    mesh = Mesh(
+        settings,
+        Hooks(changed=tell, data=lambda peer, fd: None, note=lambda peer, said: None),
+    )
+    await mesh.open()
+    tell(mesh.view)
+    await asyncio.to_thread(sys.stdin.read)
+    await mesh.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(
+        main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    )
