@@ -39,6 +39,11 @@ class Hub:
     def __repr__(self) -> str:
         return f"<Hub {'active' if self._active else 'idle'} {len(self._sessions)}>"
 
+    @property
+    def active(self) -> bool:
+        """Return whether others may join here."""
+        return self._active
+
     def begin(self) -> None:
         """Let others join here; those of a former hub have a while to do so."""
         if self._active:

@@ -114,6 +114,11 @@ class Mesh:
         return self._roster.view
 
     @property
+    def is_hub(self) -> bool:
+        """Return whether we are the node that others join, and send reports to."""
+        return self._hub.active
+
+    @property
     def fragments(self) -> Mapping[int, bytes]:
         """Return the reports that have come here, by node."""
         return self._hub.fragments

@@ -117,6 +117,7 @@ def test_when_the_hub_leaves_the_next_takes_its_place(tmp_path, lost):
             numbers = {node.number for node in rest}
             for node in rest:
                 await node.sees(lambda v: {m.number for m in v.joined} == numbers)
+                assert node.mesh.is_hub == (node is rest[0])
             # and news still goes around
             nodes[4].mesh.finish()
             for node in rest:
