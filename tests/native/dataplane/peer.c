@@ -2,6 +2,7 @@
 #include "peer.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -91,7 +92,10 @@ struct ends ends_tcp(void)
 
 void pair_connect(struct pair *p, struct ends ends)
 {
-    CHECK(monarch_server_adopt(p->server, 1, ends.serves) == 0);
+    int rc;
+    while ((rc = monarch_server_adopt(p->server, 1, ends.serves)) == -EMFILE)
+        poll(NULL, 0, 1); /* those before are being closed */
+    CHECK(rc == 0);
     CHECK(monarch_receiver_connect(p->receiver, OWNER, ends.asks) == 0);
 }
 
