@@ -21,6 +21,7 @@ pytest_plugins = ("support.program_fixtures", "support.shim_fixtures")
 # pytest-timeout fails a test that is late and dumps all threads, but needs the
 # interpreter to run; a test stuck inside C is ended with the same dump this much later.
 STUCK_GRACE_S = 30
+SOAK_LIMIT_S = 3600
 REAL_STDERR = pytest.StashKey[int]()
 
 
@@ -33,6 +34,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps the real stderr, because pytest captures descriptor 2 during a test."""
     config.stash[REAL_STDERR] = os.dup(2)
+    _restore_signals()
+
+
+def _restore_signals() -> None:
+    """What nohup or a background shell ignores, every child would ignore as well."""
+    usual = {
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGQUIT: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+    for number, action in usual.items():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, action)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -49,6 +63,8 @@ def pytest_collection_modifyitems(
         "frameworks": (config.getoption("--frameworks"), "needs --frameworks"),
     }
     for item in items:
+        if _is_soak(config) and "soak_count" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S), append=False)
         for marker, (met, reason) in skips.items():
             if not met and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
@@ -66,6 +82,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+def _is_soak(config: pytest.Config) -> bool:
+    return bool(config.getoption("--soak") or os.environ.get("MONARCH_SOAK"))
 
 
 def _limit_s(item: pytest.Item) -> float:
@@ -125,9 +145,7 @@ def dataset(tmp_path: Path) -> Dataset:
 @pytest.fixture(scope="session")
 def soak_count(request: pytest.FixtureRequest) -> Callable[[int, int], int]:
     """A function that chooses between a quick count and the full one of --soak."""
-    full_run = request.config.getoption("--soak") or bool(
-        os.environ.get("MONARCH_SOAK")
-    )
+    full_run = _is_soak(request.config)
 
     def choose(quick: int, full: int) -> int:
         return full if full_run else quick
