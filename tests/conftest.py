@@ -39,14 +39,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _restore_signals() -> None:
     """What nohup or a background shell ignores, every child would ignore as well."""
-    usual = {
-        signal.SIGHUP: signal.SIG_DFL,
-        signal.SIGQUIT: signal.SIG_DFL,
-        signal.SIGINT: signal.default_int_handler,
-    }
-    for number, action in usual.items():
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
         if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, action)
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
