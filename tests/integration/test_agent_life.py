@@ -260,6 +260,8 @@ def test_a_killed_agent_leaves_nothing_that_the_next_one_trusts(
 def test_the_next_job_removes_what_a_killed_one_has_left(start, run_root, tmp_path):
     dead = start(job="dead")
     dead.kill()
+    # A launcher makes this file first; by it a run directory is known.
+    (run_root / "dead.n" / "start").touch(mode=0o600)
 
     living = start(job="living")
     while (run_root / "dead.n").exists() or homes(tmp_path) != ["living.n"]:

@@ -96,7 +96,6 @@ class AgentProcess:
 def start_agent(run: Path, options: Sequence[str]) -> AgentProcess:
     """Start an agent as the launcher does, and return without waiting for it."""
     run.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (run / "start").touch(mode=0o600)
     reading, writing = os.pipe()
     command = [sys.executable, "-P", "-m", "monarch", "agent", "--run-dir", str(run)]
     command += ["--notify-fd", str(writing), "--", *options, "--", "true"]
