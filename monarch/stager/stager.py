@@ -237,15 +237,16 @@ class Stager:
         self.tally.origin_read_bytes += done.bytes
         self.tally.transfer_ns += done.ns
         adoption = bool(done.kind & OrderKind.ADOPT)
+        taken = done.status == -errno.EEXIST
         at_tier = done.step in _AT_TIER or (adoption and done.step != Step.STAT)
-        outcome = Outcome(done.status, at_tier=at_tier, adoption=adoption)
+        outcome = Outcome(done.status, at_tier and not taken, adoption)
         verdict, room = self.ledger.judge(file, tier, outcome)
         if verdict is Verdict.PUBLISHED:
             self._note_published(file, tier, adoption)
             return
         self._note_failed(done, adoption)
         self.ledger.release(tier, int(self.table.sizes[file]))
-        if adoption or done.status == -errno.EEXIST:
+        if adoption or taken:
             self.shelf.unlink(file, tier)
         self._mend_tier(tier, room)
         self._mark_failed(file, done.kind, verdict)

@@ -112,6 +112,8 @@ class Tier(ABC):
                     "agent; choose another --job or another path"
                 )
         self._owned = True
+        # A dead agent of the same job may have left Replicas that nobody accounts for.
+        remove_tree(self.directory)
         make_private(self.directory)
 
     def remove(self, held: Path) -> None:

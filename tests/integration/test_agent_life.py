@@ -257,6 +257,17 @@ def test_a_killed_agent_leaves_nothing_that_the_next_one_trusts(
     assert list(run_root.iterdir()) == []
 
 
+def test_an_agent_stages_again_what_a_killed_one_of_its_job_had_staged(start):
+    killed = start()
+    killed.await_staged(41)
+    killed.kill()
+
+    again = start()
+
+    again.await_staged(41)
+    assert again.stop() == 0
+
+
 def test_the_next_job_removes_what_a_killed_one_has_left(start, run_root, tmp_path):
     dead = start(job="dead")
     dead.kill()
