@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -101,41 +101,33 @@ class ReceiverOptions:
     timeout_s: float = 15.0
 
 
-class PeerServer:
-    """A thread that answers peers from the Replicas of this node."""
+class _PeerThread:
+    """One end of the data plane between peers: a native thread, from new to free."""
 
-    def __init__(self, engine: Engine, options: ServerOptions) -> None:
-        record = np.zeros(1, DTYPES["monarch_server_options"])
-        record["peers"] = options.peers
-        record["connections"] = options.connections
-        record["park_ms"] = round(options.park_s * 1000)
-        record["stall_ms"] = round(options.stall_s * 1000)
+    _role: ClassVar[str]
+
+    def __init__(self, engine: Engine, peers: int, record: npt.NDArray[Any]) -> None:
+        handle = ctypes.c_void_p()
+        new = self._call("new")
+        _check(new(engine.handle, span(record)[0], ctypes.byref(handle)))
         self._engine = engine  # its memory is used until close()
-        self._peers = options.peers
-        self._handle: ctypes.c_void_p | None = _start(
-            LIB.monarch_server_new, engine, record
-        )
+        self._peers = peers
+        self._handle: ctypes.c_void_p | None = handle
 
-    def adopt(self, peer: int, descriptor: int) -> None:
-        """Answers an authenticated peer on this socket, which is closed natively.
-
-        OSError (EMFILE: all connections are taken): the socket is still the caller's.
-        """
-        _check(LIB.monarch_server_adopt(_alive(self._handle), peer, descriptor))
-
-    def drop(self, peer: int) -> None:
-        """Closes all connections of a peer."""
-        _check(LIB.monarch_server_drop(_alive(self._handle), peer))
+    def _call(self, verb: str) -> Any:
+        return getattr(LIB, f"monarch_{self._role}_{verb}")
 
     def traffic(self) -> list[Traffic]:
         """The counts of all peers, by node number."""
-        return _traffic(LIB.monarch_server_traffic, _alive(self._handle), self._peers)
+        rows = np.zeros(self._peers, DTYPES["monarch_traffic"])
+        self._call("traffic")(_alive(self._handle), span(rows)[0])
+        return [Traffic(*row) for row in rows.tolist()]
 
     def close(self) -> None:
         """Ends the thread and all connections; due before the engine's close()."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
-            LIB.monarch_server_free(handle)
+            self._call("free")(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -149,19 +141,42 @@ class PeerServer:
         self.close()
 
 
-class PeerReceiver:
+class PeerServer(_PeerThread):
+    """A thread that answers peers from the Replicas of this node."""
+
+    _role = "server"
+
+    def __init__(self, engine: Engine, options: ServerOptions) -> None:
+        record = np.zeros(1, DTYPES["monarch_server_options"])
+        record["peers"] = options.peers
+        record["connections"] = options.connections
+        record["park_ms"] = round(options.park_s * 1000)
+        record["stall_ms"] = round(options.stall_s * 1000)
+        super().__init__(engine, options.peers, record)
+
+    def adopt(self, peer: int, descriptor: int) -> None:
+        """Answers an authenticated peer on this socket, which is closed natively.
+
+        OSError (EMFILE: all connections are taken): the socket is still the caller's.
+        """
+        _check(LIB.monarch_server_adopt(_alive(self._handle), peer, descriptor))
+
+    def drop(self, peer: int) -> None:
+        """Closes all connections of a peer."""
+        _check(LIB.monarch_server_drop(_alive(self._handle), peer))
+
+
+class PeerReceiver(_PeerThread):
     """A thread that fetches Files from peers into the Tiers of this node."""
+
+    _role = "receiver"
 
     def __init__(self, engine: Engine, options: ReceiverOptions) -> None:
         record = np.zeros(1, DTYPES["monarch_receiver_options"])
         record["peers"] = options.peers
         record["in_flight"] = options.in_flight
         record["timeout_ms"] = round(options.timeout_s * 1000)
-        self._engine = engine  # its memory is used until close()
-        self._peers = options.peers
-        self._handle: ctypes.c_void_p | None = _start(
-            LIB.monarch_receiver_new, engine, record
-        )
+        super().__init__(engine, options.peers, record)
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_arrival"])
 
     @property
@@ -199,33 +214,6 @@ class PeerReceiver:
             for file, tier, step, _, peer, status, size, ns in self._done[:n].tolist()
         ]
 
-    def traffic(self) -> list[Traffic]:
-        """The counts of all peers, by node number."""
-        return _traffic(LIB.monarch_receiver_traffic, _alive(self._handle), self._peers)
-
-    def close(self) -> None:
-        """Ends the thread and all connections; due before the engine's close()."""
-        if self._handle is not None:
-            handle, self._handle = self._handle, None
-            LIB.monarch_receiver_free(handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def _start(new: Any, engine: Engine, record: npt.NDArray[Any]) -> ctypes.c_void_p:
-    handle = ctypes.c_void_p()
-    _check(new(engine.handle, span(record)[0], ctypes.byref(handle)))
-    return handle
-
 
 def _alive(handle: ctypes.c_void_p | None) -> ctypes.c_void_p:
     if handle is None:
@@ -236,9 +224,3 @@ def _alive(handle: ctypes.c_void_p | None) -> ctypes.c_void_p:
 def _check(code: int) -> None:
     if code:
         raise OSError(-code, os.strerror(-code))
-
-
-def _traffic(read: Any, handle: ctypes.c_void_p, peers: int) -> list[Traffic]:
-    rows = np.zeros(peers, DTYPES["monarch_traffic"])
-    read(handle, span(rows)[0])
-    return [Traffic(*row) for row in rows.tolist()]
