@@ -16,7 +16,11 @@ from support import countfs
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
-pytest_plugins = ("support.program_fixtures", "support.shim_fixtures")
+pytest_plugins = (
+    "support.node_fixtures",
+    "support.program_fixtures",
+    "support.shim_fixtures",
+)
 
 # pytest-timeout fails a test that is late and dumps all threads, but needs the
 # interpreter to run; a test stuck inside C is ended with the same dump this much later.

@@ -1,0 +1,345 @@
+"""Several nodes of one job on one machine, each with its own directories and agent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support.countfs import CountFs
+from support.jobs import wait_until
+
+READER = Path(__file__).with_name("epoch_reader.py")
+JOB_LIMIT_S = 110.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the programs of a job read.
+
+    Args:
+        epochs: of each node, which is a single number where they are all the same.
+        sharding: "everything" on each node, "dealt" over all processes by one
+            permutation of each epoch, or "together": each process all, in one order.
+        pause_s: what a program does with a file besides reading it.
+    """
+
+    epochs: int | tuple[int, ...] = 1
+    workers: int = 2
+    sharding: str = "everything"
+    pause_s: float = 0.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """One open of a program: when, how long it took, and whether it met the origin."""
+
+    node: int
+    epoch: int
+    file: str
+    begin_s: float
+    delay_s: float
+    at_origin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: its directories, and the words before a command that runs on it."""
+
+    number: int
+    name: str
+    folder: Path
+    prefix: tuple[str, ...] = ()
+    interface: str = "127.0.0.1"
+
+    @property
+    def run_root(self) -> Path:
+        """The root of this node's run directories."""
+        return self.folder / "run"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of commands on this node."""
+        return {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "MONARCH_STAGING_NODE": self.name,
+            "MONARCH_STAGING_RUN_DIR": str(self.run_root),
+            "READER_NODE": str(self.number),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+        }
+
+    def agent(self) -> int | None:
+        """The pid of this node's agent, if there is one."""
+        found = [pid for pid, words in processes(self.run_root) if is_agent(words)]
+        return found[0] if found else None
+
+    def hurt(self, blow: signal.Signals) -> float:
+        """Send the agent a signal; return when."""
+        pid = self.agent()
+        assert pid is not None, f"no agent on {self.name}"
+        os.kill(pid, blow)
+        return time.monotonic()
+
+    def log(self) -> str:
+        """What the agents of this node have written down."""
+        logs = sorted(self.run_root.glob("*/agent.log"))
+        return "".join(log.read_text(errors="replace") for log in logs)
+
+    def kill_everything(self) -> None:
+        """Kill what still runs on this node."""
+        for pid, _ in [*processes(self.run_root)]:
+            os.kill(pid, signal.SIGKILL)
+
+
+def processes(mark: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """Processes that name a directory in their arguments, and these arguments."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(word.startswith(os.fsencode(mark) + b"/") for word in words):
+            yield int(place.name), words
+
+
+def is_agent(words: Sequence[bytes]) -> bool:
+    """Whether these are the arguments of an agent."""
+    return b"--notify-fd" in words
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the programs of all nodes have noted, and the job's report.
+
+    Attributes:
+        spans: of each epoch, the first begin and the last end of each node.
+    """
+
+    opens: list[Open]
+    wrong: list[str]
+    spans: list[dict[int, tuple[float, float]]]
+    report: Mapping[str, Any]
+    said: Mapping[int, str]
+
+    def right(self, opens: int) -> "Outcome":
+        """Gives itself: all bytes were right, and so many files were read."""
+        assert not self.wrong, self.wrong[:5]
+        assert len(self.opens) == opens
+        return self
+
+    def epoch_s(self, epoch: int, nodes: Sequence[int] | None = None) -> float:
+        """The seconds that an epoch took, on all nodes or on some."""
+        spans = [s for n, s in self.spans[epoch].items() if nodes is None or n in nodes]
+        return max(end for _, end in spans) - min(begin for begin, _ in spans)
+
+    def longest(self, node: int | None = None) -> Open:
+        """The open that took longest, on all nodes or on one."""
+        of = [o for o in self.opens if node is None or o.node == node]
+        return max(of, key=lambda o: o.delay_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that runs: one command on each node."""
+
+    folder: Path
+    nodes: tuple[Node, ...]
+    workers: int
+    running: dict[int, "subprocess.Popen[bytes]"]
+
+    def hold(self, epoch: int) -> None:
+        """Let no program begin an epoch until it is released."""
+        (self.folder / "meetings" / f"hold-{epoch}").touch()
+
+    def release(self, epoch: int) -> None:
+        """Let the programs begin an epoch that they were held from."""
+        (self.folder / "meetings" / f"hold-{epoch}").unlink()
+
+    def await_epoch(self, epoch: int, parties: int | None = None) -> None:
+        """Wait until all processes, or so many, are where an epoch begins."""
+        here = self.folder / "meetings" / f"at-{epoch}"
+        count = len(self.nodes) * self.workers if parties is None else parties
+
+        def there() -> bool:
+            assert self._all_well(), self._words()
+            return here.is_dir() and len(os.listdir(here)) >= count
+
+        wait_until(there, f"begin of epoch {epoch}")
+
+    def finish(self, limit_s: float = JOB_LIMIT_S) -> Outcome:
+        """Wait for the good end of the commands of all nodes."""
+        end_s = time.monotonic() + limit_s
+        for number, process in self.running.items():
+            try:
+                process.wait(max(0.1, end_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(
+                    f"node {number} goes on: {self._words()}"
+                ) from None
+        assert self._all_well(), self._words()
+        return self.notes()
+
+    def notes(self) -> Outcome:
+        """What the programs that have ended have noted."""
+        files = json.loads((self.folder / "plan.json").read_text())["files"]
+        said = {node.number: self._said(node.number) for node in self.nodes}
+        outcome = Outcome([], [], [], self._report(), said)
+        for node in self.nodes:
+            for notes in (self.folder / "notes").glob(f"{node.number}.*.json"):
+                _add(outcome, node.number, json.loads(notes.read_text()), files)
+        return outcome
+
+    def _all_well(self) -> bool:
+        return not any(process.poll() for process in self.running.values())
+
+    def _words(self) -> str:
+        """What a failed test wants to read of all nodes."""
+        parts = []
+        for node in self.nodes:
+            status = self.running[node.number].poll()
+            parts.append(f"-- {node.name}: exit {status}\n{self._said(node.number)}")
+            parts.append(node.log()[-4000:])
+        return "\n".join(parts)
+
+    def _said(self, number: int) -> str:
+        return (self.folder / f"{number}.err").read_text(errors="replace")
+
+    def _report(self) -> Mapping[str, Any]:
+        place = self.folder / "report.json"
+        return dict(json.loads(place.read_text())) if place.exists() else {}
+
+
+def _add(
+    outcome: Outcome, node: int, notes: Mapping[str, Any], files: Sequence[str]
+) -> None:
+    """Add what one process has noted."""
+    outcome.wrong.extend(f"node {node}: {words}" for words in notes["wrong"])
+    for epoch, number, begin_s, delay_s, at_origin in notes["opens"]:
+        outcome.opens.append(
+            Open(node, epoch, files[number], begin_s, delay_s, at_origin)
+        )
+    for epoch, (begin_s, end_s) in enumerate(notes["spans"]):
+        if epoch == len(outcome.spans):
+            outcome.spans.append({})
+        first_s, last_s = outcome.spans[epoch].get(node, (begin_s, end_s))
+        outcome.spans[epoch][node] = min(first_s, begin_s), max(last_s, end_s)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The nodes of a test, the dataset that they share, and where it is counted.
+
+    Args:
+        sizes: the bytes of each file, by its name below the origin's root.
+        ram: below which the RAM Tiers are made.
+        rendezvous: the directory by which the nodes find each other.
+    """
+
+    command: Path
+    folder: Path
+    origin: CountFs
+    sizes: Mapping[str, int]
+    nodes: tuple[Node, ...]
+    ram: Path
+    rendezvous: Path
+    jobs: list[Job] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the dataset."""
+        return sum(self.sizes.values())
+
+    def line(self, options: Sequence[str], nodes: Sequence[Node]) -> list[str]:
+        """The words of `monarch run` before the program, the same on each node."""
+        words = [str(self.command), "run", "-q", "--data", str(self.origin.root)]
+        words += ["--hosts", ",".join(node.name for node in nodes)]
+        words += ["--set", f"peers.interface={nodes[0].interface}"]
+        words += ["--set", f"peers.rendezvous={self.rendezvous}"]
+        if "--tier" not in options:
+            words += ["--tier", f"ram:{4 * self.size_bytes}B:{self.ram}"]
+        return [*words, *options, "--"]
+
+    def start(
+        self,
+        plan: Plan,
+        *options: str,
+        nodes: Sequence[Node] | None = None,
+        plain: bool = False,
+        hold: Sequence[int] = (),
+    ) -> Job:
+        """Start the same command on each node, or on some.
+
+        Args:
+            plain: without Monarch.
+            hold: epochs that no program begins until they are released.
+        """
+        here = tuple(nodes or self.nodes)
+        job = Job(self.folder / f"job{len(self.jobs)}", here, plan.workers, {})
+        place = self._write_plan(job, plan)
+        for epoch in hold:
+            job.hold(epoch)
+        report = ["--report", str(job.folder / "report.json")]
+        line = [] if plain else self.line([*options, *report], here)
+        line += [sys.executable, str(READER), str(place)]
+        self.jobs.append(job)
+        for node in here:
+            job.running[node.number] = self._spawn(job, node, line)
+        return job
+
+    def run(self, plan: Plan, *options: str, **more: Any) -> Outcome:
+        """Run a job to its good end."""
+        return self.start(plan, *options, **more).finish()
+
+    def kill_everything(self) -> None:
+        """Kill what still runs on all nodes."""
+        for process in [p for job in self.jobs for p in job.running.values()]:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        for node in self.nodes:
+            node.kill_everything()
+        for process in [p for job in self.jobs for p in job.running.values()]:
+            process.wait()
+
+    def _write_plan(self, job: Job, plan: Plan) -> Path:
+        for name in ("meetings", "notes"):
+            (job.folder / name).mkdir(parents=True)
+        # The programs of a job on fewer nodes keep their numbers; others do nothing.
+        epochs = plan.epochs
+        if isinstance(epochs, int):
+            here = {node.number for node in job.nodes}
+            epochs = tuple(epochs if n in here else 0 for n in range(max(here) + 1))
+        words = {
+            **asdict(plan),
+            "epochs": epochs,
+            "root": str(self.origin.root),
+            "files": sorted(self.sizes),
+            "meetings": str(job.folder / "meetings"),
+            "notes": str(job.folder / "notes"),
+        }
+        place = job.folder / "plan.json"
+        place.write_text(json.dumps(words))
+        return place
+
+    def _spawn(
+        self, job: Job, node: Node, line: list[str]
+    ) -> "subprocess.Popen[bytes]":
+        node.run_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (
+            (job.folder / f"{node.number}.err").open("wb") as err,
+            (job.folder / f"{node.number}.out").open("wb") as out,
+        ):
+            return subprocess.Popen(
+                [*node.prefix, *line],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=node.environ,
+                start_new_session=True,
+            )
