@@ -56,7 +56,7 @@ EPOCHS_MAX = 1_000_000
     "--nodes",
     type=click.IntRange(1, NODES_MAX),
     metavar="N",
-    help="Number of nodes; 1 without this and --hosts.",
+    help="Number of nodes, instead of the configured hosts.",
 )
 @click.option(
     "--hosts", metavar="LIST", help="The nodes by their names, such as n[0-3],big."
@@ -77,10 +77,8 @@ EPOCHS_MAX = 1_000_000
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    default="auto",
-    show_default=True,
     help="partition: one copy in the job; replicate: one on every node; auto: as many "
-    "as fit.",
+    "as fit. Without this the configured mode.",
 )
 @click.option(
     "--epochs",
@@ -98,16 +96,17 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     from monarch.native import CONSTANTS
     from monarch.placement import forecast
 
-    names = _names(options["nodes"], options["hosts"])
     config = _load(options)
+    names = _names(options["nodes"], config)
+    mode = options["mode"] or _mode(config)
     nodes = _cluster(names, options["capacity"], options["tiers"], config)
     roots = _indexed_roots(options["indexes"]) or _scanned_roots(config)
     inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
-    placement = _place(nodes, roots, inventory, options["mode"])
+    placement = _place(nodes, roots, inventory, mode)
     description = describe(
         [os.fsdecode(root.path) for root in roots],
         forecast(placement, inventory.sizes),
-        options["mode"],
+        mode,
         placement.copies,
         epochs,
     )
@@ -115,18 +114,20 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     click.echo(text, nl=False)
 
 
-def _names(count: int | None, hosts: str | None) -> list[str]:
+def _names(count: int | None, config: Config) -> Sequence[str]:
     """Return the names of the nodes."""
-    from monarch.cluster.hostlist import expand_hosts
+    from monarch.hostlist import read_hosts
 
-    if hosts is None:
-        return [f"node{number}" for number in range(count or 1)]
-    if count is not None:
-        raise UsageError("--hosts: names the nodes already; leave out --nodes")
-    names = expand_hosts(hosts)
-    if not names:
-        raise UsageError(f"--hosts: found {hosts!r}, allowed names such as n[0-3],big")
-    return list(names)
+    if count is None and config.hosts:
+        return read_hosts(config.hosts).nodes
+    return [f"node{number}" for number in range(count or 1)]
+
+
+def _mode(config: Config) -> str:
+    """Return the configured mode, which must be one that shares anything."""
+    if config.peers.mode == "off":
+        raise UsageError("peers.mode: off, so every node works alone; give --mode")
+    return config.peers.mode
 
 
 def _load(options: dict[str, Any]) -> Config:
@@ -134,11 +135,14 @@ def _load(options: dict[str, Any]) -> Config:
 
     if options["data"] and options["indexes"]:
         raise UsageError("--index: plan for an index or for --data, not for both")
+    if options["hosts"] is not None and options["nodes"] is not None:
+        raise UsageError("--hosts: names the nodes already; leave out --nodes")
     asked = RunOptions(
         config=options["config"],
         settings=options["settings"],
         data=options["data"],
         tiers=options["tiers"],
+        hosts=options["hosts"],
     )
     return load(asked, os.environ, current_directory()).config
 

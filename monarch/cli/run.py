@@ -19,6 +19,7 @@ Examples:
   monarch run --data /pfs/imagenet --tier ram:8GiB -- python train.py
   monarch run --tier ram:40% --tier ssd:200GiB:/local -c job.yaml -- ./train
   srun monarch run -c job.yaml -- python train.py --epochs 90
+  monarch run --hosts node[0-3] -c job.yaml -- python train.py   # on each of them
 
 The exit status is the program's own; 127 if it is not found, 126 if it cannot be
 executed, 2 if the options or the configuration are wrong. If Monarch itself cannot
@@ -68,6 +69,17 @@ start, the program runs without it after one warning, or not at all (125) with -
 )
 @click.option(
     "--index", metavar="FILE", help="Load the saved index FILE instead of scanning."
+)
+@click.option(
+    "--hosts",
+    metavar="LIST",
+    help="The nodes of the job, such as n[0-3],big:7001, where no scheduler names "
+    "them. The same command is then given on each.",
+)
+@click.option(
+    "--secret-file",
+    metavar="FILE",
+    help="Read what only the job's agents know from FILE (32 bytes, mode 600).",
 )
 @click.option(
     "--strict", is_flag=True, help="Exit with 125 rather than run without Monarch."

@@ -1,6 +1,5 @@
 """Which job and which node this is, and which other nodes the job has."""
 
-from monarch.cluster.hostlist import expand_hosts
 from monarch.cluster.membership import Alone, Membership, find_members
 from monarch.cluster.names import (
     NAME_MAX,
@@ -12,6 +11,7 @@ from monarch.cluster.names import (
     safe_name,
 )
 from monarch.cluster.secret import job_secret, read_secret
+from monarch.hostlist import expand_hosts
 
 __all__ = [
     "NAME_MAX",

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.cluster.hostlist import expand_hosts
 from monarch.errors import UsageError
+from monarch.hostlist import expand_hosts, read_hosts
 
 Read = Callable[[Path], str]
 
@@ -68,19 +68,8 @@ def find_members(
 
 
 def _from_hosts(hosts: Sequence[str], names: Sequence[str]) -> Membership | Alone:
-    nodes: list[str] = []
-    ports: dict[int, int] = {}
-    for host in hosts:
-        text, colon, port = host.rpartition(":") if ":" in host else (host, "", "")
-        if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-            raise UsageError(f"hosts: found {host!r}, allowed NAME or NAME:PORT")
-        for node in expand_hosts(text):
-            if colon:
-                ports[len(nodes)] = int(port)
-            nodes.append(node)
-    if len(set(nodes)) < len(nodes):
-        raise UsageError(f"hosts: found a name twice in {','.join(hosts)}")
-    return _placed(nodes, names, "the host list", ports)
+    found = read_hosts(hosts)
+    return _placed(found.nodes, names, "the host list", found.ports)
 
 
 def _from_step(environ: Mapping[str, str], names: Sequence[str]) -> Membership | Alone:

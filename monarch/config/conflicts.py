@@ -5,12 +5,14 @@ from pathlib import PurePosixPath
 
 from monarch.config.models import Config, Dataset
 from monarch.config.tree import KeyPath, key_text
+from monarch.hostlist import read_hosts
 
 
 def conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
     """Yield the place of each value that is only wrong beside another, and why."""
     yield from _tier_conflicts(config)
     yield from _root_conflicts(config.datasets)
+    yield from _host_conflicts(config.hosts)
 
 
 def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
@@ -49,3 +51,13 @@ def _root_conflicts(datasets: Sequence[Dataset]) -> Iterator[tuple[KeyPath, str]
                 inside = f"{outer!r}, which is {key_text(places[outer])}"
                 yield place, f"found {path!r}, allowed a directory not inside {inside}"
                 break
+
+
+def _host_conflicts(hosts: Sequence[str]) -> Iterator[tuple[KeyPath, str]]:
+    """Find hosts that are named twice: a node has one place in the list."""
+    places: dict[str, int] = {}
+    for number, item in enumerate(hosts):
+        for node in read_hosts([item]).nodes:
+            first = places.setdefault(node, number)
+            if first != number:
+                yield ("hosts", number), f"found {node!r} again (hosts[{first}] has it)"

@@ -18,6 +18,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from monarch.errors import UsageError
+from monarch.hostlist import HOSTS_MAX, read_hosts, split_hosts
 from monarch.units import (
     Size,
     SizeKind,
@@ -267,6 +269,32 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+_HOST_ALLOWED: Final = "NAME, NAME:PORT or a list such as n[0-3,7]"
+
+
+def _host(value: object) -> str:
+    if not isinstance(value, str):
+        raise refusal(_HOST_ALLOWED)
+    try:
+        read_hosts([value])
+    except UsageError:
+        raise refusal(_HOST_ALLOWED) from None
+    return value
+
+
+def _as_hosts(value: object) -> object:
+    """Return the items of a list that is one text, as options and variables are."""
+    if not isinstance(value, str):
+        return _as_tuple(value)
+    try:
+        items = split_hosts(value)
+    except UsageError:
+        raise refusal(f"hosts, each {_HOST_ALLOWED}") from None
+    if not items:
+        raise refusal(f"hosts, each {_HOST_ALLOWED}")
+    return tuple(items)
+
+
 AnyPath = Annotated[str, PlainValidator(_path), _text_schema("/scratch/report.json")]
 DatasetPath = Annotated[
     str, PlainValidator(_dataset_path), _text_schema("/pfs/imagenet")
@@ -293,5 +321,17 @@ ProgramName = Annotated[
     ),
     _text_schema("rsync"),
 ]
+Interface = Annotated[
+    str,
+    _matched(
+        r"[A-Za-z0-9._:@%-]+", "an interface such as ib0, or one of its addresses", 63
+    ),
+    _text_schema("ib0"),
+]
 Several = BeforeValidator(_as_tuple)
+Hosts = Annotated[
+    tuple[Annotated[str, PlainValidator(_host), _text_schema("n[0-3]")], ...],
+    BeforeValidator(_as_hosts),
+    Field(max_length=HOSTS_MAX),
+]
 Patterns = Annotated[tuple[Pattern, ...], Several, Field(max_length=256)]

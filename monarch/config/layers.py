@@ -102,6 +102,12 @@ def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignmen
     if options.report is not None:
         where = Where(Layer.OPTION, "--report")
         yield Assignment(("report", "file"), Node(options.report, where))
+    if options.hosts is not None:
+        where = Where(Layer.OPTION, "--hosts")
+        yield Assignment(("hosts",), Node(options.hosts, where))
+    if options.secret_file is not None:
+        where = Where(Layer.OPTION, "--secret-file")
+        yield Assignment(("peers", "secret_file"), Node(options.secret_file, where))
     if options.index is not None:
         where = Where(Layer.OPTION, "--index")
         if (len(options.data) or datasets) != 1:

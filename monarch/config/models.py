@@ -11,6 +11,8 @@ from monarch.config.fields import (
     Capacity,
     DatasetPath,
     Headroom,
+    Hosts,
+    Interface,
     Patterns,
     ProgramName,
     Retain,
@@ -127,6 +129,52 @@ class Catalog(Section):
     )
 
 
+class Peers(Section):
+    """The nodes of a job, each serving the others what it holds."""
+
+    mode: Literal["off", "partition", "replicate", "auto"] = Field(
+        default="auto",
+        description="partition: one copy of each file in the job. replicate: one on "
+        "every node. auto: as many as fit. off: every node works alone.",
+    )
+    interface: Interface | None = Field(
+        default=None,
+        description="The network interface (ib0), or its address, that the agents "
+        "talk through. null: any.",
+    )
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        default=0,
+        description="Where an agent listens; if it is taken, one of the seven above. "
+        "0: anywhere, as the agents tell each other in rendezvous.",
+    )
+    rendezvous: AnyPath | None = Field(
+        default=None,
+        description="A directory that all nodes share, where they leave their "
+        "addresses and the job's secret. null: monarch-staging below XDG_STATE_HOME "
+        "or ~/.local/state.",
+    )
+    secret_file: AnyPath | None = Field(
+        default=None,
+        description="A file of 32 random bytes, the same on every node, instead of "
+        "the secret in rendezvous.",
+    )
+    timeout: Annotated[float, Within("50ms", "60s")] = Field(
+        default=1.0,
+        description="How long a node may be silent before the next one, or the "
+        "origin, is asked.",
+    )
+    join_timeout: Annotated[float, Within("100ms", "1h")] = Field(
+        default=10.0,
+        description="How long the nodes wait for each other at the start; who comes "
+        "later works alone until it has joined.",
+    )
+    transit: Bytes = Field(
+        default=256 << 20,
+        description="The memory for files on their way to a program from a node that "
+        "keeps them; it counts in the share of the ram tiers.",
+    )
+
+
 class Agent(Section):
     """The process that does the staging on each node."""
 
@@ -180,6 +228,12 @@ class Config(Section):
     cold_open: ColdOpen = Field(default=ColdOpen())
     fill: Fill = Field(default=Fill())
     catalog: Catalog = Field(default=Catalog())
+    hosts: Hosts = Field(
+        default=(),
+        description="The nodes of the job, the same list on each, where no scheduler "
+        "names them: names, name:port, or lists such as n[0-3].",
+    )
+    peers: Peers = Field(default=Peers())
     agent: Agent = Field(default=Agent())
     programs: Programs = Field(default=Programs())
     report: Report = Field(default=Report())

@@ -12,6 +12,7 @@ class RunOptions:
     Args:
         settings: each `KEY=VALUE` of --set.
         tiers: each `KIND:CAPACITY[:PATH]` of --tier.
+        hosts: the nodes of the job, as a list.
         wait: the launcher stays until the job has ended on this node.
     """
 
@@ -22,6 +23,8 @@ class RunOptions:
     job: str | None = None
     report: str | None = None
     index: str | None = None
+    hosts: str | None = None
+    secret_file: str | None = None
     strict: bool = False
     quiet: bool = False
     wait: bool = False

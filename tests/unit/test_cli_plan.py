@@ -107,6 +107,20 @@ def test_hosts_are_listed_as_slurm_lists_them(described):
     assert [node["name"] for node in found["nodes"]] == ["n08", "n09", "n10", "big"]
 
 
+def test_hosts_and_mode_are_the_configured_ones_unless_others_are_given(
+    described, tmp_path
+):
+    (tmp_path / "c.yaml").write_text("hosts: [a, 'b:7001']\npeers: {mode: replicate}\n")
+    arguments = ("-c", "c.yaml", "--capacity", "1GiB")
+
+    found = described(*arguments)
+    other = described(*arguments, "--nodes", "3", "--mode", "partition")
+
+    assert [node["name"] for node in found["nodes"]] == ["a", "b"]
+    assert (found["mode"], other["mode"]) == ("replicate", "partition")
+    assert len(other["nodes"]) == 3
+
+
 def test_the_loss_told_is_that_of_the_worst_node(described):
     found = described("--nodes", "4", "--capacity", "1GiB", "--mode", "partition")
 
@@ -192,8 +206,9 @@ def test_nothing_is_made_and_nothing_is_started(plan, dataset, tmp_path, monkeyp
         (["--nodes", "0"], "Invalid value for '--nodes'"),
         (["--nodes", "many"], "Invalid value for '--nodes'"),
         (["--nodes", "2", "--hosts", "a,b"], "leave out --nodes"),
-        (["--hosts", " , "], "--hosts: found ' , ', allowed names"),
-        (["--hosts", "n[1-"], "host list 'n[1-'"),
+        (["--hosts", " , "], "--hosts: hosts: found ' , ', allowed hosts"),
+        (["--hosts", "n[1-"], "--hosts: hosts: found 'n[1-', allowed hosts"),
+        (["--set", "peers.mode=off"], "peers.mode: off, so every node works alone"),
         (["--capacity", "4"], "--capacity: found '4', allowed a size"),
         (["--capacity", "40%"], "--capacity: found '40%', allowed a size"),
         (["--capacity", "1GiB,2GiB"], "found 2 sizes for 1 nodes"),

@@ -30,7 +30,8 @@ def test_table_is_sorted_and_knows_which_options_take_a_value():
 
 def test_every_option_reaches_the_agent():
     argv = "-c a.yaml --set a=1 --set b=2 --data /d --data /e --tier ram:1GiB --job j"
-    argv += " --report r.json --index i --strict -q --wait -- prog -c x"
+    argv += " --report r.json --index i --hosts n[0-3] --secret-file s --strict -q"
+    argv += " --wait -- prog -c x"
 
     options, command = parse_run_argv(argv.split())
 
@@ -42,6 +43,8 @@ def test_every_option_reaches_the_agent():
         job="j",
         report="r.json",
         index="i",
+        hosts="n[0-3]",
+        secret_file="s",
         strict=True,
         quiet=True,
         wait=True,

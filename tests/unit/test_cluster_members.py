@@ -161,10 +161,11 @@ def test_otherwise_a_node_is_alone_and_knows_why(environ, why, expected):
 
 
 def test_hosts_that_are_given_come_before_what_the_launch_says():
-    found = find(STEP, "b", hosts=["a", "b:7001", "c[1-2]"])
+    found = find(STEP, "b", hosts=["a", "b:7001", "c[1-2]", "d[1-2]:7002"])
 
-    nodes = ("a", "b", "c1", "c2")
-    assert found == Membership(nodes, 1, "the host list", {1: 7001})
+    nodes = ("a", "b", "c1", "c2", "d1", "d2")
+    ports = {1: 7001, 4: 7002, 5: 7002}
+    assert found == Membership(nodes, 1, "the host list", ports)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,13 @@ def test_a_short_name_that_two_nodes_share_finds_neither():
     assert isinstance(find({}, "n0", hosts=["n0.a", "n0.b"]), Alone)
 
 
-@pytest.mark.parametrize("hosts", [["a", "a"], ["a:x"], ["a:0"], ["a:70000"], ["a[1-"]])
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        *(["a", "a"], ["a", "b,a"], ["a:x"], ["a:0"], ["a:70000"], ["a:"], ["a:1:2"]),
+        *(["a[1-"], [":7001"], [""], ["a;b"], ["a/b"], ["x" * 254]),
+    ],
+)
 def test_hosts_that_cannot_be_meant_are_refused(hosts):
     with pytest.raises(UsageError):
         find({}, hosts=hosts)

@@ -71,7 +71,7 @@ log: debug
 
     for expected in (
         "job.yaml:2:1: tirs: found an unknown key, allowed agent, catalog, cold_open, "
-        "datasets, fill, log, programs, report, retain, schema, tiers "
+        "datasets, fill, hosts, log, peers, programs, report, retain, schema, tiers "
         "(did you mean tiers?)",
         "job.yaml:4:12: datasets[0].path: found '${NOPE}/x', allowed variables that "
         "are set (NOPE is not set)",

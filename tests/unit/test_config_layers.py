@@ -173,6 +173,82 @@ def test_options_replace_datasets_and_tiers_of_the_file(load_text, tmp_path):
     assert loaded.origins["tiers[1].path"].name == "--tier ssd:200GiB:/local"
 
 
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        {"text": "hosts: [n0, 'n[1-2]:7001']"},
+        {"text": "hosts: 'n0,n[1-2]:7001'"},
+        {"environ": {"MONARCH_STAGING_HOSTS": "n0,n[1-2]:7001"}},
+        {"environ": {"MONARCH_STAGING_HOSTS": "['n0', 'n[1-2]:7001']"}},
+        {"hosts": "n0 n[1-2]:7001"},
+        {"text": "hosts: [x]", "hosts": "n0,n[1-2]:7001"},
+    ],
+    ids=["list", "text", "variable", "list in a variable", "option", "option first"],
+)
+def test_hosts_are_given_as_a_list_or_as_one_text(load_text, hosts):
+    loaded = load_text(**hosts)
+
+    assert loaded.config.hosts == ("n0", "n[1-2]:7001")
+
+
+def test_the_option_for_the_secret_names_a_file_as_programs_do(load_text, tmp_path):
+    loaded = load_text("peers: {secret_file: /a, timeout: 2s}", secret_file="key")
+
+    assert loaded.config.peers.secret_file == f"{tmp_path}/key"
+    assert loaded.config.peers.timeout == 2
+    assert loaded.origins["peers.secret_file"].described() == "option --secret-file"
+
+
+HOST = "NAME, NAME:PORT or a list such as n[0-3,7]"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("hosts: [a, 'b:x']", f"hosts[1]: found 'b:x', allowed {HOST}"),
+        ("hosts: [7]", f"hosts[0]: found 7, allowed {HOST}"),
+        ("hosts: 'n[0-'", f"hosts: found 'n[0-', allowed hosts, each {HOST}"),
+        ("hosts: ' '", f"hosts: found ' ', allowed hosts, each {HOST}"),
+        ("hosts: {a: 1}", "hosts: found a mapping, allowed a list"),
+        ("hosts: [n1, 'n[0-3]']", "hosts[1]: found 'n1' again (hosts[0] has it)"),
+        ("peers: {mode: of}", "peers.mode: found 'of', allowed off, partition, "),
+        ("peers: {port: 70000}", "peers.port: found 70000, allowed a number of at m"),
+        ("peers: {timeout: 1ms}", "allowed a duration from 50ms to 60s"),
+        ("peers: {interface: 'ib 0'}", "peers.interface: found 'ib 0', allowed an int"),
+        ("peers: {transit: 5}", "peers.transit: found 5, allowed a size such as"),
+        ("peers: {rendezvous: ''}", "peers.rendezvous: found '', allowed a path"),
+        ("peers: {joint_timeout: 1s}", "(did you mean join_timeout?)"),
+    ],
+)
+def test_fault_of_hosts_and_peers_names_the_key(refusal, text, line):
+    (found,) = refusal(text)
+
+    assert line in found
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"hosts": "a,b;c"}, f"--hosts: hosts[1]: found 'b;c', allowed {HOST}"),
+        ({"hosts": ""}, f"--hosts: hosts: found '', allowed hosts, each {HOST}"),
+        ({"hosts": "a,a"}, "--hosts: hosts[1]: found 'a' again (hosts[0] has it)"),
+        ({"secret_file": ""}, "--secret-file: peers.secret_file: found '', allowed"),
+        (
+            {"environ": {"MONARCH_STAGING_HOSTS": "a]"}},
+            "MONARCH_STAGING_HOSTS: hosts: found 'a]', allowed hosts, each",
+        ),
+        (
+            {"environ": {"MONARCH_STAGING_PEERS__MODE": "false"}},
+            "MONARCH_STAGING_PEERS__MODE: peers.mode: found false, allowed off, ",
+        ),
+    ],
+)
+def test_fault_of_hosts_and_peers_names_the_option_or_variable(refusal, given, line):
+    (found,) = refusal(**given)
+
+    assert found.startswith(line)
+
+
 def test_saved_index_belongs_to_exactly_one_dataset(load_text, refusal, tmp_path):
     loaded = load_text("datasets: [{path: /a}, {path: /b}]", data=("/c",), index="i")
     assert loaded.config.datasets[0].index == f"{tmp_path}/i"

@@ -16,7 +16,7 @@ RATCHET = Path(__file__).with_name("tidy_ratchet.json")
 
 # Imports point down this table, never sideways; see SIDEWAYS for the exceptions.
 LAYERS = (
-    {"monarch", "model", "metrics", "errors", "units", "wholefile"},
+    {"monarch", "model", "metrics", "errors", "units", "wholefile", "hostlist"},
     {"config"},
     {
         *("catalog", "placement", "admission", "breaker", "peers.protocol", "replica"),
@@ -32,6 +32,7 @@ LAYERS = (
 )
 SIDEWAYS = {
     ("units", "errors"),  # a size that cannot be read is a usage error
+    ("hostlist", "errors"),  # so is a host list
     ("model", "errors"),  # so is a state transition that is not in the table
     ("origins", "native"),  # the scan hashes and finishes index blocks natively
     ("tiers", "native"),  # Replica names are computed natively

@@ -1,11 +1,49 @@
 """Lists of hosts as Slurm writes them: `n[0-3,7],gpu-[01-12]x`."""
 
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
 from monarch.errors import UsageError
 
 HOSTS_MAX: Final = 65536
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,253}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The hosts of a job in their order, and the ports of those that name one."""
+
+    nodes: tuple[str, ...]
+    ports: Mapping[int, int]
+
+
+def read_hosts(items: Iterable[str]) -> Hosts:
+    """Return the hosts of items such as `n1`, `n2:7001` and `n[3-5]:7001`.
+
+    Raises:
+        UsageError: one is not of that form, or names a host again.
+    """
+    numbers: dict[str, int] = {}
+    ports: dict[int, int] = {}
+    for item in items:
+        text, colon, port = item.partition(":")
+        if colon and not (_is_number(port) and 0 < int(port) < 65536):
+            raise _refusal(item, f"{port!r} as a port")
+        for node in expand_hosts(text) or ("",):
+            if not _NAME.fullmatch(node):
+                raise _refusal(item, f"{node!r} as a name")
+            if node in numbers:
+                raise _refusal(item, f"{node!r} again")
+            if colon:
+                ports[len(numbers)] = int(port)
+            numbers[node] = len(numbers)
+        if len(numbers) > HOSTS_MAX:
+            raise _refusal(item, f"more than {HOSTS_MAX} hosts")
+    return Hosts(tuple(numbers), ports)
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
@@ -15,7 +53,7 @@ def expand_hosts(text: str) -> tuple[str, ...]:
         UsageError: it is not such a list, or one of more than 65,536 hosts.
     """
     found: dict[str, None] = {}
-    for item in _items(text):
+    for item in split_hosts(text):
         for host in _expanded(item, text):
             found[host] = None
             if len(found) > HOSTS_MAX:
@@ -23,8 +61,12 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _items(text: str) -> list[str]:
-    """Split at commas and blanks, but not inside brackets."""
+def split_hosts(text: str) -> list[str]:
+    """Split a list at commas and blanks, but not inside brackets.
+
+    Raises:
+        UsageError: there are brackets that do not match.
+    """
     items, depth = [""], 0
     for character in text:
         depth += (character == "[") - (character == "]")
