@@ -6,8 +6,11 @@ from monarch.report.file import (
     read_report,
     write_report,
 )
+from monarch.report.fragment import FRAGMENT_BYTES_MAX, fragment
+from monarch.report.merge import merge
 from monarch.report.model import (
     JobFigures,
+    PeerFigures,
     ProcessFigures,
     Snapshot,
     TierFigures,
@@ -18,7 +21,9 @@ from monarch.report.summarize import summarize
 from monarch.report.text import render
 
 __all__ = [
+    "FRAGMENT_BYTES_MAX",
     "JobFigures",
+    "PeerFigures",
     "ProcessFigures",
     "Snapshot",
     "TierFigures",
@@ -26,6 +31,8 @@ __all__ = [
     "WaitBucket",
     "check_report_file",
     "fill_template",
+    "fragment",
+    "merge",
     "read_report",
     "render",
     "summarize",

@@ -6,6 +6,9 @@ from typing import Any, Final
 
 SCHEMA: Final = 1
 
+OTHERS: Final = -1
+"""The number of a PeerFigures that sums up several nodes, to keep a list short."""
+
 Report = Mapping[str, Any]
 """A report is plain JSON: what is printed is what was written."""
 
@@ -66,8 +69,59 @@ class Unstaged:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerFigures:
+    """What a node had to do with one other node.
+
+    Attributes:
+        standing: whether that node has joined, left or never joined, in these words.
+        fetched_files: Files that came from it.
+        fetch_failures: requests to it that it answered without bytes, or not at all.
+        late: of these, the ones that ran out of time.
+        corrupt: Extents that came from it with a wrong checksum.
+        served_files: Files that it was given.
+        refused: requests of it that were answered without bytes.
+        malformed: connections with it that were closed because of a frame.
+        breaker_opened: how often it was given up for a while ...
+        breaker_closed: ... and found well again.
+    """
+
+    number: int
+    name: str
+    standing: str
+    fetched_files: int = 0
+    fetched_bytes: int = 0
+    fetch_failures: int = 0
+    late: int = 0
+    corrupt: int = 0
+    served_files: int = 0
+    served_bytes: int = 0
+    refused: int = 0
+    malformed: int = 0
+    breaker_opened: int = 0
+    breaker_closed: int = 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """Return what went over the wire, in both directions."""
+        return self.fetched_bytes + self.served_bytes
+
+    @property
+    def has_trouble(self) -> bool:
+        """Return whether anything went wrong between the two."""
+        return self.standing != "joined" or any(
+            (self.fetch_failures, self.corrupt, self.malformed, self.breaker_opened)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that is known about a job at one moment."""
+    """Everything that is known about a job on one node at one moment.
+
+    Attributes:
+        nodes: the names of the job's nodes by number; none where there is but one.
+        number: which of them this is.
+        peers: the others.
+    """
 
     run: JobFigures
     counters: Mapping[str, int]
@@ -80,3 +134,6 @@ class Snapshot:
     unstaged: tuple[Unstaged, ...]
     changed: tuple[str, ...] = ()
     passed_roots: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    number: int = 0
+    peers: tuple[PeerFigures, ...] = ()

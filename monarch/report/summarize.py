@@ -43,6 +43,8 @@ def summarize(snapshot: Snapshot) -> Report:
         "exact": ["staging", "origin.agent_read_bytes", "tiers", "agent"],
         "opened_sizes": ["sources", "hits", "origin.programs_opened_bytes"],
         "tool": {"name": "monarch-staging", "version": __version__},
+        "node": _node(snapshot),
+        "peers": [asdict(peer) for peer in snapshot.peers],
         "run": _jsonable(asdict(snapshot.run)),
         "coverage": _coverage(snapshot),
         "sources": sources,
@@ -78,6 +80,14 @@ def ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
+def _node(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "number": snapshot.number,
+        "name": snapshot.run.node,
+        "nodes": max(1, len(snapshot.nodes)),
+    }
+
+
 def _coverage(snapshot: Snapshot) -> dict[str, Any]:
     active = sum(p.count for p in snapshot.processes if p.active)
     return {
@@ -99,6 +109,8 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
         _row(tier.name, "hit", counters, f"hit_tier{number}")
         for number, tier in enumerate(snapshot.tiers)
     ]
+    if snapshot.nodes:
+        rows.append(_row("a peer, while the open waited", "peer", counters, "peer_hit"))
     rows.append(_row("staged while the open waited", "miss", counters, "miss"))
     rows.append(_row("origin", "origin", counters, "origin"))
     passed = counters["opens_outside"] + counters["opens_write"]
@@ -125,12 +137,15 @@ def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
     opens = sum(row["opens"] for row in known)
     size = sum(row["opened_bytes"] for row in known)
     hit = [row for row in known if row["kind"] == "hit"]
+    peer = [row for row in known if row["kind"] == "peer"]
     local = [row for row in known if row["kind"] != "origin"]
     return {
         "opens": opens,
         "opened_bytes": size,
         "by_opens": ratio(sum(row["opens"] for row in hit), opens),
         "by_bytes": ratio(sum(row["opened_bytes"] for row in hit), size),
+        "peer_by_opens": ratio(sum(row["opens"] for row in peer), opens),
+        "peer_by_bytes": ratio(sum(row["opened_bytes"] for row in peer), size),
         "local_by_opens": ratio(sum(row["opens"] for row in local), opens),
         "local_by_bytes": ratio(sum(row["opened_bytes"] for row in local), size),
     }

@@ -1,9 +1,13 @@
 """A report for people: one headline sentence, then tables that fit a terminal."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from monarch.metrics import UNITS
 from monarch.report.model import Report
+from monarch.report.nodes import node_lines, peer_lines, where
+from monarch.report.words import many, percent
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 _INACTIVE_MAX = 10
@@ -22,6 +26,8 @@ def render(report: Report) -> str:
         _sources(report),
         *_lines(report),
         *_tiers(report),
+        *node_lines(report),
+        *peer_lines(report),
         *_unstaged(report),
         *_passed(report),
         *_fallbacks(report),
@@ -34,35 +40,46 @@ def render(report: Report) -> str:
 def headline(report: Report) -> str:
     """Return the one sentence that says whether it worked."""
     run, cover, hits = report["run"], report["coverage"], report["hits"]
-    start = f"monarch: active in {_n(cover['active'])} of {_n(cover['processes'])} "
-    start += "process; " if cover["processes"] == 1 else "processes; "
+    start = f"monarch: active in {format_count(cover['active'])} of "
+    start += f"{many(cover['processes'], 'processes')}{_extent(report)}; "
     if run["plain"]:
         return f"{start}nothing was staged: {run['plain']}."
     if not hits["opens"]:
         return f"{start}no file of {', '.join(run['datasets'])} was opened."
     names = [tier["name"] for tier in report["tiers"]]
     share = hits["local_by_bytes"]
-    part = f"{_percent(share)} of {format_size(hits['opened_bytes'])}"
+    part = f"{percent(share)} of {format_size(hits['opened_bytes'])}"
     if share is None:
-        part = f"{_percent(hits['local_by_opens'])} of {_many(hits['opens'], 'opens')}"
+        part = f"{percent(hits['local_by_opens'])} of {many(hits['opens'], 'opens')}"
     read = format_size(report["origin"]["agent_read_bytes"])
     return f"{start}{part} came from {' and '.join(names)}, staged by reading {read}."
+
+
+def _extent(report: Report) -> str:
+    """Return of how many nodes the figures are, unless there is but one."""
+    if nodes := report.get("nodes"):
+        reported = sum(row["reported"] for row in nodes)
+        missing = f"{format_count(reported)} of " if reported < len(nodes) else ""
+        return f" on {missing}{many(len(nodes), 'nodes')}"
+    node = report.get("node", {"nodes": 1})
+    if node["nodes"] == 1:
+        return ""
+    return f" on {node['name']}, one of {many(node['nodes'], 'nodes')}"
 
 
 def _inactive(report: Report) -> list[str]:
     rows = report["coverage"]["inactive"]
     lines = [
         f"  not active in {row['program'] or 'an unknown program'} "
-        f"({_n(row['count'])}): static, set-uid, excluded or switched off"
+        f"({format_count(row['count'])}): static, set-uid, excluded or switched off"
         for row in rows[:_INACTIVE_MAX]
     ]
     if len(rows) > _INACTIVE_MAX:
-        rest = _many(len(rows) - _INACTIVE_MAX, "more programs")
+        rest = many(len(rows) - _INACTIVE_MAX, "more programs")
         lines.append(f"  not active in {rest}")
     if unslotted := report["coverage"]["unslotted"]:
-        more = "process" if unslotted == 1 else "processes"
         lines.append(
-            f"  {_n(unslotted)} more {more} found no slot: opens are counted, "
+            f"  {many(unslotted, 'more processes')} found no slot: opens are counted, "
             "the processes are not"
         )
     return lines
@@ -74,19 +91,19 @@ def _sources(report: Report) -> str:
         size = format_size(row["opened_bytes"])
         if row["kind"] == "outside":
             size = "-"
-        lines.append(f"  {row['source']:<30}{_n(row['opens']):>12}{size:>15}")
+        lines.append(f"  {row['source']:<30}{format_count(row['opens']):>12}{size:>15}")
     return "\n".join(lines)
 
 
 def _lines(report: Report) -> list[str]:
     metadata = report["metadata"]
     lines = [*_hits(report["hits"]), *_waits(report["waits"])]
-    lines.append(_staged(report["staging"]))
+    lines.append(_staged(report["staging"], " per node" if "nodes" in report else ""))
     lines.append(_origin(report["origin"]))
     if metadata["ratio"] is not None:
         lines.append(
-            f"  stat calls answered without the origin: {_n(metadata['answered'])} "
-            f"({_percent(metadata['ratio'])})"
+            "  stat calls answered without the origin: "
+            f"{format_count(metadata['answered'])} ({percent(metadata['ratio'])})"
         )
     return lines
 
@@ -94,9 +111,11 @@ def _lines(report: Report) -> list[str]:
 def _hits(hits: dict[str, Any]) -> list[str]:
     if not hits["opens"]:
         return []
-    line = f"  ready when opened: {_percent(hits['by_opens'])} of opens"
+    line = f"  ready when opened: {percent(hits['by_opens'])} of opens"
     if hits["by_bytes"] is not None:
-        line += f", {_percent(hits['by_bytes'])} of bytes"
+        line += f", {percent(hits['by_bytes'])} of bytes"
+    if hits.get("peer_by_opens"):
+        line += f"; on a peer: {percent(hits['peer_by_opens'])} of opens"
     return [line]
 
 
@@ -106,7 +125,8 @@ def _waits(waits: dict[str, Any]) -> list[str]:
         return [f"  1 cold open waited {total}"] * waits["count"]
     parts = [f"p{part} {format_duration(waits[f'p{part}_s'])}" for part in (50, 95, 99)]
     return [
-        f"  {_n(waits['count'])} cold opens waited: {', '.join(parts)}, {total} in all"
+        f"  {many(waits['count'], 'cold opens')} waited: {', '.join(parts)}, "
+        f"{total} in all"
     ]
 
 
@@ -119,32 +139,42 @@ def _origin(origin: dict[str, Any]) -> str:
     return f"{line}{format_size(avoided) if avoided >= 0 else 'none'} avoided"
 
 
-def _staged(staging: dict[str, Any]) -> str:
-    files, size = _many(staging["files"], "files"), format_size(staging["bytes"])
+def _staged(staging: dict[str, Any], each: str) -> str:
+    files, size = many(staging["files"], "files"), format_size(staging["bytes"])
     line = f"  staged: {files}, {size}"
     if staging["bytes_per_s"]:
-        line += f" at {format_rate(staging['bytes_per_s'])}"
+        line += f" at {format_rate(staging['bytes_per_s'])}{each}"
     if staging["adopted_files"]:
         line += (
             "; taken over from an earlier job: "
-            f"{_many(staging['adopted_files'], 'files')}, "
+            f"{many(staging['adopted_files'], 'files')}, "
             f"{format_size(staging['adopted_bytes'])}"
         )
     return line
 
 
 def _tiers(report: Report) -> list[str]:
-    return [
-        f"  tier {tier['name']}: {format_size(tier['used_bytes'])} of "
-        f"{format_size(tier['capacity_bytes'])} used by {_many(tier['files'], 'files')}"
-        + ("" if tier["in_service"] else "; lost, out of service")
-        for tier in report["tiers"]
-    ]
+    """On several nodes a File may be held more than once: these are Replicas."""
+    held = "replicas" if "nodes" in report else "files"
+    lines = []
+    for number, tier in enumerate(report["tiers"]):
+        line = f"  tier {tier['name']}: {format_size(tier['used_bytes'])} of "
+        line += f"{format_size(tier['capacity_bytes'])} used by "
+        line += many(tier["files"], held)
+        if not tier["in_service"]:
+            line += f"; lost{where(report, partial(_has_lost, number))}, out of service"
+        lines.append(line)
+    return lines
+
+
+def _has_lost(number: int, node: Mapping[str, Any]) -> bool:
+    tiers = node["tiers"]
+    return number < len(tiers) and not tiers[number]["in_service"]
 
 
 def _unstaged(report: Report) -> list[str]:
     return [
-        f"  not staged: {_many(row['files'], 'files')}, {format_size(row['bytes'])}: "
+        f"  not staged: {many(row['files'], 'files')}, {format_size(row['bytes'])}: "
         f"{row['reason']}"
         for row in report["unstaged"]
     ]
@@ -159,33 +189,22 @@ def _passed(report: Report) -> list[str]:
 
 def _fallbacks(report: Report) -> list[str]:
     return [
-        f"  {_many(row['opens'], 'opens')}{row['text'].removeprefix('opens')}"
+        f"  {many(row['opens'], 'opens')}{row['text'].removeprefix('opens')}"
         for row in report["fallbacks"]
     ]
+
+
+def _has_survived(what: str, node: Mapping[str, Any]) -> bool:
+    return any(one["what"] == what for one in node["survived"])
 
 
 def _survived(report: Report) -> list[str]:
     shown = {row["cause"] for row in report["fallbacks"]}
     lines = [
-        f"  survived: {_many(row['count'], UNITS[row['what']])} {row['text']}"
+        f"  survived: {many(row['count'], UNITS[row['what']])} {row['text']}"
+        f"{where(report, partial(_has_survived, row['what']))}"
         for row in report["survived"]
         if row["what"] not in shown
     ]
     lines += [f"  changed: {path}" for path in report["changed"][:_CHANGED_MAX]]
     return lines
-
-
-def _n(count: int) -> str:
-    return format_count(count)
-
-
-def _many(count: int, units: str) -> str:
-    return f"{_n(count)} {units.removesuffix('s') if count == 1 else units}"
-
-
-def _percent(part: float | None) -> str:
-    """Never 100% of what is not all."""
-    if part is None:
-        return "-"
-    text = f"{100 * part:.1f}%"
-    return "99.9%" if text == "100.0%" and part < 1 else text

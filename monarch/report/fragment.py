@@ -1,0 +1,244 @@
+"""A node's part of a job's report, as the bytes that it sends to be merged."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import astuple, fields, replace
+from typing import Any, Final, TypeVar
+
+from monarch import __version__
+from monarch.report.model import (
+    OTHERS,
+    JobFigures,
+    PeerFigures,
+    ProcessFigures,
+    Snapshot,
+    TierFigures,
+    Unstaged,
+    WaitBucket,
+)
+
+FORMAT: Final = 1
+FRAGMENT_BYTES_MAX: Final = 1 << 20
+# Of all pairs of nodes so many are told apart; beyond, each node names fewer peers.
+PAIRS_MAX: Final = 16384
+PEERS_MIN: Final = 16
+TEXT_MAX: Final = 4096
+_ROWS_MAX: Final = (256, 64, 16, 4, 0)
+_LISTS: Final = {
+    "tiers": TierFigures,
+    "processes": ProcessFigures,
+    "waits": WaitBucket,
+    "unstaged": Unstaged,
+    "peers": PeerFigures,
+}
+
+Row = TypeVar("Row")
+
+
+class FragmentError(ValueError):
+    """What a node sent is not its part of the report; the text says why."""
+
+
+def fragment(snapshot: Snapshot) -> bytes:
+    """Return what `read_fragment` needs, at most FRAGMENT_BYTES_MAX bytes.
+
+    Long lists are cut where the end is summed up in one row, so that totals stay exact.
+    """
+    for rows_max in _ROWS_MAX:
+        body = _encoded(_cut(snapshot, rows_max))
+        if len(body) <= FRAGMENT_BYTES_MAX:
+            return body
+    raise ValueError(f"a report of {len(body)} bytes")
+
+
+def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
+    """Return the figures that another node sent.
+
+    Args:
+        number: of the node that sent it.
+        like: the figures of this node, to which they are to be added.
+
+    Raises:
+        FragmentError: they are not in it.
+    """
+    found = _document(body)
+    if set(found["counters"]) != set(like.counters) or set(found["tally"]) != set(
+        like.tally
+    ):
+        raise FragmentError(_other_version(found))
+    if found["number"] != number:
+        raise FragmentError("it tells of another node")
+    snapshot = Snapshot(
+        run=_record(JobFigures, found["run"]),
+        counters=_counts(found["counters"]),
+        tally=_counts(found["tally"]),
+        unslotted=_checked(int, found["unslotted"]),
+        wait_total_ns=_checked(int, found["wait_total_ns"]),
+        changed=_checked(tuple[str, ...], found["changed"]),
+        passed_roots=_checked(tuple[str, ...], found["passed_roots"]),
+        nodes=like.nodes,
+        number=number,
+        **{name: _records(kind, found[name]) for name, kind in _LISTS.items()},
+    )
+    if any(
+        f"opens_hit_tier{n}" not in like.counters for n in range(len(snapshot.tiers))
+    ):
+        raise FragmentError(f"it tells of {len(snapshot.tiers)} tiers")
+    return replace(snapshot, peers=_named(snapshot))
+
+
+def _encoded(snapshot: Snapshot) -> bytes:
+    lists = {name: list(map(astuple, getattr(snapshot, name))) for name in _LISTS}
+    whole = {
+        "fragment": FORMAT,
+        "version": __version__,
+        "number": snapshot.number,
+        "run": astuple(snapshot.run),
+        "counters": dict(snapshot.counters),
+        "tally": dict(snapshot.tally),
+        "unslotted": snapshot.unslotted,
+        "wait_total_ns": snapshot.wait_total_ns,
+        "changed": snapshot.changed,
+        "passed_roots": snapshot.passed_roots,
+        **lists,
+    }
+    return json.dumps(whole, separators=(",", ":")).encode()
+
+
+# -- cutting ----------------------------------------------------------------------
+
+
+def _cut(snapshot: Snapshot, rows_max: int) -> Snapshot:
+    """Return the same totals in shorter lists; the command is told by the merger."""
+    peers_max = max(PEERS_MIN, PAIRS_MAX // max(1, len(snapshot.nodes)))
+    return replace(
+        snapshot,
+        run=replace(
+            snapshot.run, command=(), datasets=(), plain=snapshot.run.plain[:TEXT_MAX]
+        ),
+        waits=tuple(bucket for bucket in snapshot.waits if bucket.count),
+        processes=_cut_processes(snapshot.processes, rows_max),
+        peers=_cut_peers(snapshot.peers, min(peers_max, 16 * rows_max)),
+        changed=_short_texts(snapshot.changed[:rows_max]),
+        passed_roots=_short_texts(snapshot.passed_roots[:rows_max]),
+    )
+
+
+def _short_texts(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(text[-TEXT_MAX:] for text in texts)
+
+
+def _cut_processes(
+    processes: Sequence[ProcessFigures], rows_max: int
+) -> tuple[ProcessFigures, ...]:
+    """Keep the programs that the Shim did not reach first, they are to be named."""
+    ranked = sorted(processes, key=lambda one: (one.active, -one.count))
+    rest = ranked[rows_max:]
+    kept = [replace(p, program=p.program[-TEXT_MAX:]) for p in ranked[:rows_max]]
+    for active in (False, True):
+        count = sum(p.count for p in rest if p.active is active)
+        kept += [ProcessFigures("", active, count)] * bool(count)
+    return tuple(kept)
+
+
+def _cut_peers(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, ...]:
+    """Keep peers with trouble first, and then those with the most bytes."""
+    if len(peers) <= rows_max:
+        return tuple(peers)
+    ranked = sorted(peers, key=lambda one: (not one.has_trouble, -one.moved_bytes))
+    rest = ranked[rows_max:]
+    sums = {
+        name: sum(getattr(peer, name) for peer in rest)
+        for name in (field.name for field in fields(PeerFigures)[3:])
+    }
+    others = PeerFigures(OTHERS, f"{len(rest)} other nodes", "joined", **sums)
+    return (*sorted(ranked[:rows_max], key=lambda one: one.number), others)
+
+
+# -- reading ----------------------------------------------------------------------
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    """Return the JSON object, whose members are not yet looked into."""
+    if len(body) > FRAGMENT_BYTES_MAX:
+        raise FragmentError("it is too long")
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise FragmentError("it is not JSON") from error
+    if not isinstance(found, dict):
+        raise FragmentError("it is not an object")
+    if found.get("fragment") != FORMAT:
+        raise FragmentError(_other_version(found))
+    wanted = {"number", "run", "unslotted", "wait_total_ns", "changed", "passed_roots"}
+    if lacking := sorted({*wanted, "counters", "tally", *_LISTS} - set(found)):
+        raise FragmentError(f"it lacks {lacking[0]}")
+    for name in ("counters", "tally"):
+        if not isinstance(found[name], dict):
+            raise FragmentError(f"its {name} are none")
+    return found
+
+
+def _other_version(found: dict[str, Any]) -> str:
+    version = found.get("version")
+    if not isinstance(version, str) or version == __version__:
+        return "it counts other things"
+    return f"it is of version {_line(version[:40])}, and this one is {__version__}"
+
+
+def _counts(found: dict[str, Any]) -> dict[str, int]:
+    return {name: _checked(int, value) for name, value in found.items()}
+
+
+def _records(kind: type[Row], rows: Any) -> tuple[Row, ...]:
+    if not isinstance(rows, list):
+        raise FragmentError("it holds no list where one belongs")
+    return tuple(_record(kind, row) for row in rows)
+
+
+def _record(kind: type[Any], row: Any) -> Any:
+    """Return a dataclass of a row of its values, each of its type."""
+    wanted = fields(kind)
+    if not isinstance(row, list) or len(row) != len(wanted):
+        raise FragmentError(f"its {kind.__name__} has not {len(wanted)} values")
+    return kind(
+        *(
+            _checked(field.type, value, OTHERS if field.name == "number" else 0)
+            for field, value in zip(wanted, row, strict=True)
+        )
+    )
+
+
+def _checked(kind: Any, value: Any, least: int = 0) -> Any:
+    """Return a value that can be added up and printed without a second look."""
+    if kind is int and type(value) is int and least <= value <= sys.maxsize:
+        return value
+    if kind is float and type(value) in (int, float) and 0 <= value <= sys.maxsize:
+        return float(value)
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is str and isinstance(value, str) and len(value) <= TEXT_MAX:
+        return _line(value)
+    if kind == tuple[str, ...] and isinstance(value, list):
+        return tuple(_checked(str, one) for one in value)
+    raise FragmentError("it holds a value that cannot be")
+
+
+def _line(text: str) -> str:
+    """Return a text that does to a terminal only what text does."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def _named(snapshot: Snapshot) -> tuple[PeerFigures, ...]:
+    """Return the peers under the names that this node knows them by."""
+    numbers = [peer.number for peer in snapshot.peers]
+    known = {*range(len(snapshot.nodes)), OTHERS} - {snapshot.number}
+    if len(set(numbers)) < len(numbers) or not known.issuperset(numbers):
+        raise FragmentError("it tells of nodes that the job has not")
+    return tuple(
+        peer
+        if peer.number == OTHERS
+        else replace(peer, name=snapshot.nodes[peer.number])
+        for peer in snapshot.peers
+    )

@@ -1,0 +1,239 @@
+"""One report of a job from the figures of its nodes: sums, and what each node did."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any, Final
+
+from monarch.report.fragment import FragmentError, read_fragment
+from monarch.report.model import (
+    OTHERS,
+    ProcessFigures,
+    Report,
+    Snapshot,
+    TierFigures,
+    Unstaged,
+    WaitBucket,
+)
+from monarch.report.summarize import ratio, summarize
+
+CHANGED_MAX: Final = 20
+
+_NO_REPORT: Final = {
+    "never joined": "it never joined, and worked alone if at all",
+    "left": "it left before the end",
+}
+
+
+def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
+    """Return the report of the whole job.
+
+    Args:
+        own: the figures of the node that merges.
+        fragments: what the others have sent, by node number.
+    """
+    if not own.nodes:
+        return summarize(own)
+    found = {own.number: own}
+    why = {peer.number: _NO_REPORT.get(peer.standing, "") for peer in own.peers}
+    for number in set(range(len(own.nodes))) & set(fragments) - {own.number}:
+        try:
+            found[number] = read_fragment(fragments[number], number, own)
+        except FragmentError as error:
+            why[number] = f"what it sent cannot be read: {error}"
+    parts = [found[number] for number in sorted(found)]
+    rows = [
+        _node_row(found[number])
+        if number in found
+        else _missing_row(number, own, why.get(number) or "", parts)
+        for number in range(len(own.nodes))
+    ]
+    total = {**summarize(_total(own, parts))}
+    del total["node"], total["peers"]
+    return {
+        **total,
+        "nodes": rows,
+        "exchange": _exchange(parts),
+        "imbalance": _imbalance(rows),
+        "breakers": _breakers(parts, own.nodes),
+    }
+
+
+def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
+    """Return one snapshot whose figures are the sums of all."""
+    runs = [part.run for part in parts]
+    run = replace(
+        own.run,
+        started_s=min(run.started_s for run in runs),
+        seconds=max(run.seconds for run in runs),
+        files=max(run.files for run in runs),
+        bytes=max(run.bytes for run in runs),
+        complete=all(run.complete for run in runs),
+        plain=own.run.plain if all(run.plain for run in runs) else "",
+    )
+    changed = dict.fromkeys(path for part in parts for path in part.changed)
+    return Snapshot(
+        run=run,
+        counters=_sums(part.counters for part in parts),
+        tally=_sums(part.tally for part in parts),
+        tiers=_tiers(parts),
+        processes=_processes(parts),
+        unslotted=sum(part.unslotted for part in parts),
+        waits=_waits(parts),
+        wait_total_ns=sum(part.wait_total_ns for part in parts),
+        unstaged=_unstaged(parts),
+        changed=tuple(changed)[:CHANGED_MAX],
+        passed_roots=tuple(
+            dict.fromkeys(root for part in parts for root in part.passed_roots)
+        ),
+        nodes=own.nodes,
+        number=own.number,
+    )
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return dict(total)
+
+
+def _tiers(parts: Sequence[Snapshot]) -> tuple[TierFigures, ...]:
+    """Add up the Tiers of the same number, which is how their hits are counted."""
+    total = []
+    for row in zip_longest(*(part.tiers for part in parts)):
+        tiers = [tier for tier in row if tier is not None]
+        total.append(
+            TierFigures(
+                "/".join(dict.fromkeys(tier.name for tier in tiers)),
+                "/".join(dict.fromkeys(tier.kind for tier in tiers)),
+                sum(tier.capacity_bytes for tier in tiers),
+                sum(tier.used_bytes for tier in tiers),
+                sum(tier.files for tier in tiers),
+                all(tier.in_service for tier in tiers),
+            )
+        )
+    return tuple(total)
+
+
+def _processes(parts: Sequence[Snapshot]) -> tuple[ProcessFigures, ...]:
+    counts: Counter[tuple[str, bool]] = Counter()
+    for one in (process for part in parts for process in part.processes):
+        counts[one.program, one.active] += one.count
+    return tuple(
+        ProcessFigures(program, active, count)
+        for (program, active), count in sorted(counts.items())
+    )
+
+
+def _waits(parts: Sequence[Snapshot]) -> tuple[WaitBucket, ...]:
+    counts: Counter[tuple[int, int]] = Counter()
+    for bucket in (bucket for part in parts for bucket in part.waits):
+        counts[bucket.from_ns, bucket.to_ns] += bucket.count
+    return tuple(WaitBucket(*edges, count) for edges, count in sorted(counts.items()))
+
+
+def _unstaged(parts: Sequence[Snapshot]) -> tuple[Unstaged, ...]:
+    """Add up by reason; each node tells of the Files that it owns, so none is twice."""
+    files: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    for one in (one for part in parts for one in part.unstaged):
+        files[one.reason] += one.files
+        size[one.reason] += one.bytes
+    return tuple(Unstaged(reason, files[reason], size[reason]) for reason in files)
+
+
+# -- nodes ------------------------------------------------------------------------
+
+
+def _node_row(part: Snapshot) -> dict[str, Any]:
+    """Return what one node did, of which the totals of the report are the sums."""
+    report = summarize(part)
+    opens = {kind: [0, 0] for kind in ("hit", "peer", "miss", "origin", "outside")}
+    for source in report["sources"]:
+        opens[source["kind"]][0] += source["opens"]
+        opens[source["kind"]][1] += source["opened_bytes"]
+    return {
+        "number": part.number,
+        "name": part.nodes[part.number],
+        "reported": True,
+        "seconds": part.run.seconds,
+        "plain": part.run.plain,
+        "active": report["coverage"]["active"],
+        "processes": report["coverage"]["processes"],
+        "opens": report["hits"]["opens"],
+        "opened_bytes": report["hits"]["opened_bytes"],
+        "hit_opens": opens["hit"][0],
+        "hit_bytes": opens["hit"][1],
+        "peer_hit_opens": opens["peer"][0],
+        "peer_hit_bytes": opens["peer"][1],
+        "miss_opens": opens["miss"][0],
+        "miss_bytes": opens["miss"][1],
+        "origin_opens": opens["origin"][0],
+        "origin_bytes": opens["origin"][1],
+        "origin_read_bytes": report["origin"]["agent_read_bytes"],
+        "staged_files": report["staging"]["files"],
+        "staged_bytes": report["staging"]["bytes"],
+        **_exchange([part]),
+        "capacity_bytes": sum(tier.capacity_bytes for tier in part.tiers),
+        "used_bytes": sum(tier.used_bytes for tier in part.tiers),
+        "tiers": report["tiers"],
+        "unstaged": report["unstaged"],
+        "survived": report["survived"],
+        "peers": report["peers"],
+    }
+
+
+def _missing_row(
+    number: int, own: Snapshot, why: str, parts: Sequence[Snapshot]
+) -> dict[str, Any]:
+    """Return what the others know of a node whose figures are not there."""
+    seen = [peer for part in parts for peer in part.peers if peer.number == number]
+    return {
+        "number": number,
+        "name": own.nodes[number],
+        "reported": False,
+        "why": why or "it did not come in time",
+        "fetched_from_it_files": sum(peer.fetched_files for peer in seen),
+        "fetched_from_it_bytes": sum(peer.fetched_bytes for peer in seen),
+        "served_to_it_files": sum(peer.served_files for peer in seen),
+        "served_to_it_bytes": sum(peer.served_bytes for peer in seen),
+    }
+
+
+def _exchange(parts: Sequence[Snapshot]) -> dict[str, int]:
+    peers = [peer for part in parts for peer in part.peers]
+    return {
+        "fetched_files": sum(peer.fetched_files for peer in peers),
+        "fetched_bytes": sum(peer.fetched_bytes for peer in peers),
+        "served_files": sum(peer.served_files for peer in peers),
+        "served_bytes": sum(peer.served_bytes for peer in peers),
+    }
+
+
+def _imbalance(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how much more the busiest node served than the mean of all."""
+    reported = [row for row in rows if row["reported"]]
+    busiest = max(reported, key=lambda row: row["served_bytes"])
+    mean = sum(row["served_bytes"] for row in reported) / len(reported)
+    return {
+        "served_max_over_mean": ratio(busiest["served_bytes"], mean),
+        "busiest": busiest["number"],
+    }
+
+
+def _breakers(parts: Sequence[Snapshot], nodes: Sequence[str]) -> list[dict[str, Any]]:
+    """Return which node gave up which for a while, and how often."""
+    return [
+        {
+            "node": part.number,
+            "peer": peer.number,
+            "peer_name": peer.name if peer.number == OTHERS else nodes[peer.number],
+            "opened": peer.breaker_opened,
+            "closed": peer.breaker_closed,
+        }
+        for part in parts
+        for peer in part.peers
+        if peer.breaker_opened
+    ]

@@ -1,0 +1,43 @@
+"""Counts, shares and names as reports print them."""
+
+from collections.abc import Sequence
+
+from monarch.units import format_count
+
+
+def many(count: int, units: str) -> str:
+    """Return a count with its unit: `1 file`, `1,204 files`, `2 processes`."""
+    if count != 1:
+        return f"{format_count(count)} {units}"
+    if units.endswith("sses"):
+        return f"1 {units.removesuffix('es')}"
+    return f"1 {units.removesuffix('s')}"
+
+
+def percent(part: float | None) -> str:
+    """Return a share: never 100% of what is not all."""
+    if part is None:
+        return "-"
+    text = f"{100 * part:.1f}%"
+    return "99.9%" if text == "100.0%" and part < 1 else text
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return names of nodes without their domains, where that leaves them apart."""
+    hosts = [name.partition(".")[0] for name in names]
+    return hosts if len(set(hosts)) == len(set(names)) else list(names)
+
+
+def fitted(name: str, width: int) -> str:
+    """Return a name in at most `width` places; its ends tell most about a node."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return `a, b and c`, or `a, b and 7 more`."""
+    if len(names) > most:
+        names = [*names[: most - 1], f"{format_count(len(names) - most + 1)} more"]
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
