@@ -22,6 +22,7 @@ class Reason(Enum):
     ERROR = "REASON_ERROR"
     MEMORY = "REASON_MEMORY"
     STOPPING = "REASON_STOPPING"
+    BUSY = "REASON_BUSY"
 
 
 class Event(Enum):

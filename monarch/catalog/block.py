@@ -43,6 +43,11 @@ class Block:
         return int(self.header["digest"])
 
     @property
+    def identity(self) -> int:
+        """Return the digest of all Files' identities, which two scans agree about."""
+        return int(self.header["identity"])
+
+    @property
     def entries(self) -> Records:
         """Return the Entries, sorted by path."""
         return self.array("entries", "entry_count", self._layout.dtypes["entry"])

@@ -192,9 +192,12 @@ def plan_catalog(
 
 
 def catalog_digest(roots: Sequence[MappedRoot], hash64: Hash) -> int:
-    """Return what tells the Catalog of these roots from any other."""
-    digests = np.array([root.block.digest for root in roots], np.uint64)
-    return hash64(digests.tobytes())
+    """Return what tells the Catalog of these roots from any other.
+
+    Nodes that scan for themselves get the same, as long as nothing has changed.
+    """
+    identities = np.array([root.block.identity for root in roots], np.uint64)
+    return hash64(identities.tobytes())
 
 
 def _places(

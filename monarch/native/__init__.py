@@ -31,10 +31,12 @@ from monarch.native.layout import (
     Reason,
     ReplicaState,
     SegmentKind,
+    Source,
     Step,
     state_word,
     wait_bucket_ns,
     word_parts,
+    word_source,
 )
 from monarch.native.peers import (
     Arrival,
@@ -71,6 +73,7 @@ __all__ = [
     "ReplicaState",
     "SegmentKind",
     "ServerOptions",
+    "Source",
     "Step",
     "Traffic",
     "agent_state_store",
@@ -84,4 +87,5 @@ __all__ = [
     "state_word",
     "wait_bucket_ns",
     "word_parts",
+    "word_source",
 ]

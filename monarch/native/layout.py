@@ -116,6 +116,14 @@ class Reason(IntEnum):
     ERROR = _ENUMS["reason"]["REASON_ERROR"]
     MEMORY = _ENUMS["reason"]["REASON_MEMORY"]
     STOPPING = _ENUMS["reason"]["REASON_STOPPING"]
+    BUSY = _ENUMS["reason"]["REASON_BUSY"]
+
+
+class Source(IntEnum):
+    """Where the bytes of a ready File came from."""
+
+    NONE = _ENUMS["source"]["SOURCE_NONE"]
+    PEER = _ENUMS["source"]["SOURCE_PEER"]
 
 
 class ColdMode(IntEnum):
@@ -167,24 +175,43 @@ class Step(IntEnum):
     PUBLISH = _ENUMS["monarch_step"]["MONARCH_STEP_PUBLISH"]
 
 
-def state_word(state: ReplicaState, tier: int = 0, reason: Reason = Reason.NONE) -> int:
-    """The state word of a File, as STATE_WORD of layout.h makes it."""
+def state_word(
+    state: ReplicaState,
+    tier: int = 0,
+    reason: Reason = Reason.NONE,
+    source: Source = Source.NONE,
+) -> int:
+    """The state word of a File, as STATE_WORD of layout.h makes it.
+
+    Args:
+        reason: why an absent File is not worth asking for.
+        source: where a ready File came from.
+    """
     units = CONSTANTS["STATE_TIER_UNIT"], CONSTANTS["STATE_REASON_UNIT"]
-    return int(state) + tier * units[0] + int(reason) * units[1]
+    return int(state) + tier * units[0] + (int(reason) or int(source)) * units[1]
 
 
 def word_parts(word: int) -> tuple[ReplicaState, int, Reason]:
-    """State, Tier and reason of a state word."""
+    """State, Tier and reason of a state word; one that is ready needs no reason."""
     word = int(word)  # numpy's integers would go on into the Tier
     tier_unit, reason_unit = (
         CONSTANTS["STATE_TIER_UNIT"],
         CONSTANTS["STATE_REASON_UNIT"],
     )
+    state = ReplicaState(word % tier_unit)
+    ready = state is ReplicaState.READY
     return (
-        ReplicaState(word % tier_unit),
+        state,
         word % reason_unit // tier_unit,
-        Reason(word // reason_unit),
+        Reason.NONE if ready else Reason(word // reason_unit),
     )
+
+
+def word_source(word: int) -> Source:
+    """Where the bytes of a File came from, if its state word says that it is ready."""
+    if int(word) % CONSTANTS["STATE_TIER_UNIT"] != ReplicaState.READY:
+        return Source.NONE
+    return Source(int(word) // CONSTANTS["STATE_REASON_UNIT"])
 
 
 def wait_bucket_ns(bucket: int) -> int:

@@ -37,7 +37,8 @@ class FileTable:
 
     def ready_in(self, tier: int) -> npt.NDArray[np.int64]:
         """Return the Files whose Replica is ready in a Tier."""
-        return np.flatnonzero(self.words == state_word(ReplicaState.READY, tier))
+        sourceless = self.words % REASON_UNIT
+        return np.flatnonzero(sourceless == state_word(ReplicaState.READY, tier))
 
     def absent(self, reason: Reason) -> npt.NDArray[np.int64]:
         """Return the Files that are absent for a reason."""

@@ -219,6 +219,18 @@ def test_cold_file_is_waited_for(board: Board) -> None:
     assert counters["bytes_miss"] == (board.root / "two.bin").stat().st_size
 
 
+def test_what_a_peer_had_ready_is_a_peer_hit(board: Board) -> None:
+    board.start("-d", "20", "-r")
+
+    for _ in range(2):
+        assert read(board, board.root / "two.bin").startswith("two.bin")
+
+    counters = board.counters()
+    assert (counters["opens_peer_hit"], counters["opens_miss"]) == (1, 0)
+    assert counters["bytes_peer_hit"] == (board.root / "two.bin").stat().st_size
+    assert counters["opens_hit_tier0"] == 1
+
+
 def test_late_transfer_is_left_to_the_origin_and_not_awaited_again(
     board: Board,
 ) -> None:
@@ -264,6 +276,14 @@ def test_refused_file_is_not_waited_for(board: Board) -> None:
 
     assert read(board, board.root / "two.bin").startswith("two.bin")
     assert board.counters()["origin_refused"] == 1
+
+
+def test_file_without_room_for_now_is_not_waited_for(board: Board) -> None:
+    board.start("-n")
+    board.ask("busy two.bin")
+
+    assert read(board, board.root / "two.bin").startswith("two.bin")
+    assert board.counters()["origin_busy"] == 1
 
 
 @pytest.mark.parametrize("options", [("-w", "100"), ("-m", "through")])

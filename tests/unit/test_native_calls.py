@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch import native
+from monarch.catalog.block import Block
 from monarch.errors import MonarchError
 from monarch.native import library
+from monarch.origins.layout import LAYOUT
 
 SEEDS = st.integers(0, 2**64 - 1)
 
@@ -171,3 +173,32 @@ def test_a_library_without_the_functions_is_one_clear_error(tmp_path: Path) -> N
     with pytest.raises(MonarchError, match="cannot load the data plane"):
         library.load(other)
     assert os.path.exists(library.LIB._name)
+
+
+def test_identity_is_what_scans_of_an_unchanged_tree_agree_about() -> None:
+    """A node that joins late scans for itself, after programs have read."""
+    block = make_block([b"first", b"second"])
+    found = Block(block, LAYOUT)
+    native.index_finish(block)
+    digest, identity = found.digest, found.identity
+
+    found.entries["atime_ns"] += 1
+    found.entries["blocks"] += 1
+    found.entries["mtime_ns"][0] += 1  # of the root, where programs make other names
+    found.attrs["dev"] += 1
+    found.attrs["blksize"] += 1
+    native.index_finish(block)
+    assert found.digest != digest
+    assert found.identity == identity
+
+    for field in ("ino", "size", "mtime_ns", "ctime_ns"):
+        found.entries[field][2] += 1
+        native.index_finish(block)
+        assert found.identity != identity, field
+        found.entries[field][2] -= 1
+    native.index_finish(block)
+    assert found.identity == identity
+
+    found.header["identity"] ^= 1
+    with pytest.raises(native.BlockError, match="checksum"):
+        native.index_check(block)

@@ -20,6 +20,7 @@ ENUMS = {
     "segment_kind": native.SegmentKind,
     "replica_state": native.ReplicaState,
     "reason": native.Reason,
+    "source": native.Source,
     "cold_mode": native.ColdMode,
     "agent_state": native.AgentState,
     "process_state": native.ProcessState,
@@ -122,8 +123,23 @@ def test_a_state_word_can_be_taken_apart(
 ) -> None:
     word = native.state_word(state, tier, reason)
 
-    assert native.word_parts(word) == (state, tier, reason)
+    ready = state is native.ReplicaState.READY
+    assert native.word_parts(word) == (
+        state,
+        tier,
+        native.Reason.NONE if ready else reason,
+    )
     assert word == state | tier << 8 | reason << 16
+
+
+@given(st.sampled_from(native.ReplicaState), st.sampled_from(native.Source))
+def test_only_a_ready_file_has_a_source(
+    state: native.ReplicaState, came_from: native.Source
+) -> None:
+    word = native.state_word(state, 1, source=came_from)
+
+    ready = state is native.ReplicaState.READY
+    assert native.word_source(word) is (came_from if ready else native.Source.NONE)
 
 
 def test_wait_buckets_rise_by_halves_of_powers() -> None:

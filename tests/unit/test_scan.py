@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from monarch.catalog.segment import MappedRoot, catalog_digest
 from monarch.errors import UsageError
 from monarch.model import PATH_BYTES_MAX, Patterns, Unmanaged
+from monarch.native import hash64
 from monarch.origins import walk
 from monarch.origins.root import open_root
 from support.trees import NONE32, Tree, lstat_of
@@ -272,6 +274,28 @@ def test_the_index_does_not_depend_on_the_number_of_threads(
     digests = {Tree.scan(root, threads=threads).block.digest for threads in (1, 3, 16)}
 
     assert len(digests) == 1
+
+
+def test_a_later_scan_of_a_tree_that_was_read_names_the_same_files(
+    root: Path,
+) -> None:
+    (root / "a" / "b").mkdir(parents=True)
+    for number in range(20):
+        (root / "a" / f"f{number}").write_bytes(b"x" * number)
+    os.link(root / "a" / "f3", root / "a" / "b" / "again")
+    long_ago = time.time_ns() - 40 * 3600 * 10**9
+    for path in (root, *root.rglob("*")):  # so that reading moves the atime
+        os.utime(path, ns=(long_ago, long_ago))
+    first = Tree.scan(root)
+
+    for path in (root, *root.rglob("*")):
+        list(path.iterdir()) if path.is_dir() else path.read_bytes()
+    second = Tree.scan(root, threads=2)
+
+    roots = [[MappedRoot(b"/r", (), tree.block)] for tree in (first, second)]
+    assert catalog_digest(roots[0], hash64) == catalog_digest(roots[1], hash64)
+    (root / "a" / "f3").write_bytes(b"new")
+    assert Tree.scan(root).block.identity != first.block.identity
 
 
 def test_all_threads_share_the_names_of_one_directory(

@@ -160,6 +160,6 @@ int copy_publish(struct engine *e, struct transfer *t)
         return rc;
     }
     monarch_state_store((void *)(uintptr_t)e->catalog, file,
-                        STATE_WORD(REPLICA_READY, tier, REASON_NONE));
+                        STATE_WORD(REPLICA_READY, tier, t->from));
     return 0;
 }

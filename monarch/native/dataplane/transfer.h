@@ -18,6 +18,7 @@ enum {
 struct transfer {
     struct monarch_order order;
     uint8_t step;
+    uint8_t from; /* enum source */
     bool begun;
     bool named; /* the temporary file has a name in the Tier */
     int tier;   /* descriptor of its directory; borrowed */

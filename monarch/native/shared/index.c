@@ -25,6 +25,18 @@ uint64_t index_hash(const char *rel, size_t n)
     return xxh3(rel, n, 0);
 }
 
+/* index_identity - what a File is, beside its root: `e` is its first Entry, `path_hash`
+ * index_hash() of that Entry's path. */
+void index_identity(const struct entry *e, uint64_t path_hash,
+                    uint64_t out[IDENTITY_WORDS])
+{
+    out[0] = path_hash;
+    out[1] = e->ino;
+    out[2] = e->size;
+    out[3] = (uint64_t)e->mtime_ns;
+    out[4] = (uint64_t)e->ctime_ns;
+}
+
 static bool same_path(const struct index *ix, const struct entry *e, const char *rel,
                       size_t n)
 {
@@ -101,6 +113,20 @@ static void insert_directory(struct index *ix, uint32_t number)
 static uint64_t block_digest(const struct index *ix)
 {
     return xxh3(ix + 1, ix->seg.length - sizeof(*ix), 0);
+}
+
+/* block_identity - what nodes must agree about to speak of Files by their numbers. Times
+ * of access, devices and all about directories may differ from node to node. */
+static uint64_t block_identity(const struct index *ix)
+{
+    uint64_t all = ix->file_count;
+    for (uint32_t i = 0; i < ix->file_count; i++) {
+        const struct entry *e = index_first(ix, i);
+        uint64_t words[IDENTITY_WORDS];
+        index_identity(e, index_hash(index_path(ix, e), index_path_bytes(e)), words);
+        all = xxh3(words, sizeof(words), all);
+    }
+    return all;
 }
 
 /* array_end - where the array ends that starts at `offset`, or 0 when it starts before
@@ -187,7 +213,7 @@ static bool tables_valid(const struct index *ix)
     return used == ix->entry_count && dirs_used < ix->dirslot_count;
 }
 
-/* index_finish - fills both tables and the digest of a block whose entries, attrs,
+/* index_finish - fills both tables, the identity and the digest of a block whose entries, attrs,
  * first_entry and arena are in place. -EINVAL: broken block, -EEXIST: a path twice. */
 int index_finish(struct index *ix, size_t length)
 {
@@ -202,17 +228,20 @@ int index_finish(struct index *ix, size_t length)
         if (S_ISDIR(index_attr(ix, index_entry(ix, i))->mode))
             insert_directory(ix, i);
     }
+    ix->identity = block_identity(ix);
     ix->digest = block_digest(ix);
     return 0;
 }
 
 /* index_check - proves that an untrusted block can be looked up without leaving it:
- * 0, -EINVAL (shape or references), -EBADMSG (digest). */
+ * 0, -EINVAL (shape or references), -EBADMSG (digest or identity). */
 int index_check(const struct index *ix, size_t length)
 {
     if (!shape_valid(ix, length))
         return -EINVAL;
     if (ix->digest != block_digest(ix))
         return -EBADMSG;
-    return entries_valid(ix) && tables_valid(ix) ? 0 : -EINVAL;
+    if (!entries_valid(ix) || !tables_valid(ix))
+        return -EINVAL;
+    return ix->identity == block_identity(ix) ? 0 : -EBADMSG;
 }

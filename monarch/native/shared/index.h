@@ -36,6 +36,10 @@ static inline const struct entry *index_first(const struct index *ix, uint32_t f
     return index_entry(ix, first[file]);
 }
 
+enum { IDENTITY_WORDS = 5 };
+
+void index_identity(const struct entry *e, uint64_t path_hash,
+                    uint64_t out[IDENTITY_WORDS]);
 uint64_t index_hash(const char *rel, size_t n);
 int64_t index_find(const struct index *ix, const char *rel, size_t n);
 int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,

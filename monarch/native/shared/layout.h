@@ -28,7 +28,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 1u
+#define LAYOUT_VERSION 2u
 #define EXTENT_BYTES (8u << 20)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
 
@@ -69,7 +69,8 @@ enum segment_kind {
 
 struct index {
     struct segment seg; /* kind SEGMENT_INDEX, length = bytes of the block */
-    uint64_t digest;    /* xxh3 of the block behind this struct */
+    uint64_t digest;    /* xxh3 of the block behind this struct: is it whole? */
+    uint64_t identity;  /* of all Files by number: scans of an unchanged tree agree */
     uint64_t root_dev, root_ino;
     int64_t scanned_ns;
     uint32_t entry_count, file_count, dir_count, attr_count;
@@ -110,7 +111,8 @@ struct dirslot {
 
 /* ---- catalog -------------------------------------------------------------------- */
 
-/* State word of a File: low byte enum replica_state, next byte Tier, next enum reason. */
+/* State word of a File: low byte enum replica_state, next byte Tier; the next says why an
+ * absent File is not there (enum reason), or where a ready one came from (enum source). */
 enum replica_state {
     REPLICA_ABSENT = 0,
     REPLICA_STAGING,
@@ -126,6 +128,13 @@ enum reason {
     REASON_ERROR,    /* Transfers failed too often */
     REASON_MEMORY,   /* evicted to keep the job below its memory limit */
     REASON_STOPPING, /* the agent is going */
+    REASON_BUSY,     /* no room for it now, in the pool of Files that others keep */
+};
+
+/* Where the bytes of a ready File came from; tells peer hits from misses. */
+enum source {
+    SOURCE_NONE = 0, /* the origin had to be read for it, or it was there before */
+    SOURCE_PEER,     /* a peer that had it ready when it was asked */
 };
 
 #define STATE_WORD(state, tier, reason) \
@@ -133,6 +142,7 @@ enum reason {
 #define STATE_OF(word) ((word)&0xffu)
 #define STATE_TIER(word) (((word) >> 8) & 0xffu)
 #define STATE_REASON(word) (((word) >> 16) & 0xffu)
+#define STATE_SOURCE(word) STATE_REASON(word)
 
 enum cold_mode {
     COLD_AUTO = 0, /* wait for Files up to wait_max_bytes, read through above */
@@ -163,7 +173,7 @@ struct tier {
 
 struct catalog {
     struct segment seg; /* kind SEGMENT_CATALOG */
-    uint64_t digest;    /* xxh3 over the digests of the index blocks */
+    uint64_t digest;    /* xxh3 over the identities of the index blocks */
     uint64_t file_count, dir_count;
     uint64_t states; /* offset of u32[file_count] */
     uint64_t prefixes, strings;

@@ -13,8 +13,8 @@ enum { INODE_FREE = 0, INODE_REMOVED = 1 };
 void replica_name(const struct entry *e, uint64_t path_hash,
                   char out[REPLICA_NAME_BYTES])
 {
-    const uint64_t identity[5] = {path_hash, e->ino, e->size, (uint64_t)e->mtime_ns,
-                                  (uint64_t)e->ctime_ns};
+    uint64_t identity[IDENTITY_WORDS];
+    index_identity(e, path_hash, identity);
     for (int half = 0; half < 2; half++) {
         uint64_t h = xxh3(identity, sizeof(identity), (uint64_t)half);
         for (int i = 0; i < 16; i++)

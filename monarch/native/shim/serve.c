@@ -36,6 +36,7 @@ static bool name_replica(struct serving *s, const struct route *r,
                          const struct entry *e, uint32_t word)
 {
     s->tier = STATE_TIER(word);
+    s->source = STATE_SOURCE(word);
     if (s->tier >= s->b->catalog->tier_count)
         return false;
     const struct tier *tier = &s->b->catalog->tiers[s->tier];
@@ -63,7 +64,7 @@ static bool waits(const struct catalog *c, uint64_t size)
 static uint32_t await(struct serving *s, uint32_t word)
 {
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
-        return origin(s, COUNTER_origin_refused);
+        return origin(s, (int)wait_refusal(word));
     if (!waits(s->b->catalog, s->size)) {
         if (wait_agent_lives(s->b) && STATE_OF(word) == REPLICA_ABSENT)
             wait_request(s->b, s->file);
@@ -182,6 +183,20 @@ bool serve_eases(struct serving *s)
     return true;
 }
 
+/* count_served - a hit is what was ready at the first look; what was waited for came
+ * from a peer that had it ready, or the origin had to be read for it. */
+static void count_served(const struct serving *s)
+{
+    bool peer = s->source == SOURCE_PEER;
+    if (!s->waited) {
+        count((enum counter)(COUNTER_opens_hit_tier0 + s->tier), 1);
+        count((enum counter)(COUNTER_bytes_hit_tier0 + s->tier), s->size);
+        return;
+    }
+    count(peer ? COUNTER_opens_peer_hit : COUNTER_opens_miss, 1);
+    count(peer ? COUNTER_bytes_peer_hit : COUNTER_bytes_miss, s->size);
+}
+
 /* serve_opened - counts how the open of s->path went; false: now open what the program
  * named, the Replica is gone or may not be opened. */
 bool serve_opened(struct serving *s, bool opened)
@@ -189,13 +204,7 @@ bool serve_opened(struct serving *s, bool opened)
     if (__builtin_expect(opened, 1)) {
         if (s->final)
             return true;
-        if (s->waited) {
-            count(COUNTER_opens_miss, 1);
-            count(COUNTER_bytes_miss, s->size);
-        } else {
-            count((enum counter)(COUNTER_opens_hit_tier0 + s->tier), 1);
-            count((enum counter)(COUNTER_bytes_hit_tier0 + s->tier), s->size);
-        }
+        count_served(s);
         return true;
     }
     if (s->final)

@@ -14,7 +14,8 @@ struct serving {
     bool writes;      /* then find out by the descriptor what was opened */
     bool waited;
     uint32_t tier;
-    uint64_t file; /* number in the job */
+    uint32_t source; /* enum source */
+    uint64_t file;   /* number in the job */
     uint64_t size;
     int kept_errno;
     char staged[PATH_BYTES_MAX];

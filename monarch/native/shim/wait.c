@@ -91,12 +91,19 @@ static bool written(const struct board *b, uint64_t file)
                                 memory_order_acquire);
 }
 
+/* wait_refusal - the counter of opens that do not wait because of this state. */
+enum counter wait_refusal(uint32_t word)
+{
+    bool busy = STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_BUSY;
+    return busy ? COUNTER_origin_busy : COUNTER_origin_refused;
+}
+
 /* judge - goes on waiting (true), or tells why not; asks again for a File that nobody
  * has taken on. */
 static bool judge(const struct board *b, uint64_t file, uint32_t word,
                   enum counter *why)
 {
-    *why = COUNTER_origin_refused;
+    *why = wait_refusal(word);
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
         return false;
     *why = COUNTER_origin_written;

@@ -6,6 +6,7 @@
 
 bool wait_agent_lives(const struct board *b);
 bool wait_request(const struct board *b, uint64_t file);
+enum counter wait_refusal(uint32_t word);
 uint32_t wait_ready(const struct board *b, uint64_t file, enum counter *why);
 
 #endif

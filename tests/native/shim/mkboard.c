@@ -5,10 +5,11 @@
  *   -w N     cold_wait_max_bytes             -t MS    cold timeout
  *   -f NAME  program filter                  -p N     invented Entries
  *   -d MS    answer requests after MS        -n       never answer them
- *   -s       never beat again
+ *   -s       never beat again                -r       Files come from a peer
  *
  * Lines: publish-all, counters, processes, root, pending; and with a path below the root:
- * publish, staging, refuse, lose, where, written, dirwritten. It prints "ready", answers each line with one line, and ends when stdin does.
+ * publish, staging, refuse, busy, lose, where, written, dirwritten. It prints "ready",
+ * answers each line with one line, and ends when stdin does.
  */
 #include <err.h>
 #include <poll.h>
@@ -95,6 +96,8 @@ static void obey_file(const char *verb, const char *rel)
         state_set(&board, file, REPLICA_STAGING);
     else if (strcmp(verb, "refuse") == 0)
         state_set(&board, file, STATE_WORD(REPLICA_ABSENT, 0, REASON_NO_ROOM));
+    else if (strcmp(verb, "busy") == 0)
+        state_set(&board, file, STATE_WORD(REPLICA_ABSENT, 0, REASON_BUSY));
     replica_of(&plan, &board, file, path);
     if (strcmp(verb, "lose") == 0)
         unlink(path);
@@ -137,7 +140,7 @@ static void obey(char *line)
 
 static bool read_options(int argc, char **argv)
 {
-    for (int c; (c = getopt(argc, argv, "a:m:w:t:f:p:d:ns")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "a:m:w:t:f:p:d:nrs")) != -1;) {
         if (c == 'a' && plan.spelling_count < SPELLINGS_MAX - 1)
             plan.spellings[plan.spelling_count++] = optarg;
         else if (c == 'm')
@@ -156,6 +159,8 @@ static bool read_options(int argc, char **argv)
             delay_ms = atol(optarg);
         else if (c == 'n')
             never = true;
+        else if (c == 'r')
+            plan.source = SOURCE_PEER;
         else if (c == 's')
             silent = true;
         else
