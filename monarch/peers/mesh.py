@@ -84,7 +84,11 @@ class Hooks:
 
 
 class Mesh:
-    """Our place among the nodes of the job."""
+    """Our place among the nodes of the job.
+
+    Attributes:
+        why: what last kept us from joining a node.
+    """
 
     def __init__(self, settings: Settings, hooks: Hooks) -> None:
         self._settings = settings
@@ -104,6 +108,7 @@ class Mesh:
             },
         )
         self._taken = False
+        self.why = ""
 
     def __repr__(self) -> str:
         return f"<Mesh {self._identity!r} {self._roster!r}>"
@@ -114,9 +119,21 @@ class Mesh:
         return self._roster.view
 
     @property
+    def own(self) -> Member:
+        """Return ourselves, as the others see us."""
+        return self._roster.own
+
+    @property
     def is_hub(self) -> bool:
         """Return whether we are the node that others join, and send reports to."""
         return self._hub.active
+
+    @property
+    def hub(self) -> int | None:
+        """Return the node that holds us together; None: we have not joined any."""
+        if self._session is not None:
+            return self._session.link.peer
+        return self._identity.number if self._hub.active else None
 
     @property
     def fragments(self) -> Mapping[int, bytes]:
@@ -138,7 +155,7 @@ class Mesh:
             settings.host,
             port,
             settings.capacities,
-            Phase.RUNNING,
+            Phase.STARTING,
             int.from_bytes(os.urandom(7)),
         )
         self._roster = Roster(settings.nodes, own, self._hooks.changed)
@@ -172,9 +189,9 @@ class Mesh:
         """Wait until the view passes a test; return whether it did in time."""
         return await self._roster.until(test, timeout_s)
 
-    def finish(self) -> None:
-        """Tell all that no program of the job runs on this node any more."""
-        self._hub.tell(self._roster.set_phase(Phase.FINISHED))
+    def set_phase(self, phase: Phase) -> None:
+        """Tell all whether we give what we hold, and whether programs run here."""
+        self._hub.tell(self._roster.set_phase(phase))
         if self._session is not None:
             self._session.tell_changes(())
 
@@ -220,6 +237,7 @@ class Mesh:
             follower = Follower(link, self._roster, self._pace, ears)
             await follower.follow()
         except (OSError, ProtocolError) as error:
+            self.why = f"node {hub}: {error or 'no answer in time'}"
             log.info("not with hub=%d why=%s", hub, error or "late")
         finally:
             self._session = None

@@ -119,7 +119,7 @@ def test_when_the_hub_leaves_the_next_takes_its_place(tmp_path, lost):
                 await node.sees(lambda v: {m.number for m in v.joined} == numbers)
                 assert node.mesh.is_hub == (node is rest[0])
             # and news still goes around
-            nodes[4].mesh.finish()
+            nodes[4].mesh.set_phase(Phase.FINISHED)
             for node in rest:
                 await node.sees(lambda v: v.members[4].phase is Phase.FINISHED)
 
@@ -150,11 +150,11 @@ def test_a_finished_node_is_known_to_be(tmp_path):
     async def main():
         async with job(3, tmp_path) as nodes:
             await nodes[2].sees(lambda view: view.complete)
-            nodes[0].mesh.finish()
-            nodes[1].mesh.finish()
+            nodes[0].mesh.set_phase(Phase.FINISHED)
+            nodes[1].mesh.set_phase(Phase.FINISHED)
             await nodes[2].sees(lambda view: view.members[1].phase is Phase.FINISHED)
             assert not nodes[2].mesh.view.finished
-            nodes[2].mesh.finish()
+            nodes[2].mesh.set_phase(Phase.FINISHED)
             for node in nodes:
                 await node.sees(lambda view: view.finished)
 

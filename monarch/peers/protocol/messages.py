@@ -49,10 +49,11 @@ class Standing(IntEnum):
 
 
 class Phase(IntEnum):
-    """Whether programs of the job run on a node."""
+    """Whether a node gives what it holds, and whether programs of the job run there."""
 
-    RUNNING = 0
-    FINISHED = 1
+    STARTING = 0
+    RUNNING = 1
+    FINISHED = 2
 
 
 class FieldError(ValueError):

@@ -21,7 +21,7 @@ class Member:
     host: str = ""
     port: int = 0
     capacities: tuple[int, ...] = ()
-    phase: Phase = Phase.RUNNING
+    phase: Phase = Phase.STARTING
     life: int = 0
 
     def row(self) -> list[Any]:
@@ -63,6 +63,11 @@ class View:
     def complete(self) -> bool:
         """Return whether no node is still to come."""
         return all(m.standing is not Standing.UNSEEN for m in self.members)
+
+    @property
+    def started(self) -> bool:
+        """Return whether all nodes that are there give what they hold."""
+        return all(m.phase is not Phase.STARTING for m in self.joined)
 
     @property
     def finished(self) -> bool:
