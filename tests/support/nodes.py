@@ -1,20 +1,17 @@
-"""Several nodes of one job on one machine, each with its own directories and agent."""
+"""A node of a job on this machine, and what the programs of its nodes have noted."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.countfs import CountFs
 from support.jobs import wait_until
 
-READER = Path(__file__).with_name("epoch_reader.py")
 JOB_LIMIT_S = 110.0
 
 
@@ -153,6 +150,7 @@ class Job:
     nodes: tuple[Node, ...]
     workers: int
     running: dict[int, "subprocess.Popen[bytes]"]
+    line: list[str]
 
     def hold(self, epoch: int) -> None:
         """Let no program begin an epoch until it is released."""
@@ -189,12 +187,15 @@ class Job:
     def notes(self) -> Outcome:
         """What the programs that have ended have noted."""
         files = json.loads((self.folder / "plan.json").read_text())["files"]
-        said = {node.number: self._said(node.number) for node in self.nodes}
+        said = {node.number: self._said(node.number) for node in self._started()}
         outcome = Outcome([], [], [], self._report(), said)
         for node in self.nodes:
             for notes in (self.folder / "notes").glob(f"{node.number}.*.json"):
                 _add(outcome, node.number, json.loads(notes.read_text()), files)
         return outcome
+
+    def _started(self) -> list[Node]:
+        return [node for node in self.nodes if node.number in self.running]
 
     def _all_well(self) -> bool:
         return not any(process.poll() for process in self.running.values())
@@ -202,7 +203,7 @@ class Job:
     def _words(self) -> str:
         """What a failed test wants to read of all nodes."""
         parts = []
-        for node in self.nodes:
+        for node in self._started():
             status = self.running[node.number].poll()
             parts.append(f"-- {node.name}: exit {status}\n{self._said(node.number)}")
             parts.append(node.log()[-4000:])
@@ -230,116 +231,3 @@ def _add(
             outcome.spans.append({})
         first_s, last_s = outcome.spans[epoch].get(node, (begin_s, end_s))
         outcome.spans[epoch][node] = min(first_s, begin_s), max(last_s, end_s)
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """The nodes of a test, the dataset that they share, and where it is counted.
-
-    Args:
-        sizes: the bytes of each file, by its name below the origin's root.
-        ram: below which the RAM Tiers are made.
-        rendezvous: the directory by which the nodes find each other.
-    """
-
-    command: Path
-    folder: Path
-    origin: CountFs
-    sizes: Mapping[str, int]
-    nodes: tuple[Node, ...]
-    ram: Path
-    rendezvous: Path
-    jobs: list[Job] = field(default_factory=list)
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of the dataset."""
-        return sum(self.sizes.values())
-
-    def line(self, options: Sequence[str], nodes: Sequence[Node]) -> list[str]:
-        """The words of `monarch run` before the program, the same on each node."""
-        words = [str(self.command), "run", "-q", "--data", str(self.origin.root)]
-        words += ["--hosts", ",".join(node.name for node in nodes)]
-        words += ["--set", f"peers.interface={nodes[0].interface}"]
-        words += ["--set", f"peers.rendezvous={self.rendezvous}"]
-        if "--tier" not in options:
-            words += ["--tier", f"ram:{4 * self.size_bytes}B:{self.ram}"]
-        return [*words, *options, "--"]
-
-    def start(
-        self,
-        plan: Plan,
-        *options: str,
-        nodes: Sequence[Node] | None = None,
-        plain: bool = False,
-        hold: Sequence[int] = (),
-    ) -> Job:
-        """Start the same command on each node, or on some.
-
-        Args:
-            plain: without Monarch.
-            hold: epochs that no program begins until they are released.
-        """
-        here = tuple(nodes or self.nodes)
-        job = Job(self.folder / f"job{len(self.jobs)}", here, plan.workers, {})
-        place = self._write_plan(job, plan)
-        for epoch in hold:
-            job.hold(epoch)
-        report = ["--report", str(job.folder / "report.json")]
-        line = [] if plain else self.line([*options, *report], here)
-        line += [sys.executable, str(READER), str(place)]
-        self.jobs.append(job)
-        for node in here:
-            job.running[node.number] = self._spawn(job, node, line)
-        return job
-
-    def run(self, plan: Plan, *options: str, **more: Any) -> Outcome:
-        """Run a job to its good end."""
-        return self.start(plan, *options, **more).finish()
-
-    def kill_everything(self) -> None:
-        """Kill what still runs on all nodes."""
-        for process in [p for job in self.jobs for p in job.running.values()]:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        for node in self.nodes:
-            node.kill_everything()
-        for process in [p for job in self.jobs for p in job.running.values()]:
-            process.wait()
-
-    def _write_plan(self, job: Job, plan: Plan) -> Path:
-        for name in ("meetings", "notes"):
-            (job.folder / name).mkdir(parents=True)
-        # The programs of a job on fewer nodes keep their numbers; others do nothing.
-        epochs = plan.epochs
-        if isinstance(epochs, int):
-            here = {node.number for node in job.nodes}
-            epochs = tuple(epochs if n in here else 0 for n in range(max(here) + 1))
-        words = {
-            **asdict(plan),
-            "epochs": epochs,
-            "root": str(self.origin.root),
-            "files": sorted(self.sizes),
-            "meetings": str(job.folder / "meetings"),
-            "notes": str(job.folder / "notes"),
-        }
-        place = job.folder / "plan.json"
-        place.write_text(json.dumps(words))
-        return place
-
-    def _spawn(
-        self, job: Job, node: Node, line: list[str]
-    ) -> "subprocess.Popen[bytes]":
-        node.run_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (
-            (job.folder / f"{node.number}.err").open("wb") as err,
-            (job.folder / f"{node.number}.out").open("wb") as out,
-        ):
-            return subprocess.Popen(
-                [*node.prefix, *line],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=node.environ,
-                start_new_session=True,
-            )

@@ -67,6 +67,13 @@ class Space:
         self.wire.stdin.write(order.encode() + b"\n")
         self.wire.stdin.flush()
 
+    def flipped(self) -> int:
+        """How many segments were changed by the program that is this node's link."""
+        self.tell("count")
+        assert self.wire is not None
+        assert self.wire.stdout is not None
+        return int(self.wire.stdout.readline())
+
     def carried(self) -> tuple[int, int]:
         """The bytes that have left the node, and those that have come to it."""
         place = Path("/sys/class/net", self.port, "statistics")

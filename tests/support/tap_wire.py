@@ -6,6 +6,7 @@ other, says "ready", and obeys lines on its standard input:
     late SECONDS    frames that leave the node arrive so much later
     flip COUNT      one bit of every COUNTth large TCP segment that leaves the node is
                     flipped, with the checksum that hides it from TCP; 0 ends that
+    count           print how many segments were
 """
 
 import ctypes
@@ -51,6 +52,7 @@ class Wire:
         self.late_s = 0.0
         self.flip_every = 0
         self.large = 0
+        self.flipped = 0
         self.waiting: deque[tuple[float, bytes]] = deque()
 
     def run(self) -> None:
@@ -76,13 +78,15 @@ class Wire:
 
     def obey(self, line: str) -> None:
         """Do what a line of the standard input says."""
-        word, value = line.split()
-        if word == "late":
-            self.late_s = float(value)
-        elif word == "flip":
-            self.flip_every = int(value)
-        else:
-            raise ValueError(line)
+        match line.split():
+            case ["late", value]:
+                self.late_s = float(value)
+            case ["flip", value]:
+                self.flip_every = int(value)
+            case ["count"]:
+                print(self.flipped, flush=True)
+            case _:
+                raise ValueError(line)
 
     def take(self) -> None:
         """Take frames from the node; they are due when they have been late enough."""
@@ -91,6 +95,7 @@ class Wire:
                 self.large += 1
                 if self.large % self.flip_every == 0:
                     frame = flipped(frame)
+                    self.flipped += 1
             self.waiting.append((time.monotonic() + self.late_s, frame))
 
     def deliver(self) -> None:
