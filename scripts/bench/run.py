@@ -12,6 +12,7 @@ from pathlib import Path
 import catalog
 import epochs
 import launch
+import nodes
 import opens
 import staging
 from table import Row, print_rows
@@ -22,6 +23,7 @@ PARTS: dict[str, Measure] = {
     "launch": lambda monarch, work, _: launch.measure(monarch, work),
     "staging": lambda monarch, work, _: staging.measure(monarch, work),
     "epochs": lambda monarch, work, _: epochs.measure(monarch, work),
+    "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "catalog": lambda _, work, names: catalog.measure(work, names),
 }
 

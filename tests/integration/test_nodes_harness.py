@@ -58,6 +58,17 @@ def test_wrong_bytes_and_failed_reads_fail_a_job(make_cluster):
     assert sum(first in words for words in wrong) == 1
 
 
+def test_the_programs_that_are_there_deal_all_files_among_themselves(make_cluster):
+    cluster = make_cluster(3, files=FILES)
+    rest = [cluster.nodes[0], cluster.nodes[2]]
+
+    outcome = cluster.run(Plan(1, sharding="dealt"), plain=True, nodes=rest)
+
+    outcome.right(opens=FILES)
+    assert {o.file for o in outcome.opens} == set(cluster.sizes)
+    assert {o.node for o in outcome.opens} == {0, 2}
+
+
 def test_programs_wait_for_each_other_and_for_a_hold(make_cluster):
     cluster = make_cluster(2, files=FILES)
 

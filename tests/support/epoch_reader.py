@@ -47,7 +47,8 @@ class Reader:
     def share(self, epoch: int) -> Iterator[int]:
         """The numbers of the files that are this process's in an epoch."""
         workers, sharding = self.plan["workers"], self.plan["sharding"]
-        place, of = self.node * workers + self.worker, self.parties(epoch)
+        place = self.parties(epoch, before=self.node) + self.worker
+        of = self.parties(epoch)
         seed = f"{self.plan['seed']}.{epoch}"
         if sharding == "everything":
             seed, place, of = f"{seed}.{self.node}", self.worker, workers
@@ -57,9 +58,10 @@ class Reader:
         random.Random(seed).shuffle(order)
         return iter(order[place::of])
 
-    def parties(self, epoch: int) -> int:
-        """How many processes take part in an epoch."""
-        return sum(self.plan["workers"] for e in self.plan["epochs"] if e > epoch)
+    def parties(self, epoch: int, before: int | None = None) -> int:
+        """How many processes take part in an epoch, of all nodes or of earlier ones."""
+        epochs = self.plan["epochs"][:before]
+        return sum(self.plan["workers"] for last in epochs if last > epoch)
 
     def meet(self, epoch: int) -> None:
         """Wait until all processes have come as far as this."""
