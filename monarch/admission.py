@@ -88,10 +88,16 @@ class Account:
 
 
 class Ledger:
-    """The accounts of all Tiers, fastest first, and the failures of Files."""
+    """The accounts of all Tiers, fastest first, and the failures of Files.
+
+    Attributes:
+        transit: the account of the pool for Files that are not kept, whose number is
+            behind those of the Tiers; `reserve` never touches it.
+    """
 
     def __init__(self, capacities: Sequence[int]) -> None:
         self.accounts = [Account(max(0, capacity)) for capacity in capacities]
+        self.transit: Account | None = None
         self.failures: dict[int, int] = {}
 
     def __repr__(self) -> str:
@@ -101,6 +107,13 @@ class Ledger:
             for a in self.accounts
         ]
         return f"<Ledger {', '.join(texts)}>"
+
+    def account(self, tier: int) -> Account:
+        """Return the account of a Tier, or of the transit pool."""
+        if tier < len(self.accounts):
+            return self.accounts[tier]
+        assert self.transit is not None
+        return self.transit
 
     def reserve(self, size_bytes: int) -> int | None:
         """Reserve room in the first Tier that has it; None if none has."""
@@ -113,7 +126,7 @@ class Ledger:
 
     def reserve_in(self, tier: int, size_bytes: int) -> bool:
         """Reserve room in this very Tier, for a Replica that is there already."""
-        account, need = self.accounts[tier], footprint(size_bytes)
+        account, need = self.account(tier), footprint(size_bytes)
         if need > account.free_bytes:
             return False
         account.reserved_bytes += need
@@ -121,7 +134,7 @@ class Ledger:
 
     def settle(self, tier: int, size_bytes: int) -> None:
         """Turn a reservation into use: the Replica is published."""
-        account, amount = self.accounts[tier], footprint(size_bytes)
+        account, amount = self.account(tier), footprint(size_bytes)
         assert account.reserved_bytes >= amount
         account.reserved_bytes -= amount
         account.used_bytes += amount
@@ -129,24 +142,24 @@ class Ledger:
 
     def release(self, tier: int, size_bytes: int) -> None:
         """Return a reservation: the Transfer came to nothing."""
-        account, amount = self.accounts[tier], footprint(size_bytes)
+        account, amount = self.account(tier), footprint(size_bytes)
         assert account.reserved_bytes >= amount
         account.reserved_bytes -= amount
 
     def drop(self, tier: int, size_bytes: int) -> None:
         """Return what a Replica used: its name is gone."""
-        account, amount = self.accounts[tier], footprint(size_bytes)
+        account, amount = self.account(tier), footprint(size_bytes)
         assert account.used_bytes >= amount
         account.used_bytes -= amount
 
     def shrink(self, tier: int) -> None:
         """Let the Tier take no more than it holds and awaits now."""
-        account = self.accounts[tier]
+        account = self.account(tier)
         account.capacity_bytes = account.used_bytes + account.reserved_bytes
 
     def retire(self, tier: int) -> None:
         """Take a Tier out of service; reservations come back as Transfers end."""
-        self.accounts[tier].in_service = False
+        self.account(tier).in_service = False
 
     def judge(self, file: int, tier: int, outcome: Outcome) -> tuple[Verdict, Room]:
         """Say what a Transfer's end means for its File and its Tier."""
@@ -168,7 +181,7 @@ class Ledger:
             return Verdict.ANEW, Room.SHRUNK
         if cause in _GONE:
             return Verdict.ANEW, Room.LOST
-        account = self.accounts[tier]
+        account = self.account(tier)
         account.failures += 1
         room = Room.LOST if account.failures >= TIER_FAILURES_MAX else Room.KEPT
         return self._failed(file), room

@@ -33,6 +33,7 @@ class Event(Enum):
     FAILURE = "it erred, or was late"
     LAST_FAILURE = "it did so once too often in a row"
     GONE = "its connection or its heartbeat ended"
+    BACK = "there is a connection to it again"
     DUE = "the pause, or the trial, has taken its time"
 
 
@@ -45,6 +46,7 @@ class Step(Enum):
     PAUSE = "the pause begins"
     LENGTHEN = "a pause of twice the length begins"
     TRY = "one request goes out as a trial"
+    RESUME = "it is asked again; until it has answered, the next pause is twice as long"
 
 
 TRANSITIONS: Final = {
@@ -52,17 +54,21 @@ TRANSITIONS: Final = {
     (State.CLOSED, Event.FAILURE): (State.CLOSED, Step.COUNT),
     (State.CLOSED, Event.LAST_FAILURE): (State.OPEN, Step.PAUSE),
     (State.CLOSED, Event.GONE): (State.OPEN, Step.PAUSE),
+    (State.CLOSED, Event.BACK): (State.CLOSED, Step.KEEP),
     (State.CLOSED, Event.DUE): (State.CLOSED, Step.KEEP),
     # Answers to what was asked before it opened come late and prove nothing.
     (State.OPEN, Event.SUCCESS): (State.OPEN, Step.KEEP),
     (State.OPEN, Event.FAILURE): (State.OPEN, Step.KEEP),
     (State.OPEN, Event.LAST_FAILURE): (State.OPEN, Step.KEEP),
     (State.OPEN, Event.GONE): (State.OPEN, Step.KEEP),
+    (State.OPEN, Event.BACK): (State.CLOSED, Step.RESUME),
     (State.OPEN, Event.DUE): (State.HALF_OPEN, Step.TRY),
     (State.HALF_OPEN, Event.SUCCESS): (State.CLOSED, Step.FORGET),
     (State.HALF_OPEN, Event.FAILURE): (State.OPEN, Step.LENGTHEN),
     (State.HALF_OPEN, Event.LAST_FAILURE): (State.OPEN, Step.LENGTHEN),
     (State.HALF_OPEN, Event.GONE): (State.OPEN, Step.LENGTHEN),
+    # Who greets may still be too slow for requests: only an answer forgets the pauses.
+    (State.HALF_OPEN, Event.BACK): (State.CLOSED, Step.RESUME),
     (State.HALF_OPEN, Event.DUE): (State.OPEN, Step.LENGTHEN),
 }
 
@@ -113,6 +119,6 @@ def after(breaker: Breaker, event: Event, now_s: float) -> Breaker:
             return Breaker()
         case Step.PAUSE | Step.TRY:
             return replace(breaker, state=state, since_s=now_s)
-        case Step.LENGTHEN:
+        case Step.LENGTHEN | Step.RESUME:
             pause_s = min(PAUSE_MAX_S, 2 * breaker.pause_s)
-            return replace(breaker, state=state, pause_s=pause_s, since_s=now_s)
+            return Breaker(state, pause_s=pause_s, since_s=now_s)

@@ -28,6 +28,18 @@ class Tally:
     replicas_lost: int = _figure("files", "that vanished from a tier")
     evicted_files: int = _figure("files", "removed to keep below the memory limit")
     evicted_bytes: int = _figure("bytes", "sizes of those")
+    peer_files: int = _figure("files", "fetched from other nodes")
+    peer_bytes: int = _figure("bytes", "sizes of those")
+    peer_failures: int = _figure("transfers", "from other nodes that came to nothing")
+    rehomed_files: int = _figure("files", "asked of a later node than their owner")
+    origin_instead_files: int = _figure(
+        "files", "read from the origin although another node owns them"
+    )
+    transit_files: int = _figure("files", "that went through the transit pool")
+    transit_bytes: int = _figure("bytes", "sizes of those")
+    transit_full: int = _figure("events", "in which the transit pool had no room")
+    breakers_opened: int = _figure("events", "in which a peer was asked no more")
+    breakers_closed: int = _figure("events", "in which such a peer was asked again")
     agent_errors: int = _figure("errors", "survived inside the agent")
     transfer_ns: int = _figure("ns", "sum of the durations of all transfers")
     busy_ns: int = _figure("ns", "during which at least one transfer ran")

@@ -1,7 +1,16 @@
 """Which node holds and owns which File, and in which order a node fetches its own."""
 
-from monarch.placement.fill import FillOrder
+from monarch.placement.fill import FillOrder, fill_files
 from monarch.placement.forecast import Forecast, Share, forecast
 from monarch.placement.place import Mode, Node, Placement
 
-__all__ = ["FillOrder", "Forecast", "Mode", "Node", "Placement", "Share", "forecast"]
+__all__ = [
+    "FillOrder",
+    "Forecast",
+    "Mode",
+    "Node",
+    "Placement",
+    "Share",
+    "fill_files",
+    "forecast",
+]

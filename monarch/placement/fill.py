@@ -1,21 +1,35 @@
 """The order in which a node fetches its Files unasked."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.placement.place import Placement
+
+LOOKED_AT_MAX = 64
 
 
 class FillOrder:
-    """The Files of this node in the order of background fill: that of the Catalog.
+    """The Files of this node in the order of background fill; each is passed once.
 
-    A node alone holds every File; the cursor passes each of them once.
+    Args:
+        files: by their numbers; a node alone holds all, in the order of the Catalog.
     """
 
-    def __init__(self, file_count: int) -> None:
-        self._files = iter(range(file_count))
-        self.remaining = file_count
+    def __init__(self, files: range | npt.NDArray[np.intp]) -> None:
+        self._files = files
+        self._passed = 0
 
     def __repr__(self) -> str:
         return f"<FillOrder {self.remaining} remaining>"
+
+    @property
+    def remaining(self) -> int:
+        """How many Files have not been looked at."""
+        return len(self._files) - self._passed
 
     def take(self, wanted: int, is_due: Callable[[int], bool]) -> list[int]:
         """Return up to `wanted` next Files that are due, passing over the others.
@@ -24,10 +38,25 @@ class FillOrder:
         short even where everything is staged already.
         """
         due: list[int] = []
-        for file in islice(self._files, 64 * wanted):
-            self.remaining -= 1
+        part = self._files[self._passed : self._passed + LOOKED_AT_MAX * wanted]
+        for file in part if isinstance(part, range) else part.tolist():
+            self._passed += 1
             if is_due(file):
                 due.append(file)
                 if len(due) == wanted:
                     break
         return due
+
+
+def fill_files(
+    placement: Placement, kept: npt.NDArray[np.bool_], own: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the Files that a node owns, and the others that it keeps, to be fetched.
+
+    Both in the order of the Catalog, but each node begins with the others at another
+    place, so that they do not all ask the same owner at the same time.
+    """
+    owned = placement.owners == own
+    others = np.flatnonzero(kept & ~owned)
+    start = len(others) * own // len(placement.nodes)
+    return np.flatnonzero(kept & owned), np.roll(others, -start)

@@ -49,6 +49,7 @@ class Placement:
         digest: the digest of the Catalog.
 
     Attributes:
+        mode: what was asked for.
         copies: how many copies of each File are wanted.
         owners: the owner of each File, which alone reads it from the Origin.
         placed: whether anyone holds the File; else it stays at the Origin.
@@ -62,6 +63,7 @@ class Placement:
         usable = [min(node.capacity_bytes, total) for node in nodes]
         self.nodes = tuple(nodes)
         self.needs = needs
+        self.mode = mode
         self.copies = _wanted_copies(mode, usable, total)
         self.rendezvous = Rendezvous([node.name for node in nodes], usable, digest)
         self._free = [node.capacity_bytes for node in nodes]
@@ -76,11 +78,15 @@ class Placement:
             f"{self.copies} copies wanted>"
         )
 
+    def ranks(self, file: int) -> Iterator[int]:
+        """Yield all nodes in the order in which to ask for a File, its owner first."""
+        owner = int(self.owners[file])
+        yield owner
+        yield from (node for node in self.rendezvous.ranks(file) if node != owner)
+
     def order(self, file: int) -> list[int]:
         """Return all nodes in the order in which to ask for a File, its owner first."""
-        owner = int(self.owners[file])
-        others = [node for node in self.rendezvous.order(file) if node != owner]
-        return [owner, *others]
+        return list(self.ranks(file))
 
     def kept(self, node: int) -> Mask:
         """Return which Files a node holds."""

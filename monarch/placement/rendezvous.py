@@ -81,17 +81,18 @@ class Rendezvous:
                 found[part] = group[rows].T
         return found
 
-    def order(self, file: int) -> list[int]:
-        """Return all nodes, the first one for a File first."""
+    def ranks(self, file: int) -> Iterator[int]:
+        """Yield all nodes, the first one for a File first."""
         keys = file_keys(np.array([file]), self._digest)
         every = np.arange(len(self.groups))
-        ranked = np.argsort(self._groups.draw(keys, every)[:, 0], kind="stable")
-        nodes: list[int] = []
-        for number in ranked:
+        for number in np.argsort(self._groups.draw(keys, every)[:, 0], kind="stable"):
             group = self.groups[number]
             lots = self._nodes.draw(keys, group)[:, 0]
-            nodes += group[np.argsort(lots, kind="stable")].tolist()
-        return nodes
+            yield from group[np.argsort(lots, kind="stable")].tolist()
+
+    def order(self, file: int) -> list[int]:
+        """Return all nodes, the first one for a File first."""
+        return list(self.ranks(file))
 
     def among_first(self, files: Numbers, count: int, number: int) -> Mask:
         """Return whether each node of a group is among a File's first `count` ones.

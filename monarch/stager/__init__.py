@@ -1,7 +1,10 @@
 """The service that carries out Placements by bounded Transfers, demand first."""
 
 from monarch.stager.adoption import Adoption, ExtentDigests, describe, match
-from monarch.stager.stager import Engine, FillSettings, Stager
+from monarch.stager.exchange import Sharing
+from monarch.stager.flight import Engine, Receiver
+from monarch.stager.sources import Opening, PeerEvents, Sources
+from monarch.stager.stager import FillSettings, Stager
 from monarch.stager.table import FileTable
 
 __all__ = [
@@ -10,6 +13,11 @@ __all__ = [
     "ExtentDigests",
     "FileTable",
     "FillSettings",
+    "Opening",
+    "PeerEvents",
+    "Receiver",
+    "Sharing",
+    "Sources",
     "Stager",
     "describe",
     "match",

@@ -23,7 +23,11 @@ class Recogniser(Protocol):
 
 
 class Shelf:
-    """Removes Replicas: lost ones, wrong ones, and those whose memory is needed."""
+    """Removes Replicas: lost ones, wrong ones, and those whose memory is needed.
+
+    Attributes:
+        places: the Tiers and, behind them, the transit pool if there is one.
+    """
 
     def __init__(
         self,
@@ -36,12 +40,13 @@ class Shelf:
         self.table = table
         self.recogniser = recogniser
         self.tiers = tiers
+        self.places = list(tiers)
         self.ledger = ledger
         self.tally = tally
 
     def holds(self, file: int, tier: int) -> bool:
         """Return whether the Replica of a File is there, in its whole size."""
-        path = self.tiers[tier].directory / self.table.name_of(file)
+        path = self.places[tier].directory / self.table.name_of(file)
         try:
             return path.lstat().st_size == int(self.table.sizes[file])
         except OSError:
@@ -49,7 +54,7 @@ class Shelf:
 
     def is_gone(self, tier: int) -> bool:
         """Return whether the directory of a Tier has vanished."""
-        return not self.tiers[tier].directory.is_dir()
+        return not self.places[tier].directory.is_dir()
 
     def forget(self, file: int, tier: int) -> None:
         """Remove a Replica that is lost: its inode may come back as a stranger's."""
@@ -60,11 +65,11 @@ class Shelf:
         self.unlink(file, tier)
         self.ledger.drop(tier, int(self.table.sizes[file]))
         self.tally.replicas_lost += 1
-        log.warning("replica lost file=%d tier=%s", file, self.tiers[tier].name)
+        log.warning("replica lost file=%d tier=%s", file, self.places[tier].name)
 
     def retire(self, tier: int) -> bool:
         """Take a Tier that has gone out of service; False if it is so already."""
-        account = self.ledger.accounts[tier]
+        account = self.ledger.account(tier)
         if not account.in_service:
             return False
         self.ledger.retire(tier)
@@ -75,7 +80,7 @@ class Shelf:
             self.recogniser.forget(tier, ino)
         account.used_bytes = 0
         self.tally.replicas_lost += len(files)
-        log.error("tier lost tier=%s replicas=%d", self.tiers[tier].name, len(files))
+        log.error("tier lost tier=%s replicas=%d", self.places[tier].name, len(files))
         return True
 
     def relieve(self, used_bytes: int, limit_bytes: int) -> int:
@@ -108,7 +113,7 @@ class Shelf:
     def unlink(self, file: int, tier: int) -> None:
         """Remove the name of a Replica, if it is there."""
         try:
-            (self.tiers[tier].directory / self.table.name_of(file)).unlink()
+            (self.places[tier].directory / self.table.name_of(file)).unlink()
         except OSError as error:
             log.debug("unlink failed file=%d error=%s", file, error)
 

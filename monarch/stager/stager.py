@@ -4,13 +4,13 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from monarch.admission import Ledger, Outcome, Room, Verdict
 from monarch.metrics import Tally
 from monarch.native import (
+    Arrival,
     Completion,
     Order,
     OrderKind,
@@ -21,6 +21,8 @@ from monarch.native import (
 )
 from monarch.placement import FillOrder
 from monarch.stager.adoption import Adoption
+from monarch.stager.exchange import FETCHES_AHEAD, NO_ROOM, Exchange, Fate, Sharing
+from monarch.stager.flight import Engine, Flight
 from monarch.stager.shelf import Shelf
 from monarch.stager.table import ABSENT, READY, TIER_UNIT, FileTable
 from monarch.tiers import Tier
@@ -29,25 +31,9 @@ LOST_MAX = 2
 LOOK_AHEAD = 2
 
 _AT_TIER = frozenset({Step.CREATE, Step.WRITE, Step.VERIFY, Step.PUBLISH})
-_NO_ROOM = state_word(ReplicaState.ABSENT, reason=Reason.NO_ROOM)
+_STOPPING = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
 
 log = logging.getLogger("monarch.stager")
-
-
-class Engine(Protocol):
-    """What the Stager needs of the native copy engine."""
-
-    def requests(self) -> list[int]:
-        """Return Files that programs asked for since the last call."""
-
-    def submit(self, orders: Iterable[Order]) -> int:
-        """Take orders; return how many were taken, the first ones."""
-
-    def completions(self) -> list[Completion]:
-        """Return the Transfers that have ended since the last call."""
-
-    def forget(self, tier: int, ino: int) -> None:
-        """Recognise descriptors of this inode no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +70,9 @@ class Stager:
         self.adoption = Adoption()
         self.changed: list[int] = []
         self._fill_settings = fill
-        self._fill = FillOrder(len(table.sizes))
-        self._flying: dict[int, Order] = {}
+        self._fill = FillOrder(range(len(table.sizes)))
+        self._exchange: Exchange | None = None
+        self._flying: dict[int, Flight] = {}
         self._background = 0
         self._waiting: list[Order] = []
         self._lost: dict[int, int] = {}
@@ -109,13 +96,33 @@ class Stager:
         filled = not self._fill_settings.enabled or self._fill.remaining == 0
         return filled and not self._flying and not self.adoption.tiers
 
+    @property
+    def wake_s(self) -> float | None:
+        """After how long a turn is due even if nothing happens; None: none is."""
+        return None if self._exchange is None else self._exchange.pool.wake_s
+
+    def share(self, sharing: Sharing) -> None:
+        """Go on as one of several nodes; before this, a node works alone."""
+        assert self._exchange is None
+        self._exchange = Exchange(
+            sharing, self.shelf, self._fill_settings.urgent_bytes_max
+        )
+        self._exchange.admit(self.adoption, self._refuse_adoption)
+        self._fill = self._exchange.fill()
+
     def turn(self) -> bool:
-        """Take what the engine has to tell and order what follows from it.
+        """Take what the engine and peers have to tell and order what follows from it.
 
         Returns:
             Whether there is more to do at once, without waiting for the engine.
         """
-        for step in (self._end_transfers, self._serve_requests, self._fill_up):
+        for step in (
+            self._end_transfers,
+            self._end_fetches,
+            self._serve_requests,
+            self._pass_on,
+            self._fill_up,
+        ):
             try:
                 step()
             except Exception as error:
@@ -125,20 +132,25 @@ class Stager:
         return room > 0 and self._fill.remaining > 0 and self._fills()
 
     def stop(self) -> None:
-        """Order nothing more."""
+        """Order nothing more; what nobody has begun ends at once."""
         self._stopping = True
+        files = [order.file for order in self._waiting]
         self._waiting.clear()
+        if self._exchange is not None:
+            files += self._exchange.cancel()
+        for file in files:
+            self._drop(self._flying[file])
 
     def abandon(self) -> None:
-        """Tell all who wait that nothing will come; the engine has ended."""
-        word = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
-        for file, (_, tier, kind) in list(self._flying.items()):
-            if self.table.words[file] % TIER_UNIT == READY:
-                self._note_published(file, tier, bool(kind & OrderKind.ADOPT))
-                continue
-            self.table.store(file, word)
-            self.ledger.release(tier, int(self.table.sizes[file]))
-        self._flying.clear()
+        """Tell all who wait that nothing will come; engine and receiver have ended."""
+        for flight in list(self._flying.values()):
+            if self.table.words[flight.file] % TIER_UNIT == READY:
+                self._land(flight)
+                self._note_published(flight)
+            else:
+                self._drop(flight)
+        if self._exchange is not None:
+            self._exchange.pool.close()
         self._note_busy()
 
     # -- requests ---------------------------------------------------------------
@@ -156,45 +168,70 @@ class Stager:
 
     def _serve(self, file: int, word: int) -> None:
         if word == ABSENT:
-            large = self.table.sizes[file] > self._fill_settings.urgent_bytes_max
-            self._order(file, OrderKind.BACKGROUND if large else OrderKind.DEMAND)
+            self._order(file, self._demand(file))
         elif word % TIER_UNIT == READY:
             self._check_lost(file, word // TIER_UNIT % 256)
 
-    def _order(self, file: int, kind: OrderKind) -> None:
-        """Reserve room and give the File to the engine, or say why not."""
+    def _demand(self, file: int) -> OrderKind:
+        """No program waits for a large File, so it yields to those they wait for."""
+        large = self.table.sizes[file] > self._fill_settings.urgent_bytes_max
+        return OrderKind.BACKGROUND if large else OrderKind.DEMAND
+
+    def _order(self, file: int, kind: OrderKind, *, asked: bool = True) -> None:
+        """Reserve room and send for the File, or say why not."""
         if file in self._flying:
             return
-        table = self.table
-        if table.written[file]:
-            table.store(file, state_word(ReplicaState.ABSENT, reason=Reason.CHANGED))
+        if self.table.written[file]:
+            word = state_word(ReplicaState.ABSENT, reason=Reason.CHANGED)
+            self.table.store(file, word)
             return
-        size = int(table.sizes[file])
-        tier = self.adoption.take(file)
-        if tier is not None:
-            kind = OrderKind(kind | OrderKind.ADOPT)
-        else:
-            tier = self.ledger.reserve(size)
-        if tier is None:
-            table.store(file, _NO_ROOM)
+        flight = self._plan(file, kind, asked=asked)
+        if flight is None:
             return
         # Nobody needs to be woken: those who wait go on waiting for READY.
-        table.words[file] = state_word(ReplicaState.STAGING, tier)
+        self.table.words[file] = state_word(ReplicaState.STAGING, flight.tier)
         if not self._flying:
             self._busy_since_ns = time.monotonic_ns()
-        order = Order(file, tier, kind)
-        self._flying[file] = order
-        self._waiting.append(order)
-        if kind & OrderKind.BACKGROUND:
+        self._flying[file] = flight
+        if flight.is_background:
             self._background += 1
             self.tally.background_transfers += 1
         else:
             self.tally.demand_transfers += 1
+        self._send(flight)
+
+    def _plan(self, file: int, kind: OrderKind, *, asked: bool) -> Flight | None:
+        tier = self.adoption.take(file)
+        if tier is not None:
+            return Flight(file, tier, OrderKind(kind | OrderKind.ADOPT))
+        if self._exchange is not None:
+            return self._exchange.plan(file, kind, asked=asked)
+        tier = self.ledger.reserve(int(self.table.sizes[file]))
+        if tier is None:
+            self.table.store(file, NO_ROOM)
+            return None
+        return Flight(file, tier, kind)
+
+    def _send(self, flight: Flight) -> None:
+        if flight.peer is None:
+            self._waiting.append(Order(flight.file, flight.tier, flight.kind))
+        else:
+            assert self._exchange is not None
+            self._exchange.send(flight)
 
     def _submit(self) -> None:
         if self._waiting:
             taken = self.engine.submit(self._waiting)
             del self._waiting[:taken]
+        if self._exchange is not None:
+            self._exchange.submit()
+
+    def _pass_on(self) -> None:
+        """Let the transit pool move, and Files in that have waited for room in it."""
+        if self._exchange is None or self._stopping:
+            return
+        for file in self._exchange.pool.turn():
+            self._order(file, self._demand(file))
 
     # -- background fill --------------------------------------------------------
 
@@ -204,6 +241,8 @@ class Stager:
     def _background_max(self) -> int:
         """Background orders in flight; half of them while programs wait for others."""
         wanted = LOOK_AHEAD * self._fill_settings.concurrency
+        if self._exchange is not None and self._exchange.fetches_now(self._fill):
+            wanted = FETCHES_AHEAD
         demanded = len(self._flying) > self._background
         return max(1, wanted // 2) if demanded else wanted
 
@@ -212,12 +251,16 @@ class Stager:
         if wanted <= 0 or self._stopping:
             return
         while wanted and (file := self.adoption.any()) is not None:
-            self._order(file, OrderKind.BACKGROUND)
+            self._order(file, OrderKind.BACKGROUND, asked=False)
             self.adoption.take(file)
             wanted -= 1
-        if wanted and self._fills() and self._fill.remaining:
+        if not wanted or not self._fills():
+            return
+        if not self._fill.remaining and self._exchange is not None:
+            self._fill = self._exchange.refill() or self._fill
+        if self._fill.remaining:
             for file in self._fill.take(wanted, self.table.is_due):
-                self._order(file, OrderKind.BACKGROUND)
+                self._order(file, OrderKind.BACKGROUND, asked=False)
 
     # -- ends of Transfers ------------------------------------------------------
 
@@ -230,61 +273,106 @@ class Stager:
         self._note_busy()
 
     def _end(self, done: Completion) -> None:
-        file, tier = done.file, done.tier
-        self._flying.pop(file)
-        if done.kind & OrderKind.BACKGROUND:
-            self._background -= 1
+        flight = self._flying[done.file]
         self.tally.origin_read_bytes += done.bytes
         self.tally.transfer_ns += done.ns
-        adoption = bool(done.kind & OrderKind.ADOPT)
-        taken = done.status == -errno.EEXIST
-        at_tier = done.step in _AT_TIER or (adoption and done.step != Step.STAT)
-        outcome = Outcome(done.status, at_tier and not taken, adoption)
-        verdict, room = self.ledger.judge(file, tier, outcome)
-        if verdict is Verdict.PUBLISHED:
-            self._note_published(file, tier, adoption)
+        if done.status == 0:
+            self._land(flight)
+            self._note_published(flight)
+        else:
+            self._fail(flight, done.step, done.status)
+
+    def _end_fetches(self) -> None:
+        if self._exchange is None:
             return
-        self._note_failed(done, adoption)
+        for arrival in self._exchange.receiver.arrivals():
+            try:
+                self._arrive(arrival, self._exchange)
+            except Exception as error:
+                self._survive(f"arrival failed file={arrival.file}", error)
+        self._note_busy()
+
+    def _arrive(self, arrival: Arrival, exchange: Exchange) -> None:
+        flight = self._flying[arrival.file]
+        self.tally.transfer_ns += arrival.ns
+        fate = exchange.judge(flight, arrival)
+        if fate is Fate.ARRIVED:
+            self._land(flight)
+            self._note_published(flight)
+        elif fate is Fate.OURS:
+            self._fail(flight, arrival.step, arrival.status)
+        elif self._stopping:
+            self._drop(flight)
+        else:
+            exchange.redirect(flight, fate)
+            self._send(flight)
+
+    def _land(self, flight: Flight) -> None:
+        del self._flying[flight.file]
+        self._background -= flight.is_background
+
+    def _drop(self, flight: Flight) -> None:
+        """End a Transfer that nobody carries on, because the agent is going."""
+        self._land(flight)
+        self.table.store(flight.file, _STOPPING)
+        self.ledger.release(flight.tier, int(self.table.sizes[flight.file]))
+
+    def _note_published(self, flight: Flight) -> None:
+        size, tally = int(self.table.sizes[flight.file]), self.tally
+        self.ledger.failures.pop(flight.file, None)
+        self.ledger.settle(flight.tier, size)
+        if flight.is_adoption:
+            tally.adopted_files += 1
+            tally.adopted_bytes += size
+        elif flight.peer is not None:
+            tally.peer_files += 1
+            tally.peer_bytes += size
+        else:
+            tally.staged_files += 1
+            tally.staged_bytes += size
+        if self._exchange is not None and flight.tier == self._exchange.pool.number:
+            self._exchange.pool.published(flight.file)
+
+    def _fail(self, flight: Flight, step: Step, status: int) -> None:
+        self._land(flight)
+        adoption, file, tier = flight.is_adoption, flight.file, flight.tier
+        taken = status == -errno.EEXIST
+        at_tier = step in _AT_TIER or (adoption and step != Step.STAT)
+        # Somebody has written to the File: nothing is wrong with the Tier.
+        foreign = taken or (status == -errno.ESTALE and not adoption)
+        outcome = Outcome(status, at_tier and not foreign, adoption)
+        verdict, room = self.ledger.judge(file, tier, outcome)
+        self._note_failed(flight, step, status)
         self.ledger.release(tier, int(self.table.sizes[file]))
         if adoption or taken:
             self.shelf.unlink(file, tier)
         self._mend_tier(tier, room)
-        self._mark_failed(file, done.kind, verdict)
+        self._mark_failed(flight, verdict)
 
-    def _note_published(self, file: int, tier: int, adoption: bool) -> None:
-        size, tally = int(self.table.sizes[file]), self.tally
-        self.ledger.settle(tier, size)
-        if adoption:
-            tally.adopted_files += 1
-            tally.adopted_bytes += size
-        else:
-            tally.staged_files += 1
-            tally.staged_bytes += size
-
-    def _note_failed(self, done: Completion, adoption: bool) -> None:
+    def _note_failed(self, flight: Flight, step: Step, status: int) -> None:
         self.tally.transfers_failed += 1
-        if adoption:
+        if flight.is_adoption:
             self.tally.adoptions_refused += 1
-        elif done.status == -errno.EBADMSG:
+        elif status == -errno.EBADMSG:
             self.tally.copies_refused += 1
         log.warning(
             "transfer failed file=%d tier=%s step=%s error=%s",
-            done.file,
-            self.tiers[done.tier].name,
-            done.step.name.lower(),
-            os.strerror(-done.status),
+            flight.file,
+            self.shelf.places[flight.tier].name,
+            step.name.lower(),
+            os.strerror(-status),
         )
 
     def _mend_tier(self, tier: int, room: Room) -> None:
         if room is Room.SHRUNK:
             self.tally.tiers_full += 1
             self.ledger.shrink(tier)
-            log.warning("tier is full tier=%s", self.tiers[tier].name)
+            log.warning("tier is full tier=%s", self.shelf.places[tier].name)
         elif room is Room.LOST:
             self._retire(tier)
 
-    def _mark_failed(self, file: int, kind: OrderKind, verdict: Verdict) -> None:
-        reason = Reason.NONE
+    def _mark_failed(self, flight: Flight, verdict: Verdict) -> None:
+        file, reason = flight.file, Reason.NONE
         if verdict is Verdict.CHANGED:
             reason = Reason.CHANGED
             self.table.written[file] = 1
@@ -292,9 +380,11 @@ class Stager:
             self.changed.append(file)
         elif verdict is Verdict.GIVEN_UP:
             reason = Reason.ERROR
+        elif self._exchange is not None:
+            self._exchange.allotment.owe(file)
         if verdict is Verdict.ANEW and not self._stopping:
             self.table.words[file] = ABSENT
-            self._order(file, OrderKind(kind & OrderKind.BACKGROUND))
+            self._order(file, OrderKind(flight.kind & OrderKind.BACKGROUND))
             return
         self.table.store(file, state_word(ReplicaState.ABSENT, reason=reason))
 
@@ -313,6 +403,8 @@ class Stager:
             self._retire(tier)
         else:
             self.shelf.forget(file, tier)
+            if self._exchange is not None:
+                self._exchange.pool.dropped(file)
         count = self._lost[file] = self._lost.get(file, 0) + 1
         if count > LOST_MAX:
             self.table.store(file, state_word(ReplicaState.ABSENT, reason=Reason.ERROR))
@@ -321,8 +413,20 @@ class Stager:
 
     def _retire(self, tier: int) -> None:
         """Files of a lost Tier are worth staging into another one."""
-        if self.shelf.retire(tier):
-            self._fill = FillOrder(len(self.table.sizes))
+        if not self.shelf.retire(tier):
+            return
+        exchange = self._exchange
+        if exchange is None:
+            self._fill = FillOrder(range(len(self.table.sizes)))
+        elif tier == exchange.pool.number:
+            exchange.pool.clear()
+        else:
+            self._fill = exchange.fill()
+
+    def _refuse_adoption(self, file: int, tier: int) -> None:
+        """Give up a Replica of an earlier job whose room others need."""
+        self.ledger.release(tier, int(self.table.sizes[file]))
+        self.shelf.unlink(file, tier)
 
     def _survive(self, what: str, error: Exception) -> None:
         """Log and count what must not stop the agent."""

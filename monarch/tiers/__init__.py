@@ -3,6 +3,7 @@
 from monarch.tiers.base import Device, Tier, TierSettings, measure
 from monarch.tiers.ram import RamTier
 from monarch.tiers.ssd import SsdTier
+from monarch.tiers.transit import open_transit
 
 __all__ = [
     "Device",
@@ -12,6 +13,7 @@ __all__ = [
     "TierSettings",
     "measure",
     "open_tier",
+    "open_transit",
 ]
 
 

@@ -21,7 +21,7 @@ _RUN_FILES: Final = frozenset(
     {
         *("start", "lock", "failed", "agent.log", "config.json", "control", "shim.so"),
         *("counters", "requests", "flags", "inodes", "catalog"),
-        *(".counters", ".requests", ".flags", ".inodes", ".catalog"),
+        *(".counters", ".requests", ".flags", ".inodes", ".catalog", "transit"),
     }
 )
 _DOOMED: Final = re.compile(r"dead-[0-9a-f]+")

@@ -1,10 +1,12 @@
 """The order of background fill."""
 
-from monarch.placement import FillOrder
+import numpy as np
+
+from monarch.placement import FillOrder, Mode, Node, Placement, fill_files
 
 
 def test_fill_takes_due_files_in_catalog_order_and_each_only_once():
-    order = FillOrder(10)
+    order = FillOrder(range(10))
 
     first = order.take(3, lambda file: file % 2 == 0)
     second = order.take(9, lambda file: file % 2 == 0)
@@ -14,7 +16,25 @@ def test_fill_takes_due_files_in_catalog_order_and_each_only_once():
 
 
 def test_one_look_ahead_is_bounded_where_nothing_is_due():
-    order = FillOrder(1000)
+    order = FillOrder(range(1000))
 
     assert order.take(1, lambda file: False) == []
     assert order.remaining == 1000 - 64
+
+
+def test_each_node_begins_with_its_own_and_then_elsewhere_with_those_of_others():
+    needs = np.full(1000, 4096, np.uint64)
+    nodes = [Node(f"n{number}", 1 << 30) for number in range(4)]
+    placement = Placement(nodes, needs, 7, Mode.REPLICATE)
+
+    lists = [fill_files(placement, placement.kept(node), node) for node in range(4)]
+
+    owned = np.concatenate([mine for mine, _ in lists])
+    assert sorted(owned.tolist()) == list(range(1000))
+    starts = {int(others[0]) // 250 for _, others in lists}
+    assert starts == {0, 1, 2, 3}
+    for node, (mine, others) in enumerate(lists):
+        assert (placement.owners[mine] == node).all()
+        assert sorted([*mine.tolist(), *others.tolist()]) == list(range(1000))
+        assert (np.diff(mine) > 0).all()
+        assert np.count_nonzero(np.diff(others) < 0) <= 1

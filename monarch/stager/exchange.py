@@ -1,0 +1,238 @@
+"""What a Stager does differently where other nodes hold Files too."""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import numpy as np
+
+from monarch.native import (
+    Arrival,
+    Fetch,
+    OrderKind,
+    Reason,
+    ReplicaState,
+    Step,
+    state_word,
+)
+from monarch.placement import FillOrder, Mode, fill_files
+from monarch.stager.adoption import Adoption
+from monarch.stager.allotment import Allotment
+from monarch.stager.flight import Flight, Receiver
+from monarch.stager.shelf import Shelf
+from monarch.stager.sources import Sources
+from monarch.stager.table import ABSENT
+from monarch.stager.transit import Transit
+from monarch.tiers import Tier
+
+FETCHES_AHEAD: Final = 32
+"""Fetches at once that no program waits for."""
+LATE_MAX: Final = 64
+"""So often a large File is asked for again that its owner is still reading."""
+
+NO_ROOM: Final = state_word(ReplicaState.ABSENT, reason=Reason.NO_ROOM)
+
+_LINK_ENDED: Final = frozenset({errno.ECONNRESET, errno.ENOTCONN, errno.EPROTO})
+_AT_TIER: Final = frozenset({Step.ORDER, Step.CREATE, Step.WRITE, Step.PUBLISH})
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What a Stager is given when its node has joined others.
+
+    Args:
+        receiver: fetches Files from peers into the Tiers of this node.
+        transit: the Tier of the pool, the last one of the Catalog.
+    """
+
+    sources: Sources
+    receiver: Receiver
+    transit: Tier
+
+
+class Fate(Enum):
+    """What is to be done after a Fetch has ended."""
+
+    ARRIVED = "it is published"
+    NEXT = "another node is asked"
+    AGAIN = "the same one is asked again"
+    ORIGIN = "the Origin is read"
+    OURS = "the fault is on this node"
+
+
+class Exchange:
+    """Decides where a File comes from and where it goes, by the Placement."""
+
+    def __init__(self, sharing: Sharing, shelf: Shelf, urgent_bytes_max: int) -> None:
+        self.sources = sharing.sources
+        self.receiver = sharing.receiver
+        self._table, self._ledger = shelf.table, shelf.ledger
+        self._tally = shelf.tally
+        self._urgent_bytes_max = urgent_bytes_max
+        shelf.places.append(sharing.transit)
+        self.pool = Transit(sharing.transit, len(shelf.tiers), shelf)
+        self.allotment = Allotment(self.sources.kept, self._table, self._ledger)
+        self._owned, self._others = fill_files(
+            self.sources.placement, self.sources.kept, self.sources.own
+        )
+        self._missed = -1
+        self._waiting: list[Fetch] = []
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.sources!r} {self.pool!r}>"
+
+    def admit(self, adoption: Adoption, refuse: Callable[[int, int], None]) -> None:
+        """Look anew at what was decided while this node was alone.
+
+        Args:
+            refuse: gives up the Replica of a File in a Tier that was to be adopted.
+        """
+        words = self._table.words
+        words[(words == NO_ROOM) & self.sources.placement.placed] = ABSENT
+        for file in adoption.tiers:
+            self.allotment.settle(file)
+        others = [file for file in adoption.tiers if not self.sources.keeps(file)]
+        while others and self.allotment.spare_bytes < 0:
+            file = others.pop()
+            refuse(file, adoption.tiers.pop(file))
+
+    # -- where from, where to ---------------------------------------------------
+
+    def plan(self, file: int, kind: OrderKind, *, asked: bool) -> Flight | None:
+        """Return the Transfer of a File that is due, its room reserved; None: not now.
+
+        Args:
+            asked: by a program or a peer, not by background fill.
+        """
+        sources = self.sources
+        if not sources.placed(file):
+            self._table.store(file, NO_ROOM)
+            return None
+        peer = sources.source(file)
+        if not asked and peer is None and not sources.owns(file):
+            # Its owner, or the one who stands in for it, is to read it, if asked.
+            if self._missed < 0:
+                self._missed = sources.generation
+            return None
+        tier = self._land(file, peer, asked=asked)
+        if tier is None:
+            self._go_without(file, asked=asked)
+            return None
+        self._note_source(file, peer)
+        return Flight(file, tier, kind, peer)
+
+    def _land(self, file: int, peer: int | None, *, asked: bool) -> int | None:
+        """Reserve room where a File is to lie: its own, spare, or in transit."""
+        tier = None
+        if self.sources.keeps(file):
+            self.allotment.settle(file)
+            tier = self._ledger.reserve(int(self._table.sizes[file]))
+        elif peer is None or self.sources.placement.mode is not Mode.PARTITION:
+            tier = self.allotment.reserve_spare(file)
+        if tier is None and asked and self.pool.reserve(file):
+            tier = self.pool.number
+        return tier
+
+    def _go_without(self, file: int, *, asked: bool) -> None:
+        if not asked:
+            return
+        if not self.pool.fits(file):
+            self._table.store(file, NO_ROOM)
+        elif self._table.sizes[file] <= self._urgent_bytes_max:
+            self.pool.queue(file)
+
+    def _note_source(self, file: int, peer: int | None) -> None:
+        if peer is None:
+            self._tally.origin_instead_files += not self.sources.owns(file)
+        else:
+            self._tally.rehomed_files += peer != self.sources.owner(file)
+
+    # -- Fetches ----------------------------------------------------------------
+
+    def send(self, flight: Flight) -> None:
+        """Ask a peer for a File."""
+        assert flight.peer is not None
+        self._waiting.append(Fetch(flight.file, flight.tier, flight.peer))
+
+    def submit(self) -> None:
+        """Give the receiver what it takes of the Fetches that wait."""
+        if self._waiting:
+            taken = self.receiver.submit(self._waiting)
+            del self._waiting[:taken]
+
+    def cancel(self) -> list[int]:
+        """Return the Files whose Fetches the receiver has not taken, as ended."""
+        files = [fetch.file for fetch in self._waiting]
+        self._waiting.clear()
+        return files
+
+    def judge(self, flight: Flight, arrival: Arrival) -> Fate:
+        """Say what the end of a Fetch means, and remember it of the peer."""
+        if arrival.status == 0:
+            self.sources.answered(arrival.peer, int(self._table.sizes[flight.file]))
+            return Fate.ARRIVED
+        self._tally.peer_failures += 1
+        cause = -arrival.status
+        if cause == errno.EBADMSG:
+            self.sources.corrupted(arrival.peer)
+        elif arrival.step in _AT_TIER or arrival.step is Step.VERIFY:
+            return Fate.OURS
+        elif cause in _LINK_ENDED:
+            self.sources.lost(arrival.peer)
+        elif cause == errno.ETIMEDOUT:
+            self.sources.late(arrival.peer)
+        elif cause != errno.ECANCELED:
+            return self._refused(flight, cause)
+        return Fate.NEXT
+
+    def _refused(self, flight: Flight, cause: int) -> Fate:
+        """The peer is well, but has no File for us."""
+        assert flight.peer is not None
+        self.sources.refused(flight.peer)
+        large = self._table.sizes[flight.file] > self._urgent_bytes_max
+        if cause != errno.EAGAIN or not large or flight.late >= LATE_MAX:
+            return Fate.ORIGIN
+        # No program waits for it; a second reader would only slow the first one down.
+        flight.late += 1
+        return Fate.AGAIN if self.sources.usable(flight.peer) else Fate.NEXT
+
+    def redirect(self, flight: Flight, fate: Fate) -> None:
+        """Point a Transfer at its next Source; its File is STAGING all the time."""
+        if fate is Fate.AGAIN:
+            return
+        assert flight.peer is not None
+        flight.tried.add(flight.peer)
+        flight.peer = None
+        if fate is Fate.NEXT:
+            flight.peer = self.sources.source(flight.file, flight.tried)
+        self._note_source(flight.file, flight.peer)
+        if flight.peer is None and flight.tier == self.pool.number:
+            self._settle_down(flight)
+
+    def _settle_down(self, flight: Flight) -> None:
+        """What this node reads from the Origin it also keeps, if there is room."""
+        tier = self.allotment.reserve_spare(flight.file)
+        if tier is not None:
+            self._ledger.release(flight.tier, int(self._table.sizes[flight.file]))
+            flight.tier = tier
+            word = state_word(ReplicaState.STAGING, tier)
+            self._table.words[flight.file] = word
+
+    # -- background fill --------------------------------------------------------
+
+    def fill(self) -> FillOrder:
+        """Return the order of background fill: what this node owns comes first."""
+        return FillOrder(np.concatenate([self._owned, self._others]))
+
+    def fetches_now(self, fill: FillOrder) -> bool:
+        """Return whether the fill has come to the Files that other nodes own."""
+        return fill.remaining <= len(self._others)
+
+    def refill(self) -> FillOrder | None:
+        """Return the Files to look at again because somebody has them now."""
+        if self._missed < 0 or self._missed == self.sources.generation:
+            return None
+        self._missed = -1
+        return FillOrder(self._others)

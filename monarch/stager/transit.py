@@ -1,0 +1,274 @@
+"""The bounded pool for Files that pass through a node which does not keep them."""
+
+import fcntl
+import logging
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from monarch.admission import Account, footprint
+from monarch.native import Reason, ReplicaState, state_word
+from monarch.stager.shelf import Shelf
+from monarch.stager.table import ABSENT
+from monarch.tiers import Tier
+
+OPEN_S: Final = 0.05
+"""A Replica stays this long, so that who waited for it has opened it."""
+PROOF_S: Final = 0.01
+"""From a name's end to the proof: an open that found the name is over by then."""
+HELD_S: Final = 0.1
+"""How often those are looked at that a program had open."""
+BUSY_S: Final = 0.1
+"""How long a File waits for room, and how long programs then leave it alone."""
+AHEAD_PARTS: Final = 8
+"""One part of so many is kept free, so that Files rarely wait for room."""
+STEPS_MAX: Final = 64
+"""Evictions, and proofs, in one turn."""
+NAMELESS_MAX: Final = 1024
+"""Replicas without a name whose bytes are not given back: each holds a descriptor."""
+QUEUE_MAX: Final = 1024
+
+_BUSY: Final = state_word(ReplicaState.ABSENT, reason=Reason.BUSY)
+_STOPPING: Final = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
+
+log = logging.getLogger("monarch.stager")
+
+
+@dataclass(slots=True)
+class _Nameless:
+    fd: int
+    ino: int
+    room_bytes: int
+    look_at_s: float
+
+
+class Transit:
+    """First in, first out; bytes are given back when nobody can have them any more.
+
+    The room of a Replica whose name is gone counts until the kernel grants a write
+    lease on it: nobody has it open or mapped then, and nobody can find it again.
+
+    Args:
+        tier: the Tier of the pool.
+        number: its number in the Catalog, behind those of all Tiers.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        number: int,
+        shelf: Shelf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.number = number
+        self._tier = tier
+        self._shelf = shelf
+        self._table = shelf.table
+        self._clock = clock
+        self._ready: dict[int, float] = {}
+        self._nameless: deque[_Nameless] = deque()
+        self._held: deque[_Nameless] = deque()
+        self._leaving_bytes = 0
+        self._queue: dict[int, float] = {}
+        self._busy: deque[tuple[int, float]] = deque()
+        capacity = tier.capacity_bytes
+        if capacity and not grants_leases(tier.directory):
+            log.warning("no leases, so no transit path=%s", tier.directory)
+            capacity = 0
+        self.account = shelf.ledger.transit = Account(capacity)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Transit {self.account.used_bytes}+{self.account.reserved_bytes}/"
+            f"{self.account.capacity_bytes}, {len(self._ready)} ready, "
+            f"{len(self._nameless) + len(self._held)} nameless, "
+            f"{len(self._queue)} waiting>"
+        )
+
+    # -- room -------------------------------------------------------------------
+
+    def fits(self, file: int) -> bool:
+        """Return whether a File has room in the pool when that is empty."""
+        account = self.account
+        return account.in_service and self._room_of(file) <= account.capacity_bytes
+
+    def reserve(self, file: int) -> bool:
+        """Reserve room for a File, if it is free now."""
+        return self._shelf.ledger.reserve_in(self.number, self._size_of(file))
+
+    def waits(self, file: int) -> bool:
+        """Return whether a File waits for room."""
+        return file in self._queue
+
+    def queue(self, file: int) -> None:
+        """Let a File wait for room; programs that wait for it go on waiting."""
+        if len(self._queue) < QUEUE_MAX:
+            self._queue[file] = self._clock()
+        else:
+            self._refuse(file)
+
+    def published(self, file: int) -> None:
+        """A File has come in."""
+        self._ready[file] = self._clock()
+        self._shelf.tally.transit_files += 1
+        self._shelf.tally.transit_bytes += self._size_of(file)
+
+    def dropped(self, file: int) -> None:
+        """The Replica of a File was lost."""
+        self._ready.pop(file, None)
+
+    # -- time -------------------------------------------------------------------
+
+    def turn(self) -> list[int]:
+        """Make room ahead of need; return waiting Files that may try again now."""
+        now_s = self._clock()
+        self._prove(self._nameless, now_s)
+        self._prove(self._held, now_s)
+        self._evict_ahead(now_s)
+        self._end_busy(now_s)
+        return self._admit(now_s)
+
+    @property
+    def wake_s(self) -> float | None:
+        """After how long there is something to do again; None: nothing."""
+        if self._queue or self._nameless:
+            return PROOF_S
+        if self._held or self._busy:
+            return min(HELD_S, BUSY_S)
+        if self._wanted_bytes() > 0 and self._ready:
+            return OPEN_S
+        return None
+
+    def close(self) -> None:
+        """Give all descriptors back, and answer those who wait for room."""
+        self._close_all()
+        for file in self._queue:
+            self._table.store(file, _STOPPING)
+        self._queue.clear()
+
+    def clear(self) -> None:
+        """Forget all Replicas: the Tier is lost."""
+        self._ready.clear()
+        self._close_all()
+
+    # -- steps ------------------------------------------------------------------
+
+    def _wanted_bytes(self) -> int:
+        """How much more has to leave, besides what is about to."""
+        want = self.account.capacity_bytes // AHEAD_PARTS
+        if self._queue:
+            want = max(want, self._room_of(next(iter(self._queue))))
+        return want - self.account.free_bytes - self._leaving_bytes
+
+    def _evict_ahead(self, now_s: float) -> None:
+        for _ in range(STEPS_MAX):
+            nameless = len(self._nameless) + len(self._held)
+            if self._wanted_bytes() <= 0 or nameless >= NAMELESS_MAX:
+                return
+            oldest = next(iter(self._ready.items()), None)
+            if oldest is None or now_s - oldest[1] < OPEN_S:
+                return
+            del self._ready[oldest[0]]
+            self._evict(oldest[0], now_s)
+
+    def _evict(self, file: int, now_s: float) -> None:
+        table = self._table
+        path = self._tier.directory / table.name_of(file)
+        table.store(file, state_word(ReplicaState.EVICTING, self.number))
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            self._shelf.forget(file, self.number)
+            return
+        found, room = os.fstat(fd), self._room_of(file)
+        self._shelf.unlink(file, self.number)
+        table.store(file, ABSENT)
+        self._nameless.append(_Nameless(fd, found.st_ino, room, now_s + PROOF_S))
+        self._leaving_bytes += room
+
+    def _prove(self, nameless: deque[_Nameless], now_s: float) -> None:
+        """Give back the bytes of those that nobody has; look at the others later."""
+        for _ in range(min(STEPS_MAX, len(nameless))):
+            if nameless[0].look_at_s > now_s:
+                return
+            one = nameless.popleft()
+            if nameless is self._nameless:
+                self._leaving_bytes -= one.room_bytes
+            if is_unused(one.fd):
+                # Before the inode could be anybody else's: close() gives it back.
+                self._shelf.recogniser.forget(self.number, one.ino)
+                os.close(one.fd)
+                self.account.used_bytes -= one.room_bytes
+            else:
+                one.look_at_s = now_s + HELD_S
+                self._held.append(one)
+
+    def _admit(self, now_s: float) -> list[int]:
+        """Take those out of the queue for which there is room, in their order."""
+        admitted: list[int] = []
+        free = self.account.free_bytes
+        while self._queue:
+            file, since_s = next(iter(self._queue.items()))
+            free -= self._room_of(file)
+            if free >= 0:
+                admitted.append(file)
+            elif now_s - since_s >= BUSY_S:
+                self._refuse(file)
+                free += self._room_of(file)
+            else:
+                break
+            del self._queue[file]
+        return admitted
+
+    def _refuse(self, file: int) -> None:
+        """Send programs to the Origin, which answers sooner than the pool."""
+        self._shelf.tally.transit_full += 1
+        self._table.store(file, _BUSY)
+        self._busy.append((file, self._clock() + BUSY_S))
+
+    def _end_busy(self, now_s: float) -> None:
+        while self._busy and self._busy[0][1] <= now_s:
+            file, _ = self._busy.popleft()
+            if self._table.words[file] == _BUSY:
+                self._table.words[file] = ABSENT
+
+    def _close_all(self) -> None:
+        for one in (*self._nameless, *self._held):
+            os.close(one.fd)
+        self._nameless.clear()
+        self._held.clear()
+        self._leaving_bytes = 0
+
+    def _size_of(self, file: int) -> int:
+        return int(self._table.sizes[file])
+
+    def _room_of(self, file: int) -> int:
+        return footprint(self._size_of(file))
+
+
+def is_unused(fd: int) -> bool:
+    """Return whether no other descriptor or mapping of a nameless file exists."""
+    try:
+        # Who opens a leased file has a signal sent, and by default it is deadly.
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    return True
+
+
+def grants_leases(directory: Path) -> bool:
+    """Return whether the file system of a directory proves that a file is unused."""
+    probe = directory / ".lease"
+    fd = os.open(probe, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    try:
+        os.unlink(probe)
+        return is_unused(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,56 @@
+"""The Tier of the transit pool: room for Files that a node does not keep."""
+
+from pathlib import Path
+from typing import ClassVar, Final
+
+from monarch.tiers.base import Device, Tier, TierSettings
+from monarch.tiers.directory import make_private, remove_tree
+from monarch.units import Size, SizeKind
+
+NAME: Final = "transit"
+
+
+class TransitTier(Tier):
+    """A part of the run directory, and thus of memory."""
+
+    kind: ClassVar[str] = "ram"
+
+    def __init__(self, settings: TierSettings, run: Path) -> None:
+        super().__init__(settings, run.name)
+        self.home, self.job_directory = run.parent, run
+        self.directory = run / NAME
+
+    def prepare(self, held: Path) -> None:
+        """Make the directory; the lock of the run directory is its lock too."""
+        assert held == self.job_directory
+        self._owned = True
+        remove_tree(self.directory)
+        make_private(self.directory)
+
+    def wanted_bytes(self, device: Device) -> int:
+        """Return the capacity that was asked for, or half of what is free if less."""
+        wanted = self.settings.capacity.of(0)
+        if device.free_bytes is None:
+            return wanted
+        return min(wanted, device.free_bytes // 2)
+
+    def limit_bytes(self, device: Device) -> int | None:
+        """Return no limit: a pool that is too large is made smaller, not refused."""
+        return None
+
+
+def open_transit(run: Path, capacity_bytes: int) -> Tier:
+    """Return the Tier of the transit pool, without touching its device.
+
+    Args:
+        run: the run directory, which the agent holds.
+    """
+    settings = TierSettings(
+        key=f"peers.{NAME}",
+        name=NAME,
+        kind=TransitTier.kind,
+        path=run.parent,
+        capacity=Size(SizeKind.BYTES, capacity_bytes),
+        headroom=Size(SizeKind.BYTES, 0),
+    )
+    return TransitTier(settings, run)
