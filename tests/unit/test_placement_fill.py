@@ -31,8 +31,8 @@ def test_each_node_begins_with_its_own_and_then_elsewhere_with_those_of_others()
 
     owned = np.concatenate([mine for mine, _ in lists])
     assert sorted(owned.tolist()) == list(range(1000))
-    starts = {int(others[0]) // 250 for _, others in lists}
-    assert starts == {0, 1, 2, 3}
+    starts = [int(others[0]) for _, others in lists]
+    assert (np.diff(starts) > 200).all()
     for node, (mine, others) in enumerate(lists):
         assert (placement.owners[mine] == node).all()
         assert sorted([*mine.tolist(), *others.tolist()]) == list(range(1000))
