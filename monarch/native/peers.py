@@ -94,11 +94,13 @@ class ReceiverOptions:
         peers: node numbers are below this.
         in_flight: Files asked of one peer at once; 64 at most.
         timeout_s: how long an order may be without a byte; more than the peers' park_s.
+        react_s: how long a peer may say nothing, not even that an order has to wait.
     """
 
     peers: int
     in_flight: int = 16
     timeout_s: float = 15.0
+    react_s: float = 1.0
 
 
 class _PeerThread:
@@ -176,6 +178,7 @@ class PeerReceiver(_PeerThread):
         record["peers"] = options.peers
         record["in_flight"] = options.in_flight
         record["timeout_ms"] = round(options.timeout_s * 1000)
+        record["react_ms"] = round(options.react_s * 1000)
         super().__init__(engine, options.peers, record)
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_arrival"])
 

@@ -132,6 +132,34 @@ def test_a_cold_file_is_asked_of_the_owners_python(nodes: Nodes) -> None:
     assert nodes.engine.requests() == [3]
     nodes.own(3)
     assert nodes.wait(1)[0].status == 0
+    word = nodes.asker.states[3]
+    assert native.word_source(word) is native.Source.NONE  # its origin was read for us
+
+
+def test_what_the_owner_has_comes_from_a_peer(nodes: Nodes) -> None:
+    nodes.own(2)
+    nodes.connect()
+
+    nodes.fetch(2)
+
+    word = nodes.asker.states[2]
+    assert native.word_parts(word) == (ReplicaState.READY, 0, native.Reason.NONE)
+    assert native.word_source(word) is native.Source.PEER
+
+
+def test_a_peer_that_says_nothing_is_not_waited_for(nodes: Nodes) -> None:
+    asks, frozen = socket.socketpair()
+    with (
+        frozen,
+        PeerReceiver(nodes.engine, ReceiverOptions(PEERS, react_s=0.1)) as receiver,
+    ):
+        receiver.connect(OWNER, asks.detach())
+        receiver.submit([Fetch(1, 0, OWNER)])
+        assert select.select([receiver.event_fd], [], [], PATIENCE_MS / 1000)[0]
+        [arrival] = receiver.arrivals()
+
+    assert arrival.status == -errno.ETIMEDOUT
+    assert arrival.ns < 1e9 * ReceiverOptions(PEERS).timeout_s
 
 
 def test_what_the_owner_refuses_is_not_published(nodes: Nodes) -> None:
@@ -185,6 +213,8 @@ def test_numbers_without_meaning_are_refused(nodes: Nodes) -> None:
         PeerServer(nodes.engine, ServerOptions(0))
     with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
         PeerReceiver(nodes.engine, ReceiverOptions(PEERS, in_flight=65))
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        PeerReceiver(nodes.engine, ReceiverOptions(PEERS, react_s=0))
 
 
 def test_a_closed_end_says_so(nodes: Nodes) -> None:

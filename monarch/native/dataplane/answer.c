@@ -20,6 +20,11 @@ static struct monarch_traffic *traffic_of(struct server *s, const struct connect
     return &s->traffic[c->peer];
 }
 
+static bool is_ready(const struct engine *e, uint32_t file)
+{
+    return STATE_OF(replica_load(e->catalog, file)) == REPLICA_READY;
+}
+
 /* take_frames - turns the whole frames that have come into pending requests. */
 static int take_frames(struct server *s, struct connection *c)
 {
@@ -32,11 +37,13 @@ static int take_frames(struct server *s, struct connection *c)
         int rc = frame_check_request(s->engine->catalog, &f);
         if (rc == -EPROTO)
             return rc;
-        c->pending[c->pending_count++] = (struct pending){.id = f.id,
-                                                          .since_ns = now,
-                                                          .file = f.file,
-                                                          .extent = f.extent,
-                                                          .status = rc};
+        c->pending[c->pending_count++] = (struct pending){
+            .id = f.id,
+            .since_ns = now,
+            .file = f.file,
+            .extent = f.extent,
+            .status = rc,
+            .ready = !rc && is_ready(s->engine, f.file)};
         traffic_add(&traffic_of(s, c)->requests, 1);
     }
     c->in_bytes -= at;
@@ -117,6 +124,17 @@ static void attach(struct server *s, struct outgoing *out)
     out->left = head->size;
 }
 
+static void say(struct connection *c, const struct pending *p, int status)
+{
+    c->out = (struct outgoing){.active = true,
+                               .head = {.magic = FRAME_REPLY_MAGIC,
+                                        .status = status,
+                                        .id = p->id,
+                                        .file = p->file,
+                                        .extent = p->extent,
+                                        .ready = p->ready ? FRAME_READY : 0}};
+}
+
 static void begin_reply(struct server *s, struct connection *c, uint32_t number,
                         int status)
 {
@@ -125,32 +143,40 @@ static void begin_reply(struct server *s, struct connection *c, uint32_t number,
     c->pending_count--;
     memmove(&c->pending[number], &c->pending[number + 1],
             (c->pending_count - number) * sizeof(p));
-    c->out = (struct outgoing){.active = true,
-                               .head = {.magic = FRAME_REPLY_MAGIC,
-                                        .status = status,
-                                        .id = p.id,
-                                        .file = p.file,
-                                        .extent = p.extent}};
+    say(c, &p, status);
     if (!status)
         attach(s, &c->out);
     traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
 }
 
-/* choose - begins the reply to the oldest request that can be answered; false: none. */
+/* tell - says of a request that waits that it is known, and that this node lives; false:
+ * that was said just now. */
+static bool tell(struct connection *c, struct pending *p, uint64_t now)
+{
+    if (p->told && now - c->moved_ns < SERVER_TICK_MS * (SECOND_NS / 1000))
+        return false;
+    p->told = true;
+    say(c, p, -EINPROGRESS);
+    return true;
+}
+
+/* choose - begins the next thing to say: the reply to the oldest request that can be
+ * answered, or before it that one waits; false: nothing. */
 static bool choose(struct server *s, struct connection *c, uint64_t now)
 {
+    bool chosen = false;
     c->waits = false;
-    for (uint32_t i = 0; i < c->pending_count; i++) {
+    for (uint32_t i = 0; i < c->pending_count && !chosen; i++) {
         int status = skipped(c, i) ? PARKED : verdict(s, &c->pending[i], now);
-        if (status != PARKED) {
+        c->waits = c->waits || status == PARKED;
+        chosen = status != PARKED || tell(c, &c->pending[i], now);
+        if (status != PARKED)
             begin_reply(s, c, i, status);
-            c->moved_ns = now;
-            return true;
-        }
-        c->waits = true;
     }
-    return false;
+    if (chosen)
+        c->moved_ns = now;
+    return chosen;
 }
 
 static ssize_t send_head(struct connection *c)

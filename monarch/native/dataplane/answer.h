@@ -12,7 +12,8 @@ enum {
     PIPELINE_MAX = 64,    /* requests of one connection that are not answered yet */
     SEND_TURN = 4 << 20,  /* bytes after which other connections get their turn */
     SEND_PIECE = 1 << 20, /* bytes of one sendfile() */
-    SERVER_TICK_MS = 100, /* how often a File is asked for again */
+    SERVER_TICK_MS =
+        100, /* how often a File is asked for again, and who waits told so */
     CONNECTIONS_MAX = 8192,
 };
 
@@ -20,6 +21,8 @@ struct pending {
     uint64_t id, since_ns, asked_ns;
     uint32_t file, extent;
     int32_t status; /* known already, or 0 */
+    bool ready;     /* the File was, when this came */
+    bool told;      /* the peer knows that it waits */
 };
 
 struct outgoing { /* the reply that is being sent */

@@ -36,6 +36,7 @@ struct link *link_new(uint32_t peer, int fd)
 static void close_request(struct link *l, struct asked *a)
 {
     struct flight *f = a->flight;
+    l->moved_ns = clock_ns();
     a->flight = NULL;
     l->asked_count--;
     f->open--;
@@ -64,6 +65,9 @@ static int begin_reply(struct receiver *r, struct link *l)
     struct flight *f = a->flight;
     if (!f || frame_check_reply(r->engine->catalog, &a->request, &l->head))
         return -EPROTO;
+    f->waits = l->head.status == -EINPROGRESS;
+    if (f->waits)
+        return 0;
     if (l->head.status) {
         traffic_add(&traffic->refused, 1);
         if (!f->ended)
@@ -71,7 +75,7 @@ static int begin_reply(struct receiver *r, struct link *l)
         close_request(l, a);
         return 0;
     }
-    int rc = f->ended ? 0 : flight_extent(r, f, l->head.extent);
+    int rc = f->ended ? 0 : flight_extent(r, f, &l->head);
     if (rc == -EPROTO)
         return rc;
     if (rc)
@@ -140,12 +144,12 @@ static ssize_t receive(struct link *l)
     return n < 0 ? -errno : n;
 }
 
-/* progress - bytes have come: for the link, and for the File that they belong to. */
+/* progress - bytes have come, and perhaps for a File. */
 static void progress(struct link *l)
 {
-    l->moved_ns = clock_ns();
+    l->heard_ns = clock_ns();
     if (l->current)
-        l->current->flight->moved_ns = l->moved_ns;
+        l->current->flight->moved_ns = l->moved_ns = l->heard_ns;
 }
 
 /* link_read - takes in what has come; -EPROTO: it is no answer to what was asked;
@@ -170,7 +174,8 @@ int link_read(struct receiver *r, struct link *l)
 }
 
 /* ask_extent - puts the request for the next Extent of a File into the send buffer. */
-static void ask_extent(struct receiver *r, struct link *l, struct flight *f)
+static void ask_extent(struct receiver *r, struct link *l, struct flight *f,
+                       uint64_t now)
 {
     uint32_t slot = 0;
     while (l->asked[slot].flight)
@@ -180,7 +185,8 @@ static void ask_extent(struct receiver *r, struct link *l, struct flight *f)
     a->request = frame_ask(r->engine->catalog, ++l->sequence * ASKED_PER_LINK + slot,
                            f->order.file, f->asked++);
     f->open++;
-    l->asked_count++;
+    if (!l->asked_count++)
+        l->heard_ns = now;
     memcpy(l->out + l->out_bytes, &a->request, sizeof(a->request));
     l->out_bytes += sizeof(a->request);
     traffic_add(&traffic_of(r, l)->requests, 1);
@@ -212,7 +218,7 @@ int link_pump(struct receiver *r, struct link *l, uint64_t now)
         struct flight *f = &l->flights[i];
         begin_waiting(r, l, f, now);
         while (may_ask(l, f))
-            ask_extent(r, l, f);
+            ask_extent(r, l, f, now);
     }
     if (!l->out_bytes)
         return 0;
@@ -238,22 +244,57 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static uint64_t in_ns(uint32_t ms)
+{
+    return ms * (SECOND_NS / 1000);
+}
+
+/* silence_ns - how long a peer may say nothing at all while it keeps orders waiting. */
+static uint64_t silence_ns(const struct receiver *r)
+{
+    return later(in_ns(r->options.react_ms), in_ns(SILENT_MS));
+}
+
+/* link_quiet - the peer has something to say, and has not for longer than it may. */
+bool link_quiet(const struct receiver *r, const struct link *l, uint64_t now)
+{
+    return l->asked_count && now >= l->heard_ns + in_ns(r->options.react_ms);
+}
+
+/* is_late - no byte of it has come for too long; or the peer is silent, and did not even
+ * say that it knows of it. */
+static bool is_late(const struct receiver *r, const struct link *l,
+                    const struct flight *f, uint64_t now)
+{
+    if (!f->used || f->ended)
+        return false;
+    uint64_t react = f->waits ? silence_ns(r) : in_ns(r->options.react_ms);
+    return now >= f->moved_ns + in_ns(r->options.timeout_ms) ||
+           (f->open && now >= later(f->moved_ns, l->heard_ns) + react);
+}
+
+/* is_stuck - nothing goes on at the link that an order waits for to begin. */
+static bool is_stuck(const struct receiver *r, const struct link *l,
+                     const struct waiting *w, uint64_t now)
+{
+    return now >= later(w->since_ns, l->moved_ns) + in_ns(r->options.timeout_ms) ||
+           now >= later(w->since_ns, l->heard_ns) + silence_ns(r);
+}
+
 /* link_expire - ends the orders for which no byte has come for too long; those that have
  * not begun wait as long as bytes come for others. */
 void link_expire(struct receiver *r, struct link *l, uint64_t now)
 {
-    uint64_t limit = r->options.timeout_ms * (SECOND_NS / 1000);
     const struct waiting *w;
     for (uint32_t i = 0; i < r->options.in_flight; i++) {
         struct flight *f = &l->flights[i];
-        if (!f->used || f->ended || now < f->moved_ns + limit)
+        if (!is_late(r, l, f, now))
             continue;
         traffic_add(&traffic_of(r, l)->late, 1);
         f->transfer.step = MONARCH_STEP_READ;
         flight_end(r, f, -ETIMEDOUT);
     }
-    while ((w = ring_peek(&l->queue)) &&
-           now >= later(w->since_ns, l->moved_ns) + limit) {
+    while ((w = ring_peek(&l->queue)) && is_stuck(r, l, w, now)) {
         struct waiting late;
         ring_pop(&l->queue, &late);
         traffic_add(&traffic_of(r, l)->late, 1);

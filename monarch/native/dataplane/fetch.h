@@ -15,6 +15,7 @@ enum {
     FETCHES_MAX = 4096, /* orders that were not yet collected */
     RECEIVER_PEERS_MAX = 1 << 16,
     RECEIVER_TICK_MS = 50,
+    SILENT_MS = 1000, /* nodes that keep others waiting say so ten times in this */
     RECEIVE_PIECE = 64 << 10, /* asked of the socket at least */
     RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
     LINK_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
@@ -32,6 +33,7 @@ struct flight { /* one File that is being fetched */
     uint32_t open; /* requests that are not answered */
     uint64_t began_ns, moved_ns;
     bool used;
+    bool waits; /* the peer knows of it, and has not begun to send it */
     bool ended; /* told to Python; only its open requests are waited for */
 };
 
@@ -43,7 +45,9 @@ struct asked {
 struct link {
     int fd;
     uint32_t peer, events;
-    uint64_t moved_ns; /* when bytes came last */
+    uint64_t moved_ns; /* when an answer came last, or a piece of one */
+    uint64_t
+        heard_ns; /* when anything came last, or was asked for when nothing was due */
     uint64_t sequence;
     struct ring queue; /* of struct waiting */
     struct flight flights[IN_FLIGHT_MAX];
@@ -78,6 +82,7 @@ struct receiver {
 struct link *link_new(uint32_t peer, int fd);
 int link_read(struct receiver *r, struct link *l);
 int link_pump(struct receiver *r, struct link *l, uint64_t now);
+bool link_quiet(const struct receiver *r, const struct link *l, uint64_t now);
 void link_expire(struct receiver *r, struct link *l, uint64_t now);
 void link_end(struct receiver *r, struct link *l, int status);
 

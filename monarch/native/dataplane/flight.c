@@ -27,10 +27,12 @@ int flight_begin(struct receiver *r, struct flight *f,
 
 /* flight_extent - an Extent is about to come: -EPROTO unless it is the next one; another
  * -errno: the file for it cannot be made. */
-int flight_extent(struct receiver *r, struct flight *f, uint32_t extent)
+int flight_extent(struct receiver *r, struct flight *f, const struct frame_reply *head)
 {
-    if (extent != f->landed)
+    if (head->extent != f->landed)
         return -EPROTO;
+    if (!head->extent)
+        f->transfer.from = head->ready ? SOURCE_PEER : SOURCE_NONE;
     return f->transfer.target < 0 ? copy_create(r->engine, &f->transfer) : 0;
 }
 

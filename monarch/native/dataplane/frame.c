@@ -40,6 +40,8 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *ask
     if (f->magic != FRAME_REPLY_MAGIC || f->reserved || f->id != asked->id ||
         f->file != asked->file || f->extent != asked->extent)
         return -EPROTO;
+    if (f->ready && f->ready != FRAME_READY)
+        return -EPROTO;
     if (f->status)
         return f->status < 0 && f->status >= STATUS_MIN && !f->size ? 0 : -EPROTO;
     const struct entry *entry = lookup_entry(cat, f->file, NULL);

@@ -3,7 +3,9 @@
  * A request names one Extent of one File of a Catalog that both nodes hold; there is no
  * path in it. Each request is answered once, in any order, except that the Extents of one
  * File are answered in the order in which they were asked for. A reply with status 0 is
- * followed by `size` bytes.
+ * followed by `size` bytes. Before the answer, any number of replies with -EINPROGRESS may
+ * say that the request is known and waits for its File: one at once, and others so that
+ * who asks sees that the node lives.
  */
 #ifndef MONARCH_FRAME_H
 #define MONARCH_FRAME_H
@@ -14,6 +16,8 @@
 
 #define FRAME_REQUEST_MAGIC 0x5251504du /* "MPQR" */
 #define FRAME_REPLY_MAGIC 0x5352504du   /* "MPRS" */
+
+#define FRAME_READY 0xffffffffu /* all bits, so that a damaged one shows */
 
 enum { FRAME_EXTENT = 1, STATUS_MIN = -4095 };
 
@@ -29,12 +33,14 @@ struct frame_request {
 struct frame_reply {
     uint32_t magic;
     int32_t status; /* 0; -ENOENT: not here and not going to be; -EAGAIN: late;
-                       -ESTALE: another catalog; -EIO: the Replica is broken */
+                       -ESTALE: another catalog; -EIO: the Replica is broken;
+                       -EINPROGRESS: not yet, the request stays open */
     uint64_t id;
     uint32_t file, extent;
     uint64_t size;   /* bytes that follow */
     uint64_t digest; /* chained xxh3 of the Extent */
-    uint64_t reserved;
+    uint32_t ready;  /* FRAME_READY: it had the File when it was asked; else 0 */
+    uint32_t reserved;
 };
 
 _Static_assert(sizeof(struct frame_request) == 32, "request");

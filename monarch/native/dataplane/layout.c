@@ -272,7 +272,7 @@ static const struct row rows[] = {
     FIELD(monarch_receiver_options, peers),
     FIELD(monarch_receiver_options, in_flight),
     FIELD(monarch_receiver_options, timeout_ms),
-    FIELD(monarch_receiver_options, reserved),
+    FIELD(monarch_receiver_options, react_ms),
 
     STRUCT(monarch_fetch),
     FIELD(monarch_fetch, file),
@@ -307,6 +307,7 @@ static const struct row rows[] = {
     FIELD(frame_reply, extent),
     FIELD(frame_reply, size),
     FIELD(frame_reply, digest),
+    FIELD(frame_reply, ready),
     FIELD(frame_reply, reserved),
 
     MEMBER(segment_kind, SEGMENT_CATALOG),

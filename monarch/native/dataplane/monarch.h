@@ -122,7 +122,7 @@ struct monarch_receiver_options {
     uint32_t peers;
     uint32_t in_flight;  /* Files asked for at once, per peer */
     uint32_t timeout_ms; /* without a byte for an order */
-    uint32_t reserved;
+    uint32_t react_ms;   /* without a byte from a peer that has to say something */
 };
 
 struct monarch_fetch { /* an order: this File from this peer into this Tier */

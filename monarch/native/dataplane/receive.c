@@ -134,6 +134,8 @@ static void take_items(struct receiver *r)
 static void tick(struct receiver *r, uint64_t now)
 {
     for (uint32_t i = 0; i < r->options.peers; i++) {
+        if (r->links[i] && link_quiet(r, r->links[i], now))
+            carry_on(r, r->links[i], EPOLLIN); /* it was perhaps we who slept */
         if (!r->links[i])
             continue;
         link_expire(r, r->links[i], now);
@@ -191,7 +193,7 @@ int monarch_receiver_new(struct engine *e,
                          struct receiver **out)
 {
     if (!options->peers || options->peers > RECEIVER_PEERS_MAX || !options->in_flight ||
-        options->in_flight > IN_FLIGHT_MAX)
+        options->in_flight > IN_FLIGHT_MAX || !options->react_ms)
         return -EINVAL;
     struct receiver *r = calloc(1, sizeof(*r));
     if (!r)

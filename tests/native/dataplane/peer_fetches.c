@@ -34,7 +34,7 @@ static void each_size_arrives_right(struct ends ends)
     for (uint32_t i = 0; i < SIZES; i++) {
         struct monarch_arrival a = pair_fetch(&pair, i);
         CHECK(a.status == 0 && a.file == i && a.peer == OWNER && a.bytes == sizes[i]);
-        CHECK(board_state(pair.asker, i) == STATE_WORD(REPLICA_READY, 0, 0));
+        CHECK(board_state(pair.asker, i) == STATE_WORD(REPLICA_READY, 0, SOURCE_PEER));
         CHECK(board_replica_right(pair.asker, i));
         bytes += sizes[i];
     }
@@ -55,7 +55,8 @@ static void cold_files_are_staged_by_their_owner(void)
     for (uint32_t i = 0; i < SIZES; i++)
         CHECK(pair_wait(&pair).status == 0);
     for (uint32_t i = 0; i < SIZES; i++)
-        CHECK(board_replica_right(pair.asker, i));
+        CHECK(board_replica_right(pair.asker, i) &&
+              STATE_SOURCE(board_state(pair.asker, i)) == SOURCE_NONE);
     CHECK(atomic_load(&pair.staged) == SIZES);
     pair_free(&pair);
 }

@@ -17,6 +17,7 @@ static void expect_true_reply(const struct frame_request *asked,
                               const struct frame_reply *f)
 {
     CHECK(f->file == asked->file && f->extent == asked->extent && f->id == asked->id);
+    CHECK(!f->ready || f->ready == FRAME_READY);
     if (f->status)
         CHECK(f->status < 0 && !f->size);
     else

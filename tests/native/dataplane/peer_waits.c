@@ -10,13 +10,14 @@ enum { FILES = 200, SIZE = 3000 };
 
 static struct pair pair;
 static uint64_t sizes[FILES];
+static uint32_t react_ms = 60000; /* of the next pair */
 
 static void begin(uint32_t park_ms, uint32_t timeout_ms)
 {
     pair.serves = (struct monarch_server_options){
         .peers = PEERS, .connections = 8, .park_ms = park_ms, .stall_ms = 200};
     pair.receives = (struct monarch_receiver_options){
-        .peers = PEERS, .in_flight = 4, .timeout_ms = timeout_ms};
+        .peers = PEERS, .in_flight = 4, .timeout_ms = timeout_ms, .react_ms = react_ms};
     pair_new(&pair, FILES, sizes);
 }
 
@@ -43,6 +44,7 @@ static void a_parked_request_is_answered_when_ready_comes(void)
     CHECK(pair_served(&pair).replies == 0);
     make_ready(pair.owner, 7);
     CHECK(pair_wait(&pair).status == 0 && board_replica_right(pair.asker, 7));
+    CHECK(board_state(pair.asker, 7) == STATE_WORD(REPLICA_READY, 0, SOURCE_NONE));
     pair_free(&pair);
 }
 
@@ -170,6 +172,76 @@ static void a_reply_that_stops_in_the_middle_costs_the_time_out(void)
     pair_free(&pair);
 }
 
+static void a_frozen_peer_costs_the_time_to_react(void)
+{
+    react_ms = 150;
+    begin(60000, 60000);
+    struct ends ends = ends_local();
+    CHECK(monarch_receiver_connect(pair.receiver, OWNER, ends.asks) == 0);
+    uint64_t began = clock_ns();
+    for (uint32_t i = 0; i < 10; i++)
+        pair_submit(&pair, i); /* more than are in flight at once */
+    for (uint32_t i = 0; i < 10; i++) {
+        struct monarch_arrival a = pair_wait(&pair);
+        CHECK(a.status == -ETIMEDOUT && a.step == MONARCH_STEP_READ);
+    }
+    uint64_t took = clock_ns() - began;
+    CHECK(took >= 150 * (SECOND_NS / 1000) && took < 30 * SECOND_NS);
+    struct frame_request f = take_request(ends.serves); /* it goes on */
+    struct frame_reply head = reply_to(&f);
+    head.status = -ENOENT;
+    put_reply(ends.serves, &head, NULL);
+    pair_submit(&pair, 11);
+    while (f.file != 11)
+        f = take_request(ends.serves);
+    head = reply_to(&f);
+    head.status = -ENOENT;
+    put_reply(ends.serves, &head, NULL);
+    CHECK(pair_wait(&pair).status == -ENOENT);
+    close(ends.serves);
+    pair_free(&pair);
+    react_ms = 60000;
+}
+
+static void who_is_told_to_wait_waits(void)
+{
+    react_ms = 150;
+    begin(60000, 60000);
+    pair_connect(&pair, ends_local());
+    for (uint32_t i = 0; i < 10; i++)
+        pair_submit(&pair, i); /* some of them wait on this side */
+    struct pollfd fd = {.fd = monarch_receiver_event_fd(pair.receiver),
+                        .events = POLLIN};
+    CHECK(poll(&fd, 1, 1500) == 0); /* longer than a peer may be silent */
+    for (uint32_t i = 0; i < 10; i++)
+        make_ready(pair.owner, i);
+    for (uint32_t i = 0; i < 10; i++)
+        CHECK(pair_wait(&pair).status == 0);
+    CHECK(pair_received(&pair).late == 0);
+    pair_free(&pair);
+    react_ms = 60000;
+}
+
+static void a_peer_that_freezes_while_others_wait_is_noticed(void)
+{
+    react_ms = 150;
+    begin(60000, 60000);
+    struct ends ends = ends_local();
+    CHECK(monarch_receiver_connect(pair.receiver, OWNER, ends.asks) == 0);
+    pair_submit(&pair, 1);
+    struct frame_request f = take_request(ends.serves);
+    struct frame_reply head = reply_to(&f);
+    head.status = -EINPROGRESS;
+    uint64_t began = clock_ns();
+    put_reply(ends.serves, &head, NULL);
+    CHECK(pair_wait(&pair).status == -ETIMEDOUT);
+    uint64_t took = clock_ns() - began;
+    CHECK(took >= SECOND_NS && took < 30 * SECOND_NS);
+    close(ends.serves);
+    pair_free(&pair);
+    react_ms = 60000;
+}
+
 static void files_in_flight_are_bounded(void)
 {
     begin(60000, 60000);
@@ -238,8 +310,9 @@ static void more_requests_than_the_server_takes_stay_in_the_socket(void)
     for (uint32_t i = 0; i < ASKED; i++)
         state(i, STATE_WORD(REPLICA_ABSENT, 0, REASON_NO_ROOM));
     for (uint32_t i = 0; i < ASKED; i++) {
-        struct frame_reply head;
-        CHECK(recv(ends.asks, &head, sizeof(head), MSG_WAITALL) == sizeof(head));
+        struct frame_reply head = {.status = -EINPROGRESS};
+        while (head.status == -EINPROGRESS)
+            CHECK(recv(ends.asks, &head, sizeof(head), MSG_WAITALL) == sizeof(head));
         CHECK(head.status == -ENOENT && head.id < ASKED);
     }
     CHECK(pair_served(&pair).requests == ASKED);
@@ -261,6 +334,9 @@ int main(void)
     another_catalog_is_refused();
     a_silent_peer_costs_the_time_out();
     a_reply_that_stops_in_the_middle_costs_the_time_out();
+    a_frozen_peer_costs_the_time_to_react();
+    who_is_told_to_wait_waits();
+    a_peer_that_freezes_while_others_wait_is_noticed();
     files_in_flight_are_bounded();
     orders_are_bounded();
     a_peer_that_takes_nothing_is_let_go();
