@@ -2,26 +2,32 @@
 
 import os
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from monarch import native
 from monarch.agent.namespace import Namespace
 from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
-from monarch.cluster import node_name
+from monarch.cluster import Membership, node_name
 from monarch.metrics import Tally
 from monarch.model import shown
-from monarch.native import Reason, ReplicaState
+from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState, Traffic
+from monarch.peers.protocol import Standing, View
 from monarch.report import (
     JobFigures,
+    PeerFigures,
     ProcessFigures,
     Snapshot,
     TierFigures,
     Unstaged,
     WaitBucket,
 )
-from monarch.stager import Stager
+from monarch.stager import Sources, Stager
 
 CHANGED_MAX = 20
 
@@ -32,7 +38,60 @@ _REASONS = {
     Reason.CHANGED: "changed on the origin, or written to",
     Reason.ERROR: "copying them failed too often",
     Reason.MEMORY: "removed again to keep below the memory limit",
+    Reason.BUSY: "there was no room for them at that moment",
 }
+_STANDINGS: Final = {
+    Standing.UNSEEN: "never joined",
+    Standing.JOINED: "joined",
+    Standing.LEFT: "left",
+}
+
+
+class Exchange:
+    """What went to and came from each peer; known beyond the life of both ends."""
+
+    def __init__(
+        self, server: PeerServer, receiver: PeerReceiver, sources: Sources
+    ) -> None:
+        self.sources = sources
+        self._ends: tuple[PeerServer, PeerReceiver] | None = server, receiver
+        self._served: list[Traffic] = []
+        self._fetched: list[Traffic] = []
+
+    def __repr__(self) -> str:
+        return f"<Exchange {'open' if self._ends else 'settled'}>"
+
+    def look(self) -> None:
+        """Take the counts of both ends, as long as they are there."""
+        if self._ends is not None:
+            server, receiver = self._ends
+            self._served, self._fetched = server.traffic(), receiver.traffic()
+
+    def settle(self) -> None:
+        """Keep the last counts of both ends, which are about to be closed."""
+        self.look()
+        self._ends = None
+
+    def added(self, peer: PeerFigures) -> PeerFigures:
+        """Return a peer's figures with what was counted at the last look."""
+        served, fetched = self._served[peer.number], self._fetched[peer.number]
+        events = self.sources.events(peer.number)
+        return replace(
+            peer,
+            fetched_files=events.fetched_files,
+            fetched_bytes=events.fetched_bytes,
+            fetch_failures=events.failures,
+            late=events.late,
+            corrupt=events.corrupt,
+            fetch_refused=events.refused,
+            complaints=events.complaints,
+            served_files=served.replies,
+            served_bytes=served.bytes,
+            refused=served.refused,
+            malformed=served.malformed + fetched.malformed,
+            breaker_opened=events.opened,
+            breaker_closed=events.closed,
+        )
 
 
 class Figures:
@@ -47,11 +106,51 @@ class Figures:
         self.namespace: Namespace | None = None
         self.stager: Stager | None = None
         self.plain = ""
+        self._membership: Membership | None = None
+        self._view: Callable[[], View] | None = None
+        self._exchange: Exchange | None = None
         self._started_s = time.time()
         self._started = time.monotonic()
 
     def __repr__(self) -> str:
         return f"<Figures of {self.job} on {self.node}>"
+
+    def join(self, membership: Membership, view: Callable[[], View]) -> None:
+        """Tell of all nodes of the job from now on.
+
+        Args:
+            view: returns how they stand.
+        """
+        self._membership, self._view = membership, view
+
+    def share(
+        self, server: PeerServer, receiver: PeerReceiver, sources: Sources
+    ) -> None:
+        """Tell what goes to and comes from the other nodes from now on."""
+        self._exchange = Exchange(server, receiver, sources)
+
+    def settle(self) -> None:
+        """Keep what both ends have counted; due before they are closed."""
+        if self._exchange is not None:
+            self._exchange.settle()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return how each node of the job stands; nothing if this is all of it."""
+        if self._membership is None or self._view is None:
+            return []
+        if len(self._membership.nodes) == 1:
+            return []
+        return [
+            {
+                "number": member.number,
+                "name": name,
+                "standing": _STANDINGS[member.standing],
+                "phase": member.phase.name.lower(),
+            }
+            for member, name in zip(
+                self._view().members, self._membership.nodes, strict=True
+            )
+        ]
 
     def snapshot(self, *, complete: bool = True) -> Snapshot:
         """Return the figures of this moment."""
@@ -71,6 +170,9 @@ class Figures:
             unstaged=self._unstaged(),
             changed=self._changed(),
             passed_roots=self._passed_roots(),
+            nodes=tuple(node["name"] for node in self.nodes()),
+            number=self._membership.number if self._membership is not None else 0,
+            peers=self._peers(),
         )
 
     def _job(self, complete: bool) -> JobFigures:
@@ -114,14 +216,34 @@ class Figures:
         table = self.stager.table
         found = []
         for reason, text in _REASONS.items():
-            files = table.absent(reason)
+            files = self._of_ours(table.absent(reason))
             size = int(table.sizes[files].sum())
             found.append(Unstaged(text, len(files), size))
         busy = table.words % _TIER_UNIT == ReplicaState.STAGING
-        under_way = np.flatnonzero(busy)
+        under_way = self._of_ours(np.flatnonzero(busy))
         size = int(table.sizes[under_way].sum())
         found.append(Unstaged("being copied", len(under_way), size))
         return tuple(found)
+
+    def _of_ours(self, files: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return those that this node owns: all nodes together tell of each once."""
+        if self._exchange is None:
+            return files
+        sources = self._exchange.sources
+        ours: npt.NDArray[np.bool_] = sources.placement.owners[files] == sources.own
+        return files[ours]
+
+    def _peers(self) -> tuple[PeerFigures, ...]:
+        peers = [
+            PeerFigures(node["number"], node["name"], node["standing"])
+            for node in self.nodes()
+        ]
+        if self._membership is not None and peers:
+            del peers[self._membership.number]
+        if self._exchange is not None:
+            self._exchange.look()
+            peers = [self._exchange.added(peer) for peer in peers]
+        return tuple(peers)
 
     def _changed(self) -> tuple[str, ...]:
         if self.stager is None or self.namespace is None:

@@ -33,7 +33,7 @@ def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
         own: the figures of the node that merges.
         fragments: what the others have sent, by node number.
     """
-    if not own.nodes:
+    if len(own.nodes) < 2:
         return summarize(own)
     found = {own.number: own}
     why = {peer.number: _NO_REPORT.get(peer.standing, "") for peer in own.peers}

@@ -75,9 +75,11 @@ class PeerFigures:
     Attributes:
         standing: whether that node has joined, left or never joined, in these words.
         fetched_files: Files that came from it.
-        fetch_failures: requests to it that it answered without bytes, or not at all.
+        fetch_failures: requests to it that failed: it erred, or was late.
         late: of these, the ones that ran out of time.
-        corrupt: Extents that came from it with a wrong checksum.
+        corrupt: of these, the ones whose bytes had a wrong checksum.
+        fetch_refused: requests to it that it answered without bytes.
+        complaints: what other nodes told of failures of it.
         served_files: Files that it was given.
         refused: requests of it that were answered without bytes.
         malformed: connections with it that were closed because of a frame.
@@ -93,6 +95,8 @@ class PeerFigures:
     fetch_failures: int = 0
     late: int = 0
     corrupt: int = 0
+    fetch_refused: int = 0
+    complaints: int = 0
     served_files: int = 0
     served_bytes: int = 0
     refused: int = 0

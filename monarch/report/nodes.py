@@ -36,7 +36,9 @@ def _share(part: str, whole: str) -> Callable[[Row], float]:
 
 
 def _count(value: float) -> str:
-    return format_count(int(value))
+    """Return a count, in millions where it would not leave its column."""
+    whole = format_count(int(value))
+    return whole if value < 1e9 else f"{format_count(round(value / 1e6))} M"
 
 
 _NODES: Final = (

@@ -19,11 +19,16 @@ _TROUBLES = (
     "tiers_lost",
     "replicas_lost",
     "evicted_files",
+    "peer_failures",
+    "rehomed_files",
+    "origin_instead_files",
+    "transit_full",
     "agent_errors",
 )
 _FALLBACKS = {
     "origin_written": "opens read the origin because the file was written to",
     "origin_refused": "opens read the origin because the file is not to be staged",
+    "origin_busy": "opens read the origin because there was no room at that moment",
     "origin_large": "opens read the origin while the file was being copied",
     "origin_timeout": "opens read the origin because the copy was too late",
     "origin_silent": "opens read the origin because the agent gave no sign of life",
@@ -110,6 +115,7 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
         for number, tier in enumerate(snapshot.tiers)
     ]
     if snapshot.nodes:
+        rows.append(_pool(len(rows), counters))
         rows.append(_row("a peer, while the open waited", "peer", counters, "peer_hit"))
     rows.append(_row("staged while the open waited", "miss", counters, "miss"))
     rows.append(_row("origin", "origin", counters, "origin"))
@@ -123,6 +129,17 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
         }
     )
     return rows
+
+
+def _pool(tiers: int, counters: Mapping[str, int]) -> dict[str, Any]:
+    """Return the row of what other nodes keep: it comes after the Tiers."""
+    opens = size = 0
+    while f"opens_hit_tier{tiers}" in counters:
+        opens += counters[f"opens_hit_tier{tiers}"]
+        size += counters[f"bytes_hit_tier{tiers}"]
+        tiers += 1
+    row = {"source": "transit pool", "kind": "hit"}
+    return {**row, "opens": opens, "opened_bytes": size}
 
 
 def _row(

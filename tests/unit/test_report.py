@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from monarch.cli.report import report as report_verb
 from monarch.errors import UsageError
 from monarch.metrics import TEXTS, UNITS, Tally
-from monarch.native import COUNTERS, wait_bucket_ns
+from monarch.native import wait_bucket_ns
 from monarch.report import (
-    JobFigures,
     ProcessFigures,
-    Snapshot,
-    TierFigures,
     Unstaged,
     WaitBucket,
     fill_template,
@@ -27,35 +24,7 @@ from monarch.report import (
     write_report,
 )
 from monarch.report.summarize import quantile
-
-MIB = 1 << 20
-JOB = JobFigures(
-    job="7.0",
-    node="n1",
-    command=("python", "train.py"),
-    started_s=1e9,
-    seconds=60.0,
-    datasets=("/pfs/imagenet",),
-    files=2000,
-    bytes=200 * MIB,
-)
-
-
-def snapshot(counts=None, tally=None, **changes):
-    counters = dict.fromkeys((spec.name for spec in COUNTERS), 0) | (counts or {})
-    plain = Snapshot(
-        run=JOB,
-        counters=counters,
-        tally=Tally(**(tally or {})).as_dict(),
-        tiers=(TierFigures("ram", "ram", 1024 * MIB, 200 * MIB, 2000, True),),
-        processes=(ProcessFigures("/usr/bin/python3", True, 4),),
-        unslotted=0,
-        waits=(),
-        wait_total_ns=0,
-        unstaged=(),
-    )
-    return replace(plain, **changes)
-
+from support.figures import JOB, MIB, snapshot
 
 EPOCHS = snapshot(
     {

@@ -1,0 +1,307 @@
+"""The report of a job of several nodes: exact sums, and every node accounted for."""
+
+import json
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch.report import (
+    FRAGMENT_BYTES_MAX,
+    PeerFigures,
+    ProcessFigures,
+    TierFigures,
+    fragment,
+    merge,
+    render,
+    summarize,
+)
+from monarch.report.fragment import FragmentError, read_fragment
+from monarch.report.nodes import ROWS_MAX, WIDTH, node_lines
+from support.figures import JOB, MIB, node, snapshot
+
+FOUR = ("node0", "node1", "node2", "node3")
+
+
+def job(names=FOUR, own=0, lacking=(), **changed):
+    """The report of a job; `changed` replaces figures of nodes, as in node2={...}."""
+    parts = [
+        node(number, names, **changed.get(name, {}))
+        for number, name in enumerate(names)
+    ]
+    sent = {
+        number: fragment(part)
+        for number, part in enumerate(parts)
+        if number not in (own, *lacking)
+    }
+    return merge(parts[own], sent)
+
+
+def many(count):
+    return tuple(f"gpu-{number:04d}.cluster.example.org" for number in range(count))
+
+
+def test_the_headline_tells_of_all_nodes():
+    first = render(job()).splitlines()[0]
+
+    assert first == (
+        "monarch: active in 16 of 16 processes on 4 nodes; 100.0% of 1.7 GiB came "
+        "from ram, staged by reading 40.0 MiB."
+    )
+
+
+def test_each_node_has_a_line_and_all_together_one():
+    lines = node_lines(job())
+
+    assert lines[1].split()[:3] == ["node0", "4,400", "90.9%"]
+    assert lines[5].split() == [
+        *("all", "17,600", "90.9%", "6.8%"),
+        *("40.0", "MiB", "120.0", "MiB", "120.0", "MiB", "19.5%"),
+    ]
+    assert lines[6] == (
+        "  served to peers: 1,200 files, 120.0 MiB; the most by node0, 1.00 x the mean"
+    )
+
+
+def test_a_job_of_one_node_reports_as_that_node_does():
+    alone = snapshot({"opens_miss": 5})
+
+    assert merge(alone, {}) == summarize(alone)
+    assert "node" not in render(merge(alone, {}))
+
+
+def test_a_node_that_tells_its_own_report_names_the_others():
+    peers = (
+        PeerFigures(0, "node0", "joined", fetched_files=3, fetched_bytes=3 * MIB),
+        PeerFigures(2, "node2", "left", fetch_failures=4, breaker_opened=1),
+    )
+
+    text = render(summarize(node(1, FOUR, peers=peers)))
+
+    assert "processes on node1, one of 4 nodes; " in text
+    assert [line.split() for line in text.splitlines() if "node2" in line] == [
+        ["node2", "0", "B", "0", "B", "4", "1"],
+        ["node2:", "left"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("standing", "why"),
+    [
+        ("left", "it left before the end"),
+        ("never joined", "it never joined, and worked alone if at all"),
+        ("joined", "it did not come in time"),
+    ],
+)
+def test_a_node_whose_report_did_not_come_is_named(standing, why):
+    peers = node(0, FOUR).peers
+    told = (*peers[:2], replace(peers[2], standing=standing))
+
+    report = job(lacking=[3], node0={"peers": told})
+    text = render(report)
+
+    assert "processes on 3 of 4 nodes; " in text
+    told_why = f" no report of node3: {why}; others had 30.0 MiB from there "
+    assert told_why in " ".join(text.split())
+    assert report["nodes"][3]["fetched_from_it_bytes"] == 30 * MIB
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"", "it is not JSON"),
+        (b"[" * 100_000, "it is not JSON"),
+        (b"\xff\xfe{}", "it is not JSON"),
+        (b"[]", "it is not an object"),
+        (b"{}", "it counts other things"),
+        (b'{"fragment": 1}', "it lacks changed"),
+        (
+            b'{"fragment": 2, "version": "9.1\\u001b[2J"}',
+            "it is of version 9.1\\x1b[2J, and this one is ",
+        ),
+        (b"x" * (FRAGMENT_BYTES_MAX + 1), "it is too long"),
+    ],
+)
+def test_what_is_no_report_of_ours_names_its_node(sent, why):
+    report = merge(
+        node(0, FOUR), {n: fragment(node(n, FOUR)) for n in (1, 2)} | {3: sent}
+    )
+
+    assert report["nodes"][3]["why"].startswith(f"what it sent cannot be read: {why}")
+    assert report["counters"]["opens_miss"] == 300
+    assert "no report of node3: what it sent cannot be read" in render(report)
+
+
+def test_a_node_that_counts_other_things_is_not_added_up():
+    other = node(1, FOUR)
+    sent = fragment(replace(other, counters={**other.counters, "opens_new": 1}))
+
+    report = merge(node(0, FOUR), {1: sent})
+
+    assert report["nodes"][1]["why"].endswith("it counts other things")
+
+
+def test_a_node_cannot_report_in_anothers_name():
+    report = merge(node(0, FOUR), {2: fragment(node(1, FOUR))})
+
+    assert report["nodes"][2]["why"].endswith("it tells of another node")
+    assert not report["nodes"][1]["reported"]
+
+
+def test_trouble_is_told_with_the_nodes_that_had_it():
+    tally = {**node(2, FOUR).tally, "evicted_files": 7}
+    lost = (TierFigures("ram", "ram", MIB, 0, 0, False),)
+    plain = replace(JOB, plain="the catalog takes longer than 1.0 s")
+
+    text = render(
+        job(node1={"run": plain}, node2={"tally": tally}, node3={"tiers": lost})
+    )
+
+    assert "survived: 7 files removed to keep below the memory limit on node2\n" in text
+    assert "used by 6,000 replicas; lost on node3, out of service\n" in text
+    assert (
+        "  nothing was staged on node1: the catalog takes longer than 1.0 s\n" in text
+    )
+
+
+def test_breakers_are_told_by_the_peer_that_they_were_of():
+    peers = {
+        number: {
+            "peers": tuple(
+                replace(peer, breaker_opened=2, breaker_closed=1)
+                if peer.number == 3
+                else peer
+                for peer in node(number, FOUR).peers
+            )
+        }
+        for number in (0, 1)
+    }
+
+    report = job(node0=peers[0], node1=peers[1])
+
+    assert [(e["node"], e["peer"], e["opened"]) for e in report["breakers"]] == [
+        (0, 3, 2),
+        (1, 3, 2),
+    ]
+    assert "  breaker of node3 opened 4 times on 2 nodes, closed again 2 times\n" in (
+        render(report)
+    )
+
+
+def test_imbalance_is_the_most_over_the_mean_of_what_was_served():
+    peers = node(1, FOUR).peers
+    told = tuple(replace(peer, served_bytes=50 * MIB) for peer in peers)
+
+    imbalance = job(node1={"peers": told})["imbalance"]
+
+    assert imbalance["busiest"] == 1
+    assert imbalance["served_max_over_mean"] == pytest.approx(150 / (240 / 4))
+
+
+def test_the_table_of_many_nodes_shows_the_extremes_and_fits():
+    names = many(300)
+    plain = {names[77]: {"run": replace(JOB, plain="no " * 60)}}
+    counts = {**node(0, names).counters, "opens_hit_tier0": 10**9}
+
+    report = job(
+        names, lacking=range(200, 290), **plain, **{names[5]: {"counters": counts}}
+    )
+    lines = node_lines(report)
+
+    assert all(len(line) <= WIDTH for line in lines)
+    assert len(lines) < 2 * ROWS_MAX
+    assert any(line.startswith("  gpu-0005         1,000 M  99.9%") for line in lines)
+    assert any(
+        " more nodes lie between these in each column; " in line for line in lines
+    )
+    assert any(
+        "no report of gpu-0200, gpu-0201, gpu-0202 and 87 more:" in line
+        for line in lines
+    )
+    assert [row["name"] for row in report["nodes"]] == list(names)
+
+
+def test_long_lists_are_cut_and_their_sums_are_kept():
+    names = many(2000)
+    programs = tuple(
+        ProcessFigures(f"/{'p' * 3000}/{n}", n % 3 > 0, n) for n in range(1000)
+    )
+    whole = node(7, names, processes=programs, changed=("/x" * 3000,) * 20)
+
+    sent = fragment(whole)
+    read = read_fragment(sent, 7, node(0, names))
+
+    assert len(sent) <= FRAGMENT_BYTES_MAX
+    assert len(read.peers) < 100 < len(whole.peers)
+    for field in fields(PeerFigures)[3:]:
+        sums = [sum(getattr(p, field.name) for p in s.peers) for s in (whole, read)]
+        assert sums[0] == sums[1]
+    for active in (False, True):
+        counts = [
+            sum(p.count for p in s.processes if p.active is active)
+            for s in (whole, read)
+        ]
+        assert counts[0] == counts[1]
+
+
+def test_peers_with_trouble_are_the_last_to_be_left_out():
+    names = many(2000)
+    peers = list(node(0, names).peers)
+    peers[1500] = replace(peers[1500], fetched_bytes=0, breaker_opened=1)
+
+    read = read_fragment(
+        fragment(node(0, names, peers=tuple(peers))), 0, node(1, names)
+    )
+
+    assert peers[1500] in read.peers
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.just("\x1b[2J\ud800"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def damaged(document, data):
+    """Put anything in the place of some part of a document."""
+    place = document
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            return
+        key = data.draw(st.sampled_from(keys))
+        if data.draw(st.booleans()) or not isinstance(place[key], dict | list):
+            place[key] = data.draw(anything)
+            return
+        place = place[key]
+
+
+@given(st.data())
+def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
+    document = json.loads(fragment(node(1, FOUR)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged(document, data)
+
+    report = merge(node(0, FOUR), {1: json.dumps(document).encode()})
+
+    json.dumps(report, allow_nan=False)
+    text = render(report)
+    assert text.replace("\n", "").isprintable()
+    row = report["nodes"][1]
+    assert row["reported"] or f"  no report of node1: {row['why'][:20]}" in text
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_report_or_refused(sent):
+    with pytest.raises(FragmentError):
+        read_fragment(sent, 1, node(0, FOUR))
