@@ -73,13 +73,22 @@ void kept_return(struct kept *k)
         shut(k);
 }
 
+/* is_current - the descriptor leads to the Replica that is READY now. One that was evicted
+ * and came back has the same state as before, but the old file lost its name. */
+static bool is_current(const struct engine *e, const struct kept *k)
+{
+    struct stat st;
+    return replica_load(e->catalog, k->file) == k->word && fstat(k->fd, &st) == 0 &&
+           st.st_nlink > 0;
+}
+
 /* kept_sweep - closes what is READY no more: an evicted Replica takes up its room as long
  * as it is open. */
 void kept_sweep(struct engine *e, struct kept all[KEPT_MAX])
 {
     for (int i = 0; i < KEPT_MAX; i++) {
         struct kept *k = &all[i];
-        if (k->fd >= 0 && !k->users && replica_load(e->catalog, k->file) != k->word)
+        if (k->fd >= 0 && !k->users && !is_current(e, k))
             shut(k);
     }
 }

@@ -96,8 +96,18 @@ int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
     return -1;
 }
 
-/* replica_remove - forgets an inode whose file is going; its slot stays occupied, so
- * that probes go on past it. To be serialised with replica_insert(). */
+/* free_removed - lets probes end where nothing can lie behind: before a free slot. */
+static void free_removed(struct inodes *table, uint64_t i)
+{
+    uint64_t last = table->slot_count - 1;
+    if (inode_load(&table->slots[i == last ? 0 : i + 1]) != INODE_FREE)
+        return;
+    for (; inode_load(&table->slots[i]) == INODE_REMOVED; i = i ? i - 1 : last)
+        inode_store(&table->slots[i], INODE_FREE);
+}
+
+/* replica_remove - forgets an inode whose file is going; its slot stays occupied as long
+ * as probes have to go on past it. To be serialised with replica_insert(). */
 void replica_remove(struct inodes *table, uint32_t tier, uint64_t ino)
 {
     uint64_t i = inode_home(table, tier, ino);
@@ -107,8 +117,8 @@ void replica_remove(struct inodes *table, uint32_t tier, uint64_t ino)
         if (held == INODE_FREE)
             return;
         if (held == ino && slot->tier == tier) {
-            atomic_store_explicit((_Atomic uint64_t *)&slot->ino, INODE_REMOVED,
-                                  memory_order_release);
+            inode_store(slot, INODE_REMOVED);
+            free_removed(table, i);
             return;
         }
         i = i + 1 == table->slot_count ? 0 : i + 1;

@@ -282,7 +282,7 @@ static void a_receiver_may_stop_while_it_receives(void)
     pair_free(&pair);
 }
 
-static void evicted_replicas_are_not_held_open(void)
+static void evicted_replicas_are_not_held_open(bool come_back)
 {
     begin();
     make_ready(pair.owner, 1);
@@ -290,9 +290,13 @@ static void evicted_replicas_are_not_held_open(void)
     CHECK(pair_fetch(&pair, 1).status == 0);
     unsigned held = descriptors_open();
     unpublish(pair.owner, 1);
+    if (come_back) /* its state is the same, the file another */
+        make_ready(pair.owner, 1);
     uint64_t began = clock_ns();
     while (descriptors_open() == held)
         CHECK(clock_ns() - began < PATIENCE_NS_MAX * SECOND_NS);
+    unpublish(pair.asker, 1);
+    CHECK(!come_back || pair_fetch(&pair, 1).status == 0);
     pair_free(&pair);
 }
 
@@ -310,7 +314,8 @@ int main(void)
     a_replica_that_was_cut_ends_the_connection();
     a_server_may_stop_while_it_sends();
     a_receiver_may_stop_while_it_receives();
-    evicted_replicas_are_not_held_open();
+    evicted_replicas_are_not_held_open(false);
+    evicted_replicas_are_not_held_open(true);
     CHECK(descriptors_open() == before);
     return PASS;
 }

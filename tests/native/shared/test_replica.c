@@ -1,6 +1,7 @@
 /* test_replica.c - Replica names stand for identities; the inode table finds Files while
  * another thread inserts; process slots are taken once. */
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "check.h"
@@ -79,6 +80,37 @@ static void removed_slots_are_used_again(void)
     free(table);
 }
 
+static bool is_free(const struct inodes *t)
+{
+    for (uint64_t i = 0; i < t->slot_count; i++)
+        if (t->slots[i].ino != 0)
+            return false;
+    return true;
+}
+
+/* What comes and goes leaves no slots behind that look-ups of strangers must pass. */
+static void an_emptied_table_is_as_new(void)
+{
+    enum { SLOTS = 64, LIVE = 61 }; /* a prime: each step visits all */
+    table = calloc(1, sizeof(*table) + SLOTS * sizeof(struct inode));
+    CHECK(table);
+    table->slot_count = SLOTS;
+    for (uint64_t step = 1; step < LIVE; step++) {
+        const uint64_t base = 1000 * step;
+        for (uint64_t i = 0; i < LIVE; i++)
+            CHECK(replica_insert(table, 0, base + i, (uint32_t)i) == 0);
+        for (uint64_t i = 0; i < LIVE; i++) {
+            replica_remove(table, 0, base + i * step % LIVE);
+            CHECK(replica_find(table, 0, base + i * step % LIVE) == -1);
+            for (uint64_t j = i + 1; j < LIVE; j++)
+                CHECK(replica_find(table, 0, base + j * step % LIVE) ==
+                      (int64_t)(j * step % LIVE));
+        }
+        CHECK(is_free(table));
+    }
+    free(table);
+}
+
 static void *claim_many(void *base)
 {
     for (uint32_t i = 0; i < CLAIMS; i++)
@@ -130,6 +162,7 @@ int main(void)
     names_differ_when_any_part_of_the_identity_differs();
     finds_right_files_while_others_are_inserted();
     removed_slots_are_used_again();
+    an_emptied_table_is_as_new();
     a_slot_is_taken_once();
     late_processes_share_slot_zero_and_long_names_keep_their_end();
     waits_fall_into_growing_buckets();
