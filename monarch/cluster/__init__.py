@@ -1,5 +1,7 @@
 """Which job and which node this is, and which other nodes the job has."""
 
+from monarch.cluster.hostsjob import hosts_job, mesh_job
+from monarch.cluster.interface import address_of
 from monarch.cluster.membership import Alone, Membership, find_members
 from monarch.cluster.names import (
     NAME_MAX,
@@ -10,6 +12,7 @@ from monarch.cluster.names import (
     run_root,
     safe_name,
 )
+from monarch.cluster.rendezvous import rendezvous_directory
 from monarch.cluster.secret import job_secret, read_secret
 from monarch.hostlist import expand_hosts
 
@@ -18,13 +21,17 @@ __all__ = [
     "RUN_VARIABLE",
     "Alone",
     "Membership",
+    "address_of",
     "expand_hosts",
     "find_members",
     "find_run",
+    "hosts_job",
     "job_name",
     "job_secret",
+    "mesh_job",
     "node_name",
     "read_secret",
+    "rendezvous_directory",
     "run_root",
     "safe_name",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from monarch.cluster.hydra import launch_name
 from monarch.errors import UsageError
 
 NAME_MAX: Final = 64
@@ -37,12 +38,22 @@ def node_name(environ: Mapping[str, str]) -> str:
 def job_name(environ: Mapping[str, str]) -> str | None:
     """Return the name of the job that a scheduler or MPI has given, if one has."""
     job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
-    if job and step:
+    if job and step and not by_own_daemons(environ):
         return safe_name(f"{job}.{step}")
     for variable in _MPI_VARIABLES:
         if environ.get(variable):
             return safe_name(f"mpi-{environ[variable]}")
-    return None
+    launch = launch_name(os.getppid()) if environ.get("PMI_RANK") else None
+    return safe_name(f"mpi-{launch}") if launch else None
+
+
+def by_own_daemons(environ: Mapping[str, str]) -> bool:
+    """Say whether Open MPI's daemons have launched us.
+
+    Within Slurm they are a step that lacks the node of mpiexec itself.
+    """
+    namespace = environ.get("PMIX_NAMESPACE", "")
+    return namespace.startswith("prte") or bool(environ.get("OMPI_MCA_ess_base_jobid"))
 
 
 def run_root(environ: Mapping[str, str]) -> Path:

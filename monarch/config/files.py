@@ -33,13 +33,17 @@ def read_sources(
     sources = [_read_optional(cwd, str(SITE_FILE), Layer.SITE)]
     if environ.get(SITE_VARIABLE):
         sources.append(_read(cwd, environ[SITE_VARIABLE], Layer.SITE))
-    named = options.config or environ.get(FILE_VARIABLE)
-    if named:
-        sources.append(_read(cwd, named, Layer.FILE))
-    else:
-        found_files = (_read_optional(cwd, p, Layer.FILE) for p in _usual(environ))
-        sources.append(next(filter(None, found_files), None))
+    name = user_file(options, environ, cwd)
+    if name is not None:
+        sources.append(_read(cwd, name, Layer.FILE))
     return [source for source in sources if source is not None]
+
+
+def user_file(options: RunOptions, environ: Mapping[str, str], cwd: Path) -> str | None:
+    """Return the name of the user's one file, None if there is none."""
+    named = options.config or environ.get(FILE_VARIABLE)
+    usual = (name for name in _usual(environ) if os.path.lexists(cwd / name))
+    return named or next(usual, None)
 
 
 def _usual(environ: Mapping[str, str]) -> Iterator[str]:

@@ -29,6 +29,24 @@ class RunOptions:
     quiet: bool = False
     wait: bool = False
 
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """Return the options that configure the agent, with their values, by name."""
+        options = {
+            "config": self.config,
+            "data": self.data,
+            "hosts": self.hosts,
+            "index": self.index,
+            "report": self.report,
+            "secret-file": self.secret_file,
+            "set": self.settings,
+            "tier": self.tiers,
+        }
+        return {
+            name: (value,) if isinstance(value, str) else value
+            for name, value in options.items()
+            if value is not None and value != ()
+        }
+
 
 def parse_tier(text: str) -> dict[str, str]:
     """Return the configuration of one tier from `KIND:CAPACITY[:PATH]`.

@@ -47,8 +47,9 @@ class FakeAgent:
         self.lock = os.open(self.run_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def make_segments(self, version=1):
-        """Makes requests and counters as a real agent does."""
+    def make_segments(self, version=None):
+        """Makes requests and counters as a real agent of some version does."""
+        version = version or self.layout["version"]
         self.counters = self._segment(
             "counters", SEGMENT_COUNTERS, self.layout["counters"], version
         )

@@ -34,10 +34,10 @@ LAYOUT = """
 int main(void)
 {
     printf("{\\"requests\\": %zu, \\"counters\\": %zu, \\"process\\": %zu, "
-           "\\"process_size\\": %zu, \\"used\\": %zu}",
+           "\\"process_size\\": %zu, \\"used\\": %zu, \\"version\\": %u}",
            sizeof(struct requests), sizeof(struct counters),
            offsetof(struct counters, process), sizeof(struct process),
-           offsetof(struct counters, slots_used_max));
+           offsetof(struct counters, slots_used_max), LAYOUT_VERSION);
 }
 """
 

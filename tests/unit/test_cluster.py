@@ -2,26 +2,85 @@
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from monarch.cluster import find_run, job_name, node_name, run_root, safe_name
+from monarch.cluster import (
+    find_run,
+    hosts_job,
+    job_name,
+    mesh_job,
+    names,
+    node_name,
+    run_root,
+    safe_name,
+)
+from monarch.config import RunOptions
+
+STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
 
 
 @pytest.mark.parametrize(
     ("environ", "name"),
     [
-        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}, "7.0"),
+        (STEP, "7.0"),
         ({"SLURM_JOB_ID": "7"}, None),
         ({"PMIX_NAMESPACE": "prterun-n1@1"}, "mpi-prterun-n1_1"),
         ({"OMPI_MCA_ess_base_jobid": "99"}, "mpi-99"),
+        ({**STEP, "PMIX_NAMESPACE": "slurm.pmix.7.0"}, "7.0"),
+        ({**STEP, "PMIX_NAMESPACE": "prterun-n1-9@1"}, "mpi-prterun-n1-9_1"),
+        ({**STEP, "OMPI_MCA_ess_base_jobid": "99"}, "mpi-99"),
         ({}, None),
     ],
-    ids=["step", "batch script", "pmix", "open mpi", "alone"],
+    ids=[
+        *("step", "batch script", "pmix", "open mpi"),
+        *("pmix of slurm", "open mpi in slurm", "old open mpi in slurm", "alone"),
+    ],
 )
 def test_a_job_is_named_by_its_launch_and_not_by_a_batch_script(environ, name):
     assert job_name(environ) == name
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["--control-port", "h.site:41"], "mpi-41-h.site"),
+        (["--control-port", "::1:41"], "mpi-41-__1"),
+        (["--control-port", "41"], None),
+        (["--control-port"], None),
+        (["--other", "h:41"], None),
+    ],
+)
+def test_a_rank_of_mpich_is_named_by_where_its_mpiexec_listens(words, name):
+    code = "from monarch.cluster import job_name; print(job_name({'PMI_RANK': '0'}))"
+    proxy = f"import subprocess as s; s.run([{sys.executable!r}, '-c', {code!r}])"
+
+    said = subprocess.check_output([sys.executable, "-c", proxy, *words], text=True)
+
+    assert said.strip() == str(name)
+
+
+def test_only_a_rank_of_mpich_looks_for_its_proxy(monkeypatch):
+    monkeypatch.setattr(names, "launch_name", lambda _: "41-h")
+
+    assert job_name({}) is None
+    assert job_name({"PMI_RANK": "0", "PMI_JOBID": "x"}) == "mpi-x"
+    assert job_name({"PMI_RANK": "0"}) == "mpi-41-h"
+
+
+def test_nodes_meet_by_the_name_of_their_job_or_of_their_list(tmp_path):
+    options = RunOptions(data=("/d",))
+    about = (options, {}, tmp_path)
+
+    met = mesh_job("local-0123456789ab", ["a", "b[1-2]:7"], *about)
+
+    assert met == hosts_job("a,b[1-2]:7", *about)
+    assert met != mesh_job("local-0123456789ab", ["a", "b"], *about)
+    assert mesh_job("7.0", ["a", "b"], *about) == "7.0"
+    assert mesh_job("local-0123456789ab", [], *about) == "local-0123456789ab"
 
 
 def test_a_node_is_named_by_us_then_by_slurm_then_by_itself():

@@ -5,8 +5,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "fingerprint.h"
 #include "options.h"
 #include "words.h"
+
+_Static_assert(sizeof(launcher_options) / sizeof(launcher_options[0]) <= OPTIONS_MAX,
+               "each option has a place in struct arguments");
 
 static const struct launcher_option *by_name(const char *name, size_t length)
 {
@@ -55,17 +59,30 @@ static int refuse_long(const char *word, size_t length)
     return -EINVAL;
 }
 
-/* digest - adds an option that configures the agent (FNV-1a over name and value). */
-static void digest(struct arguments *args, const char *name, const char *value)
+/* remember - adds a value of an option that configures the agent. */
+static void remember(struct arguments *args, const struct launcher_option *option,
+                     const char *value)
 {
-    uint64_t hash = args->configuration ? args->configuration : 0xcbf29ce484222325u;
+    uint64_t *given = &args->given[option - launcher_options];
 
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
-    hash = (hash ^ '=') * 0x100000001b3u;
-    for (; *value; value++)
-        hash = (hash ^ (unsigned char)*value) * 0x100000001b3u;
-    args->configuration = hash * 0x100000001b3u | 1;
+    if (!strcmp(option->name, "hosts"))
+        args->hosts = value;
+    else if (!strcmp(option->name, "config"))
+        args->config = value;
+    *given = fingerprint_text(*given ? *given : FINGERPRINT_NONE, value);
+}
+
+/* sum_up - makes one fingerprint of all options, whatever the order between them. */
+static void sum_up(struct arguments *args)
+{
+    uint64_t print = FINGERPRINT_NONE;
+
+    for (size_t i = 0; i < OPTIONS_MAX; i++) {
+        if (!args->given[i])
+            continue;
+        print = fingerprint_text(print, launcher_options[i].name);
+        args->configuration = print = fingerprint_number(print, args->given[i]);
+    }
 }
 
 /* note - keeps the few options on which the launcher itself acts. */
@@ -93,7 +110,7 @@ static int note(struct arguments *args, const struct launcher_option *option,
     else if (!strcmp(name, "wait"))
         args->wait = true;
     else if (value)
-        digest(args, name, value);
+        remember(args, option, value);
     return 0;
 }
 
@@ -169,5 +186,6 @@ int arguments_parse(struct arguments *args, char **words)
         return -EINVAL;
     }
     args->command = words;
+    sum_up(args);
     return 0;
 }

@@ -88,7 +88,7 @@ struct verdict attend(struct run *run)
     struct verdict verdict = {.kind = VERDICT_AGAIN};
     struct jobname name;
 
-    jobname_find(&name, run->args.job);
+    jobname_find(&name, &run->args);
     run->dir_is_shared = name.shared;
     for (int i = 0; i < ATTEMPTS_MAX && verdict.kind == VERDICT_AGAIN; i++) {
         if (!open_parent(run) && rundir_make(&run->dir, &name))

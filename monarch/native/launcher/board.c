@@ -14,7 +14,7 @@
 
 #include "descriptor.h"
 #include "shared/counts.h"
-#include "starttime.h"
+#include "procstat.h"
 
 enum {
     STILL_SUSPICIOUS = 5,             /* slices, half a second */
@@ -95,7 +95,7 @@ void board_register(const struct board *board, const char *program)
 
     if (slot == &board->counters->process[0])
         return;
-    slot->starttime = starttime_of((pid_t)pid);
+    slot->starttime = procstat_start((pid_t)pid);
     atomic_store_explicit((_Atomic uint32_t *)&slot->state, PROCESS_LAUNCHER,
                           memory_order_seq_cst);
 }

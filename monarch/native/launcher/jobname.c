@@ -9,7 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "starttime.h"
+#include "args.h"
+#include "hostsjob.h"
+#include "hydra.h"
+#include "procstat.h"
 
 /* clean - copies a name so that it can be part of a file name. */
 static void clean(char to[NAME_BYTES_MAX + 1], const char *from)
@@ -33,20 +36,29 @@ static const char *value_of(const char *name)
     return value && *value ? value : NULL;
 }
 
+/* by_own_daemons - whether Open MPI's daemons have launched us. Within Slurm they are a
+ * step that lacks the node of mpiexec itself, whose ranks must find the same name. */
+static bool by_own_daemons(void)
+{
+    const char *name = value_of("PMIX_NAMESPACE");
+
+    return value_of("OMPI_MCA_ess_base_jobid") || (name && !strncmp(name, "prte", 4));
+}
+
 /* from_slurm - names a Slurm step; in a batch script there is none, although the job's
  * own variables are set. */
 static bool from_slurm(char *text, size_t bytes)
 {
     const char *job = value_of("SLURM_JOB_ID"), *step = value_of("SLURM_STEP_ID");
 
-    if (!job || !step)
+    if (!job || !step || by_own_daemons())
         return false;
     snprintf(text, bytes, "%s.%s", job, step);
     return true;
 }
 
-/* from_mpi - names an MPI launch. Hydra gives its ranks no name of the launch; those of
- * one node are children of one proxy. */
+/* from_mpi - names an MPI launch; where nothing names it, by the parent that those of one
+ * node have in common. */
 static bool from_mpi(char *text, size_t bytes)
 {
     static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
@@ -62,8 +74,10 @@ static bool from_mpi(char *text, size_t bytes)
     }
     if (!value_of("PMI_RANK"))
         return false;
+    if (hydra_name(text, bytes))
+        return true;
     snprintf(text, bytes, "mpi-%d-%llu", (int)getppid(),
-             (unsigned long long)starttime_of(getppid()));
+             (unsigned long long)procstat_start(getppid()));
     return true;
 }
 
@@ -82,17 +96,18 @@ static void from_chance(char *text, size_t bytes)
              (unsigned long long)(bits & 0xffffffffffffu));
 }
 
-/* jobname_find - names the job (the option `job` first, NULL = not given) and the node. */
-void jobname_find(struct jobname *name, const char *job)
+/* jobname_find - names the job, as the options do first, and the node. */
+void jobname_find(struct jobname *name, const struct arguments *args)
 {
     char text[256];
     const char *node = value_of("MONARCH_STAGING_NODE");
 
-    name->shared = job || from_slurm(text, sizeof(text)) ||
-                   from_mpi(text, sizeof(text));
+    name->shared = args->job || from_slurm(text, sizeof(text)) ||
+                   from_mpi(text, sizeof(text)) ||
+                   hostsjob_name(text, sizeof(text), args);
     if (!name->shared)
         from_chance(text, sizeof(text));
-    clean(name->job, job ? job : text);
+    clean(name->job, args->job ? args->job : text);
     if (!node)
         node = value_of("SLURMD_NODENAME");
     if (!node && !gethostname(text, sizeof(text))) {

@@ -149,15 +149,32 @@ static void options_that_configure_are_told_apart(void)
     assert(!strcmp(two.job, "d") && !strcmp(two.command[0], "-"));
 }
 
+static void order_of_options_is_that_of_one_options_values(void)
+{
+    struct arguments one, two;
+    char *there[] = {(char *)"--data=/d", (char *)"--set=a", (char *)"--set=b",
+                     (char *)"x", NULL};
+    char *mixed[] = {(char *)"--set=a", (char *)"--data=/d", (char *)"--set=b",
+                     (char *)"x", NULL};
+    char *other[] = {(char *)"--set=b", (char *)"--data=/d", (char *)"--set=a",
+                     (char *)"x", NULL};
+
+    assert(!arguments_parse(&one, there) && !arguments_parse(&two, mixed));
+    assert(one.configuration == two.configuration);
+    assert(!arguments_parse(&two, other) && one.configuration != two.configuration);
+}
+
 static void names_are_file_names(void)
 {
+    struct arguments args = {.job = "a/b:c d$"};
     struct jobname name;
 
     setenv("MONARCH_STAGING_NODE", "../n\n1", 1);
-    jobname_find(&name, "a/b:c d$");
+    jobname_find(&name, &args);
     assert(!strcmp(name.job, "a_b_c_d_") && !strcmp(name.node, ".._n_1"));
     assert(name.shared);
-    jobname_find(&name, NULL);
+    args.job = NULL;
+    jobname_find(&name, &args);
     assert(!strncmp(name.job, "local-", 6) && strlen(name.job) == 18 && !name.shared);
 }
 
@@ -187,6 +204,7 @@ int main(void)
     notices_are_understood_in_any_portions();
     last_line_needs_no_newline();
     options_that_configure_are_told_apart();
+    order_of_options_is_that_of_one_options_values();
     names_are_file_names();
     stopped_heartbeat_is_found_by_watching();
     return 0;

@@ -1,0 +1,11 @@
+/* procstat.h - what the kernel tells of a process. */
+#ifndef MONARCH_PROCSTAT_H
+#define MONARCH_PROCSTAT_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+uint64_t procstat_start(pid_t pid);
+pid_t procstat_parent(pid_t pid);
+
+#endif

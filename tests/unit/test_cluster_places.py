@@ -1,0 +1,106 @@
+"""Where a node is reached, and where the nodes of a job meet."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from monarch.cluster import address_of, interface, rendezvous_directory
+from monarch.errors import MonarchError, UsageError
+
+
+def test_an_interface_stands_for_its_address():
+    assert address_of("lo") == "127.0.0.1"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.7", "0.0.0.0", "::1"])
+def test_an_address_of_this_node_stands_for_itself(address):
+    if ":" in address and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+
+    assert address_of(address) == address
+
+
+@pytest.mark.parametrize("given", ["nope0", "192.0.2.1", "a-very-long-name-0", "ib0:1"])
+def test_what_is_no_place_of_this_node_is_one_line_with_those_that_are(given):
+    with pytest.raises(UsageError) as refused:
+        address_of(given)
+
+    assert str(refused.value).startswith(f"peers.interface: {given} is not there")
+    assert "lo" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_interface_without_ipv4_stands_for_its_global_ipv6_address(
+    tmp_path, monkeypatch
+):
+    table = tmp_path / "if_inet6"
+    table.write_text(
+        "fe800000000000000000000000000001 02 40 20 80    ib0\n"
+        "20010db8000000000000000000000007 02 40 00 80    ib0\n"
+        "fe800000000000000000000000000002 03 40 20 80    ib1\n"
+    )
+    monkeypatch.setattr(interface, "_INET6", table)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (3, "ib1")])
+
+    assert address_of("ib0") == "2001:db8::7"
+    with pytest.raises(UsageError, match=r"ib1 has no address, .* one of lo$"):
+        address_of("ib1")
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"XDG_STATE_HOME": "{tmp}/state"}, "state/monarch-staging"),
+        ({"HOME": "{tmp}"}, ".local/state/monarch-staging"),
+        (
+            {"HOME": "{tmp}", "XDG_STATE_HOME": "relative"},
+            ".local/state/monarch-staging",
+        ),
+    ],
+)
+def test_nodes_meet_in_the_home_directory_unless_told_otherwise(
+    tmp_path, environ, path
+):
+    filled = {name: value.format(tmp=tmp_path) for name, value in environ.items()}
+    before = os.umask(0)
+    try:
+        found = rendezvous_directory(None, filled)
+        again = rendezvous_directory(None, filled)
+        given = rendezvous_directory(str(tmp_path / "given"), filled)
+    finally:
+        os.umask(before)
+
+    assert found == again == tmp_path / path
+    assert given == tmp_path / "given"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o720])
+def test_a_directory_that_others_may_change_is_refused(tmp_path, mode):
+    place = tmp_path / "place"
+    place.mkdir()
+    place.chmod(mode)
+
+    with pytest.raises(MonarchError, match=r"peers\.rendezvous: .* others may write"):
+        rendezvous_directory(str(place), {})
+
+    place.chmod(mode | stat.S_ISVTX)
+    assert rendezvous_directory(str(place), {}) == place
+
+
+@pytest.mark.root
+def test_a_directory_of_another_user_is_refused(tmp_path):
+    os.chown(tmp_path, 1, 1)
+
+    with pytest.raises(MonarchError, match="belongs to user 1"):
+        rendezvous_directory(str(tmp_path), {})
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(MonarchError, match=r"peers\.rendezvous: .*: Not a directory"):
+        rendezvous_directory(str(tmp_path / "file" / "below"), {})
