@@ -73,7 +73,7 @@ def test_only_a_rank_of_mpich_looks_for_its_proxy(monkeypatch):
 
 def test_nodes_meet_by_the_name_of_their_job_or_of_their_list(tmp_path):
     options = RunOptions(data=("/d",))
-    about = (options, {}, tmp_path)
+    about: tuple[RunOptions, dict[str, str], Path] = (options, {}, tmp_path)
 
     met = mesh_job("local-0123456789ab", ["a", "b[1-2]:7"], *about)
 
