@@ -21,7 +21,7 @@ from table import Row
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support import countfs
-from support.clusters import Cluster, Tools, clustered
+from support.clusters import Cluster, Shape, Tools, clustered
 from support.nodes import Outcome, Plan
 from support.spaces import Space, switched
 
@@ -79,10 +79,7 @@ def time_gate(tools: Tools, work: Path) -> list[Row]:
         clustered(
             tools,
             work,
-            NODES,
-            files=FILES,
-            mean_bytes=MEAN_BYTES,
-            links=links,
+            Shape(NODES, FILES, MEAN_BYTES, links),
             bw=BITS_PER_S // 8,
         ) as cluster,
     ):
@@ -136,7 +133,7 @@ def slow_peer(tools: Tools, work: Path) -> list[Row]:
     options = ("--set", "peers.mode=partition")
     with (
         linked(wired=LATE_NODE) as links,
-        clustered(tools, work, NODES, files=LATE_FILES, links=links) as cluster,
+        clustered(tools, work, Shape(NODES, LATE_FILES, links=links)) as cluster,
     ):
         assert links is not None
         rest = [node for node in cluster.nodes if node.number != LATE_NODE]

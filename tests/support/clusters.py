@@ -151,25 +151,31 @@ class Tools:
     countfs: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many nodes there are, and how many files.
+
+    Args:
+        links: network namespaces for the nodes, if they shall have such.
+    """
+
+    nodes: int = 4
+    files: int = 200
+    mean_bytes: int = 20_000
+    links: Sequence[Space] | None = None
+
+
 @contextmanager
 def clustered(
-    tools: Tools,
-    folder: Path,
-    nodes: int,
-    *,
-    files: int = 200,
-    mean_bytes: int = 20_000,
-    links: Sequence[Space] | None = None,
-    **settings: int,
+    tools: Tools, folder: Path, shape: Shape, **settings: int
 ) -> Iterator[Cluster]:
     """Makes nodes and their dataset in a folder; nothing of them outlives the block.
 
     Args:
-        links: network namespaces for the nodes, if they shall have such.
         settings: of the counting file system.
     """
     source, root, meet = folder / "source", folder / "origin", folder / "meet"
-    make_certified(source, files, mean_bytes)
+    make_certified(source, shape.files, shape.mean_bytes)
     root.mkdir()
     meet.mkdir(mode=0o700)
     with ExitStack() as undo:
@@ -181,7 +187,7 @@ def clustered(
             folder,
             undo.enter_context(mount),
             sizes_of(source),
-            tuple(make_node(folder, number, links) for number in range(nodes)),
+            tuple(make_node(folder, n, shape.links) for n in range(shape.nodes)),
             ram,
             meet,
         )

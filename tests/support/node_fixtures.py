@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support import spaces
-from support.clusters import Cluster, Tools, clustered
+from support.clusters import Cluster, Shape, Tools, clustered
 from support.spaces import Space
 
 
@@ -21,9 +21,10 @@ def make_cluster(
     tools = Tools(monarch_command, countfs_program)
     with ExitStack() as undo:
 
-        def make(nodes: int = 4, **more: Any) -> Cluster:
+        def make(nodes: int = 4, open_us: int = 0, **more: Any) -> Cluster:
             folder = Path(tempfile.mkdtemp(prefix="nodes-", dir=tmp_path))
-            return undo.enter_context(clustered(tools, folder, nodes, **more))
+            cluster = clustered(tools, folder, Shape(nodes, **more), open_us=open_us)
+            return undo.enter_context(cluster)
 
         yield make
 
