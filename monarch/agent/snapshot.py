@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +27,7 @@ from monarch.report import (
     Unstaged,
     WaitBucket,
 )
-from monarch.stager import Sources, Stager
+from monarch.stager import PeerEvents, Sources, Stager
 
 CHANGED_MAX = 20
 
@@ -47,51 +47,47 @@ _STANDINGS: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Exchange:
-    """What went to and came from each peer; known beyond the life of both ends."""
+    """Both ends of the data plane between peers, and what became of our requests."""
 
-    def __init__(
-        self, server: PeerServer, receiver: PeerReceiver, sources: Sources
-    ) -> None:
-        self.sources = sources
-        self._ends: tuple[PeerServer, PeerReceiver] | None = server, receiver
-        self._served: list[Traffic] = []
-        self._fetched: list[Traffic] = []
+    server: PeerServer
+    receiver: PeerReceiver
+    sources: Sources
 
-    def __repr__(self) -> str:
-        return f"<Exchange {'open' if self._ends else 'settled'}>"
+    def figures(self, peers: list[PeerFigures]) -> list[PeerFigures]:
+        """Return the figures of peers with what went to and came from them."""
+        served, fetched = self.server.traffic(), self.receiver.traffic()
+        return [
+            _exchanged(
+                peer,
+                self.sources.events(peer.number),
+                served[peer.number],
+                fetched[peer.number],
+            )
+            for peer in peers
+        ]
 
-    def look(self) -> None:
-        """Take the counts of both ends, as long as they are there."""
-        if self._ends is not None:
-            server, receiver = self._ends
-            self._served, self._fetched = server.traffic(), receiver.traffic()
 
-    def settle(self) -> None:
-        """Keep the last counts of both ends, which are about to be closed."""
-        self.look()
-        self._ends = None
-
-    def added(self, peer: PeerFigures) -> PeerFigures:
-        """Return a peer's figures with what was counted at the last look."""
-        served, fetched = self._served[peer.number], self._fetched[peer.number]
-        events = self.sources.events(peer.number)
-        return replace(
-            peer,
-            fetched_files=events.fetched_files,
-            fetched_bytes=events.fetched_bytes,
-            fetch_failures=events.failures,
-            late=events.late,
-            corrupt=events.corrupt,
-            fetch_refused=events.refused,
-            complaints=events.complaints,
-            served_files=served.replies,
-            served_bytes=served.bytes,
-            refused=served.refused,
-            malformed=served.malformed + fetched.malformed,
-            breaker_opened=events.opened,
-            breaker_closed=events.closed,
-        )
+def _exchanged(
+    peer: PeerFigures, events: PeerEvents, served: Traffic, fetched: Traffic
+) -> PeerFigures:
+    return replace(
+        peer,
+        fetched_files=events.fetched_files,
+        fetched_bytes=events.fetched_bytes,
+        fetch_failures=events.failures,
+        late=events.late,
+        corrupt=events.corrupt,
+        fetch_refused=events.refused,
+        complaints=events.complaints,
+        served_files=served.replies,
+        served_bytes=served.bytes,
+        refused=served.refused,
+        malformed=served.malformed + fetched.malformed,
+        breaker_opened=events.opened,
+        breaker_closed=events.closed,
+    )
 
 
 class Figures:
@@ -109,6 +105,7 @@ class Figures:
         self._membership: Membership | None = None
         self._view: Callable[[], View] | None = None
         self._exchange: Exchange | None = None
+        self._settled: tuple[PeerFigures, ...] | None = None
         self._started_s = time.time()
         self._started = time.monotonic()
 
@@ -130,9 +127,12 @@ class Figures:
         self._exchange = Exchange(server, receiver, sources)
 
     def settle(self) -> None:
-        """Keep what both ends have counted; due before they are closed."""
-        if self._exchange is not None:
-            self._exchange.settle()
+        """Tell of peers as they are now, whatever becomes of them and of both ends.
+
+        Due when the job is over: how it ends is no trouble of a peer's.
+        """
+        if self._settled is None:
+            self._settled = self._peers()
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return how each node of the job stands; nothing if this is all of it."""
@@ -234,6 +234,8 @@ class Figures:
         return files[ours]
 
     def _peers(self) -> tuple[PeerFigures, ...]:
+        if self._settled is not None:
+            return self._settled
         peers = [
             PeerFigures(node["number"], node["name"], node["standing"])
             for node in self.nodes()
@@ -241,8 +243,7 @@ class Figures:
         if self._membership is not None and peers:
             del peers[self._membership.number]
         if self._exchange is not None:
-            self._exchange.look()
-            peers = [self._exchange.added(peer) for peer in peers]
+            peers = self._exchange.figures(peers)
         return tuple(peers)
 
     def _changed(self) -> tuple[str, ...]:

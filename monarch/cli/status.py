@@ -3,9 +3,11 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+
+NAMES_MAX: Final = 4
 
 
 @click.command("status")
@@ -59,4 +61,27 @@ def _describe(answer: dict[str, Any]) -> str:
         f"{living} {'process' if living == 1 else 'processes'}, "
         f"{files} {'file' if files == 1 else 'files'} being copied"
     )
-    return f"{head}\n{render(answer['report'])}"
+    lines = [head, *node_lines(answer.get("nodes", []))]
+    return "\n".join([*lines, render(answer["report"])])
+
+
+def node_lines(nodes: list[dict[str, Any]]) -> list[str]:
+    """Return how the nodes of a job stand, those that are not there by name."""
+    from monarch.report.words import listed, many, short_names
+
+    if not nodes:
+        return []
+    names = short_names([node["name"] for node in nodes])
+    found: dict[str, list[str]] = {}
+    for node, name in zip(nodes, names, strict=True):
+        state = node["phase"] if node["standing"] == "joined" else node["standing"]
+        found.setdefault(state, []).append(name)
+    there = [state for state in ("running", "starting", "finished") if state in found]
+    counts = ", ".join(f"{len(found[state])} {state}" for state in there)
+    lines = [f"  {many(len(nodes), 'nodes')}: {counts or 'none is there'}"]
+    lines += [
+        f"  {state}: {listed(found[state], NAMES_MAX)}"
+        for state in ("never joined", "left")
+        if state in found
+    ]
+    return lines

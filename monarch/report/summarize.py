@@ -190,13 +190,16 @@ def _waits(snapshot: Snapshot) -> dict[str, Any]:
 def _staging(snapshot: Snapshot) -> dict[str, Any]:
     tally = snapshot.tally
     busy_s = tally["busy_ns"] / 1e9
+    copied = tally["staged_bytes"] + tally["peer_bytes"]
     return {
         "files": tally["staged_files"],
         "bytes": tally["staged_bytes"],
+        "peer_files": tally["peer_files"],
+        "peer_bytes": tally["peer_bytes"],
         "adopted_files": tally["adopted_files"],
         "adopted_bytes": tally["adopted_bytes"],
         "busy_s": busy_s,
-        "bytes_per_s": ratio(tally["staged_bytes"], busy_s),
+        "bytes_per_s": ratio(copied, busy_s),
     }
 
 

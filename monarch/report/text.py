@@ -142,6 +142,9 @@ def _origin(origin: dict[str, Any]) -> str:
 def _staged(staging: dict[str, Any], each: str) -> str:
     files, size = many(staging["files"], "files"), format_size(staging["bytes"])
     line = f"  staged: {files}, {size}"
+    if staging.get("peer_files"):
+        files, size = many(staging["peer_files"], "files"), staging["peer_bytes"]
+        line += f"; fetched from peers: {files}, {format_size(size)};"
     if staging["bytes_per_s"]:
         line += f" at {format_rate(staging['bytes_per_s'])}{each}"
     if staging["adopted_files"]:
