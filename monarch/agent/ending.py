@@ -1,6 +1,7 @@
 """What an ending agent leaves: a report, a summary, and retained Tiers if asked."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,31 @@ from monarch.agent.retention import retain_all
 from monarch.agent.setup import Setup
 from monarch.agent.snapshot import Figures
 from monarch.native import Reason, ReplicaState, state_word
-from monarch.report import fill_template, render, summarize, write_report
+from monarch.report import (
+    fill_template,
+    merge,
+    render,
+    summarize,
+    write_report,
+)
 from monarch.stager import ExtentDigests
 
 log = logging.getLogger("monarch.agent")
 
 
-def tell_report(setup: Setup, figures: Figures, notifier: Notifier) -> None:
-    """Write the report and print it as the summary."""
-    report = summarize(figures.snapshot())
+def tell_report(
+    setup: Setup,
+    figures: Figures,
+    fragments: Mapping[int, bytes],
+    notifier: Notifier,
+) -> None:
+    """Write the report and print it as the summary.
+
+    Args:
+        fragments: what other nodes have reported, by their numbers.
+    """
+    own = figures.snapshot()
+    report = merge(own, fragments) if own.nodes else summarize(own)
     template = setup.config.report.file
     if template is not None:
         path = fill_template(template, figures.job, figures.node)

@@ -2,38 +2,43 @@
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from monarch import native
 from monarch.agent.beside import in_thread, log_failure
 from monarch.agent.control import ControlSocket
 from monarch.agent.ending import end_namespace, remove_tiers, tell_report
-from monarch.agent.namespace import (
-    Namespace,
-    extent_arrays,
-    index_datasets,
-    publish,
-)
+from monarch.agent.namespace import extent_arrays, index_datasets, publish
 from monarch.agent.notify import Notifier
+from monarch.agent.peers import Peers
 from monarch.agent.processes import Processes
 from monarch.agent.retention import claim_all, offer
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.agent.snapshot import Figures
+from monarch.agent.staging import (
+    count_segments,
+    make_engine,
+    make_stager,
+    start_line,
+)
+from monarch.agent.terms import Terms
+from monarch.errors import MonarchError
 from monarch.native import AgentState
 from monarch.origins.index import Indexed
+from monarch.peers.protocol import Phase
 from monarch.report import summarize
-from monarch.stager import ExtentDigests, FillSettings, Stager
-from monarch.tiers import RamTier
+from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all
 from monarch.tiers.memory import read_memory
 from monarch.tiers.retain import Manifest
-from monarch.units import format_count, format_duration, format_size
+from monarch.units import format_duration, format_size
 
 BEAT_S: Final = 0.1
 TICK_S: Final = 0.1
@@ -45,7 +50,6 @@ GUARD_S: Final = 0.25
 GUARD_STEPS: Final = 100
 DRAIN_S: Final = 1.0
 ENGINE_PATIENCE_MS: Final = 2000
-DEMAND_THREADS: Final = 8
 
 log = logging.getLogger("monarch.agent")
 
@@ -54,10 +58,16 @@ class Agent:
     """Composes everything and answers until the job on this node has ended."""
 
     def __init__(
-        self, setup: Setup, run: RunDirectory, segments: Segments, notifier: Notifier
+        self,
+        setup: Setup,
+        run: RunDirectory,
+        segments: Segments,
+        notifier: Notifier,
+        peers: Peers | None = None,
     ) -> None:
         self.setup = setup
         self.run = run
+        self.peers = peers
         self.segments = segments
         self.notifier = notifier
         self._requests = segments.memory["requests"]
@@ -67,8 +77,10 @@ class Agent:
         self._extents: ExtentDigests | None = None
         self._end = asyncio.Event()
         self._guarding: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[None] | None = None
         self._state = AgentState.STARTING
         self._linger_until = 0.0
+        self._waking = False
         self._guard_at_bytes = 0
         self._ticks = 0
 
@@ -108,7 +120,9 @@ class Agent:
     # -- start ------------------------------------------------------------------
 
     async def _start(self) -> None:
-        indexing = in_thread(index_datasets, self.setup, self.notifier)
+        if self.peers is not None:
+            await self._open_peers(self.peers)
+        indexing = asyncio.ensure_future(self._index())
         wait_max_s = self.setup.config.catalog.wait_max
         await self._first_of(indexing, wait_max_s)
         if not indexing.done() and not self._end.is_set():
@@ -117,14 +131,60 @@ class Agent:
             )
             await self._first_of(indexing, None)
         if self._end.is_set():
+            indexing.cancel()
             return
-        await self._begin_staging(indexing.result())
+        await self._begin_staging(*indexing.result())
         self._guarding = asyncio.create_task(self._every(GUARD_S, self._guard))
         homes = {self.run.path.parent, *(tier.home for tier in self.setup.tiers)}
         in_thread(collect_all, sorted(homes)).add_done_callback(log_failure)
 
+    async def _open_peers(self, peers: Peers) -> None:
+        try:
+            await peers.open()
+        except OSError as error:
+            self.peers = None
+            self._warn_alone(f"cannot listen for the others: {error.strerror}")
+            return
+        self.figures.join(peers.meeting.membership, lambda: peers.mesh.view)
+
+    async def _index(self) -> tuple[list[Indexed], Terms | None]:
+        """Take the Catalog of the first node, or make our own."""
+        if self.peers is not None and self.peers.meeting.number:
+            join_timeout_s = self.setup.config.peers.join_timeout
+            if found := await self._received(self.peers, join_timeout_s):
+                return found
+        indexed = await in_thread(index_datasets, self.setup, self.notifier)
+        if self.peers is None or self.peers.meeting.number:
+            return indexed, None
+        return indexed, await self.peers.offer(indexed)
+
+    async def _received(
+        self, peers: Peers, timeout_s: float
+    ) -> tuple[list[Indexed], Terms] | None:
+        """Return what the first node gives; None: not in time, or not of use."""
+        try:
+            found = await peers.receive(timeout_s)
+        except MonarchError as error:
+            self._warn_alone(f"the catalog of {peers.meeting.nodes[0]}: {error}")
+            await self._leave_peers()
+            return None
+        if found is None:
+            first, why = peers.meeting.nodes[0], peers.mesh.why
+            reason = f" ({why})" if why else ""
+            self._warn_alone(f"{first} is not there yet{reason}", until=" until it is")
+        return found
+
+    def _warn_alone(self, why: str, until: str = "") -> None:
+        self.notifier.warn(f"this node works alone{until}: {why}")
+
+    async def _leave_peers(self) -> None:
+        peers, self.peers = self.peers, None
+        if peers is not None:
+            peers.links.close(asyncio.get_running_loop())
+            await peers.close()
+
     async def _first_of(
-        self, indexing: "asyncio.Future[list[Indexed]]", timeout_s: float | None
+        self, indexing: "asyncio.Future[Any]", timeout_s: float | None
     ) -> None:
         ending = asyncio.create_task(self._end.wait())
         await asyncio.wait(
@@ -134,7 +194,7 @@ class Agent:
         )
         ending.cancel()
 
-    async def _begin_staging(self, indexed: list[Indexed]) -> None:
+    async def _begin_staging(self, indexed: list[Indexed], terms: Terms | None) -> None:
         manifests: dict[int, Manifest] = {}
         if self.setup.config.retain != "job":
             roots = [one.root.path for one in indexed]
@@ -142,57 +202,57 @@ class Agent:
         self.run.place_shim()
         namespace = publish(self.setup, indexed, self.segments)
         indexed.clear()
-        self._count_segments()
+        count_segments(self.setup, self.segments)
         self._extents = ExtentDigests(*extent_arrays(namespace))
-        stager = self._make_stager(namespace)
+        self._engine = make_engine(self.setup, self.segments, self._extents)
+        tally = self.figures.tally
+        stager = make_stager(self.setup, namespace, self._engine, tally)
         if manifests:
             await in_thread(offer, stager, namespace, manifests, self._extents)
+        await self._begin_sharing(stager, terms)
         self.figures.namespace, self.figures.stager = namespace, stager
-        assert self._engine is not None
         loop = asyncio.get_running_loop()
         loop.add_reader(self._engine.event_fd, self._turn)
         loop.call_soon(self._turn)
+        if self.peers is not None and terms is not None:
+            await self.peers.settle()
         self.figures.plain = ""
         self._become(AgentState.READY)
-        self.notifier.ready(self._start_line(namespace))
+        self.notifier.ready(start_line(self.setup, namespace))
 
-    def _make_stager(self, namespace: Namespace) -> Stager:
-        config, memory = self.setup.config, self.segments.memory
-        assert self._extents is not None
-        board = native.Board(
-            memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
-        )
-        options = native.Options(
-            threads=DEMAND_THREADS + config.fill.concurrency,
-            background_max=config.fill.concurrency,
-            bandwidth_bytes_per_s=config.fill.bytes_per_s,
-            digests=self._extents.digests,
-            digest_first=self._extents.first,
-        )
-        self._engine = native.Engine(board, options)
-        waits = {"wait": 1 << 62, "through": 0, "auto": config.cold_open.wait_max}
-        fill = FillSettings(
-            config.fill.enabled, config.fill.concurrency, waits[config.cold_open.mode]
-        )
-        return Stager(
-            namespace.table(), self._engine, self.setup.tiers, fill, self.figures.tally
-        )
+    async def _begin_sharing(self, stager: Stager, terms: Terms | None) -> None:
+        """Share with the others from the start, or as soon as they are there."""
+        if self.peers is None:
+            return
+        if terms is None:
+            self._joining = asyncio.create_task(self._join_late(self.peers, stager))
+            self._joining.add_done_callback(log_failure)
+            return
+        await self._share(self.peers, stager, terms)
 
-    def _count_segments(self) -> None:
-        ram = [tier for tier in self.setup.tiers if isinstance(tier, RamTier)]
-        for tier in ram[:1]:
-            tier.count_out(sum(map(len, self.segments.memory.values())))
+    async def _share(self, peers: Peers, stager: Stager, terms: Terms) -> None:
+        assert self._engine is not None
+        sharing = await peers.links.open(self._engine, stager, terms)
+        stager.share(sharing)
+        ends = peers.links.ends
+        assert ends is not None
+        self.figures.share(ends.server, ends.receiver, ends.sources)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ends.receiver.event_fd, self._turn)
+        peers.mesh.set_phase(Phase.RUNNING)
 
-    def _start_line(self, namespace: Namespace) -> str:
-        count, size = len(namespace.inventory), namespace.inventory.total_bytes
-        places = ", ".join(dataset.path for dataset in self.setup.datasets)
-        tiers = ", ".join(
-            f"{tier.name} {format_size(tier.capacity_bytes)}"
-            for tier in self.setup.tiers
-        )
-        files = "file" if count == 1 else "files"
-        what = f"{format_count(count)} {files}, {format_size(size)}"
-        return f"staging {places} ({what}) to {tiers}"
+    async def _join_late(self, peers: Peers, stager: Stager) -> None:
+        """Share once the first node is there, if it has the same Catalog."""
+        found = await self._received(peers, math.inf)
+        if found is None or self._end.is_set():
+            return
+        own = int(self.segments.record("catalog")["digest"])
+        if found[1].digest != own:
+            first = peers.meeting.nodes[0]
+            self._warn_alone(f"{first} has indexed other files than this node")
+            await self._leave_peers()
+            return
+        await self._share(peers, stager, found[1])
 
     def _go_plain(self, why: str) -> None:
         """The program starts now; later ones of the job may find the catalog."""
@@ -210,10 +270,20 @@ class Agent:
         stager = self.figures.stager
         if stager is None or self._end.is_set():
             return
+        loop = asyncio.get_running_loop()
         if stager.turn():
-            asyncio.get_running_loop().call_soon(self._turn)
-        if self.figures.tally.staged_bytes >= self._guard_at_bytes:
+            loop.call_soon(self._turn)
+        elif stager.wake_s is not None and not self._waking:
+            self._waking = True
+            loop.call_later(stager.wake_s, self._wake)
+        if self.peers is not None:
+            self.peers.links.attend()
+        if self._stored_bytes() >= self._guard_at_bytes:
             self._guarded(self._guard)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self._turn()
 
     def _beat(self) -> None:
         if self._engine is None:
@@ -226,12 +296,16 @@ class Agent:
             return
         freed, levels = 0, read_memory()
         step_bytes = min(level.limit_bytes for level in levels) // GUARD_STEPS
-        self._guard_at_bytes = self.figures.tally.staged_bytes + step_bytes
+        self._guard_at_bytes = self._stored_bytes() + step_bytes
         for level in levels:
             freed += stager.shelf.relieve(level.used_bytes - freed, level.limit_bytes)
         if freed:
             log.warning("memory is short evicted=%s", format_size(freed))
             asyncio.get_running_loop().call_soon(self._guard)
+
+    def _stored_bytes(self) -> int:
+        tally = self.figures.tally
+        return tally.staged_bytes + tally.peer_bytes
 
     async def _watch(self) -> None:
         """Look for new processes, and for the end of the last one."""
@@ -252,11 +326,15 @@ class Agent:
         processes = self.processes
         if not processes.programs_seen or processes.programs:
             self._linger_until = 0.0
+            if self.peers is not None:
+                self.peers.resume()
             return
         now = time.monotonic()
         if not self._linger_until:
             self._linger_until = now + self.setup.config.agent.linger
-        if not processes.living or now >= self._linger_until:
+        if processes.living and now < self._linger_until:
+            return
+        if self.peers is None or not self.peers.rest():
             self._end_unless_joined()
 
     def _end_unless_joined(self) -> None:
@@ -287,14 +365,16 @@ class Agent:
 
     async def _finish(self) -> None:
         stager = self.figures.stager
+        if self._joining is not None:
+            self._joining.cancel()
         if stager is not None and self._engine is not None:
             await self._drain(stager)
+            self._stop_sharing()
             engine, self._engine = self._engine, None
             asyncio.get_running_loop().remove_reader(engine.event_fd)
             await in_thread(engine.close, ENGINE_PATIENCE_MS)
             stager.abandon()
-        if self._started_programs():
-            self._guarded(self._report)
+        await self._account()
         await in_thread(end_namespace, self.setup, self.figures, self._extents)
         # A million names take seconds to remove, in which the heart must go on beating.
         await in_thread(remove_tiers, self.setup, self.run.path)
@@ -307,12 +387,31 @@ class Agent:
             stager.turn()
             await asyncio.sleep(0.002)
 
-    def _started_programs(self) -> bool:
-        return self.processes.programs_seen > 0 or bool(self.processes.seen())
+    def _stop_sharing(self) -> None:
+        if self.peers is not None:
+            self.figures.settle()
+            self.peers.links.close(asyncio.get_running_loop())
 
-    def _report(self) -> None:
+    async def _account(self) -> None:
+        """Report what this node did, or have one report with the others."""
         self.processes.scan()
-        tell_report(self.setup, self.figures, self.notifier)
+        programs = self.processes.programs_seen > 0 or bool(self.processes.seen())
+        peers, self.peers = self.peers, None
+        fragments: Mapping[int, bytes] | None = {}
+        try:
+            if peers is not None:
+                fragments = await peers.gather(self.figures)
+        except Exception:
+            log.exception("reports are not gathered")
+        try:
+            if fragments is None:
+                self.notifier.done()
+            elif programs:
+                tell_report(self.setup, self.figures, fragments, self.notifier)
+        except Exception:
+            log.exception("report failed")
+        if peers is not None:
+            await peers.close()
 
     # -- control ----------------------------------------------------------------
 
@@ -330,6 +429,7 @@ class Agent:
                 "in_flight": self.figures.stager.in_flight
                 if self.figures.stager
                 else 0,
+                "nodes": self.figures.nodes(),
                 "report": report,
             }
         return {"error": f"unknown op {asked.get('op')!r}"}

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from monarch.agent.ending import remove_tiers
 from monarch.agent.life import Agent
+from monarch.agent.meeting import Meeting, find_meeting
 from monarch.agent.notify import Notifier
+from monarch.agent.peers import Peers
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
-from monarch.agent.setup import Setup, make_setup
+from monarch.agent.setup import Setup, make_setup, with_transit
+from monarch.cluster import node_name
 from monarch.config import RunOptions, to_json
 from monarch.errors import MonarchError
 
@@ -21,16 +24,22 @@ log = logging.getLogger("monarch.agent")
 Parse = Callable[[], tuple[RunOptions, list[str]]]
 
 
-def serve(run_dir: Path, notifier: Notifier, parse: Parse) -> int:
+def serve(
+    run_dir: Path, notifier: Notifier, parse: Parse, meeting: Meeting | None = None
+) -> int:
     """Be the agent of a run directory; tell the launcher what prevents it.
 
     Args:
         parse: gives the options of `monarch run` and the program's argv.
+        meeting: the other nodes, where they are not to be looked for.
     """
     try:
         options, command = parse()
         setup = make_setup(options, command, run_dir.name, os.environ)
-        _hold(run_dir, setup, notifier)
+        if meeting is None:
+            job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
+            meeting = find_meeting(setup, job, os.environ, notifier.warn)
+        _hold(run_dir, setup, notifier, meeting)
     except MonarchError as error:
         notifier.fail(error.exit_code, str(error))
         return error.exit_code
@@ -43,9 +52,13 @@ def serve(run_dir: Path, notifier: Notifier, parse: Parse) -> int:
     return 0
 
 
-def _hold(run_dir: Path, setup: Setup, notifier: Notifier) -> None:
+def _hold(
+    run_dir: Path, setup: Setup, notifier: Notifier, meeting: Meeting | None
+) -> None:
     """Own the run directory and the Tiers while the agent lives."""
     run = RunDirectory(run_dir)
+    if meeting is not None:
+        setup = with_transit(setup, run_dir)
     try:
         _allow_descriptors()
         _open_log(run_dir, setup.config.log.level)
@@ -55,7 +68,9 @@ def _hold(run_dir: Path, setup: Setup, notifier: Notifier) -> None:
         segments.create_first()
         for tier in setup.tiers:
             tier.prepare(held=run_dir)
-        asyncio.run(_live(setup, run, segments, notifier))
+        if setup.transit is not None:
+            setup.transit.prepare(held=run_dir)
+        asyncio.run(_live(setup, run, segments, notifier, meeting))
     except BaseException:
         # The launcher tells those beside it why, and needs the directory for it.
         remove_tiers(setup, run_dir)
@@ -71,9 +86,14 @@ def _allow_descriptors() -> None:
 
 
 async def _live(
-    setup: Setup, run: RunDirectory, segments: Segments, notifier: Notifier
+    setup: Setup,
+    run: RunDirectory,
+    segments: Segments,
+    notifier: Notifier,
+    meeting: Meeting | None,
 ) -> None:
-    await Agent(setup, run, segments, notifier).live()
+    peers = Peers(meeting, setup, notifier) if meeting is not None else None
+    await Agent(setup, run, segments, notifier, peers).live()
 
 
 def _open_log(run_dir: Path, level: str) -> None:

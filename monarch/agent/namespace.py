@@ -96,7 +96,7 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
     plan = plan_catalog(
         LAYOUT,
         [one.mapped() for one in indexed],
-        [_place(tier) for tier in setup.tiers],
+        [_place(tier) for tier in (*setup.tiers, *filter(None, [setup.transit]))],
         _policy(setup),
     )
     generation = segments.generation

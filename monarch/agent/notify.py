@@ -39,6 +39,10 @@ class Notifier:
         for line in text.splitlines():
             self._write("say", line)
 
+    def done(self) -> None:
+        """Say that the report is given elsewhere."""
+        self._write("done", "")
+
     def has_reader(self) -> bool:
         """Return whether the launcher still reads."""
         if not self.lost:

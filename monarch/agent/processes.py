@@ -152,4 +152,4 @@ def start_time(pid: int) -> int | None:
 def _identify(slot: Any) -> tuple[str, bool]:
     # Behind the NUL stands what is left of a longer name that held the slot before.
     name = bytes(slot["name"]).split(b"\0")[0].decode(errors="backslashreplace")
-    return name, slot["state"] == ProcessState.ACTIVE
+    return name, bool(slot["state"] == ProcessState.ACTIVE)

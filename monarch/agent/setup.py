@@ -2,20 +2,24 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from monarch.config import Config, RunOptions, current_directory, load, require_datasets
 from monarch.model import Patterns
 from monarch.origins.index import Dataset
 from monarch.report import check_report_file, fill_template
-from monarch.tiers import Tier, TierSettings, open_tier
+from monarch.tiers import RamTier, Tier, TierSettings, open_tier, open_transit
 from monarch.tiers.checks import check_places
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A run as it was asked for, found possible on this machine."""
+    """A run as it was asked for, found possible on this machine.
+
+    Attributes:
+        transit: the pool for Files that other nodes keep; None where there are none.
+    """
 
     config: Config
     command: tuple[str, ...]
@@ -23,6 +27,7 @@ class Setup:
     tiers: tuple[Tier, ...]
     quiet: bool
     umask: int
+    transit: Tier | None = None
 
 
 def make_setup(
@@ -51,6 +56,17 @@ def make_setup(
     # What we make is private whatever the user's mask; the report is the user's.
     umask = os.umask(0o077)
     return Setup(config, tuple(command), _datasets(config), tiers, options.quiet, umask)
+
+
+def with_transit(setup: Setup, run: Path) -> Setup:
+    """Add the pool of a node that has peers; it takes of the memory for RAM Tiers."""
+    transit = open_transit(run, setup.config.peers.transit)
+    transit.resolve()
+    for tier in setup.tiers:
+        if isinstance(tier, RamTier):
+            tier.count_out(transit.capacity_bytes)
+            break
+    return replace(setup, transit=transit)
 
 
 def _tier_settings(config: Config) -> list[TierSettings]:

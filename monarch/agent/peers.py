@@ -1,0 +1,254 @@
+"""The other agents of the job: joined, asked for data, and answered."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from monarch.agent.beside import in_thread, log_failure
+from monarch.agent.links import Links
+from monarch.agent.meeting import Meeting
+from monarch.agent.notify import Notifier
+from monarch.agent.setup import Setup
+from monarch.agent.snapshot import Figures
+from monarch.agent.terms import Terms, indexed_from, make_terms, told_datasets
+from monarch.errors import MonarchError
+from monarch.origins.index import Indexed
+from monarch.peers.mesh import Hooks, Mesh, Settings
+from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
+from monarch.report import fragment
+
+TELL_AFTER_S: Final = 1.0
+# An agent that hears nothing of a job any more does not wait for it much longer.
+FORLORN_S: Final = 5.0
+# For the reports of all: at the job's end, and when this node alone is told to go.
+REPORT_S: Final = 10.0
+HURRY_S: Final = 2.0
+
+
+class Peers:
+    """Joins the nodes of the job, and gives them the Catalog or takes it from them."""
+
+    def __init__(self, meeting: Meeting, setup: Setup, notifier: Notifier) -> None:
+        self.meeting = meeting
+        self._setup = setup
+        self._notifier = notifier
+        self._offering: asyncio.Task[None] | None = None
+        self._opened_s = 0.0
+        self._heard_s = 0.0
+        self._rested_s = 0.0
+        self._told = ""
+        self.mesh = Mesh(
+            _settings(meeting, setup),
+            Hooks(
+                changed=lambda view: self.links.look(view),
+                data=lambda peer, fd: self.links.adopt(peer, fd),
+                note=self._noted,
+            ),
+        )
+        self.links = Links(meeting, setup, self.mesh)
+
+    def __repr__(self) -> str:
+        return f"<Peers {self.mesh!r}>"
+
+    async def open(self) -> None:
+        """Begin to look for the others.
+
+        Raises:
+            OSError: there is no listening where we are told to.
+        """
+        await self.mesh.open()
+        self._opened_s = time.monotonic()
+
+    # -- the catalog ------------------------------------------------------------
+
+    async def offer(self, indexed: list[Indexed]) -> Terms:
+        """Fix the terms, and begin to send the Catalog to all others."""
+        left_s = self._setup.config.peers.join_timeout - self._age_s()
+        with self._telling(self._missing):
+            await self.mesh.until(lambda view: view.complete, max(0.0, left_s))
+        view, names = self.mesh.view, self.meeting.nodes
+        terms = make_terms(names, view, self._setup.config.peers.mode, indexed)
+        if late := self._unseen(view):
+            self._notifier.warn(f"{late} not there yet: placed without")
+        about = {"terms": terms.told(), "datasets": told_datasets(self._setup.datasets)}
+        blocks = [one.index.block.memory.data for one in indexed]
+        self._offering = asyncio.create_task(self.mesh.offer(about, blocks))
+        self._offering.add_done_callback(log_failure)
+        return terms
+
+    async def receive(self, timeout_s: float) -> tuple[list[Indexed], Terms] | None:
+        """Return the Catalog of the first node; None if that is not there in time.
+
+        Raises:
+            MonarchError: it is not of use here; the text says why.
+        """
+        first = self.meeting.nodes[0]
+        with self._telling(lambda: f"waiting for {first}"):
+            if not await self.mesh.until(_first_joined, timeout_s):
+                return None
+        with self._telling(lambda: f"waiting for {first} to index the datasets"):
+            found = await self._catalog()
+        if found is None:
+            return None
+        about, blocks = found
+        terms = Terms.from_told(about.get("terms", {}))
+        if about.get("datasets") != told_datasets(self._setup.datasets):
+            raise MonarchError(f"{first} was given other datasets")
+        return await in_thread(indexed_from, self._setup.datasets, blocks), terms
+
+    async def _catalog(self) -> tuple[Any, list[memoryview]] | None:
+        """Fetch the Catalog; the first node may leave before it has one."""
+        fetching = asyncio.create_task(self.mesh.catalog())
+        gone = asyncio.create_task(self.mesh.until(_first_left, float("inf")))
+        try:
+            await asyncio.wait((fetching, gone), return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(TimeoutError):
+                # What it had sent before may still come through others.
+                patience_s = self._setup.config.peers.join_timeout
+                return await asyncio.wait_for(fetching, patience_s)
+        except ProtocolError as error:
+            raise MonarchError(str(error)) from error
+        finally:
+            fetching.cancel()
+            gone.cancel()
+        return None
+
+    def _age_s(self) -> float:
+        return time.monotonic() - self._opened_s
+
+    def _unseen(self, view: View) -> str:
+        unseen = [
+            self.meeting.nodes[member.number]
+            for member in view.members
+            if member.standing is Standing.UNSEEN
+        ]
+        if not unseen:
+            return ""
+        more = f" and {len(unseen) - 3} more" if len(unseen) > 3 else ""
+        verb = "is" if len(unseen) == 1 else "are"
+        return f"{', '.join(unseen[:3])}{more} {verb}"
+
+    def _missing(self) -> str:
+        joined, count = len(self.mesh.view.joined), len(self.meeting.nodes)
+        return f"waiting for nodes: {joined} of {count} are there"
+
+    @contextlib.contextmanager
+    def _telling(self, what: Callable[[], str]) -> Iterator[None]:
+        """Say what a long wait is for, again and again."""
+
+        async def tell() -> None:
+            while True:
+                await asyncio.sleep(TELL_AFTER_S)
+                self._notifier.progress(what())
+
+        telling = asyncio.create_task(tell())
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    # -- what the mesh tells ------------------------------------------------------
+
+    def _noted(self, number: int, said: dict[str, Any]) -> None:
+        late = said.get("late")
+        if isinstance(late, int) and late != number:
+            self.links.complain(late)
+
+    # -- end ----------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Let the programs of all nodes start together, as far as they are there."""
+        with self._telling(self._unsettled):
+            await self.links.settle(self._setup.config.peers.join_timeout)
+
+    def _unsettled(self) -> str:
+        joined = self.mesh.view.joined
+        started = sum(member.phase is not Phase.STARTING for member in joined)
+        return f"waiting for nodes: {started} of {len(joined)} have the catalog"
+
+    def resume(self) -> None:
+        """Tell all that a program of the job runs on this node again."""
+        if self.mesh.own.phase is Phase.FINISHED:
+            self.mesh.set_phase(Phase.RUNNING)
+
+    def rest(self) -> bool:
+        """Tell all that no program of the job runs on this node any more.
+
+        Returns:
+            Whether programs run on other nodes, which may need our Replicas.
+        """
+        if self.mesh.own.phase is not Phase.FINISHED:
+            self.mesh.set_phase(Phase.FINISHED)
+            self._rested_s = self._heard_s = time.monotonic()
+        if self.mesh.view.finished or not self._in_touch():
+            return False
+        if time.monotonic() - self._rested_s > TELL_AFTER_S:
+            self._tell_running()
+        return True
+
+    def _tell_running(self) -> None:
+        joined = self.mesh.view.joined
+        running = sum(member.phase is not Phase.FINISHED for member in joined)
+        nodes = "node" if running == 1 else "nodes"
+        text = f"serving {running} {nodes} on which programs run"
+        if text != self._told:
+            self._told = text
+            self._notifier.progress(text)
+
+    def _in_touch(self) -> bool:
+        """Return whether we hear of the others, or have done so a moment ago."""
+        own = self.meeting.number
+        if all(member.number == own for member in self.mesh.view.joined):
+            return False
+        now_s = time.monotonic()
+        if self.mesh.hub is not None:
+            self._heard_s = now_s
+        return now_s - self._heard_s < FORLORN_S
+
+    async def gather(self, figures: Figures) -> dict[int, bytes] | None:
+        """Bring the reports of all nodes together at one of them.
+
+        Returns:
+            Those of the others, if this is the one; None if another tells them all.
+        """
+        patience_s = REPORT_S if self.mesh.view.finished else HURRY_S
+        if self.mesh.is_hub:
+            await self.mesh.gathered(patience_s)
+            return dict(self.mesh.fragments)
+        if self.mesh.hub is None:
+            return {}
+        own = await in_thread(fragment, figures.snapshot())
+        return None if await self.mesh.report(own, patience_s) else {}
+
+    async def close(self) -> None:
+        """Leave the job, whose secret goes with the node that holds it together."""
+        if self._offering is not None:
+            self._offering.cancel()
+        forget = self.mesh.is_hub and self.mesh.view.finished
+        await self.mesh.close()
+        if forget:
+            await in_thread(self.meeting.forget)
+
+
+def _first_joined(view: View) -> bool:
+    return view.members[0].standing is Standing.JOINED
+
+
+def _first_left(view: View) -> bool:
+    return view.members[0].standing is Standing.LEFT
+
+
+def _settings(meeting: Meeting, setup: Setup) -> Settings:
+    capacities = tuple(tier.capacity_bytes for tier in setup.tiers)
+    own = meeting.addresses.get(meeting.number)
+    return Settings(
+        identity=Identity(meeting.job, meeting.number, meeting.secret),
+        nodes=len(meeting.nodes),
+        capacities=capacities,
+        host=meeting.host,
+        port=own[1] if own is not None else setup.config.peers.port,
+        addresses=meeting.addresses,
+        directory=meeting.directory,
+    )

@@ -1,0 +1,61 @@
+"""What stages: the native engine and the Stager, made from a setup."""
+
+from monarch import native
+from monarch.agent.namespace import Namespace
+from monarch.agent.segments import Segments
+from monarch.agent.setup import Setup
+from monarch.metrics import Tally
+from monarch.stager import ExtentDigests, FillSettings, Stager
+from monarch.tiers import RamTier
+from monarch.units import format_count, format_size
+
+DEMAND_THREADS = 8
+
+
+def make_engine(
+    setup: Setup, segments: Segments, extents: ExtentDigests
+) -> native.Engine:
+    """Start the threads that copy."""
+    config, memory = setup.config, segments.memory
+    board = native.Board(
+        memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
+    )
+    options = native.Options(
+        threads=DEMAND_THREADS + config.fill.concurrency,
+        background_max=config.fill.concurrency,
+        bandwidth_bytes_per_s=config.fill.bytes_per_s,
+        digests=extents.digests,
+        digest_first=extents.first,
+    )
+    return native.Engine(board, options)
+
+
+def make_stager(
+    setup: Setup, namespace: Namespace, engine: native.Engine, tally: Tally
+) -> Stager:
+    """Make the Stager of a published Namespace."""
+    config = setup.config
+    waits = {"wait": 1 << 62, "through": 0, "auto": config.cold_open.wait_max}
+    fill = FillSettings(
+        config.fill.enabled, config.fill.concurrency, waits[config.cold_open.mode]
+    )
+    return Stager(namespace.table(), engine, setup.tiers, fill, tally)
+
+
+def count_segments(setup: Setup, segments: Segments) -> None:
+    """Count what the segments take in the share of memory of the first RAM Tier."""
+    ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
+    for tier in ram[:1]:
+        tier.count_out(sum(map(len, segments.memory.values())))
+
+
+def start_line(setup: Setup, namespace: Namespace) -> str:
+    """Return the sentence with which a job begins."""
+    count, size = len(namespace.inventory), namespace.inventory.total_bytes
+    places = ", ".join(dataset.path for dataset in setup.datasets)
+    tiers = ", ".join(
+        f"{tier.name} {format_size(tier.capacity_bytes)}" for tier in setup.tiers
+    )
+    files = "file" if count == 1 else "files"
+    what = f"{format_count(count)} {files}, {format_size(size)}"
+    return f"staging {places} ({what}) to {tiers}"

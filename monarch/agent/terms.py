@@ -1,0 +1,111 @@
+"""What the first node fixes for all: the Catalog, and who can hold how much."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from monarch import native
+from monarch.catalog.block import Block
+from monarch.catalog.segment import catalog_digest
+from monarch.errors import MonarchError
+from monarch.origins.index import Dataset, Indexed
+from monarch.origins.layout import LAYOUT
+from monarch.origins.root import open_root
+from monarch.origins.saved import RootIndex
+from monarch.peers.protocol import Standing, View
+from monarch.placement import Mode, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """From these every node computes the same Placement.
+
+    Attributes:
+        nodes: all of them; one that came too late is taken to hold nothing.
+        digest: the digest of the Catalog.
+    """
+
+    nodes: tuple[Node, ...]
+    mode: Mode
+    digest: int
+
+    def told(self) -> dict[str, Any]:
+        """Return the terms as JSON."""
+        return {
+            "nodes": [[node.name, node.capacity_bytes] for node in self.nodes],
+            "mode": self.mode.value,
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def from_told(cls, told: dict[str, Any]) -> Self:
+        """Return the terms that another node has told.
+
+        Raises:
+            MonarchError: they cannot be read.
+        """
+        try:
+            nodes = tuple(Node(str(name), int(size)) for name, size in told["nodes"])
+            return cls(nodes, Mode(told["mode"]), int(told["digest"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise MonarchError(f"its terms cannot be read ({error})") from error
+
+
+def make_terms(
+    names: Sequence[str], view: View, mode: str, indexed: Sequence[Indexed]
+) -> Terms:
+    """Fix the terms as the nodes stand now."""
+    nodes = tuple(
+        Node(
+            name,
+            sum(member.capacities) if member.standing is Standing.JOINED else 0,
+        )
+        for name, member in zip(names, view.members, strict=True)
+    )
+    digest = catalog_digest([one.mapped() for one in indexed], native.hash64)
+    return Terms(nodes, Mode(mode), digest)
+
+
+def told_datasets(datasets: Sequence[Dataset]) -> list[list[Any]]:
+    """Return as JSON which datasets an agent was given: all must agree."""
+    return [
+        [
+            dataset.path,
+            list(dataset.patterns.include),
+            list(dataset.patterns.exclude),
+            list(dataset.patterns.never),
+        ]
+        for dataset in datasets
+    ]
+
+
+def indexed_from(
+    datasets: Sequence[Dataset], blocks: Sequence[memoryview]
+) -> list[Indexed]:
+    """Return the index of every dataset from the blocks of another node.
+
+    Raises:
+        MonarchError: a root is not the same directory here as it is there.
+    """
+    if len(blocks) != len(datasets):
+        raise MonarchError(f"{len(blocks)} index blocks for {len(datasets)} datasets")
+    return [_indexed(*pair) for pair in zip(datasets, blocks, strict=True)]
+
+
+def _indexed(dataset: Dataset, memory: memoryview) -> Indexed:
+    root = open_root(dataset.path)
+    bytes_ = np.frombuffer(memory, np.uint8)
+    try:
+        native.index_check(bytes_)
+    except native.BlockError as error:
+        raise MonarchError(f"its index of {root}: {error}") from error
+    block = Block(bytes_, LAYOUT)
+    if int(block.header["root_ino"]) != root.ino:
+        raise MonarchError(f"{root} is another directory there than here")
+    if int(block.header["root_dev"]) != root.dev:
+        block.move_to_device(root.dev, native.index_finish)
+    return Indexed(
+        dataset, root, RootIndex(block, root.path, dataset.patterns), loaded=True
+    )
