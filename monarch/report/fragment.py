@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
 from monarch import __version__
@@ -16,6 +16,7 @@ from monarch.report.model import (
     TierFigures,
     Unstaged,
     WaitBucket,
+    plain,
 )
 
 FORMAT: Final = 1
@@ -89,12 +90,15 @@ def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
 
 
 def _encoded(snapshot: Snapshot) -> bytes:
-    lists = {name: list(map(astuple, getattr(snapshot, name))) for name in _LISTS}
+    lists = {
+        name: [list(plain(one).values()) for one in getattr(snapshot, name)]
+        for name in _LISTS
+    }
     whole = {
         "fragment": FORMAT,
         "version": __version__,
         "number": snapshot.number,
-        "run": astuple(snapshot.run),
+        "run": list(plain(snapshot.run).values()),
         "counters": dict(snapshot.counters),
         "tally": dict(snapshot.tally),
         "unslotted": snapshot.unslotted,
@@ -111,7 +115,6 @@ def _encoded(snapshot: Snapshot) -> bytes:
 
 def _cut(snapshot: Snapshot, rows_max: int) -> Snapshot:
     """Return the same totals in shorter lists; the command is told by the merger."""
-    peers_max = max(PEERS_MIN, PAIRS_MAX // max(1, len(snapshot.nodes)))
     return replace(
         snapshot,
         run=replace(
@@ -119,7 +122,7 @@ def _cut(snapshot: Snapshot, rows_max: int) -> Snapshot:
         ),
         waits=tuple(bucket for bucket in snapshot.waits if bucket.count),
         processes=_cut_processes(snapshot.processes, rows_max),
-        peers=_cut_peers(snapshot.peers, min(peers_max, 16 * rows_max)),
+        peers=shorter(snapshot.peers, min(told_peers(snapshot), 16 * rows_max)),
         changed=_short_texts(snapshot.changed[:rows_max]),
         passed_roots=_short_texts(snapshot.passed_roots[:rows_max]),
     )
@@ -142,7 +145,12 @@ def _cut_processes(
     return tuple(kept)
 
 
-def _cut_peers(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, ...]:
+def told_peers(snapshot: Snapshot) -> int:
+    """Return how many of its peers a node tells of, so that all tell of PAIRS_MAX."""
+    return max(PEERS_MIN, PAIRS_MAX // max(1, len(snapshot.nodes)))
+
+
+def shorter(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, ...]:
     """Keep peers with trouble first, and then those with the most bytes."""
     if len(peers) <= rows_max:
         return tuple(peers)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Final
 
-from monarch.report.fragment import FragmentError, read_fragment
+from monarch.report.fragment import FragmentError, read_fragment, shorter, told_peers
 from monarch.report.model import (
     OTHERS,
     ProcessFigures,
@@ -35,7 +35,8 @@ def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
     """
     if len(own.nodes) < 2:
         return summarize(own)
-    found = {own.number: own}
+    # Of this node as much is told as of the others.
+    found = {own.number: replace(own, peers=shorter(own.peers, told_peers(own)))}
     why = {peer.number: _NO_REPORT.get(peer.standing, "") for peer in own.peers}
     for number in set(range(len(own.nodes))) & set(fragments) - {own.number}:
         try:
@@ -43,11 +44,12 @@ def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
         except FragmentError as error:
             why[number] = f"what it sent cannot be read: {error}"
     parts = [found[number] for number in sorted(found)]
+    seen = _seen(parts)
     rows = [
         _node_row(found[number])
         if number in found
-        else _missing_row(number, own, why.get(number) or "", parts)
-        for number in range(len(own.nodes))
+        else _missing_row(number, name, why.get(number, ""), seen)
+        for number, name in enumerate(own.nodes)
     ]
     total = {**summarize(_total(own, parts))}
     del total["node"], total["peers"]
@@ -185,20 +187,29 @@ def _node_row(part: Snapshot) -> dict[str, Any]:
     }
 
 
+def _seen(parts: Sequence[Snapshot]) -> dict[str, Counter[int]]:
+    """Return what all have seen of each node, by its number."""
+    names = "fetched_files", "fetched_bytes", "served_files", "served_bytes"
+    seen = {name: Counter[int]() for name in names}
+    for peer in (peer for part in parts for peer in part.peers):
+        for name in names:
+            seen[name][peer.number] += getattr(peer, name)
+    return seen
+
+
 def _missing_row(
-    number: int, own: Snapshot, why: str, parts: Sequence[Snapshot]
+    number: int, name: str, why: str, seen: Mapping[str, Counter[int]]
 ) -> dict[str, Any]:
     """Return what the others know of a node whose figures are not there."""
-    seen = [peer for part in parts for peer in part.peers if peer.number == number]
     return {
         "number": number,
-        "name": own.nodes[number],
+        "name": name,
         "reported": False,
         "why": why or "it did not come in time",
-        "fetched_from_it_files": sum(peer.fetched_files for peer in seen),
-        "fetched_from_it_bytes": sum(peer.fetched_bytes for peer in seen),
-        "served_to_it_files": sum(peer.served_files for peer in seen),
-        "served_to_it_bytes": sum(peer.served_bytes for peer in seen),
+        "fetched_from_it_files": seen["fetched_files"][number],
+        "fetched_from_it_bytes": seen["fetched_bytes"][number],
+        "served_to_it_files": seen["served_files"][number],
+        "served_to_it_bytes": seen["served_bytes"][number],
     }
 
 

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from monarch import __version__
 from monarch.metrics import TEXTS
-from monarch.report.model import SCHEMA, Report, Snapshot, WaitBucket
+from monarch.report.model import SCHEMA, Report, Snapshot, WaitBucket, plain
 
 # Figures of the agent that tell of trouble which the job has survived.
 _TROUBLES = (
@@ -49,8 +48,8 @@ def summarize(snapshot: Snapshot) -> Report:
         "opened_sizes": ["sources", "hits", "origin.programs_opened_bytes"],
         "tool": {"name": "monarch-staging", "version": __version__},
         "node": _node(snapshot),
-        "peers": [asdict(peer) for peer in snapshot.peers],
-        "run": _jsonable(asdict(snapshot.run)),
+        "peers": [plain(peer) for peer in snapshot.peers],
+        "run": _jsonable(plain(snapshot.run)),
         "coverage": _coverage(snapshot),
         "sources": sources,
         "hits": _hits(sources),
@@ -58,8 +57,8 @@ def summarize(snapshot: Snapshot) -> Report:
         "staging": _staging(snapshot),
         "origin": _origin(snapshot),
         "metadata": _metadata(snapshot),
-        "tiers": [asdict(tier) for tier in snapshot.tiers],
-        "unstaged": [asdict(one) for one in snapshot.unstaged if one.files],
+        "tiers": [plain(tier) for tier in snapshot.tiers],
+        "unstaged": [plain(one) for one in snapshot.unstaged if one.files],
         "fallbacks": _fallbacks(snapshot),
         "survived": _survived(snapshot),
         "changed": list(snapshot.changed),
