@@ -1,8 +1,9 @@
 """Which job and which node this is, and which other nodes the job has."""
 
+from monarch.cluster.census import Census
 from monarch.cluster.hostsjob import hosts_job, mesh_job
 from monarch.cluster.interface import address_of
-from monarch.cluster.membership import Alone, Membership, find_members
+from monarch.cluster.membership import Alone, Membership, Scattered, find_members
 from monarch.cluster.names import (
     NAME_MAX,
     RUN_VARIABLE,
@@ -20,7 +21,9 @@ __all__ = [
     "NAME_MAX",
     "RUN_VARIABLE",
     "Alone",
+    "Census",
     "Membership",
+    "Scattered",
     "address_of",
     "expand_hosts",
     "find_members",

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from monarch.cluster.names import by_own_daemons
 from monarch.errors import UsageError
 from monarch.hostlist import expand_hosts, read_hosts
 
 Read = Callable[[Path], str]
 
 # Set for each process of an MPI launch, and for no batch script.
-_RANKS: Final = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")
+_RANK: Final = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,19 @@ class Alone:
     expected: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Scattered(Alone):
+    """MPI has launched processes on several nodes, but says nothing of where.
+
+    Attributes:
+        size: how many processes there are.
+        local: how many of them are on this node.
+    """
+
+    size: int = 0
+    local: int = 0
+
+
 def find_members(
     environ: Mapping[str, str], read: Read, hosts: Sequence[str], names: Sequence[str]
 ) -> Membership | Alone:
@@ -59,8 +73,7 @@ def find_members(
     if hosts:
         return _from_hosts(hosts, names)
     # The daemons of Open MPI may be a step, which lacks the node of mpiexec itself.
-    own_daemons = environ.get("PMIX_NAMESPACE", "").startswith("prterun")
-    if environ.get("SLURM_STEP_ID") and not own_daemons:
+    if environ.get("SLURM_STEP_ID") and not by_own_daemons(environ):
         return _from_step(environ, names)
     if environ.get("SLURM_JOB_ID") and not _launched(environ):
         return Alone("a batch script or shell of Slurm is one task on one node")
@@ -87,7 +100,7 @@ def _from_step(environ: Mapping[str, str], names: Sequence[str]) -> Membership |
 
 
 def _launched(environ: Mapping[str, str]) -> bool:
-    return any(environ.get(name) for name in _RANKS)
+    return any(environ.get(name) for name in _RANK)
 
 
 def _from_mpi(
@@ -96,8 +109,23 @@ def _from_mpi(
     """MPI says how many processes it has; the batch system says where they may be."""
     if not _launched(environ):
         return Alone("neither a launcher nor --hosts names other nodes")
-    if _on_one_node(environ):
+    size, local = _ranks(environ)
+    if size and size == local:
         return Alone("MPI has launched processes on this node only")
+    found = _from_node_file(environ, read, names)
+    if not size:
+        return found
+    if isinstance(found, Alone):
+        return Scattered(found.why, expected=True, size=size, local=local)
+    if size - local < len(found.nodes) - 1:
+        why = f"{found.source} names more nodes than MPI has launched processes on"
+        return Scattered(why, expected=True, size=size, local=local)
+    return found
+
+
+def _from_node_file(
+    environ: Mapping[str, str], read: Read, names: Sequence[str]
+) -> Membership | Alone:
     for variable in ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "LSB_HOSTS"):
         if not (value := environ.get(variable, "").strip()):
             continue
@@ -111,17 +139,18 @@ def _from_mpi(
     )
 
 
-def _on_one_node(environ: Mapping[str, str]) -> bool:
-    """All ranks are local: what Open MPI, Hydra and PALS tell each rank."""
+def _ranks(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return how many ranks there are and how many here, as MPI tells each; or 0, 0."""
     pairs = (
         ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
         ("PMI_SIZE", "MPI_LOCALNRANKS"),
         ("PMI_SIZE", "PALS_LOCAL_SIZE"),
     )
-    return any(
-        environ.get(whole) and environ.get(whole) == environ.get(local)
-        for whole, local in pairs
-    )
+    for names in pairs:
+        whole, local = (environ.get(name, "") for name in names)
+        if whole.isdecimal() and local.isdecimal() and int(whole) >= int(local) > 0:
+            return int(whole), int(local)
+    return 0, 0
 
 
 def _placed(

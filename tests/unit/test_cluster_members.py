@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.cluster import Alone, Membership, expand_hosts, find_members
+from monarch.cluster import Alone, Membership, Scattered, expand_hosts, find_members
 from monarch.errors import UsageError
 
 
@@ -150,14 +150,39 @@ def test_the_launch_names_the_nodes(environ, name, nodes, number, source):
         ({**HYDRA, "MPI_LOCALNRANKS": "4"}, "this node only", False),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "this node only", False),
         ({**HYDRA, "PBS_NODEFILE": "/gone"}, "No such file", True),
+        ({**PBS, "PMI_RANK": "0"}, "does not name this node", True),
     ],
 )
 def test_otherwise_a_node_is_alone_and_knows_why(environ, why, expected):
-    found = find(environ)
+    found = find(environ, environ.get("SLURMD_NODENAME", "x1"))
 
     assert isinstance(found, Alone)
     assert why in found.why
     assert found.expected is expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "size", "local"),
+    [
+        (HYDRA, 4, 1),
+        (OPEN_MPI, 4, 1),
+        (PALS, 4, 1),
+        ({**STEP, **OPEN_MPI}, 4, 1),
+        ({**PBS, **HYDRA, "PMI_SIZE": "2"}, 2, 1),
+        ({**HYDRA, "PBS_NODEFILE": "/gone"}, 4, 1),
+    ],
+    ids=["hydra", "open mpi", "pals", "in slurm", "fewer than nodes", "no file"],
+)
+def test_ranks_on_nodes_that_nobody_names_are_scattered(environ, size, local):
+    found = find(environ)
+
+    assert isinstance(found, Scattered)
+    assert (found.size, found.local, found.expected) == (size, local, True)
+
+
+@pytest.mark.parametrize("size", ["", "many", "0", "-4"])
+def test_ranks_that_cannot_be_counted_are_not_scattered(size):
+    assert type(find({**HYDRA, "PMI_SIZE": size})) is Alone
 
 
 def test_hosts_that_are_given_come_before_what_the_launch_says():
