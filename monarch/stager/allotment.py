@@ -38,6 +38,12 @@ class Allotment:
             self._owed[file] = False
             self.owed_bytes -= footprint(int(self._sizes[file]))
 
+    def settle_all(self, files: npt.NDArray[np.intp]) -> None:
+        """Owe all of these Files nothing more."""
+        owed = files[self._owed[files]]
+        self._owed[owed] = False
+        self.owed_bytes -= int(footprints(self._sizes[owed]).sum())
+
     def owe(self, file: int) -> None:
         """Promise a File room again: its Transfer came to nothing."""
         if self._kept[file] and not self._owed[file]:

@@ -72,7 +72,9 @@ class Exchange:
         self._tally = shelf.tally
         self._urgent_bytes_max = urgent_bytes_max
         shelf.places.append(sharing.transit)
-        self.pool = Transit(sharing.transit, len(shelf.tiers), shelf)
+        self.pool = Transit(
+            sharing.transit, len(shelf.tiers), shelf, self.sources.clock
+        )
         self.allotment = Allotment(self.sources.kept, self._table, self._ledger)
         self._owned, self._others = fill_files(
             self.sources.placement, self.sources.kept, self.sources.own
@@ -91,9 +93,9 @@ class Exchange:
         """
         words = self._table.words
         words[(words == NO_ROOM) & self.sources.placement.placed] = ABSENT
-        for file in adoption.tiers:
-            self.allotment.settle(file)
-        others = [file for file in adoption.tiers if not self.sources.keeps(file)]
+        files = np.fromiter(adoption.tiers, np.intp, len(adoption.tiers))
+        self.allotment.settle_all(files)
+        others = files[~self.sources.kept[files]].tolist()
         while others and self.allotment.spare_bytes < 0:
             file = others.pop()
             refuse(file, adoption.tiers.pop(file))
@@ -203,7 +205,7 @@ class Exchange:
         if fate is Fate.AGAIN:
             return
         assert flight.peer is not None
-        flight.tried.add(flight.peer)
+        flight.tried += (flight.peer,)
         flight.peer = None
         if fate is Fate.NEXT:
             flight.peer = self.sources.source(flight.file, flight.tried)

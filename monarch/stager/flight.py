@@ -1,7 +1,7 @@
 """One Transfer under way, and what carries it out."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from monarch.native import Arrival, Completion, Fetch, Order, OrderKind
@@ -47,7 +47,7 @@ class Flight:
     tier: int
     kind: OrderKind
     peer: int | None = None
-    tried: set[int] = field(default_factory=set)
+    tried: tuple[int, ...] = ()
     late: int = 0
 
     @property

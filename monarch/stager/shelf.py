@@ -103,9 +103,11 @@ class Shelf:
 
     def _evict(self, file: int, tier: int) -> None:
         """A tmpfs inode number is not used again, so open descriptors stay known."""
+        # What other nodes hold too may still pass through the pool, which is small.
+        reason = Reason.MEMORY if self.ledger.transit is None else Reason.NONE
         self.table.store(file, state_word(ReplicaState.EVICTING, tier))
         self.unlink(file, tier)
-        self.table.store(file, state_word(ReplicaState.ABSENT, reason=Reason.MEMORY))
+        self.table.store(file, state_word(ReplicaState.ABSENT, reason=reason))
         self.ledger.drop(tier, self._size_of(file))
         self.tally.evicted_files += 1
         self.tally.evicted_bytes += self._size_of(file)

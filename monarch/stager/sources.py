@@ -64,6 +64,7 @@ class Sources:
 
     Attributes:
         kept: which Files this node is to hold.
+        clock: see above.
         generation: grows whenever a peer becomes usable.
     """
 
@@ -79,7 +80,7 @@ class Sources:
         self.kept = placement.kept(own)
         self.generation = 0
         self._tally = tally
-        self._clock = clock
+        self.clock = clock
         self._peers = [_Peer(_NEVER_SEEN, PeerEvents()) for _ in placement.nodes]
         self._openings: list[Opening] = []
 
@@ -142,7 +143,7 @@ class Sources:
         found = self._peers[peer]
         if peer == self.own or found.breaker.state is State.CLOSED:
             return False
-        due, found.breaker = ask(found.breaker, self._clock())
+        due, found.breaker = ask(found.breaker, self.clock())
         return due
 
     def appeared(self, peer: int) -> None:
@@ -173,7 +174,7 @@ class Sources:
         """A peer has said that it goes: nothing is wrong with it."""
         found = self._peers[peer]
         found.is_connected = found.has_opened = False
-        found.breaker = after(found.breaker, Event.GONE, self._clock())
+        found.breaker = after(found.breaker, Event.GONE, self.clock())
 
     def answered(self, peer: int, size_bytes: int) -> None:
         """A peer has sent a File that is right, in time."""
@@ -219,7 +220,7 @@ class Sources:
     def _pass(self, peer: int, event: Event, *, heard: bool = False) -> None:
         found = self._peers[peer]
         before = found.breaker.state
-        found.breaker = after(found.breaker, event, self._clock())
+        found.breaker = after(found.breaker, event, self.clock())
         if before is State.CLOSED and found.breaker.state is State.OPEN:
             found.has_opened = True
             found.is_connected = False

@@ -138,6 +138,7 @@ class Stager:
         self._waiting.clear()
         if self._exchange is not None:
             files += self._exchange.cancel()
+            self._exchange.pool.close()
         for file in files:
             self._drop(self._flying[file])
 

@@ -2,95 +2,14 @@
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 
-import numpy as np
 import pytest
 
 from monarch.admission import PAGE_BYTES
-from monarch.metrics import Tally
-from monarch.native import (
-    Completion,
-    Order,
-    OrderKind,
-    Reason,
-    ReplicaState,
-    Step,
-    state_word,
-    word_parts,
-)
-from monarch.stager import FileTable, FillSettings, Stager
-from monarch.tiers import RamTier, SsdTier, Tier, TierSettings
-from monarch.units import Size
-
-NO_FILL = FillSettings(enabled=False, concurrency=2, urgent_bytes_max=1 << 20)
-FILL = FillSettings(enabled=True, concurrency=2, urgent_bytes_max=1 << 20)
-
-
-@dataclass
-class FakeEngine:
-    """Takes orders; ends them when the test says so, in the state words too."""
-
-    words: np.ndarray
-    asked: list[int] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
-    ended: list[Completion] = field(default_factory=list)
-    forgotten: list[tuple[int, int]] = field(default_factory=list)
-    room: int = 1000
-
-    def requests(self):
-        asked, self.asked = self.asked, []
-        return asked
-
-    def submit(self, orders):
-        taken = list(orders)[: self.room]
-        self.orders += taken
-        self.room -= len(taken)
-        return len(taken)
-
-    def completions(self):
-        ended, self.ended = self.ended, []
-        return ended
-
-    def forget(self, tier, ino):
-        self.forgotten.append((tier, ino))
-
-    def end(self, order, status=0, step=Step.PUBLISH, size=10):
-        self.orders.remove(order)
-        if not status:
-            self.words[order.file] = state_word(ReplicaState.READY, order.tier)
-        file, tier, kind = order
-        self.ended.append(Completion(file, tier, kind, step, status, size, 1000))
-
-
-@dataclass
-class Stage:
-    """A Stager over two Tiers in directories, and everything around it."""
-
-    stager: Stager
-    engine: FakeEngine
-    table: FileTable
-    tally: Tally
-
-    def ask(self, *files):
-        self.engine.asked += files
-        self.stager.turn()
-
-    def end(self, file, status=0, step=Step.PUBLISH):
-        order = next(order for order in self.engine.orders if order.file == file)
-        if not status:
-            self.path(file, order.tier).write_bytes(b"x" * int(self.table.sizes[file]))
-        self.engine.end(order, status, step)
-        self.stager.turn()
-
-    def path(self, file, tier):
-        return self.stager.tiers[tier].directory / self.table.name_of(file)
-
-    def state(self, file):
-        return word_parts(int(self.table.words[file]))
-
-    def ordered(self):
-        return [(order.file, order.tier) for order in self.engine.orders]
+from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
+from support import stages
+from support.stages import FILL, Stage
 
 
 def ready(tier=0):
@@ -107,40 +26,7 @@ def absent(reason=Reason.NONE):
 
 @pytest.fixture
 def make_stage(tmp_path) -> Callable[..., Stage]:
-    def make(sizes, capacities=(1 << 20,), fill=NO_FILL):
-        tiers: list[Tier] = []
-        for number, capacity in enumerate(capacities):
-            wanted = settings(tmp_path, f"tier{number}")
-            kind: type[Tier] = SsdTier if number else RamTier
-            tier = kind(wanted, "j.n")
-            tier.directory.mkdir(parents=True)
-            tier.capacity_bytes = capacity
-            tiers.append(tier)
-        words = np.zeros(len(sizes), np.uint32)
-        table = FileTable(
-            sizes=np.array(sizes, np.uint64),
-            words=words,
-            written=np.zeros(len(sizes), np.uint8),
-            store=words.__setitem__,
-            name_of=lambda file: f"{file:032x}",
-            inode_of=lambda file, tier: 1000 + file,
-            inodes_in=lambda tier: [1000],
-        )
-        engine, tally = FakeEngine(words), Tally()
-        return Stage(Stager(table, engine, tiers, fill, tally), engine, table, tally)
-
-    return make
-
-
-def settings(path, name):
-    return TierSettings(
-        key="tiers[0]",
-        name=name,
-        kind="ssd",
-        path=path,
-        capacity=Size.parse("1MiB"),
-        headroom=Size.parse("0"),
-    )
+    return partial(stages.make_stage, tmp_path)
 
 
 def test_a_request_becomes_one_transfer_however_often_it_comes(make_stage):
@@ -406,3 +292,28 @@ def test_the_end_tells_everyone_who_waits(make_stage):
     account = stage.stager.ledger.accounts[0]
     assert (account.used_bytes, account.reserved_bytes) == (PAGE_BYTES, 0)
     assert repr(stage.stager).startswith("<Stager 0 in flight")
+
+
+def test_a_file_that_is_written_while_it_is_copied_says_nothing_about_its_tier(
+    make_stage,
+):
+    stage = make_stage([10] * 20)
+    stage.ask(*range(20))
+
+    for file in range(20):
+        stage.end(file, -errno.ESTALE, Step.PUBLISH)
+
+    assert stage.stager.ledger.accounts[0].in_service
+    assert [stage.state(file) for file in range(20)] == [absent(Reason.CHANGED)] * 20
+
+
+def test_orders_that_nobody_has_begun_end_with_the_stop(make_stage):
+    stage = make_stage([10] * 3)
+    stage.engine.room = 1
+    stage.ask(0, 1, 2)
+
+    stage.stager.stop()
+
+    assert stage.stager.in_flight == 1
+    assert [stage.state(file) for file in (1, 2)] == [absent(Reason.STOPPING)] * 2
+    assert stage.stager.ledger.accounts[0].reserved_bytes == PAGE_BYTES

@@ -1,0 +1,237 @@
+"""Stagers over small Tiers, with engines and receivers that do what a test says."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.metrics import Tally
+from monarch.native import (
+    Arrival,
+    Completion,
+    Fetch,
+    Order,
+    Reason,
+    ReplicaState,
+    Step,
+    state_word,
+    word_parts,
+)
+from monarch.placement import Mode, Node, Placement
+from monarch.stager import FileTable, FillSettings, Sharing, Sources, Stager
+from monarch.tiers import RamTier, SsdTier, Tier, TierSettings, open_transit
+from monarch.units import Size
+
+NO_FILL = FillSettings(enabled=False, concurrency=2, urgent_bytes_max=1 << 20)
+FILL = FillSettings(enabled=True, concurrency=2, urgent_bytes_max=1 << 20)
+
+State = tuple[ReplicaState, int, Reason]
+
+
+@dataclass
+class FakeEngine:
+    """Takes orders; ends them when the test says so, in the state words too."""
+
+    words: npt.NDArray[np.uint32]
+    asked: list[int] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    ended: list[Completion] = field(default_factory=list)
+    forgotten: list[tuple[int, int]] = field(default_factory=list)
+    room: int = 1000
+
+    def requests(self) -> list[int]:
+        """Return what programs asked for."""
+        asked, self.asked = self.asked, []
+        return asked
+
+    def submit(self, orders):
+        """Take as many orders as there is room for."""
+        taken = list(orders)[: self.room]
+        self.orders += taken
+        self.room -= len(taken)
+        return len(taken)
+
+    def completions(self) -> list[Completion]:
+        """Return what has ended."""
+        ended, self.ended = self.ended, []
+        return ended
+
+    def forget(self, tier: int, ino: int) -> None:
+        """Note the call."""
+        self.forgotten.append((tier, ino))
+
+    def end(self, order: Order, status: int = 0, step: Step = Step.PUBLISH) -> None:
+        """End an order, of which 10 bytes were read."""
+        self.orders.remove(order)
+        if not status:
+            self.words[order.file] = state_word(ReplicaState.READY, order.tier)
+        file, tier, kind = order
+        self.ended.append(Completion(file, tier, kind, step, status, 10, 1000))
+
+
+@dataclass
+class FakeReceiver:
+    """Takes Fetches; ends them when the test says so."""
+
+    words: npt.NDArray[np.uint32]
+    fetches: list[Fetch] = field(default_factory=list)
+    ended: list[Arrival] = field(default_factory=list)
+    room: int = 1000
+
+    def submit(self, orders):
+        """Take as many orders as there is room for."""
+        taken = list(orders)[: self.room]
+        self.fetches += taken
+        self.room -= len(taken)
+        return len(taken)
+
+    def arrivals(self) -> list[Arrival]:
+        """Return what has ended."""
+        ended, self.ended = self.ended, []
+        return ended
+
+    def end(self, fetch: Fetch, status: int = 0, step: Step = Step.READ) -> None:
+        """End a Fetch; a Replica from a peer is marked as such, as it is natively."""
+        self.fetches.remove(fetch)
+        if not status:
+            step = Step.PUBLISH
+            word = state_word(ReplicaState.READY, fetch.tier, Reason(1))
+            self.words[fetch.file] = word
+        self.ended.append(Arrival(*fetch, step, status, 10, 1000))
+
+
+@dataclass
+class Stage:
+    """A Stager over Tiers in directories, and everything around it."""
+
+    stager: Stager
+    engine: FakeEngine
+    table: FileTable
+    tally: Tally
+    receiver: FakeReceiver
+    pool: Tier
+    sources: Sources = field(init=False)
+    now_s: float = 1000.0
+
+    def ask(self, *files: int) -> None:
+        """Let programs ask for Files."""
+        self.engine.asked += files
+        self.stager.turn()
+
+    def end(self, file: int, status: int = 0, step: Step = Step.PUBLISH) -> None:
+        """End the copy of a File from the Origin."""
+        order = next(order for order in self.engine.orders if order.file == file)
+        if not status:
+            self._write(file, order.tier)
+        self.engine.end(order, status, step)
+        self.stager.turn()
+
+    def arrive(self, file: int, status: int = 0, step: Step = Step.READ) -> None:
+        """End the Fetch of a File from a peer."""
+        fetch = next(fetch for fetch in self.receiver.fetches if fetch.file == file)
+        if not status:
+            self._write(file, fetch.tier)
+        self.receiver.end(fetch, status, step)
+        self.stager.turn()
+
+    def _write(self, file: int, tier: int) -> None:
+        self.path(file, tier).write_bytes(b"x" * int(self.table.sizes[file]))
+
+    def path(self, file: int, tier: int) -> Path:
+        """Return the path of a Replica."""
+        return self.stager.shelf.places[tier].directory / self.table.name_of(file)
+
+    def state(self, file: int) -> State:
+        """Return the state of a File."""
+        return word_parts(int(self.table.words[file]))
+
+    def ordered(self) -> list[tuple[int, int]]:
+        """Return the Files that the engine copies, with their Tiers."""
+        return [(order.file, order.tier) for order in self.engine.orders]
+
+    def fetching(self) -> list[tuple[int, int, int]]:
+        """Return the Files that come from peers, with their Tiers and peers."""
+        return [(file, tier, peer) for file, tier, peer in self.receiver.fetches]
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and the Stager look what follows."""
+        self.now_s += seconds
+        self.stager.turn()
+
+    def share(self, placement: Placement, own: int, pool_bytes: int = 0) -> Sources:
+        """Let this node be one of several, all of them connected."""
+        self.pool.capacity_bytes = pool_bytes
+        sources = Sources(placement, own, self.tally, lambda: self.now_s)
+        for peer in range(len(placement.nodes)):
+            if peer != own:
+                assert sources.due(peer)
+                sources.connected(peer)
+        self.sources = sources
+        self.stager.share(Sharing(sources, self.receiver, self.pool))
+        return sources
+
+
+def make_stage(
+    directory: Path,
+    sizes: list[int],
+    capacities: tuple[int, ...] = (1 << 20,),
+    fill: FillSettings = NO_FILL,
+) -> Stage:
+    """Make a Stager whose Tiers lie in a directory; the first one is memory."""
+    tiers: list[Tier] = []
+    for number, capacity in enumerate(capacities):
+        kind: type[Tier] = SsdTier if number else RamTier
+        tier = kind(tier_settings(directory, f"tier{number}"), "j.n")
+        tier.directory.mkdir(parents=True)
+        tier.capacity_bytes = capacity
+        tiers.append(tier)
+    words = np.zeros(len(sizes), np.uint32)
+    table = FileTable(
+        sizes=np.array(sizes, np.uint64),
+        words=words,
+        written=np.zeros(len(sizes), np.uint8),
+        store=words.__setitem__,
+        name_of=lambda file: f"{file:032x}",
+        inode_of=lambda file, tier: 1000 + file,
+        inodes_in=lambda tier: [1000],
+    )
+    pool = open_transit(directory / "run", 0)
+    pool.directory.mkdir(parents=True)
+    engine, tally = FakeEngine(words), Tally()
+    stager = Stager(table, engine, tiers, fill, tally)
+    return Stage(stager, engine, table, tally, FakeReceiver(words), pool)
+
+
+def tier_settings(path: Path, name: str) -> TierSettings:
+    """Return the settings of a small Tier."""
+    return TierSettings(
+        key="tiers[0]",
+        name=name,
+        kind="ssd",
+        path=path,
+        capacity=Size.parse("1MiB"),
+        headroom=Size.parse("0"),
+    )
+
+
+def place(
+    count: int, capacities: list[int], mode: Mode = Mode.PARTITION, need: int = 4096
+) -> Placement:
+    """Place Files of one page each on nodes."""
+    nodes = [Node(f"n{number}", each) for number, each in enumerate(capacities)]
+    return Placement(nodes, np.full(count, need, np.uint64), 7, mode)
+
+
+@contextmanager
+def memory_directory() -> Iterator[Path]:
+    """A directory on tmpfs, where Replicas lie in earnest."""
+    directory = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="monarch-test-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)

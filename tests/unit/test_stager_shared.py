@@ -1,0 +1,433 @@
+"""The Stager as one of several nodes: where Files come from, and where they go."""
+
+import errno
+
+import numpy as np
+import pytest
+
+from monarch.breaker import FAILURES_MAX
+from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
+from monarch.placement import Mode
+from support.stages import FILL, NO_FILL, Stage, make_stage, place
+
+PAGE = 4096
+ROOM = 1 << 20
+POOL = 1
+ABSENT = (ReplicaState.ABSENT, 0, Reason.NONE)
+
+LINK_ENDS = [errno.ECONNRESET, errno.ENOTCONN, errno.EPROTO]
+LATE_OR_WRONG = [(errno.ETIMEDOUT, Step.READ), (errno.EBADMSG, Step.VERIFY)]
+REFUSALS = [errno.ENOENT, errno.EAGAIN, errno.ESTALE, errno.EIO]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Make node 0 of some, each with its own room for pages."""
+
+    def make_it(pages, count=60, mode=Mode.PARTITION, fill=NO_FILL, need=PAGE) -> Stage:
+        stage = make_stage(tmp_path, [need] * count, (pages[0] * PAGE,), fill)
+        placement = place(count, [each * PAGE for each in pages], mode, need)
+        stage.share(placement, 0, pool_bytes=ROOM)
+        return stage
+
+    return make_it
+
+
+def owned_by(stage: Stage, node: int) -> list[int]:
+    return np.flatnonzero(stage.sources.placement.owners == node).tolist()
+
+
+def followed_by(stage: Stage, *nodes: int) -> int:
+    """A File whose order begins with these nodes."""
+    placement = stage.sources.placement
+    files = range(len(placement.needs))
+    return next(f for f in files if placement.order(f)[: len(nodes)] == list(nodes))
+
+
+def test_what_this_node_owns_is_copied_from_the_origin_into_its_tier(make):
+    stage = make([60, 60])
+    file = owned_by(stage, 0)[0]
+
+    stage.ask(file)
+
+    assert stage.engine.orders == [Order(file, 0, OrderKind.DEMAND)]
+    assert stage.fetching() == []
+    assert stage.tally.origin_instead_files == 0
+
+
+def test_what_another_node_owns_is_fetched_from_it_once(make):
+    stage = make([60, 60])
+    file = owned_by(stage, 1)[0]
+
+    stage.ask(file, file)
+    stage.ask(file)
+
+    assert stage.fetching() == [(file, POOL, 1)]
+    assert stage.engine.orders == []
+
+
+def test_a_fetched_file_that_is_kept_lands_in_a_tier(make):
+    stage = make([60, 60], mode=Mode.REPLICATE)
+    file = owned_by(stage, 1)[0]
+
+    stage.ask(file)
+    stage.arrive(file)
+
+    assert stage.state(file)[:2] == (ReplicaState.READY, 0)
+    assert stage.table.ready_in(0).tolist() == [file]
+    assert stage.sources.events(1).fetched_files == 1
+    assert stage.tally.staged_files == 0
+
+
+def test_what_nobody_has_room_for_stays_on_the_origin(make):
+    stage = make([2, 2], count=60)
+    file = int(np.flatnonzero(~stage.sources.placement.placed)[0])
+
+    stage.ask(file)
+
+    assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
+
+
+def test_spare_room_takes_files_of_others_but_never_that_of_the_kept(make):
+    stage = make([80, 80], count=100, mode=Mode.AUTO)
+    kept = stage.sources.kept
+    others = np.flatnonzero(~kept).tolist()
+    spare = 80 - int(kept.sum())
+    assert 0 < spare < len(others)
+
+    stage.ask(*others)
+
+    landed = [tier for _, tier, _ in stage.fetching()]
+    assert landed.count(0) == spare
+    assert landed.count(POOL) == len(others) - spare
+    stage.ask(*np.flatnonzero(kept).tolist())
+    orders = [*stage.ordered(), *[(f, tier) for f, tier, _ in stage.fetching()]]
+    assert all((file, 0) in orders for file in np.flatnonzero(kept).tolist())
+
+
+@pytest.mark.parametrize("cause", LINK_ENDS)
+def test_a_link_that_ends_makes_the_next_node_be_asked_at_once(make, cause):
+    stage = make([60, 60, 60])
+    file = followed_by(stage, 1, 2, 0)
+    stage.ask(file)
+
+    stage.arrive(file, -cause)
+
+    assert stage.fetching() == [(file, POOL, 2)]
+    assert stage.state(file)[0] is ReplicaState.STAGING
+    assert not stage.sources.usable(1)
+    assert stage.tally.rehomed_files == 1
+    assert stage.tally.peer_failures == 1
+
+
+@pytest.mark.parametrize(("cause", "step"), LATE_OR_WRONG)
+def test_a_late_or_wrong_answer_sends_the_file_on_and_three_open_the_breaker(
+    make, cause, step
+):
+    stage = make([60, 60], count=100)
+    files = owned_by(stage, 1)[: FAILURES_MAX + 1]
+    stage.ask(*files)
+
+    for file in files[:FAILURES_MAX]:
+        assert stage.sources.usable(1)
+        stage.arrive(file, -cause, step)
+
+    assert [order.file for order in stage.engine.orders] == files[:FAILURES_MAX]
+    assert not stage.sources.usable(1)
+    assert stage.tally.breakers_opened == 1
+    assert stage.tally.origin_instead_files == FAILURES_MAX
+    # The agent drops the link, and what was under way goes on elsewhere.
+    stage.arrive(files[-1], -errno.ECANCELED)
+    assert stage.engine.orders[-1].file == files[-1]
+    assert stage.sources.events(1).failures == FAILURES_MAX
+
+
+@pytest.mark.parametrize("cause", REFUSALS)
+def test_a_refusal_is_no_failure_and_the_origin_is_read_at_once(make, cause):
+    stage = make([60, 60, 60])
+    file = followed_by(stage, 1, 2, 0)
+    stage.ask(file)
+
+    stage.arrive(file, -cause)
+
+    assert [order.file for order in stage.engine.orders] == [file]
+    assert stage.sources.usable(1)
+    assert stage.sources.events(1).refused == 1
+    stage.end(file)
+    assert stage.state(file)[0] is ReplicaState.READY
+
+
+def test_who_stands_in_for_an_owner_keeps_the_file_if_it_has_room(make):
+    stage = make([60, 60])
+    file = owned_by(stage, 1)[0]
+    stage.ask(file)
+
+    stage.arrive(file, -errno.ECONNRESET)
+
+    assert stage.engine.orders == [Order(file, 0, OrderKind.DEMAND)]
+    assert stage.state(file)[:2] == (ReplicaState.STAGING, 0)
+    assert stage.stager.ledger.transit.reserved_bytes == 0
+    stage.end(file)
+    assert stage.stager.ledger.accounts[0].used_bytes == PAGE
+
+
+def test_a_large_file_that_its_owner_is_still_reading_is_asked_for_again(make):
+    stage = make([2000, 2000], mode=Mode.REPLICATE, need=2 << 20, count=4)
+    file = owned_by(stage, 1)[0]
+    stage.ask(file)
+
+    stage.arrive(file, -errno.EAGAIN)
+
+    assert stage.fetching() == [(file, 0, 1)]
+    for _ in range(100):
+        if stage.fetching():
+            stage.arrive(file, -errno.EAGAIN)
+    assert [order.file for order in stage.engine.orders] == [file]
+
+
+@pytest.mark.parametrize(
+    ("step", "cause"),
+    [(Step.ORDER, errno.ESTALE), (Step.PUBLISH, errno.ESTALE)],
+)
+def test_a_file_that_is_written_while_it_comes_is_not_served(make, step, cause):
+    stage = make([60, 60])
+    file = owned_by(stage, 1)[0]
+    stage.ask(file)
+    stage.table.written[file] = 1
+
+    stage.arrive(file, -cause, step)
+
+    assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.CHANGED)
+    assert stage.stager.ledger.transit.reserved_bytes == 0
+    assert stage.sources.usable(1)
+    assert stage.sources.events(1).failures == 0
+
+
+def test_a_full_tier_under_a_fetch_is_a_matter_of_this_node(make):
+    stage = make([60, 60], mode=Mode.REPLICATE)
+    file = owned_by(stage, 1)[0]
+    stage.ask(file)
+
+    stage.arrive(file, -errno.ENOSPC, Step.WRITE)
+
+    assert stage.fetching() == [(file, POOL, 1)]
+    assert stage.tally.tiers_full == 1
+    assert stage.sources.events(1).failures == 0
+
+
+def test_a_second_failure_of_the_tier_gives_the_file_up(make):
+    stage = make([60, 60])
+    file = owned_by(stage, 1)[0]
+    for _ in range(2):
+        stage.ask(file)
+        stage.arrive(file, -errno.EIO, Step.WRITE)
+
+    assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.ERROR)
+
+
+def test_fetches_that_the_receiver_does_not_take_are_given_again(make):
+    stage = make([60, 60])
+    files = owned_by(stage, 1)[:4]
+    stage.receiver.room = 1
+    stage.ask(*files)
+    stage.receiver.room = 10
+
+    stage.stager.turn()
+
+    assert [file for file, _, _ in stage.fetching()] == files
+
+
+# -- background fill ------------------------------------------------------------
+
+
+def finish(stage: Stage, files: set[int]) -> None:
+    """Let everything that is under way succeed until nothing is."""
+    while stage.engine.orders or stage.fetching():
+        for order in list(stage.engine.orders):
+            stage.end(order.file)
+        for fetch in list(stage.receiver.fetches):
+            files.add(fetch.file)
+            stage.arrive(fetch.file)
+
+
+def test_fill_reads_what_is_owned_and_fetches_the_rest_of_what_is_kept(make):
+    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    fetched: set[int] = set()
+
+    stage.stager.turn()
+    first = [order.file for order in stage.engine.orders]
+    finish(stage, fetched)
+
+    assert first == owned_by(stage, 0)[: 2 * FILL.concurrency]
+    assert fetched == set(owned_by(stage, 1))
+    assert stage.stager.idle
+    assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
+
+
+def test_fill_takes_nothing_that_is_not_kept(make):
+    stage = make([60, 60], fill=FILL)
+    fetched: set[int] = set()
+
+    stage.stager.turn()
+    finish(stage, fetched)
+
+    assert fetched == set()
+    assert len(stage.table.ready_in(0)) == len(owned_by(stage, 0))
+
+
+def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
+    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage.sources.lost(1)
+    fetched: set[int] = set()
+    stage.stager.turn()
+    finish(stage, fetched)
+    assert stage.stager.idle
+    assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
+
+    stage.now_s += 10
+    assert stage.sources.due(1)
+    stage.sources.connected(1)
+    stage.stager.turn()
+    finish(stage, fetched)
+
+    assert fetched == set(owned_by(stage, 1))
+
+
+def test_the_fetches_that_nobody_waits_for_are_bounded(make):
+    stage = make([600, 600], count=400, mode=Mode.REPLICATE, fill=FILL)
+    stage.stager.turn()
+    while not stage.fetching():
+        stage.end(stage.engine.orders[0].file)
+
+    most = 0
+    while stage.fetching():
+        most = max(most, stage.stager.in_flight)
+        stage.arrive(stage.fetching()[0][0])
+
+    assert most == 32
+
+
+# -- alone before, and the end --------------------------------------------------
+
+
+def test_a_node_that_joins_late_looks_again_at_what_had_no_room(tmp_path):
+    stage = make_stage(tmp_path, [PAGE] * 20, (4 * PAGE,))
+    stage.ask(*range(8))
+    for file in range(4):
+        stage.end(file)
+    assert stage.state(7) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
+
+    stage.share(place(20, [4 * PAGE, 20 * PAGE]), 0, ROOM)
+
+    assert stage.state(7) == ABSENT
+    stage.ask(7)
+    assert stage.state(7)[0] is ReplicaState.STAGING
+    with pytest.raises(AssertionError):
+        stage.share(place(20, [4 * PAGE, 20 * PAGE]), 0, ROOM)
+
+
+def test_transfers_that_run_while_a_node_joins_end_as_they_began(tmp_path):
+    stage = make_stage(tmp_path, [PAGE] * 20, (20 * PAGE,))
+    stage.ask(*range(6))
+
+    stage.share(place(20, [20 * PAGE] * 2), 0, ROOM)
+    for file in range(6):
+        stage.end(file)
+
+    assert stage.table.ready_in(0).tolist() == list(range(6))
+
+
+def test_replicas_of_an_earlier_job_come_before_any_source(make, tmp_path):
+    stage = make_stage(tmp_path / "other", [PAGE] * 20, (20 * PAGE,))
+    for file in range(20):
+        assert stage.stager.ledger.reserve_in(0, PAGE)
+        stage.stager.adoption.tiers[file] = 0
+    placement = place(20, [20 * PAGE] * 2)
+
+    stage.share(placement, 0, ROOM)
+    file = int(np.flatnonzero(placement.owners == 1)[0])
+    stage.ask(file)
+
+    assert stage.engine.orders[0] == Order(file, 0, OrderKind.ADOPT)
+    stage.end(file, -errno.EBADMSG, Step.VERIFY)
+    assert stage.fetching() == [(file, POOL, 1)]
+
+
+def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
+    stage = make_stage(tmp_path, [PAGE] * 40, (20 * PAGE,))
+    placement = place(40, [20 * PAGE] * 2)
+    kept = placement.kept(0)
+    strangers = np.flatnonzero(~kept)[:10].tolist()
+    ours = np.flatnonzero(kept)[:5].tolist()
+    for file in [*ours, *strangers]:
+        assert stage.stager.ledger.reserve_in(0, PAGE)
+        stage.stager.adoption.tiers[file] = 0
+        stage.path(file, 0).write_bytes(b"x")
+
+    stage.share(placement, 0, ROOM)
+
+    room_left = 20 - int(kept.sum())
+    waiting = set(stage.stager.adoption.tiers)
+    assert waiting >= set(ours)
+    assert len(waiting - set(ours)) == room_left
+    assert sum(stage.path(file, 0).exists() for file in strangers) == room_left
+    stage.ask(*np.flatnonzero(kept).tolist())
+    assert all(stage.state(f)[0] is ReplicaState.STAGING for f in np.flatnonzero(kept))
+
+
+def test_the_end_settles_what_has_arrived_untold_and_answers_the_rest(make):
+    stage = make([60, 60])
+    arrived, under_way, unsent = owned_by(stage, 1)[:3]
+    stage.receiver.room = 2
+    stage.ask(arrived, under_way, unsent)
+    stage.table.words[arrived] = state_word(ReplicaState.READY, POOL, Reason(1))
+
+    stage.stager.stop()
+    stage.stager.abandon()
+
+    assert stage.state(arrived)[:2] == (ReplicaState.READY, POOL)
+    for file in (under_way, unsent):
+        assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.STOPPING)
+    account = stage.stager.ledger.transit
+    assert (account.used_bytes, account.reserved_bytes) == (PAGE, 0)
+    assert stage.tally.peer_files == 1
+    assert stage.stager.in_flight == 0
+
+
+def test_a_fetch_that_fails_while_the_agent_ends_is_not_sent_on(make):
+    stage = make([60, 60])
+    file = owned_by(stage, 1)[0]
+    stage.ask(file)
+    stage.stager.stop()
+
+    stage.arrive(file, -errno.ECONNRESET)
+
+    assert stage.engine.orders == []
+    assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.STOPPING)
+    assert stage.stager.in_flight == 0
+
+
+def test_a_file_evicted_for_its_memory_may_still_pass_through(make):
+    stage = make([60, 60])
+    file = owned_by(stage, 0)[0]
+    stage.ask(file)
+    stage.end(file)
+
+    assert stage.stager.shelf.relieve(used_bytes=100_000, limit_bytes=100_000) == PAGE
+    stage.ask(file)
+
+    assert stage.ordered() == [(file, POOL)]
+    assert stage.state(file)[0] is ReplicaState.STAGING
+
+
+def test_a_lost_tier_leaves_the_pool_and_the_peers_as_they_were(make):
+    stage = make([60, 60], mode=Mode.REPLICATE)
+    own, other = owned_by(stage, 0)[0], owned_by(stage, 1)[0]
+    stage.ask(own)
+
+    stage.end(own, -errno.ENOENT, Step.CREATE)
+    stage.ask(other)
+
+    assert stage.ordered() == [(own, POOL)]
+    assert stage.fetching() == [(other, POOL, 1)]
+    assert stage.tally.tiers_lost == 1
