@@ -37,6 +37,7 @@ VERBS: Final = {
     "stop": Verb("monarch.cli.stop:stop", "End the agent of a job."),
     "report": Verb("monarch.cli.report:report", "Print a report that was saved."),
     "index": Verb("monarch.cli.index:index", "Save the index of a dataset."),
+    "stage": Verb("monarch.cli.stage:stage", "Fill the tiers of nodes before a job."),
     "plan": Verb("monarch.cli.plan:plan", "Show what a cluster would hold."),
     "clean": Verb("monarch.cli.clean:clean", "Remove what dead jobs left behind."),
     "config": Verb(

@@ -27,6 +27,7 @@ LAYERS = (
     {"stager", "peers.client", "peers.server", "peers.hub"},
     {"peers.mesh"},
     {"agent", "report"},
+    {"preload", "mpi"},
     {"cli"},
     {"__main__"},
 )

@@ -1,0 +1,89 @@
+"""The processes of an MPI launch: one on each node acts for it, the others wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from monarch.cluster import node_name
+from monarch.errors import UsageError
+
+# MPI libraries wait by spinning, which would take a core from the program beside us.
+LOOK_S: Final = 0.005
+# One signal ends all processes of a launch; they need not be equally quick.
+LAST_S: Final = 5.0
+
+
+def import_mpi() -> Any:
+    """Return mpi4py's module MPI; importing it starts MPI.
+
+    Raises:
+        UsageError: it is not installed, or finds no MPI library.
+    """
+    try:
+        from mpi4py import MPI
+    except ModuleNotFoundError:
+        raise UsageError(
+            "MPI needs the package mpi4py: pip install 'monarch-staging[mpi]'"
+        ) from None
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"mpi4py finds no MPI library ({reason}): load your site's MPI, or "
+            "pip install mpich"
+        ) from error
+    return MPI
+
+
+class Launch:
+    """What this process is among those that MPI has launched.
+
+    Attributes:
+        nodes: the names of the nodes, in the order of their first ranks.
+        number: which of them this is.
+        acts: whether this process is the first one on its node.
+        first: whether it is the first of all, which speaks for them.
+        acting: the communicator of those that act; of no use to the others.
+    """
+
+    def __init__(self, mpi: Any, environ: Mapping[str, str]) -> None:
+        self._mpi = mpi
+        self.world = mpi.COMM_WORLD
+        names = self.world.allgather(node_name(environ))
+        self.nodes: tuple[str, ...] = tuple(dict.fromkeys(names))
+        rank = self.world.Get_rank()
+        self.number = self.nodes.index(names[rank])
+        self.first = rank == 0
+        self.acts = names.index(names[rank]) == rank
+        self.acting = self.world.Split(0 if self.acts else 1, rank)
+
+    def __repr__(self) -> str:
+        return f"<Launch on {len(self.nodes)} nodes, this is {self.number}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        """Leave MPI together with all others.
+
+        After an error the others are ended unless they end soon: they may wait for us.
+        """
+        patience_s = None if kind is None else LAST_S
+        if not rest(self.world.Ibarrier(), patience_s):
+            self.world.Abort(125)
+        self._mpi.Finalize()
+
+    def meet(self) -> None:
+        """Wait for all processes that act, without spinning."""
+        rest(self.acting.Ibarrier())
+
+
+def rest(request: Any, patience_s: float | None = None) -> bool:
+    """Wait for an MPI request without spinning; False if that took too long."""
+    deadline_s = None if patience_s is None else time.monotonic() + patience_s
+    while not request.Test():
+        if deadline_s is not None and time.monotonic() >= deadline_s:
+            return False
+        time.sleep(LOOK_S)
+    return True

@@ -1,0 +1,1 @@
+"""Filling the Tiers of nodes before a job: each File is read from the Origin once."""

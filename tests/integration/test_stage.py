@@ -1,0 +1,161 @@
+"""`monarch stage` on one node, as people use it, and the jobs after it."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from support.countfs import CountFs
+from support.dataset import Dataset, make_dataset
+
+FILES = 50
+REQUEST_BYTES = 1 << 20
+
+
+class Command:
+    """The installed `monarch`, with a Tier and run directories of its own."""
+
+    def __init__(self, command: Path, tier: Path) -> None:
+        self.command = command
+        self.tier = tier
+        tier.mkdir()
+
+    def words(self, verb: str, data: Path, *options: str) -> list[str]:
+        """Return a command line."""
+        tier = ["--tier", f"ssd:256MiB:{self.tier}"]
+        return [str(self.command), verb, "--data", str(data), *tier, *options]
+
+    def stage(self, data: Path, *options: str) -> subprocess.CompletedProcess[str]:
+        """Stage a dataset and return what came of it."""
+        words = self.words("stage", data, *options)
+        return subprocess.run(words, capture_output=True, text=True, check=False)
+
+    def run(self, data: Path, program: Sequence[str], *options: str) -> str:
+        """Return the output of a program in a later job."""
+        words = self.words("run", data, *options, "--", *program)
+        return subprocess.run(
+            words, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+
+@pytest.fixture
+def command(monarch_command: Path, run_root: Path, tmp_path: Path) -> Command:
+    return Command(monarch_command, tmp_path / "ssd")
+
+
+@pytest.fixture
+def view(
+    mount_counted: Callable[..., CountFs], tmp_path: Path
+) -> tuple[CountFs, Dataset]:
+    dataset = make_dataset(tmp_path / "dataset", files=FILES, large=2)
+    return mount_counted(dataset.root), dataset
+
+
+KEEP = ("--set", "retain=node")
+# A large file that is opened before its checksum is compared reads the origin else.
+WAIT = ("--set", "cold_open.mode=wait")
+
+
+def test_a_later_job_takes_over_what_was_staged_and_reads_no_origin(command, view):
+    mount, dataset = view
+
+    done = command.stage(mount.root, *KEEP)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("staged 52 files, ")
+    assert mount.counts().read_bytes == dataset.size_bytes
+    mount.reset()
+    names = [str(mount.root / name) for name in sorted(dataset.digests)]
+    found = command.run(mount.root, ["sha256sum", *names], *KEEP, *WAIT)
+    assert mount.counts().read_bytes == mount.counts().opens == 0
+    digests = [line.split()[0] for line in found.splitlines()]
+    assert digests == [dataset.digests[name] for name in sorted(dataset.digests)]
+
+
+def test_large_files_are_read_in_large_requests(command, view):
+    mount, dataset = view
+
+    assert command.stage(mount.root, *KEEP).returncode == 0
+
+    counts = mount.counts()
+    assert counts.opens == len(dataset.digests)
+    assert counts.read_bytes == dataset.size_bytes
+    # The end of each file is asked for, too.
+    assert counts.reads <= 2 * counts.opens + dataset.size_bytes / REQUEST_BYTES
+
+
+def test_what_would_not_outlive_the_command_is_refused(command, dataset):
+    done = command.stage(dataset.root)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("monarch: retain: job would remove what is staged")
+    assert "--set retain=node" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--mode", "partition", *KEEP), "--mode: says what several nodes keep"),
+        (("--set", "retain=soon"), "retain"),
+        (("--data", "/nowhere", *KEEP), "/nowhere does not exist"),
+        (("extra", *KEEP), "unexpected extra argument"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(command, dataset, options, line):
+    done = command.stage(dataset.root, *options)
+
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_what_has_no_room_is_told_and_1(command, dataset):
+    done = command.stage(dataset.root, *KEEP, "--set", "tiers[0].capacity=4MiB")
+
+    assert done.returncode == 1
+    assert "stay at the origin: no node has room for them" in done.stdout
+
+
+def test_without_mpi4py_one_line_says_how_to_get_it(command, dataset, monkeypatch):
+    poisoned = dataset.root.parent / "mpi4py"
+    poisoned.mkdir()
+    (poisoned / "__init__.py").write_text("raise ModuleNotFoundError('mpi4py')\n")
+    monkeypatch.setenv("PYTHONPATH", str(poisoned.parent))
+
+    done = command.stage(dataset.root, "--mpi", *KEEP)
+
+    assert done.returncode == 2
+    assert "pip install 'monarch-staging[mpi]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_signal_ends_it_and_keeps_what_is_staged(command, view, run_root):
+    mount, dataset = view
+    mount.set(read_us=20_000)
+    words = command.words("stage", mount.root, *KEEP)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    await_replicas(command.tier, 5)
+
+    process.send_signal(signal.SIGTERM)
+
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"stopped; what is staged so far is retained" in told
+    kept = len(list(command.tier.glob("monarch-*/retained-*/*"))) - 1
+    assert 5 <= kept < len(dataset.digests)
+    assert os.listdir(run_root) == []
+    mount.set(read_us=0)
+    done = command.stage(mount.root, *KEEP)
+    assert f"{kept} files were there already" in done.stdout
+
+
+def await_replicas(tier: Path, count: int) -> None:
+    """Wait until so many Replicas lie in a Tier."""
+    while len(list(tier.glob("monarch-*/stage-*/*/*"))) < count:
+        time.sleep(0.01)

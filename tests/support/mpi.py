@@ -1,0 +1,110 @@
+"""An installed MPI, whose ranks are nodes with directories of their own."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LAUNCH_TIMEOUT_S = 120
+NODE = """\
+#!/bin/sh
+# Makes this rank a node of its own, or one of the $PER_NODE ranks of one.
+rank=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}
+node=$((rank / PER_NODE))
+export MONARCH_STAGING_NODE=n$node TIER=$SITE/tier$node
+export MONARCH_STAGING_RUN_DIR=$SITE/run$node
+exec "$@"
+"""
+
+
+def find_mpiexec() -> str | None:
+    """Return the launcher that fits this Python's mpi4py; None if there is none."""
+    if importlib.util.find_spec("mpi4py") is None:
+        return None
+    beside = Path(sysconfig.get_path("scripts")) / "mpiexec"
+    return str(beside) if beside.exists() else shutil.which("mpiexec")
+
+
+@dataclass
+class MpiSite:
+    """Nodes that are ranks of one launch, below one directory.
+
+    Args:
+        per_node: how many ranks each node gets.
+    """
+
+    folder: Path
+    nodes: int
+    per_node: int = 1
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for node in range(self.nodes):
+            (self.folder / f"run{node}").mkdir(mode=0o700)
+            self.tier(node).mkdir()
+        script = self.folder / "node.sh"
+        script.write_text(NODE)
+        script.chmod(0o755)
+
+    def tier(self, node: int) -> Path:
+        """Return the directory of a node's Tier."""
+        return self.folder / f"tier{node}"
+
+    def retained(self, node: int) -> list[Path]:
+        """Return the Replicas that a node has retained."""
+        found = self.tier(node).glob("monarch-*/retained-*/*")
+        return sorted(path for path in found if path.suffix != ".npz")
+
+    def surroundings(self, node: int) -> dict[str, str]:
+        """Return the environment of a program on a node, outside MPI."""
+        return {
+            **os.environ,
+            "MONARCH_STAGING_NODE": f"n{node}",
+            "MONARCH_STAGING_RUN_DIR": str(self.folder / f"run{node}"),
+            "TIER": str(self.tier(node)),
+        }
+
+    def start(self, words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+        """Start a command on every node; its output is kept."""
+        mpiexec = find_mpiexec()
+        assert mpiexec is not None
+        ranks = str(self.nodes * self.per_node)
+        command = [mpiexec, *_flags(mpiexec), "-n", ranks]
+        return subprocess.Popen(
+            [*command, str(self.folder / "node.sh"), *words],
+            env={
+                **os.environ,
+                "SITE": str(self.folder),
+                "PER_NODE": str(self.per_node),
+                **self.environ,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command on every node to its end."""
+        process = self.start(words)
+        try:
+            told, errors = process.communicate(timeout=LAUNCH_TIMEOUT_S)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(words, process.returncode, told, errors)
+
+
+def _flags(mpiexec: str) -> list[str]:
+    """Return what lets a launcher start many ranks here, as root too."""
+    done = subprocess.run(
+        [mpiexec, "--version"], capture_output=True, text=True, check=False
+    )
+    if "Open MPI" not in done.stdout and "prte" not in done.stdout.lower():
+        return []
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return [*as_root, "--oversubscribe"]
