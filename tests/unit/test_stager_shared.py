@@ -372,7 +372,8 @@ def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
     assert len(waiting - set(ours)) == room_left
     assert sum(stage.path(file, 0).exists() for file in strangers) == room_left
     stage.ask(*np.flatnonzero(kept).tolist())
-    assert all(stage.state(f)[0] is ReplicaState.STAGING for f in np.flatnonzero(kept))
+    states = [stage.state(file)[0] for file in np.flatnonzero(kept).tolist()]
+    assert states == [ReplicaState.STAGING] * len(states)
 
 
 def test_the_end_settles_what_has_arrived_untold_and_answers_the_rest(make):
