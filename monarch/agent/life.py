@@ -211,11 +211,12 @@ class Agent:
             await in_thread(offer, stager, namespace, manifests, self._extents)
         await self._begin_sharing(stager, terms)
         self.figures.namespace, self.figures.stager = namespace, stager
+        if self.peers is not None and terms is not None:
+            # Whoever stages before all owners can be asked reads what they read too.
+            await self.peers.settle()
         loop = asyncio.get_running_loop()
         loop.add_reader(self._engine.event_fd, self._turn)
         loop.call_soon(self._turn)
-        if self.peers is not None and terms is not None:
-            await self.peers.settle()
         self.figures.plain = ""
         self._become(AgentState.READY)
         self.notifier.ready(start_line(self.setup, namespace))

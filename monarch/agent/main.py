@@ -15,8 +15,8 @@ from monarch.agent.peers import Peers
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
-from monarch.cluster import node_name
-from monarch.config import RunOptions, to_json
+from monarch.cluster import mesh_job, node_name
+from monarch.config import RunOptions, current_directory, to_json
 from monarch.errors import MonarchError
 
 log = logging.getLogger("monarch.agent")
@@ -38,6 +38,8 @@ def serve(
         setup = make_setup(options, command, run_dir.name, os.environ)
         if meeting is None:
             job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
+            hosts, here = setup.config.hosts, current_directory()
+            job = mesh_job(job, hosts, options, os.environ, here)
             meeting = find_meeting(setup, job, os.environ, notifier.warn)
         _hold(run_dir, setup, notifier, meeting)
     except MonarchError as error:

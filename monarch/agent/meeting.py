@@ -1,6 +1,5 @@
 """Where the agents of a job meet, and what proves that they belong to it."""
 
-import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,13 +10,15 @@ from monarch.agent.setup import Setup
 from monarch.cluster import (
     Alone,
     Membership,
+    address_of,
     find_members,
     job_secret,
     node_name,
     read_secret,
+    rendezvous_directory,
 )
 from monarch.cluster.secret import remove_secret
-from monarch.errors import MonarchError
+from monarch.errors import MonarchError, UsageError
 
 # As many nodes as may hold the others together are looked for at a known port.
 KNOWN_MAX: Final = 3
@@ -69,7 +70,7 @@ def find_meeting(
     It may wait for another node to write the secret, so call it beside the loop.
 
     Raises:
-        UsageError: the hosts that were given cannot be meant.
+        UsageError: the hosts or the interface that were given cannot be meant.
     """
     if setup.config.peers.mode == "off":
         return None
@@ -85,6 +86,8 @@ def find_meeting(
         return None
     try:
         return _meeting(setup, job, environ, members)
+    except UsageError:
+        raise
     except MonarchError as error:
         warn(f"this node works alone: {error}")
         return None
@@ -107,29 +110,13 @@ def _meeting(
     if peers.port:
         for number, name in enumerate(members.nodes[:KNOWN_MAX]):
             addresses.setdefault(number, (name, peers.port))
+    host = address_of(peers.interface) if peers.interface is not None else ""
+    if peers.secret_file is not None and addresses:
+        secret = read_secret(Path(peers.secret_file))
+        return Meeting(job, members, secret, addresses, host=host)
+    directory = rendezvous_directory(peers.rendezvous, environ)
     if peers.secret_file is not None:
         secret = read_secret(Path(peers.secret_file))
-        directory = None if addresses else _rendezvous(setup, environ)
-        return Meeting(job, members, secret, addresses, directory)
-    directory = _rendezvous(setup, environ)
+        return Meeting(job, members, secret, addresses, directory, host)
     secret = job_secret(directory, job)
-    return Meeting(job, members, secret, addresses, directory, made=True)
-
-
-def _rendezvous(setup: Setup, environ: Mapping[str, str]) -> Path:
-    """Return the directory in which agents meet; it must be on a shared file system."""
-    given = setup.config.peers.rendezvous
-    if given is not None:
-        path = Path(given)
-    else:
-        home = environ.get("HOME") or str(Path.home())
-        state = environ.get("XDG_STATE_HOME") or f"{home}/.local/state"
-        path = Path(state) / "monarch-staging"
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise MonarchError(
-            f"peers.rendezvous: {path}: {error.strerror}; name a directory that all "
-            "nodes share"
-        ) from error
-    return path
+    return Meeting(job, members, secret, addresses, directory, host, made=True)
