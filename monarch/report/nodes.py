@@ -2,18 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 from monarch.report.model import Report
-from monarch.report.words import fitted, listed, many, percent, short_names
+from monarch.report.words import WIDTH, fitted, listed, many, percent, short_names
 from monarch.units import format_count, format_size
 
 # Of more nodes than this the table shows the least and the most of each column.
 ROWS_MAX: Final = 16
 NAMES_MAX: Final = 4
 LINES_MAX: Final = 8
-WIDTH: Final = 80
 
 Row = Mapping[str, Any]
 
@@ -100,6 +98,8 @@ def where(report: Report, holds: Callable[[Row], bool]) -> str:
     """Return on which nodes of a job something holds, for the end of a line."""
     nodes = _named(report.get("nodes", ()))
     names = [row["name"] for row in nodes if row["reported"] and holds(row)]
+    if len(names) > 1 and len(names) == sum(row["reported"] for row in nodes):
+        return " on every node"
     return f" on {listed(names, NAMES_MAX)}" if names else ""
 
 
@@ -208,20 +208,9 @@ def _breakers(report: Report, nodes: Sequence[Row]) -> list[str]:
 
 
 def _told(lines: Sequence[str]) -> list[str]:
-    """Return sentences as indented lines that fit, and not too many of them."""
+    """Return sentences as indented lines, but not too many of them."""
     told = list(lines)
     if len(told) > LINES_MAX:
         rest = many(len(told) - LINES_MAX + 1, "more such lines")
         told[LINES_MAX - 1 :] = [f"... {rest}; the JSON report has all"]
-    return [
-        part
-        for line in told
-        for part in wrap(
-            line,
-            WIDTH,
-            initial_indent="  ",
-            subsequent_indent="    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    ]
+    return [f"  {line}" for line in told]

@@ -7,14 +7,14 @@ from typing import Any
 from monarch.metrics import UNITS
 from monarch.report.model import Report
 from monarch.report.nodes import node_lines, peer_lines, where
-from monarch.report.words import many, percent
+from monarch.report.words import folded, many, percent
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 _INACTIVE_MAX = 10
 _CHANGED_MAX = 10
 _NOTE = (
-    "  Opens are counted with the sizes of the files opened; reads on them are not "
-    "seen.\n  Bytes staged and read from the origin by Monarch are exact."
+    "  Opens count with the sizes of the files opened; reads on them are not seen.\n"
+    "  Bytes staged and read from the origin by Monarch are exact."
 )
 
 
@@ -34,7 +34,10 @@ def render(report: Report) -> str:
         *_survived(report),
         _NOTE,
     ]
-    return "\n".join(parts) + "\n"
+    lines = "\n".join(parts).split("\n")
+    if len(report.get("nodes", ())) > 1 or report.get("peers"):
+        lines = [part for line in lines for part in folded(line)]
+    return "\n".join(lines) + "\n"
 
 
 def headline(report: Report) -> str:
@@ -98,7 +101,7 @@ def _sources(report: Report) -> str:
 def _lines(report: Report) -> list[str]:
     metadata = report["metadata"]
     lines = [*_hits(report["hits"]), *_waits(report["waits"])]
-    lines.append(_staged(report["staging"], " per node" if "nodes" in report else ""))
+    lines += _staged(report["staging"], " per node" if "nodes" in report else "")
     lines.append(_origin(report["origin"]))
     if metadata["ratio"] is not None:
         lines.append(
@@ -139,21 +142,25 @@ def _origin(origin: dict[str, Any]) -> str:
     return f"{line}{format_size(avoided) if avoided >= 0 else 'none'} avoided"
 
 
-def _staged(staging: dict[str, Any], each: str) -> str:
+def _staged(staging: dict[str, Any], each: str) -> list[str]:
+    """Return what was copied: on a node alone all of it comes from the origin."""
     files, size = many(staging["files"], "files"), format_size(staging["bytes"])
     line = f"  staged: {files}, {size}"
-    if staging.get("peer_files"):
-        files, size = many(staging["peer_files"], "files"), staging["peer_bytes"]
-        line += f"; fetched from peers: {files}, {format_size(size)};"
+    rate = ""
     if staging["bytes_per_s"]:
-        line += f" at {format_rate(staging['bytes_per_s'])}{each}"
+        rate = f" at {format_rate(staging['bytes_per_s'])}{each}"
+    adopted = ""
     if staging["adopted_files"]:
-        line += (
+        adopted = (
             "; taken over from an earlier job: "
             f"{many(staging['adopted_files'], 'files')}, "
             f"{format_size(staging['adopted_bytes'])}"
         )
-    return line
+    if not staging.get("peer_files"):
+        return [f"{line}{rate}{adopted}"]
+    fetched = many(staging["peer_files"], "files")
+    line += f"; from peers: {fetched}, {format_size(staging['peer_bytes'])}"
+    return [f"{line}{adopted}", *[f"  copied{rate}"] * bool(rate)]
 
 
 def _tiers(report: Report) -> list[str]:

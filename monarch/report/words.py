@@ -1,8 +1,12 @@
 """Counts, shares and names as reports print them."""
 
 from collections.abc import Sequence
+from textwrap import wrap
+from typing import Final
 
 from monarch.units import format_count
+
+WIDTH: Final = 80
 
 
 def many(count: int, units: str) -> str:
@@ -34,6 +38,22 @@ def fitted(name: str, width: int) -> str:
         return name
     tail = (width - 1) // 2
     return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
+
+
+def folded(line: str) -> list[str]:
+    """Return a line as lines that fit a terminal; what follows is indented deeper."""
+    text = line.lstrip(" ")
+    indent = line[: len(line) - len(text)]
+    if len(line) <= WIDTH:
+        return [line]
+    return wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def listed(names: Sequence[str], most: int) -> str:
