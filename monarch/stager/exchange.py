@@ -60,6 +60,7 @@ class Fate(Enum):
     AGAIN = "the same one is asked again"
     ORIGIN = "the Origin is read"
     OURS = "the fault is on this node"
+    NOWHERE = "it stays away until it is asked for"
 
 
 class Exchange:
@@ -112,18 +113,28 @@ class Exchange:
         if not sources.placed(file):
             self._table.store(file, NO_ROOM)
             return None
-        peer = sources.source(file)
-        if not asked and peer is None and not sources.owns(file):
-            # Its owner, or the one who stands in for it, is to read it, if asked.
-            if self._missed < 0:
-                self._missed = sources.generation
+        if not asked and not self._may_fill(file):
             return None
+        peer = sources.source(file)
         tier = self._land(file, peer, asked=asked)
         if tier is None:
             self._go_without(file, asked=asked)
             return None
         self._note_source(file, peer)
-        return Flight(file, tier, kind, peer)
+        return Flight(file, tier, kind, asked, peer)
+
+    def _may_fill(self, file: int) -> bool:
+        """Return whether this node may send for a File that nobody has asked for."""
+        home = self.sources.home(file)
+        if home == self.sources.own or self.sources.usable(home):
+            return True
+        self._miss()
+        return False
+
+    def _miss(self) -> None:
+        """Fill is to look again when there is news of any peer."""
+        if self._missed < 0:
+            self._missed = self.sources.generation
 
     def _land(self, file: int, peer: int | None, *, asked: bool) -> int | None:
         """Reserve room where a File is to lie: its own, spare, or in transit."""
@@ -172,6 +183,14 @@ class Exchange:
 
     def judge(self, flight: Flight, arrival: Arrival) -> Fate:
         """Say what the end of a Fetch means, and remember it of the peer."""
+        fate = self._judge(flight, arrival)
+        if flight.asked or fate not in (Fate.NEXT, Fate.ORIGIN):
+            return fate
+        if fate is Fate.NEXT:
+            self._miss()
+        return Fate.NOWHERE
+
+    def _judge(self, flight: Flight, arrival: Arrival) -> Fate:
         if arrival.status == 0:
             self.sources.answered(arrival.peer, int(self._table.sizes[flight.file]))
             return Fate.ARRIVED

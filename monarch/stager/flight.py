@@ -38,6 +38,7 @@ class Flight:
     """A Transfer from its order to its end, at whatever Source it looks meanwhile.
 
     Args:
+        asked: by a program or a peer, not by background fill.
         peer: where the File is being fetched; None: the Origin, or the Tier itself.
         tried: peers that have failed.
         late: how often a peer has said that the File takes longer.
@@ -46,6 +47,7 @@ class Flight:
     file: int
     tier: int
     kind: OrderKind
+    asked: bool = True
     peer: int | None = None
     tried: tuple[int, ...] = ()
     late: int = 0

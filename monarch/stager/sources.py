@@ -49,6 +49,7 @@ class _Peer:
     breaker: Breaker
     events: PeerEvents
     is_connected: bool = False
+    is_gone: bool = False
     has_opened: bool = False
 
 
@@ -65,7 +66,7 @@ class Sources:
     Attributes:
         kept: which Files this node is to hold.
         clock: see above.
-        generation: grows whenever a peer becomes usable.
+        generation: grows whenever a peer becomes usable, or is known to have gone.
     """
 
     def __init__(
@@ -124,6 +125,18 @@ class Sources:
                 return peer
         return None
 
+    def home(self, file: int) -> int:
+        """Return who is to read a File from the Origin, as far as is known for sure.
+
+        A node that cannot be reached just now may still be at it, so that nobody else
+        is to read the File unless a program waits for it.
+        """
+        owner = self.owner(file)
+        if not self._peers[owner].is_gone:
+            return owner
+        ranks = self.placement.ranks(file)
+        return next(node for node in ranks if not self._peers[node].is_gone)
+
     # -- peers ------------------------------------------------------------------
 
     def usable(self, peer: int) -> bool:
@@ -149,13 +162,14 @@ class Sources:
     def appeared(self, peer: int) -> None:
         """A peer has joined: whatever was wrong with it belongs to an earlier life."""
         found = self._peers[peer]
+        found.is_gone = False
         if not found.is_connected:
             found.breaker = _NEVER_SEEN
 
     def connected(self, peer: int) -> None:
         """There is a connection on which to ask a peer."""
         found = self._peers[peer]
-        found.is_connected = True
+        found.is_connected, found.is_gone = True, False
         self._pass(peer, Event.BACK)
         self.generation += 1
         if found.has_opened:
@@ -170,11 +184,18 @@ class Sources:
         found.is_connected = False
         self._pass(peer, Event.GONE)
 
+    def gone(self, peer: int) -> None:
+        """A peer has left the job before its end."""
+        self.lost(peer)
+        self._peers[peer].is_gone = True
+        self.generation += 1
+
     def left(self, peer: int) -> None:
-        """A peer has said that it goes: nothing is wrong with it."""
+        """A peer has left because the job ends: nothing is wrong with it."""
         found = self._peers[peer]
-        found.is_connected = found.has_opened = False
+        found.is_connected, found.has_opened, found.is_gone = False, False, True
         found.breaker = after(found.breaker, Event.GONE, self.clock())
+        self.generation += 1
 
     def answered(self, peer: int, size_bytes: int) -> None:
         """A peer has sent a File that is right, in time."""

@@ -204,14 +204,14 @@ class Stager:
     def _plan(self, file: int, kind: OrderKind, *, asked: bool) -> Flight | None:
         tier = self.adoption.take(file)
         if tier is not None:
-            return Flight(file, tier, OrderKind(kind | OrderKind.ADOPT))
+            return Flight(file, tier, OrderKind(kind | OrderKind.ADOPT), asked)
         if self._exchange is not None:
             return self._exchange.plan(file, kind, asked=asked)
         tier = self.ledger.reserve(int(self.table.sizes[file]))
         if tier is None:
             self.table.store(file, NO_ROOM)
             return None
-        return Flight(file, tier, kind)
+        return Flight(file, tier, kind, asked)
 
     def _send(self, flight: Flight) -> None:
         if flight.peer is None:
@@ -304,6 +304,10 @@ class Stager:
             self._fail(flight, arrival.step, arrival.status)
         elif self._stopping:
             self._drop(flight)
+        elif fate is Fate.NOWHERE:
+            # Programs that came to wait for it meanwhile are woken, and ask themselves.
+            self._drop(flight, ABSENT)
+            exchange.allotment.owe(flight.file)
         else:
             exchange.redirect(flight, fate)
             self._send(flight)
@@ -312,10 +316,10 @@ class Stager:
         del self._flying[flight.file]
         self._background -= flight.is_background
 
-    def _drop(self, flight: Flight) -> None:
-        """End a Transfer that nobody carries on, because the agent is going."""
+    def _drop(self, flight: Flight, word: int = _STOPPING) -> None:
+        """End a Transfer that nobody carries on."""
         self._land(flight)
-        self.table.store(flight.file, _STOPPING)
+        self.table.store(flight.file, word)
         self.ledger.release(flight.tier, int(self.table.sizes[flight.file]))
 
     def _note_published(self, flight: Flight) -> None:
@@ -385,7 +389,8 @@ class Stager:
             self._exchange.allotment.owe(file)
         if verdict is Verdict.ANEW and not self._stopping:
             self.table.words[file] = ABSENT
-            self._order(file, OrderKind(flight.kind & OrderKind.BACKGROUND))
+            kind = OrderKind(flight.kind & OrderKind.BACKGROUND)
+            self._order(file, kind, asked=flight.asked)
             return
         self.table.store(file, state_word(ReplicaState.ABSENT, reason=reason))
 

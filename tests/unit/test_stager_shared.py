@@ -293,6 +293,40 @@ def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
     assert fetched == set(owned_by(stage, 1))
 
 
+def test_fill_does_not_make_a_third_node_read_what_its_owner_is_to_read(make):
+    stage = make([60, 60, 60], mode=Mode.REPLICATE, fill=FILL)
+    file = followed_by(stage, 1, 2, 0)
+    stage.sources.lost(1)
+    fetched: set[int] = set()
+    stage.stager.turn()
+    finish(stage, fetched)
+    before = set(fetched)
+
+    stage.sources.gone(1)
+    stage.stager.turn()
+    finish(stage, fetched)
+
+    assert before == set(owned_by(stage, 2))
+    assert file in fetched
+    assert len(stage.table.ready_in(0)) == 60
+
+
+@pytest.mark.parametrize("cause", [errno.ECONNRESET, errno.ENOENT])
+def test_what_nobody_asked_for_stays_away_when_its_owner_fails(make, cause):
+    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage.stager.turn()
+    while not stage.fetching():
+        stage.end(stage.engine.orders[0].file)
+    file = stage.fetching()[0][0]
+
+    stage.arrive(file, -cause)
+
+    assert stage.state(file) == ABSENT
+    assert file not in [order.file for order in stage.engine.orders]
+    stage.ask(file)
+    assert stage.state(file)[0] is ReplicaState.STAGING
+
+
 def test_the_fetches_that_nobody_waits_for_are_bounded(make):
     stage = make([600, 600], count=400, mode=Mode.REPLICATE, fill=FILL)
     stage.stager.turn()

@@ -187,6 +187,26 @@ def test_a_node_that_leaves_in_order_is_no_failure(clock):
     assert (sources.events(3).failures, sources.events(3).opened) == (0, 0)
 
 
+def test_the_home_of_a_file_moves_only_when_its_node_is_known_to_have_gone(clock):
+    sources = make_sources(0, clock)
+    orders = [sources.placement.order(file) for file in range(COUNT)]
+    file = next(f for f, order in enumerate(orders) if order[0] == 3 and order[1])
+    order = orders[file]
+    generation = sources.generation
+
+    sources.lost(3)
+    unsure = sources.home(file)
+    sources.gone(3)
+    sure = sources.home(file)
+    sources.left(order[1])
+
+    assert (unsure, sure) == (3, order[1])
+    assert sources.home(file) == order[2]
+    assert sources.generation > generation
+    sources.appeared(3)
+    assert sources.home(file) == 3
+
+
 def test_every_opening_and_closing_is_counted(clock):
     sources = make_sources(0, clock)
     generation = sources.generation
