@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from monarch import native
-from monarch.agent.beside import in_thread, log_failure
 from monarch.agent.control import ControlSocket
 from monarch.agent.ending import end_namespace, remove_tiers, tell_report
 from monarch.agent.namespace import extent_arrays, index_datasets, publish
@@ -29,6 +28,7 @@ from monarch.agent.staging import (
     start_line,
 )
 from monarch.agent.terms import Terms
+from monarch.beside import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.native import AgentState
 from monarch.origins.index import Indexed

@@ -9,10 +9,10 @@ from typing import Final
 
 from monarch import native
 from monarch.admission import footprints
-from monarch.agent.beside import in_thread, log_failure
 from monarch.agent.meeting import Meeting
 from monarch.agent.setup import Setup
 from monarch.agent.terms import Terms
+from monarch.beside import in_thread, log_failure
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
 from monarch.placement import Placement

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from monarch.agent.beside import in_thread, log_failure
 from monarch.agent.links import Links
 from monarch.agent.meeting import Meeting
 from monarch.agent.notify import Notifier
 from monarch.agent.setup import Setup
 from monarch.agent.snapshot import Figures
 from monarch.agent.terms import Terms, indexed_from, make_terms, told_datasets
+from monarch.beside import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.origins.index import Indexed
 from monarch.peers.mesh import Hooks, Mesh, Settings

@@ -5,8 +5,10 @@ import contextlib
 import os
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Self
 
+from monarch.beside import in_thread
 from monarch.peers.protocol import (
     NONCE_BYTES,
     Conversation,
@@ -174,5 +176,6 @@ async def _resolved(address: Address) -> list[Any]:
             )
         )
     except socket.gaierror:
-        loop = asyncio.get_running_loop()
-        return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        # A name server that does not answer must not hold up our end.
+        asked = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        return await in_thread(asked)

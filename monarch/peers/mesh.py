@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from monarch.beside import in_thread
 from monarch.cluster.meeting import read_address, remove_address, write_address
 from monarch.peers.client import Ears, Follower, ask_socket, fetch, reach
 from monarch.peers.hub import Hub
@@ -164,7 +165,7 @@ class Mesh:
             self._hub.begin()
         if settings.directory is not None and number < SUCCESSORS_MAX:
             place = (settings.directory, self._identity.job, number)
-            await asyncio.to_thread(write_address, *place, settings.host, port)
+            await in_thread(write_address, *place, settings.host, port)
         self._belonging = asyncio.create_task(self._belong())
 
     async def close(self) -> None:
@@ -179,9 +180,7 @@ class Mesh:
         await self._server.close()
         directory, number = self._settings.directory, self._identity.number
         if directory is not None and number < SUCCESSORS_MAX:
-            await asyncio.to_thread(
-                remove_address, directory, self._identity.job, number
-            )
+            await in_thread(remove_address, directory, self._identity.job, number)
 
     # -- membership ---------------------------------------------------------------
 
@@ -268,7 +267,7 @@ class Mesh:
             found += [(host, port + more) for more in range(PORTS_TRIED)]
         if settings.directory is not None and number < SUCCESSORS_MAX:
             place = (settings.directory, self._identity.job, number)
-            address = await asyncio.to_thread(read_address, *place)
+            address = await in_thread(read_address, *place)
             found += [address] if address is not None else []
         return list(dict.fromkeys(found))
 
@@ -298,7 +297,7 @@ class Mesh:
                     break
             else:
                 await self._roster.until(lambda _: False, RETRY_S)
-        return await asyncio.to_thread(self._shipment.unload)
+        return await in_thread(self._shipment.unload)
 
     async def _fetched_from(self, number: int) -> bool:
         if number and not self._roster.is_joined(number):

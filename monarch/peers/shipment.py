@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from monarch.beside import in_thread
 from monarch.peers.protocol import Message, ProtocolError
 
 CHUNK_BYTES: Final = 256 << 10
@@ -134,7 +135,6 @@ class Shipment:
         """Be the first to have it: pack beside the loop, chunk by chunk."""
         parts = _parts(about, blocks)
         size = sum(map(len, parts))
-        in_thread = asyncio.to_thread
         digest = await in_thread(_digest, parts)
         await self.announce(Offer(digest, size, -(-size // CHUNK_BYTES)))
         pieces = _Pieces(parts)

@@ -16,7 +16,16 @@ RATCHET = Path(__file__).with_name("tidy_ratchet.json")
 
 # Imports point down this table, never sideways; see SIDEWAYS for the exceptions.
 LAYERS = (
-    {"monarch", "model", "metrics", "errors", "units", "wholefile", "hostlist"},
+    {
+        "monarch",
+        "beside",
+        "model",
+        "metrics",
+        "errors",
+        "units",
+        "wholefile",
+        "hostlist",
+    },
     {"config"},
     {
         *("catalog", "placement", "admission", "breaker", "peers.protocol", "replica"),

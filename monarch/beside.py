@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-log = logging.getLogger("monarch.agent")
+log = logging.getLogger("monarch")
 
 
 def in_thread(function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
