@@ -3,7 +3,13 @@
 from monarch.cluster.census import Census
 from monarch.cluster.hostsjob import hosts_job, mesh_job
 from monarch.cluster.interface import address_of
-from monarch.cluster.membership import Alone, Membership, Scattered, find_members
+from monarch.cluster.membership import (
+    Alone,
+    Membership,
+    Scattered,
+    find_members,
+    launched_by_mpi,
+)
 from monarch.cluster.names import (
     NAME_MAX,
     RUN_VARIABLE,
@@ -31,6 +37,7 @@ __all__ = [
     "hosts_job",
     "job_name",
     "job_secret",
+    "launched_by_mpi",
     "mesh_job",
     "node_name",
     "read_secret",

@@ -75,7 +75,7 @@ def find_members(
     # The daemons of Open MPI may be a step, which lacks the node of mpiexec itself.
     if environ.get("SLURM_STEP_ID") and not by_own_daemons(environ):
         return _from_step(environ, names)
-    if environ.get("SLURM_JOB_ID") and not _launched(environ):
+    if environ.get("SLURM_JOB_ID") and not launched_by_mpi(environ):
         return Alone("a batch script or shell of Slurm is one task on one node")
     return _from_mpi(environ, read, names)
 
@@ -99,7 +99,8 @@ def _from_step(environ: Mapping[str, str], names: Sequence[str]) -> Membership |
     return _placed(nodes, [own] if own else names, "the Slurm step", {})
 
 
-def _launched(environ: Mapping[str, str]) -> bool:
+def launched_by_mpi(environ: Mapping[str, str]) -> bool:
+    """Return whether this process is one of those that MPI has launched."""
     return any(environ.get(name) for name in _RANK)
 
 
@@ -107,7 +108,7 @@ def _from_mpi(
     environ: Mapping[str, str], read: Read, names: Sequence[str]
 ) -> Membership | Alone:
     """MPI says how many processes it has; the batch system says where they may be."""
-    if not _launched(environ):
+    if not launched_by_mpi(environ):
         return Alone("neither a launcher nor --hosts names other nodes")
     size, local = _ranks(environ)
     if size and size == local:
