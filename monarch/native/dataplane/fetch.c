@@ -152,27 +152,6 @@ static void progress(struct link *l)
         l->current->flight->moved_ns = l->moved_ns = l->heard_ns;
 }
 
-/* link_read - takes in what has come; -EPROTO: it is no answer to what was asked;
- * -ECONNRESET: nothing more will come. */
-int link_read(struct receiver *r, struct link *l)
-{
-    for (ssize_t turn = RECEIVE_TURN; turn > 0;) {
-        ssize_t n = receive(l);
-        if (n == -EAGAIN)
-            return 0;
-        if (n == -EINTR)
-            continue;
-        if (n <= 0)
-            return -ECONNRESET;
-        int rc = consume(r, l);
-        if (rc)
-            return rc;
-        progress(l);
-        turn -= n;
-    }
-    return 0;
-}
-
 /* ask_extent - puts the request for the next Extent of a File into the send buffer. */
 static void ask_extent(struct receiver *r, struct link *l, struct flight *f,
                        uint64_t now)
@@ -227,6 +206,41 @@ int link_pump(struct receiver *r, struct link *l, uint64_t now)
         return errno == EAGAIN || errno == EINTR ? 0 : -ECONNRESET;
     l->out_bytes -= (size_t)n;
     memmove(l->out, l->out + n, l->out_bytes);
+    return 0;
+}
+
+/* read_on - takes in one piece of what has come; its bytes or -errno. */
+static ssize_t read_on(struct receiver *r, struct link *l)
+{
+    ssize_t n = receive(l);
+    if (n == 0)
+        return -ECONNRESET;
+    if (n < 0)
+        return n == -EAGAIN || n == -EINTR ? n : -ECONNRESET;
+    int rc = consume(r, l);
+    if (rc)
+        return rc;
+    progress(l);
+    return n;
+}
+
+/* link_read - takes in what has come, and asks for more as soon as something is there, so
+ * that the peer sends while this node writes. -EPROTO: it is no answer to what was asked;
+ * -ECONNRESET: nothing more will come. */
+int link_read(struct receiver *r, struct link *l)
+{
+    for (ssize_t turn = RECEIVE_TURN; turn > 0;) {
+        uint32_t asked = l->asked_count;
+        ssize_t n = read_on(r, l);
+        if (n == -EAGAIN)
+            return 0;
+        if (n < 0 && n != -EINTR)
+            return (int)n;
+        int rc = l->asked_count < asked ? link_pump(r, l, l->heard_ns) : 0;
+        if (rc)
+            return rc;
+        turn -= n > 0 ? n : 0;
+    }
     return 0;
 }
 
