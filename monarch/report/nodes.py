@@ -200,8 +200,8 @@ def _breakers(report: Report, nodes: Sequence[Row]) -> list[str]:
     return _told(
         [
             f"breaker of {names.get(number, 'other nodes')} opened "
-            f"{many(times, 'times')} on {many(by[number], 'nodes')}, "
-            f"closed again {many(closed[number], 'times')}"
+            f"{many(times, 'times')} on {many(by[number], 'nodes')}"
+            + (f", closed again {many(closed[number], 'times')}" * bool(closed[number]))
             for number, times in opened.most_common()
         ]
     )

@@ -1,5 +1,6 @@
 """Counts, shares and names as reports print them."""
 
+import re
 from collections.abc import Sequence
 from textwrap import wrap
 from typing import Final
@@ -7,6 +8,8 @@ from typing import Final
 from monarch.units import format_count
 
 WIDTH: Final = 80
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:[KMGTP]i)?B\b|(?:min|ms|s|µs)\b)")
+_TIED: Final = "\N{NO-BREAK SPACE}"
 
 
 def many(count: int, units: str) -> str:
@@ -46,14 +49,15 @@ def folded(line: str) -> list[str]:
     indent = line[: len(line) - len(text)]
     if len(line) <= WIDTH:
         return [line]
-    return wrap(
-        text,
+    lines = wrap(
+        _UNIT.sub(_TIED, text),  # a number stays with its unit
         WIDTH,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_TIED, " ") for line in lines]
 
 
 def listed(names: Sequence[str], most: int) -> str:

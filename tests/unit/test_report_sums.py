@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from dataclasses import fields, replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch.native import COUNTERS
@@ -28,7 +28,7 @@ some_counters = st.fixed_dictionaries({spec.name: counts for spec in COUNTERS})
 
 @st.composite
 def parts_of_jobs(draw):
-    names = tuple(f"n{n}" for n in range(draw(st.integers(2, 5))))
+    names = tuple(f"n{n}" for n in range(draw(st.integers(2, 4))))
     tiers = draw(st.integers(0, 3))
     return [
         replace(
@@ -79,6 +79,7 @@ def summed(counts):
     return total
 
 
+@settings(max_examples=40)
 @given(parts_of_jobs(), st.data())
 def test_the_report_of_a_job_is_the_sum_of_its_parts(parts, data):
     own = data.draw(st.sampled_from(parts))
@@ -104,6 +105,7 @@ def test_the_report_of_a_job_is_the_sum_of_its_parts(parts, data):
     )
 
 
+@settings(max_examples=40)
 @given(parts_of_jobs())
 def test_the_tiers_of_a_job_are_those_of_its_nodes_by_number(parts):
     report = merge(parts[0], {part.number: fragment(part) for part in parts})
@@ -117,6 +119,7 @@ def test_the_tiers_of_a_job_are_those_of_its_nodes_by_number(parts):
         assert tier["in_service"] == all(one.in_service for one in whole)
 
 
+@settings(max_examples=40)
 @given(parts_of_jobs(), st.data())
 def test_the_rows_of_the_nodes_add_up_to_the_totals(parts, data):
     sent = {part.number: fragment(part) for part in parts}
@@ -141,6 +144,7 @@ def test_the_rows_of_the_nodes_add_up_to_the_totals(parts, data):
         assert total(f"{column}_opens") == sum(row["opens"] for row in source)
 
 
+@settings(max_examples=40)
 @given(parts_of_jobs())
 def test_a_fragment_brings_every_figure_that_fits(parts):
     for part in parts:
