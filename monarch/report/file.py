@@ -6,11 +6,14 @@ import re
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from monarch.errors import UsageError
 from monarch.report.model import SCHEMA, Report
 from monarch.wholefile import whole_file
+
+# A larger file is not a report.
+REPORT_BYTES_MAX: Final = 256 << 20
 
 
 def fill_template(template: str, job: str, node: str) -> Path:
@@ -47,11 +50,41 @@ def check_report_file(path: Path) -> None:
         ) from error
 
 
-def write_report(path: Path, report: Report, *, mode: int = 0o600) -> None:
-    """Write a report: who finds the file finds it complete."""
+def write_report(path: Path, report: Report, *, mode: int = 0o600) -> Path:
+    """Write a report: who finds the file finds it complete.
+
+    A node that was cut off from the others reports too, and perhaps last: it does not
+    replace what more nodes of the job have told, but writes beside it.
+
+    Returns:
+        Where the report is.
+    """
+    if _tells_more(path, report):
+        path = path.with_stem(f"{path.stem}.{report['run']['node']}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, mode=mode) as file:
         file.write(json.dumps(report, indent=1).encode() + b"\n")
+    return path
+
+
+def _tells_more(path: Path, report: Report) -> bool:
+    """Return whether a file holds the report of more nodes of the same launch."""
+    try:
+        if not path.is_file() or path.stat().st_size > REPORT_BYTES_MAX:
+            return False
+        found = read_report(path)
+        ended_s = found["run"]["started_s"] + found["run"]["seconds"]
+        is_same = found["run"]["job"] == report["run"]["job"]
+        # A name may be used again; then the earlier job had ended before.
+        is_same = is_same and ended_s > report["run"]["started_s"]
+        return is_same and _reporters(found) > _reporters(report)
+    except (UsageError, OSError, KeyError, TypeError):
+        return False  # whatever it is, it is no report of this job
+
+
+def _reporters(report: Report) -> int:
+    nodes = report.get("nodes", ())
+    return sum(node["reported"] is True for node in nodes) or 1
 
 
 def read_report(path: Path) -> Report:

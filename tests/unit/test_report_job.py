@@ -4,7 +4,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch.report import (
@@ -14,11 +14,14 @@ from monarch.report import (
     TierFigures,
     fragment,
     merge,
+    read_report,
     render,
     summarize,
+    write_report,
 )
 from monarch.report.fragment import FragmentError, read_fragment
-from monarch.report.nodes import ROWS_MAX, WIDTH, node_lines
+from monarch.report.nodes import ROWS_MAX, node_lines
+from monarch.report.words import WIDTH
 from support.figures import JOB, MIB, node, snapshot
 
 FOUR = ("node0", "node1", "node2", "node3")
@@ -172,6 +175,36 @@ def test_trouble_is_told_with_the_nodes_that_had_it():
     )
 
 
+def test_a_node_that_was_cut_off_does_not_replace_the_report_of_the_others(tmp_path):
+    path = tmp_path / "r.json"
+    others = job(lacking=[2])
+    cut_off = job(own=2, lacking=[0, 1, 3])
+
+    assert write_report(path, others) == path
+    assert write_report(path, cut_off) == tmp_path / "r.node2.json"
+    assert write_report(path, job()) == path
+
+    assert read_report(tmp_path / "r.node2.json") == cut_off
+    assert read_report(path) == job()
+
+
+@pytest.mark.parametrize(
+    "lies_there",
+    [
+        job(node0={"run": replace(JOB, started_s=JOB.started_s - 3600)}),
+        job(node0={"run": replace(JOB, job="8.0")}),
+        {"schema": 1, "run": None},
+        {"schema": 1, "run": {"job": "7.0", "started_s": "2 o'clock"}},
+    ],
+    ids=["earlier", "other", "none", "odd"],
+)
+def test_what_else_lies_at_the_place_of_a_report_is_replaced(tmp_path, lies_there):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(lies_there))
+
+    assert write_report(path, job(own=2, lacking=[0, 1, 3])) == path
+
+
 def test_breakers_are_told_by_the_peer_that_they_were_of():
     peers = {
         number: {
@@ -293,6 +326,7 @@ def damaged(document, data):
         place = place[key]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
     document = json.loads(fragment(node(1, FOUR)))
@@ -308,6 +342,7 @@ def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
     assert row["reported"] or f"  no report of node1: {row['why'][:20]}" in text
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_report_or_refused(sent):
     with pytest.raises(FragmentError):

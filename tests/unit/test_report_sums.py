@@ -79,7 +79,7 @@ def summed(counts):
     return total
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(parts_of_jobs(), st.data())
 def test_the_report_of_a_job_is_the_sum_of_its_parts(parts, data):
     own = data.draw(st.sampled_from(parts))
@@ -105,7 +105,7 @@ def test_the_report_of_a_job_is_the_sum_of_its_parts(parts, data):
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(parts_of_jobs())
 def test_the_tiers_of_a_job_are_those_of_its_nodes_by_number(parts):
     report = merge(parts[0], {part.number: fragment(part) for part in parts})
@@ -119,7 +119,7 @@ def test_the_tiers_of_a_job_are_those_of_its_nodes_by_number(parts):
         assert tier["in_service"] == all(one.in_service for one in whole)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(parts_of_jobs(), st.data())
 def test_the_rows_of_the_nodes_add_up_to_the_totals(parts, data):
     sent = {part.number: fragment(part) for part in parts}
@@ -144,7 +144,7 @@ def test_the_rows_of_the_nodes_add_up_to_the_totals(parts, data):
         assert total(f"{column}_opens") == sum(row["opens"] for row in source)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(parts_of_jobs())
 def test_a_fragment_brings_every_figure_that_fits(parts):
     for part in parts:

@@ -1,6 +1,6 @@
 """Counts, names and long lines as reports print them."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch.report.words import (
@@ -50,6 +50,7 @@ def test_a_number_stays_with_its_unit():
     assert folded(line) == ["  " + ("word " * 15).rstrip(), "    31.5 MiB follow"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text("abc-,.5", min_size=1, max_size=30)), st.booleans())
 def test_a_folded_line_fits_and_says_the_same(words, indented):
     line = "  " * indented + " ".join(words)
