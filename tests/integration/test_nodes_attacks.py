@@ -1,0 +1,170 @@
+"""Who does not know the secret gets nothing, who does gets no more than the catalog."""
+
+import os
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from monarch.native.layout import DTYPES
+from monarch.peers.protocol import ProtocolError
+from support.clusters import Cluster
+from support.nodes import Node, Plan
+from support.stranger import Caller, Door, doors, rest
+
+FILES = 120
+OVERREAD_MAX = 1.02
+REQUEST = struct.Struct("<IHHQQII")
+REPLY_BYTES = 48
+REQUEST_MAGIC = 0x5251504D
+
+
+@contextmanager
+def two_nodes(cluster: Cluster) -> Iterator[list[Door]]:
+    """Two agents to attack; afterwards they do their work as if nothing had been."""
+    job = cluster.start(Plan(2), hold=[0])
+    job.await_epoch(0)
+    agents = [node.agent() for node in cluster.nodes]
+
+    yield doors(cluster.rendezvous)
+
+    job.release(0)
+    job.await_epoch(1)
+    assert [node.agent() for node in cluster.nodes] == agents
+    job.finish().right(opens=4 * FILES)
+    assert cluster.origin.counts().read_bytes <= OVERREAD_MAX * cluster.size_bytes
+    for node in cluster.nodes:
+        assert "Traceback" not in node.log()
+
+
+def test_strangers_are_refused_and_hurt_nobody(make_cluster):
+    with two_nodes(make_cluster(2, files=FILES)) as found:
+        for door in found:
+            refused_secrets(door)
+            refused_bytes(door)
+            refused_job(door)
+
+
+def refused_secrets(door: Door) -> None:
+    """Nobody without the secret, and nobody who has nearly the right one."""
+    nearly = bytes(byte ^ 1 for byte in door.secret)
+    for secret in (nearly, b"", bytes(32)):
+        with pytest.raises((ProtocolError, OSError)):
+            Caller(door, 1 - door.number, secret).trust()
+
+
+def refused_bytes(door: Door) -> None:
+    """Frames of random bytes, too long ones, and none at all."""
+    rng = random.Random(5)
+    frames = [rng.randbytes(rng.randrange(1, 4096)) for _ in range(20)]
+    frames += [b"MnCt" + rng.randbytes(60) for _ in range(20)]
+    # Version 1, HELLO, and lengths of 4 GiB.
+    frames += [struct.pack("<4sBBHII", b"MnCt", 1, 1, 0, 2**32 - 1, 2**32 - 1)]
+    frames += [b"GET / HTTP/1.1\r\n\r\n"]
+    for frame in frames:
+        # Closed, with a reason at most: nothing comes back that helps a stranger.
+        assert len(door.answer(frame)) <= 100
+
+
+def refused_job(door: Door) -> None:
+    """Who knows the secret but speaks of another job is wrong here."""
+    with pytest.raises((ProtocolError, OSError)):
+        Caller(replace(door, job="another"), 1 - door.number, door.secret).trust()
+
+
+def test_a_recorded_handshake_opens_nothing(make_cluster):
+    with two_nodes(make_cluster(2, files=FILES)) as (door, _):
+        caller = Caller(door, 1, door.secret)
+        caller.data_socket().close()
+
+        answer = door.answer(*caller.said)
+
+        hello, proof, wish = caller.said
+        assert (len(hello) > 32, len(proof) > 32, len(wish) > 16) == (True,) * 3
+        # A challenge and a refusal, and no word that would follow a welcome.
+        assert len(answer) < 150
+        assert len(door.answer(*caller.said)) == len(answer)
+
+
+def catalog_digest(node: Node) -> int:
+    """By which the data planes of a job know that they speak of the same Catalog."""
+    [segment] = node.run_root.glob("*/catalog")
+    content = np.fromfile(segment, np.uint8)
+    record = content[: DTYPES["catalog"].itemsize].view(DTYPES["catalog"])
+    return int(record["digest"][0])
+
+
+def requests(digest: int) -> Iterator[bytes]:
+    """What no peer of ours asks of a data plane."""
+    rng = random.Random(6)
+    yield REQUEST.pack(REQUEST_MAGIC, 1, 0, 7, digest ^ 1, 0, 0)
+    for file, extent in ((2**32 - 1, 0), (0, 2**32 - 1), (FILES, 0), (0, 1)):
+        for spoken in (digest, digest ^ 1):
+            yield REQUEST.pack(REQUEST_MAGIC, 1, 0, 7, spoken, file, extent)
+    yield REQUEST.pack(REQUEST_MAGIC, 9, 9, 7, 0, 0, 0)
+    yield REQUEST.pack(0, 1, 0, 7, 0, 0, 0)
+    for _ in range(100):
+        yield rng.randbytes(rng.choice([1, 31, 32, 33, 4096]))
+
+
+def test_a_node_that_lies_gets_no_byte_of_a_file(make_cluster):
+    cluster = make_cluster(2, files=FILES)
+    with two_nodes(cluster) as (door, _):
+        digest = catalog_digest(cluster.nodes[0])
+        assert digest == catalog_digest(cluster.nodes[1])
+        for request in requests(digest):
+            answer = answer_to(door, request)
+            # Nothing, or a refusal in a bare frame for each request.
+            assert len(answer) % REPLY_BYTES == 0
+            assert len(answer) <= len(request) // REQUEST.size * REPLY_BYTES
+            assert all(status < 0 for status in statuses(answer))
+
+
+def answer_to(door: Door, request: bytes) -> bytes:
+    """What the data plane says to bytes of one who knows the secret."""
+    with Caller(door, 1, door.secret).data_socket() as lying:
+        # It may have closed before all of it was sent.
+        with suppress(ConnectionError):
+            lying.sendall(request)
+            lying.shutdown(socket.SHUT_WR)
+        return rest(lying)
+
+
+def statuses(answer: bytes) -> list[int]:
+    """What the replies say: 0 would be followed by bytes of a file."""
+    places = range(4, len(answer), REPLY_BYTES)
+    return [int.from_bytes(answer[at : at + 4], "little", signed=True) for at in places]
+
+
+@pytest.mark.root
+def test_bytes_that_change_on_the_wire_reach_no_program(make_cluster, switched):
+    links = switched(2, wired=0)
+    cluster = make_cluster(2, files=FILES, links=links)
+    job = cluster.start(Plan(3), "--set", "peers.mode=partition", hold=[0, 2])
+    job.await_epoch(0)
+    links[0].tell("flip 10")
+    job.release(0)
+    job.await_epoch(2)
+    links[0].tell("flip 0")
+    job.release(2)
+
+    outcome = job.finish().right(opens=6 * FILES)
+
+    flipped = links[0].flipped()
+    peers = [peer for node in outcome.report["nodes"] for peer in node["peers"]]
+    noticed = sum(peer["corrupt"] + peer["malformed"] for peer in peers)
+    assert flipped >= 1
+    assert 1 <= noticed <= flipped
+
+
+def test_nothing_of_a_secret_is_left_when_the_job_has_ended(make_cluster):
+    cluster = make_cluster(2, files=20)
+
+    cluster.run(Plan(1)).right(opens=40)
+
+    assert os.listdir(cluster.rendezvous) == []

@@ -1,0 +1,189 @@
+"""Whatever becomes of a node, the others read right bytes and wait for it briefly."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from monarch.breaker import FAILURES_MAX
+from support.clusters import Cluster
+from support.nodes import Outcome, Plan
+from support.spaces import Space
+
+NODES, FILES, EPOCHS = 4, 160, 3
+OVERREAD_MAX = 1.02
+# The share of the Files that one node may own, as the moved keys of a loss may be.
+SHARE_MAX = 1 / NODES + 0.05
+TIMEOUT_S = 1.0
+# What D6 allows: the time-out, as often as it takes a breaker to open; and slack.
+DELAY_MAX_S = FAILURES_MAX * TIMEOUT_S + 2.0
+# One copy in the job, so that the loss of a node is a loss; and a fill slow enough for
+# faults to fall into it.
+OPTIONS = (
+    *("--set", "peers.mode=partition", "--set", "peers.transit=1MiB"),
+    *("--set", f"peers.timeout={TIMEOUT_S:g}s"),
+)
+# Each file takes a program at least this long: an epoch is longer than a start.
+PAUSE_S = 0.004
+
+
+def moments(soak_count: Callable[[int, int], int], what: str) -> list[random.Random]:
+    """The trials of a test: once, or twenty times, each with a seed that is printed."""
+    chosen = os.environ.get("NODES_SEED")
+    first = int(chosen) if chosen else int.from_bytes(os.urandom(3))
+    seeds = range(first, first + (1 if chosen else soak_count(1, 20)))
+    print(f"{what}: NODES_SEED={', '.join(map(str, seeds))}")
+    return [random.Random(seed) for seed in seeds]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A node that was lost, and when."""
+
+    node: int
+    at_s: float
+
+
+def run_with(
+    cluster: Cluster, rng: random.Random, hurt: Callable[[Cluster, int], object]
+) -> tuple[Outcome, Loss]:
+    """Run a job, and hurt a node of it at a random moment of its first two epochs."""
+    cluster.origin.reset()
+    victim = rng.randrange(NODES)
+    job = cluster.start(Plan(EPOCHS, pause_s=PAUSE_S), *OPTIONS)
+    job.await_epoch(0)
+    time.sleep(rng.uniform(0.0, 2 * FILES / 2 * PAUSE_S))
+    loss = Loss(victim, time.monotonic())
+    print(f"hurt node {victim}")
+    hurt(cluster, victim)
+    return job.finish(), loss
+
+
+def judge(
+    cluster: Cluster, outcome: Outcome, loss: Loss, again_max: float = SHARE_MAX
+) -> None:
+    """The bytes were right, no open waited long, and what was lost was read again.
+
+    A node without its agent, or without the others, reads the origin by itself; that is
+    its programs' right and is counted by what their descriptors show.
+    """
+    outcome.right(opens=NODES * EPOCHS * FILES)
+    slow = outcome.longest()
+    print(f"longest open: {slow}, {slow.begin_s - loss.at_s:+.2f} s from the loss")
+    assert slow.delay_s <= DELAY_MAX_S
+    counts = cluster.origin.counts()
+    by_programs = [o for o in outcome.opens if o.at_origin]
+    others = [o for o in by_programs if o.node != loss.node]
+    agents_bytes = counts.read_bytes - sum(cluster.sizes[o.file] for o in by_programs)
+    agents_opens = counts.opens - len(by_programs)
+    again = agents_bytes / cluster.size_bytes - 1
+    print(
+        f"read again by agents: {again:.3f} of the dataset, programs of others"
+        f" {len(others)} opens, of the victim {len(by_programs) - len(others)}"
+    )
+    assert again <= again_max + OVERREAD_MAX - 1
+    assert agents_opens <= (1 + again_max) * FILES * OVERREAD_MAX
+    assert len(others) <= 0.05 * NODES * EPOCHS * FILES
+
+
+@pytest.mark.timeout(240)
+def test_an_agent_that_is_killed_costs_only_what_it_held(make_cluster, soak_count):
+    cluster = make_cluster(NODES, files=FILES)
+
+    for rng in moments(soak_count, "killed"):
+        outcome, loss = run_with(
+            cluster, rng, lambda c, n: c.nodes[n].hurt(signal.SIGKILL)
+        )
+
+        judge(cluster, outcome, loss)
+        cluster.kill_everything()
+
+
+@pytest.mark.timeout(240)
+def test_an_agent_that_is_frozen_delays_no_open_for_long(make_cluster, soak_count):
+    cluster = make_cluster(NODES, files=FILES)
+
+    for rng in moments(soak_count, "frozen"):
+        outcome, loss = run_with(
+            cluster, rng, lambda c, n: c.nodes[n].hurt(signal.SIGSTOP)
+        )
+
+        judge(cluster, outcome, loss)
+        cluster.kill_everything()
+
+
+def test_a_frozen_agent_that_goes_on_is_a_node_again(make_cluster):
+    cluster = make_cluster(NODES, files=FILES)
+    job = cluster.start(Plan(EPOCHS, pause_s=PAUSE_S), *OPTIONS, hold=[2])
+    job.await_epoch(0)
+    cluster.nodes[1].hurt(signal.SIGSTOP)
+    job.await_epoch(2)
+    cluster.nodes[1].hurt(signal.SIGCONT)
+    job.release(2)
+
+    job.finish().right(opens=NODES * EPOCHS * FILES)
+
+
+@pytest.mark.root
+@pytest.mark.timeout(240)
+def test_a_node_that_is_cut_off_works_alone_and_so_do_the_others(
+    make_cluster, switched, soak_count
+):
+    links = switched(NODES)
+    cluster = make_cluster(NODES, files=FILES, links=links)
+
+    for rng in moments(soak_count, "cut off"):
+        outcome, loss = run_with(cluster, rng, lambda _, n: links[n].cut())
+
+        # Each side of the cut reads what the other one holds.
+        judge(cluster, outcome, loss, again_max=1.0)
+        cluster.kill_everything()
+        links[loss.node].heal()
+
+
+# The time-out of the test of a late node; each of its programs' processes can be
+# caught once by each failure that the breaker counts.
+SHORT_S = 0.25
+LATE_PAUSE_S = 0.04
+LATE_FILES = 120
+
+
+@pytest.mark.root
+@pytest.mark.timeout(240)
+def test_a_late_node_does_not_make_the_others_late(make_cluster, switched, soak_count):
+    links = switched(NODES, wired=2)
+    cluster = make_cluster(NODES, files=LATE_FILES, links=links)
+    options = (*OPTIONS, "--set", f"peers.timeout={SHORT_S * 1000:g}ms")
+    plan = Plan(1, pause_s=LATE_PAUSE_S)
+    rest = [node for node in cluster.nodes if node.number != 2]
+
+    for rng in moments(soak_count, "late"):
+        without = cluster.run(plan, *options, nodes=rest).epoch_s(0)
+        outcome = run_late(cluster, links[2], plan, options, rng)
+
+        outcome.right(opens=NODES * LATE_FILES)
+        with_it = outcome.epoch_s(0, nodes=[0, 1, 3])
+        print(f"epoch {with_it:.2f} s, without the late node {without:.2f} s")
+        assert with_it <= 1.3 * without + 1.0
+
+
+def run_late(
+    cluster: Cluster,
+    link: Space,
+    plan: Plan,
+    options: tuple[str, ...],
+    rng: random.Random,
+) -> Outcome:
+    """Run a job in which one node becomes late somewhere in the first half."""
+    job = cluster.start(plan, *options)
+    job.await_epoch(0)
+    time.sleep(rng.uniform(0.0, LATE_FILES / 2 * LATE_PAUSE_S / 2))
+    link.tell("late 2.0")
+    try:
+        return job.finish()
+    finally:
+        link.tell("late 0")

@@ -1,0 +1,184 @@
+"""The nodes of a job read the origin once, and serve each other what they hold."""
+
+import time
+
+import pytest
+
+from support.clusters import Cluster
+from support.nodes import Outcome, Plan
+
+FILES = 200
+OVERREAD_MAX = 1.02
+# So little that the pool cannot stand in for a Tier.
+SMALL_TRANSIT = ("--set", "peers.transit=1MiB")
+PARTITION = ("--set", "peers.mode=partition", *SMALL_TRANSIT)
+
+
+def read_once(cluster: Cluster) -> None:
+    """The origin has been read once in the whole job."""
+    counts = cluster.origin.counts()
+    assert cluster.size_bytes <= counts.read_bytes
+    assert counts.read_bytes <= OVERREAD_MAX * cluster.size_bytes
+
+
+def test_four_nodes_that_read_everything_read_the_origin_once(make_cluster):
+    cluster = make_cluster()
+
+    outcome = cluster.run(Plan(3)).right(opens=12 * FILES)
+
+    read_once(cluster)
+    counts = cluster.origin.counts()
+    assert counts.opens <= 0.10 * 12 * FILES
+    # One scan: the root and its five folders, each listed once.
+    assert counts.listings <= 6
+    assert not any(o.at_origin for o in outcome.opens)
+
+
+def test_two_nodes_that_share_twelve_epochs_save_nine_tenths_of_all_requests(
+    make_cluster,
+):
+    cluster = make_cluster(2)
+    cluster.run(Plan(1, sharding="dealt"), plain=True).right(opens=FILES)
+    direct = cluster.origin.counts()
+    cluster.origin.reset()
+
+    cluster.run(Plan(12, sharding="dealt")).right(opens=12 * FILES)
+
+    read_once(cluster)
+    counts = cluster.origin.counts()
+    requests = counts.opens + counts.reads
+    assert requests <= 0.10 * 12 * (direct.opens + direct.reads)
+
+
+def test_nodes_hold_together_what_no_node_can_hold(make_cluster):
+    cluster = make_cluster()
+    share = int(0.3 * cluster.size_bytes)
+    tier = ("--tier", f"ram:{share}B:{cluster.ram}")
+
+    job = cluster.start(Plan(3), *tier, *PARTITION, hold=[1])
+    job.await_epoch(1)
+    first = cluster.origin.counts()
+    job.release(1)
+    job.finish().right(opens=12 * FILES)
+
+    later_bytes = cluster.origin.counts().read_bytes - first.read_bytes
+    assert first.read_bytes <= OVERREAD_MAX * cluster.size_bytes
+    assert later_bytes <= 0.02 * cluster.size_bytes
+
+
+def test_a_cold_file_that_all_want_at_once_is_read_once(make_cluster):
+    cluster = make_cluster(files=100, open_us=5000)
+    only_demand = ("--set", "fill.enabled=false")
+
+    plan = Plan(1, workers=4, sharding="together")
+    cluster.run(plan, *only_demand).right(opens=16 * 100)
+
+    assert cluster.origin.counts().opens == 100
+    assert cluster.origin.counts().read_bytes == cluster.size_bytes
+
+
+def test_a_node_whose_programs_have_ended_serves_until_the_job_ends(make_cluster):
+    cluster = make_cluster(3)
+    epochs = (1, 3, 3)
+
+    job = cluster.start(Plan(epochs), *PARTITION, hold=[1])
+    job.await_epoch(1, parties=4)
+    first = cluster.origin.counts()
+    time.sleep(1.0)  # longer than any step of an agent that would end by itself
+    assert all(process.poll() is None for process in job.running.values())
+    job.release(1)
+    job.finish().right(opens=sum(epochs) * FILES)
+
+    assert cluster.origin.counts().opens == first.opens
+    read_once(cluster)
+
+
+def test_nodes_with_peers_off_each_read_the_origin(make_cluster):
+    cluster = make_cluster(2)
+
+    cluster.run(Plan(2), "--set", "peers.mode=off").right(opens=4 * FILES)
+
+    read_bytes = cluster.origin.counts().read_bytes
+    assert 2 * cluster.size_bytes <= read_bytes
+    assert read_bytes <= 2 * OVERREAD_MAX * cluster.size_bytes
+
+
+@pytest.mark.root
+def test_nodes_that_hold_everything_ask_no_peer_any_more(make_cluster, switched):
+    links = switched(3)
+    cluster = make_cluster(3, links=links, mean_bytes=50_000)
+
+    job = cluster.start(Plan(3), "--set", "peers.mode=replicate", hold=[1])
+    job.await_epoch(1)
+    before = [link.carried()[0] for link in links]
+    job.release(1)
+    job.finish().right(opens=9 * FILES)
+
+    read_once(cluster)
+    after = [link.carried()[0] for link in links]
+    sent = [now - then for now, then in zip(after, before, strict=True)]
+    assert sum(before) > 2 * cluster.size_bytes
+    # What is left is beats, and the reports at the end.
+    assert sum(sent) < 0.05 * cluster.size_bytes
+
+
+@pytest.mark.root
+@pytest.mark.timeout(300)
+def test_nodes_of_the_same_size_serve_the_same_share(
+    make_cluster, switched, soak_count
+):
+    files, within = soak_count(2000, 10_000), 0.10 if soak_count(0, 1) else 0.25
+    links = switched(4)
+    cluster = make_cluster(files=files, mean_bytes=4000, links=links)
+
+    plan = Plan(1, sharding="dealt")
+    job = cluster.start(plan, *PARTITION, "--set", "fill.enabled=false", hold=[0])
+    job.await_epoch(0)
+    before = [link.carried()[0] for link in links]
+    job.release(0)
+    job.finish().right(opens=files)
+
+    served = [
+        link.carried()[0] - then for link, then in zip(links, before, strict=True)
+    ]
+    mean = sum(served) / 4
+    assert mean > 0.7 * 3 / 16 * cluster.size_bytes
+    assert max(abs(one - mean) for one in served) <= within * mean
+    read_once(cluster)
+
+
+def test_a_job_goes_on_without_a_node_that_never_comes(make_cluster):
+    cluster = make_cluster(4)
+
+    outcome = cluster.run(
+        Plan((2, 2, 2, 0)), "--set", "peers.join_timeout=1s", absent=[3]
+    ).right(opens=6 * FILES)
+
+    # What the absent node would have owned has other owners.
+    read_once(cluster)
+    assert not any(o.at_origin for o in outcome.opens)
+
+
+def test_a_node_that_comes_late_is_served(make_cluster):
+    cluster = make_cluster(3)
+    job = cluster.start(Plan((3, 3, 3)), "--set", "peers.join_timeout=1s", absent=[2])
+    job.await_epoch(0, parties=4)
+    cluster.join(job, 2)
+
+    job.finish().right(opens=9 * FILES)
+
+    read_once(cluster)
+
+
+def said(outcome: Outcome) -> str:
+    """What all commands have said."""
+    return "\n".join(outcome.said.values())
+
+
+def test_nodes_without_the_secret_work_alone_after_a_warning(make_cluster, tmp_path):
+    cluster = make_cluster(2)
+    missing = ("--secret-file", str(tmp_path / "nothing"))
+
+    outcome = cluster.run(Plan(1), *missing).right(opens=2 * FILES)
+
+    assert "works alone" in said(outcome)
