@@ -110,6 +110,8 @@ class Exchange:
             asked: by a program or a peer, not by background fill.
         """
         sources = self.sources
+        if self.pool.waits(file):
+            return None
         if not sources.placed(file):
             self._table.store(file, NO_ROOM)
             return None
