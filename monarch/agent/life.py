@@ -368,6 +368,7 @@ class Agent:
         stager = self.figures.stager
         if self._joining is not None:
             self._joining.cancel()
+        self.figures.settle()
         if stager is not None and self._engine is not None:
             await self._drain(stager)
             self._stop_sharing()

@@ -196,7 +196,7 @@ class Links:
         if self._mesh.own.phase is Phase.FINISHED:
             ends.sources.left(peer)
         else:
-            ends.sources.lost(peer)
+            ends.sources.gone(peer)
         ends.receiver.disconnect(peer)
         ends.server.drop(peer)
 
@@ -213,5 +213,6 @@ class Links:
         for peer, heard in self.ends.sources.openings():
             log.warning("breaker opened peer=%s", self._meeting.nodes[peer])
             self.ends.receiver.disconnect(peer)
-            if not heard:
+            # That a node has left everybody sees without being told.
+            if not heard and self._standings.get(peer) is not Standing.LEFT:
                 self._mesh.note({"late": peer})

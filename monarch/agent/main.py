@@ -40,7 +40,7 @@ def serve(
             job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
             hosts, here = setup.config.hosts, current_directory()
             job = mesh_job(job, hosts, options, os.environ, here)
-            meeting = find_meeting(setup, job, os.environ, notifier.warn)
+            meeting = find_meeting(setup, job, os.environ, notifier)
         _hold(run_dir, setup, notifier, meeting)
     except MonarchError as error:
         notifier.fail(error.exit_code, str(error))

@@ -1,15 +1,19 @@
 """Where the agents of a job meet, and what proves that they belong to it."""
 
 import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from monarch.agent.notify import Notifier
 from monarch.agent.setup import Setup
 from monarch.cluster import (
     Alone,
+    Census,
     Membership,
+    Scattered,
     address_of,
     find_members,
     job_secret,
@@ -22,6 +26,8 @@ from monarch.errors import MonarchError, UsageError
 
 # As many nodes as may hold the others together are looked for at a known port.
 KNOWN_MAX: Final = 3
+LOOK_S: Final = 0.2
+TELL_AFTER_S: Final = 1.0
 
 Address = tuple[str, int]
 
@@ -36,6 +42,7 @@ class Meeting:
         directory: where the first nodes leave their addresses for the others.
         host: the address to listen on; "" means any.
         made: the directory holds a secret of this job, to be removed at its end.
+        census: how the nodes were found that nothing had named.
     """
 
     job: str
@@ -45,6 +52,7 @@ class Meeting:
     directory: Path | None = None
     host: str = ""
     made: bool = False
+    census: Census | None = None
 
     @property
     def number(self) -> int:
@@ -56,18 +64,20 @@ class Meeting:
         """Return the names of all nodes."""
         return self.membership.nodes
 
-    def forget(self) -> None:
-        """Remove the secret of a job that has ended."""
-        if self.made and self.directory is not None:
+    def leave(self, *, ended: bool) -> None:
+        """Remove what we have left for others; the secret if the job has ended."""
+        if self.census is not None:
+            self.census.close()
+        if ended and self.made and self.directory is not None:
             remove_secret(self.directory, self.job)
 
 
 def find_meeting(
-    setup: Setup, job: str, environ: Mapping[str, str], warn: Callable[[str], None]
+    setup: Setup, job: str, environ: Mapping[str, str], notifier: Notifier
 ) -> Meeting | None:
     """Find the other nodes of a job; None: this one works alone.
 
-    It may wait for another node to write the secret, so call it beside the loop.
+    It waits for other nodes to sign in where nothing names them, and for the secret.
 
     Raises:
         UsageError: the hosts or the interface that were given cannot be meant.
@@ -80,17 +90,50 @@ def find_meeting(
         setup.config.hosts,
         _names(environ),
     )
-    if isinstance(members, Alone):
-        if members.expected:
-            warn(f"this node works alone: {members.why}")
-        return None
     try:
-        return _meeting(setup, job, environ, members)
+        if isinstance(members, Scattered):
+            return _counted(setup, job, environ, members, notifier)
+        if not isinstance(members, Alone):
+            return _meeting(setup, job, environ, members)
     except UsageError:
         raise
     except MonarchError as error:
-        warn(f"this node works alone: {error}")
+        notifier.warn(f"this node works alone: {error}")
         return None
+    if members.expected:
+        notifier.warn(f"this node works alone: {members.why}")
+    return None
+
+
+def _counted(
+    setup: Setup,
+    job: str,
+    environ: Mapping[str, str],
+    scattered: Scattered,
+    notifier: Notifier,
+) -> Meeting:
+    """Wait until the nodes have all ranks of the launch.
+
+    Raises:
+        MonarchError: they have not, in time.
+    """
+    directory = rendezvous_directory(setup.config.peers.rendezvous, environ)
+    census = Census(directory, job, node_name(environ), scattered)
+    started_s = time.monotonic()
+    try:
+        while (members := census.look()) is None:
+            age_s = time.monotonic() - started_s
+            if age_s > setup.config.peers.join_timeout:
+                raise MonarchError(census.why)
+            if age_s > TELL_AFTER_S:
+                notifier.progress(
+                    f"waiting for nodes: {census.counted} of {scattered.size} ranks"
+                )
+            time.sleep(LOOK_S)
+        return replace(_meeting(setup, job, environ, members), census=census)
+    except MonarchError:
+        census.close()
+        raise
 
 
 def _names(environ: Mapping[str, str]) -> list[str]:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from monarch.agent.links import Links
@@ -226,10 +227,9 @@ class Peers:
         """Leave the job, whose secret goes with the node that holds it together."""
         if self._offering is not None:
             self._offering.cancel()
-        forget = self.mesh.is_hub and self.mesh.view.finished
+        ended = self.mesh.is_hub and self.mesh.view.finished
         await self.mesh.close()
-        if forget:
-            await in_thread(self.meeting.forget)
+        await in_thread(partial(self.meeting.leave, ended=ended))
 
 
 def _first_joined(view: View) -> bool:

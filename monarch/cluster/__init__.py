@@ -2,7 +2,7 @@
 
 from monarch.cluster.census import Census
 from monarch.cluster.hostsjob import hosts_job, mesh_job
-from monarch.cluster.interface import address_of
+from monarch.cluster.interface import address_of, own_addresses
 from monarch.cluster.membership import (
     Alone,
     Membership,
@@ -40,6 +40,7 @@ __all__ = [
     "launched_by_mpi",
     "mesh_job",
     "node_name",
+    "own_addresses",
     "read_secret",
     "rendezvous_directory",
     "run_root",

@@ -37,6 +37,13 @@ def address_of(interface: str) -> str:
     )
 
 
+def own_addresses() -> list[str]:
+    """Return the addresses of this node that others may know."""
+    names = [name for _, name in socket.if_nameindex()]
+    found = [*filter(None, map(_ipv4, names)), *filter(None, map(_ipv6, names))]
+    return [text for text in found if not ipaddress.ip_address(text).is_loopback]
+
+
 def _own_address(text: str) -> str | None:
     try:
         version = ipaddress.ip_address(text).version

@@ -2,32 +2,35 @@
 
 import json
 import os
-import socket
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from monarch.wholefile import whole_file
 
-ADDRESS_BYTES_MAX: Final = 1024
+ADDRESS_BYTES_MAX: Final = 2048
+HOSTS_MAX: Final = 8
 
 
-def write_address(directory: Path, job: str, number: int, host: str, port: int) -> None:
+def write_address(
+    directory: Path, job: str, number: int, hosts: Sequence[str], port: int
+) -> None:
     """Tell the others of a job where this node's agent listens.
 
     Args:
-        host: "" means the name of this machine.
+        hosts: its names and addresses, the surest first.
 
     Raises:
         OSError: the file cannot be written.
     """
-    text = json.dumps({"host": host or socket.gethostname(), "port": port})
+    text = json.dumps({"hosts": hosts[:HOSTS_MAX], "port": port})
     with whole_file(_place(directory, job, number), mode=0o600) as file:
         file.write(text.encode())
 
 
-def read_address(directory: Path, job: str, number: int) -> tuple[str, int] | None:
-    """Return where a node's agent listens, None if it has not said so (yet).
+def read_addresses(directory: Path, job: str, number: int) -> list[tuple[str, int]]:
+    """Return where a node's agent listens, nothing if it has not said so (yet).
 
     A file of anyone else's is none: it could only send us to those who do not know the
     secret.
@@ -38,12 +41,12 @@ def read_address(directory: Path, job: str, number: int) -> tuple[str, int] | No
         with os.fdopen(fd, "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-                return None
+                return []
             told = json.loads(file.read(ADDRESS_BYTES_MAX))
-        host, port = str(told["host"]), int(told["port"])
+        hosts, port = [str(host) for host in told["hosts"]], int(told["port"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return (host, port) if 0 < port < 65536 else None
+        return []
+    return [(host, port) for host in hosts[:HOSTS_MAX]] if 0 < port < 65536 else []
 
 
 def remove_address(directory: Path, job: str, number: int) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch.beside import in_thread
-from monarch.cluster.meeting import read_address, remove_address, write_address
+from monarch.cluster import own_addresses
+from monarch.cluster.meeting import read_addresses, remove_address, write_address
 from monarch.peers.client import Ears, Follower, ask_socket, fetch, reach
 from monarch.peers.hub import Hub
 from monarch.peers.link import Address, Link
@@ -165,7 +167,7 @@ class Mesh:
             self._hub.begin()
         if settings.directory is not None and number < SUCCESSORS_MAX:
             place = (settings.directory, self._identity.job, number)
-            await in_thread(write_address, *place, settings.host, port)
+            await in_thread(write_address, *place, _hosts(settings), port)
         self._belonging = asyncio.create_task(self._belong())
 
     async def close(self) -> None:
@@ -267,8 +269,7 @@ class Mesh:
             found += [(host, port + more) for more in range(PORTS_TRIED)]
         if settings.directory is not None and number < SUCCESSORS_MAX:
             place = (settings.directory, self._identity.job, number)
-            address = await in_thread(read_address, *place)
-            found += [address] if address is not None else []
+            found += await in_thread(read_addresses, *place)
         return list(dict.fromkeys(found))
 
     async def _host(self, link: Link, wish: Message) -> None:
@@ -357,3 +358,10 @@ class Mesh:
     def _all_reported(self, view: View) -> bool:
         own = self._identity.number
         return all(m.number in self.fragments or m.number == own for m in view.joined)
+
+
+def _hosts(settings: Settings) -> list[str]:
+    """Return how others may reach us: a name may mean this node itself elsewhere."""
+    if settings.host:
+        return [settings.host]
+    return [socket.gethostname(), *own_addresses()]

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from monarch.cluster import job_secret, read_secret, secret
-from monarch.cluster.meeting import read_address, remove_address, write_address
+from monarch.cluster.meeting import read_addresses, remove_address, write_address
 from monarch.cluster.secret import remove_secret
 from monarch.errors import MonarchError
 
@@ -99,25 +99,27 @@ def test_a_removed_secret_is_made_anew(tmp_path):
 
 
 def test_an_address_is_found_until_it_is_taken_back(tmp_path):
-    assert read_address(tmp_path, "7.0", 0) is None
-    write_address(tmp_path, "7.0", 0, "10.0.0.1", 4000)
-    write_address(tmp_path, "7.0", 0, "10.0.0.2", 4001)
+    assert read_addresses(tmp_path, "7.0", 0) == []
+    write_address(tmp_path, "7.0", 0, ["10.0.0.1"], 4000)
+    write_address(tmp_path, "7.0", 0, ["n2", "10.0.0.2"], 4001)
 
-    assert read_address(tmp_path, "7.0", 0) == ("10.0.0.2", 4001)
+    found = read_addresses(tmp_path, "7.0", 0)
+    assert found == [("n2", 4001), ("10.0.0.2", 4001)]
     assert [path.name for path in tmp_path.iterdir()] == ["7.0.0.address"]
 
     remove_address(tmp_path, "7.0", 0)
-    assert read_address(tmp_path, "7.0", 0) is None
+    assert read_addresses(tmp_path, "7.0", 0) == []
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"x", b"[]", b'{"host":"h"}', b'{"host":"h","port":0}', b"[" * 900),
-        *(b'{"host":"h","port":70000}', b'{"host":"h","port":"x"}'),
+        *(b"", b"x", b"[]", b'{"hosts":["h"]}', b'{"hosts":["h"],"port":0}'),
+        *(b'{"hosts":["h"],"port":70000}', b'{"hosts":["h"],"port":"x"}'),
+        *(b'{"hosts":7,"port":9}', b"[" * 900),
     ],
 )
 def test_an_address_that_makes_no_sense_is_none(tmp_path, content):
     (tmp_path / "7.0.0.address").write_bytes(content)
 
-    assert read_address(tmp_path, "7.0", 0) is None
+    assert read_addresses(tmp_path, "7.0", 0) == []
