@@ -99,6 +99,36 @@ def test_quiet_does_not_hide_that_the_program_runs_without_staging(
     assert (done.returncode, done.stdout) == (0, b"hello\n")
 
 
+@pytest.mark.parametrize(("program", "code"), [("exit 5", 5), ("kill -9 $$", -9)])
+def test_failed_program_is_told_although_the_agent_stays_for_others(
+    launch: Launch, tmp_path: Path, program: str, code: int
+) -> None:
+    launch.script([*READY, ["until", str(tmp_path / "never")]])
+
+    done = launch.run("--job", "j", "sh", "-c", program, timeout=20)
+
+    assert done.returncode == code
+    assert b"the program has failed: not waiting for the end of its job" in done.stderr
+
+
+def test_failed_program_is_not_told_before_the_report_of_an_ending_agent(
+    launch: Launch,
+) -> None:
+    ending: list[Step] = [["follow"], ["state", 3], ["sleep", 3]]
+    launch.script([*READY, *ending, *HEALTHY[-2:]])
+
+    done = launch.run("sh", "-c", "exit 5")
+
+    assert done.returncode == 5
+    assert done.stderr.endswith(b"the report\n")
+
+
+def test_report_that_another_node_gives_is_not_missed(launch: Launch) -> None:
+    launch.script([*READY, ["follow"], ["write", "done\n"], ["remove"]])
+
+    assert launch.run("-q", "true").stderr == b""
+
+
 def test_wrong_configuration_is_exit_2_and_nothing_starts(launch: Launch) -> None:
     launch.script([["write", "fail 2 a.yaml:1:1: x\n"], ["write", "fail 2 y\n"]])
 
@@ -154,9 +184,9 @@ def test_stopped_agent_is_given_up_while_starting(launch: Launch, where: int) ->
 def test_stopped_agent_is_given_up_at_the_end(launch: Launch) -> None:
     launch.script([*READY, ["kill", "SIGSTOP"]])
 
-    done = launch.run("sh", "-c", "exit 3", timeout=30)
+    done = launch.run("true", timeout=30)
 
-    assert done.returncode == 3
+    assert done.returncode == 0
     assert b"no sign of life: there is no report" in done.stderr
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, Launch, Step
+from support.launcher import HEALTHY, Launch, Step, wait_until
 
 pytest_plugins = ["support.launcher_fixtures"]
+
+READY = HEALTHY[:-3]
+ENDING = 3
 
 SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGRTMIN"]
 
@@ -138,6 +141,70 @@ def wait_for_state(pid: int, state: str) -> None:
             return
         assert time.monotonic() < end, f"{pid} is {now}"
         time.sleep(0.01)
+
+
+def wait_for_end(pid: int) -> None:
+    """Waits until a process has gone."""
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_impatient_user_sends_the_agent_away_too(
+    launch: Launch, tmp_path: Path
+) -> None:
+    launch.script([*HEALTHY[:-2], ["until", str(tmp_path / "never")]])
+    with launch.popen("sh", "-c", "exit 0") as run:
+        wait_until(lambda: launch.events("finish"))
+        run.send_signal(signal.SIGINT)
+
+    assert run.returncode == 0
+    (agent,) = launch.events("start")
+    wait_for_end(agent["pid"])
+
+
+def waiting(launch: Launch, *words: str) -> subprocess.Popen[bytes]:
+    """A launcher whose program has ended with 3, although its agent has not."""
+    run = launch.popen(*words, "sh", "-c", "echo $$; exit 3")
+    assert run.stdout
+    wait_for_end(int(run.stdout.readline()))
+    return run
+
+
+def test_impatient_user_leaves_the_agent_to_other_programs(
+    launch: Launch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    launch.script([*READY, ["until", str(gate)], ["note", "left"]])
+    first = waiting(launch, "--job", "j")
+    with launch.popen("--job", "j", "sh", "-c", "echo on; read x") as second:
+        assert second.stdout
+        assert second.stdout.readline() == b"on\n"
+
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=30)
+        gate.touch()
+
+        assert first.returncode == 3
+        wait_until(lambda: launch.events("left"))
+        second.kill()
+
+
+def test_impatient_user_does_not_kill_an_agent_that_ends(
+    launch: Launch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    launch.script(
+        [*READY, ["follow"], ["state", ENDING], ["until", str(gate)], ["note", "left"]]
+    )
+    run = waiting(launch)
+    wait_until(lambda: launch.events("finish"))
+    time.sleep(0.2)
+
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=30)
+    gate.touch()
+
+    assert run.returncode == 3
+    wait_until(lambda: launch.events("left"))
 
 
 def test_impatient_user_does_not_wait_for_the_report(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, START, Launch, Step
+from support.launcher import HEALTHY, START, Launch, Step, wait_until
 from support.terminal import Terminal
 
 pytest_plugins = ["support.launcher_fixtures"]
@@ -132,6 +132,59 @@ def test_progress_on_a_terminal_is_one_line(terminal: Terminal, launch: Launch) 
 
     text = terminal.expect("the report")
     assert text.startswith("monarch: 1 of 2\r\x1b[Kmonarch: 2 of 2\r\x1b[Kmonarch: sta")
+
+
+WAITING: list[Step] = [
+    *HEALTHY[:-2],
+    ["write", "progress waiting for 3 nodes\n"],
+    ["write", "progress waiting for 2 nodes\n"],
+]
+
+
+def test_ctrl_c_ends_the_wait_for_other_nodes_and_keeps_the_status(
+    terminal: Terminal, launch: Launch, tmp_path: Path
+) -> None:
+    launch.script([*WAITING, ["until", str(tmp_path / "never")]])
+    terminal.send("$RUN run true; echo code=$?\n")
+    terminal.expect("monarch: waiting for 2 nodes")
+
+    terminal.send("\x03")
+
+    assert terminal.expect("code=[0-9]+") == "\r\x1b[Kcode=0"
+    (agent,) = launch.events("start")
+    wait_until(lambda: not Path(f"/proc/{agent['pid']}").exists())
+
+
+def test_ctrl_z_stops_the_wait_for_other_nodes(
+    terminal: Terminal, launch: Launch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    launch.script([*WAITING, ["until", str(gate)], *HEALTHY[-2:]])
+    terminal.send("$RUN run sh -c 'exit 7'; echo code=$?\n")
+    terminal.expect("waiting for 2 nodes")
+
+    terminal.send("\x1a")
+    terminal.expect("Stopped.*prompt> ")
+    gate.touch()
+    terminal.send("fg; echo code=$?\n")
+
+    assert "the report" in terminal.expect("code=7")
+
+
+def test_nothing_is_said_of_waiting_while_the_program_has_the_terminal(
+    terminal: Terminal, launch: Launch, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    early: Step = ["write", "progress waiting for 3 nodes\nwarn listen\n"]
+    launch.script([*HEALTHY[:-3], early, *HEALTHY[-3:]])
+
+    program = f"until [ -e {gate} ]; do sleep 0.1; done; echo off"
+    terminal.send(f"$RUN run sh -c '{program}'\n")
+    terminal.expect("monarch: listen\r\n")
+    gate.touch()
+
+    assert terminal.expect("off\r\n") == "off\r\n"
+    assert "waiting for 3 nodes" in terminal.expect("the report")
 
 
 def test_hang_up_ends_the_program(terminal: Terminal, tmp_path: Path) -> None:

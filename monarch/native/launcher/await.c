@@ -68,6 +68,7 @@ static struct verdict hear(struct run *run)
             if (notice.code != EXIT_OURS)
                 return refuse(run, notice);
             return verdict_of(VERDICT_PLAIN, "%s", notice.text);
+        case NOTICE_DONE:
         case NOTICE_UNKNOWN:
             break; /* of a newer agent */
         }

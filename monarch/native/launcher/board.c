@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -98,6 +99,28 @@ void board_register(const struct board *board, const char *program)
     slot->starttime = procstat_start((pid_t)pid);
     atomic_store_explicit((_Atomic uint32_t *)&slot->state, PROCESS_LAUNCHER,
                           memory_order_seq_cst);
+}
+
+static bool lives(const struct process *slot)
+{
+    uint32_t state = atomic_load((const _Atomic uint32_t *)&slot->state);
+    pid_t pid = (pid_t)slot->pid;
+
+    if (state < PROCESS_LAUNCHED || pid <= 0 || (kill(pid, 0) < 0 && errno == ESRCH))
+        return false;
+    return !slot->starttime || slot->starttime == procstat_start(pid);
+}
+
+/* board_has_programs - whether a process of the job runs on this node. */
+bool board_has_programs(const struct board *board)
+{
+    const struct counters *all = board->counters;
+    uint32_t used = atomic_load((const _Atomic uint32_t *)&all->slots_used_max);
+
+    for (uint32_t i = 1; i < used && i < PROCESS_SLOTS; i++)
+        if (lives(&all->process[i]))
+            return true;
+    return false;
 }
 
 /* board_agent_state - what the agent is doing. */

@@ -245,6 +245,6 @@ int child_run(struct run *run, char **envp)
         return err;
     accompany(run, &child);
     witness_end(&child.witness);
-    farewell(run, child.signals);
+    farewell(run, child.signals, child.status);
     return share_fate(child.status);
 }

@@ -5,6 +5,6 @@
 struct run;
 
 void farewell_hear(struct run *run);
-void farewell(struct run *run, int signals);
+void farewell(struct run *run, int signals, int status);
 
 #endif

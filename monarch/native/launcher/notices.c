@@ -56,6 +56,7 @@ static struct notice understand(char *line)
     } words[] = {
         {"progress", NOTICE_PROGRESS}, {"warn", NOTICE_WARN},   {"ready", NOTICE_READY},
         {"fail", NOTICE_FAIL},         {"plain", NOTICE_PLAIN}, {"say", NOTICE_SAY},
+        {"done", NOTICE_DONE},
     };
     struct notice notice = {.kind = NOTICE_UNKNOWN, .text = strchrnul(line, ' ')};
     size_t length = (size_t)(notice.text - line);

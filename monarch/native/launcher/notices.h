@@ -16,6 +16,7 @@ enum notice_kind {
     NOTICE_FAIL,
     NOTICE_PLAIN,
     NOTICE_SAY,
+    NOTICE_DONE, /* the report is given on another node */
 };
 
 struct notice {

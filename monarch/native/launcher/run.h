@@ -20,6 +20,7 @@ struct run {
     struct board board;
     struct notices notices; /* fd -1 = somebody else has started the agent */
     bool reported;          /* the agent has said what there is to say */
+    char waits_for[256];    /* what it said last of what it does */
     char **envp;
 };
 

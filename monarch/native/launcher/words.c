@@ -110,6 +110,13 @@ void words_progress(const char *text)
     line_is_open = true;
 }
 
+/* words_waiting - says for what we wait, to somebody who watches. */
+void words_waiting(const char *text)
+{
+    if (columns())
+        words_progress(text);
+}
+
 /* words_raw - says a line of the summary as it is; NULL only ends a progress line. */
 void words_raw(const char *text)
 {
