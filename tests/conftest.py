@@ -30,9 +30,10 @@ REAL_STDERR = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the two switches that scripts/test passes on."""
+    """Adds the switches that scripts/test passes on."""
     parser.addoption("--soak", action="store_true", help="full counts of soak tests")
     parser.addoption("--frameworks", action="store_true", help="large framework tests")
+    parser.addoption("--launchers", action="store_true", help="real Slurm and MPI")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -62,6 +63,7 @@ def pytest_collection_modifyitems(
     skips = {
         "root": (os.geteuid() == 0, "needs root"),
         "frameworks": (config.getoption("--frameworks"), "needs --frameworks"),
+        "launchers": (config.getoption("--launchers"), "needs --launchers"),
     }
     for item in items:
         if _is_soak(config) and "soak_count" in getattr(item, "fixturenames", ()):
