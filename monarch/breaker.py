@@ -89,6 +89,10 @@ class Breaker:
     since_s: float = 0.0
 
 
+WELL: Final = Breaker()
+"""What a peer that answers has: the same object each time."""
+
+
 def ask(breaker: Breaker, now_s: float) -> tuple[bool, Breaker]:
     """Return whether a request may go to the peer now, and the breaker after it.
 
@@ -116,7 +120,7 @@ def after(breaker: Breaker, event: Event, now_s: float) -> Breaker:
         case Step.COUNT:
             return replace(breaker, failures=breaker.failures + 1)
         case Step.FORGET:
-            return Breaker()
+            return WELL
         case Step.PAUSE | Step.TRY:
             return replace(breaker, state=state, since_s=now_s)
         case Step.LENGTHEN | Step.RESUME:

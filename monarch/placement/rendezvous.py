@@ -84,11 +84,15 @@ class Rendezvous:
     def ranks(self, file: int) -> Iterator[int]:
         """Yield all nodes, the first one for a File first."""
         keys = file_keys(np.array([file]), self._digest)
-        every = np.arange(len(self.groups))
-        for number in np.argsort(self._groups.draw(keys, every)[:, 0], kind="stable"):
-            group = self.groups[number]
+        for group in self._ranked_groups(keys):
             lots = self._nodes.draw(keys, group)[:, 0]
             yield from group[np.argsort(lots, kind="stable")].tolist()
+
+    def _ranked_groups(self, keys: npt.NDArray[np.uint64]) -> list[Numbers]:
+        if len(self.groups) == 1:
+            return self.groups
+        lots = self._groups.draw(keys, np.arange(len(self.groups)))[:, 0]
+        return [self.groups[number] for number in np.argsort(lots, kind="stable")]
 
     def order(self, file: int) -> list[int]:
         """Return all nodes, the first one for a File first."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from monarch.breaker import Breaker, Event, State, after, ask
+from monarch.breaker import WELL, Breaker, Event, State, after, ask
 from monarch.metrics import Tally
 from monarch.placement import Placement
 
@@ -199,10 +199,11 @@ class Sources:
 
     def answered(self, peer: int, size_bytes: int) -> None:
         """A peer has sent a File that is right, in time."""
-        events = self._peers[peer].events
-        events.fetched_files += 1
-        events.fetched_bytes += size_bytes
-        self._pass(peer, Event.SUCCESS)
+        found = self._peers[peer]
+        found.events.fetched_files += 1
+        found.events.fetched_bytes += size_bytes
+        if found.breaker is not WELL:
+            self._pass(peer, Event.SUCCESS)
 
     def failed(self, peer: int) -> None:
         """An attempt to connect to a peer has failed."""
