@@ -27,6 +27,6 @@ def _text(file: Path, content: Mapping[str, Any]) -> str:
 
     try:
         return render(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"{file}: not a whole report ({reason})") from error

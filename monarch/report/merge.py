@@ -53,8 +53,10 @@ def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
     ]
     total = {**summarize(_total(own, parts))}
     del total["node"], total["peers"]
+    exact = [name for name in total["exact"] if name != "peers"]
     return {
         **total,
+        "exact": [*exact, "exchange"],
         "nodes": rows,
         "exchange": _exchange(parts),
         "imbalance": _imbalance(rows),

@@ -44,7 +44,7 @@ def summarize(snapshot: Snapshot) -> Report:
     sources = _sources(snapshot)
     return {
         "schema": SCHEMA,
-        "exact": ["staging", "origin.agent_read_bytes", "tiers", "agent"],
+        "exact": ["staging", "origin.agent_read_bytes", "tiers", "agent", "peers"],
         "opened_sizes": ["sources", "hits", "origin.programs_opened_bytes"],
         "tool": {"name": "monarch-staging", "version": __version__},
         "node": _node(snapshot),

@@ -10,6 +10,7 @@ from monarch.report import JobFigures, PeerFigures, ProcessFigures, Snapshot
 from monarch.report import TierFigures as Tier
 
 MIB = 1 << 20
+FOUR = ("node0", "node1", "node2", "node3")
 JOB = JobFigures(
     job="7.0",
     node="n1",
@@ -75,3 +76,8 @@ def node(number: int, names: tuple[str, ...], **changes: Any) -> Snapshot:
     run = replace(JOB, node=names[number])
     told = snapshot(counts, tally, run=run, nodes=names, number=number, peers=peers)
     return replace(told, **changes)
+
+
+def many(count: int) -> tuple[str, ...]:
+    """Return the names of the nodes of a large cluster."""
+    return tuple(f"gpu-{number:04d}.cluster.example.org" for number in range(count))

@@ -1,16 +1,12 @@
 """The report of a job of several nodes: exact sums, and every node accounted for."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from monarch.report import (
-    FRAGMENT_BYTES_MAX,
     PeerFigures,
-    ProcessFigures,
     TierFigures,
     fragment,
     merge,
@@ -19,12 +15,9 @@ from monarch.report import (
     summarize,
     write_report,
 )
-from monarch.report.fragment import FragmentError, read_fragment
 from monarch.report.nodes import ROWS_MAX, node_lines
 from monarch.report.words import WIDTH
-from support.figures import JOB, MIB, node, snapshot
-
-FOUR = ("node0", "node1", "node2", "node3")
+from support.figures import FOUR, JOB, MIB, many, node, snapshot
 
 
 def job(names=FOUR, own=0, lacking=(), **changed):
@@ -39,10 +32,6 @@ def job(names=FOUR, own=0, lacking=(), **changed):
         if number not in (own, *lacking)
     }
     return merge(parts[own], sent)
-
-
-def many(count):
-    return tuple(f"gpu-{number:04d}.cluster.example.org" for number in range(count))
 
 
 def test_the_headline_tells_of_all_nodes():
@@ -115,48 +104,6 @@ def test_a_node_whose_report_did_not_come_is_named(standing, why):
     told_why = f" no report of node3: {why}; others had 30.0 MiB from there "
     assert told_why in " ".join(text.split())
     assert report["nodes"][3]["fetched_from_it_bytes"] == 30 * MIB
-
-
-@pytest.mark.parametrize(
-    ("sent", "why"),
-    [
-        (b"", "it is not JSON"),
-        (b"[" * 100_000, "it is not JSON"),
-        (b"\xff\xfe{}", "it is not JSON"),
-        (b"[]", "it is not an object"),
-        (b"{}", "it counts other things"),
-        (b'{"fragment": 1}', "it lacks changed"),
-        (
-            b'{"fragment": 2, "version": "9.1\\u001b[2J"}',
-            "it is of version 9.1\\x1b[2J, and this one is ",
-        ),
-        (b"x" * (FRAGMENT_BYTES_MAX + 1), "it is too long"),
-    ],
-)
-def test_what_is_no_report_of_ours_names_its_node(sent, why):
-    report = merge(
-        node(0, FOUR), {n: fragment(node(n, FOUR)) for n in (1, 2)} | {3: sent}
-    )
-
-    assert report["nodes"][3]["why"].startswith(f"what it sent cannot be read: {why}")
-    assert report["counters"]["opens_miss"] == 300
-    assert "no report of node3: what it sent cannot be read" in render(report)
-
-
-def test_a_node_that_counts_other_things_is_not_added_up():
-    other = node(1, FOUR)
-    sent = fragment(replace(other, counters={**other.counters, "opens_new": 1}))
-
-    report = merge(node(0, FOUR), {1: sent})
-
-    assert report["nodes"][1]["why"].endswith("it counts other things")
-
-
-def test_a_node_cannot_report_in_anothers_name():
-    report = merge(node(0, FOUR), {2: fragment(node(1, FOUR))})
-
-    assert report["nodes"][2]["why"].endswith("it tells of another node")
-    assert not report["nodes"][1]["reported"]
 
 
 def test_trouble_is_told_with_the_nodes_that_had_it():
@@ -260,90 +207,3 @@ def test_the_table_of_many_nodes_shows_the_extremes_and_fits():
         for line in lines
     )
     assert [row["name"] for row in report["nodes"]] == list(names)
-
-
-def test_long_lists_are_cut_and_their_sums_are_kept():
-    names = many(2000)
-    programs = tuple(
-        ProcessFigures(f"/{'p' * 3000}/{n}", n % 3 > 0, n) for n in range(1000)
-    )
-    whole = node(7, names, processes=programs, changed=("/x" * 3000,) * 20)
-
-    sent = fragment(whole)
-    read = read_fragment(sent, 7, node(0, names))
-
-    assert len(sent) <= FRAGMENT_BYTES_MAX
-    assert len(read.peers) < 100 < len(whole.peers)
-    for field in fields(PeerFigures)[3:]:
-        sums = [sum(getattr(p, field.name) for p in s.peers) for s in (whole, read)]
-        assert sums[0] == sums[1]
-    for active in (False, True):
-        counts = [
-            sum(p.count for p in s.processes if p.active is active)
-            for s in (whole, read)
-        ]
-        assert counts[0] == counts[1]
-
-
-def test_peers_with_trouble_are_the_last_to_be_left_out():
-    names = many(2000)
-    peers = list(node(0, names).peers)
-    peers[1500] = replace(peers[1500], fetched_bytes=0, breaker_opened=1)
-
-    read = read_fragment(
-        fragment(node(0, names, peers=tuple(peers))), 0, node(1, names)
-    )
-
-    assert peers[1500] in read.peers
-
-
-anything = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=5)
-    | st.just("\x1b[2J\ud800"),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=5,
-)
-
-
-def damaged(document, data):
-    """Put anything in the place of some part of a document."""
-    place = document
-    while True:
-        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-        if not keys:
-            return
-        key = data.draw(st.sampled_from(keys))
-        if data.draw(st.booleans()) or not isinstance(place[key], dict | list):
-            place[key] = data.draw(anything)
-            return
-        place = place[key]
-
-
-@settings(deadline=None)
-@given(st.data())
-def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
-    document = json.loads(fragment(node(1, FOUR)))
-    for _ in range(data.draw(st.integers(1, 3))):
-        damaged(document, data)
-
-    report = merge(node(0, FOUR), {1: json.dumps(document).encode()})
-
-    json.dumps(report, allow_nan=False)
-    text = render(report)
-    assert text.replace("\n", "").isprintable()
-    row = report["nodes"][1]
-    assert row["reported"] or f"  no report of node1: {row['why'][:20]}" in text
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_report_or_refused(sent):
-    with pytest.raises(FragmentError):
-        read_fragment(sent, 1, node(0, FOUR))
