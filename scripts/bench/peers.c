@@ -1,11 +1,11 @@
 /* peers.c - the peer server and receiver beside plain C ones, in turn, over loopback TCP.
  *
- *   peers FILES BYTES IN_FLIGHT PASSES ROUNDS
- *
- * One process serves, one asks; each pair uses one connection and the same congestion
- * control. Files lie below $TEST_BASE. A pass is one reading of all Files. Prints the
- * medians of the rounds, one line each: NAME MB/S ASKING SERVING RATIO, the two in
- * processor seconds per GB, the ratio to the plain pair of the same round:
+ * A library for peers.py: one process serves, its child asks, and in both of them Python
+ * may be busy meanwhile. Each pair uses one connection and the same congestion control.
+ * Files lie below $TEST_BASE. A pass is one reading of all Files. bench_ask() prints the
+ * medians of the rounds, one line each: NAME MB/S ASKING SERVING BUFFER ALIKE. Asking and
+ * serving cost processor seconds per GB; the last two are ratios to plain-buffer and to
+ * the plain pair that lands its bytes alike, in the same round:
  *
  *   plain-buffer   plain server, received into a private buffer
  *   server-buffer  our server, the same plain receiver
@@ -39,6 +39,7 @@ static struct board *owner, *asker;
 static uint32_t in_flight;
 static pid_t serving;
 static int ports[2]; /* listening: plain, ours */
+static int go[2];    /* a pipe by which the asking process is told to begin */
 
 /* ---- the plain server: one thread, descriptors kept open --------------------------- */
 
@@ -210,7 +211,7 @@ static void read_as_agent(struct receiver *r)
 /* ---- measuring --------------------------------------------------------------------- */
 
 struct pace {
-    double mb_per_s, asking, serving, ratio;
+    double mb_per_s, asking, serving, buffer, alike;
 };
 
 static double cpu_seconds(pid_t pid)
@@ -293,16 +294,18 @@ static void measure_all(int passes, int rounds)
     for (int i = 0; i < rounds; i++) {
         for (enum kind kind = 0; kind < KINDS; kind++) {
             found[kind][i] = measure(kind, passes);
-            found[kind][i].ratio = found[kind][i].mb_per_s /
-                                   found[kind & 2][i].mb_per_s;
+            struct pace *p = &found[kind][i];
+            p->buffer = p->mb_per_s / found[PLAIN_BUFFER][i].mb_per_s;
+            p->alike = p->mb_per_s / found[kind & 2][i].mb_per_s;
         }
     }
     for (enum kind kind = 0; kind < KINDS; kind++)
-        printf("%s %.0f %.3f %.3f %.3f\n", names[kind],
+        printf("%s %.0f %.3f %.3f %.3f %.3f\n", names[kind],
                median(found[kind], rounds, offsetof(struct pace, mb_per_s)),
                median(found[kind], rounds, offsetof(struct pace, asking)),
                median(found[kind], rounds, offsetof(struct pace, serving)),
-               median(found[kind], rounds, offsetof(struct pace, ratio)));
+               median(found[kind], rounds, offsetof(struct pace, buffer)),
+               median(found[kind], rounds, offsetof(struct pace, alike)));
     board_stop(asker);
 }
 
@@ -336,8 +339,33 @@ static void *serve_as_agent(void *server)
     return NULL;
 }
 
-/* serve_until - serves in this process until the asking one has ended. */
-static int serve_until(pid_t asking, int go)
+void bench_prepare(uint32_t files, uint64_t bytes, uint32_t depth);
+void bench_ask(int passes, int rounds);
+int bench_serve(pid_t asking);
+
+/* bench_prepare - what both processes share; to be called before one becomes two. */
+void bench_prepare(uint32_t files, uint64_t bytes, uint32_t depth)
+{
+    CHECK(depth <= DEPTH_MAX && bytes <= EXTENT_BYTES && pipe(go) == 0);
+    in_flight = depth;
+    owner = board_new_equal(files, bytes);
+    asker = board_new_equal(files, bytes);
+    ports[0] = listen_here();
+    ports[1] = listen_here();
+    serving = getpid();
+}
+
+/* bench_ask - measures in the child, when the other process is ready. */
+void bench_ask(int passes, int rounds)
+{
+    char start;
+    CHECK(rounds > 0 && rounds <= ROUNDS_MAX && read(go[0], &start, 1) == 1);
+    measure_all(passes, rounds);
+    fflush(stdout);
+}
+
+/* bench_serve - serves in this process until the asking one has ended: its status. */
+int bench_serve(pid_t asking)
 {
     const struct monarch_server_options options = {
         .peers = 1, .connections = 8, .park_ms = 60000, .stall_ms = 60000};
@@ -349,7 +377,7 @@ static int serve_until(pid_t asking, int go)
     CHECK(monarch_server_new(owner->engine, &options, &s) == 0);
     pthread_create(&plain, NULL, serve_plainly, NULL);
     pthread_create(&ours, NULL, serve_as_agent, s);
-    CHECK(write(go, "", 1) == 1);
+    CHECK(write(go[1], "", 1) == 1);
     CHECK(waitpid(asking, &status, 0) == asking);
     shutdown(ports[0], SHUT_RDWR);
     shutdown(ports[1], SHUT_RDWR);
@@ -357,34 +385,7 @@ static int serve_until(pid_t asking, int go)
     pthread_join(ours, NULL);
     monarch_server_free(s);
     board_stop(owner);
-    return status;
-}
-
-int main(int argc, char **argv)
-{
-    int go[2];
-    char start;
-    CHECK(argc == 6 && pipe(go) == 0);
-    uint32_t files = (uint32_t)atoi(argv[1]);
-    uint64_t bytes = strtoull(argv[2], NULL, 10);
-    int passes = atoi(argv[4]), rounds = atoi(argv[5]);
-    in_flight = (uint32_t)atoi(argv[3]);
-    CHECK(in_flight <= DEPTH_MAX && rounds > 0 && rounds <= ROUNDS_MAX);
-    CHECK(bytes <= EXTENT_BYTES);
-    owner = board_new_equal(files, bytes);
-    asker = board_new_equal(files, bytes);
-    ports[0] = listen_here();
-    ports[1] = listen_here();
-    serving = getpid();
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (!child) {
-        CHECK(read(go[0], &start, 1) == 1);
-        measure_all(passes, rounds);
-        return PASS;
-    }
-    int status = serve_until(child, go[1]);
     board_free(asker);
     board_free(owner);
-    return status ? 1 : PASS;
+    return status;
 }

@@ -14,6 +14,7 @@ import epochs
 import launch
 import nodes
 import opens
+import peers
 import staging
 from table import Row, print_rows
 
@@ -23,6 +24,7 @@ PARTS: dict[str, Measure] = {
     "launch": lambda monarch, work, _: launch.measure(monarch, work),
     "staging": lambda monarch, work, _: staging.measure(monarch, work),
     "epochs": lambda monarch, work, _: epochs.measure(monarch, work),
+    "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "catalog": lambda _, work, names: catalog.measure(work, names),
 }

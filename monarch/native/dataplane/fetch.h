@@ -15,7 +15,7 @@ enum {
     FETCHES_MAX = 4096, /* orders that were not yet collected */
     RECEIVER_PEERS_MAX = 1 << 16,
     RECEIVER_TICK_MS = 10, /* how late Python may hear of what has come */
-    SILENT_MS = 1000, /* nodes that keep others waiting say so ten times in this */
+    SILENT_MS = 1000,      /* nodes that keep others waiting say so ten times in this */
     RECEIVE_PIECE = 64 << 10, /* asked of the socket at least */
     RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
     LINK_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
