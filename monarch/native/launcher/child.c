@@ -197,9 +197,12 @@ static void attend_signals(struct child *child)
     }
 }
 
-/* accompany - waits until the program has ended; meanwhile the agent may speak. */
+/* accompany - waits until the program has ended; meanwhile the agent may speak, as it may
+ * have done in one breath with its leave to start. */
 static void accompany(struct run *run, struct child *child)
 {
+    if (run->notices.fd >= 0)
+        farewell_hear(run);
     while (!child->ended) {
         struct pollfd fds[2] = {
             {.fd = child->signals, .events = POLLIN},
