@@ -139,7 +139,7 @@ def _counted(
 def _names(environ: Mapping[str, str]) -> list[str]:
     named = [node_name(environ)]
     if not environ.get("MONARCH_STAGING_NODE"):
-        named += [socket.gethostname(), socket.getfqdn()]
+        named.append(socket.gethostname())
     return list(dict.fromkeys(named))
 
 
