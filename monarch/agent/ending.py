@@ -28,17 +28,22 @@ def tell_report(
     figures: Figures,
     fragments: Mapping[int, bytes],
     notifier: Notifier,
+    *,
+    apart: bool = False,
 ) -> None:
     """Write the report and print it as the summary.
 
     Args:
         fragments: what other nodes have reported, by their numbers.
+        apart: we are cut off from nodes that may write the report of the job.
     """
     own = figures.snapshot()
     report = merge(own, fragments) if own.nodes else summarize(own)
     template = setup.config.report.file
     if template is not None:
         path = fill_template(template, figures.job, figures.node)
+        if apart:
+            path = path.with_suffix(f".{figures.node}{path.suffix}")
         try:
             write_report(path, report, mode=0o666 & ~setup.umask)
         except OSError as error:

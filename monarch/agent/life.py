@@ -219,7 +219,8 @@ class Agent:
         loop.call_soon(self._turn)
         self.figures.plain = ""
         self._become(AgentState.READY)
-        self.notifier.ready(start_line(self.setup, namespace))
+        nodes = len(terms.nodes) if terms is not None else 1
+        self.notifier.ready(start_line(self.setup, namespace, nodes))
 
     async def _begin_sharing(self, stager: Stager, terms: Terms | None) -> None:
         """Share with the others from the start, or as soon as they are there."""
@@ -400,6 +401,7 @@ class Agent:
         programs = self.processes.programs_seen > 0 or bool(self.processes.seen())
         peers, self.peers = self.peers, None
         fragments: Mapping[int, bytes] | None = {}
+        apart = peers is not None and peers.is_apart
         try:
             if peers is not None:
                 fragments = await peers.gather(self.figures)
@@ -409,7 +411,8 @@ class Agent:
             if fragments is None:
                 self.notifier.done()
             elif programs:
-                tell_report(self.setup, self.figures, fragments, self.notifier)
+                setup, notifier = self.setup, self.notifier
+                tell_report(setup, self.figures, fragments, notifier, apart=apart)
         except Exception:
             log.exception("report failed")
         if peers is not None:

@@ -157,6 +157,11 @@ class Peers:
         if isinstance(late, int) and late != number:
             self.links.complain(late)
 
+    @property
+    def is_apart(self) -> bool:
+        """Return whether we are cut off from who holds the others together."""
+        return self.mesh.hub is None
+
     # -- end ----------------------------------------------------------------------
 
     async def settle(self) -> None:

@@ -49,8 +49,8 @@ def count_segments(setup: Setup, segments: Segments) -> None:
         tier.count_out(sum(map(len, segments.memory.values())))
 
 
-def start_line(setup: Setup, namespace: Namespace) -> str:
-    """Return the sentence with which a job begins."""
+def start_line(setup: Setup, namespace: Namespace, nodes: int) -> str:
+    """Return the sentence with which a job begins on each of its nodes."""
     count, size = len(namespace.inventory), namespace.inventory.total_bytes
     places = ", ".join(dataset.path for dataset in setup.datasets)
     tiers = ", ".join(
@@ -58,4 +58,5 @@ def start_line(setup: Setup, namespace: Namespace) -> str:
     )
     files = "file" if count == 1 else "files"
     what = f"{format_count(count)} {files}, {format_size(size)}"
-    return f"staging {places} ({what}) to {tiers}"
+    line = f"staging {places} ({what}) to {tiers}"
+    return line if nodes == 1 else f"{line}, on one of {nodes} nodes"
