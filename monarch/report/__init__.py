@@ -17,6 +17,8 @@ from monarch.report.model import (
     Unstaged,
     WaitBucket,
 )
+from monarch.report.nodes import find_node
+from monarch.report.onenode import render_node
 from monarch.report.summarize import summarize
 from monarch.report.text import render
 
@@ -31,10 +33,12 @@ __all__ = [
     "WaitBucket",
     "check_report_file",
     "fill_template",
+    "find_node",
     "fragment",
     "merge",
     "read_report",
     "render",
+    "render_node",
     "summarize",
     "write_report",
 ]

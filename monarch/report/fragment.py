@@ -18,6 +18,7 @@ from monarch.report.model import (
     WaitBucket,
     plain,
 )
+from monarch.report.words import printable
 
 FORMAT: Final = 1
 FRAGMENT_BYTES_MAX: Final = 1 << 20
@@ -192,7 +193,7 @@ def _other_version(found: dict[str, Any]) -> str:
     version = found.get("version")
     if not isinstance(version, str) or version == __version__:
         return "it counts other things"
-    return f"it is of version {_line(version[:40])}, and this one is {__version__}"
+    return f"it is of version {printable(version[:40])}, and this one is {__version__}"
 
 
 def _counts(found: dict[str, Any]) -> dict[str, int]:
@@ -227,15 +228,10 @@ def _checked(kind: Any, value: Any, least: int = 0) -> Any:
     if kind is bool and isinstance(value, bool):
         return value
     if kind is str and isinstance(value, str) and len(value) <= TEXT_MAX:
-        return _line(value)
+        return printable(value)
     if kind == tuple[str, ...] and isinstance(value, list):
         return tuple(_checked(str, one) for one in value)
     raise FragmentError("it holds a value that cannot be")
-
-
-def _line(text: str) -> str:
-    """Return a text that does to a terminal only what text does."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 def _named(snapshot: Snapshot) -> tuple[PeerFigures, ...]:

@@ -184,6 +184,7 @@ def _node_row(part: Snapshot) -> dict[str, Any]:
         "used_bytes": sum(tier.used_bytes for tier in part.tiers),
         "tiers": report["tiers"],
         "unstaged": report["unstaged"],
+        "fallbacks": report["fallbacks"],
         "survived": report["survived"],
         "peers": report["peers"],
     }

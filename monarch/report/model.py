@@ -9,6 +9,9 @@ SCHEMA: Final = 1
 OTHERS: Final = -1
 """The number of a PeerFigures that sums up several nodes, to keep a list short."""
 
+POOL: Final = "transit pool"
+"""The source of what a node holds for a while of Files that others keep."""
+
 Report = Mapping[str, Any]
 """A report is plain JSON: what is printed is what was written."""
 

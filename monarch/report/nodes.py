@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from monarch.errors import UsageError
 from monarch.report.model import Report
 from monarch.report.words import WIDTH, fitted, listed, many, percent, short_names
 from monarch.units import format_count, format_size
@@ -76,10 +77,38 @@ def node_lines(report: Report) -> list[str]:
         *_table("node", rows, _NODES),
         _line({name: sum(row[name] for row in rows) for name in _SUMMED}, _NODES),
         *_exchange(report, nodes),
-        *_missing(nodes),
+        *missing_lines(nodes),
         *_plain(rows),
         *_breakers(report, nodes),
     ]
+
+
+def find_node(report: Report, name: str) -> Row:
+    """Return what a job's report has of a node, by its name with or without domain.
+
+    Raises:
+        UsageError: there is no such node.
+    """
+    nodes: Sequence[Row] = report.get("nodes") or ()
+    for row, short in zip(nodes, _named(nodes), strict=True):
+        if name in (row["name"], short["name"]):
+            return row
+    raise UsageError(f"the report tells of no node {name!r}")
+
+
+def missing_lines(nodes: Sequence[Row]) -> list[str]:
+    """Name the nodes whose figures are in no total, those of one reason together."""
+    reasons: dict[str, list[Row]] = {}
+    for row in nodes:
+        if not row["reported"]:
+            reasons.setdefault(row["why"], []).append(row)
+    lines = []
+    for why, rows in reasons.items():
+        line = f"no report of {listed([row['name'] for row in rows], NAMES_MAX)}: {why}"
+        if size := sum(row["fetched_from_it_bytes"] for row in rows):
+            line += f"; others had {format_size(size)} from there"
+        lines.append(line)
+    return _told(lines)
 
 
 def peer_lines(report: Report) -> list[str]:
@@ -158,21 +187,6 @@ def _exchange(report: Report, nodes: Sequence[Row]) -> list[str]:
             f"{imbalance['served_max_over_mean']:.2f} x the mean"
         ]
     )
-
-
-def _missing(nodes: Sequence[Row]) -> list[str]:
-    """Name the nodes whose figures are in no total, those of one reason together."""
-    reasons: dict[str, list[Row]] = {}
-    for row in nodes:
-        if not row["reported"]:
-            reasons.setdefault(row["why"], []).append(row)
-    lines = []
-    for why, rows in reasons.items():
-        line = f"no report of {listed([row['name'] for row in rows], NAMES_MAX)}: {why}"
-        if size := sum(row["fetched_from_it_bytes"] for row in rows):
-            line += f"; others had {format_size(size)} from there"
-        lines.append(line)
-    return _told(lines)
 
 
 def _plain(rows: Sequence[Row]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from monarch import __version__
 from monarch.metrics import TEXTS
-from monarch.report.model import SCHEMA, Report, Snapshot, WaitBucket, plain
+from monarch.report.model import POOL, SCHEMA, Report, Snapshot, WaitBucket, plain
 
 # Figures of the agent that tell of trouble which the job has survived.
 _TROUBLES = (
@@ -137,7 +137,7 @@ def _pool(tiers: int, counters: Mapping[str, int]) -> dict[str, Any]:
         opens += counters[f"opens_hit_tier{tiers}"]
         size += counters[f"bytes_hit_tier{tiers}"]
         tiers += 1
-    row = {"source": "transit pool", "kind": "hit"}
+    row = {"source": POOL, "kind": "hit"}
     return {**row, "opens": opens, "opened_bytes": size}
 
 

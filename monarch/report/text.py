@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from monarch.metrics import UNITS
-from monarch.report.model import Report
+from monarch.report.model import POOL, Report
 from monarch.report.nodes import node_lines, peer_lines, where
 from monarch.report.words import folded, many, percent
 from monarch.units import format_count, format_duration, format_rate, format_size
@@ -25,17 +25,17 @@ def render(report: Report) -> str:
         *_inactive(report),
         _sources(report),
         *_lines(report),
-        *_tiers(report),
+        *tier_lines(report),
         *node_lines(report),
         *peer_lines(report),
-        *_unstaged(report),
+        *unstaged_lines(report),
         *_passed(report),
-        *_fallbacks(report),
-        *_survived(report),
+        *fallback_lines(report),
+        *survived_lines(report),
         _NOTE,
     ]
     lines = "\n".join(parts).split("\n")
-    if len(report.get("nodes", ())) > 1 or report.get("peers"):
+    if report.get("nodes") or report.get("peers"):
         lines = [part for line in lines for part in folded(line)]
     return "\n".join(lines) + "\n"
 
@@ -91,6 +91,8 @@ def _inactive(report: Report) -> list[str]:
 def _sources(report: Report) -> str:
     lines = [f"  {'source':<30}{'opens':>12}{'opened bytes':>15}"]
     for row in report["sources"]:
+        if row["source"] == POOL and not row["opens"]:
+            continue
         size = format_size(row["opened_bytes"])
         if row["kind"] == "outside":
             size = "-"
@@ -117,9 +119,13 @@ def _hits(hits: dict[str, Any]) -> list[str]:
     line = f"  ready when opened: {percent(hits['by_opens'])} of opens"
     if hits["by_bytes"] is not None:
         line += f", {percent(hits['by_bytes'])} of bytes"
+    lines = [line]
     if hits.get("peer_by_opens"):
-        line += f"; on a peer: {percent(hits['peer_by_opens'])} of opens"
-    return [line]
+        line = f"  ready on a peer: {percent(hits['peer_by_opens'])} of opens"
+        if hits["peer_by_bytes"] is not None:
+            line += f", {percent(hits['peer_by_bytes'])} of bytes"
+        lines.append(line)
+    return lines
 
 
 def _waits(waits: dict[str, Any]) -> list[str]:
@@ -163,8 +169,8 @@ def _staged(staging: dict[str, Any], each: str) -> list[str]:
     return [f"{line}{adopted}", *[f"  copied{rate}"] * bool(rate)]
 
 
-def _tiers(report: Report) -> list[str]:
-    """On several nodes a File may be held more than once: these are Replicas."""
+def tier_lines(report: Report) -> list[str]:
+    """Return a line for each Tier; on several nodes a File may be held repeatedly."""
     held = "replicas" if "nodes" in report else "files"
     lines = []
     for number, tier in enumerate(report["tiers"]):
@@ -182,7 +188,8 @@ def _has_lost(number: int, node: Mapping[str, Any]) -> bool:
     return number < len(tiers) and not tiers[number]["in_service"]
 
 
-def _unstaged(report: Report) -> list[str]:
+def unstaged_lines(report: Report) -> list[str]:
+    """Return why Files were not staged."""
     return [
         f"  not staged: {many(row['files'], 'files')}, {format_size(row['bytes'])}: "
         f"{row['reason']}"
@@ -197,7 +204,8 @@ def _passed(report: Report) -> list[str]:
     ]
 
 
-def _fallbacks(report: Report) -> list[str]:
+def fallback_lines(report: Report) -> list[str]:
+    """Return why opens went to the Origin."""
     return [
         f"  {many(row['opens'], 'opens')}{row['text'].removeprefix('opens')}"
         for row in report["fallbacks"]
@@ -208,7 +216,8 @@ def _has_survived(what: str, node: Mapping[str, Any]) -> bool:
     return any(one["what"] == what for one in node["survived"])
 
 
-def _survived(report: Report) -> list[str]:
+def survived_lines(report: Report) -> list[str]:
+    """Return what went wrong and did no harm."""
     shown = {row["cause"] for row in report["fallbacks"]}
     lines = [
         f"  survived: {many(row['count'], UNITS[row['what']])} {row['text']}"
@@ -216,5 +225,5 @@ def _survived(report: Report) -> list[str]:
         for row in report["survived"]
         if row["what"] not in shown
     ]
-    lines += [f"  changed: {path}" for path in report["changed"][:_CHANGED_MAX]]
+    lines += [f"  changed: {path}" for path in report.get("changed", ())[:_CHANGED_MAX]]
     return lines

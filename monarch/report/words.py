@@ -29,6 +29,11 @@ def percent(part: float | None) -> str:
     return "99.9%" if text == "100.0%" and part < 1 else text
 
 
+def printable(text: str) -> str:
+    """Return a line that does to a terminal only what text does."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
 def short_names(names: Sequence[str]) -> list[str]:
     """Return names of nodes without their domains, where that leaves them apart."""
     hosts = [name.partition(".")[0] for name in names]

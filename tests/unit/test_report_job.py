@@ -4,7 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
+from monarch.cli.report import report as report_verb
 from monarch.report import (
     PeerFigures,
     TierFigures,
@@ -207,3 +209,25 @@ def test_the_table_of_many_nodes_shows_the_extremes_and_fits():
         for line in lines
     )
     assert [row["name"] for row in report["nodes"]] == list(names)
+
+
+def test_one_node_is_told_by_itself_with_what_it_had_to_do_with_each_other(tmp_path):
+    path = tmp_path / "r.json"
+    tally = {**node(2, FOUR).tally, "evicted_files": 7}
+    write_report(path, job(lacking=[3], node2={"tally": tally}))
+
+    def told(*words):
+        return CliRunner().invoke(report_verb, [str(path), *words])
+
+    lines = told("--node", "node2").output.splitlines()
+    assert lines[0] == "monarch: active in 4 of 4 processes on node2"
+    assert "  served to peers: 300 files, 30.0 MiB" in lines
+    assert [line.split()[0] for line in lines if line.endswith(" 0         0")] == [
+        *("node0", "node1", "node3")
+    ]
+    assert lines[-1] == "  survived: 7 files removed to keep below the memory limit"
+    assert max(map(len, lines)) <= WIDTH
+    assert told("--node", "node3").output.startswith("  no report of node3: ")
+    assert json.loads(told("--node", "node0", "--json").output)["opens"] == 4400
+    refused = told("--node", "node9").exception
+    assert str(refused) == "the report tells of no node 'node9'"
