@@ -80,7 +80,8 @@ class Exchange:
         self._owned, self._others = fill_files(
             self.sources.placement, self.sources.kept, self.sources.own
         )
-        self._missed = -1
+        # The news of peers when fill had to pass over a File of theirs.
+        self._missed: int | None = None
         self._waiting: list[Fetch] = []
 
     def __repr__(self) -> str:
@@ -130,13 +131,9 @@ class Exchange:
         home = self.sources.home(file)
         if home == self.sources.own or self.sources.usable(home):
             return True
-        self._miss()
-        return False
-
-    def _miss(self) -> None:
-        """Fill is to look again when there is news of any peer."""
-        if self._missed < 0:
+        if self._missed is None:
             self._missed = self.sources.generation
+        return False
 
     def _land(self, file: int, peer: int | None, *, asked: bool) -> int | None:
         """Reserve room where a File is to lie: its own, spare, or in transit."""
@@ -189,7 +186,8 @@ class Exchange:
         if flight.asked or fate not in (Fate.NEXT, Fate.ORIGIN):
             return fate
         if fate is Fate.NEXT:
-            self._miss()
+            # What made it fail may have been told before: look again in any case.
+            self._missed = self.sources.generation - 1
         return Fate.NOWHERE
 
     def _judge(self, flight: Flight, arrival: Arrival) -> Fate:
@@ -255,7 +253,7 @@ class Exchange:
 
     def refill(self) -> FillOrder | None:
         """Return the Files to look at again because somebody has them now."""
-        if self._missed < 0 or self._missed == self.sources.generation:
+        if self._missed is None or self._missed == self.sources.generation:
             return None
-        self._missed = -1
+        self._missed = None
         return FillOrder(self._others)

@@ -16,7 +16,8 @@ class Opening(NamedTuple):
     """A breaker has opened: the connection is to be dropped, and others told.
 
     Attributes:
-        heard: other nodes' complaints were the last straw: they know already.
+        heard: others need not be told, because they have told us, or because each of
+            them sees by itself that a connection ends.
     """
 
     peer: int
@@ -182,7 +183,7 @@ class Sources:
         found = self._peers[peer]
         found.events.failures += found.is_connected
         found.is_connected = False
-        self._pass(peer, Event.GONE)
+        self._pass(peer, Event.GONE, heard=True)
 
     def gone(self, peer: int) -> None:
         """A peer has left the job before its end."""

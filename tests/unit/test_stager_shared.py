@@ -327,6 +327,22 @@ def test_what_nobody_asked_for_stays_away_when_its_owner_fails(make, cause):
     assert stage.state(file)[0] is ReplicaState.STAGING
 
 
+def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone(make):
+    stage = make([60, 60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage.stager.turn()
+    while not any(peer == 1 for _, _, peer in stage.fetching()):
+        for order in list(stage.engine.orders):
+            stage.end(order.file)
+    stage.sources.gone(1)
+
+    for file, _, peer in stage.fetching():
+        if peer == 1:
+            stage.arrive(file, -errno.ECANCELED)
+    finish(stage, set())
+
+    assert len(stage.table.ready_in(0)) == 60
+
+
 def test_the_fetches_that_nobody_waits_for_are_bounded(make):
     stage = make([600, 600], count=400, mode=Mode.REPLICATE, fill=FILL)
     stage.stager.turn()

@@ -125,7 +125,7 @@ def test_one_connection_that_ends_is_one_failure_whoever_tells_of_it(clock):
     for _ in range(20):
         sources.lost(3)
 
-    assert sources.openings() == [Opening(3, heard=False)]
+    assert sources.openings() == [Opening(3, heard=True)]
     assert sources.events(3).failures == 1
 
 
