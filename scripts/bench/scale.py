@@ -177,7 +177,7 @@ def print_verdict(
         f"the most loaded node has over {BALANCE_MAX:.0%} more than the mean": [
             n for n in sizes if placed[n].most > 1 + BALANCE_MAX
         ],
-        "a breaker that is told nothing needs over 10 s to open": [
+        "breakers need over 10 s to open where no notes arrive": [
             n for n in sizes if failed[n][0].closed_last_s > 10
         ],
         "a connection carries less than one file in a sharded epoch": [

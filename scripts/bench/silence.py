@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +40,7 @@ class Agents:
         self._told_s = told_s
         self._waiting: list[tuple[float, int]] = []
         self._opened_s: dict[int, float] = {}
-        self._all_know_s = float("inf")
+        self._notes_s: deque[float] = deque()
         self.late_opens = 0
         self.tried_s: list[float] = []
 
@@ -63,19 +64,23 @@ class Agents:
         """Let the requests end that are late by now, and word of it go round."""
         while self._waiting and self._waiting[0][0] <= now_s:
             late_s, agent = heapq.heappop(self._waiting)
-            self._tell(agent, Event.FAILURE, late_s)
-        if now_s >= self._all_know_s:
-            for agent in range(len(self._breakers)):
-                self._tell(agent, Event.GONE, self._all_know_s)
-            self._all_know_s = float("inf")
+            if self._fail(agent, late_s) and self._told_s is not None:
+                self._notes_s.append(late_s + self._told_s)
+        while self._notes_s and self._notes_s[0] <= now_s:
+            told_s = self._notes_s.popleft()
+            for agent, breaker in enumerate(self._breakers):
+                # Who hears of it passes it on no further: all others hear it too.
+                if breaker.state is State.CLOSED:
+                    self._fail(agent, told_s)
 
-    def _tell(self, agent: int, event: Event, now_s: float) -> None:
-        changed = after(self._breakers[agent], event, now_s)
+    def _fail(self, agent: int, now_s: float) -> bool:
+        """Count a failure, an agent's own or one that it heard of: has it opened?"""
+        changed = after(self._breakers[agent], Event.FAILURE, now_s)
         self._breakers[agent] = changed
-        if changed.state is State.OPEN and agent not in self._opened_s:
-            if not self._opened_s and self._told_s is not None:
-                self._all_know_s = now_s + self._told_s
-            self._opened_s[agent] = now_s
+        if changed.state is not State.OPEN or agent in self._opened_s:
+            return False
+        self._opened_s[agent] = now_s
+        return True
 
 
 def silence(nodes: int, rate: float, told_s: float | None = None) -> Silence:
@@ -83,8 +88,8 @@ def silence(nodes: int, rate: float, told_s: float | None = None) -> Silence:
 
     Args:
         rate: remote opens per second on each node, spread over all others.
-        told_s: how long the first open breaker takes to become known to all agents;
-            None if each has to find out by itself.
+        told_s: how long it takes until all agents hear of a breaker that has opened,
+            which counts as a failure with each; None if none hears of others'.
     """
     chance = np.random.default_rng(nodes)
     others = nodes - 1
