@@ -25,7 +25,6 @@ class Verb:
 
     place: str
     help: str
-    hidden: bool = False
 
 
 # How a write fails that found no room for the output of a verb.
@@ -44,7 +43,7 @@ VERBS: Final = {
         "monarch.cli.config:config", "Check, show or start a configuration."
     ),
     "version": Verb("monarch.cli.version:version", "Print the version."),
-    "agent": Verb("monarch.cli.agent:agent", "Be the agent of a node.", hidden=True),
+    "agent": Verb("monarch.cli.agent:agent", "Stage for programs that come later."),
 }
 
 
@@ -52,8 +51,8 @@ class VerbGroup(click.Group):
     """The verbs of the table, each in a module of its own."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Return the verbs that people use, in the table's order."""
-        return [name for name, verb in VERBS.items() if not verb.hidden]
+        """Return the verbs in the table's order."""
+        return list(VERBS)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         """Import a verb's command, None if there is no such verb."""
@@ -76,9 +75,7 @@ class VerbGroup(click.Group):
     ) -> None:
         """List the verbs without importing them."""
         with formatter.section("Verbs"):
-            formatter.write_dl(
-                [(name, verb.help) for name, verb in VERBS.items() if not verb.hidden]
-            )
+            formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,26 +1,165 @@
-"""`monarch agent`: the process that `monarch run` starts on each node."""
+"""`monarch agent`: stages for one job, started by `monarch run` or before it."""
+
+from __future__ import annotations
 
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from monarch.cli.run import parse_run_argv, run
+from monarch.errors import MonarchError, UsageError
 
-@click.command("agent", context_settings={"ignore_unknown_options": True})
-@click.option("--run-dir", required=True, type=click.Path(path_type=Path))
-@click.option("--notify-fd", required=True, type=int)
-@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
-def agent(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> None:
-    """Stage for one job on this node; started by `monarch run`, not by hand.
+if TYPE_CHECKING:
+    from monarch.agent.meeting import Meeting
+    from monarch.config import Config
 
-    ARGV are the arguments of `monarch run`.
+EPILOG = """\b
+Examples:
+  monarch agent --job train -c job.yaml &
+  monarch run --job train -- python train.py
+\b
+  mpiexec -n 4 -ppn 1 monarch agent --job train -c job.yaml &
+  mpiexec -n 32 -ppn 8 monarch run --job train -- python train.py
+
+`monarch run --job NAME` uses the agent as soon as `monarch status --job NAME` finds it.
+"""
+# Those of `monarch run` that are about the agent.
+_SHARED: Final = (
+    *("config", "settings", "data", "tiers", "job", "report", "index", "hosts"),
+    *("secret_file", "quiet"),
+)
+
+
+@click.command(
+    "agent", epilog=EPILOG, context_settings={"ignore_unknown_options": True}
+)
+@click.option("--run-dir", type=click.Path(path_type=Path), hidden=True)
+@click.option("--notify-fd", type=int, hidden=True)
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="")
+def agent(
+    run_dir: Path | None, notify_fd: int | None, argv: tuple[str, ...], **given: Any
+) -> None:
+    """Stage for the programs of a job on this node, until they have ended.
+
+    `monarch run` starts an agent by itself; this is for starting it before, in the
+    foreground. As processes of MPI, one on each node, the agents find each other by
+    MPI. The end comes with the last program of the job, or by SIGTERM.
     """
+    if run_dir is not None and notify_fd is not None:
+        _serve_launcher(run_dir, notify_fd, argv)
+    if argv:
+        raise UsageError(f"{argv[0]}: there is no such option, and no argument")
+    _serve_job(given)
+
+
+agent.params += [option for option in run.params if option.name in _SHARED]
+
+
+def _serve_launcher(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> NoReturn:
+    """Be what `monarch run`, whose arguments these are, has started."""
     from monarch.agent.main import serve
     from monarch.agent.notify import Notifier
-    from monarch.cli.run import parse_run_argv
 
     code = serve(run_dir, Notifier(notify_fd), lambda: parse_run_argv(argv))
     logging.shutdown()
     # A scan that hangs on a dead origin has threads that no ordinary exit outlives.
     os._exit(code)
+
+
+def _serve_job(given: dict[str, Any]) -> NoReturn:
+    """Be the agent of a job in the foreground."""
+    from monarch.agent.main import serve
+    from monarch.cli.narrator import Narrator
+    from monarch.cluster import node_name, run_root, safe_name
+    from monarch.config import RunOptions, current_directory, load
+
+    options = RunOptions(**given)
+    if options.job is None:
+        raise UsageError("--job: name the job, as `monarch run --job NAME` will")
+    config = load(options, os.environ, current_directory()).config
+    node, job = node_name(os.environ), safe_name(options.job)
+    meeting = _meeting(config, job)
+    run_dir = run_root(os.environ) / f"{job}.{node}"
+    start = _StartLock(run_dir)
+    narrator = Narrator(
+        node if meeting else "",
+        start.release,
+        first=meeting is None or meeting.number == 0,
+        quiet=options.quiet,
+    )
+    # An ordinary exit: MPI's launcher takes any other one for a failure of them all.
+    raise SystemExit(serve(run_dir, narrator, lambda: (options, []), meeting))
+
+
+class _StartLock:
+    """Keeps launchers from starting an agent of their own while ours begins."""
+
+    def __init__(self, run_dir: Path) -> None:
+        from monarch.tiers.directory import make_private, take_lock
+
+        make_private(run_dir.parent)
+        make_private(run_dir)
+        self._fd = take_lock(run_dir, "start")
+        if self._fd is None:
+            raise MonarchError(f"{run_dir}: another agent is being started")
+
+    def release(self) -> None:
+        """Let launchers look for the agent."""
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = None
+
+
+# -- MPI ----------------------------------------------------------------------------
+
+
+def _meeting(config: Config, job: str) -> Meeting | None:
+    """Return where MPI lets the agents meet; None where that is not MPI's to say.
+
+    A process that is not the first one on its node ends here: one agent is enough.
+    """
+    from monarch.cluster import (
+        Membership,
+        Scattered,
+        find_members,
+        launched_by_mpi,
+        node_name,
+    )
+    from monarch.mpi.launch import import_mpi
+
+    alone = config.hosts or config.peers.mode == "off"
+    if alone or not launched_by_mpi(os.environ):
+        return None
+    names = [node_name(os.environ)]
+    found = find_members(os.environ, Path.read_text, config.hosts, names)
+    if isinstance(found, Membership):
+        return None
+    try:
+        mpi = import_mpi()
+    except UsageError:
+        if isinstance(found, Scattered):
+            raise
+        return None
+    return _meeting_by_mpi(mpi, config, job)
+
+
+def _meeting_by_mpi(mpi: Any, config: Config, job: str) -> Meeting | None:
+    """Meet by MPI and leave it: an agent's life is no MPI program."""
+    from monarch.mpi.launch import Launch
+    from monarch.mpi.meeting import meet_by_mpi
+    from monarch.mpi.ranks import Ranks
+
+    meeting = None
+    with Launch(mpi, os.environ) as launch:
+        try:
+            if launch.acts and len(launch.nodes) > 1:
+                meeting = meet_by_mpi(Ranks(mpi, launch, 0), job, config.peers)
+        except MonarchError as error:
+            # It is the same on all nodes, and one of them says it.
+            raise error if launch.first else SystemExit(error.exit_code) from None
+    if not launch.acts:
+        raise SystemExit(0)
+    return meeting

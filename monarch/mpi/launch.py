@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Mapping
 from typing import Any, Final, Self
@@ -48,6 +50,7 @@ class Launch:
     """
 
     def __init__(self, mpi: Any, environ: Mapping[str, str]) -> None:
+        _use_all_cpus()
         self._mpi = mpi
         self.world = mpi.COMM_WORLD
         names = self.world.allgather(node_name(environ))
@@ -77,6 +80,15 @@ class Launch:
     def meet(self) -> None:
         """Wait for all processes that act, without spinning."""
         rest(self.acting.Ibarrier())
+
+
+def _use_all_cpus() -> None:
+    """Undo the binding of a rank to one core: the work is done by threads.
+
+    The kernel cuts the set down to what the job may use.
+    """
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 def rest(request: Any, patience_s: float | None = None) -> bool:

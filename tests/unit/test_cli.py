@@ -101,12 +101,12 @@ def test_no_words_at_all_are_answered_with_the_help(capsys):
     assert "Verbs:" in capsys.readouterr().err
 
 
-def test_help_lists_every_verb_for_people(capsys):
+def test_help_lists_every_verb(capsys):
     assert main(["--help"]) == 0
 
     out = capsys.readouterr().out
-    for name, verb in VERBS.items():
-        assert (f"  {name} " in out) is not verb.hidden
+    for name in VERBS:
+        assert f"  {name} " in out
     assert "-h, --help" in out
 
 

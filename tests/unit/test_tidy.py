@@ -36,7 +36,8 @@ LAYERS = (
     {"stager", "peers.client", "peers.server", "peers.hub"},
     {"peers.mesh"},
     {"agent", "report"},
-    {"preload", "mpi"},
+    {"preload"},
+    {"mpi"},
     {"cli"},
     {"__main__"},
 )

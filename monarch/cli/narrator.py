@@ -1,0 +1,85 @@
+"""Says on stderr what an agent in the foreground would tell its launcher."""
+
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+from monarch.agent.notify import Notifier
+
+LINE_SECONDS = 10.0
+
+
+class Narrator(Notifier):
+    """Speaks for one node, or for all of them where they need not all say the same.
+
+    Args:
+        node: the name to begin lines with; "" where there is one node only.
+        first: whether this is the node that says what is the same on all.
+        begun: called when programs can find the agent, or will not.
+    """
+
+    def __init__(
+        self, node: str, begun: Callable[[], None], *, first: bool, quiet: bool
+    ) -> None:
+        self.lost = False
+        self._begun = begun
+        self._prefix = f"monarch: {node}: " if node else "monarch: "
+        self._first = first
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty()
+        self._told_s = 0.0
+        self._open = False
+
+    def progress(self, text: str) -> None:
+        """Say how far a long step is, over and over on the same line of a terminal."""
+        now = time.monotonic()
+        if not self._first or (
+            not self._terminal and now - self._told_s < LINE_SECONDS
+        ):
+            return
+        self._told_s = now
+        self._line(self._prefix + text, lasting=not self._terminal)
+
+    def warn(self, text: str) -> None:
+        """Print a warning."""
+        self._line(self._prefix + text)
+
+    def ready(self, text: str) -> None:
+        """Print the start line."""
+        self._begun()
+        if self._first and not self._quiet:
+            self._line(f"monarch: {text}")
+
+    def plain(self, text: str) -> None:
+        """Print why programs run without Monarch."""
+        self._begun()
+        self._line(f"{self._prefix}{text}; programs run without staging")
+
+    def fail(self, code: int, text: str) -> None:
+        """Print why there is no agent."""
+        for line in text.splitlines() or [f"failed with {code}"]:
+            self._line(self._prefix + line)
+
+    def say(self, text: str) -> None:
+        """Print the summary."""
+        self._line(text.rstrip("\n"))
+
+    def done(self) -> None:
+        """Leave the report to another node."""
+
+    def has_reader(self) -> bool:
+        """Return that somebody waits for the agent: who wants it to end says so."""
+        return True
+
+    def close(self) -> None:
+        """Clear the line that was written over and over."""
+        self._begun()
+        self._line("", lasting=False)
+
+    def _line(self, text: str, *, lasting: bool = True) -> None:
+        start = "\r\033[K" if self._open else ""
+        self._open = not lasting and bool(text)
+        if start or text:
+            click.echo(f"{start}{text}", err=True, nl=lasting)

@@ -1,0 +1,139 @@
+"""`monarch agent` in the foreground: started before the programs of its job."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from support.dataset import Dataset
+
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def words(monarch_command: Path, run_root: Path, tmp_path: Path, dataset: Dataset):
+    """A function that returns the command line of an agent of job `early`."""
+    tier = tmp_path / "ssd"
+    tier.mkdir()
+    staging = ["--data", str(dataset.root), "--tier", f"ssd:64MiB:{tier}"]
+
+    def line(*options):
+        return [str(monarch_command), "agent", "--job", "early", *staging, *options]
+
+    return line
+
+
+def begin(words):
+    """Start an agent and wait until programs can find it."""
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    status = [words[0], "status", "--job", "early"]
+    while complete(status).returncode:
+        assert process.poll() is None
+        time.sleep(0.05)
+    return process
+
+
+def complete(words):
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_programs_find_it_and_it_ends_after_them(
+    words, monarch_command, dataset, run_root
+):
+    agent = begin(words())
+    program = ["sha256sum", *map(str, dataset.paths)]
+    digests = [dataset.digests[name] for name in sorted(dataset.digests)]
+
+    done = complete([monarch_command, "run", "--job", "early", "--", *program])
+
+    _, summary = agent.communicate(timeout=PATIENCE_S)
+    assert done.returncode == agent.returncode == 0
+    assert (done.stderr, done.stdout.split()[::2]) == ("", digests)
+    assert "active in 1 of 1 process" in summary
+    assert os.listdir(run_root) == []
+
+
+def test_it_waits_for_programs_until_it_is_told_to_end(words, run_root):
+    agent = begin(words("-q"))
+    time.sleep(0.3)
+    assert agent.poll() is None
+
+    agent.send_signal(signal.SIGTERM)
+
+    _, told = agent.communicate(timeout=PATIENCE_S)
+    assert (agent.returncode, told) == (0, "")
+    assert os.listdir(run_root) == []
+
+
+def test_there_is_one_agent_for_a_job_and_node(words):
+    agent = begin(words())
+
+    second = complete(words())
+
+    agent.terminate()
+    agent.communicate(timeout=PATIENCE_S)
+    assert second.returncode == 125
+    assert second.stderr.endswith("another agent is there already\n")
+    assert second.stderr.count("\n") == 1
+
+
+def test_launchers_wait_while_it_begins(words, monarch_command, dataset, mount_counted):
+    slow = mount_counted(dataset.root, stat_us=20_000)
+    line = words("--data", str(slow.root))
+    agent = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    started = Path(os.environ["MONARCH_STAGING_RUN_DIR"])
+    while not list(started.glob("early.*/lock")):
+        time.sleep(0.01)
+
+    name = sorted(dataset.digests)[0]
+    run = [monarch_command, "run", "--job", "early", "--", "cat"]
+    done = subprocess.run([*run, slow.root / name], capture_output=True, check=False)
+
+    _, told = agent.communicate(timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == (dataset.root / name).read_bytes()
+    assert "active in 1 of 1 process" in told
+
+
+def test_without_a_name_nobody_would_find_it(words):
+    done = complete([words()[0], "agent", *words()[4:]])
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("monarch: --job: name the job")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--no-such"], "--no-such: there is no such option"),
+        (["program"], "program: there is no such option, and no argument"),
+        (["--set", "fill.concurrency=0"], "fill.concurrency: found 0"),
+        (["--tier", "ssd:1MiB:/nowhere"], "/nowhere does not exist"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(words, options, line):
+    done = complete(words(*options))
+
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_many_nodes_of_mpi_need_mpi4py(words, tmp_path, monkeypatch):
+    poisoned = tmp_path / "without" / "mpi4py"
+    poisoned.mkdir(parents=True)
+    (poisoned / "__init__.py").write_text("raise ModuleNotFoundError('mpi4py')\n")
+    monkeypatch.setenv("PYTHONPATH", str(poisoned.parent))
+    launch = {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "1"}
+    for name, value in launch.items():
+        monkeypatch.setenv(name, value)
+
+    done = complete(words())
+
+    assert done.returncode == 2
+    assert "pip install 'monarch-staging[mpi]'" in done.stderr
+    assert done.stderr.count("\n") == 1
