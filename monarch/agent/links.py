@@ -20,6 +20,7 @@ from monarch.stager import Sharing, Sources, Stager
 
 LOOK_S: Final = 0.1
 CONNECTING_MAX: Final = 16
+CONNECTIONS_MIN: Final = 64
 # Programs start although a node cannot be reached for so long.
 CONNECTED_S: Final = 5.0
 # What an owner may take to fetch a File; a program that waits for it waits longer.
@@ -77,8 +78,11 @@ class Links:
     def _make_ends(self, engine: native.Engine, sources: Sources) -> Ends:
         config, count = self._setup.config, len(self._meeting.nodes)
         park_s = PARK_PART * config.cold_open.timeout
+        # A node that comes again still has its old connection for a moment.
+        most = max(CONNECTIONS_MIN, 2 * count)
+        served = native.ServerOptions(peers=count, connections=most, park_s=park_s)
         return Ends(
-            native.PeerServer(engine, native.ServerOptions(peers=count, park_s=park_s)),
+            native.PeerServer(engine, served),
             native.PeerReceiver(
                 engine,
                 native.ReceiverOptions(
