@@ -173,6 +173,7 @@ class Figures:
             nodes=tuple(node["name"] for node in self.nodes()),
             number=self._membership.number if self._membership is not None else 0,
             peers=self._peers(),
+            **self._pool(),
         )
 
     def _job(self, complete: bool) -> JobFigures:
@@ -209,6 +210,15 @@ class Figures:
                 zip(self.setup.tiers, self.stager.ledger.accounts, strict=True)
             )
         )
+
+    def _pool(self) -> dict[str, int]:
+        account = self.stager.ledger.transit if self.stager is not None else None
+        if account is None:
+            return {}
+        return {
+            "pool_capacity_bytes": account.capacity_bytes,
+            "pool_used_bytes": account.used_bytes,
+        }
 
     def _unstaged(self) -> tuple[Unstaged, ...]:
         if self.stager is None:

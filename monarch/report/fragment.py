@@ -35,6 +35,11 @@ _LISTS: Final = {
     "peers": PeerFigures,
 }
 
+_WANTED: Final = {
+    *("number", "run", "counters", "tally", "unslotted", "wait_total_ns"),
+    *("pool_capacity_bytes", "pool_used_bytes", "changed", "passed_roots", *_LISTS),
+}
+
 Row = TypeVar("Row")
 
 
@@ -77,6 +82,8 @@ def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
         tally=_counts(found["tally"]),
         unslotted=_checked(int, found["unslotted"]),
         wait_total_ns=_checked(int, found["wait_total_ns"]),
+        pool_capacity_bytes=_checked(int, found["pool_capacity_bytes"]),
+        pool_used_bytes=_checked(int, found["pool_used_bytes"]),
         changed=_checked(tuple[str, ...], found["changed"]),
         passed_roots=_checked(tuple[str, ...], found["passed_roots"]),
         nodes=like.nodes,
@@ -104,6 +111,8 @@ def _encoded(snapshot: Snapshot) -> bytes:
         "tally": dict(snapshot.tally),
         "unslotted": snapshot.unslotted,
         "wait_total_ns": snapshot.wait_total_ns,
+        "pool_capacity_bytes": snapshot.pool_capacity_bytes,
+        "pool_used_bytes": snapshot.pool_used_bytes,
         "changed": snapshot.changed,
         "passed_roots": snapshot.passed_roots,
         **lists,
@@ -180,8 +189,7 @@ def _document(body: bytes) -> dict[str, Any]:
         raise FragmentError("it is not an object")
     if found.get("fragment") != FORMAT:
         raise FragmentError(_other_version(found))
-    wanted = {"number", "run", "unslotted", "wait_total_ns", "changed", "passed_roots"}
-    if lacking := sorted({*wanted, "counters", "tally", *_LISTS} - set(found)):
+    if lacking := sorted(_WANTED - set(found)):
         raise FragmentError(f"it lacks {lacking[0]}")
     for name in ("counters", "tally"):
         if not isinstance(found[name], dict):

@@ -86,6 +86,8 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         unslotted=sum(part.unslotted for part in parts),
         waits=_waits(parts),
         wait_total_ns=sum(part.wait_total_ns for part in parts),
+        pool_capacity_bytes=sum(part.pool_capacity_bytes for part in parts),
+        pool_used_bytes=sum(part.pool_used_bytes for part in parts),
         unstaged=_unstaged(parts),
         changed=tuple(changed)[:CHANGED_MAX],
         passed_roots=tuple(
@@ -183,6 +185,7 @@ def _node_row(part: Snapshot) -> dict[str, Any]:
         "capacity_bytes": sum(tier.capacity_bytes for tier in part.tiers),
         "used_bytes": sum(tier.used_bytes for tier in part.tiers),
         "tiers": report["tiers"],
+        "transit": report["transit"],
         "unstaged": report["unstaged"],
         "fallbacks": report["fallbacks"],
         "survived": report["survived"],

@@ -133,6 +133,7 @@ class Snapshot:
         nodes: the names of the job's nodes by number; none where there is but one.
         number: which of them this is.
         peers: the others.
+        pool_capacity_bytes: what of Files that others keep may pass through at once.
     """
 
     run: JobFigures
@@ -149,3 +150,5 @@ class Snapshot:
     nodes: tuple[str, ...] = ()
     number: int = 0
     peers: tuple[PeerFigures, ...] = ()
+    pool_capacity_bytes: int = 0
+    pool_used_bytes: int = 0

@@ -58,6 +58,7 @@ def summarize(snapshot: Snapshot) -> Report:
         "origin": _origin(snapshot),
         "metadata": _metadata(snapshot),
         "tiers": [plain(tier) for tier in snapshot.tiers],
+        "transit": _transit(snapshot),
         "unstaged": [plain(one) for one in snapshot.unstaged if one.files],
         "fallbacks": _fallbacks(snapshot),
         "survived": _survived(snapshot),
@@ -221,6 +222,16 @@ def _metadata(snapshot: Snapshot) -> dict[str, Any]:
         "answered": answered,
         "origin": counters["stats_origin"],
         "ratio": ratio(answered, answered + counters["stats_origin"]),
+    }
+
+
+def _transit(snapshot: Snapshot) -> dict[str, Any]:
+    """Return what has passed through the pool for Files that other nodes keep."""
+    return {
+        "capacity_bytes": snapshot.pool_capacity_bytes,
+        "used_bytes": snapshot.pool_used_bytes,
+        "files": snapshot.tally["transit_files"],
+        "bytes": snapshot.tally["transit_bytes"],
     }
 
 

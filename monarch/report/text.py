@@ -170,7 +170,10 @@ def _staged(staging: dict[str, Any], each: str) -> list[str]:
 
 
 def tier_lines(report: Report) -> list[str]:
-    """Return a line for each Tier; on several nodes a File may be held repeatedly."""
+    """Return a line for each Tier, and for the pool if it was of use.
+
+    On several nodes a File may be held more than once: what is held are Replicas.
+    """
     held = "replicas" if "nodes" in report else "files"
     lines = []
     for number, tier in enumerate(report["tiers"]):
@@ -180,6 +183,12 @@ def tier_lines(report: Report) -> list[str]:
         if not tier["in_service"]:
             line += f"; lost{where(report, partial(_has_lost, number))}, out of service"
         lines.append(line)
+    transit = report.get("transit")
+    if transit and transit["files"]:
+        lines.append(
+            f"  {POOL} of {format_size(transit['capacity_bytes'])}: "
+            f"{many(transit['files'], 'files')} passed, {format_size(transit['bytes'])}"
+        )
     return lines
 
 

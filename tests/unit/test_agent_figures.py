@@ -98,7 +98,9 @@ def staging():
         inode_of=lambda tier, file: 0,
         inodes_in=lambda tier: [],
     )
-    return SimpleNamespace(table=table, changed=[], ledger=SimpleNamespace(accounts=[]))
+    return SimpleNamespace(
+        table=table, changed=[], ledger=SimpleNamespace(accounts=[], transit=None)
+    )
 
 
 def test_a_node_alone_tells_of_no_others(figures, view):

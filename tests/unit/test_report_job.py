@@ -154,6 +154,20 @@ def test_what_else_lies_at_the_place_of_a_report_is_replaced(tmp_path, lies_ther
     assert write_report(path, job(own=2, lacking=[0, 1, 3])) == path
 
 
+def test_the_transit_pool_is_told_where_files_pass_through_it():
+    counters = {**node(0, FOUR).counters, "opens_hit_tier1": 8, "bytes_hit_tier1": MIB}
+    tally = {**node(0, FOUR).tally, "transit_files": 5, "transit_bytes": 2 * MIB}
+    pool = {"pool_capacity_bytes": 64 * MIB, "pool_used_bytes": MIB}
+
+    report = job(node0={"counters": counters, "tally": tally, **pool}, node1=pool)
+    lines = render(report).splitlines()
+
+    assert "  transit pool of 128.0 MiB: 5 files passed, 2.0 MiB" in lines
+    assert "  transit pool                             8        1.0 MiB" in lines
+    assert report["nodes"][0]["hit_opens"] == 4008
+    assert not [line for line in render(job()).splitlines() if "transit" in line]
+
+
 def test_breakers_are_told_by_the_peer_that_they_were_of():
     peers = {
         number: {

@@ -59,6 +59,8 @@ def parts_of_jobs(draw):
                 WaitBucket(n * 10, n * 10 + 10, draw(counts)) for n in range(3)
             ),
             wait_total_ns=draw(counts),
+            pool_capacity_bytes=draw(counts),
+            pool_used_bytes=draw(counts),
             unslotted=draw(counts),
             unstaged=tuple(Unstaged(r, draw(counts), draw(counts)) for r in "ab"),
             peers=tuple(
@@ -91,6 +93,9 @@ def test_the_report_of_a_job_is_the_sum_of_its_parts(parts, data):
 
     assert report["counters"] == summed(part.counters for part in parts)
     assert report["agent"] == summed(part.tally for part in parts)
+    for name in ("capacity_bytes", "used_bytes"):
+        pools = [getattr(part, f"pool_{name}") for part in parts]
+        assert report["transit"][name] == sum(pools)
     assert report["coverage"]["unslotted"] == sum(part.unslotted for part in parts)
     assert report["coverage"]["processes"] == sum(
         process.count for part in parts for process in part.processes
