@@ -1,0 +1,227 @@
+"""Two whole Stagers over the native engine, server and receiver: nothing is faked."""
+
+import mmap
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from monarch import native
+from monarch.admission import footprints
+from monarch.metrics import Tally
+from monarch.native import (
+    DTYPES,
+    PeerReceiver,
+    PeerServer,
+    ReceiverOptions,
+    ReplicaState,
+    ServerOptions,
+    word_parts,
+)
+from monarch.placement import Mode, Node, Placement
+from monarch.stager import FileTable, FillSettings, Sharing, Sources, Stager
+from monarch.tiers import open_transit
+from support.stages import memory_directory
+from unit.test_native_staging import PATIENCE_MS, SIZES, Job, make_job
+
+PATIENCE_S = PATIENCE_MS / 1000
+NO_FILL = FillSettings(enabled=False, concurrency=1, urgent_bytes_max=1 << 30)
+SMALL = 2
+
+
+@dataclass
+class Agent:
+    """What an agent composes; its only place for Files is the transit pool."""
+
+    job: Job
+    engine: native.Engine
+    server: PeerServer
+    receiver: PeerReceiver
+    stager: Stager
+    sources: Sources
+    tally: Tally
+    asked: set[int] = field(default_factory=set)
+
+    def turn(self) -> None:
+        """Do what an agent's loop does, and ask as a program does."""
+        for file in self.asked:
+            if self.state(file) is ReplicaState.ABSENT:
+                native.agent_state_store(self.job.board.requests, 1)
+                put_request(self.job, file)
+        self.stager.turn()
+
+    def state(self, file: int) -> ReplicaState:
+        """The state of a File."""
+        return word_parts(int(self.job.states[file]))[0]
+
+    @property
+    def used_bytes(self) -> int:
+        """What the pool has not given back."""
+        transit = self.stager.ledger.transit
+        assert transit is not None
+        return transit.used_bytes
+
+    def recognises(self, ino: int) -> bool:
+        """Whether descriptors of an inode are known as a Replica's."""
+        slots = tail(self.job.board.inodes, "inodes").view(DTYPES["inode"])
+        return ino in slots["ino"].tolist()
+
+
+def put_request(job: Job, file: int) -> None:
+    """What the Shim does to ask for a File."""
+    slots = 8 * native.CONSTANTS["REQUEST_SLOTS"]
+    tail(job.board.requests, "requests", slots).view(np.uint64)[0] = file + 1
+
+
+def tail(memory: Any, name: str, length: int = 0) -> npt.NDArray[np.uint8]:
+    """What lies behind the struct of a segment, and the last bytes of that."""
+    found: npt.NDArray[np.uint8] = memory[DTYPES[name].itemsize - length :]
+    return found
+
+
+def make_agent(base: Path, own: int, placement: Placement, stack: ExitStack) -> Agent:
+    """An agent with a pool for two of the small Files in place of the job's Tier."""
+    base.mkdir()
+    job = make_job(base)
+    engine = stack.enter_context(native.Engine(job.board, job.options))
+    server = stack.enter_context(PeerServer(engine, ServerOptions(2)))
+    receiver = stack.enter_context(PeerReceiver(engine, ReceiverOptions(2)))
+    table = FileTable(
+        sizes=np.array(SIZES, np.uint64),
+        words=job.states,
+        written=tail(job.board.flags, "flags"),
+        store=lambda file, word: native.state_store(job.board.catalog, file, word),
+        name_of=lambda file: job.replica(file).name,
+        inode_of=lambda file, tier: 0,
+        inodes_in=lambda tier: [],
+    )
+    tally = Tally()
+    stager = Stager(table, engine, [], NO_FILL, tally)
+    pool = open_transit(base, 0)
+    pool.directory, pool.capacity_bytes = job.tier, 2 * 8192
+    sources = Sources(placement, own, tally)
+    stager.share(Sharing(sources, receiver, pool))
+    return Agent(job, engine, server, receiver, stager, sources, tally)
+
+
+@pytest.fixture
+def agents() -> Iterator[list[Agent]]:
+    """Two agents, each of which can ask the other."""
+    needs = footprints(np.array(SIZES, np.uint64))
+    nodes = [Node("n0", 1 << 30), Node("n1", 1 << 30)]
+    placement = Placement(nodes, needs, 3, Mode.PARTITION)
+    with memory_directory() as directory, ExitStack() as stack:
+        both = [
+            make_agent(directory / f"n{own}", own, placement, stack) for own in range(2)
+        ]
+        for own, agent in enumerate(both):
+            asks, serves = socket.socketpair()
+            both[1 - own].server.adopt(own, serves.detach())
+            agent.receiver.connect(1 - own, asks.detach())
+            assert agent.sources.due(1 - own)
+            agent.sources.connected(1 - own)
+        yield both
+        for agent in both:
+            agent.stager.stop()
+            agent.receiver.close()
+            agent.server.close()
+            agent.engine.close()
+            agent.stager.abandon()
+
+
+def until(agents: list[Agent], reached: Callable[[], bool]) -> None:
+    """Let both agents work until something is so."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < end_s, agents
+        for agent in agents:
+            agent.turn()
+        time.sleep(0.002)
+
+
+def open_small(agents: list[Agent]) -> tuple[Agent, Agent]:
+    """Let a program open the small File on the node that does not own it."""
+    owner = agents[agents[0].sources.owner(SMALL)]
+    asker = agents[1 - owner.sources.own]
+    asker.asked.add(SMALL)
+    until(agents, lambda: asker.state(SMALL) is ReplicaState.READY)
+    asker.asked.clear()
+    return owner, asker
+
+
+def push_out(agents: list[Agent], *whom: Agent) -> None:
+    """Let the small File leave some pools, by opening others."""
+    for agent in whom:
+        agent.asked |= {0, 1}
+    until(agents, lambda: all(a.state(SMALL) is ReplicaState.ABSENT for a in whom))
+
+
+def test_a_cold_file_comes_by_way_of_its_owner_and_the_origin_is_read_once(agents):
+    owner, asker = open_small(agents)
+    until(agents, lambda: asker.tally.peer_files == owner.tally.staged_files == 1)
+
+    assert (
+        asker.job.replica(SMALL).read_bytes()
+        == (owner.job.origin / f"file{SMALL}").read_bytes()
+    )
+    assert owner.tally.origin_read_bytes == SIZES[SMALL]
+    assert asker.tally.origin_read_bytes == 0
+    assert asker.tally.agent_errors == owner.tally.agent_errors == 0
+
+
+def test_room_comes_back_although_the_server_keeps_descriptors_open(agents):
+    owner, asker = open_small(agents)
+    ino = owner.job.replica(SMALL).stat().st_ino
+    assert owner.recognises(ino)
+
+    push_out(agents, owner, asker)
+
+    until(agents, lambda: not owner.recognises(ino))
+    until(agents, lambda: owner.used_bytes <= 2 * 4096 and owner.used_bytes > 0)
+    assert owner.tally.agent_errors == 0
+
+
+def test_a_replica_that_leaves_and_comes_back_leaves_nothing_of_the_first(agents):
+    owner, asker = open_small(agents)
+    first = owner.job.replica(SMALL).stat().st_ino
+    push_out(agents, owner, asker)
+    for agent in agents:
+        agent.asked.clear()
+    owner.asked.add(SMALL)
+    until(agents, lambda: owner.state(SMALL) is ReplicaState.READY)
+
+    open_small(agents)
+
+    # The same state word as before: the server must not take the one for the other.
+    assert owner.job.replica(SMALL).stat().st_ino != first
+    until(agents, lambda: not owner.recognises(first))
+
+
+@pytest.mark.parametrize("how", ["open", "mapped"])
+def test_a_program_that_has_a_replica_open_keeps_it_and_its_identity(agents, how):
+    _, asker = open_small(agents)
+    fd = os.open(asker.job.replica(SMALL), os.O_RDONLY)
+    ino = os.fstat(fd).st_ino
+    content = os.pread(fd, SIZES[SMALL], 0)
+    mapping = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+    if how == "mapped":
+        os.close(fd)
+
+    push_out(agents, asker)
+    until_s = time.monotonic() + 0.3
+    until(agents, lambda: time.monotonic() > until_s)
+
+    assert asker.recognises(ino)
+    assert mapping[:] == content
+    mapping.close()
+    if how == "open":
+        os.close(fd)
+    until(agents, lambda: not asker.recognises(ino))
