@@ -18,6 +18,7 @@ from monarch.cluster import (
     find_members,
     job_secret,
     node_name,
+    own_addresses,
     read_secret,
     rendezvous_directory,
 )
@@ -139,7 +140,7 @@ def _counted(
 def _names(environ: Mapping[str, str]) -> list[str]:
     named = [node_name(environ)]
     if not environ.get("MONARCH_STAGING_NODE"):
-        named.append(socket.gethostname())
+        named += [socket.gethostname(), *own_addresses()]
     return list(dict.fromkeys(named))
 
 

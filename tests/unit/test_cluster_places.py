@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.cluster import address_of, interface, rendezvous_directory
+from monarch.cluster import address_of, interface, own_addresses, rendezvous_directory
 from monarch.errors import MonarchError, UsageError
 
 
@@ -21,6 +21,13 @@ def test_an_address_of_this_node_stands_for_itself(address):
         pytest.skip("this machine has no IPv6")
 
     assert address_of(address) == address
+
+
+def test_the_addresses_by_which_others_know_a_node_are_all_its_own():
+    found = own_addresses()
+
+    assert not any(text.startswith("127.") for text in found)
+    assert [address_of(text) for text in found] == found
 
 
 @pytest.mark.parametrize("given", ["nope0", "192.0.2.1", "a-very-long-name-0", "ib0:1"])
