@@ -95,16 +95,18 @@ class ReceiverOptions:
         in_flight: Files asked of one peer at once; 64 at most.
         timeout_s: how long an order may be without a byte; more than the peers' park_s.
         react_s: how long a peer may say nothing, not even that an order has to wait.
+        threads: each fetches from its share of the peers; 16 at most.
     """
 
     peers: int
     in_flight: int = 16
     timeout_s: float = 15.0
     react_s: float = 1.0
+    threads: int = 2
 
 
 class _PeerThread:
-    """One end of the data plane between peers: a native thread, from new to free."""
+    """One end of the data plane between peers: native threads, from new to free."""
 
     _role: ClassVar[str]
 
@@ -126,7 +128,7 @@ class _PeerThread:
         return [Traffic(*row) for row in rows.tolist()]
 
     def close(self) -> None:
-        """Ends the thread and all connections; due before the engine's close()."""
+        """Ends the threads and all connections; due before the engine's close()."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._call("free")(handle)
@@ -169,7 +171,7 @@ class PeerServer(_PeerThread):
 
 
 class PeerReceiver(_PeerThread):
-    """A thread that fetches Files from peers into the Tiers of this node."""
+    """Threads that fetch Files from peers into the Tiers of this node."""
 
     _role = "receiver"
 
@@ -179,6 +181,7 @@ class PeerReceiver(_PeerThread):
         record["in_flight"] = options.in_flight
         record["timeout_ms"] = round(options.timeout_s * 1000)
         record["react_ms"] = round(options.react_s * 1000)
+        record["threads"] = options.threads
         super().__init__(engine, options.peers, record)
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_arrival"])
 

@@ -236,8 +236,11 @@ static void empty_tier(void)
 
 static struct receiver *new_receiver(void)
 {
-    const struct monarch_receiver_options options = {
-        .peers = 1, .in_flight = in_flight, .timeout_ms = 60000, .react_ms = 60000};
+    const struct monarch_receiver_options options = {.peers = 1,
+                                                     .in_flight = in_flight,
+                                                     .timeout_ms = 60000,
+                                                     .react_ms = 60000,
+                                                     .threads = 1};
     struct receiver *r;
     CHECK(monarch_receiver_new(asker->engine, &options, &r) == 0);
     CHECK(monarch_receiver_connect(r, 0, connect_to(ports[1])) == 0);

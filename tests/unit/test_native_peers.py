@@ -215,6 +215,8 @@ def test_numbers_without_meaning_are_refused(nodes: Nodes) -> None:
         PeerReceiver(nodes.engine, ReceiverOptions(PEERS, in_flight=65))
     with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
         PeerReceiver(nodes.engine, ReceiverOptions(PEERS, react_s=0))
+    with pytest.raises(OSError, match=os.strerror(errno.EINVAL)):
+        PeerReceiver(nodes.engine, ReceiverOptions(PEERS, threads=17))
 
 
 def test_a_closed_end_says_so(nodes: Nodes) -> None:

@@ -12,6 +12,7 @@ enum {
     ASKED_PER_LINK = 64, /* requests that are not answered; no server parks more */
     EXTENTS_AHEAD = 4,   /* of them for one File */
     IN_FLIGHT_MAX = 64,
+    LANES_MAX = 16,
     FETCHES_MAX = 4096, /* orders that were not yet collected */
     RECEIVER_PEERS_MAX = 1 << 16,
     RECEIVER_TICK_MS = 10, /* how late Python may hear of what has come */
@@ -62,17 +63,24 @@ struct link {
     uint8_t out[ASKED_PER_LINK * sizeof(struct frame_request)];
 };
 
+struct
+    lane { /* a thread and what is its own: the links of the peers that it fetches from */
+    struct receiver *receiver;
+    uint32_t number;
+    uint32_t running; /* orders that it has taken */
+    struct loop loop;
+    struct ring hands;  /* what Python has handed over: connections; under the lock */
+    struct ring orders; /* and orders; under the lock */
+};
+
 struct receiver {
     struct engine *engine;
     struct monarch_receiver_options options;
     struct monarch_traffic *traffic; /* per peer */
-    struct loop loop;
-    struct link **links; /* per peer; the thread's own */
-    uint32_t running;    /* orders that the thread has taken; its own */
+    struct link **links;             /* per peer; its lane's own */
+    struct lane lanes[LANES_MAX];
     int event_fd;
-    pthread_mutex_t lock; /* guards the rest */
-    struct ring hands;    /* what Python has handed over: connections */
-    struct ring orders;   /* and orders */
+    pthread_mutex_t lock; /* guards the rings of the lanes and the rest */
     struct ring done;
     uint32_t outstanding;
     bool signalled; /* event_fd is readable */

@@ -273,6 +273,8 @@ static const struct row rows[] = {
     FIELD(monarch_receiver_options, in_flight),
     FIELD(monarch_receiver_options, timeout_ms),
     FIELD(monarch_receiver_options, react_ms),
+    FIELD(monarch_receiver_options, threads),
+    FIELD(monarch_receiver_options, reserved),
 
     STRUCT(monarch_fetch),
     FIELD(monarch_fetch, file),

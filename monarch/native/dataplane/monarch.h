@@ -123,6 +123,8 @@ struct monarch_receiver_options {
     uint32_t in_flight;  /* Files asked for at once, per peer */
     uint32_t timeout_ms; /* without a byte for an order */
     uint32_t react_ms;   /* without a byte from a peer that has to say something */
+    uint32_t threads;    /* each has its share of the peers */
+    uint32_t reserved;
 };
 
 struct monarch_fetch { /* an order: this File from this peer into this Tier */

@@ -1,4 +1,4 @@
-/* receive.c - the thread that fetches Files from peers, and how Python drives it. */
+/* receive.c - the threads that fetch Files from peers, and how Python drives them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -14,6 +14,12 @@ struct hand { /* fd -1: the connection to the peer is to be closed */
     int fd;
     uint32_t peer;
 };
+
+/* lane_of - the thread that a peer belongs to. */
+static struct lane *lane_of(struct receiver *r, uint32_t peer)
+{
+    return &r->lanes[peer % r->options.threads];
+}
 
 /* settle - makes event_fd readable exactly while there is something to collect. Programs
  * have been woken already: Python hears of successes in batches. */
@@ -31,11 +37,12 @@ static void settle(struct receiver *r, bool all)
 /* receive_done - an order has ended. */
 void receive_done(struct receiver *r, const struct monarch_arrival *arrival)
 {
-    r->running--;
+    struct lane *lane = lane_of(r, arrival->peer);
+    lane->running--;
     pthread_mutex_lock(&r->lock);
     r->failed = r->failed || arrival->status;
     ring_push(&r->done, arrival); /* has room for all that are outstanding */
-    settle(r, r->running == 0);
+    settle(r, lane->running == 0);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -64,7 +71,7 @@ static void carry_on(struct receiver *r, struct link *l, uint32_t events)
     if (wanted == l->events)
         return;
     l->events = wanted;
-    loop_change(&r->loop, l->fd, wanted, l->peer);
+    loop_change(&lane_of(r, l->peer)->loop, l->fd, wanted, l->peer);
 }
 
 static void take_connection(struct receiver *r, const struct hand *hand)
@@ -78,14 +85,14 @@ static void take_connection(struct receiver *r, const struct hand *hand)
     l->events = EPOLLIN;
     r->links[hand->peer] = l;
     traffic_add(&r->traffic[hand->peer].connections, 1);
-    if (loop_watch(&r->loop, hand->fd, EPOLLIN, hand->peer))
+    if (loop_watch(&lane_of(r, hand->peer)->loop, hand->fd, EPOLLIN, hand->peer))
         lose(r, hand->peer, -ECONNRESET);
 }
 
 static void take_order(struct receiver *r, const struct monarch_fetch *order)
 {
     struct link *l = order->peer < r->options.peers ? r->links[order->peer] : NULL;
-    r->running++;
+    lane_of(r, order->peer)->running++;
     if (l) {
         ring_push(&l->queue, &(struct waiting){*order, clock_ns()});
         return;
@@ -100,24 +107,25 @@ static void take_order(struct receiver *r, const struct monarch_fetch *order)
 enum item { NOTHING, HAND, ORDER };
 
 /* next_item - orders come after the connections that were handed over before them. */
-static enum item next_item(struct receiver *r, struct hand *hand,
+static enum item next_item(struct lane *lane, struct hand *hand,
                            struct monarch_fetch *order)
 {
     enum item item = NOTHING;
-    pthread_mutex_lock(&r->lock);
-    if (ring_pop(&r->hands, hand))
+    pthread_mutex_lock(&lane->receiver->lock);
+    if (ring_pop(&lane->hands, hand))
         item = HAND;
-    else if (ring_pop(&r->orders, order))
+    else if (ring_pop(&lane->orders, order))
         item = ORDER;
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_unlock(&lane->receiver->lock);
     return item;
 }
 
-static void take_items(struct receiver *r)
+static void take_items(struct lane *lane)
 {
+    struct receiver *r = lane->receiver;
     struct monarch_fetch order;
     struct hand hand;
-    for (enum item item; (item = next_item(r, &hand, &order)) != NOTHING;) {
+    for (enum item item; (item = next_item(lane, &hand, &order)) != NOTHING;) {
         if (item == ORDER)
             take_order(r, &order);
         else if (hand.fd >= 0)
@@ -125,15 +133,16 @@ static void take_items(struct receiver *r)
         else
             lose(r, hand.peer, -ECANCELED);
     }
-    for (uint32_t i = 0; i < r->options.peers; i++)
+    for (uint32_t i = lane->number; i < r->options.peers; i += r->options.threads)
         if (r->links[i] && r->links[i]->queue.count)
             carry_on(r, r->links[i], 0);
 }
 
 /* tick - ends what is late, and tells Python what has not been worth waking it for. */
-static void tick(struct receiver *r, uint64_t now)
+static void tick(struct lane *lane, uint64_t now)
 {
-    for (uint32_t i = 0; i < r->options.peers; i++) {
+    struct receiver *r = lane->receiver;
+    for (uint32_t i = lane->number; i < r->options.peers; i += r->options.threads) {
         if (r->links[i] && link_quiet(r, r->links[i], now))
             carry_on(r, r->links[i], EPOLLIN); /* it was perhaps we who slept */
         if (!r->links[i])
@@ -146,14 +155,15 @@ static void tick(struct receiver *r, uint64_t now)
     pthread_mutex_unlock(&r->lock);
 }
 
-static void *receive_files(void *receiver)
+static void *receive_files(void *own)
 {
-    struct receiver *r = receiver;
+    struct lane *lane = own;
+    struct receiver *r = lane->receiver;
     struct epoll_event events[LOOP_EVENTS_MAX];
     uint64_t ticked = 0;
-    while (!loop_stops(&r->loop)) {
+    while (!loop_stops(&lane->loop)) {
         bool rung = false;
-        int n = loop_wait(&r->loop, events, r->running ? RECEIVER_TICK_MS : -1);
+        int n = loop_wait(&lane->loop, events, lane->running ? RECEIVER_TICK_MS : -1);
         for (int i = 0; i < n; i++) {
             uint64_t key = events[i].data.u64;
             rung = rung || key == LOOP_BELL;
@@ -161,14 +171,49 @@ static void *receive_files(void *receiver)
                 carry_on(r, r->links[key], events[i].events);
         }
         if (rung)
-            take_items(r);
+            take_items(lane);
         uint64_t now = clock_ns();
         if (now - ticked < RECEIVER_TICK_MS * (SECOND_NS / 1000))
             continue;
         ticked = now;
-        tick(r, now);
+        tick(lane, now);
     }
     return NULL;
+}
+
+/* lane_open - makes what a thread needs; after a failure too, lane_close() is due. */
+static int lane_open(struct lane *lane)
+{
+    int rc = loop_open(&lane->loop);
+    if (ring_init(&lane->hands, sizeof(struct hand), HANDS_MAX) ||
+        ring_init(&lane->orders, sizeof(struct monarch_fetch), FETCHES_MAX))
+        return -ENOMEM;
+    return rc;
+}
+
+static void lane_close(struct lane *lane)
+{
+    struct hand hand;
+    while (lane->hands.items && ring_pop(&lane->hands, &hand))
+        if (hand.fd >= 0)
+            close(hand.fd);
+    loop_close(&lane->loop);
+    ring_free(&lane->hands);
+    ring_free(&lane->orders);
+}
+
+static int open_lanes(struct receiver *r)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < r->options.threads; i++) {
+        struct lane *lane = &r->lanes[i];
+        *lane = (struct lane){.receiver = r, .number = i};
+        int opened = lane_open(lane);
+        rc = rc ? rc : opened;
+    }
+    for (uint32_t i = 0; !rc && i < r->options.threads; i++)
+        rc = loop_start(&r->lanes[i].loop, receive_files, &r->lanes[i]);
+    return rc;
 }
 
 static int make_queues(struct receiver *r)
@@ -178,12 +223,17 @@ static int make_queues(struct receiver *r)
     r->traffic = calloc(peers, sizeof(*r->traffic));
     r->links = calloc(peers, sizeof(void *));
     if (!r->traffic || !r->links ||
-        ring_init(&r->hands, sizeof(struct hand), HANDS_MAX) ||
-        ring_init(&r->orders, sizeof(struct monarch_fetch), FETCHES_MAX) ||
         ring_init(&r->done, sizeof(struct monarch_arrival), FETCHES_MAX))
         return -ENOMEM;
     r->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return r->event_fd < 0 ? -errno : 0;
+}
+
+static bool usable(const struct monarch_receiver_options *o)
+{
+    return o->peers && o->peers <= RECEIVER_PEERS_MAX && o->in_flight &&
+           o->in_flight <= IN_FLIGHT_MAX && o->react_ms && o->threads &&
+           o->threads <= LANES_MAX;
 }
 
 /* monarch_receiver_new - starts a receiver into the Tiers of an engine, which must outlive
@@ -192,8 +242,7 @@ int monarch_receiver_new(struct engine *e,
                          const struct monarch_receiver_options *options,
                          struct receiver **out)
 {
-    if (!options->peers || options->peers > RECEIVER_PEERS_MAX || !options->in_flight ||
-        options->in_flight > IN_FLIGHT_MAX || !options->react_ms)
+    if (!usable(options))
         return -EINVAL;
     struct receiver *r = calloc(1, sizeof(*r));
     if (!r)
@@ -201,10 +250,9 @@ int monarch_receiver_new(struct engine *e,
     r->engine = e;
     r->options = *options;
     r->event_fd = -1;
-    int rc = loop_open(&r->loop);
-    int made = make_queues(r);
-    rc = rc ? rc : made;
-    rc = rc ? rc : loop_start(&r->loop, receive_files, r);
+    int rc = make_queues(r);
+    int opened = open_lanes(r);
+    rc = rc ? rc : opened;
     if (rc) {
         monarch_receiver_free(r);
         return rc;
@@ -221,12 +269,13 @@ int monarch_receiver_event_fd(const struct receiver *r)
 
 static int hand_over(struct receiver *r, const struct hand *hand)
 {
+    struct lane *lane = lane_of(r, hand->peer);
     pthread_mutex_lock(&r->lock);
-    bool taken = ring_push(&r->hands, hand);
+    bool taken = ring_push(&lane->hands, hand);
     pthread_mutex_unlock(&r->lock);
     if (!taken)
         return -EAGAIN;
-    loop_ring(&r->loop);
+    loop_ring(&lane->loop);
     return 0;
 }
 
@@ -255,12 +304,17 @@ uint32_t monarch_receiver_submit(struct receiver *r, const struct monarch_fetch 
                                  uint32_t n)
 {
     uint32_t taken = 0;
+    bool rings[LANES_MAX] = {false};
     pthread_mutex_lock(&r->lock);
-    for (; taken < n && r->outstanding < FETCHES_MAX; taken++, r->outstanding++)
-        ring_push(&r->orders, &orders[taken]);
+    for (; taken < n && r->outstanding < FETCHES_MAX; taken++, r->outstanding++) {
+        struct lane *lane = lane_of(r, orders[taken].peer);
+        ring_push(&lane->orders, &orders[taken]);
+        rings[lane->number] = true;
+    }
     pthread_mutex_unlock(&r->lock);
-    if (taken)
-        loop_ring(&r->loop);
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        if (rings[i])
+            loop_ring(&r->lanes[i].loop);
     return taken;
 }
 
@@ -285,22 +339,18 @@ void monarch_receiver_traffic(const struct receiver *r, struct monarch_traffic *
     traffic_copy(r->traffic, out, r->options.peers);
 }
 
-/* monarch_receiver_free - ends the thread and closes all; what was under way leaves no
+/* monarch_receiver_free - ends the threads and closes all; what was under way leaves no
  * file. */
 void monarch_receiver_free(struct receiver *r)
 {
-    struct hand hand;
-    loop_stop(&r->loop);
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        loop_stop(&r->lanes[i].loop);
     for (uint32_t i = 0; r->links && i < r->options.peers; i++)
         lose(r, i, -ECANCELED);
-    while (r->hands.items && ring_pop(&r->hands, &hand))
-        if (hand.fd >= 0)
-            close(hand.fd);
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        lane_close(&r->lanes[i]);
     if (r->event_fd >= 0)
         close(r->event_fd);
-    loop_close(&r->loop);
-    ring_free(&r->hands);
-    ring_free(&r->orders);
     ring_free(&r->done);
     free(r->links);
     free(r->traffic);

@@ -18,8 +18,11 @@ void pair_new(struct pair *p, uint32_t files, const uint64_t *sizes)
         p->serves = (struct monarch_server_options){
             .peers = PEERS, .connections = 32, .park_ms = 60000, .stall_ms = 60000};
     if (!p->receives.peers)
-        p->receives = (struct monarch_receiver_options){
-            .peers = PEERS, .in_flight = 16, .timeout_ms = 60000, .react_ms = 60000};
+        p->receives = (struct monarch_receiver_options){.peers = PEERS,
+                                                        .in_flight = 16,
+                                                        .timeout_ms = 60000,
+                                                        .react_ms = 60000,
+                                                        .threads = 2};
     CHECK(monarch_server_new(p->owner->engine, &p->serves, &p->server) == 0);
     CHECK(monarch_receiver_new(p->asker->engine, &p->receives, &p->receiver) == 0);
 }

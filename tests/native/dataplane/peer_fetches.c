@@ -88,6 +88,37 @@ static void two_who_ask_for_cold_files_cause_one_staging(void)
     pair_free(&pair);
 }
 
+static void several_threads_fetch_from_several_peers(void)
+{
+    static uint64_t equal[MANY];
+    for (uint32_t i = 0; i < MANY; i++)
+        equal[i] = i % 50 ? 5000 : EXTENT_BYTES + 1;
+    pair.receives = (struct monarch_receiver_options){.peers = PEERS,
+                                                      .in_flight = 4,
+                                                      .timeout_ms = 60000,
+                                                      .react_ms = 60000,
+                                                      .threads = 3};
+    pair_new(&pair, MANY, equal);
+    for (uint32_t i = 0; i < MANY; i++)
+        make_ready(pair.owner, i);
+    for (uint32_t peer = 0; peer < PEERS; peer++) { /* all are the same node */
+        struct ends ends = peer % 2 ? ends_tcp() : ends_local();
+        CHECK(monarch_server_adopt(pair.server, 1, ends.serves) == 0);
+        CHECK(monarch_receiver_connect(pair.receiver, peer, ends.asks) == 0);
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        const struct monarch_fetch order = {.file = i, .peer = i % PEERS};
+        CHECK(monarch_receiver_submit(pair.receiver, &order, 1) == 1);
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        struct monarch_arrival a = pair_wait(&pair);
+        CHECK(a.status == 0 && a.peer == a.file % PEERS);
+    }
+    for (uint32_t i = 0; i < MANY; i++)
+        CHECK(board_replica_right(pair.asker, i));
+    pair_free(&pair);
+}
+
 static void bbr_is_replaced_where_that_is_allowed(void)
 {
     char name[16] = "";
@@ -155,6 +186,7 @@ int main(void)
     each_size_arrives_right(ends_tcp());
     cold_files_are_staged_by_their_owner();
     two_who_ask_for_cold_files_cause_one_staging();
+    several_threads_fetch_from_several_peers();
     bbr_is_replaced_where_that_is_allowed();
     wrong_numbers_and_sockets_are_refused();
     connections_are_bounded();

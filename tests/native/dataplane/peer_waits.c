@@ -16,8 +16,11 @@ static void begin(uint32_t park_ms, uint32_t timeout_ms)
 {
     pair.serves = (struct monarch_server_options){
         .peers = PEERS, .connections = 8, .park_ms = park_ms, .stall_ms = 200};
-    pair.receives = (struct monarch_receiver_options){
-        .peers = PEERS, .in_flight = 4, .timeout_ms = timeout_ms, .react_ms = react_ms};
+    pair.receives = (struct monarch_receiver_options){.peers = PEERS,
+                                                      .in_flight = 4,
+                                                      .timeout_ms = timeout_ms,
+                                                      .react_ms = react_ms,
+                                                      .threads = 1};
     pair_new(&pair, FILES, sizes);
 }
 
