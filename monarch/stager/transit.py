@@ -266,7 +266,11 @@ def is_unused(fd: int) -> bool:
 def grants_leases(directory: Path) -> bool:
     """Return whether the file system of a directory proves that a file is unused."""
     probe = directory / ".lease"
-    fd = os.open(probe, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        fd = os.open(probe, flags, 0o400)
+    except OSError:
+        return False
     try:
         os.unlink(probe)
         return is_unused(fd)

@@ -5,9 +5,12 @@ from typing import ClassVar, Final
 
 from monarch.tiers.base import Device, Tier, TierSettings
 from monarch.tiers.directory import make_private, remove_tree
+from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.units import Size, SizeKind
 
 NAME: Final = "transit"
+FREE_PARTS: Final = 8
+"""The pool takes one part of so many: a RAM Tier may take half of what is free."""
 
 
 class TransitTier(Tier):
@@ -15,8 +18,11 @@ class TransitTier(Tier):
 
     kind: ClassVar[str] = "ram"
 
-    def __init__(self, settings: TierSettings, run: Path) -> None:
+    def __init__(
+        self, settings: TierSettings, run: Path, memory: Memory | None = None
+    ) -> None:
         super().__init__(settings, run.name)
+        self._memory = memory or tightest(read_memory())
         self.home, self.job_directory = run.parent, run
         self.directory = run / NAME
 
@@ -28,11 +34,11 @@ class TransitTier(Tier):
         make_private(self.directory)
 
     def wanted_bytes(self, device: Device) -> int:
-        """Return the capacity that was asked for, or half of what is free if less."""
-        wanted = self.settings.capacity.of(0)
-        if device.free_bytes is None:
-            return wanted
-        return min(wanted, device.free_bytes // 2)
+        """Return the capacity that was asked for, or a part of what is free if less."""
+        free = self._memory.free_bytes
+        if device.free_bytes is not None:
+            free = min(free, device.free_bytes)
+        return min(self.settings.capacity.of(0), free // FREE_PARTS)
 
     def limit_bytes(self, device: Device) -> int | None:
         """Return no limit: a pool that is too large is made smaller, not refused."""
