@@ -10,7 +10,7 @@ from monarch.errors import UsageError
 
 HOSTS_MAX: Final = 65536
 
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,253}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from monarch.cluster import (
     Scattered,
     address_of,
     find_members,
+    given_secret,
     job_secret,
     node_name,
     own_addresses,
-    read_secret,
     rendezvous_directory,
 )
 from monarch.cluster.secret import remove_secret
@@ -156,11 +156,11 @@ def _meeting(
             addresses.setdefault(number, (name, peers.port))
     host = address_of(peers.interface) if peers.interface is not None else ""
     if peers.secret_file is not None and addresses:
-        secret = read_secret(Path(peers.secret_file))
+        secret = given_secret(peers.secret_file)
         return Meeting(job, members, secret, addresses, host=host)
     directory = rendezvous_directory(peers.rendezvous, environ)
     if peers.secret_file is not None:
-        secret = read_secret(Path(peers.secret_file))
+        secret = given_secret(peers.secret_file)
         return Meeting(job, members, secret, addresses, directory, host)
     secret = job_secret(directory, job)
     return Meeting(job, members, secret, addresses, directory, host, made=True)

@@ -20,7 +20,7 @@ from monarch.cluster.names import (
     safe_name,
 )
 from monarch.cluster.rendezvous import rendezvous_directory
-from monarch.cluster.secret import job_secret, read_secret
+from monarch.cluster.secret import given_secret, job_secret, read_secret
 from monarch.hostlist import expand_hosts
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "expand_hosts",
     "find_members",
     "find_run",
+    "given_secret",
     "hosts_job",
     "job_name",
     "job_secret",

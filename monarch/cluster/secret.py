@@ -81,6 +81,18 @@ def read_secret(path: Path) -> bytes:
     return secret
 
 
+def given_secret(file: str) -> bytes:
+    """Return the secret in the file that `peers.secret_file` names.
+
+    Raises:
+        MonarchError: it holds none that can be trusted; the text says why.
+    """
+    try:
+        return read_secret(Path(file))
+    except MonarchError as error:
+        raise MonarchError(f"peers.secret_file: {error}") from error
+
+
 def remove_secret(directory: Path, job: str) -> None:
     """Remove the secret of a job that has ended."""
     (directory / f"{job}.key").unlink(missing_ok=True)

@@ -216,7 +216,7 @@ def test_a_short_name_that_two_nodes_share_finds_neither():
     "hosts",
     [
         *(["a", "a"], ["a", "b,a"], ["a:x"], ["a:0"], ["a:70000"], ["a:"], ["a:1:2"]),
-        *(["a[1-"], [":7001"], [""], ["a;b"], ["a/b"], ["x" * 254]),
+        *(["a[1-"], [":7001"], [""], ["a;b"], ["a/b"], ["--"], ["x" * 254]),
     ],
 )
 def test_hosts_that_cannot_be_meant_are_refused(hosts):

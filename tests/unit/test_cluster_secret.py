@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from monarch.cluster import job_secret, read_secret, secret
+from monarch.cluster import given_secret, job_secret, read_secret, secret
 from monarch.cluster.meeting import read_addresses, remove_address, write_address
 from monarch.cluster.secret import remove_secret
 from monarch.errors import MonarchError
@@ -88,6 +88,16 @@ def test_a_link_or_a_pipe_is_no_secret(tmp_path):
 def test_where_there_is_no_directory_there_is_no_secret(tmp_path):
     with pytest.raises(MonarchError, match="No such file"):
         job_secret(tmp_path / "gone", "7.0")
+
+
+def test_a_secret_that_is_given_is_refused_by_the_name_of_its_key(tmp_path):
+    path = tmp_path / "mine"
+    with pytest.raises(MonarchError, match=r"^peers\.secret_file: .*No such file"):
+        given_secret(str(path))
+    path.write_bytes(b"x" * 32)
+    path.chmod(0o600)
+
+    assert given_secret(str(path)) == b"x" * 32
 
 
 def test_a_removed_secret_is_made_anew(tmp_path):
