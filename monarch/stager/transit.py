@@ -177,17 +177,17 @@ class Transit:
             self._evict(oldest[0], now_s)
 
     def _evict(self, file: int, now_s: float) -> None:
-        table = self._table
-        path = self._tier.directory / table.name_of(file)
-        table.store(file, state_word(ReplicaState.EVICTING, self.number))
+        path = self._tier.directory / self._table.name_of(file)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             self._shelf.forget(file, self.number)
             return
         found, room = os.fstat(fd), self._room_of(file)
+        # Never EVICTING, which sends programs to the Origin: who comes just now may
+        # wait, because the File can come in again at once.
+        self._table.store(file, ABSENT)
         self._shelf.unlink(file, self.number)
-        table.store(file, ABSENT)
         self._nameless.append(_Nameless(fd, found.st_ino, room, now_s + PROOF_S))
         self._leaving_bytes += room
 
