@@ -44,6 +44,7 @@ def tell_report(
         path = fill_template(template, figures.job, figures.node)
         if apart:
             path = path.with_suffix(f".{figures.node}{path.suffix}")
+            notifier.warn(f"the report of this node, cut off from others, is in {path}")
         try:
             write_report(path, report, mode=0o666 & ~setup.umask)
         except OSError as error:

@@ -401,7 +401,6 @@ class Agent:
         programs = self.processes.programs_seen > 0 or bool(self.processes.seen())
         peers, self.peers = self.peers, None
         fragments: Mapping[int, bytes] | None = {}
-        apart = peers is not None and peers.is_apart
         try:
             if peers is not None:
                 fragments = await peers.gather(self.figures)
@@ -410,8 +409,9 @@ class Agent:
         try:
             if fragments is None:
                 self.notifier.done()
-            elif programs:
+            elif programs or fragments:
                 setup, notifier = self.setup, self.notifier
+                apart = peers is not None and peers.is_apart(len(fragments))
                 tell_report(setup, self.figures, fragments, notifier, apart=apart)
         except Exception:
             log.exception("report failed")

@@ -157,11 +157,6 @@ class Peers:
         if isinstance(late, int) and late != number:
             self.links.complain(late)
 
-    @property
-    def is_apart(self) -> bool:
-        """Return whether we are cut off from who holds the others together."""
-        return self.mesh.hub is None
-
     # -- end ----------------------------------------------------------------------
 
     async def settle(self) -> None:
@@ -219,14 +214,24 @@ class Peers:
         Returns:
             Those of the others, if this is the one; None if another tells them all.
         """
-        patience_s = REPORT_S if self.mesh.view.finished else HURRY_S
+        finished = self.mesh.view.finished and self.mesh.hub is not None
+        patience_s = REPORT_S if finished else HURRY_S
+        if not self.mesh.is_hub:
+            own = await in_thread(fragment, figures.snapshot())
+            if await self.mesh.report(own, patience_s):
+                return None
         if self.mesh.is_hub:
             await self.mesh.gathered(patience_s)
-            return dict(self.mesh.fragments)
-        if self.mesh.hub is None:
-            return {}
-        own = await in_thread(fragment, figures.snapshot())
-        return None if await self.mesh.report(own, patience_s) else {}
+        return dict(self.mesh.fragments)
+
+    def is_apart(self, reports: int) -> bool:
+        """Return whether others may tell of the job too, who know more of it.
+
+        Args:
+            reports: how many nodes have reported to us.
+        """
+        most = 2 * (reports + 1) > len(self.meeting.nodes)
+        return not (most or self.meeting.number == 0)
 
     async def close(self) -> None:
         """Leave the job, whose secret goes with the node that holds it together."""
