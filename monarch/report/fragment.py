@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from monarch import __version__
@@ -17,6 +17,7 @@ from monarch.report.model import (
     Unstaged,
     WaitBucket,
     plain,
+    types_of,
 )
 from monarch.report.words import printable
 
@@ -32,12 +33,18 @@ _LISTS: Final = {
     "processes": ProcessFigures,
     "waits": WaitBucket,
     "unstaged": Unstaged,
-    "peers": PeerFigures,
 }
 
 _WANTED: Final = {
     *("number", "run", "counters", "tally", "unslotted", "wait_total_ns"),
-    *("pool_capacity_bytes", "pool_used_bytes", "changed", "passed_roots", *_LISTS),
+    *(
+        "pool_capacity_bytes",
+        "pool_used_bytes",
+        "changed",
+        "passed_roots",
+        "peers",
+        *_LISTS,
+    ),
 }
 
 Row = TypeVar("Row")
@@ -88,19 +95,20 @@ def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
         passed_roots=_checked(tuple[str, ...], found["passed_roots"]),
         nodes=like.nodes,
         number=number,
+        peers=_peers(found["peers"], number, like.nodes),
         **{name: _records(kind, found[name]) for name, kind in _LISTS.items()},
     )
     if any(
         f"opens_hit_tier{n}" not in like.counters for n in range(len(snapshot.tiers))
     ):
         raise FragmentError(f"it tells of {len(snapshot.tiers)} tiers")
-    return replace(snapshot, peers=_named(snapshot))
+    return snapshot
 
 
 def _encoded(snapshot: Snapshot) -> bytes:
     lists = {
         name: [list(plain(one).values()) for one in getattr(snapshot, name)]
-        for name in _LISTS
+        for name in (*_LISTS, "peers")
     }
     whole = {
         "fragment": FORMAT,
@@ -168,7 +176,7 @@ def shorter(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, .
     rest = ranked[rows_max:]
     sums = {
         name: sum(getattr(peer, name) for peer in rest)
-        for name in (field.name for field in fields(PeerFigures)[3:])
+        for name in [*types_of(PeerFigures)][3:]
     }
     others = PeerFigures(OTHERS, f"{len(rest)} other nodes", "joined", **sums)
     return (*sorted(ranked[:rows_max], key=lambda one: one.number), others)
@@ -216,13 +224,13 @@ def _records(kind: type[Row], rows: Any) -> tuple[Row, ...]:
 
 def _record(kind: type[Any], row: Any) -> Any:
     """Return a dataclass of a row of its values, each of its type."""
-    wanted = fields(kind)
+    wanted = types_of(kind)
     if not isinstance(row, list) or len(row) != len(wanted):
         raise FragmentError(f"its {kind.__name__} has not {len(wanted)} values")
     return kind(
         *(
-            _checked(field.type, value, OTHERS if field.name == "number" else 0)
-            for field, value in zip(wanted, row, strict=True)
+            _checked(wanted[name], value, OTHERS if name == "number" else 0)
+            for name, value in zip(wanted, row, strict=True)
         )
     )
 
@@ -242,15 +250,14 @@ def _checked(kind: Any, value: Any, least: int = 0) -> Any:
     raise FragmentError("it holds a value that cannot be")
 
 
-def _named(snapshot: Snapshot) -> tuple[PeerFigures, ...]:
-    """Return the peers under the names that this node knows them by."""
-    numbers = [peer.number for peer in snapshot.peers]
-    known = {*range(len(snapshot.nodes)), OTHERS} - {snapshot.number}
-    if len(set(numbers)) < len(numbers) or not known.issuperset(numbers):
-        raise FragmentError("it tells of nodes that the job has not")
-    return tuple(
-        peer
-        if peer.number == OTHERS
-        else replace(peer, name=snapshot.nodes[peer.number])
-        for peer in snapshot.peers
-    )
+def _peers(rows: Any, number: int, nodes: Sequence[str]) -> tuple[PeerFigures, ...]:
+    """Return the peers of a node, under the names that this node knows them by."""
+    known = {*range(len(nodes)), OTHERS} - {number}
+    peers = []
+    for peer in _records(PeerFigures, rows):
+        if peer.number not in known:
+            raise FragmentError("it tells of nodes that the job has not")
+        known.remove(peer.number)
+        is_named = peer.number == OTHERS or peer.name == nodes[peer.number]
+        peers.append(peer if is_named else replace(peer, name=nodes[peer.number]))
+    return tuple(peers)
