@@ -27,13 +27,22 @@ def batch(site: Site, lines: list[str], *options: str) -> list[str]:
     return ["sbatch", "--wait", "--parsable", *options, str(script)]
 
 
+def removed_by_the_next_step(site: Site) -> None:
+    """All agents have gone; where KILL took one, the next on its node cleans up."""
+    wait_until(lambda: not site.agents(), "the end of the agents")
+    site.run([*FOUR, *site.monarch(site.rank())]).well()
+    site.nothing_left()
+
+
 def printed(site: Site) -> dict[str, str]:
     """What the batch jobs have printed, by their names."""
     files = site.folder.glob("slurm-*.out")
     return {path.stem.removeprefix("slurm-"): path.read_text() for path in files}
 
 
-def test_step_has_one_agent_per_node_and_leaves_nothing(slurm_site: Site) -> None:
+def test_nodes_of_a_step_read_the_origin_once_and_leave_one_report(
+    slurm_site: Site,
+) -> None:
     site = slurm_site
 
     ended = site.run([*EIGHT, *site.monarch(site.rank())]).well()
@@ -43,6 +52,9 @@ def test_step_has_one_agent_per_node_and_leaves_nothing(slurm_site: Site) -> Non
     runs = {one["node"]: one["run"] for one in ended.ranks}
     assert len(set(runs.values())) == len(runs) == 4
     assert all(one["run"] == runs[one["node"]] for one in ended.ranks)
+    site.read_once()
+    assert len(ended.reports) == 1
+    assert "8 of 8 processes on 4 nodes" in ended.reports[0]
     site.nothing_left()
 
 
@@ -66,7 +78,7 @@ def test_step_that_is_killed_for_a_failing_rank_ends_as_without_monarch(
 
     assert plain.status != 0
     ended.well(plain.status)
-    site.nothing_left()
+    removed_by_the_next_step(site)
 
 
 def test_batch_script_without_srun_is_one_task_on_one_node(slurm_site: Site) -> None:
@@ -151,7 +163,7 @@ def test_cancelled_step_is_gone(slurm_site: Site, cluster: Slurm) -> None:
     site.nothing_left()
 
 
-def test_step_that_is_cancelled_at_its_start_leaves_nothing_that_the_next_keeps(
+def test_step_that_is_cancelled_at_its_start_is_cleaned_up(
     slurm_site: Site, cluster: Slurm
 ) -> None:
     site = slurm_site
@@ -160,13 +172,11 @@ def test_step_that_is_cancelled_at_its_start_leaves_nothing_that_the_next_keeps(
 
     cluster.ask("scancel", "-n", "early")
     running.end()
-    wait_until(lambda: not site.agents(), "the end of the agents")
-    site.run([*FOUR, *site.monarch(site.rank())]).well()
 
-    site.nothing_left()
+    removed_by_the_next_step(site)
 
 
-def test_step_that_resists_is_killed_and_what_it_leaves_is_removed_by_the_next(
+def test_step_that_resists_is_killed_and_cleaned_up(
     slurm_site: Site, cluster: Slurm
 ) -> None:
     site = slurm_site
@@ -176,10 +186,8 @@ def test_step_that_resists_is_killed_and_what_it_leaves_is_removed_by_the_next(
     cluster.ask("scancel", "-n", "stubborn")
     assert running.end().status != 0
     cluster.clear()
-    wait_until(lambda: not site.agents(), "the end of the agents")
-    site.run([*FOUR, *site.monarch(site.rank())]).well()
 
-    site.nothing_left()
+    removed_by_the_next_step(site)
 
 
 def test_signal_to_the_step_reaches_each_rank_once(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.countfs import CountFs
 from support.jobs import wait_until
 
 TESTS = Path(__file__).parents[1]
@@ -17,6 +18,8 @@ LIMIT_S = 60.0
 # Between the end of a command and that of what it has started: launchers end their
 # daemons behind their own back.
 GONE_S = 10.0
+# What one reading of the dataset may cost; see the budgets.
+ONCE = 1.02
 
 Words = Sequence[str | os.PathLike[str]]
 
@@ -83,8 +86,20 @@ class Site:
     command: Path
     folder: Path
     run_root: Path
-    data: Path
+    origin: CountFs
     environ: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def data(self) -> Path:
+        """The root of the dataset."""
+        return self.origin.root
+
+    def read_once(self) -> None:
+        """The bytes of the dataset have been read from the origin once."""
+        files = [path for path in self.origin.source.rglob("*") if path.is_file()]
+        size_bytes = sum(path.stat().st_size for path in files)
+        counts = self.origin.counts()
+        assert size_bytes <= counts.read_bytes <= ONCE * size_bytes, counts
 
     def monarch(self, program: Words, *options: str) -> list[str]:
         """`monarch run` of a program."""

@@ -1,0 +1,112 @@
+"""Jobs under the mpiexec of MPICH and of Open MPI, alone and inside Slurm."""
+
+import signal
+
+import pytest
+
+from support.launched import Ended, Site
+from support.mpiexec import HOSTS, Mpi
+
+pytest_plugins = ["support.launched_fixtures"]
+pytestmark = [pytest.mark.launchers]
+
+
+def shared_by_four(site: Site, ended: Ended, ranks: int) -> None:
+    """All ranks were right and met; four nodes read the origin once; one report."""
+    assert [one["rank"] for one in ended.ranks] == list(range(ranks))
+    assert all(one["size"] == ranks for one in ended.ranks)
+    assert len({one["run"] for one in ended.ranks}) == 4
+    site.read_once()
+    assert len(ended.reports) == 1
+    assert f"{ranks} of {ranks} processes on 4 nodes" in ended.reports[0]
+
+
+def test_ranks_of_one_machine_share_an_agent(site: Site, mpi: Mpi) -> None:
+    program = site.rank("--mpi", python=mpi.python)
+
+    ended = site.run([*mpi.here(4), *site.monarch(program)]).well()
+
+    assert [one["size"] for one in ended.ranks] == [4] * 4
+    assert len({one["run"] for one in ended.ranks}) == 1
+    assert len(ended.reports) == 1
+    site.read_once()
+    site.nothing_left()
+
+
+@pytest.mark.parametrize("per_host", [1, 2])
+def test_nodes_that_nothing_names_find_each_other(
+    site: Site, mpi: Mpi, per_host: int
+) -> None:
+    program = site.rank("--mpi", python=mpi.python)
+
+    line = [*mpi.on_hosts(site.folder, per_host), *site.monarch(program)]
+    ended = site.run(line).well()
+
+    shared_by_four(site, ended, 4 * per_host)
+    site.nothing_left()
+
+
+def test_rank_that_fails_while_the_others_wait_for_it_ends_the_job(
+    site: Site, mpi: Mpi
+) -> None:
+    program = site.rank("--mpi", "--fail", "2", python=mpi.python)
+
+    ended = site.run([*mpi.here(4), *site.monarch(program)])
+
+    # The rank's own status, or that of one which was killed or gave up for it.
+    assert ended.status != 0
+
+    site.nothing_left()
+
+
+def test_mpiexec_that_is_terminated_leaves_nothing(site: Site, mpi: Mpi) -> None:
+    up = site.folder / "up"
+    program = ["sh", "-c", f"touch {up}.$$; exec sleep 100"]
+    running = site.start([*mpi.on_hosts(site.folder), *site.monarch(program)])
+    site.await_ranks(up, 4)
+
+    running.process.send_signal(signal.SIGTERM)
+    running.end()
+
+    site.nothing_left()
+
+
+@pytest.mark.root
+def test_slurm_starts_the_ranks_of_mpich(slurm_site: Site, mpich: Mpi) -> None:
+    site = slurm_site
+    step = ["srun", "--mpi=pmi2", "-N4", "--ntasks-per-node=2"]
+    program = site.rank("--mpi", python=mpich.python)
+
+    ended = site.run([*step, *site.monarch(program)]).well()
+
+    shared_by_four(site, ended, 8)
+    site.nothing_left()
+
+
+@pytest.mark.root
+def test_mpiexec_starts_ranks_in_an_allocation_of_slurm(
+    slurm_site: Site, mpi: Mpi
+) -> None:
+    site = slurm_site
+    program = site.rank("--mpi", python=mpi.python)
+    ranks = ["-n", "8"] if mpi.is_open_mpi else ["-n", "8", "-ppn", "2"]
+    allocation = ["salloc", "-Q", "-N4", "--ntasks-per-node=2"]
+
+    line = [*allocation, *mpi.launch(*ranks), *site.monarch(program)]
+    ended = site.run(line).well()
+
+    shared_by_four(site, ended, 8)
+    site.nothing_left()
+
+
+def test_the_same_command_on_each_host_is_one_job(site: Site) -> None:
+    """`--hosts`, as a shell on each host would start it."""
+    line = site.monarch(site.rank(), "--hosts", ",".join(HOSTS))
+
+    running = [site.start(line, MONARCH_STAGING_NODE=host) for host in HOSTS]
+    ended = [one.end().well() for one in running]
+
+    assert [len(one.ranks) for one in ended] == [1] * 4
+    assert len([line for one in ended for line in one.reports]) == 1
+    site.read_once()
+    site.nothing_left()
