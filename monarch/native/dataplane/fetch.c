@@ -24,10 +24,8 @@ struct link *link_new(uint32_t peer, int fd)
         return NULL;
     l->fd = fd;
     l->peer = peer;
-    l->buffer = malloc(LINK_BUFFER_BYTES);
-    if (l->buffer && !ring_init(&l->queue, sizeof(struct waiting), FETCHES_MAX))
+    if (!ring_init(&l->queue, sizeof(struct waiting), FETCHES_MAX))
         return l;
-    free(l->buffer);
     free(l);
     return NULL;
 }
@@ -127,6 +125,28 @@ static int consume(struct receiver *r, struct link *l)
     return 0;
 }
 
+/* take_buffer - a link holds one only while it has bytes: it may be one of thousands. */
+static bool take_buffer(struct lane *lane, struct link *l)
+{
+    if (!l->buffer && lane->spare_count)
+        l->buffer = lane->spares[--lane->spare_count];
+    else if (!l->buffer)
+        l->buffer = malloc(LINK_BUFFER_BYTES);
+    return l->buffer;
+}
+
+static void return_buffer(struct lane *lane, struct link *l)
+{
+    if (l->first < l->fill)
+        return;
+    if (lane->spare_count < SPARES_MAX)
+        lane->spares[lane->spare_count++] = l->buffer;
+    else
+        free(l->buffer);
+    l->buffer = NULL;
+    l->first = l->fill = 0;
+}
+
 /* receive - asks the socket for what is needed and the header behind it, or for more if
  * that is little; the number of bytes or -errno. */
 static ssize_t receive(struct link *l)
@@ -224,10 +244,7 @@ static ssize_t read_on(struct receiver *r, struct link *l)
     return n;
 }
 
-/* link_read - takes in what has come, and asks for more as soon as something is there, so
- * that the peer sends while this node writes. -EPROTO: it is no answer to what was asked;
- * -ECONNRESET: nothing more will come. */
-int link_read(struct receiver *r, struct link *l)
+static int read_turn(struct receiver *r, struct link *l)
 {
     for (ssize_t turn = RECEIVE_TURN; turn > 0;) {
         uint32_t asked = l->asked_count;
@@ -242,6 +259,20 @@ int link_read(struct receiver *r, struct link *l)
         turn -= n > 0 ? n : 0;
     }
     return 0;
+}
+
+/* link_read - takes in what has come, and asks for more as soon as something is there, so
+ * that the peer sends while this node writes. -EPROTO: it is no answer to what was asked;
+ * -ECONNRESET: nothing more will come. */
+int link_read(struct receiver *r, struct link *l)
+{
+    struct lane *lane = lane_of(r, l->peer);
+    if (!take_buffer(lane, l))
+        return -ENOMEM;
+    int rc = read_turn(r, l);
+    if (!rc)
+        return_buffer(lane, l);
+    return rc;
 }
 
 static void refuse(struct receiver *r, const struct waiting *w, int status)

@@ -13,6 +13,7 @@ enum {
     EXTENTS_AHEAD = 4,   /* of them for one File */
     IN_FLIGHT_MAX = 64,
     LANES_MAX = 16,
+    SPARES_MAX = 8,     /* buffers that a lane keeps for links that will need one */
     FETCHES_MAX = 4096, /* orders that were not yet collected */
     RECEIVER_PEERS_MAX = 1 << 16,
     RECEIVER_TICK_MS = 10, /* how late Python may hear of what has come */
@@ -58,7 +59,7 @@ struct link {
     struct frame_reply head;
     uint64_t left; /* of these bytes */
     size_t first, fill;
-    uint8_t *buffer;
+    uint8_t *buffer; /* NULL: no bytes lie in it */
     size_t out_bytes;
     uint8_t out[ASKED_PER_LINK * sizeof(struct frame_request)];
 };
@@ -69,6 +70,8 @@ struct
     uint32_t number;
     uint32_t running; /* orders that it has taken */
     struct loop loop;
+    uint8_t *spares[SPARES_MAX];
+    uint32_t spare_count;
     struct ring hands;  /* what Python has handed over: connections; under the lock */
     struct ring orders; /* and orders; under the lock */
 };
@@ -86,6 +89,12 @@ struct receiver {
     bool signalled; /* event_fd is readable */
     bool failed;    /* something in `done` is worth waking Python for */
 };
+
+/* lane_of - the thread that a peer belongs to. */
+static inline struct lane *lane_of(struct receiver *r, uint32_t peer)
+{
+    return &r->lanes[peer % r->options.threads];
+}
 
 struct link *link_new(uint32_t peer, int fd);
 int link_read(struct receiver *r, struct link *l);

@@ -15,12 +15,6 @@ struct hand { /* fd -1: the connection to the peer is to be closed */
     uint32_t peer;
 };
 
-/* lane_of - the thread that a peer belongs to. */
-static struct lane *lane_of(struct receiver *r, uint32_t peer)
-{
-    return &r->lanes[peer % r->options.threads];
-}
-
 /* settle - makes event_fd readable exactly while there is something to collect. Programs
  * have been woken already: Python hears of successes in batches. */
 static void settle(struct receiver *r, bool all)
@@ -197,6 +191,8 @@ static void lane_close(struct lane *lane)
     while (lane->hands.items && ring_pop(&lane->hands, &hand))
         if (hand.fd >= 0)
             close(hand.fd);
+    while (lane->spare_count)
+        free(lane->spares[--lane->spare_count]);
     loop_close(&lane->loop);
     ring_free(&lane->hands);
     ring_free(&lane->orders);
