@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from monarch.agent.setup import Setup
 from monarch.agent.terms import indexed_from
 from monarch.catalog.layout import Bytes
 from monarch.catalog.segment import catalog_digest
-from monarch.errors import UsageError
+from monarch.errors import MonarchError, UsageError
 from monarch.native import Reason
 from monarch.origins.index import Dataset, Indexed, prepare_index
 from monarch.placement import Mode, Node, Placement
@@ -28,6 +29,8 @@ from monarch.preload.crew import Crew, agreed
 from monarch.preload.inbox import Inbox
 from monarch.preload.outbox import Outbox
 from monarch.preload.stores import Stores
+from monarch.tiers.directory import make_private, take_lock
+from monarch.tiers.leftovers import collect_all
 
 GUARD_S: Final = 0.25
 PAUSE_S: Final = 0.002
@@ -94,8 +97,10 @@ def stage_together(task: Task, crew: Crew, teller: Teller) -> Account:
     with ExitStack() as held:
 
         def begin() -> Stores:
-            run = RunDirectory(task.run)
+            run = _own_directory(task.run)
             held.callback(run.remove)
+            homes = {run.path.parent, *(tier.home for tier in task.setup.tiers)}
+            collect_all(sorted(homes))
             return held.enter_context(Stores(task.setup, run, indexed))
 
         stores = agreed(crew, begin)
@@ -106,6 +111,16 @@ def stage_together(task: Task, crew: Crew, teller: Teller) -> Account:
     accounts = crew.all_of(own)
     seconds = time.monotonic() - began
     return _account(stores, share.placement, task.mode, (seconds, accounts))
+
+
+def _own_directory(path: Path) -> RunDirectory:
+    """Make a run directory as launchers do: else it is no leftover if we are killed."""
+    make_private(path)
+    start = take_lock(path, "start")
+    if start is None:
+        raise MonarchError(f"{path}: is in use")
+    os.close(start)
+    return RunDirectory(path)
 
 
 # -- the Catalog --------------------------------------------------------------------

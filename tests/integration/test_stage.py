@@ -155,6 +155,24 @@ def test_a_signal_ends_it_and_keeps_what_is_staged(command, view, run_root):
     assert f"{kept} files were there already" in done.stdout
 
 
+def test_what_a_killed_one_has_left_is_removed(command, view, run_root):
+    mount, dataset = view
+    mount.set(read_us=20_000)
+    words = command.words("stage", mount.root, *KEEP)
+    process = subprocess.Popen(words)
+    await_replicas(command.tier, 5)
+    process.kill()
+    process.wait()
+    mount.set(read_us=0)
+
+    assert command.stage(mount.root, *KEEP).returncode == 0
+
+    [home] = command.tier.iterdir()
+    [kept] = home.iterdir()
+    assert len(list(kept.iterdir())) == len(dataset.digests) + 1
+    assert os.listdir(run_root) == []
+
+
 def await_replicas(tier: Path, count: int) -> None:
     """Wait until so many Replicas lie in a Tier."""
     while len(list(tier.glob("monarch-*/stage-*/*/*"))) < count:

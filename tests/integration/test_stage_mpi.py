@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.dataset import make_dataset
-from support.mpi import MpiSite, find_mpiexec
+from support.mpi import LAUNCH_TIMEOUT_S, MpiSite, find_mpiexec
 
 pytestmark = [
     pytest.mark.skipif(
@@ -94,6 +94,38 @@ def test_a_partition_is_read_once_and_scanned_once(
     counts = view.counts()
     assert counts.read_bytes == dataset.size_bytes
     assert counts.listings == 1 + len({path.parent for path in dataset.paths})
+
+
+def test_a_later_job_of_these_nodes_reads_nothing_from_the_origin(
+    site, words, mount_counted, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    dataset = make_dataset(tmp_path / "dataset", files=60, large=0)
+    view = mount_counted(dataset.root)
+    one_copy = ("--set", "peers.mode=partition", *KEEP)
+    assert site.run(words("stage", view.root, "--mpi", *one_copy)).returncode == 0
+    view.reset()
+    names = sorted(dataset.digests)
+    program = ["sha256sum", *(view.root / name for name in names)]
+    hosts = ("--job", "later", "--hosts", ",".join(f"n{one}" for one in range(NODES)))
+
+    jobs = [
+        subprocess.Popen(
+            words("run", view.root, *one_copy, *hosts, "--", *program),
+            env=site.surroundings(node),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for node in range(NODES)
+    ]
+
+    for job in jobs:
+        told, _ = job.communicate(timeout=LAUNCH_TIMEOUT_S)
+        found = [line.split()[0] for line in told.splitlines()]
+        assert found == [dataset.digests[name] for name in names]
+    # What a node does not hold comes from the others.
+    assert view.counts().read_bytes == view.counts().opens == 0
+    assert sum(len(site.retained(node)) for node in range(NODES)) == len(names)
 
 
 def test_one_rank_of_each_node_stages(words, dataset, tmp_path):
