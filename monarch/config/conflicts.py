@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from monarch.config.models import Config, Dataset
+from monarch.config.models import POOL_NAME, Config, Dataset
 from monarch.config.tree import KeyPath, key_text
 from monarch.hostlist import read_hosts
 
@@ -22,6 +22,9 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if "path" not in tier.model_fields_set and tier.kind == "ssd":
             yield ("tiers", number), "found no path, allowed a path such as /local"
             continue
+        if tier.name == POOL_NAME:
+            what = f"found {tier.name!r}, allowed another name"
+            yield ("tiers", number, "name"), f"{what} (peers.{POOL_NAME} has it)"
         first = names.setdefault(tier.name, number)
         if first != number:
             same = f"tiers[{first}] has it"

@@ -24,6 +24,9 @@ from monarch.config.fields import (
 from monarch.units import Size, SizeKind
 
 SCHEMA: Final = 1
+# One less than shared memory has room for: the pool of peers is one too.
+TIERS_MAX: Final = 7
+POOL_NAME: Final = "transit"
 
 
 class Section(BaseModel):
@@ -222,7 +225,7 @@ class Config(Section):
     tiers: Annotated[tuple[Tier, ...], Several] = Field(
         default=(Tier(name="ram", kind="ram"),),
         min_length=1,
-        max_length=8,
+        max_length=TIERS_MAX,
         description="Where copies are kept on each node, fastest first.",
     )
     cold_open: ColdOpen = Field(default=ColdOpen())

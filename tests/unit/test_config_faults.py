@@ -10,10 +10,13 @@ from monarch.config import (
     RunOptions,
     from_json,
     load,
+    models,
     require_datasets,
     to_json,
 )
 from monarch.errors import ConfigError
+from monarch.native import CONSTANTS
+from monarch.tiers import transit
 from monarch.units import Size, SizeKind
 
 
@@ -175,7 +178,7 @@ def test_numbers_of_things_are_bounded(refusal):
     )
 
     assert [line.split(": ", 1)[1] for line in lines] == [
-        "tiers: found 9 items, allowed at most 8 items",
+        "tiers: found 9 items, allowed at most 7 items",
         "datasets: found 65 items, allowed at most 64 items",
         "programs.exclude: found 33 items, allowed at most 32 items",
     ]
@@ -186,14 +189,22 @@ def test_names_and_directories_of_tiers_are_their_own(refusal):
         "tiers:\n"
         "  - {name: a, kind: ram}\n"
         "  - {name: a, kind: ssd, path: /dev//shm/}\n"
-        "  - {name: c, kind: ssd, path: /c}\n",
+        "  - {name: c, kind: ssd, path: /c}\n"
+        "  - {name: transit, kind: ssd, path: /t}\n",
     )
 
     assert lines == (
         "job.yaml:3:12: tiers[1].name: found 'a' again (tiers[0] has it)",
         "job.yaml:3:32: tiers[1].path: found '/dev/shm' again, allowed one tier in a "
         "directory (tiers[0] is in it)",
+        "job.yaml:5:12: tiers[3].name: found 'transit', allowed another name "
+        "(peers.transit has it)",
     )
+
+
+def test_shared_memory_has_room_for_all_tiers_and_the_pool_of_peers():
+    assert models.TIERS_MAX + 1 == CONSTANTS["TIERS_MAX"]
+    assert models.POOL_NAME == transit.NAME
 
 
 def test_dataset_given_twice_or_inside_another_is_refused(refusal):
