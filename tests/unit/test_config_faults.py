@@ -203,7 +203,7 @@ def test_names_and_directories_of_tiers_are_their_own(refusal):
 
 
 def test_shared_memory_has_room_for_all_tiers_and_the_pool_of_peers():
-    assert models.TIERS_MAX + 1 == CONSTANTS["TIERS_MAX"]
+    assert CONSTANTS["TIERS_MAX"] == models.TIERS_MAX + 1
     assert models.POOL_NAME == transit.NAME
 
 
