@@ -226,6 +226,31 @@ def test_arguments_arrive_byte_for_byte(launch: Launch, show: Path) -> None:
     assert arguments(ours.stdout) == arguments(plain.stdout)
 
 
+@pytest.mark.parametrize(
+    ("name", "nodes", "warned"),
+    [
+        ("srun", "4", True),
+        ("srun", "1", False),
+        ("srun", "", False),
+        ("cp", "4", False),
+    ],
+)
+def test_launcher_of_several_nodes_behind_us_is_one_warning(
+    launch: Launch, tmp_path: Path, name: str, nodes: str, warned: bool
+) -> None:
+    program = tmp_path / name
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+
+    done = launch.run(
+        "-q", str(program), env=launch.environ | {"SLURM_JOB_NUM_NODES": nodes}
+    )
+
+    assert done.returncode == 3
+    text = b"monarch: srun starts programs on other nodes too"
+    assert done.stderr.startswith(text) is warned
+
+
 def test_disabled_runs_the_program_at_once(launch: Launch) -> None:
     environ = launch.environ | {"MONARCH_STAGING_DISABLE": "1"}
 

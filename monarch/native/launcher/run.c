@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "attend.h"
+#include "before.h"
 #include "child.h"
 #include "preload.h"
 #include "words.h"
@@ -70,6 +71,7 @@ int run_command(char **words, char **envp)
         return code;
     if (disabled())
         return program_exec(&run.program, envp);
+    before_warn(*run.args.command);
     verdict = attend(&run);
     if (verdict.kind == VERDICT_STAGED)
         return run_staged(&run);
