@@ -21,8 +21,8 @@ from monarch.report.summarize import ratio, summarize
 CHANGED_MAX: Final = 20
 
 _NO_REPORT: Final = {
-    "never joined": "it never joined, and worked alone if at all",
-    "left": "it left before the end",
+    "never joined": "never joined, and worked alone if at all",
+    "left": "left before the end",
 }
 
 
@@ -42,7 +42,7 @@ def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
         try:
             found[number] = read_fragment(fragments[number], number, own)
         except FragmentError as error:
-            why[number] = f"what it sent cannot be read: {error}"
+            why[number] = f"sent what cannot be read: {error}"
     parts = [found[number] for number in sorted(found)]
     seen = _seen(parts)
     rows = [
@@ -211,7 +211,7 @@ def _missing_row(
         "number": number,
         "name": name,
         "reported": False,
-        "why": why or "it did not come in time",
+        "why": why or "did not come in time",
         "fetched_from_it_files": seen["fetched_files"][number],
         "fetched_from_it_bytes": seen["fetched_bytes"][number],
         "served_to_it_files": seen["served_files"][number],

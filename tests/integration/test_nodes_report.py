@@ -65,7 +65,7 @@ def test_a_node_that_was_lost_is_named_and_in_no_total(make_cluster, monarch_com
 
     report = outcome.report
     assert rows(outcome, "reported") == [True, False, True]
-    assert report["nodes"][1]["why"] == "it left before the end"
+    assert report["nodes"][1]["why"] == "left before the end"
     assert report["hits"]["opens"] == 2 * 2 * FILES
     assert {(event["node"], event["peer"]) for event in report["breakers"]} == {
         (0, 1),
@@ -78,7 +78,7 @@ def test_a_node_that_was_lost_is_named_and_in_no_total(make_cluster, monarch_com
         check=True,
     ).stdout
     assert " processes on 2 of 3 nodes; " in printed.replace("\n ", "")
-    assert "  no report of b: it left before the end" in printed
+    assert "  no report of b: left before the end" in printed
     assert "  breaker of b opened 2 times on 2 nodes\n" in printed
 
 

@@ -45,9 +45,9 @@ def test_what_is_no_report_of_ours_names_its_node(sent, why):
         node(0, FOUR), {n: fragment(node(n, FOUR)) for n in (1, 2)} | {3: sent}
     )
 
-    assert report["nodes"][3]["why"].startswith(f"what it sent cannot be read: {why}")
+    assert report["nodes"][3]["why"].startswith(f"sent what cannot be read: {why}")
     assert report["counters"]["opens_miss"] == 300
-    assert "no report of node3: what it sent cannot be read" in render(report)
+    assert "no report of node3: sent what cannot be read" in render(report)
 
 
 def test_a_node_that_counts_other_things_is_not_added_up():

@@ -90,9 +90,9 @@ def test_a_node_that_tells_its_own_report_names_the_others():
 @pytest.mark.parametrize(
     ("standing", "why"),
     [
-        ("left", "it left before the end"),
-        ("never joined", "it never joined, and worked alone if at all"),
-        ("joined", "it did not come in time"),
+        ("left", "left before the end"),
+        ("never joined", "never joined, and worked alone if at all"),
+        ("joined", "did not come in time"),
     ],
 )
 def test_a_node_whose_report_did_not_come_is_named(standing, why):
