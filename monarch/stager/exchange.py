@@ -20,6 +20,7 @@ from monarch.native import (
 from monarch.placement import FillOrder, Mode, fill_files
 from monarch.stager.adoption import Adoption
 from monarch.stager.allotment import Allotment
+from monarch.stager.background import Background
 from monarch.stager.flight import Flight, Receiver
 from monarch.stager.shelf import Shelf
 from monarch.stager.sources import Sources
@@ -27,8 +28,6 @@ from monarch.stager.table import ABSENT
 from monarch.stager.transit import Transit
 from monarch.tiers import Tier
 
-FETCHES_AHEAD: Final = 32
-"""Fetches at once that no program waits for."""
 LATE_MAX: Final = 64
 """So often a large File is asked for again that its owner is still reading."""
 
@@ -66,12 +65,12 @@ class Fate(Enum):
 class Exchange:
     """Decides where a File comes from and where it goes, by the Placement."""
 
-    def __init__(self, sharing: Sharing, shelf: Shelf, urgent_bytes_max: int) -> None:
+    def __init__(self, sharing: Sharing, shelf: Shelf, background: Background) -> None:
         self.sources = sharing.sources
         self.receiver = sharing.receiver
         self._table, self._ledger = shelf.table, shelf.ledger
         self._tally = shelf.tally
-        self._urgent_bytes_max = urgent_bytes_max
+        self._is_large = background.is_large
         shelf.places.append(sharing.transit)
         self.pool = Transit(
             sharing.transit, len(shelf.tiers), shelf, self.sources.clock
@@ -152,7 +151,7 @@ class Exchange:
             return
         if not self.pool.fits(file):
             self._table.store(file, NO_ROOM)
-        elif self._table.sizes[file] <= self._urgent_bytes_max:
+        elif not self._is_large(file):
             self.pool.queue(file)
 
     def _note_source(self, file: int, peer: int | None) -> None:
@@ -212,7 +211,7 @@ class Exchange:
         """The peer is well, but has no File for us."""
         assert flight.peer is not None
         self.sources.refused(flight.peer)
-        large = self._table.sizes[flight.file] > self._urgent_bytes_max
+        large = self._is_large(flight.file)
         if cause != errno.EAGAIN or not large or flight.late >= LATE_MAX:
             return Fate.ORIGIN
         # No program waits for it; a second reader would only slow the first one down.
@@ -243,17 +242,14 @@ class Exchange:
 
     # -- background fill --------------------------------------------------------
 
-    def fill(self) -> FillOrder:
-        """Return the order of background fill: what this node owns comes first."""
-        return FillOrder(np.concatenate([self._owned, self._others]))
+    def fill(self, background: Background) -> None:
+        """Let background fill begin with what this node owns."""
+        files = np.concatenate([self._owned, self._others])
+        background.begin_with(FillOrder(files), len(self._others))
 
-    def fetches_now(self, fill: FillOrder) -> bool:
-        """Return whether the fill has come to the Files that other nodes own."""
-        return fill.remaining <= len(self._others)
-
-    def refill(self) -> FillOrder | None:
-        """Return the Files to look at again because somebody has them now."""
+    def refill(self, background: Background) -> None:
+        """Let fill look again at Files of others, if somebody may have them now."""
         if self._missed is None or self._missed == self.sources.generation:
-            return None
+            return
         self._missed = None
-        return FillOrder(self._others)
+        background.begin_with(FillOrder(self._others), len(self._others))

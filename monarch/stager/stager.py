@@ -5,7 +5,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from monarch.admission import Ledger, Outcome, Room, Verdict
 from monarch.metrics import Tally
@@ -21,33 +20,21 @@ from monarch.native import (
 )
 from monarch.placement import FillOrder
 from monarch.stager.adoption import Adoption
-from monarch.stager.exchange import FETCHES_AHEAD, NO_ROOM, Exchange, Fate, Sharing
+from monarch.stager.background import Background, FillSettings
+from monarch.stager.exchange import NO_ROOM, Exchange, Fate, Sharing
 from monarch.stager.flight import Engine, Flight
 from monarch.stager.shelf import Shelf
 from monarch.stager.table import ABSENT, READY, TIER_UNIT, FileTable
 from monarch.tiers import Tier
 
 LOST_MAX = 2
-LOOK_AHEAD = 2
+FILL_STEP = 8
+FILL_STEPS_MAX = 16
 
 _AT_TIER = frozenset({Step.CREATE, Step.WRITE, Step.VERIFY, Step.PUBLISH})
 _STOPPING = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
 
 log = logging.getLogger("monarch.stager")
-
-
-@dataclass(frozen=True, slots=True)
-class FillSettings:
-    """Background staging: whether, and how many Transfers at once.
-
-    Args:
-        urgent_bytes_max: a larger File is copied in the background even if a program
-            asks for it, because no program waits for it.
-    """
-
-    enabled: bool
-    concurrency: int
-    urgent_bytes_max: int
 
 
 class Stager:
@@ -69,21 +56,16 @@ class Stager:
         self.shelf = Shelf(table, engine, tiers, self.ledger, tally)
         self.adoption = Adoption()
         self.changed: list[int] = []
-        self._fill_settings = fill
-        self._fill = FillOrder(range(len(table.sizes)))
+        self._background = Background(fill, table.sizes)
         self._exchange: Exchange | None = None
         self._flying: dict[int, Flight] = {}
-        self._background = 0
         self._waiting: list[Order] = []
         self._lost: dict[int, int] = {}
         self._busy_since_ns = 0
         self._stopping = False
 
     def __repr__(self) -> str:
-        return (
-            f"<Stager {len(self._flying)} in flight, {self._background} of them "
-            f"background, {self._fill.remaining} to look at>"
-        )
+        return f"<Stager {len(self._flying)} in flight, {self._background!r}>"
 
     @property
     def in_flight(self) -> int:
@@ -93,8 +75,8 @@ class Stager:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to do until a program asks."""
-        filled = not self._fill_settings.enabled or self._fill.remaining == 0
-        return filled and not self._flying and not self.adoption.tiers
+        waits = self._flying or self.adoption.tiers
+        return self._background.is_done and not waits
 
     @property
     def wake_s(self) -> float | None:
@@ -104,11 +86,9 @@ class Stager:
     def share(self, sharing: Sharing) -> None:
         """Go on as one of several nodes; before this, a node works alone."""
         assert self._exchange is None
-        self._exchange = Exchange(
-            sharing, self.shelf, self._fill_settings.urgent_bytes_max
-        )
+        self._exchange = Exchange(sharing, self.shelf, self._background)
         self._exchange.admit(self.adoption, self._refuse_adoption)
-        self._fill = self._exchange.fill()
+        self._exchange.fill(self._background)
 
     def turn(self) -> bool:
         """Take what the engine and peers have to tell and order what follows from it.
@@ -128,8 +108,7 @@ class Stager:
             except Exception as error:
                 self._survive("turn of the stager failed", error)
         self._submit()
-        room = self._background_max() - self._background
-        return room > 0 and self._fill.remaining > 0 and self._fills()
+        return self._room_ahead() > 0 and self._fills()
 
     def stop(self) -> None:
         """Order nothing more; what nobody has begun ends at once."""
@@ -175,7 +154,7 @@ class Stager:
 
     def _demand(self, file: int) -> OrderKind:
         """No program waits for a large File, so it yields to those they wait for."""
-        large = self.table.sizes[file] > self._fill_settings.urgent_bytes_max
+        large = self._background.is_large(file)
         return OrderKind.BACKGROUND if large else OrderKind.DEMAND
 
     def _order(self, file: int, kind: OrderKind, *, asked: bool = True) -> None:
@@ -194,8 +173,8 @@ class Stager:
         if not self._flying:
             self._busy_since_ns = time.monotonic_ns()
         self._flying[file] = flight
+        self._background.begin(flight)
         if flight.is_background:
-            self._background += 1
             self.tally.background_transfers += 1
         else:
             self.tally.demand_transfers += 1
@@ -237,31 +216,30 @@ class Stager:
     # -- background fill --------------------------------------------------------
 
     def _fills(self) -> bool:
-        return self._fill_settings.enabled and not self._stopping
+        return not self._background.is_done and not self._stopping
 
-    def _background_max(self) -> int:
-        """Background orders in flight; half of them while programs wait for others."""
-        wanted = LOOK_AHEAD * self._fill_settings.concurrency
-        if self._exchange is not None and self._exchange.fetches_now(self._fill):
-            wanted = FETCHES_AHEAD
-        demanded = len(self._flying) > self._background
-        return max(1, wanted // 2) if demanded else wanted
+    def _room_ahead(self) -> int:
+        return self._background.room(len(self._flying))
 
     def _fill_up(self) -> None:
-        wanted = self._background_max() - self._background
-        if wanted <= 0 or self._stopping:
+        if self._stopping:
             return
-        while wanted and (file := self.adoption.any()) is not None:
-            self._order(file, OrderKind.BACKGROUND, asked=False)
-            self.adoption.take(file)
-            wanted -= 1
-        if not wanted or not self._fills():
-            return
-        if not self._fill.remaining and self._exchange is not None:
-            self._fill = self._exchange.refill() or self._fill
-        if self._fill.remaining:
-            for file in self._fill.take(wanted, self.table.is_due):
+        self._adopt()
+        if self._background.is_done and self._exchange is not None:
+            self._exchange.refill(self._background)
+        for _ in range(FILL_STEPS_MAX):
+            wanted = min(FILL_STEP, self._room_ahead())
+            if wanted <= 0 or not self._fills():
+                return
+            for file in self._background.order.take(wanted, self.table.is_due):
                 self._order(file, OrderKind.BACKGROUND, asked=False)
+
+    def _adopt(self) -> None:
+        while self._room_ahead() > 0 and (file := self.adoption.any()) is not None:
+            self._order(file, OrderKind.BACKGROUND, asked=False)
+            tier = self.adoption.take(file)
+            if tier is not None:
+                self._refuse_adoption(file, tier)
 
     # -- ends of Transfers ------------------------------------------------------
 
@@ -314,7 +292,7 @@ class Stager:
 
     def _land(self, flight: Flight) -> None:
         del self._flying[flight.file]
-        self._background -= flight.is_background
+        self._background.end(flight)
 
     def _drop(self, flight: Flight, word: int = _STOPPING) -> None:
         """End a Transfer that nobody carries on."""
@@ -423,11 +401,11 @@ class Stager:
             return
         exchange = self._exchange
         if exchange is None:
-            self._fill = FillOrder(range(len(self.table.sizes)))
+            self._background.begin_with(FillOrder(range(len(self.table.sizes))))
         elif tier == exchange.pool.number:
             exchange.pool.clear()
         else:
-            self._fill = exchange.fill()
+            exchange.fill(self._background)
 
     def _refuse_adoption(self, file: int, tier: int) -> None:
         """Give up a Replica of an earlier job whose room others need."""

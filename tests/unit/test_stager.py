@@ -262,6 +262,21 @@ def test_a_leftover_that_does_not_verify_is_removed_and_staged_anew(make_stage):
     assert stage.tally.adoptions_refused == 1
 
 
+def test_a_leftover_of_a_file_that_is_written_gives_its_room_back(make_stage):
+    stage = make_stage([10, 10])
+    for file in range(2):
+        assert stage.stager.ledger.reserve_in(0, 10)
+        stage.stager.adoption.tiers[file] = 0
+        stage.path(file, 0).write_bytes(b"x" * 10)
+    stage.table.written[0] = 1
+
+    stage.stager.turn()
+
+    assert stage.engine.orders == [Order(1, 0, OrderKind.ADOPT_BACKGROUND)]
+    assert stage.stager.ledger.accounts[0].reserved_bytes == PAGE_BYTES
+    assert not stage.path(0, 0).exists()
+
+
 def test_a_fault_in_one_request_does_not_stop_the_next(make_stage, caplog):
     stage = make_stage([10, 10])
     stage.ask(0)
