@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 import os
 import signal
 import time
@@ -12,7 +11,8 @@ from typing import Any, Final
 from monarch import native
 from monarch.agent.control import ControlSocket
 from monarch.agent.ending import end_namespace, remove_tiers, tell_report
-from monarch.agent.namespace import extent_arrays, index_datasets, publish
+from monarch.agent.joining import Joining
+from monarch.agent.namespace import extent_arrays, publish
 from monarch.agent.notify import Notifier
 from monarch.agent.peers import Peers
 from monarch.agent.processes import Processes
@@ -29,10 +29,8 @@ from monarch.agent.staging import (
 )
 from monarch.agent.terms import Terms
 from monarch.beside import in_thread, log_failure
-from monarch.errors import MonarchError
 from monarch.native import AgentState
 from monarch.origins.index import Indexed
-from monarch.peers.protocol import Phase
 from monarch.report import summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all
@@ -67,17 +65,16 @@ class Agent:
     ) -> None:
         self.setup = setup
         self.run = run
-        self.peers = peers
         self.segments = segments
         self.notifier = notifier
         self._requests = segments.memory["requests"]
+        self.joining = Joining(setup, notifier, peers, self._turn)
         self.processes = Processes(segments.memory["counters"], self._look_for_end)
         self.figures = Figures(setup, run.path.name, self.processes)
         self._engine: native.Engine | None = None
         self._extents: ExtentDigests | None = None
         self._end = asyncio.Event()
         self._guarding: asyncio.Task[None] | None = None
-        self._joining: asyncio.Task[None] | None = None
         self._state = AgentState.STARTING
         self._linger_until = 0.0
         self._waking = False
@@ -120,9 +117,8 @@ class Agent:
     # -- start ------------------------------------------------------------------
 
     async def _start(self) -> None:
-        if self.peers is not None:
-            await self._open_peers(self.peers)
-        indexing = asyncio.ensure_future(self._index())
+        await self.joining.open(self.figures)
+        indexing = asyncio.ensure_future(self.joining.index())
         wait_max_s = self.setup.config.catalog.wait_max
         await self._first_of(indexing, wait_max_s)
         if not indexing.done() and not self._end.is_set():
@@ -137,51 +133,6 @@ class Agent:
         self._guarding = asyncio.create_task(self._every(GUARD_S, self._guard))
         homes = {self.run.path.parent, *(tier.home for tier in self.setup.tiers)}
         in_thread(collect_all, sorted(homes)).add_done_callback(log_failure)
-
-    async def _open_peers(self, peers: Peers) -> None:
-        try:
-            await peers.open()
-        except OSError as error:
-            self.peers = None
-            self._warn_alone(f"cannot listen for the others: {error.strerror}")
-            return
-        self.figures.join(peers.meeting.membership, lambda: peers.mesh.view)
-
-    async def _index(self) -> tuple[list[Indexed], Terms | None]:
-        """Take the Catalog of the first node, or make our own."""
-        if self.peers is not None and self.peers.meeting.number:
-            join_timeout_s = self.setup.config.peers.join_timeout
-            if found := await self._received(self.peers, join_timeout_s):
-                return found
-        indexed = await in_thread(index_datasets, self.setup, self.notifier)
-        if self.peers is None or self.peers.meeting.number:
-            return indexed, None
-        return indexed, await self.peers.offer(indexed)
-
-    async def _received(
-        self, peers: Peers, timeout_s: float
-    ) -> tuple[list[Indexed], Terms] | None:
-        """Return what the first node gives; None: not in time, or not of use."""
-        try:
-            found = await peers.receive(timeout_s)
-        except MonarchError as error:
-            self._warn_alone(f"the catalog of {peers.meeting.nodes[0]}: {error}")
-            await self._leave_peers()
-            return None
-        if found is None:
-            first, why = peers.meeting.nodes[0], peers.mesh.why
-            reason = f" ({why})" if why else ""
-            self._warn_alone(f"{first} is not there yet{reason}", until=" until it is")
-        return found
-
-    def _warn_alone(self, why: str, until: str = "") -> None:
-        self.notifier.warn(f"this node works alone{until}: {why}")
-
-    async def _leave_peers(self) -> None:
-        peers, self.peers = self.peers, None
-        if peers is not None:
-            peers.links.close(asyncio.get_running_loop())
-            await peers.close()
 
     async def _first_of(
         self, indexing: "asyncio.Future[Any]", timeout_s: float | None
@@ -209,11 +160,9 @@ class Agent:
         stager = make_stager(self.setup, namespace, self._engine, tally)
         if manifests:
             await in_thread(offer, stager, namespace, manifests, self._extents)
-        await self._begin_sharing(stager, terms)
-        self.figures.namespace, self.figures.stager = namespace, stager
-        if self.peers is not None and terms is not None:
-            # Whoever stages before all owners can be asked reads what they read too.
-            await self.peers.settle()
+        self.figures.namespace = namespace
+        await self.joining.share(self._engine, stager, self.figures, terms)
+        self.figures.stager = stager
         loop = asyncio.get_running_loop()
         loop.add_reader(self._engine.event_fd, self._turn)
         loop.call_soon(self._turn)
@@ -221,40 +170,6 @@ class Agent:
         self._become(AgentState.READY)
         nodes = len(terms.nodes) if terms is not None else 1
         self.notifier.ready(start_line(self.setup, namespace, nodes))
-
-    async def _begin_sharing(self, stager: Stager, terms: Terms | None) -> None:
-        """Share with the others from the start, or as soon as they are there."""
-        if self.peers is None:
-            return
-        if terms is None:
-            self._joining = asyncio.create_task(self._join_late(self.peers, stager))
-            self._joining.add_done_callback(log_failure)
-            return
-        await self._share(self.peers, stager, terms)
-
-    async def _share(self, peers: Peers, stager: Stager, terms: Terms) -> None:
-        assert self._engine is not None
-        sharing = await peers.links.open(self._engine, stager, terms)
-        stager.share(sharing)
-        ends = peers.links.ends
-        assert ends is not None
-        self.figures.share(ends.server, ends.receiver, ends.sources)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(ends.receiver.event_fd, self._turn)
-        peers.mesh.set_phase(Phase.RUNNING)
-
-    async def _join_late(self, peers: Peers, stager: Stager) -> None:
-        """Share once the first node is there, if it has the same Catalog."""
-        found = await self._received(peers, math.inf)
-        if found is None or self._end.is_set():
-            return
-        own = int(self.segments.record("catalog")["digest"])
-        if found[1].digest != own:
-            first = peers.meeting.nodes[0]
-            self._warn_alone(f"{first} has indexed other files than this node")
-            await self._leave_peers()
-            return
-        await self._share(peers, stager, found[1])
 
     def _go_plain(self, why: str) -> None:
         """The program starts now; later ones of the job may find the catalog."""
@@ -278,8 +193,8 @@ class Agent:
         elif stager.wake_s is not None and not self._waking:
             self._waking = True
             loop.call_later(stager.wake_s, self._wake)
-        if self.peers is not None:
-            self.peers.links.attend()
+        if self.joining.peers is not None:
+            self.joining.peers.links.attend()
         if self._stored_bytes() >= self._guard_at_bytes:
             self._guarded(self._guard)
 
@@ -328,15 +243,15 @@ class Agent:
         processes = self.processes
         if not processes.programs_seen or processes.programs:
             self._linger_until = 0.0
-            if self.peers is not None:
-                self.peers.resume()
+            if self.joining.peers is not None:
+                self.joining.peers.resume()
             return
         now = time.monotonic()
         if not self._linger_until:
             self._linger_until = now + self.setup.config.agent.linger
         if processes.living and now < self._linger_until:
             return
-        if self.peers is None or not self.peers.rest():
+        if self.joining.peers is None or not self.joining.peers.rest():
             self._end_unless_joined()
 
     def _end_unless_joined(self) -> None:
@@ -367,12 +282,10 @@ class Agent:
 
     async def _finish(self) -> None:
         stager = self.figures.stager
-        if self._joining is not None:
-            self._joining.cancel()
         self.figures.settle()
         if stager is not None and self._engine is not None:
             await self._drain(stager)
-            self._stop_sharing()
+            self.joining.stop()
             engine, self._engine = self._engine, None
             asyncio.get_running_loop().remove_reader(engine.event_fd)
             await in_thread(engine.close, ENGINE_PATIENCE_MS)
@@ -390,16 +303,11 @@ class Agent:
             stager.turn()
             await asyncio.sleep(0.002)
 
-    def _stop_sharing(self) -> None:
-        if self.peers is not None:
-            self.figures.settle()
-            self.peers.links.close(asyncio.get_running_loop())
-
     async def _account(self) -> None:
         """Report what this node did, or have one report with the others."""
         self.processes.scan()
         programs = self.processes.programs_seen > 0 or bool(self.processes.seen())
-        peers, self.peers = self.peers, None
+        peers, self.joining.peers = self.joining.peers, None
         fragments: Mapping[int, bytes] | None = {}
         try:
             if peers is not None:

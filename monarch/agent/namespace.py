@@ -18,6 +18,7 @@ from monarch.catalog.segment import (
     MappedRoot,
     OpenPolicy,
     TierPlace,
+    catalog_digest,
     plan_catalog,
 )
 from monarch.model import shown
@@ -61,6 +62,7 @@ class Namespace:
         self.roots = _mapped(plan, segments)
         self.inventory = Inventory(self.roots, native.CONSTANTS["EXTENT_BYTES"])
         self.bases = plan.file_bases
+        self.digest = catalog_digest(plan.roots, native.hash64)
         self._first = [root.block.first_entry for root in self.roots]
 
     def __repr__(self) -> str:

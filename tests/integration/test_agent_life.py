@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from monarch.agent.processes import start_time
 from monarch.native import DTYPES, AgentState, ProcessState
 from support.agents import AgentProcess, start_agent
 from support.dataset import Dataset
@@ -192,7 +193,7 @@ def sign_in(agent: AgentProcess, pid: int) -> None:
         segment = np.memmap(file, DTYPES["counters"], "r+", shape=(1,))
         segment["slots_used_max"] = 2
         slots = segment[0]["process"]
-        slots["pid"][1], slots["starttime"][1] = pid, 1
+        slots["pid"][1], slots["starttime"][1] = pid, start_time(pid)
         slots["state"][1] = ProcessState.LAUNCHER
 
 

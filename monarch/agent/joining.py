@@ -1,0 +1,155 @@
+"""How an agent comes to share with others: from the start, later, or not at all."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+from monarch import native
+from monarch.agent.namespace import index_datasets
+from monarch.agent.notify import Notifier
+from monarch.agent.peers import Peers
+from monarch.agent.setup import Setup
+from monarch.agent.snapshot import Figures
+from monarch.agent.terms import Terms
+from monarch.beside import in_thread, log_failure
+from monarch.errors import MonarchError
+from monarch.origins.index import Indexed
+from monarch.peers.protocol import Phase
+from monarch.stager import Stager
+
+Found: TypeAlias = tuple[list[Indexed], Terms]
+
+
+class Joining:
+    """Finds the Catalog, and lets the Stager share as soon as the terms are known.
+
+    Args:
+        turn: to be called when Files have arrived.
+
+    Attributes:
+        peers: None for a node that works alone for good.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        notifier: Notifier,
+        peers: Peers | None,
+        turn: Callable[[], None],
+    ) -> None:
+        self.peers = peers
+        self._setup = setup
+        self._notifier = notifier
+        self._turn = turn
+        self._late: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Joining {self.peers!r}>"
+
+    async def open(self, figures: Figures) -> None:
+        """Begin to look for the others, if there are any."""
+        peers = self.peers
+        if peers is None:
+            return
+        try:
+            await peers.open()
+        except OSError as error:
+            self.peers = None
+            self._warn_alone(f"cannot listen for the others: {error.strerror}")
+            return
+        figures.join(peers.meeting.membership, lambda: peers.mesh.view)
+
+    async def index(self) -> tuple[list[Indexed], Terms | None]:
+        """Take the Catalog of the first node, or make our own."""
+        if self.peers is not None and self.peers.meeting.number:
+            timeout_s = self._setup.config.peers.join_timeout
+            if found := await self._receive(self.peers, timeout_s):
+                return found
+            self._warn_late()
+        indexed = await in_thread(index_datasets, self._setup, self._notifier)
+        if self.peers is None or self.peers.meeting.number:
+            return indexed, None
+        return indexed, await self.peers.offer(indexed)
+
+    async def _receive(self, peers: Peers, timeout_s: float) -> Found | None:
+        """Return what the first node gives; None: not in time, or not of use."""
+        try:
+            return await peers.receive(timeout_s)
+        except MonarchError as error:
+            self._warn_alone(f"the catalog of {peers.meeting.nodes[0]}: {error}")
+            await self._leave()
+            return None
+
+    def _warn_alone(self, why: str) -> None:
+        self._notifier.warn(f"this node works alone: {why}")
+
+    def _warn_late(self) -> None:
+        if self.peers is not None:
+            first, why = self.peers.meeting.nodes[0], self.peers.mesh.why
+            reason = f" ({why})" if why else ""
+            self._notifier.warn(
+                f"{first} is not there yet{reason}: this node works alone until it is"
+            )
+
+    async def _leave(self) -> None:
+        peers, self.peers = self.peers, None
+        if peers is not None:
+            peers.links.close(asyncio.get_running_loop())
+            await peers.close()
+
+    async def share(
+        self,
+        engine: native.Engine,
+        stager: Stager,
+        figures: Figures,
+        terms: Terms | None,
+    ) -> None:
+        """Share from now on, or without terms as soon as the first node is there."""
+        if self.peers is None:
+            return
+        if terms is None:
+            late = self._share_late(self.peers, engine, stager, figures)
+            self._late = asyncio.create_task(late)
+            self._late.add_done_callback(log_failure)
+            return
+        await self._share(self.peers, engine, stager, figures, terms)
+        # Whoever stages before all owners can be asked reads what they read too.
+        await self.peers.settle()
+
+    async def _share(
+        self,
+        peers: Peers,
+        engine: native.Engine,
+        stager: Stager,
+        figures: Figures,
+        terms: Terms,
+    ) -> None:
+        stager.share(await peers.links.open(engine, stager, terms))
+        ends = peers.links.ends
+        assert ends is not None
+        figures.share(ends.server, ends.receiver, ends.sources)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ends.receiver.event_fd, self._turn)
+        peers.mesh.set_phase(Phase.RUNNING)
+
+    async def _share_late(
+        self, peers: Peers, engine: native.Engine, stager: Stager, figures: Figures
+    ) -> None:
+        found = await self._receive(peers, math.inf)
+        if found is None or figures.namespace is None:
+            return
+        terms = found[1]
+        if terms.digest != figures.namespace.digest:
+            first = peers.meeting.nodes[0]
+            self._warn_alone(f"{first} has indexed other files than this node")
+            await self._leave()
+            return
+        await self._share(peers, engine, stager, figures, terms)
+
+    def stop(self) -> None:
+        """Share no more."""
+        if self._late is not None:
+            self._late.cancel()
+        if self.peers is not None:
+            self.peers.links.close(asyncio.get_running_loop())
