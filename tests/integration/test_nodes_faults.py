@@ -132,6 +132,29 @@ def test_a_frozen_agent_that_goes_on_is_a_node_again(make_cluster):
     job.finish().right(opens=NODES * EPOCHS * FILES)
 
 
+# The silence after which a node is given up, and the end of a job; both under load.
+END_MAX_S = 20.0
+
+
+@pytest.mark.parametrize("victim", [0, 2], ids=["the first", "another"])
+def test_a_node_that_dies_with_all_that_runs_on_it_keeps_nobody(make_cluster, victim):
+    cluster = make_cluster(3, files=FILES)
+    epochs = tuple(1 if node == victim else 3 for node in range(3))
+
+    job = cluster.start(Plan(epochs, pause_s=PAUSE_S), *OPTIONS, hold=[1])
+    job.await_epoch(1, parties=4)
+    first = cluster.origin.counts()
+    job.kill(victim)
+    job.release(1)
+    outcome = job.finish().right(opens=2 * 3 * FILES)
+    ended_s = time.monotonic() - max(end for _, end in outcome.spans[2].values())
+
+    assert outcome.longest().delay_s <= DELAY_MAX_S
+    assert ended_s <= END_MAX_S
+    again = cluster.origin.counts().opens - first.opens
+    assert again <= 0.6 * FILES
+
+
 @pytest.mark.root
 @pytest.mark.timeout(240)
 def test_a_node_that_is_cut_off_works_alone_and_so_do_the_others(

@@ -151,7 +151,7 @@ def test_a_job_goes_on_without_a_node_that_never_comes(make_cluster):
     cluster = make_cluster(4)
 
     outcome = cluster.run(
-        Plan((2, 2, 2, 0)), "--set", "peers.join_timeout=1s", absent=[3]
+        Plan((2, 2, 2, 0)), "--set", "peers.join_timeout=3s", absent=[3]
     ).right(opens=6 * FILES)
 
     # What the absent node would have owned has other owners.
@@ -161,11 +161,34 @@ def test_a_job_goes_on_without_a_node_that_never_comes(make_cluster):
 
 def test_a_node_that_comes_late_is_served(make_cluster):
     cluster = make_cluster(3)
-    job = cluster.start(Plan((3, 3, 3)), "--set", "peers.join_timeout=1s", absent=[2])
+    job = cluster.start(Plan((3, 3, 3)), "--set", "peers.join_timeout=3s", absent=[2])
     job.await_epoch(0, parties=4)
     cluster.join(job, 2)
 
     job.finish().right(opens=9 * FILES)
+
+    read_once(cluster)
+
+
+def test_several_commands_on_a_node_share_its_agent(make_cluster):
+    cluster = make_cluster(2)
+    job = cluster.start(Plan((2,) * 6))
+    for number in range(2, 6):
+        cluster.join(job, number, node=number % 2)
+    job.await_epoch(0, parties=12)
+    agents = [len(node.agents()) for node in cluster.nodes]
+
+    job.finish().right(opens=2 * 6 * FILES)
+
+    assert agents == [1, 1]
+    read_once(cluster)
+
+
+def test_files_of_several_extents_pass_from_node_to_node(make_cluster):
+    cluster = make_cluster(3, files=4, mean_bytes=20 << 20)
+    wait = ("--set", "cold_open.mode=wait")
+
+    cluster.run(Plan(2, workers=1), *wait, *PARTITION[:2]).right(opens=3 * 2 * 4)
 
     read_once(cluster)
 

@@ -89,9 +89,15 @@ class Cluster:
                 self.join(job, node.number)
         return job
 
-    def join(self, job: Job, number: int) -> None:
-        """Start a job's command on a node where it does not run yet."""
-        job.running[number] = self._spawn(job, self.nodes[number])
+    def join(self, job: Job, number: int, node: int | None = None) -> None:
+        """Start a job's command once more.
+
+        Args:
+            number: of the command, which notes what it reads under it.
+            node: where; by default on the node of this number.
+        """
+        where = self.nodes[number if node is None else node]
+        job.running[number] = self._spawn(job, where, number)
 
     def run(self, plan: Plan, *options: str, **more: Any) -> Outcome:
         """Run a job to its good end."""
@@ -127,18 +133,18 @@ class Cluster:
         place.write_text(json.dumps(words))
         return place
 
-    def _spawn(self, job: Job, node: Node) -> "subprocess.Popen[bytes]":
+    def _spawn(self, job: Job, node: Node, number: int) -> "subprocess.Popen[bytes]":
         node.run_root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (
-            (job.folder / f"{node.number}.err").open("wb") as err,
-            (job.folder / f"{node.number}.out").open("wb") as out,
+            (job.folder / f"{number}.err").open("wb") as err,
+            (job.folder / f"{number}.out").open("wb") as out,
         ):
             return subprocess.Popen(
                 [*node.prefix, *job.line],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env=node.environ,
+                env={**node.environ, "READER_NODE": str(number)},
                 start_new_session=True,
             )
 

@@ -68,14 +68,16 @@ class Node:
             "PYTHONDONTWRITEBYTECODE": "1",
             "MONARCH_STAGING_NODE": self.name,
             "MONARCH_STAGING_RUN_DIR": str(self.run_root),
-            "READER_NODE": str(self.number),
             "XDG_STATE_HOME": str(self.folder / "state"),
         }
 
+    def agents(self) -> list[int]:
+        """The pids of this node's agents, of which a job has one."""
+        return [pid for pid, words in processes(self.run_root) if is_agent(words)]
+
     def agent(self) -> int | None:
         """The pid of this node's agent, if there is one."""
-        found = [pid for pid, words in processes(self.run_root) if is_agent(words)]
-        return found[0] if found else None
+        return next(iter(self.agents()), None)
 
     def hurt(self, blow: signal.Signals) -> float:
         """Send the agent a signal; return when."""
@@ -144,7 +146,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that runs: one command on each node."""
+    """A job that runs: usually one command on each node.
+
+    Attributes:
+        running: by its number, which is usually that of its node.
+        line: the words of the command.
+    """
 
     folder: Path
     nodes: tuple[Node, ...]
@@ -171,6 +178,13 @@ class Job:
 
         wait_until(there, f"begin of epoch {epoch}")
 
+    def kill(self, number: int) -> None:
+        """Kill all that runs on a node, as a power failure would."""
+        process = self.running.pop(number)
+        os.killpg(process.pid, signal.SIGKILL)
+        self.nodes[number].kill_everything()
+        process.wait()
+
     def finish(self, limit_s: float = JOB_LIMIT_S) -> Outcome:
         """Wait for the good end of the commands of all nodes."""
         end_s = time.monotonic() + limit_s
@@ -179,7 +193,7 @@ class Job:
                 process.wait(max(0.1, end_s - time.monotonic()))
             except subprocess.TimeoutExpired:
                 raise AssertionError(
-                    f"node {number} goes on: {self._words()}"
+                    f"command {number} goes on: {self._words()}"
                 ) from None
         assert self._all_well(), self._words()
         return self.notes()
@@ -187,26 +201,23 @@ class Job:
     def notes(self) -> Outcome:
         """What the programs that have ended have noted."""
         files = json.loads((self.folder / "plan.json").read_text())["files"]
-        said = {node.number: self._said(node.number) for node in self._started()}
+        said = {number: self._said(number) for number in self.running}
         outcome = Outcome([], [], [], self._report(), said)
-        for node in self.nodes:
-            for notes in (self.folder / "notes").glob(f"{node.number}.*.json"):
-                _add(outcome, node.number, json.loads(notes.read_text()), files)
+        for number in self.running:
+            for notes in (self.folder / "notes").glob(f"{number}.*.json"):
+                _add(outcome, number, json.loads(notes.read_text()), files)
         return outcome
-
-    def _started(self) -> list[Node]:
-        return [node for node in self.nodes if node.number in self.running]
 
     def _all_well(self) -> bool:
         return not any(process.poll() for process in self.running.values())
 
     def _words(self) -> str:
         """What a failed test wants to read of all nodes."""
-        parts = []
-        for node in self._started():
-            status = self.running[node.number].poll()
-            parts.append(f"-- {node.name}: exit {status}\n{self._said(node.number)}")
-            parts.append(node.log()[-4000:])
+        parts = [
+            f"-- command {number}: exit {process.poll()}\n{self._said(number)}"
+            for number, process in self.running.items()
+        ]
+        parts += [f"-- log of {node.name}\n{node.log()[-4000:]}" for node in self.nodes]
         return "\n".join(parts)
 
     def _said(self, number: int) -> str:

@@ -51,7 +51,7 @@ def doors(rendezvous: Path) -> list[Door]:
         job, number = place.name.removesuffix(".address").rsplit(".", 1)
         told = json.loads(place.read_text())
         secret = (rendezvous / f"{job}.key").read_bytes()
-        found.append(Door(told["host"], told["port"], job, int(number), secret))
+        found.append(Door(told["hosts"][0], told["port"], job, int(number), secret))
     return found
 
 
