@@ -40,8 +40,9 @@ struct connection {
     uint32_t peer, place; /* its number among the server's connections */
     uint32_t events;      /* that its loop waits for */
     uint32_t pending_count;
-    bool waits; /* one of its requests waits for a File */
-    bool more;  /* it could go on sending, but its turn was over */
+    bool waits;                        /* one of its requests waits for a File */
+    bool counted_waits, counted_sends; /* as the server has them in its numbers */
+    bool more; /* it could go on sending, but its turn was over */
     uint64_t moved_ns;
     size_t in_bytes;
     uint8_t in[PIPELINE_MAX * sizeof(struct frame_request)];
@@ -57,6 +58,7 @@ struct server {
     struct watch watch;
     struct kept kept[KEPT_MAX];
     struct connection **connections; /* the thread's own */
+    uint32_t waiting, sending;       /* how many of them do */
     uint32_t places;                 /* that were ever used */
     pthread_mutex_t lock;            /* guards the rest */
     struct ring hands;               /* what Python has handed over */

@@ -300,6 +300,12 @@ static uint64_t silence_ns(const struct receiver *r)
     return later(in_ns(r->options.react_ms), in_ns(SILENT_MS));
 }
 
+/* link_idle - nothing was asked for on it. */
+bool link_idle(const struct link *l)
+{
+    return !l->asked_count && !l->queue.count;
+}
+
 /* link_quiet - the peer has something to say, and has not for longer than it may. */
 bool link_quiet(const struct receiver *r, const struct link *l, uint64_t now)
 {

@@ -16,7 +16,8 @@ enum {
     SPARES_MAX = 8,     /* buffers that a lane keeps for links that will need one */
     FETCHES_MAX = 4096, /* orders that were not yet collected */
     RECEIVER_PEERS_MAX = 1 << 16,
-    RECEIVER_TICK_MS = 10, /* how late Python may hear of what has come */
+    RECEIVER_TICK_MS = 50, /* how often orders are looked through for late ones */
+    TELL_MS = 10,          /* how late Python may hear of what has come */
     SILENT_MS = 1000,      /* nodes that keep others waiting say so ten times in this */
     RECEIVE_PIECE = 64 << 10, /* asked of the socket at least */
     RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
@@ -99,6 +100,7 @@ static inline struct lane *lane_of(struct receiver *r, uint32_t peer)
 struct link *link_new(uint32_t peer, int fd);
 int link_read(struct receiver *r, struct link *l);
 int link_pump(struct receiver *r, struct link *l, uint64_t now);
+bool link_idle(const struct link *l);
 bool link_quiet(const struct receiver *r, const struct link *l, uint64_t now);
 void link_expire(struct receiver *r, struct link *l, uint64_t now);
 void link_end(struct receiver *r, struct link *l, int status);

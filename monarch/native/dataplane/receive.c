@@ -137,16 +137,32 @@ static void tick(struct lane *lane, uint64_t now)
 {
     struct receiver *r = lane->receiver;
     for (uint32_t i = lane->number; i < r->options.peers; i += r->options.threads) {
-        if (r->links[i] && link_quiet(r, r->links[i], now))
+        if (!r->links[i] || link_idle(r->links[i]))
+            continue;
+        if (link_quiet(r, r->links[i], now))
             carry_on(r, r->links[i], EPOLLIN); /* it was perhaps we who slept */
         if (!r->links[i])
             continue;
         link_expire(r, r->links[i], now);
         carry_on(r, r->links[i], 0);
     }
-    pthread_mutex_lock(&r->lock);
-    settle(r, true);
-    pthread_mutex_unlock(&r->lock);
+}
+
+/* keep_time - does what is due again and again; when Python was told is in `told`. */
+static void keep_time(struct lane *lane, uint64_t *ticked, uint64_t *told)
+{
+    struct receiver *r = lane->receiver;
+    uint64_t now = clock_ns();
+    if (now - *ticked >= RECEIVER_TICK_MS * (SECOND_NS / 1000)) {
+        *ticked = now;
+        tick(lane, now);
+    }
+    if (now - *told >= TELL_MS * (SECOND_NS / 1000)) {
+        *told = now;
+        pthread_mutex_lock(&r->lock);
+        settle(r, true);
+        pthread_mutex_unlock(&r->lock);
+    }
 }
 
 static void *receive_files(void *own)
@@ -154,10 +170,10 @@ static void *receive_files(void *own)
     struct lane *lane = own;
     struct receiver *r = lane->receiver;
     struct epoll_event events[LOOP_EVENTS_MAX];
-    uint64_t ticked = 0;
+    uint64_t ticked = 0, told = 0;
     while (!loop_stops(&lane->loop)) {
         bool rung = false;
-        int n = loop_wait(&lane->loop, events, lane->running ? RECEIVER_TICK_MS : -1);
+        int n = loop_wait(&lane->loop, events, lane->running ? TELL_MS : -1);
         for (int i = 0; i < n; i++) {
             uint64_t key = events[i].data.u64;
             rung = rung || key == LOOP_BELL;
@@ -166,11 +182,7 @@ static void *receive_files(void *own)
         }
         if (rung)
             take_items(lane);
-        uint64_t now = clock_ns();
-        if (now - ticked < RECEIVER_TICK_MS * (SECOND_NS / 1000))
-            continue;
-        ticked = now;
-        tick(lane, now);
+        keep_time(lane, &ticked, &told);
     }
     return NULL;
 }

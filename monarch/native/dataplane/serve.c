@@ -16,12 +16,22 @@ struct hand { /* fd -1: all connections of the peer are to be closed */
     uint32_t peer;
 };
 
+/* recount - keeps the numbers of connections that wait and that send. */
+static void recount(struct server *s, struct connection *c, bool waits, bool sends)
+{
+    s->waiting += (uint32_t)waits - c->counted_waits;
+    s->sending += (uint32_t)sends - c->counted_sends;
+    c->counted_waits = waits;
+    c->counted_sends = sends;
+}
+
 static void drop(struct server *s, struct connection *c, int status)
 {
     struct monarch_traffic *traffic = &s->traffic[c->peer];
     traffic_add(&traffic->malformed, status == -EPROTO);
     traffic_add(&traffic->lost, 1);
     traffic_add(&traffic->connections, UINT64_MAX); /* one less */
+    recount(s, c, false, false);
     answer_release(c);
     s->connections[c->place] = NULL;
     free(c);
@@ -33,6 +43,7 @@ static void drop(struct server *s, struct connection *c, int status)
 static void settle(struct server *s, struct connection *c)
 {
     bool sends = c->out.active || c->more;
+    recount(s, c, c->waits, c->out.active);
     uint32_t events = (c->pending_count < PIPELINE_MAX ? EPOLLIN : 0u) |
                       (sends ? EPOLLOUT : 0u);
     if (events == c->events)
@@ -110,19 +121,13 @@ static void look_again(struct server *s)
             carry_on(s, s->connections[i], 0);
 }
 
-/* patience - how long the loop may sleep; asks to be told of changes when it matters. */
-static int patience(struct server *s, bool *waits)
+/* patience - how long the loop may sleep. */
+static int patience(const struct server *s)
 {
-    bool busy = false;
-    *waits = false;
-    for (uint32_t i = 0; i < s->places; i++) {
-        const struct connection *c = s->connections[i];
-        *waits = *waits || (c && c->waits);
-        busy = busy || (c && c->out.active);
-    }
+    bool busy = s->sending || s->waiting;
     for (int i = 0; i < KEPT_MAX && !busy; i++)
         busy = s->kept[i].fd >= 0;
-    return busy || *waits ? SERVER_TICK_MS : -1;
+    return busy ? SERVER_TICK_MS : -1;
 }
 
 static void *serve(void *server)
@@ -131,11 +136,10 @@ static void *serve(void *server)
     struct epoll_event events[LOOP_EVENTS_MAX];
     uint64_t tick = 0;
     while (!loop_stops(&s->loop)) {
-        bool waits, rung = false;
-        int sleep_ms = patience(s, &waits);
-        if (waits && watch_arm(&s->watch))
+        bool rung = false;
+        if (s->waiting && watch_arm(&s->watch))
             look_again(s); /* what changed before the watch was armed */
-        int n = loop_wait(&s->loop, events, sleep_ms);
+        int n = loop_wait(&s->loop, events, patience(s));
         for (int i = 0; i < n; i++) {
             uint64_t key = events[i].data.u64;
             rung = rung || key == LOOP_BELL;
