@@ -28,25 +28,21 @@ def tell_report(
     figures: Figures,
     fragments: Mapping[int, bytes],
     notifier: Notifier,
-    *,
-    apart: bool = False,
 ) -> None:
     """Write the report and print it as the summary.
 
     Args:
         fragments: what other nodes have reported, by their numbers.
-        apart: we are cut off from nodes that may write the report of the job.
     """
     own = figures.snapshot()
     report = merge(own, fragments) if own.nodes else summarize(own)
     template = setup.config.report.file
     if template is not None:
         path = fill_template(template, figures.job, figures.node)
-        if apart:
-            path = path.with_suffix(f".{figures.node}{path.suffix}")
-            notifier.warn(f"the report of this node, cut off from others, is in {path}")
         try:
-            write_report(path, report, mode=0o666 & ~setup.umask)
+            found = write_report(path, report, mode=0o666 & ~setup.umask)
+            if found != path:
+                notifier.warn(f"others have told more of the job: this is in {found}")
         except OSError as error:
             notifier.warn(f"the report is not written: {path}: {error.strerror}")
             log.error("report failed path=%s error=%s", path, error)

@@ -318,9 +318,8 @@ class Agent:
             if fragments is None:
                 self.notifier.done()
             elif programs or fragments:
-                setup, notifier = self.setup, self.notifier
-                apart = peers is not None and peers.is_apart(len(fragments))
-                tell_report(setup, self.figures, fragments, notifier, apart=apart)
+                told = (self.setup, self.figures, fragments, self.notifier)
+                await in_thread(tell_report, *told)
         except Exception:
             log.exception("report failed")
         if peers is not None:

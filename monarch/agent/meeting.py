@@ -22,6 +22,7 @@ from monarch.cluster import (
     own_addresses,
     rendezvous_directory,
 )
+from monarch.cluster.meeting import remove_address
 from monarch.cluster.secret import remove_secret
 from monarch.errors import MonarchError, UsageError
 
@@ -66,11 +67,15 @@ class Meeting:
         return self.membership.nodes
 
     def leave(self, *, ended: bool) -> None:
-        """Remove what we have left for others; the secret if the job has ended."""
+        """Remove what we have left for others, and all of it if the job has ended."""
         if self.census is not None:
             self.census.close()
-        if ended and self.made and self.directory is not None:
+        if self.directory is None or not ended:
+            return
+        if self.made:
             remove_secret(self.directory, self.job)
+        for number in range(min(KNOWN_MAX, len(self.nodes))):
+            remove_address(self.directory, self.job, number)  # of those that were lost
 
 
 def find_meeting(

@@ -224,15 +224,6 @@ class Peers:
             await self.mesh.gathered(patience_s)
         return dict(self.mesh.fragments)
 
-    def is_apart(self, reports: int) -> bool:
-        """Return whether others may tell of the job too, who know more of it.
-
-        Args:
-            reports: how many nodes have reported to us.
-        """
-        most = 2 * (reports + 1) > len(self.meeting.nodes)
-        return not (most or self.meeting.number == 0)
-
     async def close(self) -> None:
         """Leave the job, whose secret goes with the node that holds it together."""
         if self._offering is not None:
