@@ -4,8 +4,10 @@ import signal
 
 import pytest
 
+from support.jobs import wait_until
 from support.launched import Ended, Site
 from support.mpiexec import HOSTS, Mpi
+from support.slurm import Slurm
 
 pytest_plugins = ["support.launched_fixtures"]
 pytestmark = [pytest.mark.launchers]
@@ -69,6 +71,57 @@ def test_mpiexec_that_is_terminated_leaves_nothing(site: Site, mpi: Mpi) -> None
     running.end()
 
     site.nothing_left()
+
+
+def test_agents_that_mpi_has_started_serve_programs_that_come_later(
+    site: Site, mpi: Mpi
+) -> None:
+    job, data = ("--job", "early"), ("--data", str(site.data))
+    agent = [str(site.command), "agent", *job, *data, "--tier", "ram:64MiB"]
+    agents = site.start([*mpi.on_hosts(site.folder), *agent], **mpi.environ)
+    wait_until(lambda: on_each_host(site, "status", *job), "four agents")
+    program = site.rank("--mpi", python=mpi.python)
+    run = [str(site.command), "run", *job, "--", *program]
+    ended = site.run([*mpi.on_hosts(site.folder, 2), *run]).well()
+
+    assert [one["size"] for one in ended.ranks] == [8] * 8
+    assert "8 of 8 processes on 4 nodes" in agents.end().well().reports[0]
+    site.read_once()
+    site.nothing_left()
+
+
+def on_each_host(site: Site, *words: str) -> bool:
+    """Whether a verb of `monarch` succeeds on each of the hosts."""
+    line = [str(site.command), *words]
+    each = [site.run(line, MONARCH_STAGING_NODE=host) for host in HOSTS]
+    return not any(one.status for one in each)
+
+
+@pytest.mark.root
+def test_ranks_of_slurm_stage_for_a_later_step(
+    slurm_site: Site, cluster: Slurm, mpich: Mpi
+) -> None:
+    site = slurm_site
+    tier = f"ssd:200MiB:{site.folder}/tier.$SLURMD_NODENAME"
+    keep = ("--set", "retain=node", "--set", "peers.mode=partition")
+    words = ["--data", str(site.data), "--tier", tier, *keep]
+    step = ["srun", "-N4", "--ntasks-per-node=1"]
+    for node in cluster.nodes:
+        (site.folder / f"tier.{node}").mkdir()
+
+    stage = [str(site.command), "stage", "--mpi", *words]
+    site.run([*step, "--mpi=pmi2", *in_shell(stage)], **mpich.environ).well()
+    site.read_once()
+    run = [str(site.command), "run", *words, "--", *site.rank()]
+    ended = site.run([*step, *in_shell(run)]).well()
+
+    assert len(ended.ranks) == 4
+    site.read_once()
+
+
+def in_shell(words: list[str]) -> list[str]:
+    """A command whose words name variables of the node that it runs on."""
+    return ["sh", "-c", "exec " + " ".join(f'"{word}"' for word in words)]
 
 
 @pytest.mark.root

@@ -1,5 +1,6 @@
 """Jobs under a real Slurm, with both of its ways to find and end a step's processes."""
 
+import json
 import re
 import shlex
 import signal
@@ -79,6 +80,30 @@ def test_step_that_is_killed_for_a_failing_rank_ends_as_without_monarch(
     assert plain.status != 0
     ended.well(plain.status)
     removed_by_the_next_step(site)
+
+
+def test_node_whose_tasks_have_ended_serves_the_others(slurm_site: Site) -> None:
+    site = slurm_site
+    go, report = site.folder / "go", site.folder / "report.json"
+    script = (
+        f'touch {go}.$SLURM_PROCID; [ "$SLURM_PROCID" = 0 ] && exit\n'
+        f'until [ -e {go} ]; do sleep 0.05; done; exec "$@"'
+    )
+    program = ["bash", "-c", script, "bash", *site.rank()]
+    options = ["--set", "peers.mode=partition", "--set", "fill.enabled=false"]
+    line = site.monarch(program, *options, "--report", str(report))
+
+    running = site.start([*FOUR, *line])
+    site.await_ranks(go, 4)
+    time.sleep(1)  # an agent that waits for its own programs alone has gone by then
+    go.touch()
+    running.end().well()
+
+    first, *_ = json.loads(report.read_text())["nodes"]
+    assert first["opens"] == 0
+    assert first["served_files"] > 0
+    site.read_once()
+    site.nothing_left()
 
 
 def test_batch_script_without_srun_is_one_task_on_one_node(slurm_site: Site) -> None:

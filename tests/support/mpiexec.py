@@ -4,6 +4,7 @@ machine pretends to be."""
 import os
 import subprocess
 import sys
+import sysconfig
 import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ class Mpi:
     def python(self) -> str:
         """The Python that has its mpi4py."""
         return str(self.home / "bin" / "python")
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What makes a verb of `monarch` use this MPI's Python."""
+        return {"MONARCH_STAGING_PYTHON": self.python}
 
     @property
     def is_open_mpi(self) -> bool:
@@ -78,11 +84,19 @@ def install(name: str, parent: Path) -> Mpi:
     mpi = Mpi(name, parent / name)
     done = mpi.home / "installed"
     if done.exists():
+        _lend(mpi)  # the tests may run in another environment now
         return mpi
     venv.create(mpi.home, clear=True, with_pip=True)
     _pip(mpi, ["mpi4py>=4", name])
+    _lend(mpi)
     done.touch()
     return mpi
+
+
+def _lend(mpi: Mpi) -> None:
+    """Let the MPI's Python import what is installed for this one, Monarch above all."""
+    for place in mpi.home.glob("lib/python3*/site-packages"):
+        (place / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
 
 def _pip(mpi: Mpi, packages: Sequence[str]) -> None:
