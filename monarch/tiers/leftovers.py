@@ -71,7 +71,10 @@ def _collect_one(entry: Path, now_s: float) -> bool:
         return True
     if entry.name.startswith(RETAINED):
         return has_expired(entry, now_s) and remove_tree(entry)
-    return _collect_dead(entry, now_s)
+    try:
+        return _collect_dead(entry, now_s)
+    except FileNotFoundError:
+        return False  # its owner, or another collector, has removed it meanwhile
 
 
 def _collect_dead(entry: Path, now_s: float) -> bool:

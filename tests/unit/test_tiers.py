@@ -1,6 +1,8 @@
 """Tiers: private directories, capacities, and places that keep apart."""
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from monarch.errors import UsageError
 from monarch.tiers import Device, RamTier, SsdTier, TierSettings, measure
 from monarch.tiers.checks import check_places
 from monarch.tiers.directory import Unsafe, is_locked, make_private, take_lock
+from monarch.tiers.leftovers import collect
 from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.units import Size
 
@@ -177,6 +180,29 @@ def test_a_job_directory_in_use_is_refused(tmp_path):
     second.remove(held=tmp_path)
     assert first.directory.is_dir()
     first.remove(held=tmp_path)
+
+
+def test_collectors_of_leftovers_do_not_keep_a_tier_from_its_directory(tmp_path):
+    tier = SsdTier(settings(tmp_path, "1MiB", kind="ssd"), "j.n")
+    make_private(tier.home)
+    ended = threading.Event()
+
+    def collect_always():
+        while not ended.is_set():
+            collect(tier.home, time.time())
+
+    collectors = [threading.Thread(target=collect_always) for _ in range(2)]
+    for collector in collectors:
+        collector.start()
+    try:
+        for _ in range(50):
+            tier.prepare(held=tmp_path / "run")
+            assert tier.directory.is_dir()
+            tier.remove(held=tmp_path / "run")
+    finally:
+        ended.set()
+        for collector in collectors:
+            collector.join()
 
 
 # -- places -------------------------------------------------------------------------
