@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final, Self
@@ -67,13 +68,18 @@ class Launch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, _trace: object
+    ) -> None:
         """Leave MPI together with all others.
 
         After an error the others are ended unless they end soon: they may wait for us.
         """
         patience_s = None if kind is None else LAST_S
         if not rest(self.world.Ibarrier(), patience_s):
+            # This is the last that is heard of us.
+            node, what = self.nodes[self.number], kind.__name__ if kind else ""
+            print(f"monarch: on {node}: {what}: {error}", file=sys.stderr, flush=True)
             self.world.Abort(125)
         self._mpi.Finalize()
 

@@ -119,8 +119,11 @@ def _own_directory(path: Path) -> RunDirectory:
     start = take_lock(path, "start")
     if start is None:
         raise MonarchError(f"{path}: is in use")
-    os.close(start)
-    return RunDirectory(path)
+    try:
+        # A collector of leftovers finds at least one of the two locks taken.
+        return RunDirectory(path)
+    finally:
+        os.close(start)
 
 
 # -- the Catalog --------------------------------------------------------------------

@@ -135,6 +135,18 @@ def test_without_mpi4py_one_line_says_how_to_get_it(command, dataset, monkeypatc
     assert done.stderr.count("\n") == 1
 
 
+def test_a_file_that_cannot_be_read_is_named_and_1(command, view):
+    mount, dataset = view
+    victim = sorted(dataset.digests)[7]
+    mount.set(read_eio=victim)
+
+    done = command.stage(mount.root, *KEEP)
+
+    assert done.returncode == 1
+    assert "1 file not staged: could not be read" in done.stdout
+    assert f"{mount.root / victim}: Input/output error" in done.stdout
+
+
 def test_a_signal_ends_it_and_keeps_what_is_staged(command, view, run_root):
     mount, dataset = view
     mount.set(read_us=20_000)

@@ -18,6 +18,7 @@ from monarch.preload.account import Account
 from monarch.preload.together import Standing, Task, stage_together
 
 PATIENCE_S = 60
+BROKEN = threading.BrokenBarrierError
 HURRY = "fill.concurrency=8"
 
 
@@ -36,12 +37,14 @@ class Wire:
     Args:
         spoil: what happens to bytes on their way.
         scanned: what happens after the scan, before anything is read.
+        checked: what happens when leftovers are checked, before anything is sent.
     """
 
     count: int
     given: list[Any] = field(default_factory=list)
     spoil: Callable[[Bytes], None] = lambda memory: None
     scanned: Callable[[], None] = lambda: None
+    checked: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.given = [None] * self.count
@@ -74,6 +77,8 @@ class ThreadCrew:
 
     def exchange(self, parts: Sequence[Bytes]) -> list[Bytes]:
         """Return what each node has given us."""
+        if self.number == 0:
+            self._wire.checked()
         return [given[self.number].copy() for given in self.all_of(list(parts))]
 
     def send(self, node: int, memory: Bytes) -> Sent:
@@ -131,16 +136,21 @@ class Site:
         found = self.tier(number).glob("monarch-*/retained-*/*")
         return sorted(path for path in found if path.suffix != ".npz")
 
+    def run(self, number: int) -> Path:
+        """Return the directory of a node's run directories."""
+        path = self.folder / f"run{number}"
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
     def leftovers(self) -> list[Path]:
         """Return what else staging has left."""
         tiers = [self.tier(number) for number in range(len(self.capacities))]
         found = [path for tier in tiers for path in tier.glob("monarch-*/*")]
         strangers = [path for path in found if not path.name.startswith("retained-")]
-        return strangers + list((self.folder / "run").iterdir())
+        return strangers + list(self.folder.glob("run*/*"))
 
     def stage(self, mode: str = "replicate") -> Account:
         """Stage on all nodes at once; all must say the same."""
-        (self.folder / "run").mkdir(mode=0o700, exist_ok=True)
         wire = self.wire or Wire(len(self.capacities))
         told: list[Account | BaseException | None] = [None] * wire.count
 
@@ -159,9 +169,10 @@ class Site:
             thread.start()
         for thread in threads:
             thread.join(PATIENCE_S)
-        for one in told:
-            if isinstance(one, BaseException):
-                raise one
+        failed = [one for one in told if isinstance(one, BaseException)]
+        # Who waits for a node that has failed tells less than that one.
+        for one in sorted(failed, key=lambda one: isinstance(one, BROKEN)):
+            raise one
         accounts = [one for one in told if isinstance(one, Account)]
         assert [one.nodes for one in accounts] == [accounts[0].nodes] * wire.count
         return accounts[0]
@@ -173,7 +184,7 @@ class Site:
             tiers=(f"ssd:{self.capacities[number]}:{self.tier(number)}",),
             settings=self.settings,
         )
-        run = self.folder / "run" / f"stage.n{number}"
+        run = self.run(number) / f"stage.n{number}"
         setup = make_setup(options, [], run.name, {})
         return stage_together(Task(setup, run, mode), crew, Silent())
 

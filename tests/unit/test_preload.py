@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -154,6 +155,26 @@ def test_a_file_that_changes_after_the_scan_is_told_by_name(site, data):
     assert f"{victim}: " in render(account)
     for number in range(2):
         assert len(nodes.retained(number)) == len(data.digests) - 1
+    assert not nodes.leftovers()
+
+
+def test_replicas_that_vanish_before_they_are_sent_hold_nobody_up(site, data):
+    nodes = site("64MiB", "64MiB")
+    nodes.stage("replicate")
+    shutil.rmtree(nodes.retained(1)[0].parent)
+
+    def clear():
+        for path in nodes.tier(0).glob("monarch-*/stage.n0/ssd/*"):
+            path.unlink()
+
+    nodes.wire = Wire(2, checked=clear)
+
+    account = nodes.stage("replicate")
+
+    second = account.nodes[1]
+    assert second.received_files == 0
+    assert second.lacking == {"could not be read": FILES + 2 - second.origin_files}
+    assert len(nodes.retained(1)) == second.origin_files
     assert not nodes.leftovers()
 
 
