@@ -1,7 +1,6 @@
 """One node-local medium with a capacity: its directory and its room."""
 
 import os
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +8,14 @@ from typing import ClassVar
 
 from monarch.errors import UsageError
 from monarch.tiers.directory import (
+    hold_private,
     lack_of_directory,
     make_private,
     remove_tree,
-    take_lock,
 )
 from monarch.units import Size, SizeKind, format_size
 
 PATH_BYTES_MAX = 191
-LOCK_S = 1.0
-LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +103,10 @@ class Tier(ABC):
             held: the run directory, whose own lock the agent holds already.
         """
         make_private(self.home)
-        make_private(self.job_directory)
-        if self.job_directory != held and self._lock is None:
-            self._lock = self._take_lock()
+        if self.job_directory == held:
+            make_private(self.job_directory)
+        elif self._lock is None:
+            self._lock = hold_private(self.job_directory)
             if self._lock is None:
                 raise UsageError(
                     f"{self.settings.key}: {self.job_directory} is in use by another "
@@ -118,22 +116,6 @@ class Tier(ABC):
         # A dead agent of the same job may have left Replicas that nobody accounts for.
         remove_tree(self.directory)
         make_private(self.directory)
-
-    def _take_lock(self) -> int | None:
-        """Take the lock, which a collector of leftovers may hold for a moment."""
-        deadline_s = time.monotonic() + LOCK_S
-        while True:
-            lock = self._try_lock()
-            if lock is not None or time.monotonic() >= deadline_s:
-                return lock
-            time.sleep(LOOK_S)
-
-    def _try_lock(self) -> int | None:
-        try:
-            make_private(self.job_directory)
-            return take_lock(self.job_directory)
-        except FileNotFoundError:
-            return None  # a collector has found it before there was a lock in it
 
     def remove(self, held: Path) -> None:
         """Remove the directory with all Replicas, if it is ours."""

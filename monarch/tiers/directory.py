@@ -5,11 +5,14 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from pathlib import Path
 
 from monarch.errors import MonarchError
 
 PRIVATE = 0o700
+LOCK_S = 1.0
+LOOK_S = 0.02
 
 
 class Unsafe(MonarchError):
@@ -87,6 +90,24 @@ def take_lock(
         if _still_named(fd, directory / name):
             return fd
         os.close(fd)  # a collector has removed the directory in between: once more
+
+
+def hold_private(path: Path, name: str = "lock") -> int | None:
+    """Make a directory private and take its lock; None if another one holds it.
+
+    A collector of leftovers may hold the lock for a moment, or have removed the
+    directory before there was a lock in it.
+    """
+    deadline_s = time.monotonic() + LOCK_S
+    while True:
+        try:
+            make_private(path)
+            lock = take_lock(path, name)
+        except FileNotFoundError:
+            lock = None
+        if lock is not None or time.monotonic() >= deadline_s:
+            return lock
+        time.sleep(LOOK_S)
 
 
 def is_locked(directory: Path, name: str = "lock") -> bool:
