@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ import numpy.typing as npt
 from monarch.placement.place import Placement
 
 LOOKED_AT_MAX = 64
+
+Files: TypeAlias = npt.NDArray[np.uint32]
 
 
 class FillOrder:
@@ -19,7 +22,7 @@ class FillOrder:
         files: by their numbers; a node alone holds all, in the order of the Catalog.
     """
 
-    def __init__(self, files: range | npt.NDArray[np.intp]) -> None:
+    def __init__(self, files: range | Files) -> None:
         self._files = files
         self._passed = 0
 
@@ -50,8 +53,8 @@ class FillOrder:
 
 def fill_files(
     placement: Placement, kept: npt.NDArray[np.bool_], own: int
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the Files that a node owns, and the others that it keeps, to be fetched.
+) -> tuple[Files, int]:
+    """Return the Files that a node owns, then the others that it keeps: how many those.
 
     Both in the order of the Catalog, but each node begins with the others at another
     place, so that they do not all ask the same owner at the same time.
@@ -59,4 +62,5 @@ def fill_files(
     owned = placement.owners == own
     others = np.flatnonzero(kept & ~owned)
     start = len(others) * own // len(placement.nodes)
-    return np.flatnonzero(kept & owned), np.roll(others, -start)
+    parts = (np.flatnonzero(kept & owned), others[start:], others[:start])
+    return np.concatenate(parts).astype(np.uint32), len(others)
