@@ -9,7 +9,7 @@ from typing import Final
 
 import monarch.native
 from monarch.errors import MonarchError
-from monarch.tiers.directory import make_private, remove_tree, take_lock
+from monarch.tiers.directory import hold_private, remove_tree
 
 # What the launcher puts there itself; everything else is an agent's.
 _LAUNCHERS: Final = frozenset({"start", "lock", "agent.log", "failed"})
@@ -23,8 +23,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        make_private(path)
-        lock = take_lock(path)
+        lock = hold_private(path)
         if lock is None:
             raise MonarchError(f"{path}: another agent is there already")
         self._lock = lock
