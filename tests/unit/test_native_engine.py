@@ -15,7 +15,7 @@ PROGRAMS = ROOT / "tests" / "native" / "dataplane"
 NATIVE = ROOT / "monarch" / "native"
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow"]
 FLAGS += ["-Werror", f"-I{PROGRAMS}", f"-I{NATIVE}"]
-WRAPPED = "-Wl,--wrap=read,--wrap=write,--wrap=openat,--wrap=syscall"
+WRAPPED = "-Wl,--wrap=read,--wrap=write,--wrap=openat,--wrap=linkat,--wrap=syscall"
 MODES = {
     "bare": [],
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],

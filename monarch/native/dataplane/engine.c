@@ -167,6 +167,7 @@ int monarch_engine_new(const struct monarch_board *board,
     e->options = *options;
     e->euid = geteuid();
     e->links_descriptors = access("/proc/self/fd", X_OK) == 0;
+    atomic_store(&e->links_itself, true);
     int rc = start(e);
     if (rc) {
         monarch_engine_free(e, IDLE_STOP_MS);

@@ -35,6 +35,8 @@ struct engine {
     int tiers[TIERS_MAX]; /* descriptors of their directories, or -errno */
     uid_t euid;
     bool links_descriptors; /* /proc is there to give an unnamed file its name */
+    atomic_bool
+        links_itself; /* the kernel does so by the descriptor, as far as known */
     int event_fd;
     uint32_t started; /* threads */
     struct worker *workers;

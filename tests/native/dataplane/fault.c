@@ -9,10 +9,12 @@
 ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
 ssize_t (*_Atomic fault_write)(int fd, const void *bytes, size_t n);
 int (*_Atomic fault_rename)(void);
-int fault_unnamed;
+int fault_unnamed, fault_itself;
 
 int __real_openat(int dir, const char *path, int flags, mode_t mode);
 int __wrap_openat(int dir, const char *path, int flags, mode_t mode);
+int __real_linkat(int from, const char *old, int to, const char *new, int flags);
+int __wrap_linkat(int from, const char *old, int to, const char *new, int flags);
 long __real_syscall(long number, ...);
 ssize_t __wrap_read(int fd, void *buffer, size_t n);
 ssize_t __wrap_write(int fd, const void *bytes, size_t n);
@@ -54,4 +56,13 @@ int __wrap_openat(int dir, const char *path, int flags, mode_t mode)
         return -1;
     }
     return __real_openat(dir, path, flags, mode);
+}
+
+int __wrap_linkat(int from, const char *old, int to, const char *new, int flags)
+{
+    if (fault_itself && (flags & AT_EMPTY_PATH)) {
+        errno = fault_itself;
+        return -1;
+    }
+    return __real_linkat(from, old, to, new, flags);
 }

@@ -318,6 +318,9 @@ int main(void)
 {
     a_running_copy_has_no_name();
     try_all();
+    fault_itself = ENOENT; /* as older kernels answer who is not root */
+    a_running_copy_has_no_name();
+    try_all();
     fault_unnamed = EOPNOTSUPP; /* as older and network file systems answer */
     try_all();
     tampered_copies_are_refused();
