@@ -11,7 +11,8 @@ import numpy as np
 from monarch.native import CONSTANTS, Completion, Engine, Order, ReplicaState
 
 FAULTS_MAX: Final = 10
-AHEAD: Final = 2
+AHEAD: Final = 16
+"""Files under way per copy at once: small ones are done before we look again."""
 
 _STATE_UNIT: Final = CONSTANTS["STATE_TIER_UNIT"]
 _STAGING: Final = int(ReplicaState.STAGING)

@@ -20,7 +20,7 @@ from monarch.errors import MonarchError
 from monarch.metrics import Tally
 from monarch.native import Reason, ReplicaState, state_word
 from monarch.origins.index import Indexed
-from monarch.preload.asker import Asker
+from monarch.preload.asker import AHEAD, Asker
 from monarch.stager import ExtentDigests, FillSettings, Stager, describe
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
@@ -54,8 +54,9 @@ class Stores:
         self._engine = self._start_engine(segments)
         table = self.namespace.table()
         self.asker = Asker(self._engine, table.words, setup.config.fill.concurrency)
-        # Nothing is urgent: the limits on background copies hold for all of them.
-        fill = FillSettings(False, setup.config.fill.concurrency, urgent_bytes_max=-1)
+        # Nothing is urgent: the engine's limits on background copies hold for all.
+        ahead = AHEAD * setup.config.fill.concurrency
+        fill = FillSettings(False, ahead, urgent_bytes_max=-1)
         self.stager = Stager(table, self.asker, setup.tiers, fill, self.tally)
         offer(self.stager, self.namespace, manifests, self.extents)
         self._closed = False
