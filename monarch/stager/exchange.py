@@ -142,9 +142,10 @@ class Exchange:
             tier = self._ledger.reserve(int(self._table.sizes[file]))
         elif peer is None or self.sources.placement.mode is not Mode.PARTITION:
             tier = self.allotment.reserve_spare(file)
-        if tier is None and asked and self.pool.reserve(file):
-            tier = self.pool.number
-        return tier
+        if tier is not None or not asked:
+            return tier
+        reserve = self.pool.reserve_idle if self._is_large(file) else self.pool.reserve
+        return self.pool.number if reserve(file) else None
 
     def _go_without(self, file: int, *, asked: bool) -> None:
         if not asked:

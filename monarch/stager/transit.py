@@ -101,6 +101,11 @@ class Transit:
         """Reserve room for a File, if it is free now."""
         return self._shelf.ledger.reserve_in(self.number, self._size_of(file))
 
+    def reserve_idle(self, file: int) -> bool:
+        """Reserve room that nothing has to leave for; nobody waits for the File."""
+        left = self.account.free_bytes - self._room_of(file)
+        return left >= self._ahead_bytes and self.reserve(file)
+
     def waits(self, file: int) -> bool:
         """Return whether a File waits for room."""
         return file in self._queue
@@ -158,9 +163,13 @@ class Transit:
 
     # -- steps ------------------------------------------------------------------
 
+    @property
+    def _ahead_bytes(self) -> int:
+        return self.account.capacity_bytes // AHEAD_PARTS
+
     def _wanted_bytes(self) -> int:
         """How much more has to leave, besides what is about to."""
-        want = self.account.capacity_bytes // AHEAD_PARTS
+        want = self._ahead_bytes
         if self._queue:
             want = max(want, self._room_of(next(iter(self._queue))))
         return want - self.account.free_bytes - self._leaving_bytes

@@ -180,20 +180,23 @@ def test_a_file_that_no_pool_of_this_size_can_take_stays_on_the_origin(tmp_path)
     assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
 
 
-def test_a_large_file_that_nobody_waits_for_takes_only_what_is_free(stage, files):
-    stage.table.sizes[files[8]] = 2 << 20
-    fetch(stage, *files[:POOL_FILES])
-    account(stage).capacity_bytes = 3 << 20
+def test_a_large_file_that_nobody_waits_for_takes_only_what_nothing_leaves_for(
+    tmp_path,
+):
+    stage = make_stage(tmp_path, [2 << 20] * 60)
+    stage.share(place(60, [1 << 30] * 2, need=2 << 20), 0, 7 << 20)
+    first, second, third, fourth = remote(stage.sources.placement)[:4]
 
-    stage.ask(files[8])
-    account(stage).capacity_bytes = 2 << 20
-    stage.table.sizes[files[9]] = 2 << 20
-    stage.ask(files[9])
+    stage.ask(first, second, third, fourth)
 
-    assert stage.fetching() == [(files[8], POOL, 1)]
-    assert stage.state(files[9]) == (ReplicaState.ABSENT, 0, Reason.NONE)
+    assert [file for file, _, _ in stage.fetching()] == [first, second, third]
+    for file in (first, second, third):
+        stage.arrive(file)
     stage.pass_time(1.1 * BUSY_S)
-    assert stage.state(files[9]) == (ReplicaState.ABSENT, 0, Reason.NONE)
+    stage.ask(fourth)
+    assert stage.fetching() == []
+    assert stage.state(first)[:2] == (ReplicaState.READY, POOL)
+    assert stage.state(fourth) == (ReplicaState.ABSENT, 0, Reason.NONE)
 
 
 def test_a_replica_that_somebody_removed_is_lost_not_served(stage, files):
