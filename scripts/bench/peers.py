@@ -4,8 +4,8 @@ Two processes of Python pass Files over loopback by peers.c, whose threads need 
 Python: so once more with a busy Python thread in each, beside plain C with two such.
 A cold open that a peer answers is timed by programs of two nodes of a job.
 
-For plain C too, receiving into a new file of 4 KB pages takes two to three times as long
-as receiving into a buffer that is there: what lands is held against C that lands alike.
+For plain C too, receiving into a new file of 4 KB pages takes two or three times
+what receiving into a buffer takes: what lands is held against C that lands alike.
 """
 
 from __future__ import annotations
