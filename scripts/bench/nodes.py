@@ -3,12 +3,14 @@
 The origin is the tests' counting file system with its page cache off, throttled to 200
 Mbit/s for all nodes together. The same programs read it directly and under Monarch, in
 turn. As root each node is a network namespace with a link of 1 Gbit/s; else they share
-the loopback device. Seconds of a job include its start and its end.
+the loopback device. Seconds of a job include its start and its end; the sharded one has
+a larger dataset, so that these do not make up much of it.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -27,7 +29,7 @@ from support.spaces import Space, switched
 
 NODES = 4
 EPOCHS = 3
-FILES = 2_300
+FILES = {"dealt": 4_600, "everything": 2_300}
 MEAN_BYTES = 110_000
 BITS_PER_S = 200_000_000
 LINK_BITS_PER_S = 1_000_000_000
@@ -79,20 +81,17 @@ def linked(wired: int | None = None) -> Iterator[list[Space] | None]:
 def time_gate(tools: Tools, work: Path) -> list[Row]:
     """Time sharded and unsharded jobs, directly and under Monarch."""
     rows = []
-    with (
-        linked() as links,
-        clustered(
-            tools,
-            work,
-            Shape(NODES, FILES, MEAN_BYTES, links),
-            bw=BITS_PER_S // 8,
-        ) as cluster,
-    ):
-        for sharding, budget in (("dealt", 0.45), ("everything", 0.25)):
-            plan = Plan(EPOCHS, sharding=sharding)
-            direct = run(cluster, plan, plain=True)
-            staged = run(cluster, plan)
-            rows += judged(cluster, sharding, budget, direct, staged)
+    for sharding, budget in (("dealt", 0.45), ("everything", 0.25)):
+        folder = work / sharding
+        folder.mkdir()
+        with linked() as links:
+            shape = Shape(NODES, FILES[sharding], MEAN_BYTES, links)
+            with clustered(tools, folder, shape, bw=BITS_PER_S // 8) as cluster:
+                plan = Plan(EPOCHS, sharding=sharding)
+                direct = run(cluster, plan, plain=True)
+                staged = run(cluster, plan)
+                rows += judged(cluster, sharding, budget, direct, staged)
+        shutil.rmtree(folder)
     return rows
 
 
