@@ -3,10 +3,11 @@
 import asyncio
 import hashlib
 import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import zstandard
 
 from monarch.beside import in_thread
 from monarch.peers.protocol import Message, ProtocolError
@@ -58,7 +59,7 @@ class Chunk:
     @classmethod
     def of(cls, raw: Buffer) -> "Chunk":
         """Pack some bytes if that makes them fewer."""
-        body = zlib.compress(raw, _LEVEL)
+        body = zstandard.ZstdCompressor(_LEVEL).compress(raw)
         return cls(True, body) if len(body) < len(raw) else cls(False, bytes(raw))
 
     def raw(self) -> bytes:
@@ -69,14 +70,13 @@ class Chunk:
         """
         if not self.packed:
             return self.body
-        reader = zlib.decompressobj()
         try:
-            raw = reader.decompress(self.body, CHUNK_BYTES)
-        except zlib.error as error:
+            # A frame says how long it gets, and that much memory is taken for it.
+            if not 0 <= zstandard.frame_content_size(self.body) <= CHUNK_BYTES:
+                raise ProtocolError("a chunk that is too long")
+            return zstandard.ZstdDecompressor().decompress(self.body)
+        except zstandard.ZstdError as error:
             raise ProtocolError("a chunk that cannot be unpacked") from error
-        if not reader.eof:
-            raise ProtocolError("a chunk that cannot be unpacked")
-        return raw
 
 
 class Shipment:
