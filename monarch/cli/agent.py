@@ -98,11 +98,10 @@ class _StartLock:
     """Keeps launchers from starting an agent of their own while ours begins."""
 
     def __init__(self, run_dir: Path) -> None:
-        from monarch.tiers.directory import make_private, take_lock
+        from monarch.tiers.directory import hold_private, make_private
 
         make_private(run_dir.parent)
-        make_private(run_dir)
-        self._fd = take_lock(run_dir, "start")
+        self._fd = hold_private(run_dir, "start")
         if self._fd is None:
             raise MonarchError(f"{run_dir}: another agent is being started")
 

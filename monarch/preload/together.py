@@ -29,7 +29,7 @@ from monarch.preload.crew import Crew, agreed
 from monarch.preload.inbox import Inbox
 from monarch.preload.outbox import Outbox
 from monarch.preload.stores import Stores
-from monarch.tiers.directory import make_private, take_lock
+from monarch.tiers.directory import hold_private
 from monarch.tiers.leftovers import collect_all
 
 GUARD_S: Final = 0.25
@@ -115,8 +115,7 @@ def stage_together(task: Task, crew: Crew, teller: Teller) -> Account:
 
 def _own_directory(path: Path) -> RunDirectory:
     """Make a run directory as launchers do: else it is no leftover if we are killed."""
-    make_private(path)
-    start = take_lock(path, "start")
+    start = hold_private(path, "start")
     if start is None:
         raise MonarchError(f"{path}: is in use")
     try:
