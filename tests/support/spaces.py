@@ -58,7 +58,7 @@ class Space:
         for space, device in ((self.switch, self.port), (self.name, "eth0")):
             rate = ["rate", f"{bits_per_s}bit", "burst", str(BURST_BYTES)]
             words = ["qdisc", "replace", "dev", device, "root", "tbf", *rate]
-            do("tc", "-n", space, *words, "latency", "100ms")
+            do("tc", "-n", space, *words, "latency", "5ms")
 
     def tell(self, order: str) -> None:
         """Give the program that is this node's link an order; see tap_wire.py."""
