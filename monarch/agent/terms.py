@@ -10,6 +10,7 @@ from monarch import native
 from monarch.catalog.block import Block
 from monarch.catalog.segment import catalog_digest
 from monarch.errors import MonarchError
+from monarch.origins.fresh import is_same_tree
 from monarch.origins.index import Dataset, Indexed
 from monarch.origins.layout import LAYOUT
 from monarch.origins.root import open_root
@@ -87,7 +88,8 @@ def indexed_from(
     """Return the index of every dataset from the blocks of another node.
 
     Raises:
-        MonarchError: a root is not the same directory here as it is there.
+        MonarchError: a root is not the same directory here as it is there, or holds
+            other files.
     """
     if len(blocks) != len(datasets):
         raise MonarchError(f"{len(blocks)} index blocks for {len(datasets)} datasets")
@@ -104,6 +106,8 @@ def _indexed(dataset: Dataset, memory: memoryview) -> Indexed:
     block = Block(bytes_, LAYOUT)
     if int(block.header["root_ino"]) != root.ino:
         raise MonarchError(f"{root} is another directory there than here")
+    if not is_same_tree(block, root):
+        raise MonarchError(f"{root} holds other files there than here")
     if int(block.header["root_dev"]) != root.dev:
         block.move_to_device(root.dev, native.index_finish)
     return Indexed(

@@ -1,0 +1,64 @@
+"""Terms of a job: an index of another node is used if it tells of our files."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from monarch.agent.terms import indexed_from
+from monarch.errors import MonarchError
+from monarch.model import Patterns
+from monarch.origins.index import Dataset, prepare_index
+
+
+def _dataset(root: Path) -> Dataset:
+    return Dataset(str(root), Patterns())
+
+
+def _block(root: Path) -> memoryview:
+    """Returns the index of a root as another node sends it."""
+    indexed = prepare_index(_dataset(root), warn=print)
+    return memoryview(bytearray(indexed.index.block.memory.tobytes()))
+
+
+def _fill(root: Path, text: str) -> None:
+    root.mkdir(exist_ok=True)
+    for number in range(20):
+        (root / f"{number}.txt").write_text(text)
+
+
+def test_the_index_of_a_shared_root_is_taken(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    _fill(root, "shared")
+    block = _block(root)
+    (root / "10.txt").write_text("changed since")
+    (root / "new.txt").write_text("new since")
+    [found] = indexed_from([_dataset(root)], [block])
+    assert found.index.block.file_count == 20
+
+
+def test_another_tree_with_the_same_root_inode_is_refused(tmp_path: Path) -> None:
+    """As where each node has mounted a file system of its own on the same path."""
+    root = tmp_path / "data"
+    _fill(root, "there")
+    block, inode = _block(root), root.stat().st_ino
+    for entry in root.iterdir():
+        entry.unlink()
+    copies = tmp_path / "copies"
+    _fill(copies, "here!")
+    for entry in copies.iterdir():
+        shutil.copy2(entry, root)
+    assert root.stat().st_ino == inode
+    with pytest.raises(MonarchError, match="holds other files there than here"):
+        indexed_from([_dataset(root)], [block])
+
+
+def test_a_root_of_another_inode_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    _fill(root, "there")
+    block = _block(root)
+    root.rename(tmp_path / "moved")
+    os.mkdir(root)
+    with pytest.raises(MonarchError, match="another directory"):
+        indexed_from([_dataset(root)], [block])
