@@ -1,4 +1,4 @@
-"""`monarch stage --mpi` on nodes that are ranks of a real MPI, where there is one."""
+"""`monarch stage --mpi` on nodes that are ranks of a real MPI."""
 
 import hashlib
 import signal
@@ -9,15 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.dataset import make_dataset
-from support.mpi import LAUNCH_TIMEOUT_S, MpiSite, find_mpiexec
+from support.mpiexec import Mpi
+from support.ranks import LAUNCH_TIMEOUT_S, RankSite
 
-pytestmark = [
-    pytest.mark.skipif(
-        find_mpiexec() is None,
-        reason="needs mpi4py and mpiexec (pip install mpi4py mpich)",
-    ),
-    pytest.mark.timeout(300),
-]
+pytest_plugins = ["support.launched_fixtures"]
+pytestmark = [pytest.mark.launchers]
 
 NODES = 3
 KEEP = ("--set", "retain=node")
@@ -26,8 +22,8 @@ WAIT = ("--set", "cold_open.mode=wait")
 
 
 @pytest.fixture
-def site(tmp_path):
-    return MpiSite(tmp_path, NODES)
+def site(tmp_path: Path, mpi: Mpi) -> RankSite:
+    return RankSite(tmp_path, mpi, NODES)
 
 
 @pytest.fixture
@@ -128,8 +124,8 @@ def test_a_later_job_of_these_nodes_reads_nothing_from_the_origin(
     assert sum(len(site.retained(node)) for node in range(NODES)) == len(names)
 
 
-def test_one_rank_of_each_node_stages(words, dataset, tmp_path):
-    site = MpiSite(tmp_path, 2, per_node=2)
+def test_one_rank_of_each_node_stages(mpi, words, dataset, tmp_path):
+    site = RankSite(tmp_path, mpi, 2, per_node=2)
 
     done = site.run(words("stage", dataset.root, "--mpi", *KEEP))
 

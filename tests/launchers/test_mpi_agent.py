@@ -8,22 +8,18 @@ from pathlib import Path
 import pytest
 
 from support.dataset import make_dataset
-from support.mpi import LAUNCH_TIMEOUT_S, MpiSite, find_mpiexec
+from support.mpiexec import Mpi
+from support.ranks import LAUNCH_TIMEOUT_S, RankSite
 
-pytestmark = [
-    pytest.mark.skipif(
-        find_mpiexec() is None,
-        reason="needs mpi4py and mpiexec (pip install mpi4py mpich)",
-    ),
-    pytest.mark.timeout(300),
-]
+pytest_plugins = ["support.launched_fixtures"]
+pytestmark = [pytest.mark.launchers]
 
 NODES = 3
 
 
 @pytest.fixture
-def site(tmp_path):
-    return MpiSite(tmp_path, NODES)
+def site(tmp_path: Path, mpi: Mpi) -> RankSite:
+    return RankSite(tmp_path, mpi, NODES)
 
 
 @pytest.fixture
@@ -95,9 +91,9 @@ def test_a_signal_to_the_launcher_ends_agents_in_order(
 
 
 def test_only_one_rank_of_a_node_becomes_its_agent(
-    words, monarch_command, dataset, tmp_path
+    mpi, words, monarch_command, dataset, tmp_path
 ):
-    site = MpiSite(tmp_path, 2, per_node=2)
+    site = RankSite(tmp_path, mpi, 2, per_node=2)
     agents = site.start(words(dataset.root))
     await_agents(site, monarch_command)
     run = [monarch_command, "run", "--job", "early", "--", "cat", dataset.paths[0]]

@@ -1,14 +1,13 @@
-"""An installed MPI, whose ranks are nodes with directories of their own."""
+"""Nodes that are ranks of one MPI launch, each with directories of its own."""
 
-import importlib.util
 import os
-import shutil
 import subprocess
-import sysconfig
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from support.mpiexec import Mpi
 
 LAUNCH_TIMEOUT_S = 120
 NODE = """\
@@ -22,26 +21,18 @@ exec "$@"
 """
 
 
-def find_mpiexec() -> str | None:
-    """Return the launcher that fits this Python's mpi4py; None if there is none."""
-    if importlib.util.find_spec("mpi4py") is None:
-        return None
-    beside = Path(sysconfig.get_path("scripts")) / "mpiexec"
-    return str(beside) if beside.exists() else shutil.which("mpiexec")
-
-
 @dataclass
-class MpiSite:
-    """Nodes that are ranks of one launch, below one directory.
+class RankSite:
+    """Nodes below one directory.
 
     Args:
         per_node: how many ranks each node gets.
     """
 
     folder: Path
+    mpi: Mpi
     nodes: int
     per_node: int = 1
-    environ: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in range(self.nodes):
@@ -71,17 +62,14 @@ class MpiSite:
 
     def start(self, words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         """Start a command on every node; its output is kept."""
-        mpiexec = find_mpiexec()
-        assert mpiexec is not None
-        ranks = str(self.nodes * self.per_node)
-        command = [mpiexec, *_flags(mpiexec), "-n", ranks]
+        launch = self.mpi.here(self.nodes * self.per_node)
         return subprocess.Popen(
-            [*command, str(self.folder / "node.sh"), *words],
+            [*launch, str(self.folder / "node.sh"), *words],
             env={
                 **os.environ,
+                **self.mpi.environ,
                 "SITE": str(self.folder),
                 "PER_NODE": str(self.per_node),
-                **self.environ,
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -97,14 +85,3 @@ class MpiSite:
         finally:
             process.kill()
         return subprocess.CompletedProcess(words, process.returncode, told, errors)
-
-
-def _flags(mpiexec: str) -> list[str]:
-    """Return what lets a launcher start many ranks here, as root too."""
-    done = subprocess.run(
-        [mpiexec, "--version"], capture_output=True, text=True, check=False
-    )
-    if "Open MPI" not in done.stdout and "prte" not in done.stdout.lower():
-        return []
-    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return [*as_root, "--oversubscribe"]
