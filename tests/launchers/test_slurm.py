@@ -119,6 +119,17 @@ def test_batch_script_without_srun_is_one_task_on_one_node(slurm_site: Site) -> 
     site.nothing_left()
 
 
+def test_shell_of_an_allocation_is_one_task_on_one_node(slurm_site: Site) -> None:
+    site = slurm_site
+    line = ["salloc", "-Q", "-N4", "--ntasks-per-node=2", *site.monarch(site.rank())]
+
+    ended = site.run(line).well()
+
+    assert len(ended.ranks) == len(ended.reports) == 1
+    assert not ended.lines("works alone")
+    site.nothing_left()
+
+
 def test_batch_script_has_the_status_of_its_program(slurm_site: Site) -> None:
     site = slurm_site
     line = "exec " + shlex.join(site.monarch(site.rank("--fail", "0"), "-q"))

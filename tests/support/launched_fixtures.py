@@ -79,10 +79,12 @@ def site(
     """The folders of a test; nothing that it has started outlives it. The origin comes
     first, so that its daemon has nothing of the job in its environment."""
     site = Site(monarch_command, tmp_path, run_root, origin)
+    segments = mpiexec.segments()
     try:
         yield site
     finally:
         site.kill_everything()
+        mpiexec.remove_segments(segments)
 
 
 @pytest.fixture

@@ -112,6 +112,24 @@ def _pip(mpi: Mpi, packages: Sequence[str]) -> None:
         raise OSError(f"pip was still busy after {INSTALL_LIMIT_S} s") from error
 
 
+def segments() -> set[Path]:
+    """The shared memory of MPICH's ranks; those of killed ranks stay for ever."""
+    return set(Path("/dev/shm").glob("mpich_shm_*"))
+
+
+def remove_segments(before: set[Path]) -> None:
+    """Remove those that came since, unless a process of somebody else's has one."""
+    maps = b""
+    for place in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            maps += place.read_bytes()
+        except OSError:
+            continue
+    for segment in segments() - before:
+        if os.fsencode(segment) not in maps:
+            segment.unlink(missing_ok=True)
+
+
 def home(fallback: Path) -> Path:
     """Where MPIs are installed: kept between runs if scripts/test says where."""
     # Another Python needs another mpi4py.
