@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from monarch.admission import (
     PAGE_BYTES,
     TIER_FAILURES_MAX,
+    Account,
     Ledger,
     Outcome,
     Room,
@@ -175,3 +176,26 @@ def test_footprints_of_many_files_are_those_of_each(sizes):
     found = footprints(np.array(sizes, np.uint64))
 
     assert found.tolist() == [footprint(size) for size in sizes]
+
+
+def test_the_account_of_the_transit_pool_lies_behind_those_of_the_tiers():
+    ledger = Ledger([PAGE_BYTES])
+    with pytest.raises(AssertionError):
+        ledger.account(1)
+    ledger.transit = Account(2 * PAGE_BYTES)
+
+    assert ledger.reserve(10) == 0
+    assert ledger.reserve(10) is None, "it is not for what is kept"
+    assert ledger.reserve_in(1, 10)
+    assert ledger.reserve_in(1, 10)
+    assert not ledger.reserve_in(1, 10)
+    ledger.settle(1, 10)
+    ledger.release(1, 10)
+    ledger.drop(1, 10)
+
+    assert ledger.account(1) is ledger.transit
+    assert ledger.transit == Account(2 * PAGE_BYTES)
+    assert ledger.judge(3, 1, Outcome(-errno.ENOSPC, at_tier=True)) == (
+        Verdict.ANEW,
+        Room.SHRUNK,
+    )

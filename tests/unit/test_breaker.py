@@ -12,6 +12,7 @@ from monarch.breaker import (
     PAUSE_MAX_S,
     TRANSITIONS,
     TRIAL_MAX_S,
+    WELL,
     Breaker,
     Event,
     State,
@@ -83,6 +84,22 @@ def test_a_trial_that_fails_doubles_the_pause_up_to_a_bound(event):
         assert allowed
 
     assert pauses == [2.0, 4.0, 8.0, 16.0, *4 * [PAUSE_MAX_S]]
+
+
+@pytest.mark.parametrize("make", [opened, on_trial])
+def test_a_new_connection_closes_it_but_only_an_answer_forgets_the_pauses(make):
+    back = after(make(), Event.BACK, 2.0)
+    again = after(back, Event.GONE, 3.0)
+
+    assert (back.state, back.failures) == (State.CLOSED, 0)
+    assert again.pause_s == 2 * PAUSE_FIRST_S
+    assert after(back, Event.SUCCESS, 3.0) is WELL
+
+
+def test_a_connection_more_changes_nothing():
+    breaker = after(Breaker(), Event.FAILURE, 1.0)
+
+    assert after(breaker, Event.BACK, 2.0) is breaker
 
 
 def test_a_trial_without_an_end_counts_as_failed():
