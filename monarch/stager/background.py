@@ -1,5 +1,7 @@
 """What is sent for although no program waits: in which order, how much at once."""
 
+import math
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,8 +14,11 @@ from monarch.stager.flight import Flight
 LOOK_AHEAD: Final = 2
 FETCHES_AHEAD: Final = 128
 """Arrivals are told in batches, and some wait until their owners have read them."""
-FETCHED_BYTES_AHEAD: Final = 32 << 20
-"""What programs ask for comes behind these bytes."""
+FETCHED_BYTES_AHEAD: Final = 8 << 20
+FETCHED_BYTES_BUSY: Final = 1 << 20
+"""What programs ask for comes behind these bytes; less where they keep asking."""
+BUSY_S: Final = 0.5
+"""Programs that asked this lately will ask again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class Background:
     """Counts the Transfers that yield to others, and knows which come next.
 
     Attributes:
+        clock: seconds that never go back.
         order: the Files that fill has not come to.
         count: how many Transfers are under way.
     """
@@ -42,9 +48,12 @@ class Background:
         self.settings = settings
         self.order = FillOrder(range(len(sizes)))
         self.count = 0
+        self.clock = time.monotonic
         self._sizes = sizes
+        self._mean_bytes = max(1, int(sizes.mean())) if len(sizes) else 1
         self._bytes = 0
         self._remote = 0
+        self._asked_s = -math.inf
 
     def __repr__(self) -> str:
         return f"{self.count} of them background, {self.order.remaining} to look at"
@@ -71,6 +80,8 @@ class Background:
         if flight.is_background:
             self.count += 1
             self._bytes += int(self._sizes[flight.file])
+        else:
+            self._asked_s = self.clock()
 
     def end(self, flight: Flight) -> None:
         """A Transfer has ended."""
@@ -86,7 +97,16 @@ class Background:
         """
         most = LOOK_AHEAD * self.settings.concurrency
         if self._remote and self.order.remaining <= self._remote:
-            most = FETCHES_AHEAD if self._bytes < FETCHED_BYTES_AHEAD else 0
-        if most and in_flight > self.count:
+            return self._fetches_room(most)
+        if in_flight > self.count:
             most = max(1, most // 2)
         return most - self.count
+
+    def _fetches_room(self, busy_max: int) -> int:
+        """Return how many more may be fetched: they share the way of demand."""
+        busy = self.clock() - self._asked_s < BUSY_S
+        left = (FETCHED_BYTES_BUSY if busy else FETCHED_BYTES_AHEAD) - self._bytes
+        if left <= 0:
+            return 0
+        most = busy_max if busy else FETCHES_AHEAD
+        return min(most - self.count, 1 + left // self._mean_bytes)

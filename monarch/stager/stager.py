@@ -87,6 +87,7 @@ class Stager:
         """Go on as one of several nodes; before this, a node works alone."""
         assert self._exchange is None
         self._exchange = Exchange(sharing, self.shelf, self._background)
+        self._background.clock = sharing.sources.clock
         self._exchange.admit(self.adoption, self._refuse_adoption)
         self._exchange.fill(self._background)
 

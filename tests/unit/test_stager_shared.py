@@ -343,7 +343,7 @@ def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone
     assert len(stage.table.ready_in(0)) == 60
 
 
-@pytest.mark.parametrize(("need", "bound"), [(PAGE, 128), (1 << 20, 32 + 7)])
+@pytest.mark.parametrize(("need", "bound"), [(PAGE, 128), (1 << 20, 8), (9 << 20, 1)])
 def test_the_fetches_that_nobody_waits_for_are_bounded(make, need, bound):
     pages = 400 * need // PAGE
     stage = make([pages] * 2, 400, Mode.REPLICATE, FILL, need)
@@ -356,7 +356,30 @@ def test_the_fetches_that_nobody_waits_for_are_bounded(make, need, bound):
         most = max(most, stage.stager.in_flight)
         stage.arrive(stage.fetching()[0][0])
 
-    assert bound - 7 <= most <= bound
+    assert bound <= most <= bound + 1
+
+
+@pytest.mark.parametrize(("need", "bound"), [(PAGE, 4), (1 << 20, 1)])
+def test_few_fetches_lie_before_what_programs_keep_asking_for(make, need, bound):
+    pages = 400 * need // PAGE
+    stage = make([pages] * 2, 400, Mode.REPLICATE, FILL, need)
+    stage.stager.turn()
+    while not stage.fetching():
+        stage.end(stage.engine.orders[0].file)
+    while stage.engine.orders:
+        stage.end(stage.engine.orders[0].file)
+    wanted = next(f for f in owned_by(stage, 1) if stage.state(f) == ABSENT)
+    stage.ask(wanted)
+
+    stage.arrive(wanted)
+    while len(stage.fetching()) > bound:
+        stage.arrive(stage.fetching()[0][0])
+    for _ in range(10):
+        stage.arrive(stage.fetching()[0][0])
+        assert bound <= len(stage.fetching()) <= bound + 1
+
+    stage.pass_time(1.0)
+    assert len(stage.fetching()) > bound + 1
 
 
 # -- alone before, and the end --------------------------------------------------
