@@ -58,7 +58,6 @@ class Outbox:
     def __init__(
         self, crew: Crew, stores: Stores, wanted: Mapping[int, np.ndarray]
     ) -> None:
-        self.sent_bytes = 0
         self._crew = crew
         self._stores = stores
         count = len(crew.nodes)
@@ -86,13 +85,19 @@ class Outbox:
             if slot.sending is not None and slot.sending.done():
                 slot.sending = None
                 moved = True
-            if slot.sending is None and self._load(slot.parcel):
-                self.sent_bytes += slot.parcel.used
-                node = self._errands[-1].node
-                slot.sending = self._crew.send(node, slot.parcel.packed())
-                self._errands = [one for one in self._errands if one.file is not None]
-                moved = True
+        for slot in self._slots:
+            if slot.sending is not None:
+                continue
+            if not self._load(slot.parcel):
+                break
+            self._send(slot)
+            moved = True
         return moved
+
+    def _send(self, slot: _Slot) -> None:
+        node = self._errands[-1].node
+        slot.sending = self._crew.send(node, slot.parcel.packed())
+        self._errands = [one for one in self._errands if one.file is not None]
 
     def _load(self, parcel: Parcel) -> bool:
         """Pack a parcel for the next node for which there is something to pack.

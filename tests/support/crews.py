@@ -123,6 +123,7 @@ class Site:
     data: Sequence[Path]
     capacities: Sequence[str]
     settings: tuple[str, ...] = ("retain=node", HURRY)
+    kind: str = "ssd"
     wire: Wire | None = None
 
     def tier(self, number: int) -> Path:
@@ -181,7 +182,7 @@ class Site:
         number = crew.number
         options = RunOptions(
             data=(str(self.data[number]),),
-            tiers=(f"ssd:{self.capacities[number]}:{self.tier(number)}",),
+            tiers=(f"{self.kind}:{self.capacities[number]}:{self.tier(number)}",),
             settings=self.settings,
         )
         run = self.run(number) / f"stage.n{number}"
