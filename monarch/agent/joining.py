@@ -3,12 +3,11 @@
 import asyncio
 import math
 from collections.abc import Callable
-from typing import TypeAlias
 
 from monarch import native
 from monarch.agent.namespace import index_datasets
 from monarch.agent.notify import Notifier
-from monarch.agent.peers import Peers
+from monarch.agent.peers import Found, Peers
 from monarch.agent.setup import Setup
 from monarch.agent.snapshot import Figures
 from monarch.agent.terms import Terms
@@ -17,8 +16,6 @@ from monarch.errors import MonarchError
 from monarch.origins.index import Indexed
 from monarch.peers.protocol import Phase
 from monarch.stager import Stager
-
-Found: TypeAlias = tuple[list[Indexed], Terms]
 
 
 class Joining:
@@ -70,7 +67,7 @@ class Joining:
         indexed = await in_thread(index_datasets, self._setup, self._notifier)
         if self.peers is None or self.peers.meeting.number:
             return indexed, None
-        return indexed, await self.peers.offer(indexed)
+        return await self.peers.offer(indexed)
 
     async def _receive(self, peers: Peers, timeout_s: float) -> Found | None:
         """Return what the first node gives; None: not in time, or not of use."""

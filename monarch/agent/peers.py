@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from monarch.agent.links import Links
 from monarch.agent.meeting import Meeting
@@ -26,6 +27,10 @@ FORLORN_S: Final = 5.0
 # For the reports of all: at the job's end, and when this node alone is told to go.
 REPORT_S: Final = 10.0
 HURRY_S: Final = 2.0
+
+Found: TypeAlias = tuple[list[Indexed], Terms]
+
+log = logging.getLogger("monarch.agent")
 
 
 class Peers:
@@ -64,12 +69,18 @@ class Peers:
 
     # -- the catalog ------------------------------------------------------------
 
-    async def offer(self, indexed: list[Indexed]) -> Terms:
-        """Fix the terms, and begin to send the Catalog to all others."""
+    async def offer(self, indexed: list[Indexed]) -> Found:
+        """Fix the terms, and begin to send the Catalog to all others.
+
+        Where the others have both already, from an agent that was here before this one,
+        these stay: by two Placements nodes would ask each other in circles.
+        """
         left_s = self._setup.config.peers.join_timeout - self._age_s()
         with self._telling(self._missing):
             await self.mesh.until(lambda view: view.complete, max(0.0, left_s))
         view, names = self.mesh.view, self.meeting.nodes
+        if (found := await self._offered_before(view)) is not None:
+            return found
         terms = make_terms(names, view, self._setup.config.peers.mode, indexed)
         if late := self._unseen(view):
             self._notifier.warn(f"{late} not there yet: placed without")
@@ -77,9 +88,24 @@ class Peers:
         blocks = [one.index.block.memory.data for one in indexed]
         self._offering = asyncio.create_task(self.mesh.offer(about, blocks))
         self._offering.add_done_callback(log_failure)
-        return terms
+        return indexed, terms
 
-    async def receive(self, timeout_s: float) -> tuple[list[Indexed], Terms] | None:
+    async def _offered_before(self, view: View) -> Found | None:
+        """Return the Catalog and the terms by which others work already."""
+        running = [m.number for m in view.joined if m.phase is Phase.RUNNING]
+        try:
+            async with asyncio.timeout(self._setup.config.peers.join_timeout):
+                shipment = await self.mesh.offered_before(running)
+                if shipment is None:
+                    return None
+                found = await self._read(*await in_thread(shipment.unload))
+                await self.mesh.offer_again(shipment)
+                return found
+        except (TimeoutError, MonarchError) as error:
+            log.warning("not as offered before why=%s", error or "late")
+            return None
+
+    async def receive(self, timeout_s: float) -> Found | None:
         """Return the Catalog of the first node; None if that is not there in time.
 
         Raises:
@@ -93,10 +119,12 @@ class Peers:
             found = await self._catalog()
         if found is None:
             return None
-        about, blocks = found
+        return await self._read(*found)
+
+    async def _read(self, about: Any, blocks: list[memoryview]) -> Found:
         terms = Terms.from_told(about.get("terms", {}))
         if about.get("datasets") != told_datasets(self._setup.datasets):
-            raise MonarchError(f"{first} was given other datasets")
+            raise MonarchError(f"{self.meeting.nodes[0]} was given other datasets")
         return await in_thread(indexed_from, self._setup.datasets, blocks), terms
 
     async def _catalog(self) -> tuple[Any, list[memoryview]] | None:

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -299,6 +299,25 @@ class Mesh:
             else:
                 await self._roster.until(lambda _: False, RETRY_S)
         return await in_thread(self._shipment.unload)
+
+    async def offered_before(self, numbers: Iterable[int]) -> Shipment | None:
+        """Return what an earlier life of ours has offered, from who has it.
+
+        With `offer_again` it is offered to all who ask, as if we had gone on.
+        """
+        for number in numbers:
+            found = Shipment()
+            try:
+                await fetch(await self._reach(number), found, self._pace)
+            except (OSError, ProtocolError) as error:
+                log.info("no catalog from node=%d why=%s", number, error or "late")
+            else:
+                return found
+        return None
+
+    async def offer_again(self, found: Shipment) -> None:
+        """Send a catalog that is complete to all who ask."""
+        await self._shipment.take(found)
 
     async def _fetched_from(self, number: int) -> bool:
         if number and not self._roster.is_joined(number):

@@ -118,6 +118,17 @@ class Shipment:
             self._chunks.append(chunk)
             self._arrived.notify_all()
 
+    async def take(self, other: "Shipment") -> None:
+        """Take all of a shipment that is complete.
+
+        Raises:
+            ProtocolError: something else was announced before.
+        """
+        assert other.offer is not None
+        await self.announce(other.offer)
+        for number in range(self.count, other.count):
+            await self.add(other.chunk(number))
+
     async def wait_for(self, count: int) -> Offer:
         """Wait until there is an offer and this many chunks; return the offer."""
         async with self._arrived:

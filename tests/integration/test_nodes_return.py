@@ -1,0 +1,36 @@
+"""Agents that come again, or follow each other, find the job as it is."""
+
+import signal
+from collections.abc import Callable
+
+from support.clusters import Cluster
+from support.jobs import wait_until
+from support.nodes import Plan
+
+# Nodes that go by two Placements ask each other in circles: half of cold_open.timeout.
+CIRCLE_S = 15.0
+
+
+def test_a_first_node_that_comes_again_goes_by_the_placement_of_the_others(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    """The Placement was made without node 2, which is there when node 0 comes again."""
+    cluster = make_cluster(nodes=3, files=60)
+    options = ("--job", "again", "--set", "peers.join_timeout=1s")
+    job = cluster.start(
+        Plan((1, 1, 1, 1), workers=1),
+        *(*options, "--set", "fill.enabled=false"),
+        hold=[0],
+        absent=[2],
+    )
+    job.await_epoch(0, parties=2)
+    cluster.join(job, 2)
+    job.await_epoch(0, parties=3)
+    first = cluster.nodes[0]
+    first.hurt(signal.SIGKILL)
+    wait_until(lambda: first.agent() is None, "end of the first node's agent")
+    cluster.join(job, 3, node=0)
+    job.await_epoch(0, parties=4)
+    job.release(0)
+    outcome = job.finish().right(opens=4 * 60)
+    assert outcome.longest().delay_s < CIRCLE_S / 2, outcome.longest()
