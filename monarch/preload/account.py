@@ -67,18 +67,25 @@ def render(account: Account) -> str:
 
 def _headline(account: Account) -> str:
     nodes = account.nodes
-    held = sum(node.held_files for node in nodes)
     where = "this node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    what = f"{_files(account.files)}, {format_size(account.total_bytes)}"
     parts = [f"{format_size(_sum(nodes, 'origin_bytes'))} read from the origin"]
     if received := _sum(nodes, "received_bytes"):
         parts.append(f"{format_size(received)} passed between nodes")
     if adopted := _sum(nodes, "adopted_files"):
         were = "was" if adopted == 1 else "were"
         parts.append(f"{_files(adopted)} {were} there already")
-    copies = f", {format_count(held)} copies" if held != account.files else ""
     time = format_duration(account.seconds)
-    return f"staged {what} on {where}{copies} in {time}: {', '.join(parts)}"
+    return f"staged {_what(account)} on {where} in {time}: {', '.join(parts)}"
+
+
+def _what(account: Account) -> str:
+    held = _sum(account.nodes, "held_files")
+    text = f"{_files(account.files)}, {format_size(account.total_bytes)}"
+    if held == account.files:
+        return text
+    return (
+        f"{format_count(held)} {'of' if held < account.files else 'copies of'} {text}"
+    )
 
 
 def _of_node(node: NodeAccount) -> str:

@@ -257,7 +257,7 @@ def _own_account(stores: Stores, work: _Work, crew: Crew, inbox: Inbox) -> NodeA
     reasons: dict[str, int] = {}
     for word in table.words[lacking].tolist():
         reason = native.word_parts(word)[2]
-        text = _REASONS.get(reason, "could not be read")
+        text = _REASONS.get(reason, "could not be copied")
         reasons[text] = reasons.get(text, 0) + 1
     faults = [
         f"{stores.namespace.path(file)}: {why}"

@@ -119,6 +119,7 @@ def test_what_has_no_room_is_told_and_1(command, dataset):
     done = command.stage(dataset.root, *KEEP, "--set", "tiers[0].capacity=4MiB")
 
     assert done.returncode == 1
+    assert done.stdout.startswith("staged 40 of 41 files, ")
     assert "stay at the origin: no node has room for them" in done.stdout
 
 
@@ -143,7 +144,7 @@ def test_a_file_that_cannot_be_read_is_named_and_1(command, view):
     done = command.stage(mount.root, *KEEP)
 
     assert done.returncode == 1
-    assert "1 file not staged: could not be read" in done.stdout
+    assert "1 file not staged: could not be copied" in done.stdout
     assert f"{mount.root / victim}: Input/output error" in done.stdout
 
 

@@ -53,8 +53,8 @@ def test_the_origin_is_read_once_and_later_jobs_not_at_all(
     done = site.run(words("stage", view.root, "--mpi", "--mode", "replicate", *KEEP))
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("staged 62 files, ")
-    assert f" on {NODES} nodes, {62 * NODES} copies in " in done.stdout
+    assert done.stdout.startswith(f"staged {62 * NODES} copies of 62 files, ")
+    assert f" on {NODES} nodes in " in done.stdout
     counts = view.counts()
     assert counts.read_bytes == dataset.size_bytes
     assert counts.opens == len(dataset.digests)
@@ -130,7 +130,8 @@ def test_one_rank_of_each_node_stages(mpi, words, dataset, tmp_path):
     done = site.run(words("stage", dataset.root, "--mpi", *KEEP))
 
     assert done.returncode == 0, done.stderr
-    assert " on 2 nodes, 82 copies in " in done.stdout
+    assert done.stdout.startswith("staged 82 copies of 41 files, ")
+    assert " on 2 nodes in " in done.stdout
     assert [len(site.retained(node)) for node in range(2)] == [41, 41]
 
 

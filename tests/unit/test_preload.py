@@ -151,7 +151,7 @@ def test_a_file_that_changes_after_the_scan_is_told_by_name(site, data):
 
     lacking = [node.lacking for node in account.nodes]
     assert {"changed since the scan": 1} in lacking
-    assert {"could not be read": 1} in lacking
+    assert {"could not be copied": 1} in lacking
     assert f"{victim}: " in render(account)
     for number in range(2):
         assert len(nodes.retained(number)) == len(data.digests) - 1
@@ -173,7 +173,7 @@ def test_replicas_that_vanish_before_they_are_sent_hold_nobody_up(site, data):
 
     second = account.nodes[1]
     assert second.received_files == 0
-    assert second.lacking == {"could not be read": FILES + 2 - second.origin_files}
+    assert second.lacking == {"could not be copied": FILES + 2 - second.origin_files}
     assert len(nodes.retained(1)) == second.origin_files
     assert not nodes.leftovers()
 
@@ -278,8 +278,8 @@ def test_an_account_of_many_nodes_has_a_line_for_each():
     account = Account(2, 2048, 0, 0, 0, 1.5, tuple(nodes))
 
     assert render(account).splitlines() == [
-        "staged 2 files, 2.0 KiB on 2 nodes, 3 copies in 1.5 s: 1.0 KiB read from the "
-        "origin, 1.0 KiB passed between nodes, 1 file was there already",
+        "staged 3 copies of 2 files, 2.0 KiB on 2 nodes in 1.5 s: 1.0 KiB read from "
+        "the origin, 1.0 KiB passed between nodes, 1 file was there already",
         "  a: 2 files, 2.0 KiB (1 from the origin, 1 from other nodes, 0 there "
         "already)",
         "  b: 1 file, 1.0 KiB (0 from the origin, 0 from other nodes, 1 there already)",
