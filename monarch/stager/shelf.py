@@ -1,7 +1,7 @@
 """The Replicas that lie ready in the Tiers, and the ways in which they go."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 from monarch.admission import Ledger, bytes_to_free, choose_victims
@@ -27,6 +27,8 @@ class Shelf:
 
     Attributes:
         places: the Tiers and, behind them, the transit pool if there is one.
+        flying: Files with a Transfer; that one may be READY before we are told, and its
+            room is only promised until then.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Shelf:
         self.recogniser = recogniser
         self.tiers = tiers
         self.places = list(tiers)
+        self.flying: Container[int] = ()
         self.ledger = ledger
         self.tally = tally
 
@@ -74,7 +77,7 @@ class Shelf:
             return False
         self.ledger.retire(tier)
         self.tally.tiers_lost += 1
-        files = self.table.ready_in(tier)
+        files = [f for f in self.table.ready_in(tier).tolist() if f not in self.flying]
         self.table.words[files] = ABSENT
         for ino in self.table.inodes_in(tier):
             self.recogniser.forget(tier, ino)
@@ -92,7 +95,8 @@ class Shelf:
         return freed
 
     def _evict_from(self, tier: int, need_bytes: int) -> int:
-        ready = self.table.ready_in(tier)[-VICTIMS_MAX:].tolist()
+        last = self.table.ready_in(tier)[-VICTIMS_MAX:].tolist()
+        ready = [file for file in last if file not in self.flying]
         victims = choose_victims(ready, self._size_of, need_bytes)
         for file in victims:
             self._evict(file, tier)

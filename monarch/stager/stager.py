@@ -59,6 +59,7 @@ class Stager:
         self._background = Background(fill, table.sizes)
         self._exchange: Exchange | None = None
         self._flying: dict[int, Flight] = {}
+        self.shelf.flying = self._flying
         self._waiting: list[Order] = []
         self._lost: dict[int, int] = {}
         self._busy_since_ns = 0

@@ -40,6 +40,11 @@ class FileTable:
         sourceless = self.words % REASON_UNIT
         return np.flatnonzero(sourceless == state_word(ReplicaState.READY, tier))
 
+    def is_ready_in(self, file: int, tier: int) -> bool:
+        """Return whether the Replica of a File is ready in this Tier."""
+        word = int(self.words[file]) % REASON_UNIT
+        return word == state_word(ReplicaState.READY, tier)
+
     def absent(self, reason: Reason) -> npt.NDArray[np.int64]:
         """Return the Files that are absent for a reason."""
         word = state_word(ReplicaState.ABSENT, reason=reason)

@@ -186,6 +186,8 @@ class Transit:
             self._evict(oldest[0], now_s)
 
     def _evict(self, file: int, now_s: float) -> None:
+        if not self._table.is_ready_in(file, self.number):
+            return  # it was lost, and may be in another Tier by now
         path = self._tier.directory / self._table.name_of(file)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -236,6 +236,38 @@ def test_memory_pressure_evicts_ram_replicas_and_they_do_not_come_back(make_stag
     assert stage.stager.ledger.reserve(10) is None
 
 
+def test_a_replica_whose_end_is_not_told_yet_is_not_evicted(make_stage):
+    stage = make_stage([4096] * 4)
+    stage.ask(0, 1)
+    stage.end(0)
+    stage.table.words[1] = state_word(ReplicaState.READY, 0)
+
+    freed = stage.stager.shelf.relieve(used_bytes=100_000, limit_bytes=100_000)
+    stage.end(1)
+
+    assert freed == 4096
+    assert (stage.state(0), stage.state(1)) == (absent(Reason.MEMORY), ready())
+    account = stage.stager.ledger.accounts[0]
+    assert (account.used_bytes, account.reserved_bytes) == (4096, 0)
+
+
+def test_a_replica_whose_end_comes_after_the_loss_of_its_tier_is_staged_anew(
+    make_stage,
+):
+    stage = make_stage([10] * 3, capacities=(1 << 20, 1 << 20))
+    stage.ask(0, 1)
+    stage.table.words[1] = state_word(ReplicaState.READY, 0)
+    stage.stager.tiers[0].directory.rmdir()
+
+    stage.end(0, -errno.ENOENT, Step.CREATE)
+    stage.engine.end(next(o for o in stage.engine.orders if o.file == 1))
+    stage.stager.turn()
+    stage.ask(1)
+
+    assert stage.ordered() == [(0, 1), (1, 1)]
+    assert stage.state(1) == staging(1)
+
+
 def test_an_adopted_replica_is_verified_before_anything_is_read(make_stage):
     stage = make_stage([10, 10])
     assert stage.stager.ledger.reserve_in(0, 10)
