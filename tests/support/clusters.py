@@ -49,7 +49,8 @@ class Cluster:
 
     def line(self, options: Sequence[str], nodes: Sequence[Node]) -> list[str]:
         """The words of `monarch run` before the program, the same on each node."""
-        words = [str(self.command), "run", "-q", "--data", str(self.origin.root)]
+        words = [str(self.command), "run", "-q", "--strict"]
+        words += ["--data", str(self.origin.root)]
         words += ["--hosts", ",".join(node.name for node in nodes)]
         words += ["--set", f"peers.interface={nodes[0].interface}"]
         words += ["--set", f"peers.rendezvous={self.rendezvous}"]
