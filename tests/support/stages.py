@@ -30,7 +30,11 @@ from monarch.units import Size
 NO_FILL = FillSettings(enabled=False, concurrency=2, urgent_bytes_max=1 << 20)
 FILL = FillSettings(enabled=True, concurrency=2, urgent_bytes_max=1 << 20)
 
+PAGE = 4096
+ROOM = 1 << 20
+
 State = tuple[ReplicaState, int, Reason]
+ABSENT: State = (ReplicaState.ABSENT, 0, Reason.NONE)
 
 
 @dataclass
@@ -225,6 +229,37 @@ def place(
     """Place Files of one page each on nodes."""
     nodes = [Node(f"n{number}", each) for number, each in enumerate(capacities)]
     return Placement(nodes, np.full(count, need, np.uint64), 7, mode)
+
+
+def make_shared(
+    directory: Path,
+    pages: list[int],
+    mode: Mode = Mode.PARTITION,
+    fill: FillSettings = NO_FILL,
+    files: tuple[int, int] = (60, PAGE),
+) -> Stage:
+    """Make node 0 of some, each with its own room for pages.
+
+    Args:
+        files: how many, and of how many bytes each.
+    """
+    count, need = files
+    stage = make_stage(directory, [need] * count, (pages[0] * PAGE,), fill)
+    placement = place(count, [each * PAGE for each in pages], mode, need)
+    stage.share(placement, 0, pool_bytes=ROOM)
+    return stage
+
+
+def owned_by(stage: Stage, node: int) -> list[int]:
+    """Return the Files of a node."""
+    return np.flatnonzero(stage.sources.placement.owners == node).tolist()
+
+
+def followed_by(stage: Stage, *nodes: int) -> int:
+    """Return a File whose order begins with these nodes."""
+    placement = stage.sources.placement
+    files = range(len(placement.needs))
+    return next(f for f in files if placement.order(f)[: len(nodes)] == list(nodes))
 
 
 @contextmanager

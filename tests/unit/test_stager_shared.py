@@ -1,6 +1,7 @@
 """The Stager as one of several nodes: where Files come from, and where they go."""
 
 import errno
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,12 +9,18 @@ import pytest
 from monarch.breaker import FAILURES_MAX
 from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
 from monarch.placement import Mode
-from support.stages import FILL, NO_FILL, Stage, make_stage, place
+from support.stages import (
+    ABSENT,
+    PAGE,
+    ROOM,
+    followed_by,
+    make_shared,
+    make_stage,
+    owned_by,
+    place,
+)
 
-PAGE = 4096
-ROOM = 1 << 20
 POOL = 1
-ABSENT = (ReplicaState.ABSENT, 0, Reason.NONE)
 
 LINK_ENDS = [errno.ECONNRESET, errno.ENOTCONN, errno.EPROTO]
 LATE_OR_WRONG = [(errno.ETIMEDOUT, Step.READ), (errno.EBADMSG, Step.VERIFY)]
@@ -22,26 +29,7 @@ REFUSALS = [errno.ENOENT, errno.EAGAIN, errno.ESTALE, errno.EIO]
 
 @pytest.fixture
 def make(tmp_path):
-    """Make node 0 of some, each with its own room for pages."""
-
-    def make_it(pages, count=60, mode=Mode.PARTITION, fill=NO_FILL, need=PAGE) -> Stage:
-        stage = make_stage(tmp_path, [need] * count, (pages[0] * PAGE,), fill)
-        placement = place(count, [each * PAGE for each in pages], mode, need)
-        stage.share(placement, 0, pool_bytes=ROOM)
-        return stage
-
-    return make_it
-
-
-def owned_by(stage: Stage, node: int) -> list[int]:
-    return np.flatnonzero(stage.sources.placement.owners == node).tolist()
-
-
-def followed_by(stage: Stage, *nodes: int) -> int:
-    """A File whose order begins with these nodes."""
-    placement = stage.sources.placement
-    files = range(len(placement.needs))
-    return next(f for f in files if placement.order(f)[: len(nodes)] == list(nodes))
+    return partial(make_shared, tmp_path)
 
 
 def test_what_this_node_owns_is_copied_from_the_origin_into_its_tier(make):
@@ -80,7 +68,7 @@ def test_a_fetched_file_that_is_kept_lands_in_a_tier(make):
 
 
 def test_what_nobody_has_room_for_stays_on_the_origin(make):
-    stage = make([2, 2], count=60)
+    stage = make([2, 2], files=(60, PAGE))
     file = int(np.flatnonzero(~stage.sources.placement.placed)[0])
 
     stage.ask(file)
@@ -89,7 +77,7 @@ def test_what_nobody_has_room_for_stays_on_the_origin(make):
 
 
 def test_spare_room_takes_files_of_others_but_never_that_of_the_kept(make):
-    stage = make([80, 80], count=100, mode=Mode.AUTO)
+    stage = make([80, 80], files=(100, PAGE), mode=Mode.AUTO)
     kept = stage.sources.kept
     others = np.flatnonzero(~kept).tolist()
     spare = 80 - int(kept.sum())
@@ -124,7 +112,7 @@ def test_a_link_that_ends_makes_the_next_node_be_asked_at_once(make, cause):
 def test_a_late_or_wrong_answer_sends_the_file_on_and_three_open_the_breaker(
     make, cause, step
 ):
-    stage = make([60, 60], count=100)
+    stage = make([60, 60], files=(100, PAGE))
     files = owned_by(stage, 1)[: FAILURES_MAX + 1]
     stage.ask(*files)
 
@@ -172,7 +160,7 @@ def test_who_stands_in_for_an_owner_keeps_the_file_if_it_has_room(make):
 
 
 def test_a_large_file_that_its_owner_is_still_reading_is_asked_for_again(make):
-    stage = make([2000, 2000], mode=Mode.REPLICATE, need=2 << 20, count=4)
+    stage = make([2000, 2000], mode=Mode.REPLICATE, files=(4, 2 << 20))
     file = owned_by(stage, 1)[0]
     stage.ask(file)
 
@@ -235,151 +223,6 @@ def test_fetches_that_the_receiver_does_not_take_are_given_again(make):
     stage.stager.turn()
 
     assert [file for file, _, _ in stage.fetching()] == files
-
-
-# -- background fill ------------------------------------------------------------
-
-
-def finish(stage: Stage, files: set[int]) -> None:
-    """Let everything that is under way succeed until nothing is."""
-    while stage.engine.orders or stage.fetching():
-        for order in list(stage.engine.orders):
-            stage.end(order.file)
-        for fetch in list(stage.receiver.fetches):
-            files.add(fetch.file)
-            stage.arrive(fetch.file)
-
-
-def test_fill_reads_what_is_owned_and_fetches_the_rest_of_what_is_kept(make):
-    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
-    fetched: set[int] = set()
-
-    stage.stager.turn()
-    first = [order.file for order in stage.engine.orders]
-    finish(stage, fetched)
-
-    assert first == owned_by(stage, 0)[: 2 * FILL.concurrency]
-    assert fetched == set(owned_by(stage, 1))
-    assert stage.stager.idle
-    assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
-
-
-def test_fill_takes_nothing_that_is_not_kept(make):
-    stage = make([60, 60], fill=FILL)
-    fetched: set[int] = set()
-
-    stage.stager.turn()
-    finish(stage, fetched)
-
-    assert fetched == set()
-    assert len(stage.table.ready_in(0)) == len(owned_by(stage, 0))
-
-
-def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
-    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
-    stage.sources.lost(1)
-    fetched: set[int] = set()
-    stage.stager.turn()
-    finish(stage, fetched)
-    assert stage.stager.idle
-    assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
-
-    stage.now_s += 10
-    assert stage.sources.due(1)
-    stage.sources.connected(1)
-    stage.stager.turn()
-    finish(stage, fetched)
-
-    assert fetched == set(owned_by(stage, 1))
-
-
-def test_fill_does_not_make_a_third_node_read_what_its_owner_is_to_read(make):
-    stage = make([60, 60, 60], mode=Mode.REPLICATE, fill=FILL)
-    file = followed_by(stage, 1, 2, 0)
-    stage.sources.lost(1)
-    fetched: set[int] = set()
-    stage.stager.turn()
-    finish(stage, fetched)
-    before = set(fetched)
-
-    stage.sources.gone(1)
-    stage.stager.turn()
-    finish(stage, fetched)
-
-    assert before == set(owned_by(stage, 2))
-    assert file in fetched
-    assert len(stage.table.ready_in(0)) == 60
-
-
-@pytest.mark.parametrize("cause", [errno.ECONNRESET, errno.ENOENT])
-def test_what_nobody_asked_for_stays_away_when_its_owner_fails(make, cause):
-    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
-    stage.stager.turn()
-    while not stage.fetching():
-        stage.end(stage.engine.orders[0].file)
-    file = stage.fetching()[0][0]
-
-    stage.arrive(file, -cause)
-
-    assert stage.state(file) == ABSENT
-    assert file not in [order.file for order in stage.engine.orders]
-    stage.ask(file)
-    assert stage.state(file)[0] is ReplicaState.STAGING
-
-
-def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone(make):
-    stage = make([60, 60, 60], mode=Mode.REPLICATE, fill=FILL)
-    stage.stager.turn()
-    while not any(peer == 1 for _, _, peer in stage.fetching()):
-        for order in list(stage.engine.orders):
-            stage.end(order.file)
-    stage.sources.gone(1)
-
-    for file, _, peer in stage.fetching():
-        if peer == 1:
-            stage.arrive(file, -errno.ECANCELED)
-    finish(stage, set())
-
-    assert len(stage.table.ready_in(0)) == 60
-
-
-@pytest.mark.parametrize(("need", "bound"), [(PAGE, 128), (1 << 20, 8), (9 << 20, 1)])
-def test_the_fetches_that_nobody_waits_for_are_bounded(make, need, bound):
-    pages = 400 * need // PAGE
-    stage = make([pages] * 2, 400, Mode.REPLICATE, FILL, need)
-    stage.stager.turn()
-    while not stage.fetching():
-        stage.end(stage.engine.orders[0].file)
-
-    most = 0
-    while stage.fetching():
-        most = max(most, stage.stager.in_flight)
-        stage.arrive(stage.fetching()[0][0])
-
-    assert bound <= most <= bound + 1
-
-
-@pytest.mark.parametrize(("need", "bound"), [(PAGE, 4), (1 << 20, 1)])
-def test_few_fetches_lie_before_what_programs_keep_asking_for(make, need, bound):
-    pages = 400 * need // PAGE
-    stage = make([pages] * 2, 400, Mode.REPLICATE, FILL, need)
-    stage.stager.turn()
-    while not stage.fetching():
-        stage.end(stage.engine.orders[0].file)
-    while stage.engine.orders:
-        stage.end(stage.engine.orders[0].file)
-    wanted = next(f for f in owned_by(stage, 1) if stage.state(f) == ABSENT)
-    stage.ask(wanted)
-
-    stage.arrive(wanted)
-    while len(stage.fetching()) > bound:
-        stage.arrive(stage.fetching()[0][0])
-    for _ in range(10):
-        stage.arrive(stage.fetching()[0][0])
-        assert bound <= len(stage.fetching()) <= bound + 1
-
-    stage.pass_time(1.0)
-    assert len(stage.fetching()) > bound + 1
 
 
 # -- alone before, and the end --------------------------------------------------

@@ -1,0 +1,165 @@
+"""Background fill of one of several nodes: what it owns first, then from the others."""
+
+import errno
+from functools import partial
+
+import pytest
+
+from monarch.native import ReplicaState
+from monarch.placement import Mode
+from support.stages import (
+    ABSENT,
+    FILL,
+    PAGE,
+    Stage,
+    followed_by,
+    make_shared,
+    owned_by,
+)
+
+
+@pytest.fixture
+def make(tmp_path):
+    return partial(make_shared, tmp_path)
+
+
+def finish(stage: Stage, files: set[int]) -> None:
+    """Let everything that is under way succeed until nothing is."""
+    while stage.engine.orders or stage.fetching():
+        for order in list(stage.engine.orders):
+            stage.end(order.file)
+        for fetch in list(stage.receiver.fetches):
+            files.add(fetch.file)
+            stage.arrive(fetch.file)
+
+
+def test_fill_reads_what_is_owned_and_fetches_the_rest_of_what_is_kept(make):
+    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    fetched: set[int] = set()
+
+    stage.stager.turn()
+    first = [order.file for order in stage.engine.orders]
+    finish(stage, fetched)
+
+    assert first == owned_by(stage, 0)[: 2 * FILL.concurrency]
+    assert fetched == set(owned_by(stage, 1))
+    assert stage.stager.idle
+    assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
+
+
+def test_fill_takes_nothing_that_is_not_kept(make):
+    stage = make([60, 60], fill=FILL)
+    fetched: set[int] = set()
+
+    stage.stager.turn()
+    finish(stage, fetched)
+
+    assert fetched == set()
+    assert len(stage.table.ready_in(0)) == len(owned_by(stage, 0))
+
+
+def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
+    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage.sources.lost(1)
+    fetched: set[int] = set()
+    stage.stager.turn()
+    finish(stage, fetched)
+    assert stage.stager.idle
+    assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
+
+    stage.now_s += 10
+    assert stage.sources.due(1)
+    stage.sources.connected(1)
+    stage.stager.turn()
+    finish(stage, fetched)
+
+    assert fetched == set(owned_by(stage, 1))
+
+
+def test_fill_does_not_make_a_third_node_read_what_its_owner_is_to_read(make):
+    stage = make([60, 60, 60], mode=Mode.REPLICATE, fill=FILL)
+    file = followed_by(stage, 1, 2, 0)
+    stage.sources.lost(1)
+    fetched: set[int] = set()
+    stage.stager.turn()
+    finish(stage, fetched)
+    before = set(fetched)
+
+    stage.sources.gone(1)
+    stage.stager.turn()
+    finish(stage, fetched)
+
+    assert before == set(owned_by(stage, 2))
+    assert file in fetched
+    assert len(stage.table.ready_in(0)) == 60
+
+
+@pytest.mark.parametrize("cause", [errno.ECONNRESET, errno.ENOENT])
+def test_what_nobody_asked_for_stays_away_when_its_owner_fails(make, cause):
+    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage.stager.turn()
+    while not stage.fetching():
+        stage.end(stage.engine.orders[0].file)
+    file = stage.fetching()[0][0]
+
+    stage.arrive(file, -cause)
+
+    assert stage.state(file) == ABSENT
+    assert file not in [order.file for order in stage.engine.orders]
+    stage.ask(file)
+    assert stage.state(file)[0] is ReplicaState.STAGING
+
+
+def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone(make):
+    stage = make([60, 60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage.stager.turn()
+    while not any(peer == 1 for _, _, peer in stage.fetching()):
+        for order in list(stage.engine.orders):
+            stage.end(order.file)
+    stage.sources.gone(1)
+
+    for file, _, peer in stage.fetching():
+        if peer == 1:
+            stage.arrive(file, -errno.ECANCELED)
+    finish(stage, set())
+
+    assert len(stage.table.ready_in(0)) == 60
+
+
+@pytest.mark.parametrize(("need", "bound"), [(PAGE, 128), (1 << 20, 8), (9 << 20, 1)])
+def test_the_fetches_that_nobody_waits_for_are_bounded(make, need, bound):
+    pages = 400 * need // PAGE
+    stage = make([pages] * 2, Mode.REPLICATE, FILL, (400, need))
+    stage.stager.turn()
+    while not stage.fetching():
+        stage.end(stage.engine.orders[0].file)
+
+    most = 0
+    while stage.fetching():
+        most = max(most, stage.stager.in_flight)
+        stage.arrive(stage.fetching()[0][0])
+
+    assert bound <= most <= bound + 1
+
+
+@pytest.mark.parametrize(("need", "bound"), [(PAGE, 4), (1 << 20, 1)])
+def test_few_fetches_lie_before_what_programs_keep_asking_for(make, need, bound):
+    pages = 400 * need // PAGE
+    stage = make([pages] * 2, Mode.REPLICATE, FILL, (400, need))
+    stage.stager.turn()
+    while not stage.fetching():
+        stage.end(stage.engine.orders[0].file)
+    while stage.engine.orders:
+        stage.end(stage.engine.orders[0].file)
+    wanted = next(f for f in owned_by(stage, 1) if stage.state(f) == ABSENT)
+    stage.ask(wanted)
+
+    stage.arrive(wanted)
+    while len(stage.fetching()) > bound:
+        stage.arrive(stage.fetching()[0][0])
+    for _ in range(10):
+        stage.arrive(stage.fetching()[0][0])
+        assert bound <= len(stage.fetching()) <= bound + 1
+
+    stage.pass_time(1.0)
+    assert len(stage.fetching()) > bound + 1
