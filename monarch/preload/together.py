@@ -79,11 +79,10 @@ class Task:
 
 @dataclass(slots=True)
 class _Share:
-    """What one node is to hold, and which of it is its own to read."""
+    """What one node is to hold."""
 
     placement: Placement
     kept: np.ndarray
-    own: np.ndarray
 
 
 def stage_together(task: Task, crew: Crew, teller: Teller) -> Account:
@@ -171,15 +170,19 @@ def _divide(stores: Stores, crew: Crew, digest: int, mode: Mode) -> _Share:
     nodes = [Node(name, room) for name, room in zip(crew.nodes, rooms, strict=True)]
     needs = footprints(stores.stager.table.sizes)
     placement = Placement(nodes, needs, digest, mode)
-    own = placement.placed & (placement.owners == crew.number)
-    return _Share(placement, placement.kept(crew.number), own)
+    return _Share(placement, placement.kept(crew.number))
 
 
 # -- filling ------------------------------------------------------------------------
 
 
 class _Work:
-    """The steps by which one node comes to hold its share."""
+    """A node's share of the work, and what was done of it when.
+
+    Attributes:
+        guarded_s: when memory was looked at last.
+        adopted_files: what earlier commands had left of the share.
+    """
 
     def __init__(self, share: _Share, teller: Teller) -> None:
         self.share = share
@@ -189,6 +192,7 @@ class _Work:
 
 
 def _fill(stores: Stores, crew: Crew, work: _Work) -> NodeAccount:
+    """Check what is there, tell the owners what is missing, and read, send and take."""
     share, stager = work.share, stores.stager
     stores.clear_room(share.kept)
     _turn_until(stores, work, lambda: stager.idle, [])

@@ -12,6 +12,7 @@ from monarch.errors import MonarchError, UsageError
 from monarch.preload.account import Account, NodeAccount, render
 from monarch.preload.crew import Solo, agreed
 from monarch.preload.parcel import PIECES_MAX, Parcel, Piece, unpacked
+from monarch.tiers.memory import Memory
 from support.crews import Site, Wire, flip
 from support.dataset import make_dataset
 
@@ -175,6 +176,23 @@ def test_replicas_that_vanish_before_they_are_sent_hold_nobody_up(site, data):
     assert second.received_files == 0
     assert second.lacking == {"could not be copied": FILES + 2 - second.origin_files}
     assert len(nodes.retained(1)) == second.origin_files
+    assert not nodes.leftovers()
+
+
+def test_memory_is_given_back_where_it_is_short(site, monkeypatch):
+    nodes = site("64MiB")
+    nodes.kind = "ram"
+    nodes.settings = ("retain=node", "fill.bandwidth=20MB/s")
+    # A twentieth above what may be used, whatever is given back.
+    short = [Memory(limit_bytes=20 << 20, used_bytes=19 << 20)]
+    monkeypatch.setattr("monarch.preload.stores.read_memory", lambda: short)
+
+    account = nodes.stage("partition")
+
+    assert not account.complete
+    lacking = account.nodes[0].lacking
+    assert lacking["removed again, because memory is short"] > 0
+    assert account.nodes[0].held_files == len(nodes.retained(0))
     assert not nodes.leftovers()
 
 
