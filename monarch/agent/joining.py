@@ -53,7 +53,7 @@ class Joining:
             await peers.open()
         except OSError as error:
             self.peers = None
-            self._warn_alone(f"cannot listen for the others: {error.strerror}")
+            self._warn_alone(f"the others cannot reach it: {error.strerror}")
             return
         figures.join(peers.meeting.membership, lambda: peers.mesh.view)
 

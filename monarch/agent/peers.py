@@ -45,6 +45,7 @@ class Peers:
         self._heard_s = 0.0
         self._rested_s = 0.0
         self._told = ""
+        self._cleared = False
         self.mesh = Mesh(
             _settings(meeting, setup),
             Hooks(
@@ -168,7 +169,7 @@ class Peers:
         """Say what a long wait is for, again and again."""
 
         async def tell() -> None:
-            while True:
+            while self.meeting.speaks:
                 await asyncio.sleep(TELL_AFTER_S)
                 self._notifier.progress(what())
 
@@ -222,7 +223,7 @@ class Peers:
         running = sum(member.phase is not Phase.FINISHED for member in joined)
         nodes = "node" if running == 1 else "nodes"
         text = f"serving {running} {nodes} on which programs run"
-        if text != self._told:
+        if text != self._told and self.meeting.speaks:
             self._told = text
             self._notifier.progress(text)
 
@@ -249,14 +250,22 @@ class Peers:
             if await self.mesh.report(own, patience_s):
                 return None
         if self.mesh.is_hub:
+            if finished:
+                await self._clear_up()
+                self.mesh.seal()
             await self.mesh.gathered(patience_s)
         return dict(self.mesh.fragments)
+
+    async def _clear_up(self) -> None:
+        """Remove what nodes meet by, before any of them may begin the next job."""
+        self._cleared = True
+        await in_thread(partial(self.meeting.leave, ended=True))
 
     async def close(self) -> None:
         """Leave the job, whose secret goes with the node that holds it together."""
         if self._offering is not None:
             self._offering.cancel()
-        ended = self.mesh.is_hub and self.mesh.view.finished
+        ended = self.mesh.is_hub and self.mesh.view.finished and not self._cleared
         await self.mesh.close()
         await in_thread(partial(self.meeting.leave, ended=ended))
 

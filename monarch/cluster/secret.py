@@ -30,6 +30,15 @@ def job_secret(directory: Path, job: str) -> bytes:
         return _written_by_another(path)
     except OSError as error:
         raise MonarchError(f"{path}: {error.strerror}") from error
+    try:
+        return _write(fd)
+    except OSError as error:
+        # An empty one would keep the nodes of all jobs of this name apart.
+        path.unlink(missing_ok=True)
+        raise MonarchError(f"{path}: {error.strerror}") from error
+
+
+def _write(fd: int) -> bytes:
     with os.fdopen(fd, "wb") as file:
         secret = os.urandom(SECRET_BYTES)
         os.fchmod(file.fileno(), 0o600)

@@ -33,7 +33,9 @@ class Hub:
         self._note = note
         self._sessions: dict[int, Session] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._reporters: list[Session] = []
         self._active = False
+        self._sealed = False
         self._reaping: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -76,6 +78,8 @@ class Hub:
         if not self._active:
             raise ProtocolError("we have joined another node ourselves")
         number = link.peer
+        if self._sealed and wish.fields["life"] != self._roster.member(number).life:
+            raise ProtocolError("the job has ended")
         if (former := self._tasks.get(number)) is not None:
             former.cancel()
         session = Session(
@@ -119,6 +123,7 @@ class Hub:
         if message.kind is Kind.BEAT:
             phase = Phase(message.fields["phase"])
             self.spread([replace(self._roster.member(number), phase=phase)])
+            self._acknowledge()
         elif message.kind is Kind.NOTE:
             if message.fields["number"] != number:
                 raise ProtocolError("a note in another's name")
@@ -126,8 +131,23 @@ class Hub:
             self._note(number, message.body)
         elif message.kind is Kind.REPORT:
             self.fragments[number] = message.body
-            session.say(Kind.TAKEN)
+            self._reporters.append(session)
+            self._acknowledge()
             self._roster.stir()
+
+    def seal(self) -> None:
+        """Let no new agent join any more: a next job of the same name has begun.
+
+        Who has reported at the job's end waits for this, and cannot meet us again.
+        """
+        self._sealed = True
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        if self._sealed or not self._roster.view.finished:
+            for session in self._reporters:
+                session.say(Kind.TAKEN)
+            self._reporters.clear()
 
 
 def _member_of(link: Link, wish: Message) -> Member:

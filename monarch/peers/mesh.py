@@ -147,7 +147,7 @@ class Mesh:
         """Listen, and begin to look for the others.
 
         Raises:
-            OSError: there is no listening on that address.
+            OSError: there is no listening on that address, or nobody could know it.
         """
         settings = self._settings
         number = self._identity.number
@@ -165,10 +165,28 @@ class Mesh:
         self._hub = Hub(self._roster, self._pace, self._heard)
         if number < SUCCESSORS_MAX:
             self._hub.begin()
-        if settings.directory is not None and number < SUCCESSORS_MAX:
-            place = (settings.directory, self._identity.job, number)
-            await in_thread(write_address, *place, _hosts(settings), port)
+        try:
+            await self._leave_address(port)
+        except OSError:
+            # Who could join us would wait for a catalog from us.
+            self._hub.release(gone=False)
+            await self._server.close()
+            raise
         self._belonging = asyncio.create_task(self._belong())
+
+    async def _leave_address(self, port: int) -> None:
+        """Tell the others by the directory where we listen, if they look there."""
+        settings, number = self._settings, self._identity.number
+        if settings.directory is None or number >= SUCCESSORS_MAX:
+            return
+        place = (settings.directory, self._identity.job, number)
+        try:
+            await in_thread(write_address, *place, _hosts(settings), port)
+        except OSError as error:
+            if number == 0 and number not in settings.addresses:
+                raise
+            # It will hardly be needed: the first node is, or this one's port is known.
+            log.warning("no address left at=%s error=%s", settings.directory, error)
 
     async def close(self) -> None:
         """Leave the job in order, within a bound."""
@@ -369,6 +387,10 @@ class Mesh:
     def _report_taken(self) -> None:
         self._taken = True
         self._roster.stir()
+
+    def seal(self) -> None:
+        """As the hub of a job that has ended, let nobody join, and all others go."""
+        self._hub.seal()
 
     async def gathered(self, timeout_s: float) -> bool:
         """Wait for the reports of all nodes that are there; return if all came."""

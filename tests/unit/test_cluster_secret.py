@@ -1,5 +1,6 @@
 """The job's secret and the addresses of its nodes, as files in a shared directory."""
 
+import errno
 import os
 import stat
 import threading
@@ -133,3 +134,15 @@ def test_an_address_that_makes_no_sense_is_none(tmp_path, content):
     (tmp_path / "7.0.0.address").write_bytes(content)
 
     assert read_addresses(tmp_path, "7.0", 0) == []
+
+
+def test_a_secret_that_cannot_be_written_leaves_no_empty_file(tmp_path, monkeypatch):
+    """As in a home directory whose quota is used up."""
+
+    def no_room(fd):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(MonarchError, match="No space left on device"):
+        job_secret(tmp_path, "7.0")
+    assert not list(tmp_path.iterdir())

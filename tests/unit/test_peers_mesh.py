@@ -420,3 +420,57 @@ def test_a_node_that_is_lost_keeps_no_report_waiting(tmp_path):
             assert nodes[0].mesh.fragments == {1: b"one"}
 
     run(main())
+
+
+def test_reports_of_a_finished_job_are_taken_when_nobody_may_join_any_more(tmp_path):
+    """Who reports begins the next job of this name at once, which must not meet us."""
+
+    async def main():
+        async with job(2, tmp_path) as nodes:
+            hub, other = (node.mesh for node in nodes)
+            hub.set_phase(Phase.FINISHED)
+            other.set_phase(Phase.FINISHED)
+            await nodes[0].sees(lambda view: view.complete and view.finished)
+            assert not await other.report(b"one", 0.3)
+            hub.seal()
+            assert await other.report(b"one", PATIENCE_S)
+            await other.close()
+            await nodes[0].sees(lambda view: len(view.joined) == 1)
+            following = make_node(1, 2, tmp_path)
+            await following.mesh.open()
+            assert not await following.mesh.until(lambda view: view.complete, 1.0)
+            await following.mesh.close()
+
+    run(main())
+
+
+def test_a_first_node_whose_address_nobody_can_know_is_no_hub(tmp_path):
+    async def main():
+        before = open_descriptors()
+        node = make_node(0, 2, tmp_path / "missing")
+        with pytest.raises(FileNotFoundError):
+            await node.mesh.open()
+        assert not node.mesh.is_hub
+        assert open_descriptors() == before
+
+    run(main())
+
+
+def test_a_node_at_a_known_port_needs_no_directory(tmp_path):
+    async def main():
+        known = {0: ("127.0.0.1", free_port())}
+        first = make_node(0, 2, tmp_path / "missing", port=known[0][1], addresses=known)
+        other = make_node(1, 2, tmp_path / "missing", addresses=known)
+        for node in (first, other):
+            await node.mesh.open()
+        await other.sees(lambda view: len(view.joined) == 2)
+        for node in (other, first):
+            await node.mesh.close()
+
+    run(main())
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
