@@ -12,7 +12,7 @@ from monarch import native
 from monarch.agent.control import ControlSocket
 from monarch.agent.ending import end_namespace, remove_tiers, tell_report
 from monarch.agent.joining import Joining
-from monarch.agent.namespace import extent_arrays, publish
+from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.notify import Notifier
 from monarch.agent.peers import Peers
 from monarch.agent.processes import Processes
@@ -168,8 +168,16 @@ class Agent:
         loop.call_soon(self._turn)
         self.figures.plain = ""
         self._become(AgentState.READY)
-        nodes = len(terms.nodes) if terms is not None else 1
-        self.notifier.ready(start_line(self.setup, namespace, nodes))
+        self.notifier.ready(self._start_line(namespace, terms))
+
+    def _start_line(self, namespace: Namespace, terms: Terms | None) -> str:
+        """Return what to say at the start; nothing if another node says it."""
+        peers = self.joining.peers
+        if terms is None or peers is None:
+            return start_line(self.setup, namespace)
+        if not peers.meeting.speaks:
+            return ""
+        return start_line(self.setup, namespace, len(terms.nodes))
 
     def _go_plain(self, why: str) -> None:
         """The program starts now; later ones of the job may find the catalog."""

@@ -23,6 +23,7 @@ from monarch.cluster import (
     rendezvous_directory,
 )
 from monarch.cluster.meeting import remove_address
+from monarch.cluster.membership import HOST_LIST
 from monarch.cluster.secret import remove_secret
 from monarch.errors import MonarchError, UsageError
 
@@ -60,6 +61,14 @@ class Meeting:
     def number(self) -> int:
         """Return which of the nodes this is."""
         return self.membership.number
+
+    @property
+    def speaks(self) -> bool:
+        """Return whether we say what all nodes would say alike.
+
+        What a launch prints comes together in one place; hosts have a terminal each.
+        """
+        return self.number == 0 or self.membership.source == HOST_LIST
 
     @property
     def nodes(self) -> tuple[str, ...]:

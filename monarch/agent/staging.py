@@ -49,8 +49,8 @@ def count_segments(setup: Setup, segments: Segments) -> None:
         tier.count_out(sum(map(len, segments.memory.values())))
 
 
-def start_line(setup: Setup, namespace: Namespace, nodes: int) -> str:
-    """Return the sentence with which a job begins on each of its nodes."""
+def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
+    """Return the sentence with which a job begins."""
     count, size = len(namespace.inventory), namespace.inventory.total_bytes
     places = ", ".join(dataset.path for dataset in setup.datasets)
     tiers = ", ".join(
@@ -59,4 +59,4 @@ def start_line(setup: Setup, namespace: Namespace, nodes: int) -> str:
     files = "file" if count == 1 else "files"
     what = f"{format_count(count)} {files}, {format_size(size)}"
     line = f"staging {places} ({what}) to {tiers}"
-    return line if nodes == 1 else f"{line}, on one of {nodes} nodes"
+    return line if nodes == 1 else f"{line}, on each of {nodes} nodes"

@@ -11,6 +11,8 @@ from monarch.hostlist import expand_hosts, read_hosts
 
 Read = Callable[[Path], str]
 
+HOST_LIST: Final = "the host list"
+
 # Set for each process of an MPI launch, and for no batch script.
 _RANK: Final = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PALS_RANKID")
 
@@ -82,7 +84,7 @@ def find_members(
 
 def _from_hosts(hosts: Sequence[str], names: Sequence[str]) -> Membership | Alone:
     found = read_hosts(hosts)
-    return _placed(found.nodes, names, "the host list", found.ports)
+    return _placed(found.nodes, names, HOST_LIST, found.ports)
 
 
 def _from_step(environ: Mapping[str, str], names: Sequence[str]) -> Membership | Alone:

@@ -60,7 +60,8 @@ static struct verdict hear(struct run *run)
             words_raw(notice.text);
             break;
         case NOTICE_READY:
-            words_note(notice.text);
+            if (*notice.text) /* else another node says it for all */
+                words_note(notice.text);
             return (struct verdict){.kind = VERDICT_STAGED};
         case NOTICE_PLAIN:
             return verdict_of(VERDICT_PLAIN, "%s", notice.text);

@@ -91,9 +91,10 @@ static int columns(void)
 }
 
 /* words_progress - says how far the start is: one line that is rewritten on a terminal,
- * else a line each. */
+ * else a line for each that says something new. */
 void words_progress(const char *text)
 {
+    static char last[WORDS_BYTES_MAX];
     char line[WORDS_BYTES_MAX];
     int width;
 
@@ -101,7 +102,9 @@ void words_progress(const char *text)
         return;
     width = columns();
     if (!width) {
-        put("monarch: ", text, "\n");
+        if (strncmp(text, last, sizeof(last) - 1))
+            put("monarch: ", text, "\n");
+        snprintf(last, sizeof(last), "%s", text);
         return;
     }
     /* A line that wraps could not be overwritten. */
