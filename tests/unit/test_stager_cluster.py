@@ -60,6 +60,15 @@ class Cluster:
             self.copied[file] += not status
             stage.end(file, status, step)
 
+    def copy_untold(self, node: int) -> None:
+        """A copy is published, and the Stager has not been told yet."""
+        stage = self.nodes[node]
+        if stage.engine.orders:
+            order = stage.engine.orders[0]
+            self.copied[order.file] += 1
+            stage.path(order.file, order.tier).write_bytes(b"x" * PAGE)
+            stage.engine.end(order)
+
     def deliver(self, node: int, fetch: Fetch) -> None:
         """A peer answers what a node has asked it, or looks for the File itself."""
         stage, peer = self.nodes[node], self.nodes[fetch.peer]
@@ -160,7 +169,7 @@ def disturb(cluster: Cluster, random: Random) -> None:
     peer = random.randrange(len(cluster.nodes))
     stage = cluster.nodes[node]
     fetches = stage.receiver.fetches
-    match random.randrange(12):
+    match random.randrange(13):
         case 0 | 1 | 2:
             cluster.open(node, random.randrange(FILES))
         case 3 | 4:
@@ -179,6 +188,9 @@ def disturb(cluster: Cluster, random: Random) -> None:
             cluster.copy(node, -cause, step)
         case 11 if random.random() < 0.2:
             stage.table.written[random.randrange(FILES)] = 1
+        case 12 if random.random() < 0.5:
+            cluster.copy_untold(node)
+            stage.stager.shelf.relieve(used_bytes=20 * PAGE, limit_bytes=20 * PAGE)
     cluster.pass_time(random.choice([0.0, 0.02, 0.3]))
 
 
