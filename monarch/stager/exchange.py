@@ -204,9 +204,17 @@ class Exchange:
             self.sources.lost(arrival.peer)
         elif cause == errno.ETIMEDOUT:
             self.sources.late(arrival.peer)
-        elif cause != errno.ECANCELED:
+            return self._after_waiting(flight)
+        elif cause == errno.ECANCELED:
+            return self._after_waiting(flight)
+        else:
             return self._refused(flight, cause)
         return Fate.NEXT
+
+    def _after_waiting(self, flight: Flight) -> Fate:
+        """The next peer could be late too: a program waits for one time-out only."""
+        waited = flight.asked and not self._is_large(flight.file)
+        return Fate.ORIGIN if waited else Fate.NEXT
 
     def _refused(self, flight: Flight, cause: int) -> Fate:
         """The peer is well, but has no File for us."""

@@ -93,6 +93,19 @@ def test_spare_room_takes_files_of_others_but_never_that_of_the_kept(make):
     assert all((file, 0) in orders for file in np.flatnonzero(kept).tolist())
 
 
+@pytest.mark.parametrize("cause", [errno.ETIMEDOUT, errno.ECANCELED])
+def test_a_program_that_has_waited_for_one_peer_waits_for_no_other(make, cause):
+    stage = make([60, 60, 60])
+    file = followed_by(stage, 1, 2, 0)
+    stage.ask(file)
+
+    stage.arrive(file, -cause)
+
+    assert stage.fetching() == []
+    assert stage.ordered() == [(file, 0)]
+    assert stage.tally.origin_instead_files == 1
+
+
 @pytest.mark.parametrize("cause", LINK_ENDS)
 def test_a_link_that_ends_makes_the_next_node_be_asked_at_once(make, cause):
     stage = make([60, 60, 60])
