@@ -128,8 +128,12 @@ class Outcome:
     said: Mapping[int, str]
 
     def right(self, opens: int) -> "Outcome":
-        """Gives itself: all bytes were right, and so many files were read."""
+        """Gives itself: all bytes were right, and so many files were read.
+
+        An error that an agent has survived is a mistake in it all the same.
+        """
         assert not self.wrong, self.wrong[:5]
+        assert not self.report.get("agent", {}).get("agent_errors")
         assert len(self.opens) == opens
         return self
 
