@@ -56,6 +56,7 @@ def test_nodes_of_a_step_read_the_origin_once_and_leave_one_report(
     site.read_once()
     assert len(ended.reports) == 1
     assert "8 of 8 processes on 4 nodes" in ended.reports[0]
+    assert len(ended.lines("monarch: staging ")) == 1
     site.nothing_left()
 
 
