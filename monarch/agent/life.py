@@ -251,16 +251,24 @@ class Agent:
         processes = self.processes
         if not processes.programs_seen or processes.programs:
             self._linger_until = 0.0
-            if self.joining.peers is not None:
-                self.joining.peers.resume()
+            self._rest(rests=False)
             return
         now = time.monotonic()
         if not self._linger_until:
             self._linger_until = now + self.setup.config.agent.linger
         if processes.living and now < self._linger_until:
             return
+        self._rest(rests=True)
         if self.joining.peers is None or not self.joining.peers.rest():
             self._end_unless_joined()
+
+    def _rest(self, *, rests: bool) -> None:
+        """Note whether programs run on this node: if none do, only others need us."""
+        stager, peers = self.figures.stager, self.joining.peers
+        if stager is not None:
+            stager.rest(rests=rests)
+        if peers is not None and not rests:
+            peers.resume()
 
     def _end_unless_joined(self) -> None:
         """A launcher signs in before it looks at our state: so we look once more."""

@@ -42,12 +42,14 @@ class Background:
         clock: seconds that never go back.
         order: the Files that fill has not come to.
         count: how many Transfers are under way.
+        rests: nothing is fetched from other nodes.
     """
 
     def __init__(self, settings: FillSettings, sizes: npt.NDArray[np.uint64]) -> None:
         self.settings = settings
         self.order = FillOrder(range(len(sizes)))
         self.count = 0
+        self.rests = False
         self.clock = time.monotonic
         self._sizes = sizes
         self._mean_bytes = max(1, int(sizes.mean())) if len(sizes) else 1
@@ -104,6 +106,8 @@ class Background:
 
     def _fetches_room(self, busy_max: int) -> int:
         """Return how many more may be fetched: they share the way of demand."""
+        if self.rests:
+            return 0
         busy = self.clock() - self._asked_s < BUSY_S
         left = (FETCHED_BYTES_BUSY if busy else FETCHED_BYTES_AHEAD) - self._bytes
         if left <= 0:

@@ -112,6 +112,10 @@ class Stager:
         self._submit()
         return self._room_ahead() > 0 and self._fills()
 
+    def rest(self, *, rests: bool) -> None:
+        """Fetch nothing unasked while no program runs on this node."""
+        self._background.rests = rests
+
     def stop(self) -> None:
         """Order nothing more; what nobody has begun ends at once."""
         self._stopping = True

@@ -47,6 +47,24 @@ def test_fill_reads_what_is_owned_and_fetches_the_rest_of_what_is_kept(make):
     assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
 
 
+def test_fill_fetches_nothing_while_no_program_runs_here(make):
+    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    fetched: set[int] = set()
+
+    stage.stager.rest(rests=True)
+    stage.stager.turn()
+    finish(stage, fetched)
+
+    assert fetched == set()
+    assert len(stage.table.ready_in(0)) == len(owned_by(stage, 0))
+
+    stage.stager.rest(rests=False)
+    stage.stager.turn()
+    finish(stage, fetched)
+
+    assert fetched == set(owned_by(stage, 1))
+
+
 def test_fill_takes_nothing_that_is_not_kept(make):
     stage = make([60, 60], fill=FILL)
     fetched: set[int] = set()
