@@ -30,6 +30,15 @@ class FillOrder:
         return f"<FillOrder {self.remaining} remaining>"
 
     @property
+    def part(self) -> float:
+        """How much of it has been looked at: 1 is all of it."""
+        return self._passed / len(self._files) if len(self._files) else 1.0
+
+    def before(self, part: float) -> int:
+        """Return how many Files lie before this part that were not looked at yet."""
+        return max(0, int(part * len(self._files)) - self._passed)
+
+    @property
     def remaining(self) -> int:
         """How many Files have not been looked at."""
         return len(self._files) - self._passed
@@ -53,14 +62,12 @@ class FillOrder:
 
 def fill_files(
     placement: Placement, kept: npt.NDArray[np.bool_], own: int
-) -> tuple[Files, int]:
-    """Return the Files that a node owns, then the others that it keeps: how many those.
+) -> tuple[Files, Files]:
+    """Return the Files that a node owns, and the others that it keeps.
 
-    Both in the order of the Catalog, but each node begins with the others at another
-    place, so that they do not all ask the same owner at the same time.
+    Both are in the order of the Catalog: so owners have those of the others that come
+    first when they are asked for.
     """
     owned = placement.owners == own
-    others = np.flatnonzero(kept & ~owned)
-    start = len(others) * own // len(placement.nodes)
-    parts = (np.flatnonzero(kept & owned), others[start:], others[:start])
-    return np.concatenate(parts).astype(np.uint32), len(others)
+    mine, others = np.flatnonzero(kept & owned), np.flatnonzero(kept & ~owned)
+    return mine.astype(np.uint32), others.astype(np.uint32)

@@ -76,7 +76,7 @@ class Exchange:
             sharing.transit, len(shelf.tiers), shelf, self.sources.clock
         )
         self.allotment = Allotment(self.sources.kept, self._table, self._ledger)
-        self._files, self._remote = fill_files(
+        self._owned, self._others = fill_files(
             self.sources.placement, self.sources.kept, self.sources.own
         )
         # The news of peers when fill had to pass over a File of theirs.
@@ -252,13 +252,12 @@ class Exchange:
     # -- background fill --------------------------------------------------------
 
     def fill(self, background: Background) -> None:
-        """Let background fill begin with what this node owns."""
-        background.begin_with(FillOrder(self._files), self._remote)
+        """Let background fill begin with what this node keeps."""
+        background.begin_with(FillOrder(self._owned), FillOrder(self._others))
 
     def refill(self, background: Background) -> None:
         """Let fill look again at Files of others, if somebody may have them now."""
         if self._missed is None or self._missed == self.sources.generation:
             return
         self._missed = None
-        others = self._files[len(self._files) - self._remote :]
-        background.begin_with(FillOrder(others), self._remote)
+        background.begin_with(FillOrder(range(0)), FillOrder(self._others))

@@ -110,7 +110,7 @@ class Stager:
             except Exception as error:
                 self._survive("turn of the stager failed", error)
         self._submit()
-        return self._room_ahead() > 0 and self._fills()
+        return self._fills() and self._background.next(len(self._flying))[1] > 0
 
     def rest(self, *, rests: bool) -> None:
         """Fetch nothing unasked while no program runs on this node."""
@@ -224,9 +224,6 @@ class Stager:
     def _fills(self) -> bool:
         return not self._background.is_done and not self._stopping
 
-    def _room_ahead(self) -> int:
-        return self._background.room(len(self._flying))
-
     def _fill_up(self) -> None:
         if self._stopping:
             return
@@ -234,14 +231,15 @@ class Stager:
         if self._background.is_done and self._exchange is not None:
             self._exchange.refill(self._background)
         for _ in range(FILL_STEPS_MAX):
-            wanted = min(FILL_STEP, self._room_ahead())
-            if wanted <= 0 or not self._fills():
+            order, room = self._background.next(len(self._flying))
+            if room <= 0 or not self._fills():
                 return
-            for file in self._background.order.take(wanted, self.table.is_due):
+            for file in order.take(min(FILL_STEP, room), self.table.is_due):
                 self._order(file, OrderKind.BACKGROUND, asked=False)
 
     def _adopt(self) -> None:
-        while self._room_ahead() > 0 and (file := self.adoption.any()) is not None:
+        room = self._background.room
+        while room(len(self._flying)) > 0 and (file := self.adoption.any()) is not None:
             self._order(file, OrderKind.BACKGROUND, asked=False)
             tier = self.adoption.take(file)
             if tier is not None:
@@ -407,7 +405,8 @@ class Stager:
             return
         exchange = self._exchange
         if exchange is None:
-            self._background.begin_with(FillOrder(range(len(self.table.sizes))))
+            every = FillOrder(range(len(self.table.sizes)))
+            self._background.begin_with(every, FillOrder(range(0)))
         elif tier == exchange.pool.number:
             exchange.pool.clear()
         else:

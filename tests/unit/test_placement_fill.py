@@ -22,20 +22,28 @@ def test_one_look_ahead_is_bounded_where_nothing_is_due():
     assert order.remaining == 1000 - 64
 
 
-def test_each_node_begins_with_its_own_and_then_elsewhere_with_those_of_others():
+def test_the_files_of_a_node_and_of_others_are_all_that_it_keeps():
     needs = np.full(1000, 4096, np.uint64)
     nodes = [Node(f"n{number}", 1 << 30) for number in range(4)]
     placement = Placement(nodes, needs, 7, Mode.REPLICATE)
 
-    found = [fill_files(placement, placement.kept(node), node) for node in range(4)]
-    lists = [(files[:-remote], files[-remote:]) for files, remote in found]
+    lists = [fill_files(placement, placement.kept(node), node) for node in range(4)]
 
     owned = np.concatenate([mine for mine, _ in lists])
     assert sorted(owned.tolist()) == list(range(1000))
-    starts = [int(others[0]) for _, others in lists]
-    assert (np.diff(starts) > 200).all()
     for node, (mine, others) in enumerate(lists):
         assert (placement.owners[mine] == node).all()
         assert sorted([*mine.tolist(), *others.tolist()]) == list(range(1000))
         assert (np.diff(mine.astype(int)) > 0).all()
-        assert np.count_nonzero(np.diff(others.astype(int)) < 0) <= 1
+        assert (np.diff(others.astype(int)) > 0).all()
+
+
+def test_an_order_tells_how_far_it_has_come():
+    order = FillOrder(range(200))
+
+    order.take(50, lambda file: True)
+
+    assert order.part == 0.25
+    assert order.before(0.5) == 50
+    assert order.before(0.1) == 0
+    assert FillOrder(range(0)).part == 1.0

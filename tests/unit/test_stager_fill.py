@@ -65,6 +65,25 @@ def test_fill_fetches_nothing_while_no_program_runs_here(make):
     assert fetched == set(owned_by(stage, 1))
 
 
+def test_fill_fetches_beside_its_own_reading_but_never_ahead_of_it(make):
+    stage = make([200, 200], Mode.REPLICATE, FILL, (200, PAGE))
+    mine, others = len(owned_by(stage, 0)), len(owned_by(stage, 1))
+    stage.stager.turn()
+    assert stage.fetching() == []
+
+    read = fetched = 0
+    while stage.engine.orders:
+        stage.end(stage.engine.orders[0].file)
+        read += 1
+        for file, _, _ in list(stage.fetching()):
+            stage.arrive(file)
+            fetched += 1
+        ordered = min(mine, read + 2 * FILL.concurrency)
+        assert fetched <= others * ordered / mine
+
+    assert fetched > others // 2
+
+
 def test_fill_takes_nothing_that_is_not_kept(make):
     stage = make([60, 60], fill=FILL)
     fetched: set[int] = set()
@@ -149,12 +168,12 @@ def test_the_fetches_that_nobody_waits_for_are_bounded(make, need, bound):
     pages = 400 * need // PAGE
     stage = make([pages] * 2, Mode.REPLICATE, FILL, (400, need))
     stage.stager.turn()
-    while not stage.fetching():
+    while stage.engine.orders:
         stage.end(stage.engine.orders[0].file)
 
     most = 0
     while stage.fetching():
-        most = max(most, stage.stager.in_flight)
+        most = max(most, len(stage.fetching()))
         stage.arrive(stage.fetching()[0][0])
 
     assert bound <= most <= bound + 1
