@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from monarch.peers.link import Address, Link
 from monarch.peers.protocol import (
@@ -17,22 +18,65 @@ from monarch.peers.roster import Roster
 from monarch.peers.session import Pace, Session
 from monarch.peers.shipment import Chunk, Offer, Shipment
 
+# Between the trials of two addresses of a node.
+STAGGER_S: Final = 0.25
+
 
 async def reach(
     addresses: Sequence[Address], identity: Identity, peer: int, host: str
 ) -> Link:
-    """Connect to the first of a node's addresses that proves to be it.
+    """Connect to the one of a node's addresses that is the first to prove to be it.
+
+    One that does not answer holds up the next ones only for a moment.
 
     Raises:
         OSError, ProtocolError: none of them did; the reason of the last.
     """
     failure: Exception = ConnectionError(f"no address of node {peer} is known")
-    for address in addresses:
+    waiting = list(reversed(addresses))
+    trying: set[asyncio.Task[Link]] = set()
+    try:
+        while waiting or trying:
+            if waiting:
+                trial = Link.connect(waiting.pop(), identity, peer, host)
+                trying.add(asyncio.create_task(trial))
+            pause_s = STAGGER_S if waiting else None
+            done, trying = await asyncio.wait(
+                trying, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            link, why = _outcome(done)
+            if link is not None:
+                return link
+            failure = why or failure
+    finally:
+        await _give_up(trying)
+    raise failure
+
+
+def _outcome(
+    done: set[asyncio.Task[Link]],
+) -> tuple[Link | None, Exception | None]:
+    """Return one link of those that were tried, or why there is none."""
+    found: Link | None = None
+    failure: Exception | None = None
+    for task in done:
         try:
-            return await Link.connect(address, identity, peer, host)
+            link = task.result()
         except (OSError, ProtocolError) as error:
             failure = error
-    raise failure
+            continue
+        if found is not None:
+            found.close()
+        found = link
+    return found, failure
+
+
+async def _give_up(trying: set[asyncio.Task[Link]]) -> None:
+    for task in trying:
+        task.cancel()
+    for link in await asyncio.gather(*trying, return_exceptions=True):
+        if isinstance(link, Link):
+            link.close()
 
 
 async def ask_socket(link: Link, silence_s: float) -> int:

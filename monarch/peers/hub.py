@@ -46,6 +46,11 @@ class Hub:
         """Return whether others may join here."""
         return self._active
 
+    @property
+    def hosts(self) -> bool:
+        """Return whether others have joined here."""
+        return self._active and bool(self._sessions)
+
     def begin(self) -> None:
         """Let others join here; those of a former hub have a while to do so."""
         if self._active:

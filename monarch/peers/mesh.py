@@ -45,6 +45,9 @@ SUCCESSORS_MAX: Final = 3
 RETRY_S: Final = 0.5
 RETRIES_PER_S: Final = 2000
 CLOSE_S: Final = 1.0
+# A hub that was lost, frozen perhaps, is tried again for so long before the next one:
+# meanwhile nodes whose programs have ended hear of nobody.
+LOST_HUB_S: Final = 1.5
 
 log = logging.getLogger("monarch.peers")
 
@@ -252,7 +255,9 @@ class Mesh:
         ears = Ears(self._joined, self._heard, self._report_taken)
         follower = None
         try:
-            link = await self._reach(hub)
+            lost = self._roster.member(hub).standing is Standing.LEFT
+            async with asyncio.timeout(LOST_HUB_S if lost else None):
+                link = await self._reach(hub)
             follower = Follower(link, self._roster, self._pace, ears)
             await follower.follow()
         except (OSError, ProtocolError) as error:
@@ -367,6 +372,8 @@ class Mesh:
     async def report(self, fragment: bytes, timeout_s: float) -> bool:
         """Give our part of the report to the hub; return whether it has it.
 
+        It ends early where others have joined us meanwhile.
+
         Raises:
             ValueError: it is too long.
         """
@@ -379,10 +386,11 @@ class Mesh:
             if self._session is not None and self._session is not asked:
                 asked = self._session
                 asked.say(Kind.REPORT, fragment)
-            return self._taken
+            return self._taken or self._hub.hosts
 
         self._taken = False
-        return await self._roster.until(taken, timeout_s)
+        await self._roster.until(taken, timeout_s)
+        return self._taken
 
     def _report_taken(self) -> None:
         self._taken = True

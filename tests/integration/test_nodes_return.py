@@ -1,14 +1,18 @@
 """Agents that come again, or follow each other, find the job as it is."""
 
 import signal
+import time
 from collections.abc import Callable
 
+from monarch.agent.peers import FORLORN_S
+from monarch.peers.session import BEAT_S, BEATS_MISSED
 from support.clusters import Cluster
 from support.jobs import wait_until
 from support.nodes import Plan
 
 # Nodes that go by two Placements ask each other in circles: half of cold_open.timeout.
 CIRCLE_S = 15.0
+SILENCE_S = BEATS_MISSED * BEAT_S
 
 
 def test_a_first_node_that_comes_again_goes_by_the_placement_of_the_others(
@@ -34,3 +38,19 @@ def test_a_first_node_that_comes_again_goes_by_the_placement_of_the_others(
     job.release(0)
     outcome = job.finish().right(opens=4 * 60)
     assert outcome.longest().delay_s < CIRCLE_S / 2, outcome.longest()
+
+
+def test_a_finished_node_goes_on_serving_while_the_first_one_is_frozen(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    """Nodes that hear of nobody end soon: the others must find each other before."""
+    cluster = make_cluster(nodes=3, files=60)
+    job = cluster.start(Plan((2, 2, 1), workers=1), hold=[1])
+    job.await_epoch(1, parties=2)
+    first, last = cluster.nodes[0], cluster.nodes[2]
+    first.hurt(signal.SIGSTOP)
+    time.sleep(SILENCE_S + FORLORN_S + 3.0)
+    assert last.agent() is not None
+    first.hurt(signal.SIGCONT)
+    job.release(1)
+    job.finish().right(opens=5 * 60)
