@@ -111,8 +111,11 @@ class Joining:
             self._late.add_done_callback(log_failure)
             return
         await self._share(self.peers, engine, stager, figures, terms)
-        # Whoever stages before all owners can be asked reads what they read too.
-        await self.peers.settle()
+
+    async def settle(self) -> None:
+        """Wait for the others: who begins before owners can be asked reads twice."""
+        if self.peers is not None and self.peers.links.ends is not None:
+            await self.peers.settle()
 
     async def _share(
         self,

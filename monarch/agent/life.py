@@ -135,11 +135,12 @@ class Agent:
         in_thread(collect_all, sorted(homes)).add_done_callback(log_failure)
 
     async def _first_of(
-        self, indexing: "asyncio.Future[Any]", timeout_s: float | None
+        self, waited_for: "asyncio.Future[Any]", timeout_s: float | None
     ) -> None:
+        """Wait, but no longer than until the end begins."""
         ending = asyncio.create_task(self._end.wait())
         await asyncio.wait(
-            (indexing, ending),
+            (waited_for, ending),
             timeout=timeout_s,
             return_when=asyncio.FIRST_COMPLETED,
         )
@@ -162,6 +163,9 @@ class Agent:
             await in_thread(offer, stager, namespace, manifests, self._extents)
         self.figures.namespace = namespace
         await self.joining.share(self._engine, stager, self.figures, terms)
+        settling = asyncio.ensure_future(self.joining.settle())
+        await self._first_of(settling, None)
+        settling.cancel()
         self.figures.stager = stager
         loop = asyncio.get_running_loop()
         loop.add_reader(self._engine.event_fd, self._turn)
