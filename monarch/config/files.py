@@ -66,7 +66,7 @@ def _read(cwd: Path, name: str, layer: Layer) -> Source:
     try:
         tree = read_file(path, name, layer)
     except Refused as refused:
-        if refused.rest is None:
+        if refused.rest is None or not isinstance(refused.rest.value, dict):
             raise
         tree, faults = refused.rest, refused.faults
     except (OSError, ValueError) as error:

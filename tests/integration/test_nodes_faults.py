@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from monarch.breaker import FAILURES_MAX
 from support.clusters import Cluster
 from support.nodes import Outcome, Plan
 from support.spaces import Space
@@ -21,8 +20,11 @@ OVERREAD_MAX = 1.02
 # than the 1/N + 5 points that hold for many.
 SHARE_MAX = 1 / NODES + 3.5 * math.sqrt((1 / NODES) * (1 - 1 / NODES) / FILES)
 TIMEOUT_S = 1.0
-# What D6 allows: the time-out, as often as it takes a breaker to open; and slack.
-DELAY_MAX_S = FAILURES_MAX * TIMEOUT_S + 2.0
+# An open waits for one peer only; the rest is for a busy machine.
+DELAY_MAX_S = TIMEOUT_S + 2.0
+# So many Files programs may be waiting for when a node is lost: who waits reads them at
+# once, and who stands in for the node reads them again.
+WAITING_MAX = NODES * Plan(1).workers / FILES
 # One copy in the job, so that the loss of a node is a loss.
 OPTIONS = (
     *("--set", "peers.mode=partition", "--set", "peers.transit=1MiB"),
@@ -89,8 +91,9 @@ def judge(
         f"read again by agents: {again:.3f} of the dataset, programs of others"
         f" {len(others)} opens, of the victim {len(by_programs) - len(others)}"
     )
-    assert again <= again_max + OVERREAD_MAX - 1
-    assert agents_opens <= (1 + again_max) * FILES * OVERREAD_MAX
+    again_max += WAITING_MAX + OVERREAD_MAX - 1
+    assert again <= again_max
+    assert agents_opens <= (1 + again_max) * FILES
     assert len(others) <= 0.05 * NODES * EPOCHS * FILES
 
 

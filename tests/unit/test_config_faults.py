@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from monarch.config import (
@@ -371,6 +371,7 @@ def test_any_tree_is_loaded_or_refused_with_lines(load_text, tree):
 
 
 @QUIET
+@example(b"!$")
 @given(st.binary(max_size=200))
 def test_any_bytes_are_loaded_or_refused_with_lines(tmp_path, site_file, raw):
     (tmp_path / "monarch.yaml").write_bytes(raw)
