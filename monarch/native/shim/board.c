@@ -10,6 +10,7 @@
 
 #include "process.h"
 #include "sys.h"
+#include "trace.h"
 
 enum phase {
     PHASE_UNKNOWN = 0, /* nobody has looked yet */
@@ -205,6 +206,12 @@ const struct board *board_enter(void)
     return &the_board;
 }
 
+/* board_marking - the board for marking what the program changes. */
+const struct board *board_marking(void)
+{
+    return board_enter();
+}
+
 /* board_leave - passes everything through from now on, for good; a child that borrows
  * its parent's memory must not decide that for the parent. */
 void board_leave(void)
@@ -246,5 +253,7 @@ bool board_spelled(const struct board *b, uint32_t spelling)
 
 __attribute__((constructor)) static void begin(void)
 {
-    board_enter();
+    const struct board *b = board_marking();
+    if (b)
+        trace_inherited(b);
 }
