@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "process.h"
+#include "scratch.h"
 #include "sys.h"
 #include "trace.h"
 
@@ -235,11 +236,11 @@ bool board_spelled(const struct board *b, uint32_t spelling)
     uint8_t known = atomic_load_explicit(&spelled[spelling], memory_order_relaxed);
     if (__builtin_expect(known != SPELLED_UNKNOWN, 1))
         return known == SPELLED_RIGHT;
-    char path[PATH_BYTES_MAX];
+    SCRATCH(path);
     const struct spelling *s = &b->spellings[spelling];
     const struct root *root = &b->catalog->roots[s->root];
     struct stat st;
-    if (s->bytes >= sizeof(path))
+    if (!path || s->bytes >= PATH_BYTES_MAX)
         return false;
     memcpy(path, s->path, s->bytes);
     path[s->bytes] = 0;
