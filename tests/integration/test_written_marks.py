@@ -378,3 +378,90 @@ def test_parent_by_way_of_a_closed_directory_is_the_kernels_to_judge(
     )
 
     assert shown == f"{board.root}/two.bin\n"
+
+
+def moved_inode(board: Board) -> None:
+    """What an overlay does to a file that is written to: another inode, same name."""
+    copy = board.root.parent / "copy"
+    shutil.copy2(board.root / "two.bin", copy)
+    copy.rename(board.root / "two.bin")
+
+
+@pytest.mark.parametrize("way", ["../latest", "/proc/self/cwd/../latest"])
+def test_write_to_an_inode_that_changed_is_known_by_its_path(
+    board: Board, way: str
+) -> None:
+    (board.root.parent / "latest").symlink_to(board.root / "two.bin")
+    board.start("-u")
+    board.ask("publish two.bin")
+    moved_inode(board)
+
+    shown = python(board, f"open({way!r}, 'r+').write('NEW'); print(read('two.bin'))")
+
+    assert shown == "NEW\n"
+    assert board.ask("root") == "0"
+
+
+def test_write_that_identity_cannot_resolve_lets_the_root_pass(board: Board) -> None:
+    board.start("-u")
+    board.ask("publish-all")
+    moved_inode(board)
+    os.link(board.root / "two.bin", board.root.parent / "other")
+
+    shown = python(board, "open('../other', 'r+').write('NEW'); print(read('two.bin'))")
+
+    assert shown == "NEW\n"
+    assert board.ask("root") == "1"
+
+
+def test_write_outside_of_a_root_with_changing_inodes_marks_nothing(
+    board: Board,
+) -> None:
+    board.start("-u")
+
+    python(board, "open('../fresh', 'w').write('NEW')")
+
+    assert board.counters()["mutations"] == 0
+
+
+PARENTS = [
+    *("{0}/beside/../dataset/two.bin", "beside/../dataset/a/../two.bin"),
+    *("../{1}/dataset/two.bin", "{0}/to-beside/../../dataset/two.bin"),
+]
+
+
+@pytest.mark.parametrize("spelling", PARENTS)
+def test_path_that_goes_up_before_the_root_is_served(
+    board: Board, spelling: str
+) -> None:
+    (board.folder / "beside" / "deep").mkdir(parents=True)
+    (board.folder / "to-beside").symlink_to("beside/deep")
+    begin(board, "two.bin")
+    path = spelling.format(board.folder, board.folder.name)
+
+    python(board, f"os.chdir('..'); assert read({path!r}) == 'two'")
+
+    assert board.counters()["opens_hit_tier0"] == 1
+
+
+def test_path_that_goes_up_to_another_directory_of_that_name_is_not(
+    board: Board,
+) -> None:
+    other = board.folder / "deep" / "dataset"
+    other.mkdir(parents=True)
+    (other / "two.bin").write_text("other")
+    begin(board, "two.bin")
+
+    script = "os.mkdir('../deep/x'); print(read('../deep/x/../dataset/two.bin'))"
+    shown = python(board, script)
+
+    assert shown == "oth\n"
+
+
+def test_name_of_a_dataset_that_is_not_known_is_told(board: Board) -> None:
+    (board.folder / "alias").symlink_to("dataset")
+    begin(board, "two.bin")
+
+    python(board, "assert read('../alias/two.bin') == 'two'")
+
+    assert board.counters()["opens_elsewhere"] == 1

@@ -22,6 +22,8 @@ enum { LARGEFILE = 0100000 }; /* what 32-bit habits pass; 0 in the headers */
 enum { LARGEFILE = O_LARGEFILE };
 #endif
 
+enum { SAMPLED_FIRST = 64 }; /* outside opens that are looked at, then one in as many */
+
 /* What a read-only open may ask for and still be served. */
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
                             O_SYNC | O_NOFOLLOW | LARGEFILE;
@@ -113,6 +115,8 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
     ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
+        uint64_t before = counted(COUNTER_opens_outside);
+        s->sampled = before < SAMPLED_FIRST || before % SAMPLED_FIRST == 0;
         count(COUNTER_opens_outside, 1);
         return false;
     }
@@ -189,7 +193,7 @@ static bool serve_write(struct serving *s, int dirfd, const char *path, int flag
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
 {
     bool changes = (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
-    s->writes = s->final = false;
+    s->writes = s->final = s->sampled = false;
     s->held = IDENTITY_OTHER;
     s->flags = flags;
     s->b = changes ? board_marking() : board_enter();
@@ -297,6 +301,20 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     if (fd >= 0 && !s->final)
         trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
     return s->final;
+}
+
+/* serve_sample - tells the user, by a counter, of another name for a dataset. */
+void serve_sample(const struct serving *s, int fd)
+{
+    struct stat st;
+    if (!object_of(fd, &st) || !S_ISREG(st.st_mode))
+        return;
+    for (uint32_t i = 0; i < s->b->catalog->root_count; i++) {
+        const struct index *ix = board_index(s->b, i);
+        int64_t found = index_find_inode(ix, st.st_dev, st.st_ino);
+        if (found >= 0 && index_entry(ix, (uint32_t)found)->file != NONE32)
+            count(COUNTER_opens_elsewhere, 1);
+    }
 }
 
 /* serve_written - after an open for writing that is not to be done again. */
