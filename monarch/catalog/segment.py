@@ -27,7 +27,7 @@ class MappedRoot:
     Attributes:
         path: the realpath, by which the agent reads the Origin.
         spellings: other absolute names: as the user wrote it, and aliases.
-        unstable: files there may get other inode numbers while they stay where they are.
+        unstable: files there may get other inode numbers where they are.
     """
 
     path: bytes

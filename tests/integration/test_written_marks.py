@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.programs import Runner
 from support.shim_fixtures import Board, Compile
 
 NOBODY = 65534
@@ -465,3 +466,54 @@ def test_name_of_a_dataset_that_is_not_known_is_told(board: Board) -> None:
     python(board, "assert read('../alias/two.bin') == 'two'")
 
     assert board.counters()["opens_elsewhere"] == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["../to-new", "/proc/self/cwd/a/new", "to-hidden", "{0}/a/new"]
+)
+def test_file_created_by_any_name_shows_in_the_times_of_its_directory(
+    board: Board, path: str
+) -> None:
+    (board.folder / "to-new").symlink_to(board.root / "a" / "new")
+    (board.root / "to-hidden").symlink_to("../to-new")
+    os.utime(board.root / "a", (1, 1))
+    board.start()
+    name = path.format(board.root)
+
+    shown = python(board, f"open({name!r}, 'w'); print(os.stat('a').st_mtime > 1)")
+
+    assert shown == "True\n"
+    assert board.ask("root") == "0"
+
+
+CHANGES = {
+    "fchmod": "os.fchmod(fd, 0o600)",
+    "alias": "os.chmod(f'/proc/self/fd/{fd}', 0o600)",
+    "write": "os.write(os.open(f'/proc/self/fd/{fd}', os.O_WRONLY), b'NEW')",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_change_by_a_redirected_descriptor_shows_in_every_root_that_has_the_file(
+    runner: Runner, tmp_path: Path, change: str
+) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    for root in roots:
+        root.mkdir()
+    (roots[0] / "file").write_bytes(b"old")
+    os.link(roots[0] / "file", roots[1] / "link")
+    script = (
+        "import os, sys\n"
+        "one, two = sys.argv[1:]\n"
+        "def seen(): return os.stat(one).st_mode & 0o777, open(one).read()\n"
+        "before = seen(); fd = os.open(two, os.O_RDONLY); assert before[1] == 'old'\n"
+        "assert 'link' not in os.readlink(f'/proc/self/fd/{fd}')\n"
+        f"{CHANGES[change]}\n"
+        "print(seen() != before)"
+    )
+    files = str(roots[0] / "file"), str(roots[1] / "link")
+    words = [sys.executable, "-c", script, *files]
+
+    done = runner.under_monarch(words, roots=roots)
+
+    assert done.succeed().stdout == b"True\n"

@@ -143,6 +143,7 @@ static void divert(struct serving *s, const struct stat *st)
     if (s->held == IDENTITY_OTHER)
         return;
     mark_file(s->b, s->file);
+    trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
     s->final = true;
     s->flags &= ~O_NOFOLLOW; /* the name in /proc is a link */
     s->path = s->staged;
@@ -298,9 +299,12 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
         return false;
     divert(s, &st);
-    if (fd >= 0 && !s->final)
-        trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
-    return s->final;
+    if (fd < 0 || s->final)
+        return s->final;
+    bool known = trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
+    if (!known && (s->flags & O_CREAT))
+        trace_new(s->b, fd, &st);
+    return false;
 }
 
 /* serve_sample - tells the user, by a counter, of another name for a dataset. */
