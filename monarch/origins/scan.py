@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from monarch import native
 from monarch.catalog.links import follow_links
 from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import Survey
@@ -33,6 +34,7 @@ def scan(
         links=walk.links,
         scanned_ns=started_ns,
         scan_euid=os.geteuid(),
+        scan_rights=native.rights_mark(),
         unmanaged=walk.unmanaged,
     )
     return follow_links(survey, selection)

@@ -36,14 +36,17 @@ CREATIONS = [
     *("__xmknodat", "symlink", "symlinkat"),
 ]
 XATTR_READS = ["fgetxattr", "flistxattr"]
-MOUNTS = ["mount", "umount", "umount2"]
+MOUNTS = ["mount", "umount", "umount2", "move_mount"]
 EXECS = [
     *("execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve"),
     *("execveat", "posix_spawn", "posix_spawnp"),
 ]
 LEAVES = ["chroot", "unshare", "setns"]
-IDENTITIES = ["setuid", "seteuid", "setreuid", "setresuid"]
-GROUPS = ["setgid", "setegid", "setregid", "setresgid"]
+IDENTITIES = ["setuid", "seteuid", "setreuid", "setresuid", "setfsuid", "capset"]
+GROUPS = [
+    *("setgid", "setegid", "setregid", "setresgid", "setfsgid", "setgroups"),
+    "initgroups",
+]
 OTHERS = ["rmdir", "copy_file_range", "pivot_root"]  # each has a test of its own
 
 
@@ -220,15 +223,16 @@ def test_xattr_of_a_redirected_descriptor_is_the_origins(
     assert board.ask("written two.bin") == "0"
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("name", MOUNTS)
-def test_mount_below_a_root_lets_the_root_pass(
+def test_each_change_of_mounts_is_told_to_all_processes(
     board: Board, probe: Path, name: str
 ) -> None:
     board.start()
 
-    call(board, probe, "change", name, board.root / "a")
+    assert call(board, probe, "change", name, board.root / "a") == "0"
 
-    assert board.ask("root") == "1"
+    assert (board.ask("mounts"), board.ask("root")) == ("1", "0")
 
 
 @pytest.mark.parametrize("name", ["rename", "chmod", "chown", "setxattr"])
