@@ -101,7 +101,7 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
         LAYOUT,
         [one.mapped() for one in indexed],
         [_place(tier) for tier in (*setup.tiers, *filter(None, [setup.transit]))],
-        _policy(setup),
+        _policy(setup, indexed),
     )
     generation = segments.generation
     segments.create(
@@ -128,12 +128,16 @@ def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:
     return mapped
 
 
-def _policy(setup: Setup) -> OpenPolicy:
+def _policy(setup: Setup, indexed: list[Indexed]) -> OpenPolicy:
     cold = setup.config.cold_open
     return OpenPolicy(
         cold_mode=native.ColdMode[cold.mode.upper()],
         cold_wait_max_bytes=cold.wait_max,
         cold_timeout_ns=int(cold.timeout * 1e9),
+        inner_mounts=any(
+            native.mounts_cover(one.index.block.memory, one.root.path)
+            for one in indexed
+        ),
         programs_excluded=setup.config.programs.exclude,
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.errors import MonarchError
-from monarch.native import CONSTANTS, DTYPES, SegmentKind
+from monarch.native import CONSTANTS, DTYPES, SegmentKind, rights_store
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -92,7 +92,9 @@ class Segments:
 
     def _write_requests(self, name: str, memory: Bytes) -> None:
         self._write_header(name, memory)
-        memory.view(DTYPES["requests"])[0]["agent_pid"] = os.getpid()
+        requests = memory.view(DTYPES["requests"])
+        requests[0]["agent_pid"] = os.getpid()
+        rights_store(requests["agent"])
 
     def _write_header(self, name: str, memory: Bytes) -> None:
         seg = memory[: DTYPES["segment"].itemsize].view(DTYPES["segment"])[0]

@@ -189,6 +189,7 @@ class _Draft:
         header["root_ino"] = top["ino"]
         header["scanned_ns"] = self._survey.scanned_ns
         header["scan_euid"] = self._survey.scan_euid
+        header["scan_rights"] = self._survey.scan_rights
         header["entry_count"] = len(self._rows)
         header["file_count"] = len(self._files.first)
         header["dir_count"] = len(self._directories.first)

@@ -47,12 +47,17 @@ class TierPlace:
 
 @dataclass(frozen=True, slots=True)
 class OpenPolicy:
-    """What the Shim does at a cold open, and which programs it leaves alone."""
+    """What the Shim does at a cold open, and which programs it leaves alone.
+
+    Attributes:
+        inner_mounts: the agent sees something mounted on catalogued names.
+    """
 
     cold_mode: int
     cold_wait_max_bytes: int
     cold_timeout_ns: int
     programs_excluded: tuple[str, ...] = ()
+    inner_mounts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +310,7 @@ def _write_header(
     record["root_count"] = len(plan.roots)
     record["prefix_count"] = len(plan.prefixes)
     record["cold_mode"] = plan.policy.cold_mode
+    record["inner_mounts"] = plan.policy.inner_mounts
     record["cold_wait_max_bytes"] = plan.policy.cold_wait_max_bytes
     record["cold_timeout_ns"] = plan.policy.cold_timeout_ns
     _write_roots(plan, record["roots"][0], hash64)

@@ -87,6 +87,7 @@ class Survey:
         listings: the directories that could be read, sorted by path.
         attrs: ATTR records that the rows refer to.
         links: path of a link → path below the root that it resolves to.
+        scan_rights: what the scan could read by groups and capabilities, in one word.
         unmanaged: names left to the origin, by reason.
     """
 
@@ -97,4 +98,5 @@ class Survey:
     links: Mapping[bytes, bytes]
     scanned_ns: int
     scan_euid: int
+    scan_rights: int
     unmanaged: Mapping[Unmanaged, int] = field(default_factory=dict)

@@ -8,6 +8,9 @@ from monarch.native.engine import (
     Order,
     agent_state_store,
     beat,
+    mounts_cover,
+    rights_mark,
+    rights_store,
     state_store,
 )
 from monarch.native.index import (
@@ -86,7 +89,10 @@ __all__ = [
     "index_find_inode",
     "index_finish",
     "inodes_unstable",
+    "mounts_cover",
     "replica_name",
+    "rights_mark",
+    "rights_store",
     "state_store",
     "state_word",
     "wait_bucket_ns",

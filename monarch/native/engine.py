@@ -179,6 +179,22 @@ def beat(requests: Memory) -> None:
     LIB.monarch_beat(span(requests)[0])
 
 
+def rights_store(rights: Memory) -> None:
+    """Writes what this process may read, for the Shim to compare with."""
+    LIB.monarch_rights_read(span(rights)[0])
+
+
+def rights_mark() -> int:
+    """What this process may read by groups and capabilities, in one word."""
+    return int(LIB.monarch_rights_mark())
+
+
+def mounts_cover(block: Memory, directory: bytes) -> bool:
+    """Whether something is mounted on a name below a root that its block holds."""
+    found = LIB.monarch_mounts_cover(span(block)[0], directory, len(directory))
+    return bool(found)
+
+
 def _board_record(board: Board) -> npt.NDArray[Any]:
     record = np.zeros(1, DTYPES["monarch_board"])
     for name in DTYPES["monarch_board"].names or ():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
+from monarch import native
 from monarch.catalog.block import Block
 from monarch.model import Patterns, shown
 from monarch.origins.root import OriginRoot
@@ -16,13 +18,22 @@ BATCH_DIRECTORIES = 256
 SAMPLE = 8
 
 
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """Why an index does not describe its root any more."""
+
+    directory: bytes
+    what: str
+
+
 def check_fresh(
     index: RootIndex, root: OriginRoot, patterns: Patterns, *, threads: int = 16
 ) -> None:
     """Compare an index with the root as it is now; files are checked when staged.
 
     Raises:
-        IndexUnusableError: it was made from something else, or a directory changed.
+        IndexUnusableError: it was made from something else, a directory changed, or the
+            scan could look up names that this process cannot.
     """
     header = index.block.header
     # A network file system has another device number on each node and after a reboot.
@@ -33,10 +44,10 @@ def check_fresh(
         )
     if index.patterns != patterns:
         raise IndexUnusableError(_difference(index.patterns, patterns))
-    changed = _changed_directory(index.block, root, threads)
-    if changed is not None:
-        path = os.path.join(root.path, changed)
-        raise IndexUnusableError(f"{shown(path)} has changed since")
+    fault = _first_fault(index.block, root, threads)
+    if fault is not None:
+        path = os.path.join(root.path, fault.directory)
+        raise IndexUnusableError(f"{shown(path)} {fault.what}")
 
 
 def is_same_tree(block: Block, root: OriginRoot) -> bool:
@@ -76,33 +87,49 @@ def _difference(then: Patterns, now: Patterns) -> str:
     return "it was made with other patterns"
 
 
-def _changed_directory(block: Block, root: OriginRoot, threads: int) -> bytes | None:
+def _first_fault(block: Block, root: OriginRoot, threads: int) -> _Fault | None:
     directories = list(block.directories())
     starts = range(0, len(directories), BATCH_DIRECTORIES)
     fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="fresh")
+    search = not _scanned_like_us(block)
 
-    def look(start: int) -> bytes | None:
+    def look(start: int) -> _Fault | None:
         part = directories[start : start + BATCH_DIRECTORIES]
-        return next(_changed(block, fd, part), None)
+        changed = next(_changed(block, fd, part), None)
+        if changed is None and search:
+            return next(_closed(block, fd, part), None)
+        return changed
 
     try:
-        found = (path for path in pool.map(look, starts) if path is not None)
+        found = (fault for fault in pool.map(look, starts) if fault is not None)
         return next(found, None)
     finally:
         pool.shutdown(cancel_futures=True)
         os.close(fd)
 
 
-def _changed(block: Block, fd: int, entries: list[int]) -> Iterator[bytes]:
+def _scanned_like_us(block: Block) -> bool:
+    scan = int(block.header["scan_euid"]), int(block.header["scan_rights"])
+    return scan == (os.geteuid(), native.rights_mark())
+
+
+def _closed(block: Block, fd: int, entries: list[int]) -> Iterator[_Fault]:
+    """Yield directories whose names the scan could look up and this process cannot."""
+    for path in map(block.path, entries):
+        if not os.access(path or b".", os.X_OK, dir_fd=fd, effective_ids=True):
+            yield _Fault(path, "cannot be searched, which it could when it was scanned")
+
+
+def _changed(block: Block, fd: int, entries: list[int]) -> Iterator[_Fault]:
     records, attrs = block.entries[entries], block.attrs
     for entry, record in zip(entries, records, strict=True):
         path = block.path(entry)
         try:
             found = os.stat(path or b".", dir_fd=fd, follow_symlinks=False)
         except OSError:
-            yield path
+            yield _Fault(path, "has changed since")
             continue
         was = (record["ino"], record["mtime_ns"], attrs["mode"][record["attr"]])
         if was != (found.st_ino, found.st_mtime_ns, found.st_mode):
-            yield path
+            yield _Fault(path, "has changed since")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from monarch import native
 from monarch.catalog.hops import Names, catalogued_links
 from monarch.catalog.links import follow_links
 from monarch.catalog.patterns import Selection
@@ -38,5 +39,6 @@ def scan(
         unmanaged=+walk.unmanaged,
         scanned_ns=started_ns,
         scan_euid=os.geteuid(),
+        scan_rights=native.rights_mark(),
     )
     return follow_links(survey, selection)

@@ -1,5 +1,6 @@
 """Names, inodes and users that are not what they seem: no lie, no stale byte."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -160,6 +161,49 @@ def test_program_started_as_another_user_says_nothing_of_the_shim(
     assert "LD_PRELOAD" not in done.stdout
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("other", ["", "libm.so.6"])
+def test_program_without_the_shim_in_reach_uses_the_shell_in_silence(
+    board: Board, other: str
+) -> None:
+    board.folder.chmod(0o711)
+    board.start()
+    environment = board.environ()
+    environment["LD_PRELOAD"] += f":{other}" if other else ""
+    script = (
+        f"import os; os.setgid({NOBODY}); os.setuid({NOBODY})\nos.system('/bin/env')\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
+
+    assert done.stderr == ""
+    assert (f"LD_PRELOAD={other}" in done.stdout.splitlines()) == bool(other)
+    assert f"{board.run_dir}/shim.so" not in done.stdout
+
+
+@pytest.mark.root
+def test_program_in_another_root_uses_the_shell_in_silence(board: Board) -> None:
+    board.start()
+    jail = board.folder / "jail"
+    jail.mkdir()
+    program = f"import os; os.chroot('{jail}'); print(os.system('cat /etc/hostname'))"
+    script = (
+        f"mount --bind / {jail}; mount -t tmpfs none {jail}{board.folder}; "
+        f'mount -t tmpfs none {jail}/{board.folder}; exec {sys.executable} -c "$0"'
+    )
+
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, program],
+        env=board.environ(),
+        capture_output=True,
+        text=True,
+    )
+
+    assert (done.stdout[-2:], done.stderr) == ("0\n", "")
+
+
 def test_thread_with_a_small_stack_starts_programs(
     board: Board, compiled: Compile
 ) -> None:
@@ -197,12 +241,14 @@ def test_change_through_a_descriptor_never_hits_the_file_that_took_its_name(
     shown = python(
         board,
         f"import os; f = os.open('{path}', os.O_RDONLY)\n"
-        f"os.replace('{other}', '{path}'); os.fchmod(f, 0o600)\n"
+        f"os.replace('{other}', '{path}')\n"
+        "try: os.fchmod(f, 0o600)\n"
+        "except OSError as error: print(error.errno)\n"
         f"g = os.open('{gone}', os.O_RDONLY)\n"
         f"os.unlink('{gone}'); print(os.listxattr(g))",
     )
 
-    assert shown == "[]\n"
+    assert shown == f"{errno.ESTALE}\n[]\n"
     assert path.stat().st_mode & 0o777 == 0o640
 
 

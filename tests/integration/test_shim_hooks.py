@@ -37,14 +37,17 @@ CREATIONS = [
     *("__xmknodat", "symlink", "symlinkat"),
 ]
 XATTR_READS = ["fgetxattr", "flistxattr"]
-MOUNTS = ["mount", "umount", "umount2"]
+MOUNTS = ["mount", "umount", "umount2", "move_mount"]
 EXECS = [
     *("execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve"),
     *("execveat", "posix_spawn", "posix_spawnp"),
 ]
 LEAVES = ["chroot", "unshare", "setns"]
-IDENTITIES = ["setuid", "seteuid", "setreuid", "setresuid"]
-GROUPS = ["setgid", "setegid", "setregid", "setresgid"]
+IDENTITIES = ["setuid", "seteuid", "setreuid", "setresuid", "setfsuid", "capset"]
+GROUPS = [
+    *("setgid", "setegid", "setregid", "setresgid", "setfsgid", "setgroups"),
+    "initgroups",
+]
 # Each has a test of its own, here or in test_written_marks.py.
 OTHERS = [
     *("rmdir", "copy_file_range", "pivot_root", "openat2", "open_by_handle_at"),
@@ -227,15 +230,16 @@ def test_xattr_of_a_redirected_descriptor_is_the_origins(
     assert board.ask("written two.bin") == "0"
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("name", MOUNTS)
-def test_mount_below_a_root_lets_the_root_pass(
+def test_each_change_of_mounts_is_told_to_all_processes(
     board: Board, probe: Path, name: str
 ) -> None:
     board.start()
 
-    call(board, probe, "change", name, board.root / "a")
+    assert call(board, probe, "change", name, board.root / "a") == "0"
 
-    assert board.ask("root") == "1"
+    assert (board.ask("mounts"), board.ask("root")) == ("1", "0")
 
 
 @pytest.mark.parametrize("name", ["rename", "chmod", "chown", "setxattr"])

@@ -33,6 +33,7 @@ SPELLINGS = [
     *("{root}/a/../a/b/three.bin", "{root}/a/b/../../a/b/three.bin"),
     *("{root}/a/link.bin", "{root}/folder/three.bin", "{root}/a/b/.hidden"),
     *("{root}/..odd/x y", "{root}/./two.bin", "{root}/a/same.bin", "/.{root}/two.bin"),
+    "{root}/../dataset/two.bin",
 ]
 
 
@@ -41,7 +42,7 @@ def test_spellings_of_a_path_are_redirected(staged: Board, spelling: str) -> Non
     assert is_staged(read(staged, spelling.format(root=staged.root)))
 
 
-NOT_OURS = ["{root}/../dataset/two.bin", "{root}/folder/../one.bin"]
+NOT_OURS = ["{root}/folder/../one.bin", "{root}/missing/../two.bin"]
 
 
 @pytest.mark.parametrize("spelling", NOT_OURS)

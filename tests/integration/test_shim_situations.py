@@ -127,6 +127,17 @@ def test_deepbind_library_reads_the_origin(
     assert board.run(behave, "deepbind", board.root / "two.bin", env=env) == "ok\n"
 
 
+def test_library_whose_constructor_waits_for_a_thread_is_loaded(
+    board: Board, compiled: Compile
+) -> None:
+    library = compiled("joining.c", "-shared", "-fPIC", name="libjoining.so")
+    board.start()
+
+    script = f"import ctypes; ctypes.CDLL('{library}')"
+
+    assert board.run(sys.executable, "-c", script) == "used\n"
+
+
 def test_failed_exec_leaves_the_process_active(board: Board, probe: Path) -> None:
     board.start()
 

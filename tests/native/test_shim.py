@@ -18,8 +18,8 @@ from support.shim_fixtures import (
 
 # Without the exported functions, which would stand before the sanitizer's own.
 PARTS = (
-    *("route", "at", "board", "process", "identity", "wait", "mark", "trace"),
-    *("object", "scratch"),
+    *("route", "at", "board", "mounts", "process", "identity", "wait", "mark"),
+    *("trace", "object", "scratch"),
 )
 MODES = {
     "bare": (),

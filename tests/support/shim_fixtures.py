@@ -81,12 +81,15 @@ class Board:
         """The directory of the Replicas."""
         return self.folder / "tier"
 
-    def start(self, *options: str) -> None:
-        """Catalogues the dataset as it is now and starts to answer."""
-        self.run_dir.mkdir(mode=0o700)
+    def start(self, *options: str, under: tuple[str, ...] = ()) -> None:
+        """Catalogues the dataset as it is now and starts to answer.
+
+        The agent gets its rights from the command that it is started `under`.
+        """
+        self.run_dir.mkdir(mode=0o700, exist_ok=True)
         (self.run_dir / "shim.so").symlink_to(self.library)
         self.agent = subprocess.Popen(
-            [self.mkboard, *options, self.run_dir, self.tier, self.root],
+            [*under, self.mkboard, *options, self.run_dir, self.tier, self.root],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -25,7 +25,7 @@ def flat_survey(names: list[bytes], sizes: list[int], root_ino: int = 1) -> Surv
     """A root that holds nothing but some files."""
     listing = Listing.of(b"", names, rows(root_ino + 1, sizes))
     top = rows(root_ino, [0], DIRECTORY)
-    return Survey(b"/root", top, (listing,), np.array(SHARED, ATTR), {}, 0, 0)
+    return Survey(b"/root", top, (listing,), np.array(SHARED, ATTR), {}, 0, 0, 0)
 
 
 def flat_block(sizes: list[int], root_ino: int = 1, name_bytes: int = 8) -> Block:

@@ -14,7 +14,9 @@
 #include "dataplane/watch.h"
 #include "shared/counts.h"
 #include "shared/index.h"
+#include "shared/mountinfo.h"
 #include "shared/replica.h"
+#include "shared/rights.h"
 #include "shared/xxh3.h"
 
 /* monarch_hash - XXH3 of some bytes. */
@@ -96,4 +98,26 @@ void monarch_beat(void *requests)
     struct requests *r = requests;
     atomic_store_explicit((_Atomic uint64_t *)&r->heartbeat_ns, clock_ns(),
                           memory_order_release);
+}
+
+/* monarch_rights_read - fills in a struct rights of this process. */
+void monarch_rights_read(void *rights)
+{
+    rights_read(rights);
+    rights_locate(rights);
+}
+
+/* monarch_rights_mark - see rights_mark(); of this process. */
+uint32_t monarch_rights_mark(void)
+{
+    struct rights mine;
+    rights_read(&mine);
+    return rights_mark(&mine);
+}
+
+/* monarch_mounts_cover - see mountinfo_covers(). */
+int monarch_mounts_cover(const void *block, const char *directory, size_t n)
+{
+    struct mountinfo room;
+    return mountinfo_covers(&room, block, directory, n);
 }

@@ -48,7 +48,8 @@ struct row {
         struct root *: "root", \
         struct tier *: "tier", \
         struct process *: "process", \
-        struct inode *: "inode")
+        struct inode *: "inode", \
+        struct rights: "rights")
 
 _Static_assert(FILTER_NAME_BYTES == 32, "the kind of filter says S32");
 
@@ -100,7 +101,7 @@ static const struct row rows[] = {
     FIELD(index, slot_count),
     FIELD(index, inode_slot_count),
     FIELD(index, scan_euid),
-    FIELD(index, reserved),
+    FIELD(index, scan_rights),
     FIELD(index, entries),
     FIELD(index, slots),
     FIELD(index, inode_slots),
@@ -170,7 +171,7 @@ static const struct row rows[] = {
     FIELD(catalog, tier_count),
     FIELD(catalog, filter_count),
     FIELD(catalog, cold_mode),
-    FIELD(catalog, reserved),
+    FIELD(catalog, inner_mounts),
     FIELD(catalog, cold_wait_max_bytes),
     FIELD(catalog, cold_timeout_ns),
     FIELD(catalog, roots),
@@ -180,8 +181,19 @@ static const struct row rows[] = {
     STRUCT(flags),
     FIELD(flags, seg),
     FIELD(flags, count),
+    FIELD(flags, mounts),
+    FIELD(flags, reserved),
     FIELD(flags, roots),
     TAIL(flags, written),
+
+    STRUCT(rights),
+    FIELD(rights, euid),
+    FIELD(rights, egid),
+    FIELD(rights, caps),
+    FIELD(rights, group_count),
+    FIELD(rights, groups_digest),
+    FIELD(rights, mount_ns),
+    FIELD(rights, user_ns),
 
     STRUCT(requests),
     FIELD(requests, seg),
@@ -191,6 +203,8 @@ static const struct row rows[] = {
     FIELD(requests, bell),
     FIELD(requests, reserved),
     FIELD(requests, pad),
+    FIELD(requests, agent),
+    FIELD(requests, more),
     FIELD(requests, slots),
 
     STRUCT(process),

@@ -33,6 +33,13 @@ MONARCH_API void monarch_state_store(void *catalog, uint32_t file, uint32_t word
 MONARCH_API void monarch_agent_state_store(void *requests, uint32_t state);
 MONARCH_API void monarch_beat(void *requests);
 
+/* ---- this process: what it may read, and what is mounted where it stands ---------- */
+
+MONARCH_API void monarch_rights_read(void *rights);
+MONARCH_API uint32_t monarch_rights_mark(void);
+MONARCH_API int monarch_mounts_cover(const void *block, const char *directory,
+                                     size_t n);
+
 /* ---- engine ----------------------------------------------------------------------- */
 
 enum monarch_kind { /* bit 0: background, bit 1: no copy, verify what is there */

@@ -76,7 +76,7 @@ struct index {
     uint32_t entry_count, file_count, dir_count, attr_count;
     uint32_t slot_count, inode_slot_count; /* open addressing, linear probing */
     uint32_t scan_euid;
-    uint32_t reserved;
+    uint32_t scan_rights; /* rights_mark() of the scan */
     uint64_t entries, slots, inode_slots, attrs, first_entry, arena; /* offsets */
     uint64_t arena_bytes;
 };
@@ -180,8 +180,8 @@ struct catalog {
     uint64_t prefixes, strings;
     uint64_t strings_bytes;
     uint32_t root_count, prefix_count, tier_count, filter_count;
-    uint32_t cold_mode; /* enum cold_mode */
-    uint32_t reserved;
+    uint32_t cold_mode;    /* enum cold_mode */
+    uint32_t inner_mounts; /* 1: the agent sees mounts on catalogued names */
     uint64_t cold_wait_max_bytes;
     uint64_t cold_timeout_ns;
     struct root roots[ROOTS_MAX];
@@ -193,7 +193,9 @@ struct catalog {
 
 struct flags {
     struct segment seg;
-    uint64_t count;           /* file_count + dir_count of the catalog */
+    uint64_t count;  /* file_count + dir_count of the catalog */
+    uint32_t mounts; /* changes after each mount that a program of the job does */
+    uint32_t reserved;
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky; Files first, then directories */
 };
@@ -207,6 +209,20 @@ enum agent_state {
     AGENT_ENDING,
 };
 
+/* The capabilities that let a process read what the mode of a file refuses. */
+enum {
+    RIGHT_OVERRIDE = 1, /* CAP_DAC_OVERRIDE */
+    RIGHT_SEARCH = 2,   /* CAP_DAC_READ_SEARCH */
+};
+
+struct rights { /* of a process, to files; written and compared by rights.c */
+    uint32_t euid, egid;
+    uint32_t caps; /* RIGHT_..., all that are in effect */
+    uint32_t group_count;
+    uint64_t groups_digest;     /* of the supplementary groups, in any order */
+    uint64_t mount_ns, user_ns; /* inodes of the namespaces; 0: not known */
+};
+
 struct requests {
     struct segment seg;
     uint32_t agent_state; /* futex; enum agent_state */
@@ -215,6 +231,8 @@ struct requests {
     uint32_t bell;         /* futex; programs add one after filling a slot */
     uint32_t reserved;
     uint8_t pad[64 - 24];
+    struct rights agent; /* what the scan and the copies could read */
+    uint8_t more[64 - 40];
     uint64_t
         slots[REQUEST_SLOTS]; /* File number + 1; 0 = free; taken by one exchange */
 };
@@ -273,6 +291,7 @@ _Static_assert(sizeof(struct entry) == 64, "entry is one cache line");
 _Static_assert(sizeof(struct attr) == 32, "attr");
 _Static_assert(sizeof(struct slot) == 8, "slot");
 _Static_assert(sizeof(struct inode) == 16, "inode");
-_Static_assert(sizeof(struct requests) == 32 + 64 + 8 * REQUEST_SLOTS, "requests");
+_Static_assert(sizeof(struct rights) == 40, "rights");
+_Static_assert(sizeof(struct requests) == 32 + 128 + 8 * REQUEST_SLOTS, "requests");
 
 #endif

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "mounts.h"
 #include "object.h"
 #include "route.h"
 #include "sys.h"
@@ -73,6 +74,24 @@ static enum where from_parent(const struct board *b, int dirfd, const char *path
     return ROUTE_OUTSIDE;
 }
 
+static bool is(const struct route *r, uint32_t entry, const struct stat *st)
+{
+    const struct entry *e = index_entry(r->ix, entry);
+    return st->st_ino == e->ino && st->st_dev == index_attr(r->ix, e)->dev;
+}
+
+/* proved - the kernel finds, under this name, what the Catalog has; and where that is a
+ * link, what it leads to. */
+static bool proved(int dirfd, const char *path, const struct route *r)
+{
+    struct stat st;
+    if (sys_stat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !is(r, r->entry, &st))
+        return false;
+    uint32_t target = route_entry(r)->target;
+    return !S_ISLNK(st.st_mode) || target == NONE32 ||
+           (sys_stat(dirfd, path, &st, 0) == 0 && is(r, target, &st));
+}
+
 /* route_at - routes what a program gives to an *at() call; nothing is remembered, since
  * threads may change directories in ways that nobody sees. Headers promise that paths
  * are not NULL, so that this is where it is found out. */
@@ -88,9 +107,13 @@ enum where route_at(const struct board *b, int dirfd, const char *path, struct r
     else if (path[0])
         where = from_directory(b, dirfd, path, r);
     if (where == ROUTE_OUTSIDE && passes_parent(path))
-        return from_parent(b, dirfd, path, r);
-    if (where != ROUTE_OUTSIDE && r->spelling != NONE32 &&
-        !board_spelled(b, r->spelling))
+        where = from_parent(b, dirfd, path, r);
+    if (where == ROUTE_OUTSIDE)
+        return where;
+    enum ground ground = mounts_ground(b, r->spelling);
+    if (__builtin_expect(ground == GROUND_SAME, 1))
+        return where;
+    if (ground != GROUND_DOUBTFUL)
         return ROUTE_OUTSIDE;
-    return where;
+    return where == ROUTE_UNKNOWN || proved(dirfd, path, r) ? where : ROUTE_OUTSIDE;
 }

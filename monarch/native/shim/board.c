@@ -9,22 +9,20 @@
 #include <unistd.h>
 
 #include "process.h"
-#include "scratch.h"
+#include "shared/rights.h"
 #include "sys.h"
 #include "trace.h"
 
 enum phase {
     PHASE_UNKNOWN = 0, /* nobody has looked yet */
     PHASE_OPENING,     /* one thread is looking; the others pass through */
-    PHASE_OPEN,
+    PHASE_OPEN,        /* files are served, and what is changed is marked */
+    PHASE_LEFT, /* what is changed is marked, for the others; nothing is served */
     PHASE_INERT,
 };
 
-enum { SPELLED_UNKNOWN = 0, SPELLED_RIGHT, SPELLED_WRONG };
-
 static struct board the_board;
 static _Atomic uint32_t the_phase;
-static _Atomic uint8_t spelled[PREFIXES_MAX];
 
 /* map_segment - maps one file of the run directory; NULL unless it is a whole segment
  * of this layout that belongs to us. */
@@ -148,8 +146,7 @@ static bool map_all(struct board *b, int run)
 /* filtered - the configuration leaves programs of this name alone. */
 static bool filtered(const struct catalog *c)
 {
-    char exe[PROCESS_EXE_BYTES];
-    const char *name = process_exe(exe);
+    const char *name = process_exe();
     const char *slash = strrchr(name, '/');
     name = slash ? slash + 1 : name;
     for (uint32_t i = 0; i < c->filter_count; i++)
@@ -158,98 +155,98 @@ static bool filtered(const struct catalog *c)
     return false;
 }
 
-static bool open_run(struct board *b)
+/* privileged - this process may read whatever the agent, which made the copies, may; or
+ * else a Replica could give what the origin refuses. In another user namespace the group
+ * of the run directory is the agent's. */
+static bool privileged(struct board *b, const struct stat *run)
+{
+    const struct rights *agents = &b->requests->agent;
+    struct rights mine;
+    rights_read(&mine);
+    rights_locate(&mine);
+    b->elsewhere = !mine.mount_ns || mine.mount_ns != agents->mount_ns;
+    bool same_ids = mine.user_ns && mine.user_ns == agents->user_ns;
+    return rights_cover(&mine, agents) && (same_ids || mine.egid == run->st_gid);
+}
+
+/* open_run - maps what is in the run directory, and tells the phase to begin with. */
+static enum phase open_run(struct board *b)
 {
     const char *off = getenv("MONARCH_STAGING_DISABLE");
     const char *run = getenv("MONARCH_STAGING_RUN");
     if ((off && strcmp(off, "1") == 0) || !run || run[0] != '/' || getauxval(AT_SECURE))
-        return false;
+        return PHASE_INERT;
     b->run_bytes = strlen(run);
     if (b->run_bytes >= sizeof(b->run))
-        return false;
+        return PHASE_INERT;
     memcpy(b->run, run, b->run_bytes + 1);
     int fd = sys_openat(AT_FDCWD, run, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return false;
+        return PHASE_INERT;
     struct stat st;
     bool ours = sys_fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
                 (st.st_mode & 0077) == 0 && map_all(b, fd);
     sys_close(fd);
-    if (ours && filtered(b->catalog)) {
-        unmap_all(b);
-        return false;
-    }
-    return ours;
+    if (!ours || !process_prepare(b->requests->agent_pid))
+        return PHASE_INERT;
+    return privileged(b, &st) && !filtered(b->catalog) ? PHASE_OPEN : PHASE_LEFT;
 }
 
 /* open_once - the first caller looks; before libc has an environment, nobody does. */
-static bool open_once(void)
+static enum phase open_once(void)
 {
     uint32_t expected = PHASE_UNKNOWN;
     if (!environ ||
         !atomic_compare_exchange_strong(&the_phase, &expected, PHASE_OPENING))
-        return false;
-    bool found = open_run(&the_board) && process_prepare(the_board.requests->agent_pid);
-    atomic_store_explicit(&the_phase, found ? PHASE_OPEN : PHASE_INERT,
-                          memory_order_release);
+        return PHASE_OPENING;
+    enum phase found = open_run(&the_board);
+    atomic_store_explicit(&the_phase, found, memory_order_release);
     return found;
 }
 
-/* board_enter - what every wrapper asks first: the board, or NULL to pass through. The
- * process has its slot in the counters when this returns. */
+/* phase_now - where this process stands, after a first look. */
+static inline enum phase phase_now(void)
+{
+    enum phase phase = atomic_load_explicit(&the_phase, memory_order_acquire);
+    return __builtin_expect(phase != PHASE_UNKNOWN, 1) ? phase : open_once();
+}
+
+/* board_enter - what every wrapper that serves or answers asks first: the board, or NULL
+ * to pass through. The process has its slot in the counters when this returns. */
 const struct board *board_enter(void)
 {
-    uint32_t phase = atomic_load_explicit(&the_phase, memory_order_acquire);
-    if (__builtin_expect(phase != PHASE_OPEN, 0) &&
-        (phase != PHASE_UNKNOWN || !open_once()))
+    if (__builtin_expect(phase_now() != PHASE_OPEN, 0))
         return NULL;
     process_enter(the_board.counters);
     return &the_board;
 }
 
-/* board_marking - the board for marking what the program changes. */
+/* board_marking - the same for wrappers that mark what changes: this goes on where
+ * nothing is served any more, since other processes are. */
 const struct board *board_marking(void)
 {
-    return board_enter();
+    enum phase phase = phase_now();
+    if (phase != PHASE_OPEN && phase != PHASE_LEFT)
+        return NULL;
+    process_enter(the_board.counters);
+    return &the_board;
 }
 
-/* board_leave - passes everything through from now on, for good; a child that borrows
- * its parent's memory must not decide that for the parent. */
+/* board_leave - serves nothing from now on, for good; a child that borrows its parent's
+ * memory must not decide that for the parent. */
 void board_leave(void)
 {
+    uint32_t expected = PHASE_OPEN;
     if (!process_borrowed())
-        atomic_store_explicit(&the_phase, PHASE_INERT, memory_order_release);
+        atomic_compare_exchange_strong(&the_phase, &expected, PHASE_LEFT);
 }
 
-/* board_left - the board that this process has had before it passed everything through,
- * of which only the run directory's name is still of use; NULL: it had none. */
+/* board_left - the board of this process, whether files are served from it or not; NULL:
+ * it has none. */
 const struct board *board_left(void)
 {
     uint32_t phase = atomic_load_explicit(&the_phase, memory_order_acquire);
-    return phase >= PHASE_OPEN && the_board.catalog ? &the_board : NULL;
-}
-
-/* board_spelled - proves once in each process that a prefix leads to the directory that
- * was catalogued: containers and private mounts may show another one. */
-bool board_spelled(const struct board *b, uint32_t spelling)
-{
-    uint8_t known = atomic_load_explicit(&spelled[spelling], memory_order_relaxed);
-    if (__builtin_expect(known != SPELLED_UNKNOWN, 1))
-        return known == SPELLED_RIGHT;
-    SCRATCH(path);
-    const struct spelling *s = &b->spellings[spelling];
-    const struct root *root = &b->catalog->roots[s->root];
-    struct stat st;
-    if (!path || s->bytes >= PATH_BYTES_MAX)
-        return false;
-    memcpy(path, s->path, s->bytes);
-    path[s->bytes] = 0;
-    if (sys_stat(AT_FDCWD, path, &st, 0) < 0)
-        return false;
-    known = st.st_dev == root->dev && st.st_ino == root->ino ? SPELLED_RIGHT
-                                                             : SPELLED_WRONG;
-    atomic_store_explicit(&spelled[spelling], known, memory_order_relaxed);
-    return known == SPELLED_RIGHT;
+    return phase == PHASE_OPEN || phase == PHASE_LEFT ? &the_board : NULL;
 }
 
 __attribute__((constructor)) static void begin(void)

@@ -31,13 +31,13 @@ struct board {
     size_t run_bytes;
     char run[RUN_BYTES_MAX]; /* the run directory */
     bool injects;            /* the run directory holds a shim.so for new programs */
+    bool elsewhere;          /* this process may see other mounts than the agent */
 };
 
 const struct board *board_enter(void);
 const struct board *board_marking(void);
 void board_leave(void);
 const struct board *board_left(void);
-bool board_spelled(const struct board *b, uint32_t spelling);
 void board_order_spellings(struct board *b);
 
 static inline const struct index *board_index(const struct board *b, uint32_t root)

@@ -56,20 +56,28 @@ static ssize_t copy_by_hand(int in, off64_t *in_at, int out, off64_t *out_at, si
     return copied;
 }
 
-/* same_file - whether two descriptors are of one file. */
-static bool same_file(int a, int b)
+/* redirected_to - the File behind a redirected descriptor; false: it is another one. */
+static bool redirected_to(int fd, struct identity *id)
 {
-    struct stat ours, theirs;
-    return object_of(a, &ours) && object_of(b, &theirs) && object_same(&ours, &theirs);
+    const struct board *b = board_marking();
+    struct stat st;
+    return b && object_of(fd, &st) && identity_of(b, &st, id);
+}
+
+/* is_origin - whether a descriptor is that of the origin's file itself. */
+static bool is_origin(int fd, const struct identity *id)
+{
+    struct stat st;
+    return object_of(fd, &st) && st.st_ino == id->entry->ino &&
+           st.st_dev == index_attr(id->ix, id->entry)->dev;
 }
 
 /* copy_within - from the origin's file into itself: the kernel judges the ranges. */
-static ssize_t copy_within(int held, int in, off64_t *in_at, int out, off64_t *out_at,
-                           size_t n)
+static ssize_t copy_within(int in, off64_t *in_at, int out, off64_t *out_at, size_t n)
 {
     char name[FD_NAME_BYTES];
     off64_t at = in_at ? *in_at : sys_call(SYS_lseek, in, 0, SEEK_CUR, 0, 0);
-    sys_fd_name(name, held);
+    sys_fd_name(name, out); /* the same file once more, but for reading */
     int source = sys_openat(AT_FDCWD, name, O_RDONLY | O_CLOEXEC);
     if (source < 0) {
         errno = -source;
@@ -88,15 +96,14 @@ ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset
                         size_t length, unsigned flags)
 {
     int kept = errno;
-    int held = flags == 0 ? identity_hold_fd(in) : IDENTITY_OTHER;
+    struct identity id;
+    bool redirected = flags == 0 && redirected_to(in, &id);
     /* A Tier on the origin's own file system gives no EXDEV that would tell. */
-    bool within = held >= 0 && same_file(out, held);
-    ssize_t copied = within ? copy_within(held, in, in_offset, out, out_offset, length)
-                            : NEXT(copy_file_range)(in, in_offset, out, out_offset,
-                                                    length, flags);
-    if (held >= 0)
-        sys_close(held);
-    if (within || copied >= 0 || errno != EXDEV || held == IDENTITY_OTHER)
+    if (redirected && is_origin(out, &id))
+        return copy_within(in, in_offset, out, out_offset, length);
+    ssize_t copied = NEXT(copy_file_range)(in, in_offset, out, out_offset, length,
+                                           flags);
+    if (copied >= 0 || errno != EXDEV || !redirected)
         return copied;
     errno = kept;
     return copy_by_hand(in, in_offset, out, out_offset, length);

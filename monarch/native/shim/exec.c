@@ -1,10 +1,18 @@
 /* exec.c - the exec family: each goes through one that takes an environment. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 
+#include "identity.h"
 #include "launch.h"
 #include "next.h"
 #include "sys.h"
+
+struct origin_ask {   /* an exec that may have been refused for its Replica */
+    const char *path; /* NULL: the descriptor itself */
+    int fd;
+    char *const *argv, *const *envp;
+};
 
 /* Records the launch, calls, and takes the record back when the call returns. What is
  * too long only with our two variables is started without them. */
@@ -23,18 +31,38 @@
     errno = error;                          \
     return result;
 
-int execve(const char *path, char *const argv[], char *const envp[])
+/* exec_origin - a Replica has no right to be executed: what a refused name or descriptor
+ * of one stands for is started under the origin's path. Returns only if that fails. */
+__attribute__((noinline)) static int exec_origin(const struct origin_ask *ask)
+{
+    const struct board *b = errno == EACCES ? board_enter() : NULL;
+    char origin[PATH_BYTES_MAX];
+    uint64_t file;
+    int kept = errno;
+    bool found = b && (ask->path ? identity_origin_of_path(b, AT_FDCWD, ask->path,
+                                                           origin, &file)
+                                 : identity_origin_of_fd(ask->fd, origin, &file));
+    errno = kept;
+    return found ? execve(origin, ask->argv, ask->envp) : -1;
+}
+
+static int exec_path(const char *path, char *const argv[], char *const envp[])
 {
     LAUNCH(l, envp)
     char *const *env = launch_environment(&l, path, envp);
     EXEC(path, NEXT(execve)(path, argv, env), NEXT(execve)(path, argv, envp))
 }
 
+int execve(const char *path, char *const argv[], char *const envp[])
+{
+    const struct origin_ask ask = {path, -1, argv, envp};
+    exec_path(path, argv, envp);
+    return exec_origin(&ask);
+}
+
 int execv(const char *path, char *const argv[])
 {
-    LAUNCH(l, environ)
-    char *const *env = launch_environment(&l, path, environ);
-    EXEC(path, NEXT(execve)(path, argv, env), NEXT(execv)(path, argv))
+    return execve(path, argv, environ);
 }
 
 int execvp(const char *file, char *const argv[])
@@ -51,7 +79,7 @@ int execvpe(const char *file, char *const argv[], char *const envp[])
     EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvpe)(file, argv, envp))
 }
 
-int fexecve(int fd, char *const argv[], char *const envp[])
+static int exec_descriptor(int fd, char *const argv[], char *const envp[])
 {
     LAUNCH(l, envp)
     char path[FD_NAME_BYTES];
@@ -60,14 +88,30 @@ int fexecve(int fd, char *const argv[], char *const envp[])
     EXEC(path, NEXT(fexecve)(fd, argv, env), NEXT(fexecve)(fd, argv, envp))
 }
 
-int execveat(int dirfd, const char *path, char *const argv[], char *const envp[],
-             int flags)
+int fexecve(int fd, char *const argv[], char *const envp[])
+{
+    const struct origin_ask ask = {NULL, fd, argv, envp};
+    exec_descriptor(fd, argv, envp);
+    return exec_origin(&ask);
+}
+
+static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[],
+                   int flags)
 {
     LAUNCH(l, envp)
     const char *known = path[0] == '/' ? path : NULL;
     char *const *env = launch_environment(&l, known, envp);
     EXEC(path, NEXT(execveat)(dirfd, path, argv, env, flags),
          NEXT(execveat)(dirfd, path, argv, envp, flags))
+}
+
+int execveat(int dirfd, const char *path, char *const argv[], char *const envp[],
+             int flags)
+{
+    bool itself = !path[0] && (flags & AT_EMPTY_PATH);
+    const struct origin_ask ask = {itself ? NULL : path, dirfd, argv, envp};
+    exec_at(dirfd, path, argv, envp, flags);
+    return itself || path[0] == '/' ? exec_origin(&ask) : -1;
 }
 
 /* Collects the words of a variable list, as many as there are, on the stack. The first

@@ -59,8 +59,7 @@ static long count_of(char *const envp[])
  * large to be touched, or we have nothing to do with it. */
 size_t launch_bytes(char *const envp[])
 {
-    board_enter();
-    const struct board *b = board_left();
+    const struct board *b = board_marking();
     long n = count_of(envp), at = find(envp, n, PRELOAD);
     if (!b || n > ENVIRONMENT_MAX)
         return 0;
@@ -107,10 +106,11 @@ static long wanted(const struct launch *l, const char *path, char *const envp[])
  * and another root or user may not reach it. */
 static bool loadable(const struct board *b)
 {
-    char path[RUN_BYTES_MAX + sizeof(SHIM)];
-    join(join(path, b->run), SHIM);
     struct stat st;
-    int fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    int run = sys_openat(AT_FDCWD, b->run, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int fd = run < 0 ? run : sys_openat(run, SHIM + 1, O_RDONLY | O_CLOEXEC);
+    if (run >= 0)
+        sys_close(run);
     if (fd < 0)
         return false;
     bool ours = sys_fstat(fd, &st) == 0 && (geteuid() == 0 || geteuid() == st.st_uid);
@@ -158,18 +158,37 @@ static char *const *without_shim(struct launch *l, const struct board *b,
     return l->entries;
 }
 
+/* launch_scrub - takes our library out of the environment of this process if new programs
+ * could not load it: system() and popen() hand that on as it is. */
+void launch_scrub(void)
+{
+    static char words[PRELOAD_BYTES_MAX];
+    const struct board *b = board_left();
+    long n = count_of(environ), at = find(environ, n, PRELOAD);
+    if (!b || process_borrowed() || at < 0 || strlen(environ[at]) >= sizeof(words) ||
+        !holds_shim(b, environ[at] + sizeof(PRELOAD) - 1) || loadable(b))
+        return;
+    remove_words(b, join(words, PRELOAD), environ[at] + sizeof(PRELOAD) - 1);
+    if (words[sizeof(PRELOAD) - 1])
+        environ[at] = words;
+    else
+        for (; environ[at]; at++)
+            environ[at] = environ[at + 1];
+}
+
 /* launch_environment - the environment to start a program with: the caller's own unless
  * it has lost the Shim, or names one that cannot be loaded. `path` is NULL when it is
  * not known. */
 char *const *launch_environment(struct launch *l, const char *path, char *const envp[])
 {
-    const struct board *left = board_left();
-    l->b = board_enter();
+    l->b = board_marking();
     l->slot = NULL;
     l->given = envp;
-    if (left && (!l->b || !loadable(left)))
-        return without_shim(l, left, envp);
-    long n = l->b && l->b->injects ? wanted(l, path, envp) : -1;
+    if (!l->b)
+        return envp;
+    if (!loadable(l->b))
+        return without_shim(l, l->b, envp);
+    long n = l->b->injects ? wanted(l, path, envp) : -1;
     if (n < 0)
         return envp;
     divide(l, l->b, n);

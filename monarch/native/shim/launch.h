@@ -33,6 +33,7 @@ size_t launch_bytes(char *const envp[]);
 char *const *launch_environment(struct launch *l, const char *path, char *const envp[]);
 void launch_begin(struct launch *l, const char *name);
 void launch_failed(struct launch *l);
+void launch_scrub(void);
 void launch_spawned(const struct launch *l, pid_t pid, const char *name);
 
 #endif

@@ -1,19 +1,37 @@
 /* leave.c - calls after which paths or rights are no longer those of the Catalog. */
-#include "trace.h"
+#include "launch.h"
+#include "mounts.h"
 #include "next.h"
+#include "shared/rights.h"
 
-/* A changed view of the file system ends the Shim's work in this process. */
+/* leave - ends serving in this process; programs that libc itself starts from now on are
+ * not told to load what they could not. */
+static void leave(void)
+{
+    board_leave();
+    launch_scrub();
+}
+
+/* A changed view of the file system ends serving in this process. */
 #define LEAVE(when, call)      \
     int result = call;         \
     if (result == 0 && (when)) \
-        board_leave();         \
+        leave();               \
     return result;
 
-/* A changed identity may lose or gain rights that stat answers imply; setting what is
- * already so changes nothing. */
-#define BECOME(kind, call)                 \
-    int kind##_before = (int)gete##kind(); \
-    LEAVE((int)gete##kind() != kind##_before, call)
+static bool became_another(const struct rights *before)
+{
+    struct rights after;
+    rights_read(&after);
+    return !rights_same(before, &after);
+}
+
+/* Changed rights may be less, or more, than those that served files and stat answers
+ * imply; setting what is already so changes nothing. */
+#define BECOME(call)      \
+    struct rights before; \
+    rights_read(&before); \
+    LEAVE(became_another(&before), call)
 
 int chroot(const char *path)
 {
@@ -35,62 +53,103 @@ int setns(int fd, int type)
     LEAVE(type == 0 || (type & (CLONE_NEWNS | CLONE_NEWUSER)), NEXT(setns)(fd, type))
 }
 
-/* What is mounted on, or taken away from, a directory changes all that is below it. */
+/* What is mounted, or taken away, covers or shows other files: each process looks again
+ * at what it sees. */
+#define MOUNT(call)     \
+    int result = call;  \
+    if (result == 0)    \
+        mounts_moved(); \
+    return result;
+
 int mount(const char *source, const char *target, const char *type, unsigned long flags,
           const void *options)
 {
-    trace_path(AT_FDCWD, target, CHANGE_NAME, false);
-    return NEXT(mount)(source, target, type, flags, options);
+    MOUNT(NEXT(mount)(source, target, type, flags, options))
 }
 
 int umount(const char *target)
 {
-    trace_path(AT_FDCWD, target, CHANGE_NAME, false);
-    return NEXT(umount)(target);
+    MOUNT(NEXT(umount)(target))
 }
 
 int umount2(const char *target, int flags)
 {
-    trace_path(AT_FDCWD, target, CHANGE_NAME, false);
-    return NEXT(umount2)(target, flags);
+    MOUNT(NEXT(umount2)(target, flags))
+}
+
+int move_mount(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+    MOUNT(NEXT(move_mount)(from_fd, from, to_fd, to, flags))
 }
 
 int setuid(uid_t uid)
 {
-    BECOME(uid, NEXT(setuid)(uid))
+    BECOME(NEXT(setuid)(uid))
 }
 
 int seteuid(uid_t uid)
 {
-    BECOME(uid, NEXT(seteuid)(uid))
+    BECOME(NEXT(seteuid)(uid))
 }
 
 int setreuid(uid_t ruid, uid_t euid)
 {
-    BECOME(uid, NEXT(setreuid)(ruid, euid))
+    BECOME(NEXT(setreuid)(ruid, euid))
 }
 
 int setresuid(uid_t ruid, uid_t euid, uid_t suid)
 {
-    BECOME(uid, NEXT(setresuid)(ruid, euid, suid))
+    BECOME(NEXT(setresuid)(ruid, euid, suid))
 }
 
 int setgid(gid_t gid)
 {
-    BECOME(gid, NEXT(setgid)(gid))
+    BECOME(NEXT(setgid)(gid))
 }
 
 int setegid(gid_t gid)
 {
-    BECOME(gid, NEXT(setegid)(gid))
+    BECOME(NEXT(setegid)(gid))
 }
 
 int setregid(gid_t rgid, gid_t egid)
 {
-    BECOME(gid, NEXT(setregid)(rgid, egid))
+    BECOME(NEXT(setregid)(rgid, egid))
 }
 
 int setresgid(gid_t rgid, gid_t egid, gid_t sgid)
 {
-    BECOME(gid, NEXT(setresgid)(rgid, egid, sgid))
+    BECOME(NEXT(setresgid)(rgid, egid, sgid))
+}
+
+int setgroups(size_t count, const gid_t *groups)
+{
+    BECOME(NEXT(setgroups)(count, groups))
+}
+
+int initgroups(const char *user, gid_t group)
+{
+    BECOME(NEXT(initgroups)(user, group))
+}
+
+int capset(void *header, const void *sets)
+{
+    BECOME(NEXT(capset)(header, sets))
+}
+
+/* What these return is the id before; an id that cannot be tells the one that is. */
+int setfsuid(uid_t uid)
+{
+    int before = NEXT(setfsuid)(uid);
+    if (NEXT(setfsuid)((uid_t)-1) != before)
+        leave();
+    return before;
+}
+
+int setfsgid(gid_t gid)
+{
+    int before = NEXT(setfsgid)(gid);
+    if (NEXT(setfsgid)((gid_t)-1) != before)
+        leave();
+    return before;
 }

@@ -1,4 +1,4 @@
-/* next.c - finds the functions behind ours at their first use, without a constructor. */
+/* next.c - finds the functions behind ours, all of them before the program begins. */
 #include "next.h"
 
 #include <dlfcn.h>
@@ -43,8 +43,9 @@ static int plain_name(const char *name, char *out, size_t bytes)
     return 1;
 }
 
-/* next_find - looks the next function up, once; threads that do it at the same time
- * find the same one. */
+/* next_find - looks one function up. Only a call before our constructor comes to this:
+ * dlsym() waits for the lock that dlopen() holds while it runs constructors, which may
+ * wait for a thread that is here. Threads that do it at the same time find the same. */
 next_fn *next_find(enum hook hook)
 {
     int kept = errno;
@@ -58,4 +59,10 @@ next_fn *next_find(enum hook hook)
     atomic_store_explicit(&next_pointers[hook], fn, memory_order_relaxed);
     errno = kept;
     return fn;
+}
+
+__attribute__((constructor)) static void find_all(void)
+{
+    for (int hook = 0; hook < HOOK_COUNT; hook++)
+        next_get((enum hook)hook);
 }

@@ -3,11 +3,13 @@
 #define MONARCH_NEXT_H
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/fsuid.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>

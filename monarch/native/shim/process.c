@@ -11,10 +11,11 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-enum { LIFE_BYTES = 4096, NAMESPACE_BYTES = 40 };
+enum { LIFE_BYTES = 4096, NAMESPACE_BYTES = 40, EXE_BYTES = 512 };
 
 struct life *process_life;
 static uint32_t agent_pid;
+static char the_exe[EXE_BYTES]; /* read once; static, since stacks may be small */
 
 /* process_prepare - makes the page that tells a fork child from its parent; false when
  * there is no memory for it. */
@@ -26,6 +27,8 @@ bool process_prepare(uint32_t agent)
     if (at < 0 && at >= -4095)
         return false;
     process_life = (struct life *)at;
+    long n = sys_readlink("/proc/self/exe", the_exe, EXE_BYTES - 1);
+    the_exe[n > 0 ? n : 0] = 0;
     if (sys_call(SYS_madvise, at, LIFE_BYTES, MADV_WIPEONFORK, 0, 0) < 0)
         process_life->watched = true;
     return true;
@@ -39,11 +42,9 @@ bool process_changed(void)
 }
 
 /* process_exe - the path of the running program, "" when /proc does not tell. */
-const char *process_exe(char out[PROCESS_EXE_BYTES])
+const char *process_exe(void)
 {
-    long n = sys_readlink("/proc/self/exe", out, PROCESS_EXE_BYTES - 1);
-    out[n > 0 ? n : 0] = 0;
-    return out;
+    return the_exe;
 }
 
 /* process_state - what the agent is to think of the process from now on. */
@@ -95,8 +96,7 @@ static bool unknown_to_agent(void)
 void process_begin(struct counters *all)
 {
     uint32_t pid = sys_getpid();
-    char exe[PROCESS_EXE_BYTES];
-    process_exe(exe);
+    const char *exe = process_exe();
     bool shares = unknown_to_agent();
     struct process *mine = shares ? &all->process[0] : revive(all, pid, exe);
     if (shares)

@@ -7,8 +7,6 @@
 
 #include "shared/counts.h"
 
-enum { PROCESS_EXE_BYTES = 512 };
-
 struct life { /* lives in a page that the kernel wipes in a fork child */
     struct process *_Atomic slot;
     uint32_t pid;
@@ -20,7 +18,7 @@ extern struct life *process_life;
 bool process_prepare(uint32_t agent);
 void process_begin(struct counters *all);
 bool process_borrowed(void);
-const char *process_exe(char out[PROCESS_EXE_BYTES]);
+const char *process_exe(void);
 bool process_changed(void);
 void process_state(struct process *p, enum process_state state);
 

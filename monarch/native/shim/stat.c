@@ -7,6 +7,7 @@
 #include "mark.h"
 #include "next.h"
 #include "process.h"
+#include "shared/rights.h"
 #include "sys.h"
 
 #if defined(__x86_64__)
@@ -251,6 +252,13 @@ int statx(int dirfd, const char *path, int flags, unsigned mask, struct statx *o
     return result;
 }
 
+/* scanned_like - the scan could read what the agent can, and thus this process. */
+static bool scanned_like(const struct index *ix)
+{
+    const struct board *b = board_left();
+    return b && ix->scan_rights == rights_mark(&b->requests->agent);
+}
+
 /* grants - access() that the Catalog can tell: existence, and reading where the scan
  * has proved it for the user that this process runs as. */
 static bool grants(int dirfd, const char *path, int mode, int flags)
@@ -262,26 +270,48 @@ static bool grants(int dirfd, const char *path, int mode, int flags)
     if (!e || mode == F_OK)
         return e != NULL;
     return index_attr(r.ix, e)->readable && geteuid() == r.ix->scan_euid &&
-           getuid() == r.ix->scan_euid;
+           getuid() == r.ix->scan_euid && scanned_like(r.ix);
+}
+
+/* refused - the answer of access() to a name or descriptor; a Replica has other rights
+ * than its File, which is asked for by the origin's path. */
+static int refused(int result, int dirfd, const char *path, int mode, int flags)
+{
+    const struct board *b = result < 0 && errno == EACCES ? board_enter() : NULL;
+    char origin[PATH_BYTES_MAX];
+    uint64_t file;
+    if (!b || !path)
+        return result;
+    bool found = path[0] ? identity_origin_of_path(b, dirfd, path, origin, &file)
+                         : identity_origin_of_fd(dirfd, origin, &file);
+    return found ? NEXT(faccessat)(AT_FDCWD, origin, mode, flags & AT_EACCESS) : result;
 }
 
 int access(const char *path, int mode)
 {
-    return grants(AT_FDCWD, path, mode, 0) ? 0 : NEXT(access)(path, mode);
+    return grants(AT_FDCWD, path, mode, 0)
+               ? 0
+               : refused(NEXT(access)(path, mode), AT_FDCWD, path, mode, 0);
 }
 
 int faccessat(int dirfd, const char *path, int mode, int flags)
 {
-    return grants(dirfd, path, mode, flags) ? 0
-                                            : NEXT(faccessat)(dirfd, path, mode, flags);
+    return grants(dirfd, path, mode, flags)
+               ? 0
+               : refused(NEXT(faccessat)(dirfd, path, mode, flags), dirfd, path, mode,
+                         flags);
 }
 
 int eaccess(const char *path, int mode)
 {
-    return grants(AT_FDCWD, path, mode, 0) ? 0 : NEXT(eaccess)(path, mode);
+    return grants(AT_FDCWD, path, mode, 0)
+               ? 0
+               : refused(NEXT(eaccess)(path, mode), AT_FDCWD, path, mode, AT_EACCESS);
 }
 
 int euidaccess(const char *path, int mode)
 {
-    return grants(AT_FDCWD, path, mode, 0) ? 0 : NEXT(euidaccess)(path, mode);
+    return grants(AT_FDCWD, path, mode, 0) ? 0
+                                           : refused(NEXT(euidaccess)(path, mode),
+                                                     AT_FDCWD, path, mode, AT_EACCESS);
 }

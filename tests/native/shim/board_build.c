@@ -15,7 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shared/mountinfo.h"
 #include "shared/replica.h"
+#include "shared/rights.h"
 
 enum { GENERATION = 42, ATTRS_MAX = 4096 };
 
@@ -165,6 +167,8 @@ static size_t aligned(size_t n)
 
 static size_t place_arrays(struct index *ix, const struct items *items)
 {
+    struct rights mine;
+    rights_read(&mine);
     *ix = (struct index){
         .seg = {.magic = "MONARCH", .version = LAYOUT_VERSION, .kind = SEGMENT_INDEX},
         .entry_count = (uint32_t)items->count,
@@ -173,6 +177,7 @@ static size_t place_arrays(struct index *ix, const struct items *items)
         .slot_count = (uint32_t)(items->count * 2 + 1),
         .inode_slot_count = (uint32_t)(items->count * 5 / 3 + 1),
         .scan_euid = geteuid(),
+        .scan_rights = rights_mark(&mine),
         .arena_bytes = items->bytes + 8,
         .attr_count = ATTRS_MAX,
     };
@@ -299,12 +304,16 @@ struct built board_build(const struct plan *plan)
     c->roots[0].ino = b.index->root_ino;
     c->roots[0].dir_base = (uint32_t)items.files;
     fill_catalog(plan, c);
+    struct mountinfo room;
+    c->inner_mounts = mountinfo_covers(&room, b.index, plan->root, strlen(plan->root));
     for (size_t i = 0; i < items.count; i++)
         free(items.all[i].rel);
     free(items.all);
     beat(&b);
     b.requests->agent_state = AGENT_READY;
     b.requests->agent_pid = (uint32_t)getpid();
+    rights_read(&b.requests->agent);
+    rights_locate(&b.requests->agent);
     return b;
 }
 

@@ -7,7 +7,7 @@
  *   -d MS    answer requests after MS        -n       never answer them
  *   -s       never beat again                -r       Files come from a peer
  *
- * Lines: publish-all, counters, processes, root, pending; and with a path below the root:
+ * Lines: publish-all, counters, processes, root, mounts, pending; and with a path below the root:
  * publish, staging, refuse, busy, lose, where, written, dirwritten. It prints "ready",
  * answers each line with one line, and ends when stdin does.
  */
@@ -131,6 +131,8 @@ static void obey(char *line)
         print_processes();
     else if (strcmp(line, "root") == 0)
         printf("%d\n", board.flags->roots[0]);
+    else if (strcmp(line, "mounts") == 0)
+        printf("%u\n", board.flags->mounts);
     else if (strcmp(line, "pending") == 0)
         printf("%d\n", pending());
     else

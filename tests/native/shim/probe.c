@@ -12,6 +12,8 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -20,6 +22,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -253,11 +256,28 @@ static int name_by_name(const char *path)
     return CALL(int, (const char *))(path); /* unlink, remove, rmdir */
 }
 
+/* Where the Shim does not see it: what is there before the call, and what is left. */
+static int silently(long number, const char *path)
+{
+    if (number == SYS_umount2)
+        return (int)syscall(number, path, MNT_DETACH);
+    return (int)syscall(number, "none", path, "tmpfs", 0, NULL);
+}
+
 static int mount_by_name(const char *path)
 {
+    int rc;
+    if (ENDS("umount") || IS("umount2")) {
+        rc = silently(SYS_mount, path);
+        return rc ? rc : IS("umount") ? umount(path) : umount2(path, 0);
+    }
     if (IS("mount"))
-        return mount("none", path, "no such type", 0, NULL);
-    return IS("umount") ? umount(path) : umount2(path, 0);
+        rc = mount("none", path, "tmpfs", 0, NULL);
+    else
+        rc = CALL(int, (int, const char *, int, const char *, unsigned))(
+            (int)syscall(SYS_open_tree, AT_FDCWD, path, 1 /* OPEN_TREE_CLONE */), "",
+            AT_FDCWD, path, 4 /* MOVE_MOUNT_F_EMPTY_PATH */);
+    return rc ? rc : silently(SYS_umount2, path);
 }
 
 static int copy_by_name(const char *path)
@@ -285,7 +305,7 @@ static int change_by_name(const char *path)
         return rights_by_name(path);
     if (STARTS("mk") || STARTS("symlink") || STARTS("__xmk"))
         return create_by_name(path);
-    if (ENDS("mount") || IS("umount2"))
+    if (ENDS("mount") || IS("umount2")) /* move_mount too */
         return mount_by_name(path);
     if (IS("copy_file_range"))
         return copy_by_name(path);
@@ -325,8 +345,25 @@ static int exec_by_name(const char *self)
     return CALL(int, (const char *, char *const[]))(self, argv);
 }
 
+static int drop_capabilities(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+    if (syscall(SYS_capget, &header, sets) < 0)
+        return -1;
+    sets[0].effective &= ~(1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
+    return CALL(int, (void *, const void *))(&header, sets);
+}
+
 static int leave_by_name(void)
 {
+    const gid_t group = 12;
+    if (IS("capset"))
+        return drop_capabilities();
+    if (IS("setgroups"))
+        return setgroups(1, &group);
+    if (IS("initgroups"))
+        return initgroups("daemon", group);
     if (IS("chroot"))
         return chroot("/");
     if (IS("pivot_root"))

@@ -1,0 +1,23 @@
+/* mountinfo.h - what is mounted below a directory, in the namespace of this process. */
+#ifndef MONARCH_MOUNTINFO_H
+#define MONARCH_MOUNTINFO_H
+
+#include <stdbool.h>
+
+#include "index.h"
+
+enum { MOUNTINFO_CHUNK_BYTES = 512 };
+
+struct mountinfo { /* room to read it; small stacks have none */
+    int fd;
+    bool failed; /* not all of it could be read */
+    size_t at, held;
+    size_t length; /* of the mount point, which is cut where it is too long */
+    char chunk[MOUNTINFO_CHUNK_BYTES];
+    char point[PATH_BYTES_MAX];
+};
+
+bool mountinfo_covers(struct mountinfo *m, const struct index *ix,
+                      const char *directory, size_t n);
+
+#endif

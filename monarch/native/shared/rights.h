@@ -1,0 +1,15 @@
+/* rights.h - what a process may read, and in which namespaces it sees files. */
+#ifndef MONARCH_RIGHTS_H
+#define MONARCH_RIGHTS_H
+
+#include <stdbool.h>
+
+#include "layout.h"
+
+void rights_read(struct rights *out);
+void rights_locate(struct rights *out);
+bool rights_same(const struct rights *a, const struct rights *b);
+bool rights_cover(const struct rights *mine, const struct rights *agents);
+uint32_t rights_mark(const struct rights *r);
+
+#endif

@@ -1,0 +1,17 @@
+/* mounts.h - whether a name below a root leads, in this process, to what was catalogued. */
+#ifndef MONARCH_MOUNTS_H
+#define MONARCH_MOUNTS_H
+
+#include "board.h"
+
+enum ground { /* what the names below a root lead to */
+              GROUND_UNKNOWN = 0,
+              GROUND_OTHER, /* the root is another directory here */
+              GROUND_SAME,
+              GROUND_DOUBTFUL, /* something is mounted below it: ask the kernel for each name */
+};
+
+enum ground mounts_ground(const struct board *b, uint32_t spelling);
+void mounts_moved(void);
+
+#endif

@@ -1,0 +1,214 @@
+"""Mounts below and above a root: each process reads what the kernel shows it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.shim_fixtures import Board
+
+pytestmark = pytest.mark.root
+
+OURS = ("LD_PRELOAD", "MONARCH_STAGING_RUN")
+THREE = "a/b/three.bin"
+
+
+@pytest.fixture
+def other(staged: Board) -> Path:
+    """A directory with other files under the names of those in a/b."""
+    directory = staged.folder / "other"
+    directory.mkdir()
+    (directory / "three.bin").write_text("other")
+    return directory
+
+
+def shimmed(board: Board, command: str) -> str:
+    """Shell text that runs a command under the Shim, in a shell that is not."""
+    env = board.environ()
+    return " ".join(f"{name}='{env[name]}'" for name in OURS) + f" {command}"
+
+
+def in_private(board: Board, script: str, *options: str) -> str:
+    """What a shell that the Shim does not see prints in its own mount namespace."""
+    env = {name: value for name, value in os.environ.items() if name not in OURS}
+    done = subprocess.run(
+        ["unshare", "-m", *options, "sh", "-ec", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def hits(board: Board) -> int:
+    """How many opens were served by a Replica."""
+    return board.counters()["opens_hit_tier0"]
+
+
+@contextmanager
+def bound(source: Path, target: Path) -> Iterator[None]:
+    """A bind mount in the namespace of the tests, made where no Shim sees it."""
+    subprocess.run(["mount", "--bind", source, target], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", target], check=True)
+
+
+def test_process_in_another_namespace_is_served(staged: Board) -> None:
+    shown = in_private(staged, shimmed(staged, f"cat {staged.root}/two.bin"))
+
+    assert shown.startswith("two.bin")
+    assert hits(staged) == 1
+
+
+@pytest.mark.parametrize("name", [THREE, "folder/three.bin", "a/link.bin"])
+def test_private_mount_below_a_root_is_not_answered_for(
+    staged: Board, other: Path, name: str
+) -> None:
+    path = staged.root / name
+    script = (
+        f"mount --bind {other} {staged.root}/a/b; "
+        + shimmed(staged, f"cat {path}; ")
+        + shimmed(staged, f"stat -L -c %s {path}")
+    )
+
+    assert in_private(staged, script) == "other5\n"
+    assert staged.ask("root") == "0"
+
+
+def test_file_mounted_over_a_file_is_not_answered_for(
+    staged: Board, other: Path
+) -> None:
+    script = f"mount --bind {other}/three.bin {staged.root}/two.bin; " + shimmed(
+        staged, f"cat {staged.root}/two.bin"
+    )
+
+    assert in_private(staged, script) == "other"
+
+
+def test_name_from_a_directory_above_a_mount_is_not_answered_for(
+    staged: Board, other: Path
+) -> None:
+    program = (
+        f"import os; d = os.open('{staged.root}/a', os.O_RDONLY); "
+        "print(os.read(os.open('b/three.bin', os.O_RDONLY, dir_fd=d), 5))"
+    )
+    script = f"mount --bind {other} {staged.root}/a/b; " + shimmed(
+        staged, f'{sys.executable} -c "{program}"'
+    )
+
+    assert in_private(staged, script) == "b'other'\n"
+
+
+def test_names_beside_a_private_mount_are_served(staged: Board, other: Path) -> None:
+    script = f"mount --bind {other} {staged.root}/a/b; " + shimmed(
+        staged, f"cat {staged.root}/two.bin"
+    )
+
+    assert in_private(staged, script).startswith("two.bin")
+    assert hits(staged) == 1
+
+
+def test_program_that_enters_a_namespace_reads_what_is_there(
+    staged: Board, other: Path
+) -> None:
+    script = f"mount --bind {other} {staged.root}/a/b; echo ready; exec sleep 60"
+    with subprocess.Popen(
+        ["unshare", "-m", "sh", "-ec", script], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "ready\n"
+            path = staged.root / THREE
+
+            shown = staged.run("nsenter", "-m", "-t", str(holder.pid), "cat", path)
+        finally:
+            holder.kill()
+
+    assert shown == "other"
+
+
+def test_mount_of_the_job_is_seen_by_running_processes_and_so_is_its_end(
+    staged: Board, other: Path
+) -> None:
+    covered, path = staged.root / "a" / "b", staged.root / THREE
+    program = f"for _ in input, input, input: print(open('{path}').read(5)); _()"
+    with subprocess.Popen(
+        [sys.executable, "-uc", program],
+        env=staged.environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as reader:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        seen = [reader.stdout.readline()]
+        for change in (
+            ("mount", "--bind", str(other), str(covered)),
+            ("umount", str(covered)),
+        ):
+            staged.run(*change)
+            print(file=reader.stdin, flush=True)
+            seen.append(reader.stdout.readline())
+        print(file=reader.stdin, flush=True)
+
+    assert seen == ["a/b/t\n", "other\n", "a/b/t\n"]
+    assert staged.ask("root") == "0"
+
+
+def test_private_mount_over_a_parent_leaves_others_served(staged: Board) -> None:
+    staged.run("unshare", "-m", "mount", "-t", "tmpfs", "none", staged.root.parent)
+
+    assert staged.run("cat", staged.root / "two.bin").startswith("two.bin")
+    assert hits(staged) == 1
+    assert staged.ask("root") == "0"
+
+
+def test_mount_of_the_scan_that_is_missing_elsewhere_is_not_answered_for(
+    board: Board,
+) -> None:
+    (board.root / "inner").mkdir()
+    (board.root / "inner" / "below").write_text("below")
+    source = board.folder / "source"
+    source.mkdir()
+    (source / "below").write_text("mounted")
+    path = board.root / "inner" / "below"
+    with bound(source, board.root / "inner"):
+        board.start()
+        board.ask("publish-all")
+
+        shown = in_private(
+            board, f"umount {board.root}/inner; " + shimmed(board, f"cat {path}")
+        )
+        assert board.run("cat", path) == "mounted"
+
+    assert shown == "below"
+
+
+@pytest.mark.parametrize("hide", ["umount -l /proc", "mount -t tmpfs none /proc"])
+def test_process_that_cannot_know_where_it_is_reads_the_origin(
+    staged: Board, other: Path, hide: str
+) -> None:
+    script = f"mount --bind {other} {staged.root}/a/b; {hide}; " + shimmed(
+        staged, f"cat {staged.root}/{THREE} {staged.root}/two.bin"
+    )
+
+    assert in_private(staged, script).startswith("other\0")
+    assert hits(staged) == 0
+
+
+def test_names_of_mounts_may_hold_blanks(staged: Board, other: Path) -> None:
+    covered = staged.root / "..odd"
+    (other / "x y").write_text("other")
+    script = f"mount --bind {other} '{covered}'; " + shimmed(
+        staged, f"cat '{covered}/x y'"
+    )
+
+    assert in_private(staged, script) == "other"
