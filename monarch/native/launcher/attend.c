@@ -61,17 +61,33 @@ static struct verdict start(struct run *run, int lock)
     return verdict;
 }
 
+/* pass_by - does without the `start` lock, whose holder stands still: the agent that it
+ * has started may be there all the same. */
+static struct verdict pass_by(struct run *run, pid_t holder)
+{
+    if (rundir_agent_lives(&run->dir))
+        return await_state(run, -1);
+    return verdict_of(VERDICT_PLAIN,
+                      "the process that starts the agent stands still (%d)",
+                      (int)holder);
+}
+
 /* attempt - finds or starts the agent in the opened run directory. */
 static struct verdict attempt(struct run *run)
 {
     struct verdict verdict;
-    int lock = rundir_start_lock(&run->dir);
+    pid_t holder = 0;
+    int lock = rundir_start_lock(&run->dir, &holder);
 
     if (lock == -ESTALE)
         return (struct verdict){.kind = VERDICT_AGAIN};
-    if (lock < 0)
+    if (lock == -ETIMEDOUT)
+        return pass_by(run, holder);
+    if (lock < 0) {
+        rundir_drop(&run->dir);
         return verdict_of(VERDICT_PLAIN, "%s/start: %s", run->dir.path,
                           strerror(-lock));
+    }
     if (rundir_agent_lives(&run->dir))
         return await_state(run, lock);
     verdict = failure_found(run);
