@@ -16,7 +16,7 @@ from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
 from monarch.cluster import mesh_job, node_name
-from monarch.config import RunOptions, current_directory, to_json
+from monarch.config import RunOptions, run_directory, to_json
 from monarch.errors import MonarchError
 
 log = logging.getLogger("monarch.agent")
@@ -38,7 +38,7 @@ def serve(
         setup = make_setup(options, command, run_dir.name, os.environ)
         if meeting is None:
             job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
-            hosts, here = setup.config.hosts, current_directory()
+            hosts, here = setup.config.hosts, run_directory()
             job = mesh_job(job, hosts, options, os.environ, here)
             meeting = find_meeting(setup, job, os.environ, notifier)
         _hold(run_dir, setup, notifier, meeting)
