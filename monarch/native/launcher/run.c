@@ -9,6 +9,7 @@
 #include "before.h"
 #include "child.h"
 #include "clock.h"
+#include "inherited.h"
 #include "preload.h"
 #include "words.h"
 
@@ -42,6 +43,7 @@ static int run_staged(struct run *run)
 
     if (!envp)
         return run_plain(run, strerror(ENOMEM));
+    inherited_mark(run->dir.fd);
     if (started || run->args.wait) {
         code = child_run(run, envp);
         if (code >= 0)
