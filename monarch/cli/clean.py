@@ -21,19 +21,19 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
     Jobs that live keep theirs. Agents do the same when they start, so this is for the
     end of a batch job.
     """
-    from monarch.cluster import run_root
+    from monarch.cluster import run_roots
     from monarch.errors import UsageError
+    from monarch.native import homes, is_home
     from monarch.tiers.leftovers import collect
 
     for place in places:
         if not place.is_dir():
             raise UsageError(f"{place}: there is no such directory")
-    own = f"monarch-{os.geteuid()}"
-    homes = {run_root(os.environ), Path("/dev/shm") / own}
-    homes |= {place / own for place in places}
-    for home in sorted(homes):
+    found = {*run_roots(os.environ), *homes()}
+    found |= {home for place in places for home in homes(place)}
+    for home in sorted(found):
         removed = collect(home, time.time())
-        if retained and home.name == own:
+        if retained and is_home(home):
             removed += _remove_retained(home)
         for path in removed:
             click.echo(f"removed {path}")

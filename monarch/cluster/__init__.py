@@ -17,6 +17,7 @@ from monarch.cluster.names import (
     job_name,
     node_name,
     run_root,
+    run_roots,
     safe_name,
 )
 from monarch.cluster.rendezvous import rendezvous_directory
@@ -45,5 +46,6 @@ __all__ = [
     "read_secret",
     "rendezvous_directory",
     "run_root",
+    "run_roots",
     "safe_name",
 ]

@@ -10,6 +10,7 @@ from monarch.native.engine import (
     beat,
     state_store,
 )
+from monarch.native.home import home, homes, is_home
 from monarch.native.index import (
     BlockError,
     Memory,
@@ -79,9 +80,12 @@ __all__ = [
     "agent_state_store",
     "beat",
     "hash64",
+    "home",
+    "homes",
     "index_check",
     "index_find",
     "index_finish",
+    "is_home",
     "replica_name",
     "state_store",
     "state_word",

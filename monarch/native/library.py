@@ -24,6 +24,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
         ctypes.c_int64,
         (_P, ctypes.c_char_p, ctypes.c_size_t),
     ),
+    "monarch_home_choose": (_INT, (ctypes.c_char_p, _INT, ctypes.c_char_p)),
+    "monarch_home_list": (_INT, (ctypes.c_char_p, ctypes.c_char_p)),
     "monarch_replica_name": (None, (_P, _U32, ctypes.c_char_p)),
     "monarch_state_store": (None, (_P, _U32, _U32)),
     "monarch_agent_state_store": (None, (_P, _U32)),

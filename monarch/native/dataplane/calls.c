@@ -1,11 +1,13 @@
 /* calls.c - the shared functions in the form in which Python calls them. */
 #include <stdatomic.h>
+#include <string.h>
 
 #include "dataplane/clock.h"
 #include "dataplane/monarch.h"
 #include "dataplane/publish.h"
 #include "dataplane/watch.h"
 #include "shared/counts.h"
+#include "shared/home.h"
 #include "shared/index.h"
 #include "shared/replica.h"
 #include "shared/xxh3.h"
@@ -41,6 +43,23 @@ int monarch_index_check(const void *block, size_t length)
 int64_t monarch_index_find(const void *block, const char *rel, size_t n)
 {
     return index_find(block, rel, n);
+}
+
+/* monarch_home_choose - see home_choose(); no base is that of run directories. */
+int monarch_home_choose(const char *base, int make, char *out)
+{
+    return home_choose(base ? base : HOME_BASE, make, out);
+}
+
+/* monarch_home_list - writes the paths of home_list(), each to HOME_BYTES_MAX bytes; returns
+ * how many. */
+int monarch_home_list(const char *base, char *out)
+{
+    struct homes all;
+
+    home_list(base ? base : HOME_BASE, &all);
+    memcpy(out, all.path, sizeof(all.path));
+    return all.count;
 }
 
 /* monarch_replica_name - the name in a Tier of the File whose first Entry this is. */

@@ -13,6 +13,7 @@
 #include "jobname.h"
 #include "python.h"
 #include "run.h"
+#include "words.h"
 
 enum { ATTEMPTS_MAX = 20, PAUSE_MS = 10 };
 
@@ -40,6 +41,8 @@ static struct verdict start(struct run *run, int lock)
     /* What a dead agent has left must not be taken for the new one's. */
     unlinkat(run->dir.fd, "requests", 0);
     unlinkat(run->dir.fd, "counters", 0);
+    if (run->dir.moved)
+        words_warn("%s; using %s", run->dir.fault, run->dir.path);
     if (!err)
         err = agent_start(run, python);
     if (err < 0) {

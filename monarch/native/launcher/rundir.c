@@ -15,6 +15,7 @@
 #include "descriptor.h"
 #include "jobname.h"
 #include "procstat.h"
+#include "shared/home.h"
 
 enum {
     DIR_MODE = 0700,
@@ -84,17 +85,22 @@ int rundir_join(struct rundir *run, const char *path)
     return run->fd < 0 ? run->fd : 0;
 }
 
-/* rundir_make - opens the run directory of a job and node, made if it is new. */
-int rundir_make(struct rundir *run, const struct jobname *name)
+/* set_path - names the run directory of a job and node below a root; true if it is there
+ * already. */
+static bool set_path(struct rundir *run, const char *root, const struct jobname *name)
 {
-    const char *given = getenv("MONARCH_STAGING_RUN_DIR");
-    char root[PATH_MAX];
-    int n, root_fd;
+    snprintf(run->path, sizeof(run->path), "%.*s/%s.%s",
+             (int)sizeof(run->path) - 2 * NAME_BYTES_MAX - 16, root, name->job,
+             name->node);
+    return home_is_ours(run->path);
+}
 
-    if (given && *given)
-        n = snprintf(root, sizeof(root), "%s", given);
-    else
-        n = snprintf(root, sizeof(root), "/dev/shm/monarch-%u", (unsigned)geteuid());
+/* make_below - makes the run directory below the root that the user has given. */
+static int make_below(struct rundir *run, const char *given, const struct jobname *name)
+{
+    char root[PATH_MAX];
+    int root_fd, n = snprintf(root, sizeof(root), "%s", given);
+
     if (n >= (int)sizeof(root) - 2 * NAME_BYTES_MAX - 16)
         return fault(run, -ENAMETOOLONG, "MONARCH_STAGING_RUN_DIR is too long");
     if (!preloadable(root))
@@ -108,9 +114,44 @@ int rundir_make(struct rundir *run, const struct jobname *name)
     if (root_fd < 0)
         return root_fd;
     close(root_fd);
-    snprintf(run->path, sizeof(run->path), "%.*s/%s.%s", n, root, name->job,
-             name->node);
+    set_path(run, root, name);
+    return 0;
+}
+
+/* make_at_home - makes it in a home of ours: the one that has it already, although the
+ * usual name may have been taken, or given back, since. */
+static int make_at_home(struct rundir *run, const struct jobname *name)
+{
+    char usual[HOME_BYTES_MAX], home[HOME_BYTES_MAX];
+    struct homes all;
+    int err, fd;
+
+    home_list(HOME_BASE, &all);
+    for (int i = 0; i < all.count; i++)
+        if (set_path(run, all.path[i], name))
+            return 0;
+    err = home_choose(HOME_BASE, true, home);
+    if (err)
+        return fault(run, err, "cannot make %s: %s", home, strerror(-err));
+    set_path(run, home, name);
+    home_plain(HOME_BASE, usual);
+    run->moved = strcmp(home, usual) != 0;
+    if (run->moved && (fd = open_private(run, usual)) >= 0)
+        close(fd);
+    return 0;
+}
+
+/* rundir_make - opens the run directory of a job and node, made if it is new. */
+int rundir_make(struct rundir *run, const struct jobname *name)
+{
+    const char *given = getenv("MONARCH_STAGING_RUN_DIR");
+    int err = given && *given ? make_below(run, given, name) : make_at_home(run, name);
+    bool moved = run->moved;
+
+    if (err)
+        return err;
     run->fd = make_private(run, run->path);
+    run->moved = moved && run->fd >= 0;
     return run->fd < 0 ? run->fd : 0;
 }
 

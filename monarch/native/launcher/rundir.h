@@ -12,6 +12,7 @@ struct rundir {
     int fd;
     char path[PATH_MAX];
     char fault[PATH_MAX + 128]; /* why it cannot be used, after an error */
+    bool moved;                 /* `fault` says why it is not in its usual place */
 };
 
 int rundir_join(struct rundir *run, const char *path);
