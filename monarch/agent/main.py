@@ -1,6 +1,7 @@
 """The agent process from its first line to its exit code."""
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -46,7 +47,8 @@ def serve(
         notifier.fail(error.exit_code, str(error))
         return error.exit_code
     except Exception as error:
-        log.exception("agent failed")
+        if not _lacks_room(error):
+            log.exception("agent failed")
         notifier.fail(125, f"the agent failed: {type(error).__name__}: {error}")
         return 125
     finally:
@@ -79,6 +81,11 @@ def _hold(
         run.leave()
         raise
     run.remove()
+
+
+def _lacks_room(error: Exception) -> bool:
+    """Return whether the launcher's line says it all, and a log would find no room."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _allow_descriptors() -> None:

@@ -134,6 +134,36 @@ def test_a_segment_that_leaves_no_address_space_is_not_mapped(
     assert set(failures(ours.stdout)) <= set(failures(plain.stdout))
 
 
+@pytest.mark.root
+def test_a_full_file_system_keeps_nothing_of_a_job(
+    runner: Runner, run_root: Path, tmp_path: Path
+) -> None:
+    root, stages = tmp_path / "root", tmp_path / "stages"
+    root.mkdir()
+    (root / "file").write_text("hello\n")
+    command = f"{runner.command} run --data {root} --tier ram:1MiB:/dev/shm"
+    (tmp_path / "script").write_text(f"""
+        for size in 900 1300 1600 1700 1750 1800 1850 1900 1950 2000 2100 2200; do
+            mount -t tmpfs -o size=${{size}}k,mode=700 x {run_root}
+            {command} cat {root}/file 2>>{stages} || echo failed
+            ls -A {run_root}
+            umount -l {run_root}
+        done""")
+
+    done = subprocess.run(
+        ["unshare", "-m", "sh", str(tmp_path / "script")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == "hello\n" * 12
+    assert done.stderr == ""
+    lines = stages.read_text().splitlines()
+    assert sum("; the program runs without staging" in line for line in lines) >= 4
+    assert "Traceback" not in stages.read_text()
+
+
 @pytest.mark.parametrize("offset", ["+2d", "-2d", "+0 x10"])
 def test_another_time_for_the_program_is_none_for_monarch(
     runner: Runner, rich_tree: Path, tool: Callable[[str], str], offset: str
