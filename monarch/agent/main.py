@@ -1,6 +1,7 @@
 """The agent process from its first line to its exit code."""
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -16,7 +17,7 @@ from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
 from monarch.cluster import mesh_job, node_name
-from monarch.config import RunOptions, current_directory, to_json
+from monarch.config import RunOptions, run_directory, to_json
 from monarch.errors import MonarchError
 
 log = logging.getLogger("monarch.agent")
@@ -38,7 +39,7 @@ def serve(
         setup = make_setup(options, command, run_dir.name, os.environ)
         if meeting is None:
             job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
-            hosts, here = setup.config.hosts, current_directory()
+            hosts, here = setup.config.hosts, run_directory()
             job = mesh_job(job, hosts, options, os.environ, here)
             meeting = find_meeting(setup, job, os.environ, notifier)
         _hold(run_dir, setup, notifier, meeting)
@@ -46,7 +47,8 @@ def serve(
         notifier.fail(error.exit_code, str(error))
         return error.exit_code
     except Exception as error:
-        log.exception("agent failed")
+        if not _lacks_room(error):
+            log.exception("agent failed")
         notifier.fail(125, f"the agent failed: {type(error).__name__}: {error}")
         return 125
     finally:
@@ -79,6 +81,11 @@ def _hold(
         run.leave()
         raise
     run.remove()
+
+
+def _lacks_room(error: Exception) -> bool:
+    """Return whether the launcher's line says it all, and a log would find no room."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _allow_descriptors() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from monarch.native import COUNTERS, DTYPES, ProcessState
 
 _LIVING = (ProcessState.LAUNCHED, ProcessState.ACTIVE, ProcessState.LAUNCHER)
+# The ended processes that are remembered, to know a late slot of one of them.
+_ENDED_MAX: Final = 4096
 
 
 class Processes:
@@ -31,6 +33,8 @@ class Processes:
         self._pidfds: dict[int, int] = {}
         self._polled: dict[int, tuple[int, int]] = {}
         self._launched: set[int] = set()
+        self._begun: dict[int, int | None] = {}
+        self._spoken: dict[int, int | None] = {}
         self._changed = changed
         self.programs_seen = 0
 
@@ -71,8 +75,13 @@ class Processes:
     def seen(self) -> dict[tuple[str, bool], int]:
         """Count the processes so far by (program, whether the Shim worked in it)."""
         all_seen = Counter(self._ended)
+        living: dict[int, tuple[str, bool]] = {}
         for number in (*self._pidfds, *self._polled):
-            all_seen[_identify(self._slots[number])] += 1
+            name, active = _identify(self._slots[number])
+            pid = int(self._slots[number]["pid"])
+            if active or pid not in living:
+                living[pid] = name, active
+        all_seen.update(living.values())
         return dict(all_seen)
 
     def waits(self) -> tuple[list[int], int]:
@@ -104,6 +113,7 @@ class Processes:
         self.programs_seen += bool(program)
         pid, noted = int(slot["pid"]), int(slot["starttime"])
         start = start_time(pid)
+        self._begun[number] = noted or start or _start_of_any(pid)
         if start is None or (noted and noted != start):
             self._fold(number)
             return
@@ -130,7 +140,9 @@ class Processes:
     def _fold(self, number: int) -> None:
         """Keep the counters of a dead process, and free its slot as the last step."""
         slot = self._slots[number]
-        self._ended[_identify(slot)] += 1
+        name, active = _identify(slot)
+        if self._is_first(int(slot["pid"]), self._begun.pop(number), active):
+            self._ended[name, active] += 1
         self._totals += slot["counters"]
         slot["counters"] = 0
         slot["starttime"] = 0
@@ -138,15 +150,52 @@ class Processes:
         self._slots["state"][number] = ProcessState.FREE
         self._changed()
 
+    def _is_first(self, pid: int, start: int | None, active: bool) -> bool:
+        """Return whether this slot is the one by which its process counts.
+
+        posix_spawn() knows the child's pid only after the child has run: a short one
+        has then taken its own slot, and may have ended, before the parent takes one
+        for it.
+        """
+        again = pid in self._spoken and _may_equal(self._spoken[pid], start)
+        if not active:
+            return not again and not self._speaks(pid)
+        self._spoken.pop(pid, None)
+        self._spoken[pid] = start
+        if len(self._spoken) > _ENDED_MAX:
+            del self._spoken[next(iter(self._spoken))]
+        return not again
+
+    def _speaks(self, pid: int) -> bool:
+        """Return whether the Shim works in this process by what another slot says."""
+        slots = self._slots[: self._used()]
+        active = slots["state"] == ProcessState.ACTIVE
+        return bool(np.any(active & (slots["pid"] == pid)))
+
 
 def start_time(pid: int) -> int | None:
     """Return when a process was started, in ticks; None if it has ended."""
+    fields = _stat(pid)
+    return None if not fields or fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _start_of_any(pid: int) -> int | None:
+    """Return the same of one that has ended, too, unless it was waited for."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None
+
+
+def _stat(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+            return file.read().rpartition(b")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+        return []
+
+
+def _may_equal(one: int | None, other: int | None) -> bool:
+    """Return whether two start times can be of one process; None is unknown."""
+    return one is None or other is None or one == other
 
 
 def _identify(slot: Any) -> tuple[str, bool]:

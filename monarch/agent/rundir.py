@@ -59,8 +59,13 @@ class RunDirectory:
         if os.statvfs(self.path).f_flag & os.ST_NOEXEC:
             target.symlink_to(source)
             return
-        shutil.copyfile(source, target)
-        os.chmod(target, stat.S_IRUSR | stat.S_IXUSR)
+        try:
+            shutil.copyfile(source, target)
+            os.chmod(target, stat.S_IRUSR | stat.S_IXUSR)
+        except OSError as error:
+            raise MonarchError(
+                f"{self.path}: no room for shim.so: {error.strerror}"
+            ) from error
 
     def leave(self) -> None:
         """Remove all that is ours and let go of the lock."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from monarch.config import Config, RunOptions, current_directory, load, require_datasets
+from monarch.config import Config, RunOptions, load, require_datasets, run_directory
 from monarch.model import Patterns
 from monarch.origins.index import Dataset
 from monarch.report import check_report_file, fill_template
@@ -41,7 +41,7 @@ def make_setup(
     Raises:
         UsageError: with a line for each thing that cannot be meant.
     """
-    config = load(options, environ, current_directory()).config
+    config = load(options, environ, run_directory()).config
     require_datasets(config)
     tiers = tuple(open_tier(s, job_node) for s in _tier_settings(config))
     roots = {

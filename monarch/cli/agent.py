@@ -104,6 +104,9 @@ class _StartLock:
         self._fd = hold_private(run_dir, "start")
         if self._fd is None:
             raise MonarchError(f"{run_dir}: another agent is being started")
+        # Launchers look whether we stand still.
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Let launchers look for the agent."""

@@ -16,27 +16,47 @@ import click
     "--retained", is_flag=True, help="Remove what was retained for later jobs, too."
 )
 def clean(places: tuple[Path, ...], retained: bool) -> None:
-    """Remove your leftovers below the run root and each tier path PLACE.
+    """Remove your leftovers below the run root and each PLACE, a tier's path.
 
     Jobs that live keep theirs. Agents do the same when they start, so this is for the
-    end of a batch job.
+    end of a batch job. Secrets and addresses of jobs all of whose known nodes refuse
+    connections are removed from the usual rendezvous directory, and from each PLACE.
     """
-    from monarch.cluster import run_root
+    from monarch.cluster import run_roots
     from monarch.errors import UsageError
+    from monarch.native import homes, is_home
     from monarch.tiers.leftovers import collect
 
     for place in places:
         if not place.is_dir():
             raise UsageError(f"{place}: there is no such directory")
-    own = f"monarch-{os.geteuid()}"
-    homes = {run_root(os.environ), Path("/dev/shm") / own}
-    homes |= {place / own for place in places}
-    for home in sorted(homes):
+    found = {*run_roots(os.environ), *homes()}
+    found |= {home for place in places for home in homes(place)}
+    for home in sorted(found):
         removed = collect(home, time.time())
-        if retained and home.name == own:
+        if retained and is_home(home):
             removed += _remove_retained(home)
         for path in removed:
             click.echo(f"removed {path}")
+    _remove_remains(places)
+
+
+def _remove_remains(places: tuple[Path, ...]) -> None:
+    """Remove what dead jobs of several nodes have left where they met."""
+    from monarch.cluster import remove_remains, run_roots, usual_rendezvous
+    from monarch.tiers.directory import is_locked
+
+    def lives(job: str) -> bool:
+        found = [run for root in run_roots(os.environ) for run in root.glob(f"{job}.*")]
+        return any(map(is_locked, found))
+
+    usual = usual_rendezvous(os.environ)
+    for place in sorted({usual, *places}):
+        found = remove_remains(place, time.time(), lives, usual=place == usual)
+        for path in found.removed:
+            click.echo(f"removed {path}")
+        for line in found.kept:
+            click.echo(f"monarch: {line}", err=True)
 
 
 def _remove_retained(home: Path) -> list[Path]:

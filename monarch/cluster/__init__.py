@@ -17,9 +17,11 @@ from monarch.cluster.names import (
     job_name,
     node_name,
     run_root,
+    run_roots,
     safe_name,
 )
-from monarch.cluster.rendezvous import rendezvous_directory
+from monarch.cluster.remains import Remains, remove_remains
+from monarch.cluster.rendezvous import rendezvous_directory, usual_rendezvous
 from monarch.cluster.secret import given_secret, job_secret, read_secret
 from monarch.hostlist import expand_hosts
 
@@ -29,6 +31,7 @@ __all__ = [
     "Alone",
     "Census",
     "Membership",
+    "Remains",
     "Scattered",
     "address_of",
     "expand_hosts",
@@ -43,7 +46,10 @@ __all__ = [
     "node_name",
     "own_addresses",
     "read_secret",
+    "remove_remains",
     "rendezvous_directory",
     "run_root",
+    "run_roots",
     "safe_name",
+    "usual_rendezvous",
 ]

@@ -9,6 +9,7 @@ from typing import Final
 
 from monarch.cluster.hydra import launch_name
 from monarch.errors import UsageError
+from monarch.native import home, homes
 
 NAME_MAX: Final = 64
 RUN_VARIABLE: Final = "MONARCH_STAGING_RUN"
@@ -57,9 +58,15 @@ def by_own_daemons(environ: Mapping[str, str]) -> bool:
 
 
 def run_root(environ: Mapping[str, str]) -> Path:
-    """Return the directory that holds this user's run directories on this node."""
+    """Return the directory in which new run directories are made on this node."""
     given = environ.get("MONARCH_STAGING_RUN_DIR")
-    return Path(given) if given else Path(f"/dev/shm/monarch-{os.geteuid()}")
+    return Path(given) if given else home(make=True)
+
+
+def run_roots(environ: Mapping[str, str]) -> list[Path]:
+    """Return each directory in which run directories of this user may be."""
+    given = environ.get("MONARCH_STAGING_RUN_DIR")
+    return [Path(given)] if given else homes()
 
 
 def find_run(environ: Mapping[str, str], job: str | None) -> list[Path]:
@@ -70,9 +77,13 @@ def find_run(environ: Mapping[str, str], job: str | None) -> list[Path]:
     if job is None and environ.get(RUN_VARIABLE):
         return [Path(environ[RUN_VARIABLE])]
     name = safe_name(job) if job is not None else job_name(environ)
-    root = run_root(environ)
+    roots = run_roots(environ)
     if name is not None:
-        return [root / f"{name}.{node_name(environ)}"]
+        return [root / f"{name}.{node_name(environ)}" for root in roots]
+    return [run for root in roots for run in _runs_in(root)]
+
+
+def _runs_in(root: Path) -> list[Path]:
     try:
         return sorted(path for path in root.iterdir() if (path / "lock").exists())
     except FileNotFoundError:

@@ -17,7 +17,7 @@ def rendezvous_directory(given: str | None, environ: Mapping[str, str]) -> Path:
     Raises:
         MonarchError: it cannot be made, or others could change what is in it.
     """
-    path = Path(given) if given is not None else _usual(environ)
+    path = Path(given) if given is not None else usual_rendezvous(environ)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.stat()
@@ -31,7 +31,8 @@ def rendezvous_directory(given: str | None, environ: Mapping[str, str]) -> Path:
     return path
 
 
-def _usual(environ: Mapping[str, str]) -> Path:
+def usual_rendezvous(environ: Mapping[str, str]) -> Path:
+    """Return where nodes meet unless the configuration says otherwise."""
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):
         state = os.path.join(environ.get("HOME") or Path.home(), ".local/state")

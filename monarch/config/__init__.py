@@ -8,6 +8,7 @@ from monarch.config.load import (
     leaves,
     load,
     require_datasets,
+    run_directory,
 )
 from monarch.config.models import (
     Agent,
@@ -49,5 +50,6 @@ __all__ = [
     "load",
     "parse_tier",
     "require_datasets",
+    "run_directory",
     "to_json",
 ]

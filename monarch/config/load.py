@@ -76,6 +76,18 @@ def current_directory() -> Path:
         raise UsageError(f"the working directory {reason}") from error
 
 
+def run_directory() -> Path:
+    """Return the same for `monarch run`, whose program may need none.
+
+    Instead of one that is gone, it is one that nobody can make: as for the kernel, no
+    relative path leads anywhere.
+    """
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/proc/the-removed-working-directory")
+
+
 def require_datasets(config: Config) -> None:
     """Raise UsageError unless there is something to stage."""
     if not config.datasets:

@@ -13,6 +13,7 @@ from monarch.native.engine import (
     rights_store,
     state_store,
 )
+from monarch.native.home import home, homes, is_home
 from monarch.native.index import (
     BlockError,
     Memory,
@@ -84,11 +85,14 @@ __all__ = [
     "agent_state_store",
     "beat",
     "hash64",
+    "home",
+    "homes",
     "index_check",
     "index_find",
     "index_find_inode",
     "index_finish",
     "inodes_unstable",
+    "is_home",
     "mounts_cover",
     "replica_name",
     "rights_mark",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from monarch.errors import UsageError
+from monarch.native import home
 from monarch.tiers.directory import (
     hold_private,
     lack_of_directory,
@@ -63,7 +64,7 @@ class Tier(ABC):
 
     def __init__(self, settings: TierSettings, job_node: str) -> None:
         self.settings = settings
-        self.home = settings.path / f"monarch-{os.geteuid()}"
+        self.home = home(settings.path)
         self.job_directory = self.home / job_node
         self.directory = self.job_directory / settings.name
         self.capacity_bytes = 0

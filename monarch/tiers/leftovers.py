@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from monarch.native import is_home
 from monarch.tiers.directory import is_private, remove_tree, take_lock
 from monarch.tiers.retain import RETAINED, has_expired
 
@@ -40,7 +41,7 @@ def collect(home: Path, now_s: float) -> list[Path]:
     if not is_private(home):
         return []
     entries = sorted(home.iterdir())
-    if home.name != f"monarch-{os.geteuid()}":
+    if not is_home(home):
         entries = [entry for entry in entries if _is_run_directory(entry)]
     return [entry for entry in entries if _collect_one(entry, now_s)]
 

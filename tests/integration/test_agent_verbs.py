@@ -11,6 +11,11 @@ from monarch.tiers.directory import take_lock
 from support.agents import AgentProcess, start_agent
 
 
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 def verb(*arguments):
     command = [sys.executable, "-P", "-m", "monarch", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)

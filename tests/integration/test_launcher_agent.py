@@ -42,7 +42,7 @@ def test_agent_inherits_nothing_but_its_pipe(launch: Launch, tmp_path: Path) -> 
     assert sum(target.startswith("pipe:") for target in agent["fds"].values()) == 1
     assert agent["fds"]["3"].startswith("pipe:")
     assert "MONARCH_STAGING_RUN" not in agent["environment"]
-    assert agent["preload"] == launch.layout["shim"]
+    assert agent["preload"] is None
     assert agent["cwd"] == str(tmp_path)
     assert agent["session"] not in (os.getsid(0), agent["pid"])
     assert agent["cpus"] == len(os.sched_getaffinity(0))

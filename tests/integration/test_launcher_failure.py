@@ -204,6 +204,43 @@ def test_stopped_agent_is_given_up_by_the_others(
     assert first.communicate(timeout=30)[0] == b"hello\n"
 
 
+def test_a_stopped_start_holds_up_nobody_for_long(
+    launch: Launch, tmp_path: Path
+) -> None:
+    launch.script([["until", str(tmp_path / "gate")], *HEALTHY])
+    first = launch.popen("--job", "j", "true")
+    wait_until(lambda: launch.events("start"))
+    first.send_signal(signal.SIGSTOP)
+
+    second = launch.run("--job", "j", "sh", "-c", "exit 7", timeout=20)
+
+    (tmp_path / "gate").touch()
+    first.send_signal(signal.SIGCONT)
+    first.communicate(timeout=30)
+    assert second.stderr.decode() == (
+        "monarch: the process that starts the agent stands still "
+        f"({first.pid}){UNSTAGED}\n"
+    )
+    assert second.returncode == 7
+    assert first.returncode == 0
+
+
+def test_the_agent_of_a_stopped_start_is_used(launch: Launch, tmp_path: Path) -> None:
+    launch.script([["until", str(tmp_path / "gate")], *HEALTHY])
+    first = launch.popen("--job", "j", "true")
+    wait_until(lambda: launch.events("start"))
+    first.send_signal(signal.SIGSTOP)
+    (tmp_path / "gate").touch()
+    wait_until(lambda: list(launch.run_root.glob("j.*/shim.so")))
+
+    second = launch.run("-q", "--job", "j", "printenv", "LD_PRELOAD", timeout=20)
+
+    first.send_signal(signal.SIGCONT)
+    first.communicate(timeout=30)
+    assert second.stdout.endswith(b"/shim.so\n")
+    assert second.stderr == b""
+
+
 def test_agent_of_another_version_is_not_joined(launch: Launch) -> None:
     launch.script([["take_lock"], ["make_segments", 99], *READY[2:], *REST])
 

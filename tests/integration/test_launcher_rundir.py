@@ -167,13 +167,18 @@ def test_lock_that_is_a_link_is_not_followed(
         assert not (tmp_path / "made").exists()
 
 
-def test_full_run_root_is_one_warning(launch: Launch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("job", ["", "--job j"])
+@pytest.mark.parametrize("inodes", [1, 2])
+def test_full_run_root_is_one_warning_and_nothing_stays(
+    launch: Launch, tmp_path: Path, inodes: int, job: str
+) -> None:
     if os.geteuid():
         pytest.skip("needs root")
     launch.run_root.mkdir(mode=0o700)
-    mount = f"mount -t tmpfs -o size=4k,nr_inodes=1,mode=700 x {launch.run_root}"
-    run = " ".join(map(str, launch.argv("echo", "hello")))
-    (tmp_path / "script").write_text(f"{mount} && exec {run}")
+    options = f"size=4k,nr_inodes={inodes},mode=700"
+    mount = f"mount -t tmpfs -o {options} x {launch.run_root}"
+    run = " ".join(map(str, launch.argv(*job.split(), "echo", "hello")))
+    (tmp_path / "script").write_text(f"{mount} && {run}; ls {launch.run_root}")
 
     done = subprocess.run(
         ["unshare", "-m", "sh", str(tmp_path / "script")],

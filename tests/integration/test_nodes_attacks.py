@@ -2,8 +2,10 @@
 
 import os
 import random
+import signal
 import socket
 import struct
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -168,3 +170,36 @@ def test_nothing_of_a_secret_is_left_when_the_job_has_ended(make_cluster):
     cluster.run(Plan(1)).right(opens=40)
 
     assert os.listdir(cluster.rendezvous) == []
+
+
+def test_what_killed_nodes_have_left_is_cleaned_and_of_living_ones_nothing(
+    make_cluster,
+):
+    cluster = make_cluster(2, files=20)
+    job = cluster.start(Plan(1), hold=[0])
+    job.await_epoch(0)
+    for entry in cluster.rendezvous.iterdir():
+        os.utime(entry, (0, 0))
+    names = sorted(os.listdir(cluster.rendezvous))
+
+    alive = clean(cluster)
+    cluster.nodes[0].hurt(signal.SIGKILL)
+    half = clean(cluster)
+    cluster.nodes[1].hurt(signal.SIGKILL)
+    dead = clean(cluster)
+
+    assert len(names) == 3
+    assert alive == half == []
+    assert sorted(dead) == [f"removed {cluster.rendezvous}/{n}" for n in names]
+    assert os.listdir(cluster.rendezvous) == []
+
+
+def clean(cluster: Cluster) -> list[str]:
+    """What `monarch clean` says that it has removed where the nodes meet."""
+    words = [str(cluster.command), "clean", str(cluster.rendezvous)]
+    environ = cluster.nodes[0].environ | {"MONARCH_STAGING_RUN_DIR": "/nonexistent"}
+    done = subprocess.run(
+        words, env=environ, capture_output=True, text=True, check=True, timeout=60
+    )
+    lines = done.stdout.splitlines()
+    return [line for line in lines if str(cluster.rendezvous) in line]

@@ -125,7 +125,7 @@ def test_a_program_that_cannot_run_is_told_as_a_shell_tells_it(
     assert list(run_root.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", ["run --data /usr true", "config check", "index /u"])
+@pytest.mark.parametrize("words", ["config check", "index /u"])
 def test_a_working_directory_that_is_gone_is_told(
     tmp_path, monarch_command, run_root, words
 ):

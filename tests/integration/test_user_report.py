@@ -54,3 +54,50 @@ def test_opens_that_do_not_wait_are_not_called_too_large(summary):
 
     assert "opens read the origin while the file was being copied\n" in text
     assert "too large" not in text
+
+
+SPAWNER = """
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    for (int i = 0; i < atoi(argv[1]); i++) {
+        if (posix_spawn(NULL, argv[2], NULL, NULL, argv + 2, environ))
+            return 1;
+        if (i >= 3) /* four at a time */
+            wait(NULL);
+    }
+    while (wait(NULL) > 0)
+        ;
+    return argc != 4;
+}
+"""
+
+
+def compile_c(folder, name, source, *flags):
+    """Compiles a program."""
+    (folder / f"{name}.c").write_text(source)
+    words = ["cc", "-D_GNU_SOURCE", *flags, "-o", folder / name, folder / f"{name}.c"]
+    subprocess.run(words, check=True)
+    return folder / name
+
+
+def test_each_short_program_is_counted_once(summary, tmp_path, dataset):
+    spawner = compile_c(tmp_path, "spawner", SPAWNER)
+    file = next(path for path in dataset.root.rglob("*") if path.is_file())
+
+    text = summary(f"exec {spawner} 4000 /bin/cat {file} >/dev/null")
+
+    assert "monarch: active in 4,001 of 4,001 processes; " in text
+    assert "not active" not in text
+
+
+def test_each_short_program_without_the_shim_is_named(summary, tmp_path):
+    spawner = compile_c(tmp_path, "spawner", SPAWNER)
+    static = compile_c(tmp_path, "still", "int main(void) { return 0; }", "-static")
+
+    text = summary(f"exec {spawner} 400 {static} x")
+
+    assert f"not active in {static} (400): static" in text

@@ -45,7 +45,7 @@ int main(void)
 def build(folder: Path, *flags: str) -> Path:
     """Compiles the launcher; returns the command."""
     command = folder / "monarch"
-    sources = [*NATIVE.glob("launcher/*.c"), NATIVE / "shared" / "counts.c"]
+    sources = [*NATIVE.glob("launcher/*.c"), *NATIVE.glob("shared/*.c")]
     compile_c(command, *map(str, sources), *flags)
     return command
 

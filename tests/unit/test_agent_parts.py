@@ -132,6 +132,12 @@ def child():
     )
 
 
+def let_die_unreaped(process):
+    assert process.stdin is not None
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
 def let_die(process):
     assert process.stdin is not None
     process.stdin.close()
@@ -139,15 +145,16 @@ def let_die(process):
 
 async def death_of_a_program(counters):
     processes = Processes(counters, lambda: None)
-    with child() as program:
+    with child() as program, child() as other:
         start = start_time(program.pid)
         occupy(counters, 1, program.pid, opens=5, starttime=start)
-        occupy(counters, 2, program.pid, opens=2, state=ProcessState.LAUNCHED)
+        occupy(counters, 2, other.pid, opens=2, state=ProcessState.LAUNCHED)
         processes.scan()
         living = (processes.living, processes.programs)
         totals = processes.totals()[COUNTERS[0].name]
 
         let_die(program)
+        let_die(other)
         while processes.living:
             processes.scan()
             await asyncio.sleep(0)
@@ -221,6 +228,49 @@ def test_processes_that_died_together_count_once_though_their_deaths_ask_for_a_s
 
     assert processes.seen() == {("/bin/program", True): 2}
     assert processes.totals()[COUNTERS[0].name] == 2
+
+
+@pytest.mark.parametrize("reaped", [False, True])
+def test_a_slot_that_comes_after_the_end_of_its_process_counts_no_second_one(
+    counters, reaped
+):
+    processes = Processes(counters, lambda: None)
+    with child() as program:
+        occupy(counters, 1, program.pid)
+        let_die_unreaped(program)
+        processes.scan()
+        if reaped:
+            program.wait()
+        occupy(counters, 1, program.pid, state=ProcessState.LAUNCHED)
+        processes.scan()
+
+    assert processes.seen() == {("/bin/program", True): 1}
+
+
+@pytest.mark.parametrize("late", [ProcessState.LAUNCHED, ProcessState.ACTIVE])
+@pytest.mark.parametrize("first", [1, 2])
+def test_two_slots_of_one_process_count_once(counters, late, first):
+    processes = Processes(counters, lambda: None)
+    with child() as program:
+        occupy(counters, first, program.pid, opens=1)
+        occupy(counters, 3 - first, program.pid, opens=2, state=late)
+        let_die_unreaped(program)
+        processes.scan()
+
+    assert processes.seen() == {("/bin/program", True): 1}
+    assert processes.totals()[COUNTERS[0].name] == 3
+
+
+def test_a_program_that_never_spoke_counts_though_its_number_was_used_before(counters):
+    processes = Processes(counters, lambda: None)
+    with child() as program:
+        occupy(counters, 1, program.pid, starttime=1)
+        processes.scan()
+        occupy(counters, 1, program.pid, state=ProcessState.LAUNCHED, name=b"/static")
+        let_die_unreaped(program)
+        processes.scan()
+
+    assert processes.seen() == {("/bin/program", True): 1, ("/static", False): 1}
 
 
 def test_opens_of_processes_without_a_slot_are_counted(counters):

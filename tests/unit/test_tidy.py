@@ -47,6 +47,7 @@ SIDEWAYS = {
     ("model", "errors"),  # so is a state transition that is not in the table
     ("origins", "native"),  # the scan hashes and finishes index blocks natively
     ("tiers", "native"),  # Replica names are computed natively
+    ("cluster", "native"),  # the launcher's run directories are found as it finds them
     ("peers.session", "peers.link"),  # a session is what a joined link becomes
     ("agent", "report"),  # the agent ends with a report
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <linux/magic.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/vfs.h>
 
 #ifndef FUSE_SUPER_MAGIC
@@ -13,6 +14,7 @@
 #include "dataplane/publish.h"
 #include "dataplane/watch.h"
 #include "shared/counts.h"
+#include "shared/home.h"
 #include "shared/index.h"
 #include "shared/mountinfo.h"
 #include "shared/replica.h"
@@ -67,6 +69,23 @@ int64_t monarch_index_find(const void *block, const char *rel, size_t n)
 int64_t monarch_index_find_inode(const void *block, uint64_t dev, uint64_t ino)
 {
     return index_find_inode(block, dev, ino);
+}
+
+/* monarch_home_choose - see home_choose(); no base is that of run directories. */
+int monarch_home_choose(const char *base, int make, char *out)
+{
+    return home_choose(base ? base : HOME_BASE, make, out);
+}
+
+/* monarch_home_list - writes the paths of home_list(), each to HOME_BYTES_MAX bytes; returns
+ * how many. */
+int monarch_home_list(const char *base, char *out)
+{
+    struct homes all;
+
+    home_list(base ? base : HOME_BASE, &all);
+    memcpy(out, all.path, sizeof(all.path));
+    return all.count;
 }
 
 /* monarch_replica_name - the name in a Tier of the File whose first Entry this is, below

@@ -65,7 +65,7 @@ static _Noreturn void become(const struct run *run, const char *python, int pipe
     const char *const head[] = {"agent", "--run-dir", run->dir.path, "--notify-fd",
                                 "3",     "--",        NULL};
     char **argv = python_argv(python, head, run->args.all);
-    char **envp = preload_remove(run->envp, false);
+    char **envp = preload_none(run->envp);
 
     set_descriptors(run, pipe);
     forget_signals();

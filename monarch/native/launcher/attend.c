@@ -13,6 +13,7 @@
 #include "jobname.h"
 #include "python.h"
 #include "run.h"
+#include "words.h"
 
 enum { ATTEMPTS_MAX = 20, PAUSE_MS = 10 };
 
@@ -40,6 +41,8 @@ static struct verdict start(struct run *run, int lock)
     /* What a dead agent has left must not be taken for the new one's. */
     unlinkat(run->dir.fd, "requests", 0);
     unlinkat(run->dir.fd, "counters", 0);
+    if (run->dir.moved)
+        words_warn("%s; using %s", run->dir.fault, run->dir.path);
     if (!err)
         err = agent_start(run, python);
     if (err < 0) {
@@ -61,17 +64,33 @@ static struct verdict start(struct run *run, int lock)
     return verdict;
 }
 
+/* pass_by - does without the `start` lock, whose holder stands still: the agent that it
+ * has started may be there all the same. */
+static struct verdict pass_by(struct run *run, pid_t holder)
+{
+    if (rundir_agent_lives(&run->dir))
+        return await_state(run, -1);
+    return verdict_of(VERDICT_PLAIN,
+                      "the process that starts the agent stands still (%d)",
+                      (int)holder);
+}
+
 /* attempt - finds or starts the agent in the opened run directory. */
 static struct verdict attempt(struct run *run)
 {
     struct verdict verdict;
-    int lock = rundir_start_lock(&run->dir);
+    pid_t holder = 0;
+    int lock = rundir_start_lock(&run->dir, &holder);
 
     if (lock == -ESTALE)
         return (struct verdict){.kind = VERDICT_AGAIN};
-    if (lock < 0)
+    if (lock == -ETIMEDOUT)
+        return pass_by(run, holder);
+    if (lock < 0) {
+        rundir_drop(&run->dir);
         return verdict_of(VERDICT_PLAIN, "%s/start: %s", run->dir.path,
                           strerror(-lock));
+    }
     if (rundir_agent_lives(&run->dir))
         return await_state(run, lock);
     verdict = failure_found(run);

@@ -207,7 +207,7 @@ static struct verdict watch(struct run *run)
 }
 
 /* await_state - waits for an agent that somebody else has started; takes ownership of
- * the `start` lock. We sign in before we look at the state: an agent that has seen nobody
+ * the `start` lock (-1 = its holder stands still). We sign in before we look at the state: an agent that has seen nobody
  * and ends says so first and looks for us after. With --wait the child signs in. */
 struct verdict await_state(struct run *run, int lock)
 {
@@ -215,7 +215,8 @@ struct verdict await_state(struct run *run, int lock)
 
     if (verdict.kind == VERDICT_STAGED && !run->args.wait)
         board_register(&run->board, run->program.path);
-    close(lock);
+    if (lock >= 0)
+        close(lock);
     if (verdict.kind == VERDICT_STAGED)
         verdict = watch(run);
     if (verdict.kind == VERDICT_STAGED)

@@ -9,34 +9,44 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "run.h"
 #include "words.h"
 
+/* note - writes the reason into the run directory; false if there is no room for it. */
+static bool note(struct run *run, const struct verdict *verdict)
+{
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+    int fd, written;
+
+    if (rundir_renew(&run->dir))
+        return false;
+    fd = openat(run->dir.fd, "failed", flags, 0600);
+    if (fd < 0)
+        return false;
+    written = dprintf(fd, "%d %s\n",
+                      verdict->kind == VERDICT_REFUSED ? verdict->code : 0,
+                      verdict->text);
+    close(fd);
+    return written > 0;
+}
+
 /* failure_leave - keeps the reason in the run directory, or removes a directory that
- * nobody else will ever look for (unless the agent's log in it tells more). */
+ * nobody else will ever look for (unless the agent's log in it tells more), or that the
+ * file system has no room for. */
 void failure_leave(struct run *run, const struct verdict *verdict)
 {
+    static const char *const ours[] = {"failed", "agent.log", "lock", "start"};
     struct stat log;
-    int fd;
 
-    if (run->dir_is_shared) {
-        if (rundir_renew(&run->dir))
-            return;
-        fd = openat(run->dir.fd, "failed",
-                    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0)
-            return;
-        dprintf(fd, "%d %s\n", verdict->kind == VERDICT_REFUSED ? verdict->code : 0,
-                verdict->text);
-        close(fd);
+    if (run->dir_is_shared
+            ? note(run, verdict)
+            : !fstatat(run->dir.fd, "agent.log", &log, AT_SYMLINK_NOFOLLOW) &&
+                  log.st_size)
         return;
-    }
-    if (!fstatat(run->dir.fd, "agent.log", &log, AT_SYMLINK_NOFOLLOW) && log.st_size)
-        return;
-    unlinkat(run->dir.fd, "agent.log", 0);
-    unlinkat(run->dir.fd, "lock", 0);
-    unlinkat(run->dir.fd, "start", 0);
-    rmdir(run->dir.path);
+    for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        unlinkat(run->dir.fd, ours[i], 0);
+    rundir_drop(&run->dir);
 }
 
 /* failure_found - the verdict of a start that has failed since we were called (an older
@@ -44,15 +54,12 @@ void failure_leave(struct run *run, const struct verdict *verdict)
 struct verdict failure_found(const struct run *run)
 {
     char text[1100], *reason;
-    struct stat st;
     ssize_t n = -1;
     int code, fd = openat(run->dir.fd, "failed", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
     if (fd < 0)
         return (struct verdict){.kind = VERDICT_NONE};
-    if (!fstat(fd, &st) && (st.st_mtim.tv_sec > run->begun.tv_sec ||
-                            (st.st_mtim.tv_sec == run->begun.tv_sec &&
-                             st.st_mtim.tv_nsec > run->begun.tv_nsec)))
+    if (clock_changed_after(fd, run->begun))
         n = read(fd, text, sizeof(text) - 1);
     close(fd);
     if (n <= 0)

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "run.h"
 #include "words.h"
 
@@ -71,19 +71,11 @@ static void dismiss(const struct run *run)
         kill((pid_t)run->board.requests->agent_pid, SIGTERM);
 }
 
-static long now_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* must_go - whether the program's failure has waited long enough; an agent that ends
  * waits for nobody but its report. */
 static bool must_go(const struct run *run, bool failed, long begun_ms)
 {
-    if (!failed || now_ms() - begun_ms < FAILED_MS_MAX ||
+    if (!failed || clock_now_ms() - begun_ms < FAILED_MS_MAX ||
         board_agent_state(&run->board) == AGENT_ENDING)
         return false;
     words_note("the program has failed: not waiting for the end of its job");
@@ -109,7 +101,7 @@ void farewell(struct run *run, int signals, int status)
 {
     const bool by_notices = !run->args.wait || run->notices.fd >= 0;
     const bool failed = !WIFEXITED(status) || WEXITSTATUS(status);
-    const long begun_ms = now_ms();
+    const long begun_ms = clock_now_ms();
     struct pulse pulse = {0};
 
     while ((!by_notices || run->notices.fd >= 0) && !must_go(run, failed, begun_ms)) {

@@ -19,7 +19,7 @@ static int ask_python(char **arguments, char **envp)
 
     if (!err) {
         argv = python_argv(path, nothing, arguments);
-        envp = preload_remove(envp, true);
+        envp = preload_remove(envp);
         if (argv && envp)
             execve(path, argv, envp);
         err = argv && envp ? -errno : -ENOMEM;

@@ -121,9 +121,23 @@ char **preload_add(char **envp, const char *run)
     return copy;
 }
 
-/* preload_remove - the environment for our own Python: without the Shim, and without the
- * private variable unless it is to be kept. Returns NULL without memory. */
-char **preload_remove(char **envp, bool keep_run)
+/* preload_none - the environment for the agent: without the private variable and without
+ * any preloaded library, which might show it other files or another time than the
+ * kernel's. Returns NULL without memory. */
+char **preload_none(char **envp)
+{
+    char **copy = calloc(count_of(envp) + 1, sizeof(*copy));
+    size_t n = 0;
+
+    for (; copy && *envp; envp++)
+        if (!has_name(*envp, PRELOAD) && !has_name(*envp, RUN))
+            copy[n++] = *envp;
+    return copy;
+}
+
+/* preload_remove - the environment for our own Python: without the Shim. Returns NULL
+ * without memory. */
+char **preload_remove(char **envp)
 {
     const char *run = value_in(envp, RUN);
     char **copy = calloc(count_of(envp) + 1, sizeof(*copy));
@@ -139,7 +153,7 @@ char **preload_remove(char **envp, bool keep_run)
                 return NULL;
             if (list[strlen(PRELOAD)])
                 copy[n++] = list;
-        } else if (keep_run || !has_name(*envp, RUN)) {
+        } else {
             copy[n++] = *envp;
         }
     }

@@ -2,9 +2,8 @@
 #ifndef MONARCH_PRELOAD_H
 #define MONARCH_PRELOAD_H
 
-#include <stdbool.h>
-
 char **preload_add(char **envp, const char *run);
-char **preload_remove(char **envp, bool keep_run);
+char **preload_remove(char **envp);
+char **preload_none(char **envp);
 
 #endif

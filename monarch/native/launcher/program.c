@@ -10,6 +10,25 @@
 
 #include "words.h"
 
+/* What a write of ours may cause: a limit on the size of files, a reader that has gone. */
+static const int own_signals[OWN_SIGNALS] = {SIGXFSZ, SIGPIPE};
+
+/* program_guard - lets no line of ours be our end; the program starts with its caller's
+ * dispositions all the same. */
+void program_guard(struct program *program)
+{
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+    for (int i = 0; i < OWN_SIGNALS; i++)
+        sigaction(own_signals[i], &ignore, &program->signals[i]);
+}
+
+static void unguard(const struct program *program)
+{
+    for (int i = 0; i < OWN_SIGNALS; i++)
+        sigaction(own_signals[i], &program->signals[i], NULL);
+}
+
 /* probe - 0 if the path can be executed, else -errno. */
 static int probe(const char *path)
 {
@@ -95,12 +114,15 @@ static void exec_by_shell(const struct program *program, char **envp)
 /* program_exec - becomes the program; if that fails, says why and returns the exit code. */
 int program_exec(const struct program *program, char **envp)
 {
+    struct program again;
     int err;
 
+    unguard(program);
     execve(program->path, program->argv, envp);
     if (errno == ENOEXEC)
         exec_by_shell(program, envp);
     err = -errno;
+    program_guard(&again);
     words_error("cannot run %s: %s", program->argv[0], strerror(-err));
     return err == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 }

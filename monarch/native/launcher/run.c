@@ -8,6 +8,8 @@
 #include "attend.h"
 #include "before.h"
 #include "child.h"
+#include "clock.h"
+#include "inherited.h"
 #include "preload.h"
 #include "words.h"
 
@@ -41,6 +43,7 @@ static int run_staged(struct run *run)
 
     if (!envp)
         return run_plain(run, strerror(ENOMEM));
+    inherited_mark(run->dir.fd);
     if (started || run->args.wait) {
         code = child_run(run, envp);
         if (code >= 0)
@@ -55,17 +58,20 @@ static int run_staged(struct run *run)
  * -ENOTSUP when it is Python's turn. */
 int run_command(char **words, char **envp)
 {
-    struct run run = {.envp = envp, .dir.fd = -1, .notices.fd = -1};
+    static struct run run; /* the stack may be small */
     struct verdict verdict;
     int code;
 
-    clock_gettime(CLOCK_REALTIME, &run.begun);
+    run.envp = envp;
+    run.dir.fd = run.notices.fd = -1;
+    run.begun = clock_now(CLOCK_REALTIME);
     if (arguments_parse(&run.args, words))
         return EXIT_USAGE;
     if (run.args.help)
         return -ENOTSUP;
     if (run.args.quiet)
         words_quiet();
+    program_guard(&run.program);
     code = program_find(&run.program, run.args.command);
     if (code)
         return code;

@@ -11,10 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "descriptor.h"
 #include "jobname.h"
+#include "procstat.h"
+#include "shared/home.h"
 
-enum { DIR_MODE = 0700 };
+enum {
+    DIR_MODE = 0700,
+    PAUSE_MS_MAX = 16,
+    STOPPED_MS_MAX = 3 * 1000, /* somebody may look at a launcher with a debugger */
+    UNKNOWN_MS_MAX = 120 * 1000,
+};
 
 __attribute__((format(printf, 3, 4))) static int fault(struct rundir *run, int err,
                                                        const char *format, ...)
@@ -77,17 +85,22 @@ int rundir_join(struct rundir *run, const char *path)
     return run->fd < 0 ? run->fd : 0;
 }
 
-/* rundir_make - opens the run directory of a job and node, made if it is new. */
-int rundir_make(struct rundir *run, const struct jobname *name)
+/* set_path - names the run directory of a job and node below a root; true if it is there
+ * already. */
+static bool set_path(struct rundir *run, const char *root, const struct jobname *name)
 {
-    const char *given = getenv("MONARCH_STAGING_RUN_DIR");
-    char root[PATH_MAX];
-    int n, root_fd;
+    snprintf(run->path, sizeof(run->path), "%.*s/%s.%s",
+             (int)sizeof(run->path) - 2 * NAME_BYTES_MAX - 16, root, name->job,
+             name->node);
+    return home_is_ours(run->path);
+}
 
-    if (given && *given)
-        n = snprintf(root, sizeof(root), "%s", given);
-    else
-        n = snprintf(root, sizeof(root), "/dev/shm/monarch-%u", (unsigned)geteuid());
+/* make_below - makes the run directory below the root that the user has given. */
+static int make_below(struct rundir *run, const char *given, const struct jobname *name)
+{
+    char root[PATH_MAX];
+    int root_fd, n = snprintf(root, sizeof(root), "%s", given);
+
     if (n >= (int)sizeof(root) - 2 * NAME_BYTES_MAX - 16)
         return fault(run, -ENAMETOOLONG, "MONARCH_STAGING_RUN_DIR is too long");
     if (!preloadable(root))
@@ -101,9 +114,44 @@ int rundir_make(struct rundir *run, const struct jobname *name)
     if (root_fd < 0)
         return root_fd;
     close(root_fd);
-    snprintf(run->path, sizeof(run->path), "%.*s/%s.%s", n, root, name->job,
-             name->node);
+    set_path(run, root, name);
+    return 0;
+}
+
+/* make_at_home - makes it in a home of ours: the one that has it already, although the
+ * usual name may have been taken, or given back, since. */
+static int make_at_home(struct rundir *run, const struct jobname *name)
+{
+    char usual[HOME_BYTES_MAX], home[HOME_BYTES_MAX];
+    struct homes all;
+    int err, fd;
+
+    home_list(HOME_BASE, &all);
+    for (int i = 0; i < all.count; i++)
+        if (set_path(run, all.path[i], name))
+            return 0;
+    err = home_choose(HOME_BASE, true, home);
+    if (err)
+        return fault(run, err, "cannot make %s: %s", home, strerror(-err));
+    set_path(run, home, name);
+    home_plain(HOME_BASE, usual);
+    run->moved = strcmp(home, usual) != 0;
+    if (run->moved && (fd = open_private(run, usual)) >= 0)
+        close(fd);
+    return 0;
+}
+
+/* rundir_make - opens the run directory of a job and node, made if it is new. */
+int rundir_make(struct rundir *run, const struct jobname *name)
+{
+    const char *given = getenv("MONARCH_STAGING_RUN_DIR");
+    int err = given && *given ? make_below(run, given, name) : make_at_home(run, name);
+    bool moved = run->moved;
+
+    if (err)
+        return err;
     run->fd = make_private(run, run->path);
+    run->moved = moved && run->fd >= 0;
     return run->fd < 0 ? run->fd : 0;
 }
 
@@ -145,27 +193,81 @@ static bool same_file(const struct rundir *run, int fd)
            ours.st_ino == there.st_ino;
 }
 
-/* rundir_start_lock - waits for the right to look for or to start the agent. Returns the
- * descriptor that holds it, -ESTALE when the directory has gone, or -errno. */
-int rundir_start_lock(const struct rundir *run)
+/* holder_of - who says in the locked file that the lock is his; 0 = nobody. */
+static pid_t holder_of(int fd)
 {
-    int fd = descriptor_keep(
-        openat(run->fd, "start", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+    char text[16] = "";
+
+    return pread(fd, text, sizeof(text) - 1, 0) > 0 ? (pid_t)atoi(text) : 0;
+}
+
+/* patience_ms - how long to wait for a holder in this state. One that runs is bounded by
+ * what it waits for itself: nodes may take minutes to meet. */
+static long patience_ms(pid_t holder)
+{
+    if (procstat_stopped(holder))
+        return STOPPED_MS_MAX;
+    return holder && procstat_start(holder) ? LONG_MAX : UNKNOWN_MS_MAX;
+}
+
+/* await_lock - waits until the lock is free; -ETIMEDOUT with its holder if that one has
+ * been stopped, or unknown, for too long. */
+static int await_lock(int fd, pid_t *holder)
+{
+    long pause_ms = 1, since_ms = clock_now_ms(), patience = -1;
+
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        const struct timespec pause = {.tv_nsec = pause_ms * 1000000L};
+        const long before = patience, now_ms = clock_now_ms();
+
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        *holder = holder_of(fd);
+        patience = patience_ms(*holder);
+        if (patience != before)
+            since_ms = now_ms;
+        if (now_ms - since_ms >= patience)
+            return -ETIMEDOUT;
+        nanosleep(&pause, NULL);
+        if (pause_ms < PAUSE_MS_MAX)
+            pause_ms *= 2;
+    }
+    return 0;
+}
+
+/* sign - writes our pid into the locked file, for those who wait for us. */
+static void sign(int fd)
+{
+    char text[16];
+    int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        return; /* there is no room: nobody will know that we are stopped */
+}
+
+/* rundir_start_lock - waits for the right to look for or to start the agent. Returns the
+ * descriptor that holds it, -ESTALE when the directory has gone, -ETIMEDOUT with the
+ * holder's pid where that one stands still, or -errno. */
+int rundir_start_lock(const struct rundir *run, pid_t *holder)
+{
+    const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+    int err, fd = descriptor_keep(openat(run->fd, "start", flags, 0600));
 
     if (fd < 0)
         return fd == -ENOENT ? -ESTALE : fd;
-    while (flock(fd, LOCK_EX) < 0) {
-        int err = -errno;
-
-        if (err == -EINTR)
-            continue;
-        close(fd);
-        return err;
-    }
-    if (same_file(run, fd))
+    err = await_lock(fd, holder);
+    if (!err && same_file(run, fd)) {
+        sign(fd);
         return fd;
+    }
     close(fd);
-    return -ESTALE;
+    return err ? err : -ESTALE;
+}
+
+/* rundir_drop - removes the directory if nothing is in it. */
+void rundir_drop(const struct rundir *run)
+{
+    rmdir(run->path);
 }
 
 /* rundir_close - forgets the run directory. */

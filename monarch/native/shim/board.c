@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "process.h"
@@ -20,6 +21,8 @@ enum phase {
     PHASE_LEFT, /* what is changed is marked, for the others; nothing is served */
     PHASE_INERT,
 };
+
+enum { ADDRESS_PART = 8 };
 
 static struct board the_board;
 static _Atomic uint32_t the_phase;
@@ -155,6 +158,24 @@ static bool filtered(const struct catalog *c)
     return false;
 }
 
+/* leaves_room - the segments take a small part of the address space where that is
+ * limited: the program must find room for all that it would find it for without us. */
+static bool leaves_room(int run)
+{
+    static const char *const names[] = {"catalog", "flags", "requests", "counters",
+                                        "inodes"};
+    struct rlimit limit;
+    struct stat st;
+    uint64_t bytes = 0;
+    if (sys_call(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0) < 0 ||
+        limit.rlim_cur == RLIM_INFINITY)
+        return true;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (sys_stat(run, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+            bytes += (uint64_t)st.st_size;
+    return bytes <= limit.rlim_cur / ADDRESS_PART;
+}
+
 /* privileged - this process may read whatever the agent, which made the copies, may; or
  * else a Replica could give what the origin refuses. In another user namespace the group
  * of the run directory is the agent's. */
@@ -185,7 +206,7 @@ static enum phase open_run(struct board *b)
         return PHASE_INERT;
     struct stat st;
     bool ours = sys_fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
-                (st.st_mode & 0077) == 0 && map_all(b, fd);
+                (st.st_mode & 0077) == 0 && leaves_room(fd) && map_all(b, fd);
     sys_close(fd);
     if (!ours || !process_prepare(b->requests->agent_pid))
         return PHASE_INERT;

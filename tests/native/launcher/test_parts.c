@@ -73,12 +73,12 @@ static void shim_is_removed_for_our_own_python(void)
 {
     char *envp[] = {(char *)"LD_PRELOAD=/r/shim.so",
                     (char *)"B=", (char *)"MONARCH_STAGING_RUN=/r", NULL};
-    char **agent = preload_remove(envp, false), **verb = preload_remove(envp, true);
+    char **agent = preload_none(envp), **verb = preload_remove(envp);
 
     assert(!strcmp(agent[0], "B=") && !agent[1]);
     assert(!strcmp(verb[1], "MONARCH_STAGING_RUN=/r") && !verb[2]);
     envp[0] = (char *)"LD_PRELOAD=/a.so:/r/shim.so";
-    assert(!strcmp(preload_remove(envp, false)[0], "LD_PRELOAD=/a.so"));
+    assert(!strcmp(preload_remove(envp)[0], "LD_PRELOAD=/a.so"));
 }
 
 /* feed - writes all to a pipe, closes it, and reads notices in the given portions. */
