@@ -1,0 +1,51 @@
+"""Whatever is done to a staged tree, every name shows what the kernel shows."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.adversary.campaign import campaign
+from support.adversary.play import OPERATIONS
+from support.adversary.scene import Scene, minimised
+
+SHOWN_MAX = 3
+# Of the opens of one sequence most must be answered by a copy, or this proves nothing.
+REDIRECTED_MIN = 20
+# Below this many sequences chance may leave an operation out.
+ENOUGH = 600
+
+
+@pytest.fixture
+def scene(monarch_command: Path, run_root: Path, tmp_path: Path) -> Scene:
+    return Scene.make(monarch_command, tmp_path)
+
+
+def lacking(scene: Scene) -> list[str]:
+    """The operations that were never carried out to their end."""
+    topics = {one for one, lack in scene.lacks.items() if lack}
+    return [
+        name
+        for name, one in OPERATIONS.items()
+        if one.topic not in topics and not scene.results.get(f"{name} well")
+    ]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_every_name_shows_what_the_kernel_shows(
+    scene: Scene, soak_count: Callable[[int, int], int]
+) -> None:
+    count = soak_count(600, 12_000)
+
+    failures = campaign(scene, range(count), small=False)
+
+    for kind, number in sorted(scene.results.items()):
+        print(f"{number:6} {kind}")
+    print(f"{scene.redirected} opens were redirected")
+    told = [str(minimised(scene, one)) for one in failures[:SHOWN_MAX]]
+    again = "again: PYTHONPATH=tests .venv/bin/python -m support.adversary -s SEED"
+    summary = f"{len(failures)} of {count} sequences failed; {again}"
+    assert not failures, "\n".join([summary, *told])
+    assert scene.redirected > REDIRECTED_MIN * count
+    assert count < ENOUGH or lacking(scene) == []
