@@ -4,7 +4,7 @@ import ctypes
 import os
 
 from support.adversary import tree
-from support.adversary.links import checked
+from support.adversary.links import checked, moved_name
 from support.adversary.play import Play, operation
 from support.adversary.truth import AT_FDCWD, LIBC, OLD_NS
 
@@ -109,6 +109,14 @@ def change(play: Play) -> str:
 def change_by_link(play: Play) -> str:
     """The same by a name that passes a link."""
     path = play.path((*tree.LINKS, *tree.THROUGH))
+    play.way(WAYS)(play, path)
+    return "done"
+
+
+@operation("links", 3)
+def change_by_moved_link(play: Play) -> str:
+    """The same by a link that leads elsewhere than at the start."""
+    path = moved_name(play)
     play.way(WAYS)(play, path)
     return "done"
 

@@ -169,6 +169,17 @@ REOPENS = (
 )
 
 
+def reopen_and_empty(play: Play, path: str) -> None:
+    writing.fill(os.open(path, os.O_WRONLY | os.O_TRUNC), b"")
+
+
+def reopen_and_cut(play: Play, path: str) -> None:
+    os.truncate(path, 1)
+
+
+LOST_CHANGES = (reopen_and_empty, reopen_and_cut, *REOPENS)
+
+
 @operation("descriptors", 10)
 def change_by_proc(play: Play) -> str:
     """A held file is changed by a name of its descriptor."""
@@ -178,6 +189,26 @@ def change_by_proc(play: Play) -> str:
         play.way(REOPENS)(play, path)
     finally:
         restore(play)
+    return "done"
+
+
+LOST_NAMES = (
+    "/proc/self/fd/{0}",
+    "/dev/fd/{0}",
+    "/proc/self/fd/{0}",
+    "/proc/{1}/fd/{0}",
+)
+
+
+@operation("descriptors", 6)
+def change_lost_by_proc(play: Play) -> str:
+    """The same when the file has just lost its name; a new one stays as it is."""
+    held = play.some_held()
+    if not held.lost:
+        play.way(TAKES)(play, play.random.choice(held.names))
+    play.lost = held.lost
+    path = play.pick(LOST_NAMES).format(held.descriptor, os.getpid())
+    play.way(LOST_CHANGES)(play, path)
     return "done"
 
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 
 from support.adversary import tree
-from support.adversary.play import Play, operation
+from support.adversary.play import OPERATIONS, Play, operation
 from support.adversary.truth import AT_FDCWD, LIBC, attempt
 
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
@@ -78,6 +78,7 @@ def retarget(play: Play) -> str:
     target = play.ground.fill(play.pick(tree.LINKS[name]))
     place = play.pick((name, play.at(name)))
     play.way(WAYS)(place, target)
+    play.moved.append(name)
     return "done"
 
 
@@ -89,7 +90,18 @@ def file_becomes_link(play: Play) -> str:
     if attempt(os.path.samefile, name, target) is True:
         return "the same"
     play.way(WAYS)(name, target)
+    play.moved.append(name)
     return "done"
+
+
+def moved_name(play: Play) -> str:
+    """A name that has become another link in this sequence, now if not before."""
+    if not play.moved:
+        OPERATIONS[play.random.choice(("retarget", "file_becomes_link"))].run(play)
+    name = play.random.choice(play.moved or ["latest"])
+    if name in tree.FOLDER_LINKS:
+        name = os.path.join(name, play.random.choice(("f0", "f1")))
+    return play.path((name,))
 
 
 @operation("links")

@@ -73,6 +73,8 @@ class Play:
     words: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     lost: bool = False
+    # Names that have become other links than they were.
+    moved: list[str] = field(default_factory=list)
 
     def say(self, word: T) -> T:
         """Notes a drawn value, so that the sequence can be read."""

@@ -93,6 +93,11 @@ class Failure:
     why: tuple[str, ...]
     trace: tuple[str, ...]
 
+    @property
+    def kind(self) -> str:
+        """The operation that went wrong."""
+        return self.steps.steps[self.step][0] if self.step >= 0 else "start"
+
     def __str__(self) -> str:
         told = "\n    ".join(self.trace)
         why = "\n    ".join(self.why[:6])

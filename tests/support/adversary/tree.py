@@ -29,6 +29,7 @@ LINKS = {
     "../out/back": ("../main/f2", "../main/f3", "../other/g0"),
     "../out/dir": ("../main/b", "../main/a", "../other"),
 }
+FOLDER_LINKS = ("cur", "exd", "outd", "ex/dir", "../out/dir")
 HARD = {
     "hard": "f1",
     "a/hard": "f2",

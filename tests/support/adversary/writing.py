@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 from support.adversary import tree
-from support.adversary.links import checked
+from support.adversary.links import checked, moved_name
 from support.adversary.play import Play, operation
 from support.adversary.truth import AT_FDCWD, LIBC
 
@@ -200,6 +200,14 @@ def write(play: Play) -> str:
 def write_by_link(play: Play) -> str:
     """A file is written to by a name that passes a link."""
     path = play.path((*tree.LINKS, *tree.THROUGH))
+    play.way(WAYS)(play, path)
+    return "done"
+
+
+@operation("links", 6)
+def write_by_moved_link(play: Play) -> str:
+    """A file is written to by a link that leads elsewhere than at the start."""
+    path = moved_name(play)
     play.way(WAYS)(play, path)
     return "done"
 
