@@ -8,6 +8,7 @@ import pytest
 from support.adversary.campaign import campaign
 from support.adversary.play import OPERATIONS
 from support.adversary.scene import Scene, minimised
+from support.adversary.sequences import Steps
 
 SHOWN_MAX = 3
 # Of the opens of one sequence most must be answered by a copy, or this proves nothing.
@@ -27,8 +28,21 @@ def lacking(scene: Scene) -> list[str]:
     return [
         name
         for name, one in OPERATIONS.items()
-        if one.topic not in topics and not scene.results.get(f"{name} well")
+        if one.weight
+        and one.topic not in topics
+        and not scene.results.get(f"{name} well")
     ]
+
+
+def test_what_no_one_can_mark_is_found_and_made_small(scene: Scene) -> None:
+    # A raw system call writes, which Monarch cannot see: so must a fault of it look.
+    steps = [("read_link", 1), ("write_unseen", 2), ("read_link", 3)]
+
+    [failure] = scene.play([Steps(seed=0, steps=tuple(steps))])
+
+    assert failure is not None
+    assert any(why.startswith("bytes of f0:") for why in failure.why)
+    assert minimised(scene, failure).steps.steps == (("write_unseen", 2),)
 
 
 @pytest.mark.soak

@@ -18,6 +18,7 @@ from support.adversary import (
     links,
     mounts,
     naming,
+    reading,
     tree,
     truth,
     writing,
@@ -25,20 +26,7 @@ from support.adversary import (
 from support.adversary.play import OPERATIONS, Play, Skipped
 from support.adversary.tree import Ground
 
-TOPICS = (attributes, children, descriptors, links, mounts, naming, writing)
-
-
-def look(play: Play, compare: bool) -> dict[str, str]:
-    """What every name shows; what a program is shown otherwise goes to `wrong`."""
-    state = {}
-    for name in tree.ALL:
-        path = f"{play.ground.main}/{name}"
-        true = truth.look_raw(path)
-        state[name] = true.told(path).replace(str(play.ground.base), "BASE")
-        if compare:
-            shown = truth.look_shim(path, true)
-            play.wrong += truth.differences(name, true, shown)
-    return state
+TOPICS = (attributes, children, descriptors, links, mounts, naming, reading, writing)
 
 
 def perform(play: Play, name: str) -> str:
@@ -71,18 +59,19 @@ def play_out(order: dict[str, Any], scene: dict[str, Any], out: TextIO) -> None:
     play = enter(order, frozenset(scene["can"]))
     play.twins = [Path(path) for path in scene["twins"]]
     compare = scene["compare"] and not order["cold"]
-    state = look(play, compare)
+    state = play.look(compare)
     start = {"step": -1, "op": "start", "words": [], "result": "", "lost": False}
     write(out, play=order["play"], **start, wrong=play.wrong, state=state)
     for step, (name, seed) in enumerate(order["steps"]):
         play.random = random.Random(seed)
-        play.words, play.wrong, play.lost = [], [], False
+        play.words, play.wrong, play.lost, play.middle = [], [], False, None
         result = perform(play, name)
         os.chdir(play.ground.main)
-        state = look(play, scene["compare"])
+        state = play.look(scene["compare"])
         line = {"words": play.words, "result": result, "wrong": play.wrong}
         play_step = {"play": order["play"], "step": step, "op": name}
-        write(out, **play_step, **line, lost=play.lost, state=state)
+        lost = {"lost": play.lost, "middle": play.middle}
+        write(out, **play_step, **line, **lost, state=state)
     play.end()
 
 

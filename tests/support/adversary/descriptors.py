@@ -206,7 +206,7 @@ def change_lost_by_proc(play: Play) -> str:
     held = play.some_held()
     if not held.lost:
         play.way(TAKES)(play, play.random.choice(held.names))
-    play.lost = held.lost
+    play.lost, play.middle = held.lost, play.look(False)
     path = play.pick(LOST_NAMES).format(held.descriptor, os.getpid())
     play.way(LOST_CHANGES)(play, path)
     return "done"

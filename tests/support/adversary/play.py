@@ -73,6 +73,8 @@ class Play:
     words: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     lost: bool = False
+    # What every name showed before the part of a step that may be refused.
+    middle: dict[str, str] | None = None
     # Names that have become other links than they were.
     moved: list[str] = field(default_factory=list)
 
@@ -122,6 +124,18 @@ class Play:
     def payload(self) -> bytes:
         """Bytes to write."""
         return self.random.randbytes(self.random.choice((1, 40, 700, 4096, 5000)))
+
+    def look(self, compare: bool) -> dict[str, str]:
+        """What every name shows; `compare`: what a program is shown must be that."""
+        state = {}
+        for name in tree.ALL:
+            path = f"{self.ground.main}/{name}"
+            true = truth.look_raw(path)
+            state[name] = true.told(path).replace(str(self.ground.base), "BASE")
+            if compare:
+                shown = truth.look_shim(path, true)
+                self.wrong += truth.differences(name, true, shown)
+        return state
 
     def some_held(self) -> Held:
         """One of the descriptors that were opened before; noted."""

@@ -85,7 +85,7 @@ class Scene:
 
     def _count(self, lines: Sequence[Line]) -> None:
         for line in lines:
-            well = line["result"].islower() or line["result"].isdigit()
+            well = not line["result"].isupper()
             if line["result"].startswith("skipped"):
                 key = line["result"]
             else:

@@ -130,7 +130,7 @@ def judge(steps: Steps, plain: Sequence[Line], found: Sequence[Line]) -> Failure
 
 def refused(line: Line, before: Line) -> bool:
     """A file whose name is lost may not be reached by a descriptor; nothing changes."""
-    unchanged = bool(line["state"] == before.get("state"))
+    unchanged = bool(line["state"] == (line["middle"] or before.get("state")))
     return bool(line["lost"]) and line["result"].startswith("E") and unchanged
 
 

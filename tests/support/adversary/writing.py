@@ -9,7 +9,7 @@ import subprocess
 from support.adversary import tree
 from support.adversary.links import checked, moved_name
 from support.adversary.play import Play, operation
-from support.adversary.truth import AT_FDCWD, LIBC
+from support.adversary.truth import AT_FDCWD, LIBC, raw_open
 
 LIBC.fopen.restype = LIBC.fopen64.restype = ctypes.c_void_p
 LIBC.freopen.restype = LIBC.freopen64.restype = ctypes.c_void_p
@@ -147,7 +147,7 @@ def by_handle(play: Play, path: str) -> None:
     mount = ctypes.c_int()
     words = (AT_FDCWD, os.fsencode(path), handle, ctypes.byref(mount), 0x400)
     checked(LIBC.name_to_handle_at(*words))
-    holder = os.open("../out", os.O_RDONLY)
+    holder = os.open(play.at("../out"), os.O_RDONLY)
     try:
         opened(LIBC.open_by_handle_at(holder, handle, os.O_WRONLY), play.payload())
     finally:
@@ -170,9 +170,9 @@ SHELL = (
     'printf tee | tee "$0"',
     'printf dd | dd of="$0" conv=notrunc',
     'printf dd | dd of="$0"',
-    'cp log "$0"',
+    'cp /etc/passwd "$0"',
     'truncate -s 70 "$0"',
-    'cat log >|"$0"',
+    'cat /etc/passwd >|"$0"',
 )
 
 
@@ -216,6 +216,13 @@ def write_by_moved_link(play: Play) -> str:
 def freopen_in_place(play: Play) -> str:
     """A stream that was opened for reading is opened again for writing."""
     by_freopen_null(play, play.path(WRITABLE))
+    return "done"
+
+
+@operation("control", 0)
+def write_unseen(play: Play) -> str:
+    """A file is written to as nothing can see: never drawn, it proves the looks."""
+    fill(raw_open(play.at("f0"), os.O_WRONLY | os.O_APPEND), b"unseen")
     return "done"
 
 
