@@ -72,7 +72,8 @@ class Namespace:
         """Return the name of a File's Replica."""
         number = self.inventory.root_of(file)
         entry = int(self._first[number][file - self.bases[number]])
-        return native.replica_name(self.roots[number].block.memory, entry)
+        root = self.roots[number]
+        return native.replica_name(root.block.memory, root.path, entry)
 
     def table(self) -> FileTable:
         """Return the Files as the Stager sees them."""

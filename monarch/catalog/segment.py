@@ -15,7 +15,7 @@ from monarch.catalog.layout import Bytes, Hash, Layout, Records, aligned
 from monarch.errors import UsageError
 from monarch.model import shown
 
-BYTES_PER_FILE = 160
+BYTES_PER_FILE = 176
 """What all segments together may take for one File."""
 INODE_SLOTS_MIN = 1024
 
@@ -305,7 +305,7 @@ def _write_header(
     record["cold_mode"] = plan.policy.cold_mode
     record["cold_wait_max_bytes"] = plan.policy.cold_wait_max_bytes
     record["cold_timeout_ns"] = plan.policy.cold_timeout_ns
-    _write_roots(plan, record["roots"][0])
+    _write_roots(plan, record["roots"][0], hash64)
     record["tier_count"] = len(plan.tiers)
     for slot, tier in zip(record["tiers"][0], plan.tiers, strict=False):
         slot["dev"], slot["kind"] = tier.dev, tier.kind
@@ -315,7 +315,7 @@ def _write_header(
     record["filter"][0][: len(names)] = names
 
 
-def _write_roots(plan: CatalogPlan, slots: Records) -> None:
+def _write_roots(plan: CatalogPlan, slots: Records, hash64: Hash) -> None:
     for number, root in enumerate(plan.roots):
         slot = slots[number]
         slot["dev"] = root.block.header["root_dev"]
@@ -324,3 +324,4 @@ def _write_roots(plan: CatalogPlan, slots: Records) -> None:
         slot["file_base"] = plan.file_bases[number]
         slot["dir_base"] = plan.directory_bases[number]
         slot["path"] = plan.reference(root.path)
+        slot["path_hash"] = hash64(root.path)

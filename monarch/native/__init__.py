@@ -16,6 +16,7 @@ from monarch.native.index import (
     hash64,
     index_check,
     index_find,
+    index_find_inode,
     index_finish,
     replica_name,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "hash64",
     "index_check",
     "index_find",
+    "index_find_inode",
     "index_finish",
     "replica_name",
     "state_store",

@@ -26,7 +26,7 @@ def hash64(content: Memory, seed: int = 0) -> int:
 
 
 def index_finish(block: Memory) -> None:
-    """Fills the path table, the directory table and the digest of a new block.
+    """Fills the path table, the inode table and the digest of a new block.
 
     Raises FileExistsError if a path occurs twice, BlockError if the block is broken.
     """
@@ -53,10 +53,19 @@ def index_find(block: Memory, rel: bytes) -> int:
     return int(LIB.monarch_index_find(span(block)[0], rel, len(rel)))
 
 
-def replica_name(block: Memory, entry: int) -> str:
-    """The name in a Tier of the File whose first Entry this is."""
+def index_find_inode(block: Memory, dev: int, ino: int) -> int:
+    """The number of the first Entry with this device and inode, or -1."""
+    return int(LIB.monarch_index_find_inode(span(block)[0], dev, ino))
+
+
+def replica_name(block: Memory, root: bytes, entry: int) -> str:
+    """The name in a Tier of the File whose first Entry this is.
+
+    Args:
+        root: realpath of the root that the block describes.
+    """
     name = ctypes.create_string_buffer(CONSTANTS["REPLICA_NAME_BYTES"])
-    LIB.monarch_replica_name(span(block)[0], entry, name)
+    LIB.monarch_replica_name(span(block)[0], hash64(root), entry, name)
     return name.raw.decode()
 
 

@@ -14,7 +14,7 @@ from monarch.catalog.segment import MappedRoot
 from monarch.model import Patterns, Unmanaged
 from monarch.origins.fresh import check_fresh
 from monarch.origins.layout import LAYOUT
-from monarch.origins.root import OriginRoot, open_root
+from monarch.origins.root import OriginRoot, open_root, stages
 from monarch.origins.saved import IndexUnusableError, RootIndex, read_index
 from monarch.origins.scan import scan
 from monarch.origins.walk import Progress
@@ -45,11 +45,10 @@ class Indexed:
 
     def mapped(self) -> MappedRoot:
         """Return the root as the catalog of a job takes it."""
-        spellings = (
-            self.root.given,
-            *(os.fsencode(alias) for alias in self.dataset.aliases),
-        )
-        return MappedRoot(self.root.path, spellings, self.index.block)
+        named = (self.root.given, *map(os.fsencode, self.dataset.aliases))
+        # A program may lead any link on the way to the root elsewhere: all are watched.
+        spellings = dict.fromkeys(way for name in named for way in stages(name))
+        return MappedRoot(self.root.path, tuple(spellings), self.index.block)
 
 
 def scan_index(

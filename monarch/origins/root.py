@@ -23,6 +23,39 @@ class OriginRoot:
         return shown(self.path)
 
 
+STAGES_MAX = 40
+"""Links in one path that the kernel follows (path_resolution(7))."""
+
+
+def stages(path: bytes) -> list[bytes]:
+    """Return a path and what it reads after each link in it, the way the kernel goes.
+
+    ``/a/l/d`` with ``l`` leading to ``m`` and ``m`` to ``b`` has the stages ``/a/l/d``,
+    ``/a/m/d`` and ``/a/b/d``: a change of any of these links changes what it names.
+    """
+    found = [path]
+    while len(found) <= STAGES_MAX and (further := _past_link(found[-1])) is not None:
+        found.append(further)
+    return found
+
+
+def _past_link(path: bytes) -> bytes | None:
+    """Return the path with its first link replaced by what that says, if it has one."""
+    names = [name for name in path.split(b"/") if name]
+    here = b""
+    for number, name in enumerate(names):
+        if name == b"..":  # `here` holds no link: its text alone tells the parent
+            here = os.path.dirname(here)
+            continue
+        try:
+            text = os.readlink(here + b"/" + name)
+        except OSError:
+            here += b"/" + name
+            continue
+        return os.path.join(here or b"/", text, *names[number + 1 :])
+    return None
+
+
 def open_root(given: str | bytes) -> OriginRoot:
     """Prove that a dataset root is a directory that can be read.
 

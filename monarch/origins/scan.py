@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 
+from monarch.catalog.hops import Names, catalogued_links
 from monarch.catalog.links import follow_links
 from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import Survey
-from monarch.model import Patterns
+from monarch.model import Patterns, Unmanaged
 from monarch.origins.root import OriginRoot
 from monarch.origins.walk import Progress, Walk
 
@@ -25,14 +26,17 @@ def scan(
     started_ns = time.time_ns()
     walk = Walk(root, selection)
     walk.run(threads, progress)
+    directories = {listing.path for listing in walk.listings}
+    links = catalogued_links(Names(root.path, walk.texts, directories), walk.links)
+    walk.unmanaged[Unmanaged.LINK_UNLISTED] += len(walk.links) - len(links)
     survey = Survey(
         root=root.path,
         top=walk.top,
         listings=tuple(sorted(walk.listings, key=lambda listing: listing.path)),
         attrs=walk.attrs,
-        links=walk.links,
+        links=links,
+        unmanaged=+walk.unmanaged,
         scanned_ns=started_ns,
         scan_euid=os.geteuid(),
-        unmanaged=walk.unmanaged,
     )
     return follow_links(survey, selection)

@@ -52,6 +52,7 @@ class Walk:
     def __init__(self, root: OriginRoot, selection: Selection) -> None:
         self.listings: list[Listing] = []
         self.links: dict[bytes, bytes] = {}
+        self.texts: dict[bytes, bytes] = {}
         self.unmanaged: Counter[Unmanaged] = Counter()
         self.entries = 0
         self._root = root
@@ -236,6 +237,7 @@ class Walk:
         batch.names.append(path)
 
     def _follow(self, fd: int, name: bytes, path: bytes) -> None:
+        self.texts[path] = os.readlink(name, dir_fd=fd)
         target = resolve_link(fd, name, self._root.path)
         if isinstance(target, Unmanaged):
             self._count(target)

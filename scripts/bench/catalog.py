@@ -82,7 +82,7 @@ def measure(folder: Path, files: int) -> list[Row]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
     built = f"built at {files / build_s:,.0f}/s, peak {peak:.1f} GiB"
     size = Row(
-        f"bytes per file, {files:,} files", f"{per_file:.1f}", built, per_file, 160
+        f"bytes per file, {files:,} files", f"{per_file:.1f}", built, per_file, 176
     )
     rate = files / load_s
     load = Row("files/s from a saved index", f"{rate:,.0f}", "-", rate, 200_000, True)

@@ -229,3 +229,32 @@ def test_write_through_a_link_to_an_overlay_is_seen(board: Board) -> None:
         subprocess.run(["umount", upper], check=True)
 
     assert board.ask("written two.bin") == "1"
+
+
+def least_stack(words: list[str], env: dict[str, str] | None) -> int:
+    """The smallest signal stack, in steps of 64 bytes, on which a program survives."""
+    low, high = 2048, 32768
+    while high - low > 64:
+        middle = (low + high) // 128 * 64
+        command = [middle_word.format(middle) for middle_word in words]
+        done = subprocess.run(command, env=env, capture_output=True)
+        low, high = (low, middle) if done.returncode == 0 else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize(
+    "call", ["open", "relative", "write", "stat", "unlink", "rename", "chmod"]
+)
+def test_signal_handler_needs_at_most_a_kilobyte_more_stack(
+    board: Board, compiled: Compile, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = compiled("least_stack.c")
+    monkeypatch.chdir(board.root)
+    words = [str(program), call, "{}", str(board.root / "two.bin")]
+    plain = least_stack(words, None)
+    board.start()
+    board.ask("publish-all")
+
+    found = least_stack(words, board.environ())
+
+    assert found <= plain + 1024, (plain, found)

@@ -17,7 +17,10 @@ from support.shim_fixtures import (
 )
 
 # Without the exported functions, which would stand before the sanitizer's own.
-PARTS = ("route", "at", "board", "process", "identity", "wait", "mark")
+PARTS = (
+    *("route", "at", "board", "process", "identity", "wait", "mark", "trace"),
+    *("object", "scratch"),
+)
 MODES = {
     "bare": (),
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),

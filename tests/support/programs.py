@@ -86,11 +86,12 @@ class Runner:
         roots: Words,
         environment: Mapping[str, str] = EMPTY,
         timeout: float = PROGRAM_TIMEOUT_S,
+        options: Words = (),
     ) -> Outcome:
         """Runs a program under Monarch with dataset roots, and reads the report."""
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
-        line = [*self.line(roots, report), *words]
+        line = [*self.line(roots, report, options), *words]
         outcome = finish(start(line, environment), timeout)
         return Outcome(*outcome.words, report=read_report(report, outcome))
 

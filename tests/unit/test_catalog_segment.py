@@ -183,7 +183,7 @@ def test_flags_and_inodes_have_room_for_every_file() -> None:
 
 
 @pytest.mark.parametrize("path_bytes", [20, 46, 60])
-def test_a_file_with_a_path_of_60_bytes_costs_at_most_160_bytes(
+def test_a_file_with_a_path_of_60_bytes_costs_at_most_176_bytes(
     path_bytes: int,
 ) -> None:
     files = 100_000

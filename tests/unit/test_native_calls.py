@@ -63,16 +63,16 @@ def make_block(paths: list[bytes]) -> npt.NDArray[np.uint8]:
         int(start) << 16 | len(path) for start, path in zip(starts, paths, strict=False)
     ]
     slots = np.zeros(2 * len(entries), native.DTYPES["slot"])
-    dirslots = np.zeros(2, native.DTYPES["dirslot"])
+    inode_slots = np.zeros(2 * len(entries), native.DTYPES["slot"])
     first = np.arange(1, len(entries), dtype=np.uint32)
     arena = np.frombuffer(b"".join(paths), np.uint8)
-    return join_block([entries, slots, dirslots, attrs, first, arena])
+    return join_block([entries, slots, inode_slots, attrs, first, arena])
 
 
 def join_block(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
     """The block that holds these arrays one after the other."""
-    names = ("entries", "slots", "dirslots", "attrs", "first_entry", "arena")
-    counts = ("entry_count", "slot_count", "dirslot_count", "attr_count", "file_count")
+    names = ("entries", "slots", "inode_slots", "attrs", "first_entry", "arena")
+    parts = ("entry", "slot", "inode_slot", "attr", "file")
     head = np.zeros(1, native.DTYPES["index"])
     pieces, at = [], head.itemsize
     for name, array in zip(names, arrays, strict=True):
@@ -80,8 +80,8 @@ def join_block(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
         raw = array.tobytes()
         pieces.append(raw + b"\0" * (-len(raw) % 8))
         at += len(pieces[-1])
-    for count, array in zip(counts, arrays[:5], strict=True):
-        head[count] = len(array)
+    for part, array in zip(parts, arrays[:5], strict=True):
+        head[f"{part}_count"] = len(array)
     head["dir_count"] = 1
     head["arena_bytes"] = len(arrays[5])
     head["seg"]["magic"] = b"MONARCH"
@@ -125,18 +125,21 @@ def test_a_replica_name_stands_for_the_whole_identity() -> None:
     block = make_block([b"first", b"second"])
     entry = block[native.DTYPES["index"].itemsize :].view()[: 3 * 64]
     entries: Any = entry.view(native.DTYPES["entry"])
-    identity = [xxhash.xxh3_64_intdigest(b"first"), 0, 1000, 0, 0]
+    root = xxhash.xxh3_64_intdigest(b"/root")
+    identity = [xxhash.xxh3_64_intdigest(b"first"), 0, 1000, 0, 0, root]
     raw = np.array(identity, np.uint64).tobytes()
 
-    name = native.replica_name(block, 1)
+    name = native.replica_name(block, b"/root", 1)
 
     halves = [xxhash.xxh3_64_hexdigest(raw, seed) for seed in (0, 1)]
     assert name == "".join(halves)
     for field in ("ino", "size", "mtime_ns", "ctime_ns"):
         entries[field][1] += 1
-        assert native.replica_name(block, 1) != name
+        assert native.replica_name(block, b"/root", 1) != name
         entries[field][1] -= 1
-    assert native.replica_name(block, 1) == name != native.replica_name(block, 2)
+    assert native.replica_name(block, b"/root", 1) == name
+    assert native.replica_name(block, b"/root", 2) != name
+    assert native.replica_name(block, b"/other", 1) != name
 
 
 def test_words_are_stored_where_programs_look() -> None:

@@ -45,7 +45,9 @@ class Job:
 
     def replica(self, file: int) -> Path:
         """Where the Replica of a File is to be."""
-        return self.tier / native.replica_name(self.block, file + 1)
+        return self.tier / native.replica_name(
+            self.block, os.fsencode(self.origin), file + 1
+        )
 
     def submit(self, engine: native.Engine, file: int, kind: OrderKind) -> None:
         """Order a File as the agent does."""
@@ -104,6 +106,7 @@ def catalog_of(
     memory[states + 1024 :][: len(root)] = np.frombuffer(root, np.uint8)
     head["roots"]["block"][0, 0] = size
     head["roots"]["path"][0, 0] = len(root)
+    head["roots"]["path_hash"][0, 0] = native.hash64(root)
     head["tiers"]["path"][0, 0] = os.fsencode(tier)
     head["tiers"]["dev"][0, 0] = tier.stat().st_dev
     return memory

@@ -7,6 +7,7 @@ import pytest
 
 from monarch.catalog import links
 from monarch.model import Patterns, Unmanaged
+from monarch.origins.root import stages
 from support.trees import NONE32, Tree, lstat_of
 
 
@@ -160,3 +161,40 @@ def test_a_link_to_an_excluded_file_is_left_to_the_origin(root: Path) -> None:
 
     assert tree.target("link") == NONE32
     assert tree.unmanaged == {Unmanaged.EXCLUDED: 1, Unmanaged.LINK_UNLISTED: 1}
+
+
+@pytest.mark.parametrize(
+    "middle",
+    ["excluded/hop", "../beyond/hop", "../../{name}/hidden", "excluded/folder/x"],
+)
+def test_a_link_is_followed_only_if_every_hop_is_catalogued(
+    root: Path, middle: str
+) -> None:
+    beyond = root.parent / "beyond"
+    beyond.mkdir()
+    (beyond / "hop").symlink_to(root / "real" / "sub" / "x")
+    (root / "excluded").mkdir()
+    (root / "excluded" / "hop").symlink_to("../real/sub/x")
+    (root / "excluded" / "folder").symlink_to("../real/sub")
+    (root / "hidden").symlink_to("real/sub/x")
+    (root / "link").symlink_to(middle.format(name=f"{root.parent.name}/root"))
+    (root / "short").symlink_to("real/../real/sub/x")
+
+    tree = Tree.scan(root, Patterns(exclude=("excluded",)))
+
+    assert tree.target("link") == NONE32
+    assert tree.target("short") == tree.target("hidden") == tree.entry("real/sub/x")
+    assert tree.unmanaged[Unmanaged.LINK_UNLISTED] == 1
+
+
+def test_each_stage_of_a_spelling_through_links_is_a_spelling(tmp_path: Path) -> None:
+    (tmp_path / "b" / "d").mkdir(parents=True)
+    (tmp_path / "m").symlink_to("n/../b")
+    (tmp_path / "n").mkdir()
+    (tmp_path / "l").symlink_to(tmp_path / "m")
+    base = os.fsencode(tmp_path)
+
+    found = stages(base + b"/l/d")
+
+    assert found == [base + b"/l/d", base + b"/m/d", base + b"/n/../b/d"]
+    assert stages(base + b"/nowhere/d") == [base + b"/nowhere/d"]

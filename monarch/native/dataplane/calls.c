@@ -43,12 +43,20 @@ int64_t monarch_index_find(const void *block, const char *rel, size_t n)
     return index_find(block, rel, n);
 }
 
-/* monarch_replica_name - the name in a Tier of the File whose first Entry this is. */
-void monarch_replica_name(const void *block, uint32_t entry, char out[32])
+/* monarch_index_find_inode - see index_find_inode(). */
+int64_t monarch_index_find_inode(const void *block, uint64_t dev, uint64_t ino)
+{
+    return index_find_inode(block, dev, ino);
+}
+
+/* monarch_replica_name - the name in a Tier of the File whose first Entry this is, below
+ * the root whose realpath has this hash. */
+void monarch_replica_name(const void *block, uint64_t root_hash, uint32_t entry,
+                          char out[32])
 {
     const struct entry *e = index_entry(block, entry);
     uint64_t hash = index_hash(index_path(block, e), index_path_bytes(e));
-    replica_name(e, hash, out);
+    replica_name(e, root_hash, hash, out);
 }
 
 /* monarch_state_store - publishes the state of a File and wakes all that wait for it. */

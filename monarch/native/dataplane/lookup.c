@@ -36,7 +36,8 @@ void lookup_name(const struct catalog *cat, uint32_t file,
     uint32_t root = 0;
     const struct entry *e = lookup_entry(cat, file, &root);
     const struct index *ix = lookup_block(cat, root);
-    replica_name(e, index_hash(index_path(ix, e), index_path_bytes(e)), out);
+    replica_name(e, cat->roots[root].path_hash,
+                 index_hash(index_path(ix, e), index_path_bytes(e)), out);
     out[REPLICA_NAME_BYTES] = 0;
 }
 

@@ -13,10 +13,12 @@ static uint32_t home(uint64_t hash, uint32_t count)
     return (uint32_t)((hash >> 32) * count >> 32);
 }
 
-static uint64_t directory_hash(uint64_t dev, uint64_t ino)
+/* inode_hash - mixes an inode number (Stafford 2011, variant 13). */
+static uint64_t inode_hash(uint64_t ino)
 {
-    const uint64_t key[2] = {dev, ino};
-    return xxh3(key, sizeof(key), 0);
+    ino = (ino ^ ino >> 30) * 0xbf58476d1ce4e5b9u;
+    ino = (ino ^ ino >> 27) * 0x94d049bb133111ebu;
+    return ino ^ ino >> 31;
 }
 
 /* index_hash - the hash of a root-relative path; names of Replicas contain it too. */
@@ -65,18 +67,35 @@ int64_t index_find(const struct index *ix, const char *rel, size_t n)
     return index_find_hashed(ix, rel, n, index_hash(rel, n));
 }
 
+static const struct slot *inode_slots(const struct index *ix)
+{
+    return (const struct slot *)((const char *)ix + ix->inode_slots);
+}
+
+/* index_find_inode - the first Entry with this identity, of whatever type, or -1. */
+int64_t index_find_inode(const struct index *ix, uint64_t dev, uint64_t ino)
+{
+    const struct slot *slots = inode_slots(ix);
+    uint64_t hash = inode_hash(ino);
+    uint32_t i = home(hash, ix->inode_slot_count);
+    while (slots[i].entry) {
+        if (slots[i].tag == (uint32_t)hash) {
+            const struct entry *e = index_entry(ix, slots[i].entry - 1);
+            if (e->ino == ino && index_attr(ix, e)->dev == dev)
+                return slots[i].entry - 1;
+        }
+        i = i + 1 == ix->inode_slot_count ? 0 : i + 1;
+    }
+    return -1;
+}
+
 /* index_find_directory - the Entry of the directory with this identity, or -1. */
 int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino)
 {
-    const struct dirslot *slots = (const struct dirslot *)((const char *)ix +
-                                                           ix->dirslots);
-    uint32_t i = home(directory_hash(dev, ino), ix->dirslot_count);
-    while (slots[i].entry) {
-        if (slots[i].ino == ino && slots[i].dev == dev)
-            return slots[i].entry - 1;
-        i = i + 1 == ix->dirslot_count ? 0 : i + 1;
-    }
-    return -1;
+    int64_t found = index_find_inode(ix, dev, ino);
+    if (found >= 0 && !S_ISDIR(index_attr(ix, index_entry(ix, (uint32_t)found))->mode))
+        return -1;
+    return found;
 }
 
 /* insert_path - puts one Entry into the empty or half-filled path table; -EEXIST when
@@ -96,18 +115,18 @@ static int insert_path(struct index *ix, uint32_t number)
     return 0;
 }
 
-/* insert_directory - the first path of a directory wins: links to it name the same one. */
-static void insert_directory(struct index *ix, uint32_t number)
+/* insert_inode - the first path of an inode wins: the others name the same file. */
+static void insert_inode(struct index *ix, uint32_t number)
 {
-    struct dirslot *slots = (struct dirslot *)((char *)ix + ix->dirslots);
+    struct slot *slots = (struct slot *)((char *)ix + ix->inode_slots);
     const struct entry *e = index_entry(ix, number);
-    uint64_t dev = index_attr(ix, e)->dev;
-    if (index_find_directory(ix, dev, e->ino) >= 0)
+    if (index_find_inode(ix, index_attr(ix, e)->dev, e->ino) >= 0)
         return;
-    uint32_t i = home(directory_hash(dev, e->ino), ix->dirslot_count);
+    uint64_t hash = inode_hash(e->ino);
+    uint32_t i = home(hash, ix->inode_slot_count);
     while (slots[i].entry)
-        i = i + 1 == ix->dirslot_count ? 0 : i + 1;
-    slots[i] = (struct dirslot){.dev = dev, .ino = e->ino, .entry = number + 1};
+        i = i + 1 == ix->inode_slot_count ? 0 : i + 1;
+    slots[i] = (struct slot){.tag = (uint32_t)hash, .entry = number + 1};
 }
 
 static uint64_t block_digest(const struct index *ix)
@@ -145,7 +164,8 @@ static bool arrays_valid(const struct index *ix)
     uint64_t end = sizeof(*ix);
     end = array_end(ix, end, ix->entries, ix->entry_count * sizeof(struct entry));
     end = array_end(ix, end, ix->slots, ix->slot_count * sizeof(struct slot));
-    end = array_end(ix, end, ix->dirslots, ix->dirslot_count * sizeof(struct dirslot));
+    end = array_end(ix, end, ix->inode_slots,
+                    ix->inode_slot_count * sizeof(struct slot));
     end = array_end(ix, end, ix->attrs, ix->attr_count * sizeof(struct attr));
     end = array_end(ix, end, ix->first_entry, ix->file_count * sizeof(uint32_t));
     return array_end(ix, end, ix->arena, ix->arena_bytes) != 0;
@@ -159,7 +179,7 @@ static bool shape_valid(const struct index *ix, size_t length)
            memcmp(ix->seg.magic, "MONARCH", 8) == 0 &&
            ix->seg.version == LAYOUT_VERSION && ix->seg.kind == SEGMENT_INDEX &&
            ix->entry_count > 0 && ix->slot_count > ix->entry_count &&
-           ix->dirslot_count > ix->dir_count && arrays_valid(ix);
+           ix->inode_slot_count > ix->entry_count && arrays_valid(ix);
 }
 
 static bool entry_valid(const struct index *ix, const struct entry *e)
@@ -191,26 +211,25 @@ static bool entries_valid(const struct index *ix)
            index_path_bytes(index_entry(ix, 0)) == 0;
 }
 
+/* slots_used - how many slots of a table are taken; one more than there are Entries when
+ * a slot leads out of them. */
+static uint32_t slots_used(const struct index *ix, const struct slot *slots,
+                           uint32_t count)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        used += slots[i].entry != 0;
+        if (slots[i].entry > ix->entry_count)
+            return ix->entry_count + 1;
+    }
+    return used;
+}
+
 static bool tables_valid(const struct index *ix)
 {
     const struct slot *slots = (const struct slot *)((const char *)ix + ix->slots);
-    const struct dirslot *dirs = (const struct dirslot *)((const char *)ix +
-                                                          ix->dirslots);
-    uint32_t used = 0, dirs_used = 0;
-    for (uint32_t i = 0; i < ix->slot_count; i++) {
-        used += slots[i].entry != 0;
-        if (slots[i].entry > ix->entry_count)
-            return false;
-    }
-    for (uint32_t i = 0; i < ix->dirslot_count; i++) {
-        dirs_used += dirs[i].entry != 0;
-        if (dirs[i].entry > ix->entry_count)
-            return false;
-        if (dirs[i].entry &&
-            !S_ISDIR(index_attr(ix, index_entry(ix, dirs[i].entry - 1))->mode))
-            return false;
-    }
-    return used == ix->entry_count && dirs_used < ix->dirslot_count;
+    return slots_used(ix, slots, ix->slot_count) == ix->entry_count &&
+           slots_used(ix, inode_slots(ix), ix->inode_slot_count) <= ix->entry_count;
 }
 
 /* index_finish - fills both tables, the identity and the digest of a block whose entries, attrs,
@@ -220,13 +239,12 @@ int index_finish(struct index *ix, size_t length)
     if (!shape_valid(ix, length) || !entries_valid(ix))
         return -EINVAL;
     memset((char *)ix + ix->slots, 0, ix->slot_count * sizeof(struct slot));
-    memset((char *)ix + ix->dirslots, 0, ix->dirslot_count * sizeof(struct dirslot));
+    memset((char *)ix + ix->inode_slots, 0, ix->inode_slot_count * sizeof(struct slot));
     for (uint32_t i = 0; i < ix->entry_count; i++) {
         int rc = insert_path(ix, i);
         if (rc)
             return rc;
-        if (S_ISDIR(index_attr(ix, index_entry(ix, i))->mode))
-            insert_directory(ix, i);
+        insert_inode(ix, i);
     }
     ix->identity = block_identity(ix);
     ix->digest = block_digest(ix);

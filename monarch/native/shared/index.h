@@ -44,6 +44,7 @@ uint64_t index_hash(const char *rel, size_t n);
 int64_t index_find(const struct index *ix, const char *rel, size_t n);
 int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,
                           uint64_t hash);
+int64_t index_find_inode(const struct index *ix, uint64_t dev, uint64_t ino);
 int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino);
 int index_finish(struct index *ix, size_t length);
 int index_check(const struct index *ix, size_t length);

@@ -14,8 +14,8 @@
  * An index block describes one dataset root; it is position independent, and `monarch
  * index` saves exactly these bytes:
  *
- *   struct index | struct entry[] | struct slot[] | struct dirslot[] | struct attr[]
- *                | u32 first_entry[file_count] | path arena
+ *   struct index | struct entry[] | struct slot[] by path | struct slot[] by inode
+ *                | struct attr[] | u32 first_entry[file_count] | path arena
  *
  * Entries are sorted by path (bytes); entry 0 is the root itself, with the empty path.
  * Numbers: a File's number in the job is root.file_base + its number in the block. Each
@@ -28,7 +28,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 2u
+#define LAYOUT_VERSION 3u
 #define EXTENT_BYTES (8u << 20)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
 
@@ -74,10 +74,10 @@ struct index {
     uint64_t root_dev, root_ino;
     int64_t scanned_ns;
     uint32_t entry_count, file_count, dir_count, attr_count;
-    uint32_t slot_count, dirslot_count; /* open addressing, linear probing */
+    uint32_t slot_count, inode_slot_count; /* open addressing, linear probing */
     uint32_t scan_euid;
     uint32_t reserved;
-    uint64_t entries, slots, dirslots, attrs, first_entry, arena; /* offsets */
+    uint64_t entries, slots, inode_slots, attrs, first_entry, arena; /* offsets */
     uint64_t arena_bytes;
 };
 
@@ -98,16 +98,14 @@ struct attr { /* what many Entries share */
     uint32_t readable; /* 1: access(R_OK) was proved at scan time for index.scan_euid */
 };
 
-struct slot {       /* home = high half of the path's hash, scaled to slot_count */
+struct slot {       /* home = high half of the hash, scaled to the number of slots */
     uint32_t tag;   /* low half of the hash */
     uint32_t entry; /* Entry + 1, 0 = empty */
 };
 
-struct dirslot {
-    uint64_t dev, ino;
-    uint32_t entry; /* Entry + 1, 0 = empty */
-    uint32_t reserved;
-};
+/* Slots by path hold every Entry. Slots by inode hold the first Entry of each (device,
+ * inode), whatever its type, and hash the inode alone: the device number of a root may
+ * differ between nodes. They are at most 60% full, because most look-ups miss. */
 
 /* ---- catalog -------------------------------------------------------------------- */
 
@@ -156,6 +154,9 @@ struct root {
     uint32_t file_base; /* number of its first File in states and flags */
     uint32_t dir_base;  /* number of its first directory in flags */
     uint64_t path;      /* strings offset << 16 | length: realpath, for origin reads */
+    uint64_t path_hash; /* index_hash() of it: part of the names of Replicas */
+    uint32_t unstable;  /* 1: a file may get another inode number while it is there */
+    uint32_t reserved;
 };
 
 struct prefix {    /* a spelling of a root: as given, its realpath, its aliases */
@@ -271,7 +272,6 @@ _Static_assert(sizeof(struct segment) == 32, "segment");
 _Static_assert(sizeof(struct entry) == 64, "entry is one cache line");
 _Static_assert(sizeof(struct attr) == 32, "attr");
 _Static_assert(sizeof(struct slot) == 8, "slot");
-_Static_assert(sizeof(struct dirslot) == 24, "dirslot");
 _Static_assert(sizeof(struct inode) == 16, "inode");
 _Static_assert(sizeof(struct requests) == 32 + 64 + 8 * REQUEST_SLOTS, "requests");
 

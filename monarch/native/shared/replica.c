@@ -7,16 +7,18 @@
 
 enum { INODE_FREE = 0, INODE_REMOVED = 1 };
 
-/* replica_name - 32 hex digits that stand for the whole identity of a File, so that a
- * Replica of an older version of it can never carry its name. `e` names the File by its
- * first path, `path_hash` is index_hash() of that path. */
-void replica_name(const struct entry *e, uint64_t path_hash,
+/* replica_name - 32 hex digits that stand for the whole identity of a File and its root,
+ * so that neither a Replica of an older version of it nor one of another root's File can
+ * carry its name. `e` names the File by its first path, `path_hash` is index_hash() of
+ * that path, `root_hash` that of the root's realpath. */
+void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
                   char out[REPLICA_NAME_BYTES])
 {
-    uint64_t identity[IDENTITY_WORDS];
-    index_identity(e, path_hash, identity);
+    uint64_t words[IDENTITY_WORDS + 1];
+    index_identity(e, path_hash, words);
+    words[IDENTITY_WORDS] = root_hash;
     for (int half = 0; half < 2; half++) {
-        uint64_t h = xxh3(identity, sizeof(identity), (uint64_t)half);
+        uint64_t h = xxh3(words, sizeof(words), (uint64_t)half);
         for (int i = 0; i < 16; i++)
             out[16 * half + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
     }

@@ -6,8 +6,8 @@
 
 static enum where from_cwd(const struct board *b, const char *path, struct route *r)
 {
-    char cwd[PATH_BYTES_MAX];
-    long n = sys_call(SYS_getcwd, (long)cwd, sizeof(cwd), 0, 0, 0);
+    SCRATCH(cwd);
+    long n = cwd ? sys_call(SYS_getcwd, (long)cwd, PATH_BYTES_MAX, 0, 0, 0) : 0;
     if (n < 2 || cwd[0] != '/') /* deleted or unreachable directories say so here */
         return ROUTE_OUTSIDE;
     return route_from(b, cwd, n == 2 ? 0 : (size_t)n - 1, path, r);

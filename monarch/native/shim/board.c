@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "process.h"
+#include "scratch.h"
 #include "sys.h"
+#include "trace.h"
 
 enum phase {
     PHASE_UNKNOWN = 0, /* nobody has looked yet */
@@ -205,6 +207,12 @@ const struct board *board_enter(void)
     return &the_board;
 }
 
+/* board_marking - the board for marking what the program changes. */
+const struct board *board_marking(void)
+{
+    return board_enter();
+}
+
 /* board_leave - passes everything through from now on, for good; a child that borrows
  * its parent's memory must not decide that for the parent. */
 void board_leave(void)
@@ -228,11 +236,11 @@ bool board_spelled(const struct board *b, uint32_t spelling)
     uint8_t known = atomic_load_explicit(&spelled[spelling], memory_order_relaxed);
     if (__builtin_expect(known != SPELLED_UNKNOWN, 1))
         return known == SPELLED_RIGHT;
-    char path[PATH_BYTES_MAX];
+    SCRATCH(path);
     const struct spelling *s = &b->spellings[spelling];
     const struct root *root = &b->catalog->roots[s->root];
     struct stat st;
-    if (s->bytes >= sizeof(path))
+    if (!path || s->bytes >= PATH_BYTES_MAX)
         return false;
     memcpy(path, s->path, s->bytes);
     path[s->bytes] = 0;
@@ -246,5 +254,7 @@ bool board_spelled(const struct board *b, uint32_t spelling)
 
 __attribute__((constructor)) static void begin(void)
 {
-    board_enter();
+    const struct board *b = board_marking();
+    if (b)
+        trace_inherited(b);
 }

@@ -34,6 +34,7 @@ struct board {
 };
 
 const struct board *board_enter(void);
+const struct board *board_marking(void);
 void board_leave(void);
 const struct board *board_left(void);
 bool board_spelled(const struct board *b, uint32_t spelling);

@@ -1,116 +1,162 @@
-/* change.c - mode, owner, length and extended attributes of the origin's files. */
+/* change.c - mode, owner and length of the origin's files. */
+#include "change.h"
+
 #include <errno.h>
 
-#include "change.h"
 #include "identity.h"
 #include "next.h"
+#include "object.h"
+#include "trace.h"
 
-/* change_path - what a call that follows links really has to name: the origin's file
- * when the path leads to a Replica; marks it. */
-const char *change_path(char out[PATH_BYTES_MAX], int dirfd, const char *path,
-                        enum change change)
+/* hold - leads the call to the origin's file behind a Replica, whatever its name is by
+ * now; false: it is not there any more, and the Replica must not be changed instead. */
+static bool hold(struct changing *c, const struct board *b, const struct stat *st)
 {
-    const struct board *b = path ? board_enter() : NULL;
     uint64_t file;
-    if (b && identity_origin_of_path(b, dirfd, path, out, &file)) {
-        mark_file(b, file);
-        return out;
+    c->held = identity_hold(b, st, &file);
+    if (c->held == IDENTITY_OTHER)
+        return true;
+    mark_file(b, file);
+    if (c->held == IDENTITY_GONE) {
+        errno = ESTALE;
+        return false;
     }
-    mark_path(dirfd, path, change, true);
-    return path;
+    sys_fd_name(c->name, c->held);
+    c->path = c->name;
+    return true;
 }
 
-/* change_descriptor - the origin's path behind a redirected descriptor, else NULL;
- * marks what the descriptor leads to. */
-const char *change_descriptor(char out[PATH_BYTES_MAX], int fd, enum change change)
+/* begin - judges what the path leads to now, and marks that. */
+static bool begin(struct changing *c)
 {
-    const struct board *b = board_enter();
-    uint64_t file;
+    const struct board *b = c->path ? board_marking() : NULL;
+    struct stat st;
+    c->held = IDENTITY_OTHER;
     if (!b)
-        return NULL;
-    if (identity_origin_of_fd(fd, out, &file)) {
-        mark_file(b, file);
-        return out;
-    }
-    mark_descriptor(b, fd, change);
-    return NULL;
+        return true;
+    if (c->follow && object_at(c->dirfd, c->path, true, &st) && !hold(c, b, &st))
+        return false;
+    if (c->held < 0)
+        trace_path(c->dirfd, c->path, c->change, c->follow);
+    return true;
+}
+
+/* change_path - before a call that follows links; false: it fails with errno. */
+bool change_path(struct changing *c, int dirfd, const char *path, enum change change)
+{
+    c->dirfd = dirfd;
+    c->path = c->given = path;
+    c->change = change;
+    c->follow = true;
+    return begin(c);
+}
+
+/* change_link - before a call on a link itself. */
+bool change_link(struct changing *c, int dirfd, const char *path, enum change change)
+{
+    c->dirfd = dirfd;
+    c->path = c->given = path;
+    c->change = change;
+    c->follow = false;
+    return begin(c);
+}
+
+/* change_descriptor - before a call on a descriptor: c->path is then what to name
+ * instead of a redirected one, else NULL. */
+bool change_descriptor(struct changing *c, int fd, enum change change)
+{
+    const struct board *b = board_marking();
+    struct stat st;
+    c->path = c->given = NULL;
+    c->held = IDENTITY_OTHER;
+    if (!b || !object_of(fd, &st))
+        return true;
+    if (!hold(c, b, &st))
+        return false;
+    if (c->held < 0)
+        trace_object(b, fd, NULL, &st, change);
+    return true;
+}
+
+/* change_at - before a call of the *at() forms; `dirfd` itself with AT_EMPTY_PATH. */
+bool change_at(struct changing *c, int dirfd, const char *path, int flags,
+               enum change change)
+{
+    if (flags & AT_SYMLINK_NOFOLLOW)
+        return change_link(c, dirfd, path, change);
+    if (!path || path[0] || !(flags & AT_EMPTY_PATH))
+        return change_path(c, dirfd, path, change);
+    if (!change_descriptor(c, dirfd, change))
+        return false;
+    c->path = c->path ? c->path : path;
+    return true;
+}
+
+/* change_end - after the call: the path may have led to something else meanwhile. */
+int change_end(struct changing *c, int result)
+{
+    const struct board *b = result == 0 && c->given ? board_marking() : NULL;
+    struct stat st;
+    if (c->held >= 0)
+        sys_close(c->held);
+    else if (b && object_at(c->dirfd, c->given, c->follow, &st))
+        trace_object(b, c->dirfd, c->given, &st, c->change);
+    return result;
 }
 
 int chmod(const char *path, mode_t mode)
 {
-    char other[PATH_BYTES_MAX];
-    return NEXT(chmod)(change_path(other, AT_FDCWD, path, CHANGE_RIGHTS), mode);
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(chmod)(c.path, mode))
 }
 
 int lchmod(const char *path, mode_t mode)
 {
-    mark_path(AT_FDCWD, path, CHANGE_RIGHTS, false);
-    return NEXT(lchmod)(path, mode);
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lchmod)(path, mode))
 }
 
 int fchmod(int fd, mode_t mode)
 {
-    char other[PATH_BYTES_MAX];
-    const char *origin = change_descriptor(other, fd, CHANGE_RIGHTS);
-    return origin ? NEXT(chmod)(origin, mode) : NEXT(fchmod)(fd, mode);
-}
-
-/* at_path - the same for the *at() forms; `dirfd` itself with AT_EMPTY_PATH. */
-static const char *at_path(char out[PATH_BYTES_MAX], int dirfd, const char *path,
-                           int flags)
-{
-    if (path && !path[0] && (flags & AT_EMPTY_PATH)) {
-        const char *origin = change_descriptor(out, dirfd, CHANGE_RIGHTS);
-        return origin ? origin : path;
-    }
-    if (flags & AT_SYMLINK_NOFOLLOW) {
-        mark_path(dirfd, path, CHANGE_RIGHTS, false);
-        return path;
-    }
-    return change_path(out, dirfd, path, CHANGE_RIGHTS);
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(chmod)(c.path, mode), NEXT(fchmod)(fd, mode))
 }
 
 int fchmodat(int dirfd, const char *path, mode_t mode, int flags)
 {
-    char other[PATH_BYTES_MAX];
-    const char *named = at_path(other, dirfd, path, flags);
-    return NEXT(fchmodat)(dirfd, named, mode, flags);
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
+               ? change_end(&c, NEXT(fchmodat)(dirfd, c.path, mode, flags))
+               : -1;
 }
 
 int chown(const char *path, uid_t uid, gid_t gid)
 {
-    char other[PATH_BYTES_MAX];
-    return NEXT(chown)(change_path(other, AT_FDCWD, path, CHANGE_RIGHTS), uid, gid);
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(chown)(c.path, uid, gid))
 }
 
 int lchown(const char *path, uid_t uid, gid_t gid)
 {
-    mark_path(AT_FDCWD, path, CHANGE_RIGHTS, false);
-    return NEXT(lchown)(path, uid, gid);
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lchown)(path, uid, gid))
 }
 
 int fchown(int fd, uid_t uid, gid_t gid)
 {
-    char other[PATH_BYTES_MAX];
-    const char *origin = change_descriptor(other, fd, CHANGE_RIGHTS);
-    return origin ? NEXT(chown)(origin, uid, gid) : NEXT(fchown)(fd, uid, gid);
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(chown)(c.path, uid, gid),
+              NEXT(fchown)(fd, uid, gid))
 }
 
 int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags)
 {
-    char other[PATH_BYTES_MAX];
-    const char *named = at_path(other, dirfd, path, flags);
-    return NEXT(fchownat)(dirfd, named, uid, gid, flags);
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
+               ? change_end(&c, NEXT(fchownat)(dirfd, c.path, uid, gid, flags))
+               : -1;
 }
 
 int truncate(const char *path, off_t length)
 {
-    char other[PATH_BYTES_MAX];
-    return NEXT(truncate)(change_path(other, AT_FDCWD, path, CHANGE_BYTES), length);
+    CHANGE(AT_FDCWD, path, CHANGE_BYTES, NEXT(truncate)(c.path, length))
 }
 
 int truncate64(const char *path, off64_t length)
 {
-    char other[PATH_BYTES_MAX];
-    return NEXT(truncate64)(change_path(other, AT_FDCWD, path, CHANGE_BYTES), length);
+    CHANGE(AT_FDCWD, path, CHANGE_BYTES, NEXT(truncate64)(c.path, length))
 }

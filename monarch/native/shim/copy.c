@@ -4,6 +4,7 @@
 
 #include "identity.h"
 #include "next.h"
+#include "object.h"
 #include "sys.h"
 
 enum { CHUNK = 4096, COPY_BYTES_MAX = 8 << 20 };
@@ -55,20 +56,21 @@ static ssize_t copy_by_hand(int in, off64_t *in_at, int out, off64_t *out_at, si
     return copied;
 }
 
-/* same_file - whether a descriptor is that of the origin's file itself. */
-static bool same_file(int fd, const char *origin)
+/* same_file - whether two descriptors are of one file. */
+static bool same_file(int a, int b)
 {
     struct stat ours, theirs;
-    return sys_fstat(fd, &ours) == 0 && sys_stat(AT_FDCWD, origin, &theirs, 0) == 0 &&
-           ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+    return object_of(a, &ours) && object_of(b, &theirs) && object_same(&ours, &theirs);
 }
 
 /* copy_within - from the origin's file into itself: the kernel judges the ranges. */
-static ssize_t copy_within(const char *origin, int in, off64_t *in_at, int out,
-                           off64_t *out_at, size_t n)
+static ssize_t copy_within(int held, int in, off64_t *in_at, int out, off64_t *out_at,
+                           size_t n)
 {
+    char name[FD_NAME_BYTES];
     off64_t at = in_at ? *in_at : sys_call(SYS_lseek, in, 0, SEEK_CUR, 0, 0);
-    int source = sys_openat(AT_FDCWD, origin, O_RDONLY | O_CLOEXEC);
+    sys_fd_name(name, held);
+    int source = sys_openat(AT_FDCWD, name, O_RDONLY | O_CLOEXEC);
     if (source < 0) {
         errno = -source;
         return -1;
@@ -86,15 +88,15 @@ ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset
                         size_t length, unsigned flags)
 {
     int kept = errno;
-    char origin[PATH_BYTES_MAX];
-    uint64_t file;
-    bool redirected = flags == 0 && identity_origin_of_fd(in, origin, &file);
+    int held = flags == 0 ? identity_hold_fd(in) : IDENTITY_OTHER;
     /* A Tier on the origin's own file system gives no EXDEV that would tell. */
-    if (redirected && same_file(out, origin))
-        return copy_within(origin, in, in_offset, out, out_offset, length);
-    ssize_t copied = NEXT(copy_file_range)(in, in_offset, out, out_offset, length,
-                                           flags);
-    if (copied >= 0 || errno != EXDEV || !redirected)
+    bool within = held >= 0 && same_file(out, held);
+    ssize_t copied = within ? copy_within(held, in, in_offset, out, out_offset, length)
+                            : NEXT(copy_file_range)(in, in_offset, out, out_offset,
+                                                    length, flags);
+    if (held >= 0)
+        sys_close(held);
+    if (within || copied >= 0 || errno != EXDEV || held == IDENTITY_OTHER)
         return copied;
     errno = kept;
     return copy_by_hand(in, in_offset, out, out_offset, length);

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "mark.h"
+#include "object.h"
+#include "scratch.h"
 #include "sys.h"
 
 enum { COARSE_SECONDS = 2 }; /* the coarsest time stamps that file systems keep */
@@ -105,9 +107,9 @@ bool identity_path(const struct board *b, const struct identity *id,
 static void take_changes(const struct board *b, const struct identity *id,
                          struct stat *out)
 {
-    char path[PATH_BYTES_MAX];
+    SCRATCH(path);
     struct stat now;
-    if (!identity_path(b, id, path) ||
+    if (!path || !identity_path(b, id, path) ||
         sys_stat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) < 0 ||
         now.st_dev != out->st_dev || now.st_ino != out->st_ino)
         return;
@@ -129,8 +131,7 @@ void identity_describe(const struct board *b, const struct identity *id,
 static bool still_there(const struct identity *id, const char *path)
 {
     struct stat now;
-    return sys_stat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
-           now.st_ino == id->entry->ino &&
+    return object_at(AT_FDCWD, path, false, &now) && now.st_ino == id->entry->ino &&
            now.st_dev == index_attr(id->ix, id->entry)->dev;
 }
 
@@ -139,32 +140,14 @@ static bool still_there(const struct identity *id, const char *path)
  * with the Replica, which is not served again. */
 bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
 {
-    const struct board *b = board_enter();
+    const struct board *b = board_marking();
     struct identity id;
     struct stat st;
-    if (!b || sys_fstat(fd, &st) < 0 || !identity_of(b, &st, &id) ||
+    if (!b || !object_of(fd, &st) || !identity_of(b, &st, &id) ||
         !identity_path(b, &id, out) || !still_there(&id, out))
         return false;
     *file = id.file;
     return true;
-}
-
-static bool starts(const char *path, const char *with)
-{
-    return strncmp(path, with, strlen(with)) == 0;
-}
-
-/* may_reveal - only names in /proc, /dev and the Tiers can lead to a Replica. */
-static bool may_reveal(const struct board *b, const char *path)
-{
-    if (path[0] != '/')
-        return false;
-    if (starts(path, "/proc/") || starts(path, "/dev/"))
-        return true;
-    for (uint32_t t = 0; t < b->catalog->tier_count; t++)
-        if (starts(path, b->catalog->tiers[t].path))
-            return true;
-    return false;
 }
 
 /* identity_origin_of_path - the origin's path behind a name that leads to a Replica,
@@ -174,9 +157,41 @@ bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
 {
     struct identity id;
     struct stat st;
-    if (!may_reveal(b, path) || sys_stat(dirfd, path, &st, 0) < 0 ||
-        !identity_of(b, &st, &id) || !identity_path(b, &id, out))
+    if (!object_at(dirfd, path, true, &st) || !identity_of(b, &st, &id) ||
+        !identity_path(b, &id, out) || !still_there(&id, out))
         return false;
     *file = id.file;
     return true;
+}
+
+/* identity_hold - a descriptor that stands for the origin's file behind a Replica and
+ * opens nothing: what is done by its name in /proc meets this file, whatever becomes of
+ * the file's own name. IDENTITY_OTHER leaves `file` as it is. */
+int identity_hold(const struct board *b, const struct stat *st, uint64_t *file)
+{
+    struct identity id;
+    struct stat now;
+    if (!identity_of(b, st, &id))
+        return IDENTITY_OTHER;
+    *file = id.file;
+    SCRATCH(path);
+    if (!path || !identity_path(b, &id, path))
+        return IDENTITY_GONE;
+    int fd = sys_openat(AT_FDCWD, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return IDENTITY_GONE;
+    if (object_of(fd, &now) && now.st_ino == id.entry->ino &&
+        now.st_dev == index_attr(id.ix, id.entry)->dev)
+        return fd;
+    sys_close(fd);
+    return IDENTITY_GONE;
+}
+
+/* identity_hold_fd - the same for a redirected descriptor. */
+int identity_hold_fd(int fd)
+{
+    const struct board *b = board_marking();
+    struct stat st;
+    uint64_t file;
+    return b && object_of(fd, &st) ? identity_hold(b, &st, &file) : IDENTITY_OTHER;
 }

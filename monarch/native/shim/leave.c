@@ -1,5 +1,5 @@
 /* leave.c - calls after which paths or rights are no longer those of the Catalog. */
-#include "mark.h"
+#include "trace.h"
 #include "next.h"
 
 /* A changed view of the file system ends the Shim's work in this process. */
@@ -39,19 +39,19 @@ int setns(int fd, int type)
 int mount(const char *source, const char *target, const char *type, unsigned long flags,
           const void *options)
 {
-    mark_path(AT_FDCWD, target, CHANGE_NAME, false);
+    trace_path(AT_FDCWD, target, CHANGE_NAME, false);
     return NEXT(mount)(source, target, type, flags, options);
 }
 
 int umount(const char *target)
 {
-    mark_path(AT_FDCWD, target, CHANGE_NAME, false);
+    trace_path(AT_FDCWD, target, CHANGE_NAME, false);
     return NEXT(umount)(target);
 }
 
 int umount2(const char *target, int flags)
 {
-    mark_path(AT_FDCWD, target, CHANGE_NAME, false);
+    trace_path(AT_FDCWD, target, CHANGE_NAME, false);
     return NEXT(umount2)(target, flags);
 }
 

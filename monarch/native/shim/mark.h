@@ -2,6 +2,8 @@
 #ifndef MONARCH_MARK_H
 #define MONARCH_MARK_H
 
+#include <sys/stat.h>
+
 #include "route.h"
 
 enum change {
@@ -16,12 +18,11 @@ enum change {
 bool mark_seen(const struct board *b, uint32_t root, const struct index *ix,
                const struct entry *e);
 
-bool mark_tells(const struct route *r, enum where where);
-void mark_path(int dirfd, const char *path, enum change change, bool follow);
-void mark_created(int dirfd, const char *path, int result);
+/* By name, before the call: a hint, which may be wrong by then. */
 void mark_route(const struct board *b, const struct route *r, enum where where,
                 enum change change, bool follow);
-void mark_descriptor(const struct board *b, int fd, enum change change);
+/* By identity: what decides. */
+bool mark_object(const struct board *b, const struct stat *st, enum change change);
 void mark_root(const struct board *b, uint32_t root);
 void mark_file(const struct board *b, uint64_t file);
 

@@ -3,34 +3,48 @@
 
 #include "change.h"
 #include "next.h"
+#include "object.h"
+#include "trace.h"
 
 /* A name that goes is marked before the call. */
-#define GONE(at, path, call)                 \
-    mark_path(at, path, CHANGE_NAME, false); \
+#define GONE(at, path, call)                  \
+    trace_path(at, path, CHANGE_NAME, false); \
     return call;
 
+/* A directory that is not empty stays, and nothing has happened: programs try. */
+#define EMPTIED(at, path, call)                            \
+    struct stat before;                                    \
+    const struct board *b = board_marking();               \
+    bool there = b && object_at(at, path, false, &before); \
+    trace_path(at, path, CHANGE_CREATE, false);            \
+    int result = call;                                     \
+    trace_created(at, path, result);                       \
+    if (result == 0 && there)                              \
+        trace_object(b, at, path, &before, CHANGE_NAME);   \
+    return result;
+
 /* A name that comes marks its directory before; after, what the Catalog had there. */
-#define COMES(at, path, call)                  \
-    mark_path(at, path, CHANGE_CREATE, false); \
-    int result = call;                         \
-    mark_created(at, path, result);            \
+#define COMES(at, path, call)                   \
+    trace_path(at, path, CHANGE_CREATE, false); \
+    int result = call;                          \
+    trace_created(at, path, result);            \
     return result;
 
 int rename(const char *from, const char *to)
 {
-    mark_path(AT_FDCWD, from, CHANGE_NAME, false);
+    trace_path(AT_FDCWD, from, CHANGE_NAME, false);
     GONE(AT_FDCWD, to, NEXT(rename)(from, to))
 }
 
 int renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
-    mark_path(from_fd, from, CHANGE_NAME, false);
+    trace_path(from_fd, from, CHANGE_NAME, false);
     GONE(to_fd, to, NEXT(renameat)(from_fd, from, to_fd, to))
 }
 
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
-    mark_path(from_fd, from, CHANGE_NAME, false);
+    trace_path(from_fd, from, CHANGE_NAME, false);
     GONE(to_fd, to, NEXT(renameat2)(from_fd, from, to_fd, to, flags))
 }
 
@@ -42,49 +56,56 @@ int unlink(const char *path)
 int unlinkat(int dirfd, const char *path, int flags)
 {
     if (flags & AT_REMOVEDIR) {
-        COMES(dirfd, path, NEXT(unlinkat)(dirfd, path, flags))
+        EMPTIED(dirfd, path, NEXT(unlinkat)(dirfd, path, flags))
     }
     GONE(dirfd, path, NEXT(unlinkat)(dirfd, path, flags))
 }
 
-/* A directory that is not empty stays, and nothing has happened: programs try. */
 int rmdir(const char *path)
 {
-    COMES(AT_FDCWD, path, NEXT(rmdir)(path))
+    EMPTIED(AT_FDCWD, path, NEXT(rmdir)(path))
 }
 
 int remove(const char *path)
 {
-    mark_path(AT_FDCWD, path, CHANGE_NAME, false);
-    return NEXT(remove)(path);
+    struct stat st;
+    if (object_at(AT_FDCWD, path, false, &st) && S_ISDIR(st.st_mode)) {
+        EMPTIED(AT_FDCWD, path, NEXT(remove)(path))
+    }
+    GONE(AT_FDCWD, path, NEXT(remove)(path))
 }
 
 /* The old name gains a link: its metadata changes. */
 int link(const char *from, const char *to)
 {
-    mark_path(AT_FDCWD, from, CHANGE_RIGHTS, false);
+    trace_path(AT_FDCWD, from, CHANGE_RIGHTS, false);
     COMES(AT_FDCWD, to, NEXT(link)(from, to))
 }
 
-/* linked - what a link is really made to: by /proc/self/fd/N or by the descriptor
- * itself, it could be a Replica. */
-static const char *linked(char out[PATH_BYTES_MAX], int fd, const char *from, int flags)
+/* link_from - begins a link to what a path or descriptor leads to, which could be a
+ * Replica; the flags that the call then needs, or -1: it fails. */
+static int link_from(struct changing *c, int fd, const char *from, int flags)
 {
-    if (from && !from[0] && (flags & AT_EMPTY_PATH)) {
-        const char *origin = change_descriptor(out, fd, CHANGE_RIGHTS);
-        return origin ? origin : from;
-    }
-    if (flags & AT_SYMLINK_FOLLOW)
-        return change_path(out, fd, from, CHANGE_RIGHTS);
-    mark_path(fd, from, CHANGE_RIGHTS, false);
-    return from;
+    bool follows = flags & AT_SYMLINK_FOLLOW;
+    bool itself = from && !from[0] && (flags & AT_EMPTY_PATH);
+    if (!follows && !itself)
+        return change_link(c, fd, from, CHANGE_RIGHTS) ? flags : -1;
+    if (itself ? !change_at(c, fd, from, AT_EMPTY_PATH, CHANGE_RIGHTS)
+               : !change_path(c, fd, from, CHANGE_RIGHTS))
+        return -1;
+    return c->held >= 0 ? AT_SYMLINK_FOLLOW : flags;
 }
 
 int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
 {
-    char other[PATH_BYTES_MAX];
-    const char *origin = linked(other, from_fd, from, flags);
-    COMES(to_fd, to, NEXT(linkat)(from_fd, origin, to_fd, to, flags))
+    struct changing c;
+    int how = link_from(&c, from_fd, from, flags);
+    if (how < 0)
+        return -1;
+    trace_path(to_fd, to, CHANGE_CREATE, false);
+    int result = change_end(&c, NEXT(linkat)(from_fd, c.path, to_fd, to, how));
+    trace_created(to_fd, to, result);
+    return result;
 }
 
 int symlink(const char *target, const char *path)

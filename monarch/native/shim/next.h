@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -15,6 +16,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 #include <utime.h>
+
+struct open_how; /* linux/openat2.h, which old systems lack */
 
 enum hook {
 #define HOOK(type, name, parameters) HOOK_##name,

@@ -1,9 +1,11 @@
 /* open.c - the open family. */
 #include <errno.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include "next.h"
 #include "serve.h"
+#include "sys.h"
 
 /* The mode is there only with these flags; reading it otherwise would be undefined. */
 #define MODE_OF(flags, mode)                                     \
@@ -17,19 +19,24 @@
 
 /* Opens s.path first if there is one, else and after its failure what the program
  * named, always by the next function and with the caller's own arguments. */
-#define OPEN(at, path, flags, staged, named) \
-    struct serving s;                        \
-    int fd;                                  \
-    if (serve_open(&s, at, path, flags)) {   \
-        s.kept_errno = errno;                \
-        fd = (staged);                       \
-        if (fd < 0 && serve_eases(&s))       \
-            fd = (staged);                   \
-        if (serve_opened(&s, fd >= 0))       \
-            return fd;                       \
-    }                                        \
-    fd = (named);                            \
-    serve_written(&s, fd);                   \
+#define OPEN(at, path, flags, staged, named)                                \
+    struct serving s;                                                       \
+    int fd;                                                                 \
+    if (serve_open(&s, at, path, flags)) {                                  \
+        s.kept_errno = errno;                                               \
+        fd = (staged);                                                      \
+        if (fd < 0 && serve_eases(&s))                                      \
+            fd = (staged);                                                  \
+        if (serve_opened(&s, fd >= 0))                                      \
+            return fd;                                                      \
+    }                                                                       \
+    fd = (named);                                                           \
+    if (__builtin_expect(s.writes, 0) && serve_diverts(&s, at, path, fd)) { \
+        if (fd >= 0)                                                        \
+            sys_close(fd);                                                  \
+        fd = (staged);                                                      \
+        serve_opened(&s, fd >= 0);                                          \
+    }                                                                       \
     return fd;
 
 int open(const char *path, int flags, ...)
@@ -82,6 +89,33 @@ int __openat64_2(int dirfd, const char *path, int flags)
 {
     OPEN(dirfd, path, flags, NEXT(__openat64_2)(dirfd, s.path, s.flags),
          NEXT(__openat64_2)(dirfd, path, flags))
+}
+
+int __open(const char *path, int flags, ...)
+{
+    MODE_OF(flags, mode)
+    OPEN(AT_FDCWD, path, flags, NEXT(__open)(s.path, s.flags, mode),
+         NEXT(__open)(path, flags, mode))
+}
+
+int __open64(const char *path, int flags, ...)
+{
+    MODE_OF(flags, mode)
+    OPEN(AT_FDCWD, path, flags, NEXT(__open64)(s.path, s.flags, mode),
+         NEXT(__open64)(path, flags, mode))
+}
+
+/* Its ways to resolve a path are not ours, so that a read-only open is not served. */
+int openat2(int dirfd, const char *path, const struct open_how *how, size_t size)
+{
+    const void *volatile given = how;
+    uint64_t flags = 0; /* the first member, whatever the version of the struct */
+    if (given && size >= sizeof(flags))
+        memcpy(&flags, how, sizeof(flags));
+    if (!(flags & (O_ACCMODE | O_TRUNC | O_CREAT)))
+        return NEXT(openat2)(dirfd, path, how, size);
+    OPEN(dirfd, path, (int)flags, NEXT(openat2)(dirfd, s.path, how, size),
+         NEXT(openat2)(dirfd, path, how, size))
 }
 
 int creat(const char *path, mode_t mode)

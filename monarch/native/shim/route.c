@@ -46,17 +46,19 @@ static long plain_bytes(const char *rel)
     return p - rel;
 }
 
-static bool is_directory(const struct index *ix, const char *rel, size_t n)
+/* rewrites - there is a buffer for another form of the path. */
+static bool rewrites(struct route *r)
 {
-    int64_t entry = index_find(ix, rel, n);
-    return entry >= 0 && S_ISDIR(index_attr(ix, index_entry(ix, entry))->mode);
+    if (!r->buffer)
+        r->buffer = scratch_take();
+    return r->buffer != NULL;
 }
 
 /* append - one component onto the canonical path in the buffer; false: too long. */
 static bool append(struct route *r, const char *name, size_t n)
 {
     size_t slash = r->rel_bytes > 0;
-    if (r->rel_bytes + slash + n >= sizeof(r->buffer))
+    if (r->rel_bytes + slash + n >= PATH_BYTES_MAX)
         return false;
     if (slash)
         r->buffer[r->rel_bytes++] = '/';
@@ -65,11 +67,22 @@ static bool append(struct route *r, const char *name, size_t n)
     return true;
 }
 
-/* ascend - takes ".." back over one component; only a catalogued directory is sure not
- * to be a link that leads elsewhere. */
+/* passable - the path is that of a catalogued directory, which is sure not to be a link
+ * that leads elsewhere, and which the scan's user may search. */
+static bool passable(const struct index *ix, const char *rel, size_t n)
+{
+    int64_t entry = index_find(ix, rel, n);
+    if (entry < 0)
+        return false;
+    const struct attr *a = index_attr(ix, index_entry(ix, (uint32_t)entry));
+    uint32_t owner = a->uid == ix->scan_euid ? S_IXUSR : S_IXUSR | S_IXGRP | S_IXOTH;
+    return S_ISDIR(a->mode) && (a->mode & owner) == owner;
+}
+
+/* ascend - takes ".." back over one component. */
 static bool ascend(struct route *r)
 {
-    if (r->rel_bytes == 0 || !is_directory(r->ix, r->buffer, r->rel_bytes))
+    if (r->rel_bytes == 0 || !passable(r->ix, r->buffer, r->rel_bytes))
         return false;
     while (r->rel_bytes > 0 && r->buffer[r->rel_bytes - 1] != '/')
         r->rel_bytes--;
@@ -117,7 +130,7 @@ static bool replace_head(struct route *r, size_t n, const struct entry *by)
         rest++;
         tail--;
     }
-    if (head + tail >= sizeof(r->buffer))
+    if (head + tail >= PATH_BYTES_MAX || !rewrites(r))
         return false;
     memmove(r->buffer + head, rest, tail);
     memcpy(r->buffer, index_path(r->ix, by), head);
@@ -164,7 +177,7 @@ static enum where route_rest(const char *rest, struct route *r)
     r->rel_bytes = (size_t)n;
     if (__builtin_expect(n < 0, 0)) {
         r->rel_bytes = 0;
-        if (!canonicalise(r, rest))
+        if (!rewrites(r) || !canonicalise(r, rest))
             return ROUTE_OUTSIDE;
     } else if (n >= PATH_BYTES_MAX) {
         return ROUTE_OUTSIDE;
@@ -196,6 +209,8 @@ enum where route_below(const struct board *b, uint32_t root, uint32_t directory,
     r->spelling = NONE32;
     r->ix = board_index(b, root);
     const struct entry *e = index_entry(r->ix, directory);
+    if (!rewrites(r))
+        return ROUTE_OUTSIDE;
     r->rel_bytes = index_path_bytes(e);
     memcpy(r->buffer, index_path(r->ix, e), r->rel_bytes);
     return canonicalise(r, path) ? look_up(r) : ROUTE_OUTSIDE;
@@ -206,7 +221,7 @@ enum where route_below(const struct board *b, uint32_t root, uint32_t directory,
 enum where route_from(const struct board *b, const char *cwd, size_t cwd_bytes,
                       const char *path, struct route *r)
 {
-    char full[PATH_BYTES_MAX];
+    SCRATCH(full);
     while (path[0] == '.' || path[0] == '/') {
         size_t n = strcspn(path, "/");
         bool up = n == 2 && path[1] == '.';
@@ -219,13 +234,15 @@ enum where route_from(const struct board *b, const char *cwd, size_t cwd_bytes,
             path++;
     }
     size_t n = strlen(path);
-    if (cwd_bytes + 1 + n >= sizeof(full))
+    if (!full || cwd_bytes + 1 + n >= PATH_BYTES_MAX)
         return ROUTE_OUTSIDE;
     memcpy(full, cwd, cwd_bytes);
     full[cwd_bytes] = '/';
     memcpy(full + cwd_bytes + 1, path, n + 1);
     enum where where = route_absolute(b, full, r);
     if (where != ROUTE_OUTSIDE && r->rel != r->buffer) {
+        if (!rewrites(r))
+            return ROUTE_OUTSIDE;
         memcpy(r->buffer, r->rel, r->rel_bytes);
         r->rel = r->buffer;
     }

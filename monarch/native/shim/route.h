@@ -3,6 +3,7 @@
 #define MONARCH_ROUTE_H
 
 #include "board.h"
+#include "scratch.h"
 
 enum where {
     ROUTE_OUTSIDE, /* not below a root, or not to be told without asking the kernel */
@@ -19,8 +20,11 @@ struct route {
     const char *rel; /* canonical, below the root; in the caller's path or `buffer` */
     size_t rel_bytes;
     uint64_t hash;
-    char buffer[PATH_BYTES_MAX];
+    char *buffer; /* NULL until a path has to be rewritten */
 };
+
+/* Declares a route, which may take scratch memory until its scope ends. */
+#define ROUTE(r) struct route r __attribute__((cleanup(route_end))) = {.buffer = NULL}
 
 enum where route_absolute(const struct board *b, const char *path, struct route *r);
 enum where route_below(const struct board *b, uint32_t root, uint32_t directory,
@@ -31,6 +35,11 @@ enum where route_at(const struct board *b, int dirfd, const char *path,
                     struct route *r);
 bool route_directory(const struct board *b, uint64_t dev, uint64_t ino, uint32_t *root,
                      uint32_t *entry);
+
+static inline void route_end(struct route *r)
+{
+    scratch_leave(&r->buffer);
+}
 
 static inline const struct entry *route_entry(const struct route *r)
 {

@@ -6,10 +6,14 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "identity.h"
 #include "mark.h"
+#include "object.h"
 #include "process.h"
+#include "sys.h"
+#include "trace.h"
 #include "wait.h"
 
 #if defined(__x86_64__)
@@ -46,7 +50,8 @@ static bool name_replica(struct serving *s, const struct route *r,
         hash = index_hash(index_path(r->ix, first), index_path_bytes(first));
     memcpy(s->staged, tier->path, tier->path_bytes);
     s->staged[tier->path_bytes] = '/';
-    replica_name(first, hash, s->staged + tier->path_bytes + 1);
+    replica_name(first, s->b->catalog->roots[r->root].path_hash, hash,
+                 s->staged + tier->path_bytes + 1);
     s->staged[tier->path_bytes + 1 + REPLICA_NAME_BYTES] = 0;
     s->path = s->staged;
     s->final = false;
@@ -105,7 +110,7 @@ bool serve_entry(struct serving *s, const struct route *r, const struct entry *e
 /* serve_read - a read-only open: only a catalogued regular file can have a Replica. */
 static bool serve_read(struct serving *s, int dirfd, const char *path, int flags)
 {
-    struct route r;
+    ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
         count(COUNTER_opens_outside, 1);
@@ -121,56 +126,118 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
     }
     if (!S_ISREG(mode) || r.directory_only || e->file == NONE32)
         return false;
+    if ((flags & O_NOATIME) && index_attr(r.ix, e)->uid != geteuid())
+        return false; /* for owners only, as the origin will say */
     return serve_entry(s, &r, e);
 }
 
-/* serve_write - an open that may change something: marks it, and looks through paths
- * that name a Replica by its descriptor. */
+/* divert - leads the open to the origin's file behind a Replica; what has lost its name
+ * cannot be opened any more, and the Replica must not be changed instead. */
+static void divert(struct serving *s, const struct stat *st)
+{
+    s->held = identity_hold(s->b, st, &s->file);
+    if (s->held == IDENTITY_OTHER)
+        return;
+    mark_file(s->b, s->file);
+    s->final = true;
+    s->flags &= ~O_NOFOLLOW; /* the name in /proc is a link */
+    s->path = s->staged;
+    if (s->held >= 0)
+        sys_fd_name(s->staged, s->held);
+    else
+        s->staged[0] = 0;
+}
+
+/* may_reveal - a name in /proc, /dev or a Tier is likely to lead to a Replica. */
+static bool may_reveal(const struct board *b, const char *path)
+{
+    if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0)
+        return true;
+    for (uint32_t t = 0; t < b->catalog->tier_count; t++)
+        if (strncmp(path, b->catalog->tiers[t].path, b->catalog->tiers[t].path_bytes) ==
+            0)
+            return true;
+    return false;
+}
+
+/* serve_write - an open that may change something: marks what its path names. A Replica
+ * behind the path is found out before by names that are known for it, and where rights
+ * would not keep the open from truncating it; all others are found out afterwards. */
 static bool serve_write(struct serving *s, int dirfd, const char *path, int flags)
 {
-    struct route r;
     bool reads = (flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
-    if (identity_origin_of_path(s->b, dirfd, path, s->staged, &s->file)) {
-        mark_file(s->b, s->file);
+    struct stat st;
+    if (!reads && (may_reveal(s->b, path) || ((flags & O_TRUNC) && geteuid() == 0)) &&
+        object_at(dirfd, path, true, &st))
+        divert(s, &st);
+    if (s->final) {
         count(COUNTER_opens_write, 1);
-        s->path = s->staged;
-        return s->final = true;
+        return true;
     }
+    ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
     if (!reads)
         mark_route(s->b, &r, where, CHANGE_BYTES, !(flags & O_NOFOLLOW));
     if (flags & O_CREAT)
         mark_route(s->b, &r, where, CHANGE_CREATE, true);
     count(where == ROUTE_OUTSIDE ? COUNTER_opens_outside : COUNTER_opens_write, 1);
-    s->writes = !reads && !mark_tells(&r, where);
+    s->writes = !reads;
     return false;
 }
 
 /* serve_open - true: open s->path first, then ask serve_opened(). */
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
 {
-    s->writes = false;
+    bool changes = (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
+    s->writes = s->final = false;
+    s->held = IDENTITY_OTHER;
     s->flags = flags;
-    s->b = board_enter();
+    s->b = changes ? board_marking() : board_enter();
     if (!s->b || !path)
         return false;
-    if ((flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH))
+    if (changes)
         return serve_write(s, dirfd, path, flags);
     if (flags & ~SERVABLE)
         return false;
     return serve_read(s, dirfd, path, flags);
 }
 
-/* serve_stream - the same for the mode of fopen(). */
-bool serve_stream(struct serving *s, const char *path, const char *mode)
+/* stream_flags - what the mode of fopen() asks for. */
+static int stream_flags(const char *mode)
 {
     int flags = O_RDONLY;
     if (mode && (mode[0] == 'w' || mode[0] == 'a'))
         flags = O_WRONLY | O_CREAT | (mode[0] == 'w' ? O_TRUNC : 0);
     for (const char *m = mode; m && *m && *m != ','; m++)
         if (*m == '+')
-            flags = O_RDWR | (flags & O_CREAT);
-    return serve_open(s, AT_FDCWD, path, flags);
+            flags = O_RDWR | (flags & (O_CREAT | O_TRUNC));
+    return flags;
+}
+
+/* serve_stream - the same for the mode of fopen(). */
+bool serve_stream(struct serving *s, const char *path, const char *mode)
+{
+    return serve_open(s, AT_FDCWD, path, stream_flags(mode));
+}
+
+/* serve_reopened - the same for freopen(), whose failure closes the stream: what leads to
+ * a Replica has to be known before. No path means the file of `fd` once more. */
+bool serve_reopened(struct serving *s, const char *path, const char *mode, int fd)
+{
+    struct stat st;
+    bool first = path && serve_stream(s, path, mode);
+    if (path && (first || !s->writes))
+        return first;
+    if (!path) {
+        s->flags = stream_flags(mode);
+        s->held = IDENTITY_OTHER;
+        s->final = false;
+        s->b = s->flags == O_RDONLY ? NULL : board_marking();
+        s->writes = s->b != NULL;
+    }
+    if (s->writes && (path ? object_at(AT_FDCWD, path, true, &st) : object_of(fd, &st)))
+        divert(s, &st);
+    return s->final;
 }
 
 /* serve_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in
@@ -201,23 +268,40 @@ static void count_served(const struct serving *s)
  * named, the Replica is gone or may not be opened. */
 bool serve_opened(struct serving *s, bool opened)
 {
+    if (s->held >= 0)
+        sys_close(s->held);
+    if (s->held == IDENTITY_GONE)
+        errno = ESTALE;
+    if (s->final)
+        return true;
     if (__builtin_expect(opened, 1)) {
-        if (s->final)
-            return true;
         count_served(s);
         return true;
     }
-    if (s->final)
-        return true;
     if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE || errno == EIO)
         wait_request(s->b, s->file); /* the agent looks whether it is still there */
     errno = s->kept_errno;
     return origin(s, COUNTER_origin_lost);
 }
 
-/* serve_written - after an open for writing whose path did not tell what it names. */
-void serve_written(const struct serving *s, int fd)
+/* serve_diverts - true: the open for writing met a Replica, or was kept out of one by its
+ * mode; open s->path instead. `fd` is what the open gave. */
+bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
 {
-    if (s->b && s->writes && fd >= 0)
-        mark_descriptor(s->b, fd, CHANGE_BYTES);
+    struct stat st;
+    if (!s->b || !s->writes || (fd < 0 && errno != EACCES))
+        return false;
+    if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
+        return false;
+    divert(s, &st);
+    if (fd >= 0 && !s->final)
+        trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
+    return s->final;
+}
+
+/* serve_written - after an open for writing that is not to be done again. */
+void serve_written(struct serving *s, int fd)
+{
+    if (s->b && (s->writes || s->final) && fd >= 0)
+        trace_descriptor(s->b, fd, CHANGE_BYTES);
 }

@@ -6,26 +6,31 @@
 
 #include "route.h"
 
+enum { STAGED_BYTES = TIER_PATH_MAX + 1 + REPLICA_NAME_BYTES + 1 };
+
 struct serving {
     const struct board *b;
     const char *path; /* open this instead of what the program named */
     int flags;        /* in this way */
     bool final;       /* and give its result, whatever it is */
     bool writes;      /* then find out by the descriptor what was opened */
+    int held;         /* the origin's file behind a Replica, else negative */
     bool waited;
     uint32_t tier;
     uint32_t source; /* enum source */
     uint64_t file;   /* number in the job */
     uint64_t size;
     int kept_errno;
-    char staged[PATH_BYTES_MAX];
+    char staged[STAGED_BYTES];
 };
 
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags);
 bool serve_stream(struct serving *s, const char *path, const char *mode);
+bool serve_reopened(struct serving *s, const char *path, const char *mode, int fd);
 bool serve_eases(struct serving *s);
 bool serve_opened(struct serving *s, bool opened);
-void serve_written(const struct serving *s, int fd);
+bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd);
+void serve_written(struct serving *s, int fd);
 bool serve_entry(struct serving *s, const struct route *r, const struct entry *e);
 
 #endif

@@ -54,7 +54,7 @@ static const struct entry *look(int dirfd, const char *path, bool follow,
 /* from_catalog - fills in a path's stat; false: the origin must answer. */
 static bool from_catalog(int dirfd, const char *path, struct stat *out, bool follow)
 {
-    struct route r;
+    ROUTE(r);
     const struct entry *e = look(dirfd, path, follow, &r);
     if (!e || e->blocks == NONE32)
         return false;
@@ -255,7 +255,7 @@ int statx(int dirfd, const char *path, int flags, unsigned mask, struct statx *o
  * has proved it for the user that this process runs as. */
 static bool grants(int dirfd, const char *path, int mode, int flags)
 {
-    struct route r;
+    ROUTE(r);
     if ((mode & ~R_OK) != 0 || (flags & ~AT_EACCESS) != 0)
         return false;
     const struct entry *e = look(dirfd, path, true, &r);

@@ -5,18 +5,22 @@
 #include "serve.h"
 #include "sys.h"
 
-#define STREAM(path, mode, staged, named)     \
-    struct serving s;                         \
-    FILE *stream;                             \
-    if (serve_stream(&s, path, mode)) {       \
-        s.kept_errno = errno;                 \
-        stream = (staged);                    \
-        if (serve_opened(&s, stream != NULL)) \
-            return stream;                    \
-    }                                         \
-    stream = (named);                         \
-    if (stream)                               \
-        serve_written(&s, fileno(stream));    \
+#define STREAM(path, mode, staged, named)                                  \
+    struct serving s;                                                      \
+    FILE *stream;                                                          \
+    if (serve_stream(&s, path, mode)) {                                    \
+        s.kept_errno = errno;                                              \
+        stream = (staged);                                                 \
+        if (serve_opened(&s, stream != NULL))                              \
+            return stream;                                                 \
+    }                                                                      \
+    stream = (named);                                                      \
+    if (serve_diverts(&s, AT_FDCWD, path, stream ? fileno(stream) : -1)) { \
+        if (stream)                                                        \
+            fclose(stream);                                                \
+        stream = (staged);                                                 \
+        serve_opened(&s, stream != NULL);                                  \
+    }                                                                      \
     return stream;
 
 FILE *fopen(const char *path, const char *mode){
@@ -40,28 +44,35 @@ static bool opens(struct serving *s)
     return fd >= 0;
 }
 
-static const char *reopened(struct serving *s, const char *path, const char *mode)
+static const char *reopened(struct serving *s, const char *path, const char *mode,
+                            FILE *stream)
 {
-    if (!path || !serve_stream(s, path, mode))
-        return path;
+    const char *volatile named = path; /* headers promise that it is not NULL */
+    if (!serve_reopened(s, named, mode, stream ? fileno(stream) : -1))
+        return named;
     s->kept_errno = errno;
-    return s->final || serve_opened(s, opens(s)) ? s->path : path;
+    if (s->final)
+        return s->path;
+    return serve_opened(s, opens(s)) ? s->path : named;
+}
+
+static FILE *after(struct serving *s, FILE *result)
+{
+    if (s->final)
+        serve_opened(s, result != NULL);
+    if (result)
+        serve_written(s, fileno(result));
+    return result;
 }
 
 FILE *freopen(const char *path, const char *mode, FILE *stream)
 {
-    struct serving s = {.b = NULL};
-    FILE *result = NEXT(freopen)(reopened(&s, path, mode), mode, stream);
-    if (result)
-        serve_written(&s, fileno(result));
-    return result;
+    struct serving s;
+    return after(&s, NEXT(freopen)(reopened(&s, path, mode, stream), mode, stream));
 }
 
 FILE *freopen64(const char *path, const char *mode, FILE *stream)
 {
-    struct serving s = {.b = NULL};
-    FILE *result = NEXT(freopen64)(reopened(&s, path, mode), mode, stream);
-    if (result)
-        serve_written(&s, fileno(result));
-    return result;
+    struct serving s;
+    return after(&s, NEXT(freopen64)(reopened(&s, path, mode, stream), mode, stream));
 }

@@ -4,66 +4,45 @@
 
 int utime(const char *path, const struct utimbuf *times)
 {
-    char other[PATH_BYTES_MAX];
-    return NEXT(utime)(change_path(other, AT_FDCWD, path, CHANGE_TIMES), times);
+    CHANGE(AT_FDCWD, path, CHANGE_TIMES, NEXT(utime)(c.path, times))
 }
 
 int utimes(const char *path, const struct timeval times[2])
 {
-    char other[PATH_BYTES_MAX];
-    return NEXT(utimes)(change_path(other, AT_FDCWD, path, CHANGE_TIMES), times);
+    CHANGE(AT_FDCWD, path, CHANGE_TIMES, NEXT(utimes)(c.path, times))
 }
 
 int lutimes(const char *path, const struct timeval times[2])
 {
-    mark_path(AT_FDCWD, path, CHANGE_TIMES, false);
-    return NEXT(lutimes)(path, times);
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_TIMES, NEXT(lutimes)(path, times))
 }
 
 int futimes(int fd, const struct timeval times[2])
 {
-    char other[PATH_BYTES_MAX];
-    const char *origin = change_descriptor(other, fd, CHANGE_TIMES);
-    return origin ? NEXT(utimes)(origin, times) : NEXT(futimes)(fd, times);
+    CHANGE_FD(fd, CHANGE_TIMES, NEXT(utimes)(c.path, times), NEXT(futimes)(fd, times))
 }
 
 int futimens(int fd, const struct timespec times[2])
 {
-    char other[PATH_BYTES_MAX];
-    const char *origin = change_descriptor(other, fd, CHANGE_TIMES);
-    return origin ? NEXT(utimensat)(AT_FDCWD, origin, times, 0)
-                  : NEXT(futimens)(fd, times);
-}
-
-/* named - what a call on `dirfd` and `path` really has to name; marks it. */
-static const char *named(char out[PATH_BYTES_MAX], int dirfd, const char *path,
-                         int flags)
-{
-    if (!path[0] && (flags & AT_EMPTY_PATH)) {
-        const char *origin = change_descriptor(out, dirfd, CHANGE_TIMES);
-        return origin ? origin : path;
-    }
-    if (flags & AT_SYMLINK_NOFOLLOW) {
-        mark_path(dirfd, path, CHANGE_TIMES, false);
-        return path;
-    }
-    return change_path(out, dirfd, path, CHANGE_TIMES);
+    CHANGE_FD(fd, CHANGE_TIMES, NEXT(utimensat)(AT_FDCWD, c.path, times, 0),
+              NEXT(futimens)(fd, times))
 }
 
 /* No path means the descriptor itself. */
 int futimesat(int dirfd, const char *path, const struct timeval times[2])
 {
-    char other[PATH_BYTES_MAX];
-    if (path)
-        return NEXT(futimesat)(dirfd, named(other, dirfd, path, 0), times);
-    const char *origin = change_descriptor(other, dirfd, CHANGE_TIMES);
-    return origin ? NEXT(utimes)(origin, times) : NEXT(futimesat)(dirfd, path, times);
+    const char *volatile given = path; /* headers promise that it is not NULL */
+    if (given) {
+        CHANGE(dirfd, path, CHANGE_TIMES, NEXT(futimesat)(dirfd, c.path, times))
+    }
+    CHANGE_FD(dirfd, CHANGE_TIMES, NEXT(utimes)(c.path, times),
+              NEXT(futimesat)(dirfd, given, times))
 }
 
 int utimensat(int dirfd, const char *path, const struct timespec times[2], int flags)
 {
-    char other[PATH_BYTES_MAX];
-    const char *volatile given = path; /* headers promise that it is not NULL */
-    const char *to = given ? named(other, dirfd, path, flags) : given;
-    return NEXT(utimensat)(dirfd, to, times, flags);
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_TIMES)
+               ? change_end(&c, NEXT(utimensat)(dirfd, c.path, times, flags))
+               : -1;
 }

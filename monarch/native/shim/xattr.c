@@ -6,59 +6,67 @@
 int setxattr(const char *path, const char *name, const void *value, size_t size,
              int flags)
 {
-    char other[PATH_BYTES_MAX];
-    const char *to = change_path(other, AT_FDCWD, path, CHANGE_RIGHTS);
-    return NEXT(setxattr)(to, name, value, size, flags);
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS,
+           NEXT(setxattr)(c.path, name, value, size, flags))
 }
 
 int lsetxattr(const char *path, const char *name, const void *value, size_t size,
               int flags)
 {
-    mark_path(AT_FDCWD, path, CHANGE_RIGHTS, false);
-    return NEXT(lsetxattr)(path, name, value, size, flags);
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS,
+                NEXT(lsetxattr)(path, name, value, size, flags))
 }
 
 int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)
 {
-    char other[PATH_BYTES_MAX];
-    const char *origin = change_descriptor(other, fd, CHANGE_RIGHTS);
-    return origin ? NEXT(setxattr)(origin, name, value, size, flags)
-                  : NEXT(fsetxattr)(fd, name, value, size, flags);
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(setxattr)(c.path, name, value, size, flags),
+              NEXT(fsetxattr)(fd, name, value, size, flags))
 }
 
 int removexattr(const char *path, const char *name)
 {
-    char other[PATH_BYTES_MAX];
-    return NEXT(removexattr)(change_path(other, AT_FDCWD, path, CHANGE_RIGHTS), name);
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(removexattr)(c.path, name))
 }
 
 int lremovexattr(const char *path, const char *name)
 {
-    mark_path(AT_FDCWD, path, CHANGE_RIGHTS, false);
-    return NEXT(lremovexattr)(path, name);
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lremovexattr)(path, name))
 }
 
 int fremovexattr(int fd, const char *name)
 {
-    char other[PATH_BYTES_MAX];
-    const char *origin = change_descriptor(other, fd, CHANGE_RIGHTS);
-    return origin ? NEXT(removexattr)(origin, name) : NEXT(fremovexattr)(fd, name);
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(removexattr)(c.path, name),
+              NEXT(fremovexattr)(fd, name))
 }
 
-/* Reading asks the origin's path; nothing is marked. */
+/* origin_of - the name of a held descriptor of the origin's file behind a redirected one;
+ * -1: the call is for the descriptor itself. Reading marks nothing. */
+static int origin_of(int fd, char name[FD_NAME_BYTES])
+{
+    int held = identity_hold_fd(fd);
+    if (held >= 0)
+        sys_fd_name(name, held);
+    return held;
+}
+
 ssize_t fgetxattr(int fd, const char *name, void *value, size_t size)
 {
-    char origin[PATH_BYTES_MAX];
-    uint64_t file;
-    return identity_origin_of_fd(fd, origin, &file)
-               ? getxattr(origin, name, value, size)
-               : NEXT(fgetxattr)(fd, name, value, size);
+    char origin[FD_NAME_BYTES];
+    int held = origin_of(fd, origin);
+    if (held < 0)
+        return NEXT(fgetxattr)(fd, name, value, size);
+    ssize_t result = getxattr(origin, name, value, size);
+    sys_close(held);
+    return result;
 }
 
 ssize_t flistxattr(int fd, char *list, size_t size)
 {
-    char origin[PATH_BYTES_MAX];
-    uint64_t file;
-    return identity_origin_of_fd(fd, origin, &file) ? listxattr(origin, list, size)
-                                                    : NEXT(flistxattr)(fd, list, size);
+    char origin[FD_NAME_BYTES];
+    int held = origin_of(fd, origin);
+    if (held < 0)
+        return NEXT(flistxattr)(fd, list, size);
+    ssize_t result = listxattr(origin, list, size);
+    sys_close(held);
+    return result;
 }

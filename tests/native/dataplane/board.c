@@ -51,14 +51,14 @@ static const struct index *block_of(const struct board *b)
 void board_replica_path(const struct board *b, uint32_t file, char out[512])
 {
     char name[REPLICA_NAME_BYTES];
-    monarch_replica_name(block_of(b), file + 1, name);
+    monarch_replica_name(block_of(b), b->catalog->roots[0].path_hash, file + 1, name);
     snprintf(out, 512, "%s/%.*s", b->tier, REPLICA_NAME_BYTES, name);
 }
 
 void board_temporary_path(const struct board *b, uint32_t file, char out[512])
 {
     char name[REPLICA_NAME_BYTES];
-    monarch_replica_name(block_of(b), file + 1, name);
+    monarch_replica_name(block_of(b), b->catalog->roots[0].path_hash, file + 1, name);
     snprintf(out, 512, "%s/.%.*s.%u.part", b->tier, REPLICA_NAME_BYTES, name, file);
 }
 
@@ -123,14 +123,14 @@ static size_t plan_index(struct index *ix, uint32_t files)
                          .dir_count = 1,
                          .attr_count = 2,
                          .slot_count = 2 * files + 8,
-                         .dirslot_count = 4,
+                         .inode_slot_count = 2 * files + 8,
                          .arena_bytes = (uint64_t)files * PATH_STEP};
     ix->entries = at;
     at += ix->entry_count * sizeof(struct entry);
     ix->slots = at;
     at += ix->slot_count * sizeof(struct slot);
-    ix->dirslots = at;
-    at += ix->dirslot_count * sizeof(struct dirslot);
+    ix->inode_slots = at;
+    at += ix->inode_slot_count * sizeof(struct slot);
     ix->attrs = at;
     at += ix->attr_count * sizeof(struct attr);
     ix->first_entry = at;

@@ -29,12 +29,12 @@ static struct index *lay_out(void)
     ix->dir_count = 1;
     ix->attr_count = 2;
     ix->slot_count = NAMES * 10 / 7;
-    ix->dirslot_count = 4;
+    ix->inode_slot_count = NAMES * 5 / 3 + 1;
     uint64_t at = (sizeof(*ix) + 63) / 64 * 64;
     ix->entries = at;
     ix->slots = at += NAMES * sizeof(struct entry);
-    ix->dirslots = at += (ix->slot_count * sizeof(struct slot) + 7) / 8 * 8;
-    ix->attrs = at += 4 * sizeof(struct dirslot);
+    ix->inode_slots = at += (ix->slot_count * sizeof(struct slot) + 7) / 8 * 8;
+    ix->attrs = at += (ix->inode_slot_count * sizeof(struct slot) + 7) / 8 * 8;
     ix->first_entry = at += 2 * sizeof(struct attr);
     ix->arena = at += ((NAMES - 1) * sizeof(uint32_t) + 7) / 8 * 8;
     return ix;
@@ -72,6 +72,11 @@ static void finds_every_path_and_no_other(const struct index *ix)
     for (uint32_t i = NAMES; i < 4 * NAMES; i++)
         CHECK(index_find(ix, name, rel_name(i, name)) == -1);
     CHECK(index_find(ix, "train", 5) == -1);
+    for (uint32_t i = 0; i < NAMES; i++)
+        CHECK(index_find_inode(ix, 7, 100 + i) == i);
+    for (uint64_t ino = 100 + NAMES; ino < 100 + 4 * NAMES; ino++)
+        CHECK(index_find_inode(ix, 7, ino) == -1);
+    CHECK(index_find_inode(ix, 8, 101) == -1);
     CHECK(index_find_directory(ix, 7, 100) == 0);
     CHECK(index_find_directory(ix, 7, 101) == -1);
     CHECK(index_find_directory(ix, 8, 100) == -1);
@@ -104,7 +109,8 @@ static void survives_any_damage(size_t length)
         struct index *broken = (struct index *)copy;
         CHECK(index_check(broken, length) != 0 || where < sizeof(struct index));
         if (index_finish(broken, length) == 0 && index_check(broken, length) == 0)
-            index_find(broken, "train/n0001/img_0000001.jpg", 27);
+            CHECK(index_find(broken, "train/n0001/img_0000001.jpg", 27) < NAMES &&
+                  index_find_inode(broken, 7, 100 + where) < NAMES);
     }
     CHECK(index_check(ix, length) == 0);
     free(copy);

@@ -16,18 +16,18 @@ static struct counters all;
 static void names_differ_when_any_part_of_the_identity_differs(void)
 {
     const struct entry base = {.ino = 1, .size = 2, .mtime_ns = 3, .ctime_ns = 4};
-    struct entry other[5] = {base, base, base, base, base};
+    struct entry other[6] = {base, base, base, base, base, base};
     char first[REPLICA_NAME_BYTES], name[REPLICA_NAME_BYTES];
     other[0].ino++;
     other[1].size++;
     other[2].mtime_ns++;
     other[3].ctime_ns++;
-    replica_name(&base, 99, first);
-    for (int i = 0; i < 5; i++) {
-        replica_name(&other[i], i == 4 ? 98 : 99, name);
+    replica_name(&base, 7, 99, first);
+    for (int i = 0; i < 6; i++) {
+        replica_name(&other[i], i == 5 ? 8 : 7, i == 4 ? 98 : 99, name);
         CHECK(memcmp(first, name, sizeof(name)) != 0);
     }
-    replica_name(&base, 99, name);
+    replica_name(&base, 7, 99, name);
     CHECK(memcmp(first, name, sizeof(name)) == 0);
 }
 

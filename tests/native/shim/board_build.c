@@ -171,7 +171,7 @@ static size_t place_arrays(struct index *ix, const struct items *items)
         .file_count = (uint32_t)items->files,
         .dir_count = (uint32_t)items->dirs,
         .slot_count = (uint32_t)(items->count * 2 + 1),
-        .dirslot_count = (uint32_t)(items->dirs * 2 + 1),
+        .inode_slot_count = (uint32_t)(items->count * 5 / 3 + 1),
         .scan_euid = geteuid(),
         .arena_bytes = items->bytes + 8,
         .attr_count = ATTRS_MAX,
@@ -181,8 +181,8 @@ static size_t place_arrays(struct index *ix, const struct items *items)
     at = aligned(at + ix->entry_count * sizeof(struct entry));
     ix->slots = at;
     at = aligned(at + ix->slot_count * sizeof(struct slot));
-    ix->dirslots = at;
-    at = aligned(at + ix->dirslot_count * sizeof(struct dirslot));
+    ix->inode_slots = at;
+    at = aligned(at + ix->inode_slot_count * sizeof(struct slot));
     ix->attrs = at;
     at = aligned(at + ATTRS_MAX * sizeof(struct attr));
     ix->first_entry = at;
@@ -237,6 +237,7 @@ static void fill_strings(const struct plan *plan, struct catalog *c)
         at += strlen(path);
     }
     c->roots[0].path = prefixes[0].path;
+    c->roots[0].path_hash = index_hash(plan->root, strlen(plan->root));
 }
 
 static void fill_catalog(const struct plan *plan, struct catalog *c)
@@ -324,7 +325,8 @@ void replica_of(const struct plan *plan, const struct built *b, uint32_t file,
 {
     const struct entry *e = index_first(b->index, file);
     int n = sprintf(out, "%s/", plan->tier);
-    replica_name(e, index_hash(index_path(b->index, e), index_path_bytes(e)), out + n);
+    replica_name(e, b->catalog->roots[0].path_hash,
+                 index_hash(index_path(b->index, e), index_path_bytes(e)), out + n);
     out[n + REPLICA_NAME_BYTES] = 0;
 }
 

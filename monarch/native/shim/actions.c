@@ -1,0 +1,144 @@
+/* actions.c - the opens for writing among the file actions of posix_spawn(), which happen
+ * in the child before any code of ours runs there. Their paths are kept from the call
+ * that adds them, and marked before and after the child is started. */
+#include "actions.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "identity.h"
+#include "next.h"
+#include "sys.h"
+#include "trace.h"
+
+enum { RECORDS = 64 };
+
+enum kind { KIND_OPEN, KIND_DIRECTORY };
+
+struct record {
+    _Atomic(const void *) actions; /* NULL: free */
+    _Atomic uint32_t kind;
+    char path[PATH_BYTES_MAX]; /* absolute, or from this process's working directory */
+};
+
+static struct record records[RECORDS];
+
+/* claim - a free record; NULL: there is none, and the path is marked now or never. */
+static struct record *claim(const void *actions)
+{
+    for (size_t i = 0; i < RECORDS; i++) {
+        const void *free = NULL;
+        if (atomic_compare_exchange_strong(&records[i].actions, &free, actions))
+            return &records[i];
+    }
+    return NULL;
+}
+
+/* next_of - the next record of this kind for these actions. */
+static struct record *next_of(struct record *from, const void *actions, enum kind kind)
+{
+    for (struct record *r = from; r < records + RECORDS; r++)
+        if (atomic_load(&r->actions) == actions && atomic_load(&r->kind) == kind)
+            return r;
+    return NULL;
+}
+
+static void forget(const void *actions)
+{
+    for (size_t i = 0; i < RECORDS; i++)
+        if (atomic_load(&records[i].actions) == actions) {
+            records[i].path[0] = 0;
+            atomic_store(&records[i].actions, NULL);
+        }
+}
+
+/* join - a path as it reads after the changes of directory that come before it. */
+static bool join(const void *actions, const char *path, char out[PATH_BYTES_MAX])
+{
+    const struct record *base = path[0] == '/'
+                                    ? NULL
+                                    : next_of(records, actions, KIND_DIRECTORY);
+    size_t head = base ? strlen(base->path) : 0, n = strlen(path);
+    if (head + 1 + n >= PATH_BYTES_MAX)
+        return false;
+    memmove(out + head + (head > 0), path, n + 1);
+    if (head) {
+        memmove(out, base->path, head);
+        out[head] = '/';
+    }
+    return true;
+}
+
+/* remember - keeps what an action opens, or the directory from which later ones do. */
+static void remember(const void *actions, const char *path, enum kind kind)
+{
+    SCRATCH(full);
+    if (!path || !full || !board_marking() || !join(actions, path, full))
+        return;
+    struct record *r = kind == KIND_DIRECTORY ? next_of(records, actions, kind) : NULL;
+    if (!r)
+        r = claim(actions);
+    if (r) {
+        memcpy(r->path, full, strlen(full) + 1);
+        atomic_store(&r->kind, kind);
+    } else if (kind == KIND_OPEN) {
+        trace_path(AT_FDCWD, full, CHANGE_BYTES, true);
+    }
+}
+
+/* actions_trace - marks all that these actions open for writing, as it is now. */
+void actions_trace(const posix_spawn_file_actions_t *actions)
+{
+    struct record *r = actions ? next_of(records, actions, KIND_OPEN) : NULL;
+    for (; r; r = next_of(r + 1, actions, KIND_OPEN))
+        trace_path(AT_FDCWD, r->path, CHANGE_BYTES, true);
+}
+
+/* An action that would open a Replica opens the origin's file instead. */
+int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions, int fd,
+                                     const char *path, int flags, mode_t mode)
+{
+    const struct board *b = flags & (O_ACCMODE | O_TRUNC) ? board_marking() : NULL;
+    uint64_t file;
+    SCRATCH(origin);
+    bool redirected = b && origin &&
+                      identity_origin_of_path(b, AT_FDCWD, path, origin, &file);
+    const char *named = redirected ? origin : path;
+    int error = NEXT(posix_spawn_file_actions_addopen)(actions, fd, named, flags, mode);
+    if (b && error == 0)
+        remember(actions, named, KIND_OPEN);
+    return error;
+}
+
+int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t *actions,
+                                         const char *path)
+{
+    int error = NEXT(posix_spawn_file_actions_addchdir_np)(actions, path);
+    if (error == 0)
+        remember(actions, path, KIND_DIRECTORY);
+    return error;
+}
+
+int posix_spawn_file_actions_addfchdir_np(posix_spawn_file_actions_t *actions, int fd)
+{
+    char path[FD_NAME_BYTES];
+    int error = NEXT(posix_spawn_file_actions_addfchdir_np)(actions, fd);
+    sys_fd_name(path, fd);
+    if (error == 0)
+        remember(actions, path, KIND_DIRECTORY);
+    return error;
+}
+
+int posix_spawn_file_actions_init(posix_spawn_file_actions_t *actions)
+{
+    forget(actions);
+    return NEXT(posix_spawn_file_actions_init)(actions);
+}
+
+int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t *actions)
+{
+    forget(actions);
+    return NEXT(posix_spawn_file_actions_destroy)(actions);
+}

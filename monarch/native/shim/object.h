@@ -1,0 +1,16 @@
+/* object.h - what a path or a descriptor leads to, by the kernel's word. */
+#ifndef MONARCH_OBJECT_H
+#define MONARCH_OBJECT_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+bool object_at(int dirfd, const char *path, bool follow, struct stat *out);
+bool object_of(int fd, struct stat *out);
+
+static inline bool object_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+#endif

@@ -1,0 +1,214 @@
+/* trace.c - finds what a call changes: by the text of its path, by the identity of what
+ * the path leads to, by that of the directory that holds its last name, and by that of
+ * what stands above the roots. */
+#include "trace.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#include "identity.h"
+#include "object.h"
+#include "sys.h"
+
+/* last_name - splits a path: the length of what comes before its last name. */
+static size_t last_name(const char *path)
+{
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    return n;
+}
+
+/* trace_holder - routes a path whose own text did not tell, by the identity of the
+ * directory that holds its last name. */
+static void trace_holder(const struct board *b, int dirfd, const char *path,
+                         enum change change)
+{
+    SCRATCH(holder);
+    size_t n = last_name(path);
+    struct stat st;
+    uint32_t root, directory;
+    if (!holder || n >= PATH_BYTES_MAX)
+        return;
+    memcpy(holder, n ? path : ".", n ? n : 1);
+    holder[n ? n : 1] = 0;
+    if (!object_at(dirfd, holder, true, &st) ||
+        !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
+        return;
+    ROUTE(r);
+    enum where where = route_below(b, root, directory, path + n, &r);
+    mark_route(b, &r, where, change, false);
+}
+
+/* stands_above - one of the directories and links in a spelling of a root is this one. */
+static bool stands_above(const struct spelling *s, const struct stat *st)
+{
+    SCRATCH(path);
+    struct stat above;
+    if (!path || s->bytes >= PATH_BYTES_MAX)
+        return false;
+    memcpy(path, s->path, s->bytes);
+    path[s->bytes] = 0;
+    for (char *end = path + s->bytes; end; end = strrchr(path + 1, '/')) {
+        *end = 0;
+        if (object_at(AT_FDCWD, path, false, &above) && object_same(&above, st))
+            return true;
+    }
+    return false;
+}
+
+/* trace_above - a directory or link above a root is renamed, replaced or closed to us: so
+ * is the root, however the path is spelled. */
+static void trace_above(const struct board *b, const struct stat *st)
+{
+    for (uint32_t i = 0; i < b->spelling_count; i++)
+        if (stands_above(&b->spellings[i], st))
+            mark_root(b, b->spellings[i].root);
+}
+
+/* trace_name_of - where inodes may change under a file: goes by the path that the kernel
+ * has for a descriptor. What has other names, which this does not tell, takes the roots
+ * on its device with it. */
+static void trace_name_of(const struct board *b, int fd, const struct stat *st,
+                          enum change change)
+{
+    char name[FD_NAME_BYTES];
+    SCRATCH(path);
+    sys_fd_name(name, fd);
+    long n = path ? sys_readlink(name, path, PATH_BYTES_MAX - 1) : 0;
+    if (n > 0) {
+        ROUTE(r);
+        path[n] = 0;
+        enum where where = route_at(b, AT_FDCWD, path, &r);
+        mark_route(b, &r, where, change, true);
+        if (where == ROUTE_OUTSIDE)
+            trace_holder(b, AT_FDCWD, path, change);
+        if (where == ROUTE_FOUND)
+            return;
+    }
+    for (uint32_t i = 0; i < b->catalog->root_count; i++)
+        if (b->catalog->roots[i].unstable && S_ISREG(st->st_mode) &&
+            (n <= 0 || (st->st_nlink > 1 && st->st_dev == b->catalog->roots[i].dev)))
+            mark_root(b, i);
+}
+
+/* unstable - a root lies where a file may get another inode number. */
+static bool unstable(const struct board *b)
+{
+    for (uint32_t i = 0; i < b->catalog->root_count; i++)
+        if (b->catalog->roots[i].unstable)
+            return true;
+    return false;
+}
+
+/* trace_object - marks by the identity of what a path leads to, or a descriptor where
+ * there is no path. */
+void trace_object(const struct board *b, int dirfd, const char *path,
+                  const struct stat *st, enum change change)
+{
+    bool leads = S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode);
+    if (mark_object(b, st, change))
+        return;
+    if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
+        trace_above(b, st);
+    if (leads || !unstable(b))
+        return;
+    int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
+    if (fd < 0)
+        return;
+    trace_name_of(b, fd, st, change);
+    if (path)
+        sys_close(fd);
+}
+
+/* trace_descriptor - marks what a descriptor leads to: this sees through every spelling,
+ * link and mount. */
+void trace_descriptor(const struct board *b, int fd, enum change change)
+{
+    struct identity id;
+    struct stat st;
+    if (!object_of(fd, &st))
+        return;
+    if (identity_of(b, &st, &id))
+        mark_file(b, id.file);
+    else
+        trace_object(b, fd, NULL, &st, change);
+}
+
+/* trace_path - marks what a call by path is about to change. */
+void trace_path(int dirfd, const char *path, enum change change, bool follow)
+{
+    const struct board *b = board_marking();
+    struct stat st;
+    if (!b || !path || !path[0])
+        return;
+    ROUTE(r);
+    enum where where = route_at(b, dirfd, path, &r);
+    mark_route(b, &r, where, change, follow);
+    if (change != CHANGE_CREATE && object_at(dirfd, path, follow, &st))
+        trace_object(b, dirfd, path, &st, change);
+    if (where != ROUTE_FOUND && (change == CHANGE_NAME || change == CHANGE_CREATE))
+        trace_holder(b, dirfd, path, change);
+}
+
+/* trace_created - a name that the Catalog knows cannot be created while it is there; if
+ * it could, then it was not what the Catalog says. */
+void trace_created(int dirfd, const char *path, int result)
+{
+    const struct board *b = result == 0 ? board_marking() : NULL;
+    ROUTE(r);
+    if (b && path && route_at(b, dirfd, path, &r) == ROUTE_FOUND)
+        mark_route(b, &r, ROUTE_FOUND, CHANGE_NAME, false);
+}
+
+/* trace_if_writable - a descriptor that was open before this process could see it. */
+void trace_if_writable(const struct board *b, int fd)
+{
+    long flags = sys_call(SYS_fcntl, fd, F_GETFL, 0, 0, 0);
+    if (flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY)
+        trace_descriptor(b, fd, CHANGE_BYTES);
+}
+
+struct name_record { /* struct linux_dirent64, getdents64(2) */
+    uint64_t ino;
+    int64_t next;
+    uint16_t bytes;
+    uint8_t type;
+    char name[];
+};
+
+/* trace_listed - the descriptors that a piece of /proc/self/fd names. */
+static void trace_listed(const struct board *b, const char *at, const char *end,
+                         int own)
+{
+    while (at < end) {
+        const struct name_record *record = (const struct name_record *)at;
+        int fd = 0;
+        for (const char *digit = record->name; *digit >= '0' && *digit <= '9'; digit++)
+            fd = 10 * fd + (*digit - '0');
+        if (record->name[0] != '.' && fd != own)
+            trace_if_writable(b, fd);
+        at += record->bytes;
+    }
+}
+
+/* trace_inherited - marks what this process was given open for writing: its output may go
+ * to a file of a dataset. Without /proc, the low descriptors must do. */
+void trace_inherited(const struct board *b)
+{
+    SCRATCH(piece);
+    int list = sys_openat(AT_FDCWD, "/proc/self/fd",
+                          O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int fd = 0; list < 0 && fd < 1024; fd++)
+        trace_if_writable(b, fd);
+    if (list < 0)
+        return;
+    for (long n = 1; piece && n > 0;) {
+        n = sys_call(SYS_getdents64, list, (long)piece, PATH_BYTES_MAX, 0, 0);
+        if (n > 0)
+            trace_listed(b, piece, piece + n, list);
+    }
+    sys_close(list);
+}

@@ -1,0 +1,15 @@
+/* trace.h - marks what a call changes, however the caller has spelled it. */
+#ifndef MONARCH_TRACE_H
+#define MONARCH_TRACE_H
+
+#include "mark.h"
+
+void trace_path(int dirfd, const char *path, enum change change, bool follow);
+void trace_object(const struct board *b, int dirfd, const char *path,
+                  const struct stat *st, enum change change);
+void trace_descriptor(const struct board *b, int fd, enum change change);
+void trace_created(int dirfd, const char *path, int result);
+void trace_if_writable(const struct board *b, int fd);
+void trace_inherited(const struct board *b);
+
+#endif

@@ -1,0 +1,71 @@
+"""Two datasets whose files agree in everything but their bytes are told apart."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.programs import Runner
+
+NAMES = [f"f{i}" for i in range(10)]
+BYTES = 4096
+
+
+def image(folder: Path, letter: str) -> Path:
+    """A file system whose files hold one letter; inodes and times are always the same."""
+    source, made = folder / f"source-{letter}", folder / f"{letter}.img"
+    source.mkdir()
+    for name in NAMES:
+        (source / name).write_bytes(letter.encode() * BYTES)
+    subprocess.run(["mkfs.ext4", "-q", "-d", source, made, "8M"], check=True)
+    fields = ("mtime", "ctime", "atime", "mtime_extra", "ctime_extra")
+    for name in NAMES:
+        for field in fields:
+            value = "0" if field.endswith("extra") else "@1700000000"
+            change = f"set_inode_field {name} {field} {value}"
+            subprocess.run(["debugfs", "-w", "-R", change, made], check=True)
+    return made
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Iterator[list[Path]]:
+    """Two roots: same names, inodes, sizes and times, other bytes and devices."""
+    missing = [tool for tool in ("mkfs.ext4", "debugfs") if not shutil.which(tool)]
+    if missing:
+        pytest.skip(f"not here: {', '.join(missing)}")
+    roots = []
+    try:
+        for letter in "AB":
+            root = tmp_path / f"root-{letter}"
+            root.mkdir()
+            words = ["mount", "-o", "loop,ro", image(tmp_path, letter), root]
+            done = subprocess.run(words, capture_output=True, text=True)
+            if done.returncode:
+                pytest.skip(f"no loop device: {done.stderr.strip()}")
+            roots.append(root)
+        yield roots
+    finally:
+        for root in roots:
+            subprocess.run(["umount", root], check=True)
+
+
+@pytest.mark.root
+def test_replicas_of_two_roots_never_share_a_name(
+    twins: list[Path], runner: Runner
+) -> None:
+    first, second = ((root / "f0").stat() for root in twins)
+    assert first.st_ino == second.st_ino
+    assert first.st_ctime_ns == second.st_ctime_ns
+    a, b = twins
+    # The third round meets what the first two have left in the Tier.
+    script = "".join(
+        f"cut -c1 {a / name}; cut -c1 {b / name}; " for _ in range(3) for name in NAMES
+    )
+    done = runner.under_monarch(
+        ["sh", "-c", script], roots=twins, options=["--set", "fill.enabled=false"]
+    )
+
+    assert done.succeed().stdout == b"A\nB\n" * (3 * len(NAMES))
+    assert done.redirected_opens >= 6 * len(NAMES)
