@@ -15,6 +15,7 @@ from support.adversary import (
     attributes,
     children,
     descriptors,
+    folders,
     links,
     mounts,
     naming,
@@ -23,10 +24,21 @@ from support.adversary import (
     truth,
     writing,
 )
+from support.adversary.observer import Observer
 from support.adversary.play import OPERATIONS, Play, Skipped
 from support.adversary.tree import Ground
 
-TOPICS = (attributes, children, descriptors, links, mounts, naming, reading, writing)
+TOPICS = (
+    attributes,
+    children,
+    descriptors,
+    folders,
+    links,
+    mounts,
+    naming,
+    reading,
+    writing,
+)
 
 
 def perform(play: Play, name: str) -> str:
@@ -62,17 +74,21 @@ def play_out(order: dict[str, Any], scene: dict[str, Any], out: TextIO) -> None:
     state = play.look(compare)
     start = {"step": -1, "op": "start", "words": [], "result": "", "lost": False}
     write(out, play=order["play"], **start, wrong=play.wrong, state=state)
+    observer = Observer.start(play) if compare and order["observed"] else None
     for step, (name, seed) in enumerate(order["steps"]):
         play.random = random.Random(seed)
         play.words, play.wrong, play.lost, play.middle = [], [], False, None
         result = perform(play, name)
         os.chdir(play.ground.main)
         state = play.look(scene["compare"])
+        play.wrong += observer.look() if observer else []
         line = {"words": play.words, "result": result, "wrong": play.wrong}
         play_step = {"play": order["play"], "step": step, "op": name}
         lost = {"lost": play.lost, "middle": play.middle}
         write(out, **play_step, **line, **lost, state=state)
     play.end()
+    if observer:
+        observer.end()
 
 
 def write(out: TextIO, **line: Any) -> None:

@@ -40,12 +40,17 @@ def by_ln(place: str, target: str) -> None:
     subprocess.run(["ln", "-sfn", target, place], check=False, capture_output=True)
 
 
+def exchange(one: str, two: str) -> str:
+    """Two names change places."""
+    names = (AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(two))
+    return checked(LIBC.renameat2(*names, RENAME_EXCHANGE))
+
+
 def by_exchange(place: str, target: str) -> None:
     beside = place + ".tmp"
     os.symlink(target, beside)
-    names = (AT_FDCWD, os.fsencode(beside), AT_FDCWD, os.fsencode(place))
     try:
-        checked(LIBC.renameat2(*names, RENAME_EXCHANGE))
+        exchange(beside, place)
     finally:
         os.unlink(beside)
 

@@ -137,6 +137,7 @@ class Scene:
                 "steps": steps.steps,
                 "cold": steps.cold,
                 "hot": steps.hot,
+                "observed": steps.observed,
                 "inherited": descriptors[number],
             }
             for number, steps in enumerate(batch)
@@ -152,7 +153,7 @@ class Scene:
         settings = {
             "schema": 1,
             "datasets": datasets,
-            "tiers": [{"name": "ram", "kind": "ram", "capacity": "64MiB"}],
+            "tiers": [self._tier(batch[0].disk)],
             "cold_open": {"mode": "wait"},
             "fill": {"enabled": batch[0].fill},
         }
@@ -161,6 +162,14 @@ class Scene:
         report.unlink(missing_ok=True)
         line = [str(self.command), "run", "-q", "--strict", "-c", str(config)]
         return [*line, "--report", str(report), "--"]
+
+    def _tier(self, disk: bool) -> dict[str, str]:
+        if not disk:
+            return {"name": "ram", "kind": "ram", "capacity": "64MiB"}
+        # On the origin's own file system, where copies and links between both work.
+        place = self.folder / "tier"
+        place.mkdir(exist_ok=True)
+        return {"name": "ssd", "kind": "ssd", "path": str(place), "capacity": "64MiB"}
 
     def _launch(self, words: list[str], descriptors: list[int]) -> None:
         if self.twins:

@@ -17,6 +17,7 @@ THEMES = {
     "descriptors": 6,
     "inherited": 3,
     "children": 3,
+    "folders": 3,
     "bytes": 3,
     "names": 3,
     "attributes": 2,
@@ -48,6 +49,16 @@ class Steps:
     def fill(self) -> bool:
         """Files are staged in the background as well; the same for a whole batch."""
         return self.seed // BATCH % 2 == 0
+
+    @property
+    def disk(self) -> bool:
+        """The copies are on a disk; the same for a whole batch."""
+        return self.seed // BATCH % 4 == 1
+
+    @property
+    def observed(self) -> bool:
+        """A process that was there from the start looks as well."""
+        return self.seed % 3 == 0
 
     @property
     def inherited(self) -> int:

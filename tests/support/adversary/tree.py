@@ -74,7 +74,7 @@ class Ground:
 
     def make(self, seed: int) -> None:
         """Makes everything anew; the same seed gives the same bytes."""
-        shutil.rmtree(self.base, ignore_errors=True)
+        clear(self.base)
         content = random.Random(seed)
         for name in ("main/a/deep", "main/b", "main/ex", "other", "out/cover"):
             os.makedirs(self.base / name)
@@ -91,6 +91,15 @@ class Ground:
     def _file(self, path: Path, content: bytes, choose: random.Random) -> None:
         path.write_bytes(content)
         os.utime(path, (1_400_000_000, choose.randrange(1_500_000_000)))
+
+
+def clear(base: Path) -> None:
+    """Removes a tree, whatever modes its directories have been given."""
+    for folder, below, _ in os.walk(base):
+        for name in below:
+            if not os.path.islink(os.path.join(folder, name)):
+                os.chmod(os.path.join(folder, name), 0o700)
+    shutil.rmtree(base, ignore_errors=True)
 
 
 def grounds(folder: Path, count: int) -> list[Ground]:

@@ -15,7 +15,10 @@ LIBC.fopen.restype = LIBC.fopen64.restype = ctypes.c_void_p
 LIBC.freopen.restype = LIBC.freopen64.restype = ctypes.c_void_p
 LIBC.popen.restype = ctypes.c_void_p
 WRITABLE = (*tree.FILES, *tree.DEEP, *tree.LINKS, *tree.HARD, *tree.THROUGH)
-STREAM_MODES = (b"r+", b"r+b", b"w", b"w+", b"a", b"a+", b"r+e")
+STREAM_MODES = (
+    *(b"r+", b"r+b", b"w", b"w+", b"a", b"a+", b"r+e", b"rb+", b"rbbbbb+"),
+    *(b"rbbbbbb+", b"r+,ccs=UTF-8", b"rm+", b"wx"),
+)
 
 
 def fill(descriptor: int, payload: bytes) -> None:
@@ -36,6 +39,35 @@ def by_open(play: Play, path: str) -> None:
     flags = play.random.choice((os.O_WRONLY, os.O_RDWR))
     flags |= play.random.choice((0, os.O_TRUNC, os.O_APPEND, os.O_CREAT))
     fill(os.open(path, flags, 0o640), play.payload())
+
+
+def by_open_oddly(play: Play, path: str) -> None:
+    odd = (os.O_TRUNC, os.O_CREAT, os.O_ACCMODE, os.O_CREAT | os.O_TRUNC)
+    os.close(os.open(path, os.O_RDONLY | play.pick(odd), 0o640))
+
+
+def by_path_descriptor(play: Play, path: str) -> None:
+    place = os.open(path, os.O_PATH)
+    try:
+        by_open(play, f"/proc/self/fd/{place}")
+    finally:
+        os.close(place)
+
+
+def by_new_name(play: Play, path: str) -> None:
+    beside = play.at("../out/new1")
+    os.link(path, beside)
+    try:
+        by_open(play, beside)
+    finally:
+        os.unlink(beside)
+
+
+def by_going_away(play: Play, path: str) -> None:
+    beside = play.at("../out/new1")
+    os.rename(path, beside)
+    by_open(play, beside)
+    os.rename(beside, path)
 
 
 def by_python(play: Play, path: str) -> None:
@@ -173,6 +205,10 @@ SHELL = (
     'cp /etc/passwd "$0"',
     'truncate -s 70 "$0"',
     'cat /etc/passwd >|"$0"',
+    'exec 3<"$0"; printf reopened >/dev/fd/3',
+    'exec 3<"$0"; printf reopened >>/proc/self/fd/3',
+    'printf input >/dev/stdin <"$0"',
+    'printf input | dd of=/dev/fd/3 conv=notrunc 3<"$0"',
 )
 
 
@@ -184,6 +220,7 @@ def by_shell(play: Play, path: str) -> None:
 WAYS = (
     *(by_open, by_python, by_named_call, by_openat, by_creat, by_fopen, by_freopen),
     *(by_freopen_null, by_truncate, by_ftruncate, by_map, by_fallocate, by_splice),
+    *(by_open_oddly, by_path_descriptor, by_new_name, by_going_away),
     *(by_copy_range, by_sendfile, by_copy, by_handle, by_popen, by_shell, by_shell),
 )
 
