@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,7 +124,7 @@ def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:
     mapped = []
     for place, root in zip(plan.places.blocks, plan.roots, strict=True):
         block = Block(memory[place : place + len(root.block.memory)], LAYOUT)
-        mapped.append(MappedRoot(root.path, root.spellings, block))
+        mapped.append(replace(root, block=block))
     return mapped
 
 

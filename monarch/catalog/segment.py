@@ -27,11 +27,13 @@ class MappedRoot:
     Attributes:
         path: the realpath, by which the agent reads the Origin.
         spellings: other absolute names: as the user wrote it, and aliases.
+        unstable: files there may get other inode numbers where they are.
     """
 
     path: bytes
     spellings: tuple[bytes, ...]
     block: Block
+    unstable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,3 +327,4 @@ def _write_roots(plan: CatalogPlan, slots: Records, hash64: Hash) -> None:
         slot["dir_base"] = plan.directory_bases[number]
         slot["path"] = plan.reference(root.path)
         slot["path_hash"] = hash64(root.path)
+        slot["unstable"] = root.unstable

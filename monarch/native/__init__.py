@@ -18,6 +18,7 @@ from monarch.native.index import (
     index_find,
     index_find_inode,
     index_finish,
+    inodes_unstable,
     replica_name,
 )
 from monarch.native.layout import (
@@ -84,6 +85,7 @@ __all__ = [
     "index_find",
     "index_find_inode",
     "index_finish",
+    "inodes_unstable",
     "replica_name",
     "state_store",
     "state_word",

@@ -58,6 +58,14 @@ def index_find_inode(block: Memory, dev: int, ino: int) -> int:
     return int(LIB.monarch_index_find_inode(span(block)[0], dev, ino))
 
 
+def inodes_unstable(directory: bytes) -> bool:
+    """Whether a file below a directory may get another inode where it is.
+
+    What cannot be asked about is taken for unstable.
+    """
+    return bool(LIB.monarch_inodes_unstable(directory))
+
+
 def replica_name(block: Memory, root: bytes, entry: int) -> str:
     """The name in a Tier of the File whose first Entry this is.
 

@@ -24,6 +24,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
         ctypes.c_int64,
         (_P, ctypes.c_char_p, ctypes.c_size_t),
     ),
+    "monarch_inodes_unstable": (_INT, (ctypes.c_char_p,)),
     "monarch_index_find_inode": (ctypes.c_int64, (_P, _U64, _U64)),
     "monarch_replica_name": (None, (_P, _U64, _U32, ctypes.c_char_p)),
     "monarch_state_store": (None, (_P, _U32, _U32)),

@@ -48,7 +48,12 @@ class Indexed:
         named = (self.root.given, *map(os.fsencode, self.dataset.aliases))
         # A program may lead any link on the way to the root elsewhere: all are watched.
         spellings = dict.fromkeys(way for name in named for way in stages(name))
-        return MappedRoot(self.root.path, tuple(spellings), self.index.block)
+        return MappedRoot(
+            self.root.path,
+            tuple(spellings),
+            self.index.block,
+            native.inodes_unstable(self.root.path),
+        )
 
 
 def scan_index(

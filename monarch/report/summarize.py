@@ -33,10 +33,16 @@ _FALLBACKS = {
     "origin_silent": "opens read the origin because the agent gave no sign of life",
     "origin_slots": "opens read the origin because all request slots were taken",
     "origin_lost": "opens read the origin because a copy could not be opened",
+    "opens_elsewhere": (
+        "opens, of a sample, came to files of a dataset by a name that is not known: "
+        "add it to `aliases`"
+    ),
     "origin_vfork": "opens read the origin because a vfork child must not wait",
 }
 # These are how Monarch is meant to work, not trouble.
-_ORDINARY = frozenset({"origin_large", "origin_written", "origin_refused"})
+_ORDINARY = frozenset(
+    {"origin_large", "origin_written", "origin_refused", "opens_elsewhere"}
+)
 
 
 def summarize(snapshot: Snapshot) -> Report:

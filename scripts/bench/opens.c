@@ -1,6 +1,6 @@
 /* opens.c - times one kind of call over a list of paths, in a seeded random order.
  *
- *   opens LIST open|read|stat|each ROUNDS
+ *   opens LIST open|read|stat|write|truncate|each ROUNDS
  *
  * Prints one line per round: nanoseconds per call. `each` times every open by itself and
  * prints one line per path instead. LIST holds one path per line. */
@@ -72,7 +72,9 @@ static void call(const char *path, const char *kind)
             fail(path);
         return;
     }
-    int fd = open(path, O_RDONLY);
+    int fd = open(path, kind[0] == 'w'   ? O_WRONLY
+                        : kind[0] == 't' ? O_WRONLY | O_TRUNC
+                                         : O_RDONLY);
     if (fd < 0)
         fail(path);
     while (kind[0] == 'r' && read(fd, buffer, sizeof(buffer)) > 0) {

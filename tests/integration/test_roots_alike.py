@@ -14,7 +14,7 @@ BYTES = 4096
 
 
 def image(folder: Path, letter: str) -> Path:
-    """A file system whose files hold one letter; inodes and times are always the same."""
+    """A file system whose files hold one letter; all have the same inodes and times."""
     source, made = folder / f"source-{letter}", folder / f"{letter}.img"
     source.mkdir()
     for name in NAMES:
@@ -40,7 +40,8 @@ def twins(tmp_path: Path) -> Iterator[list[Path]]:
         for letter in "AB":
             root = tmp_path / f"root-{letter}"
             root.mkdir()
-            words = ["mount", "-o", "loop,ro", image(tmp_path, letter), root]
+            made = str(image(tmp_path, letter))
+            words = ["mount", "-o", "loop,ro", made, str(root)]
             done = subprocess.run(words, capture_output=True, text=True)
             if done.returncode:
                 pytest.skip(f"no loop device: {done.stderr.strip()}")

@@ -27,7 +27,7 @@ ENUMS = {
     "monarch_kind": native.OrderKind,
     "monarch_step": native.Step,
 }
-UNITS = {"opens", "bytes", "calls"}
+UNITS = {"opens", "bytes", "calls", "marks"}
 
 
 def source() -> str:

@@ -1,5 +1,12 @@
 /* calls.c - the shared functions in the form in which Python calls them. */
+#include <errno.h>
+#include <linux/magic.h>
 #include <stdatomic.h>
+#include <sys/vfs.h>
+
+#ifndef FUSE_SUPER_MAGIC
+#define FUSE_SUPER_MAGIC 0x65735546
+#endif
 
 #include "dataplane/clock.h"
 #include "dataplane/monarch.h"
@@ -35,6 +42,17 @@ int monarch_index_finish(void *block, size_t length)
 int monarch_index_check(const void *block, size_t length)
 {
     return index_check(block, length);
+}
+
+/* monarch_inodes_unstable - whether a file below this directory may get another inode
+ * number while it stays where it is: overlays copy a file when it is written to, and
+ * many FUSE servers number what they are asked for (statfs(2)). -errno: unknown. */
+int monarch_inodes_unstable(const char *directory)
+{
+    struct statfs fs;
+    if (statfs(directory, &fs) != 0)
+        return -errno;
+    return fs.f_type == OVERLAYFS_SUPER_MAGIC || fs.f_type == FUSE_SUPER_MAGIC;
 }
 
 /* monarch_index_find - the Entry of a root-relative path, or -1. */

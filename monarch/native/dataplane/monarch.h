@@ -21,6 +21,7 @@ MONARCH_API uint64_t monarch_wait_bucket_ns(uint32_t bucket);
 MONARCH_API int monarch_index_finish(void *block, size_t length);
 MONARCH_API int monarch_index_check(const void *block, size_t length);
 MONARCH_API int64_t monarch_index_find(const void *block, const char *rel, size_t n);
+MONARCH_API int monarch_inodes_unstable(const char *directory);
 MONARCH_API int64_t monarch_index_find_inode(const void *block, uint64_t dev,
                                              uint64_t ino);
 MONARCH_API void monarch_replica_name(const void *block, uint64_t root_hash,

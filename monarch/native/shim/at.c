@@ -1,6 +1,8 @@
 /* at.c - the part of routing that asks the kernel: working directory, dirfd, root check. */
 #include <errno.h>
+#include <string.h>
 
+#include "object.h"
 #include "route.h"
 #include "sys.h"
 
@@ -24,6 +26,53 @@ static enum where from_directory(const struct board *b, int dirfd, const char *p
     return route_below(b, root, directory, path, r);
 }
 
+/* passes_parent - a component of the path is "..". */
+static bool passes_parent(const char *path)
+{
+    return strstr(path, "/..") || (path[0] == '.' && path[1] == '.');
+}
+
+/* root_below - routes the rest of a path that leads to this root with its first `n`
+ * bytes, by the word of the kernel. */
+static enum where root_below(const struct board *b, uint32_t number, int dirfd,
+                             const char *path, size_t n, struct route *r)
+{
+    const struct root *root = &b->catalog->roots[number];
+    SCRATCH(head);
+    struct stat st;
+    if (!head || n >= PATH_BYTES_MAX)
+        return ROUTE_OUTSIDE;
+    memcpy(head, path, n);
+    head[n] = 0;
+    if (!object_at(dirfd, head, true, &st) || st.st_dev != root->dev ||
+        st.st_ino != root->ino)
+        return ROUTE_OUTSIDE;
+    return route_below(b, number, 0, path + n, r);
+}
+
+/* from_parent - routes a path that goes up before it comes to a root, as programs do that
+ * look for their data beside themselves: the kernel says what a component with the name
+ * of the root leads to. */
+static enum where from_parent(const struct board *b, int dirfd, const char *path,
+                              struct route *r)
+{
+    for (uint32_t i = 0; i < b->spelling_count; i++) {
+        const struct spelling *s = &b->spellings[i];
+        const char *name = memrchr(s->path, '/', s->bytes);
+        size_t n = (size_t)(s->path + s->bytes - name);
+        const char *at = strstr(path, "..");
+        for (; at; at = strchr(at + 1, '/')) {
+            if (strncmp(at, name, n) != 0 || (at[n] != '/' && at[n] != 0))
+                continue;
+            enum where where = root_below(b, s->root, dirfd, path,
+                                          (size_t)(at - path) + n, r);
+            if (where != ROUTE_OUTSIDE)
+                return where;
+        }
+    }
+    return ROUTE_OUTSIDE;
+}
+
 /* route_at - routes what a program gives to an *at() call; nothing is remembered, since
  * threads may change directories in ways that nobody sees. Headers promise that paths
  * are not NULL, so that this is where it is found out. */
@@ -38,6 +87,8 @@ enum where route_at(const struct board *b, int dirfd, const char *path, struct r
         where = from_cwd(b, path, r);
     else if (path[0])
         where = from_directory(b, dirfd, path, r);
+    if (where == ROUTE_OUTSIDE && passes_parent(path))
+        return from_parent(b, dirfd, path, r);
     if (where != ROUTE_OUTSIDE && r->spelling != NONE32 &&
         !board_spelled(b, r->spelling))
         return ROUTE_OUTSIDE;

@@ -17,6 +17,7 @@ static bool hold(struct changing *c, const struct board *b, const struct stat *s
     if (c->held == IDENTITY_OTHER)
         return true;
     mark_file(b, file);
+    trace_descriptor(b, c->held, c->change); /* another root may have it, too */
     if (c->held == IDENTITY_GONE) {
         errno = ESTALE;
         return false;

@@ -42,3 +42,15 @@ bool object_of(int fd, struct stat *out)
 {
     return fd >= 0 && look(fd, "", AT_EMPTY_PATH, out);
 }
+
+/* object_new - the file may have been made just now: its times of birth and of change are
+ * the same, or the file system does not tell. */
+bool object_new(int fd)
+{
+    struct statx x;
+    long rc = sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+                       STATX_BTIME | STATX_CTIME, (long)&x);
+    return rc < 0 || !(x.stx_mask & STATX_BTIME) ||
+           (x.stx_btime.tv_sec == x.stx_ctime.tv_sec &&
+            x.stx_btime.tv_nsec == x.stx_ctime.tv_nsec);
+}

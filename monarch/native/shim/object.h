@@ -7,6 +7,7 @@
 
 bool object_at(int dirfd, const char *path, bool follow, struct stat *out);
 bool object_of(int fd, struct stat *out);
+bool object_new(int fd);
 
 static inline bool object_same(const struct stat *a, const struct stat *b)
 {

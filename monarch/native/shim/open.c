@@ -31,6 +31,8 @@
             return fd;                                                      \
     }                                                                       \
     fd = (named);                                                           \
+    if (__builtin_expect(s.sampled, 0) && fd >= 0)                          \
+        serve_sample(&s, fd);                                               \
     if (__builtin_expect(s.writes, 0) && serve_diverts(&s, at, path, fd)) { \
         if (fd >= 0)                                                        \
             sys_close(fd);                                                  \

@@ -32,6 +32,16 @@ static inline void process_enter(struct counters *all)
         process_begin(all);
 }
 
+/* counted - how often this process has counted something; threads may see it late. */
+static inline uint64_t counted(enum counter c)
+{
+    struct process *slot = atomic_load_explicit(&process_life->slot,
+                                                memory_order_relaxed);
+    return slot ? atomic_load_explicit((_Atomic uint64_t *)&slot->counters[c],
+                                       memory_order_relaxed)
+                : 0;
+}
+
 static inline void count(enum counter c, uint64_t n)
 {
     struct process *slot = atomic_load_explicit(&process_life->slot,

@@ -22,6 +22,8 @@ enum { LARGEFILE = 0100000 }; /* what 32-bit habits pass; 0 in the headers */
 enum { LARGEFILE = O_LARGEFILE };
 #endif
 
+enum { SAMPLED_FIRST = 64 }; /* outside opens that are looked at, then one in as many */
+
 /* What a read-only open may ask for and still be served. */
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
                             O_SYNC | O_NOFOLLOW | LARGEFILE;
@@ -113,6 +115,8 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
     ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
+        uint64_t before = counted(COUNTER_opens_outside);
+        s->sampled = before < SAMPLED_FIRST || before % SAMPLED_FIRST == 0;
         count(COUNTER_opens_outside, 1);
         return false;
     }
@@ -139,6 +143,7 @@ static void divert(struct serving *s, const struct stat *st)
     if (s->held == IDENTITY_OTHER)
         return;
     mark_file(s->b, s->file);
+    trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
     s->final = true;
     s->flags &= ~O_NOFOLLOW; /* the name in /proc is a link */
     s->path = s->staged;
@@ -189,7 +194,7 @@ static bool serve_write(struct serving *s, int dirfd, const char *path, int flag
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
 {
     bool changes = (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
-    s->writes = s->final = false;
+    s->writes = s->final = s->sampled = false;
     s->held = IDENTITY_OTHER;
     s->flags = flags;
     s->b = changes ? board_marking() : board_enter();
@@ -294,9 +299,26 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
         return false;
     divert(s, &st);
-    if (fd >= 0 && !s->final)
-        trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
-    return s->final;
+    if (fd < 0 || s->final)
+        return s->final;
+    bool known = trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
+    if (!known && (s->flags & O_CREAT))
+        trace_new(s->b, fd, &st);
+    return false;
+}
+
+/* serve_sample - tells the user, by a counter, of another name for a dataset. */
+void serve_sample(const struct serving *s, int fd)
+{
+    struct stat st;
+    if (!object_of(fd, &st) || !S_ISREG(st.st_mode))
+        return;
+    for (uint32_t i = 0; i < s->b->catalog->root_count; i++) {
+        const struct index *ix = board_index(s->b, i);
+        int64_t found = index_find_inode(ix, st.st_dev, st.st_ino);
+        if (found >= 0 && index_entry(ix, (uint32_t)found)->file != NONE32)
+            count(COUNTER_opens_elsewhere, 1);
+    }
 }
 
 /* serve_written - after an open for writing that is not to be done again. */

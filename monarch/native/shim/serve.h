@@ -16,6 +16,7 @@ struct serving {
     bool writes;      /* then find out by the descriptor what was opened */
     int held;         /* the origin's file behind a Replica, else negative */
     bool waited;
+    bool sampled; /* then see whether an outside path has led to a File */
     uint32_t tier;
     uint32_t source; /* enum source */
     uint64_t file;   /* number in the job */
@@ -30,6 +31,7 @@ bool serve_reopened(struct serving *s, const char *path, const char *mode, int f
 bool serve_eases(struct serving *s);
 bool serve_opened(struct serving *s, bool opened);
 bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd);
+void serve_sample(const struct serving *s, int fd);
 void serve_written(struct serving *s, int fd);
 bool serve_entry(struct serving *s, const struct route *r, const struct entry *e);
 

@@ -104,23 +104,43 @@ static bool unstable(const struct board *b)
 }
 
 /* trace_object - marks by the identity of what a path leads to, or a descriptor where
- * there is no path. */
-void trace_object(const struct board *b, int dirfd, const char *path,
+ * there is no path; false: the Catalog does not know it. */
+bool trace_object(const struct board *b, int dirfd, const char *path,
                   const struct stat *st, enum change change)
 {
     bool leads = S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode);
     if (mark_object(b, st, change))
-        return;
+        return true;
     if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
         trace_above(b, st);
     if (leads || !unstable(b))
-        return;
+        return false;
     int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
     if (fd < 0)
-        return;
+        return false;
     trace_name_of(b, fd, st, change);
     if (path)
         sys_close(fd);
+    return false;
+}
+
+/* trace_new - a file that an open has created, perhaps at the end of a link: it shows in
+ * the times of its directory. */
+void trace_new(const struct board *b, int fd, const struct stat *st)
+{
+    char name[FD_NAME_BYTES];
+    bool near = false;
+    for (uint32_t i = 0; i < b->catalog->root_count; i++)
+        near = near || b->catalog->roots[i].dev == st->st_dev;
+    if (!near || !object_new(fd))
+        return;
+    SCRATCH(path);
+    sys_fd_name(name, fd);
+    long n = path ? sys_readlink(name, path, PATH_BYTES_MAX - 1) : 0;
+    if (n <= 0)
+        return;
+    path[n] = 0;
+    trace_holder(b, AT_FDCWD, path, CHANGE_CREATE);
 }
 
 /* trace_descriptor - marks what a descriptor leads to: this sees through every spelling,

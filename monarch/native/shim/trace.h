@@ -5,9 +5,10 @@
 #include "mark.h"
 
 void trace_path(int dirfd, const char *path, enum change change, bool follow);
-void trace_object(const struct board *b, int dirfd, const char *path,
+bool trace_object(const struct board *b, int dirfd, const char *path,
                   const struct stat *st, enum change change);
 void trace_descriptor(const struct board *b, int fd, enum change change);
+void trace_new(const struct board *b, int fd, const struct stat *st);
 void trace_created(int dirfd, const char *path, int result);
 void trace_if_writable(const struct board *b, int fd);
 void trace_inherited(const struct board *b);

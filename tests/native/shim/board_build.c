@@ -237,6 +237,7 @@ static void fill_strings(const struct plan *plan, struct catalog *c)
         at += strlen(path);
     }
     c->roots[0].path = prefixes[0].path;
+    c->roots[0].unstable = plan->unstable;
     c->roots[0].path_hash = index_hash(plan->root, strlen(plan->root));
 }
 

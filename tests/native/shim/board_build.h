@@ -18,6 +18,7 @@ struct plan { /* what to build */
     unsigned padding;   /* invented Entries, so that the Catalog is large */
     uint32_t cold_mode;
     uint64_t wait_max_bytes, timeout_ns;
+    bool unstable;   /* inode numbers may change */
     uint32_t source; /* of Files that are published; enum source */
 };
 

@@ -140,7 +140,7 @@ static void obey(char *line)
 
 static bool read_options(int argc, char **argv)
 {
-    for (int c; (c = getopt(argc, argv, "a:m:w:t:f:p:d:nrs")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "a:m:w:t:f:p:d:nrsu")) != -1;) {
         if (c == 'a' && plan.spelling_count < SPELLINGS_MAX - 1)
             plan.spellings[plan.spelling_count++] = optarg;
         else if (c == 'm')
@@ -163,6 +163,8 @@ static bool read_options(int argc, char **argv)
             plan.source = SOURCE_PEER;
         else if (c == 's')
             silent = true;
+        else if (c == 'u')
+            plan.unstable = true;
         else
             return false;
     }
