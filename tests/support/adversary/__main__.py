@@ -29,8 +29,8 @@ def main(words: list[str]) -> int:
         shutil.rmtree(folder, ignore_errors=True)
     spent = time.monotonic() - before
     count = last - first + 1
+    print(scene.told())
     print(f"{count} sequences, {len(failures)} failed, {spent:.1f} s")
-    print(f"{scene.redirected} opens redirected; {scene.results}")
     return 1 if failures else 0
 
 

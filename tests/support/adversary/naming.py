@@ -112,6 +112,15 @@ def unlink_at(path: str) -> None:
     checked(LIBC.unlinkat(AT_FDCWD, os.fsencode(path), 0))
 
 
+@operation("names", 2)
+def symlink(play: Play) -> str:
+    """A new link, which may lead nowhere, to itself, or out of the roots."""
+    targets = ("f0", "../f1", "nowhere", "new0", "../out/cover/f0", "../other", "a")
+    target = play.pick((*targets, play.at("b/f0"), play.at("../out")))
+    os.symlink(target, play.path((*tree.NEW, "a/deep/new0", "ex/new0")))
+    return "done"
+
+
 @operation("names", 3)
 def unlink(play: Play) -> str:
     """A name goes."""

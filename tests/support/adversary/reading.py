@@ -123,6 +123,29 @@ def list_folder(play: Play) -> str:
 
 
 @operation("names", 1)
+def status_by_folder(play: Play) -> str:
+    """The status of a name, asked relative to the directory that holds it."""
+    path, follow = play.path(), play.pick((True, False))
+    holder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        name = os.path.basename(path)
+        found = os.stat(name, dir_fd=holder, follow_symlinks=follow)
+    finally:
+        os.close(holder)
+    true, shown = truth.raw_stat(path, follow), truth.shim_fields(found)
+    if true != shown:
+        play.wrong.append(f"stat of {path} by its folder: {true} {shown}")
+    return "asked"
+
+
+@operation("names", 1)
+def resolve(play: Play) -> str:
+    """Where a name leads to at last."""
+    found = os.path.realpath(play.path())
+    return os.path.relpath(found, play.ground.base)
+
+
+@operation("names", 1)
 def match_names(play: Play) -> str:
     """What patterns match."""
     return str(sorted(glob.glob(play.pick(("*/f*", "**/f0", "*")), recursive=True)))

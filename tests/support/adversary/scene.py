@@ -83,6 +83,11 @@ class Scene:
         rest = batch[len(failures) :]
         return [*failures, *(self.play(rest) if rest else [])]
 
+    def told(self) -> str:
+        """How often each operation was carried out, refused by the kernel, skipped."""
+        kinds = [f"{number:7} {kind}" for kind, number in sorted(self.results.items())]
+        return "\n".join([*kinds, f"{self.redirected:7} opens were redirected"])
+
     def _count(self, lines: Sequence[Line]) -> None:
         for line in lines:
             well = not line["result"].isupper()
@@ -154,7 +159,7 @@ class Scene:
             "schema": 1,
             "datasets": datasets,
             "tiers": [self._tier(batch[0].disk)],
-            "cold_open": {"mode": "wait"},
+            "cold_open": {"mode": batch[0].mode},
             "fill": {"enabled": batch[0].fill},
         }
         config, report = self.folder / "monarch.yaml", self.folder / "report.json"

@@ -26,6 +26,10 @@ THEMES = {
 }
 THEME_SHARE = 0.75
 FEWEST, MOST = 6, 14
+# One sequence in so many is a long walk through all operations.
+WALK_EVERY, WALK_STEPS = 50, 100
+# What an open of a file does that is not staged yet, by the batch.
+MODES = ("wait", "wait", "wait", "auto", "through")
 HOT_NAMES = 4
 INHERITED = (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND)
 BATCH = 24
@@ -54,6 +58,11 @@ class Steps:
     def disk(self) -> bool:
         """The copies are on a disk; the same for a whole batch."""
         return self.seed // BATCH % 4 == 1
+
+    @property
+    def mode(self) -> str:
+        """The mode of cold opens; the same for a whole batch."""
+        return MODES[self.seed // BATCH % len(MODES)]
 
     @property
     def observed(self) -> bool:
@@ -87,9 +96,12 @@ def sequence(seed: int) -> Steps:
     choose = random.Random(seed)
     theme = choose.choices(tuple(THEMES), tuple(THEMES.values()))[0]
     themed = [name for name, one in OPERATIONS.items() if one.topic == theme]
+    walk = seed % WALK_EVERY == WALK_EVERY - 1
+    share, count = THEME_SHARE, choose.randrange(FEWEST, MOST + 1)
+    share, count = (0.0, WALK_STEPS) if walk else (share, count)
     names = []
-    for _ in range(choose.randrange(FEWEST, MOST + 1)):
-        pool = themed if choose.random() < THEME_SHARE else tuple(OPERATIONS)
+    for _ in range(count):
+        pool = themed if choose.random() < share else tuple(OPERATIONS)
         weights = [OPERATIONS[name].weight for name in pool]
         names.append(choose.choices(pool, weights)[0])
     return Steps(seed, tuple((name, choose.getrandbits(32)) for name in names))
