@@ -23,8 +23,8 @@ def by_chmod(play: Play, path: str) -> None:
 
 
 def by_chmod_at(play: Play, path: str) -> None:
-    mode = play.pick((0o600, 0o444))
-    checked(LIBC.fchmodat(AT_FDCWD, os.fsencode(path), mode, 0))
+    mode, flags = play.pick((0o600, 0o444)), play.pick((0, 0, NOFOLLOW))
+    checked(LIBC.fchmodat(AT_FDCWD, os.fsencode(path), mode, flags))
 
 
 def by_fchmod(play: Play, path: str) -> None:

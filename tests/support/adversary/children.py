@@ -36,6 +36,22 @@ def spawn_writing(play: Play) -> str:
 
 
 @operation("children", 4)
+def spawn_reopening(play: Play) -> str:
+    """A child's output is opened by a name of a descriptor that it inherits."""
+    descriptor = os.open(play.path(tree.CATALOGUED), os.O_RDONLY)
+    os.set_inheritable(descriptor, True)
+    try:
+        name = play.pick(("/dev/fd/{}", "/proc/self/fd/{}", "//dev/fd/{}"))
+        flags = play.pick(SPAWN_FLAGS)
+        action = (os.POSIX_SPAWN_OPEN, 1, name.format(descriptor), flags, 0o600)
+        words = ("echo", "spawned by another name")
+        child = os.posix_spawnp("echo", words, os.environ, file_actions=[action])
+    finally:
+        os.close(descriptor)
+    return str(os.waitpid(child, 0)[1])
+
+
+@operation("children", 4)
 def spawn_writing_below(play: Play) -> str:
     """The same in C, relative to a directory that the child changes to."""
     name = play.pick(("f0", "f1"))

@@ -1,10 +1,12 @@
 """Descriptors that outlive the names of their files, and what /proc calls them."""
 
 import ctypes
+import mmap
 import os
 
 from support.adversary import tree, truth, writing
-from support.adversary.links import by_rename
+from support.adversary.attributes import some_times
+from support.adversary.links import AT_EMPTY_PATH, by_rename, checked
 from support.adversary.play import Held, Play, operation
 from support.adversary.truth import LIBC
 
@@ -48,6 +50,8 @@ def read_held(play: Play) -> str:
     play.wrong += judge(held, content, f"held {held.name}")
     true = truth.raw_fstat(held.raw)
     shown = truth.shim_fields(os.fstat(held.descriptor))
+    if play.pick((True, False)):
+        shown = truth.statx_of_descriptor(held.descriptor)
     if held.redirected:
         # The size is that of the bytes that it gives.
         true, shown = (one[:5] + one[7:] for one in (true, shown))
@@ -105,12 +109,13 @@ def reopen_name(play: Play, descriptor: int) -> str:
         *("/./proc/self/fd/{0}", "/proc/{1}/fd/{0}", "/proc/thread-self/fd/{0}"),
         *("/proc/self/task/{1}/fd/{0}", "/proc/../proc/self/fd/{0}", "LINK", "CHILD"),
         *("/dev//fd/{0}", "/proc/self/root/proc/self/fd/{0}", "CWD", "RELATIVE"),
-        *("/proc/self/cwd/../link", "ALIAS"),
+        *("/proc/self/cwd/../link", "ALIAS", "MAP"),
     )
     pattern = play.pick(names)
     plain = f"/proc/self/fd/{descriptor}"
     if pattern == "LINK":
-        os.symlink(play.pick((plain, f"/dev/fd/{descriptor}")), "../out/fdlink")
+        target = play.pick(("/proc/self/fd/{0}", "/dev/fd/{0}")).format(descriptor)
+        os.symlink(target, "../out/fdlink")
         return "../out/fdlink"
     if pattern == "ALIAS":
         os.symlink("/proc/self/fd", "../out/fdlink")
@@ -118,6 +123,8 @@ def reopen_name(play: Play, descriptor: int) -> str:
     if pattern.endswith("/link"):
         os.symlink(plain, "../link")
         return "/proc/self/cwd/../link"
+    if pattern == "MAP":
+        return mapped_name(play, descriptor)
     if pattern == "CHILD":
         return f"/proc/{another(play)}/fd/{descriptor}"
     if pattern == "CWD":
@@ -126,6 +133,16 @@ def reopen_name(play: Play, descriptor: int) -> str:
     if pattern == "RELATIVE":
         return os.path.relpath("/proc/self/fd") + f"/{descriptor}"
     return pattern.format(descriptor, os.getpid())
+
+
+def mapped_name(play: Play, descriptor: int) -> str:
+    """The name of a mapping of the file, which is left there."""
+    play.maps.append(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    inode = f" {truth.raw_fstat(descriptor)[4]} "
+    with open("/proc/self/maps", encoding="utf-8") as lines:
+        spans = [line.split()[0] for line in lines if inode in line]
+    first, last = (part.lstrip("0") for part in spans[-1].split("-"))
+    return f"/proc/self/map_files/{first}-{last}"
 
 
 def another(play: Play) -> int:
@@ -259,13 +276,31 @@ def drop_label(play: Play, descriptor: int) -> None:
     os.removexattr(descriptor, "user.label")
 
 
+def set_owner_by_empty_path(play: Play, descriptor: int) -> None:
+    play.need("root")
+    checked(LIBC.fchownat(descriptor, b"", 31, 32, AT_EMPTY_PATH))
+
+
+def set_times_by_empty_path(play: Play, descriptor: int) -> None:
+    times = some_times(play)
+    checked(LIBC.utimensat(descriptor, b"", times, AT_EMPTY_PATH))
+
+
+def set_times_by_no_path(play: Play, descriptor: int) -> None:
+    checked(LIBC.futimesat(descriptor, None, some_times(play)))
+
+
+SETS = (
+    *(set_mode, set_owner, set_times, set_label, drop_label),
+    *(set_owner_by_empty_path, set_times_by_empty_path, set_times_by_no_path),
+)
+
+
 @operation("descriptors", 4)
 def change_held(play: Play) -> str:
     """An attribute is changed by a descriptor that was opened for reading."""
     held = play.some_held()
-    play.way((set_mode, set_owner, set_times, set_label, drop_label))(
-        play, held.descriptor
-    )
+    play.way(SETS)(play, held.descriptor)
     return "done"
 
 

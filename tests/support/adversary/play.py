@@ -1,5 +1,6 @@
 """One sequence being played: what it holds, what it draws, what it has found wrong."""
 
+import mmap
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -64,6 +65,7 @@ class Play:
     random: Random = field(default_factory=Random)
     held: dict[int, Held] = field(default_factory=dict)
     children: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+    maps: list[mmap.mmap] = field(default_factory=list)
     mounts: list[str] = field(default_factory=list)
     # Descriptors whose closing ends a child, and the child.
     twins: list[Path] = field(default_factory=list)
@@ -117,7 +119,10 @@ class Play:
             *(f"a/../{name}", f"{main}//{name}", f"{main}/b/./../{name}"),
             *(f"/proc/self/cwd/{name}", f"/proc/self/root{main}/{name}"),
             *(f"{base}/alias/{name}", f"/proc/thread-self/cwd/{name}"),
-            *(f"../main/{name}", f"//{main}/{name}"),
+            *(f"../main/{name}", f"//{main}/{name}", f"{base}/alias/../main/{name}"),
+            *(f"{base}/out/../main/{name}", f"{base}/out/dir/../{name}"),
+            *(f"cur/../{name}", f"outd/../{name}", f"f0/../{name}", f"{name}/."),
+            *(f"{name}/", f"newdir/../{name}", f"{base}/nowhere/../main/{name}"),
         )
         return self.say(self.random.choice(spellings))
 
@@ -151,6 +156,8 @@ class Play:
 
     def end(self) -> None:
         """Gives everything back."""
+        for view in self.maps:
+            view.close()
         for child in self.children:
             child.kill()
             child.communicate()

@@ -108,6 +108,33 @@ def read_otherwise(play: Play) -> str:
     return "read"
 
 
+@operation("names", 4)
+def look_by_spellings(play: Play) -> str:
+    """What some spellings of names show."""
+    for _ in range(8):
+        path = play.path()
+        true = truth.look_raw(path)
+        play.wrong += truth.differences(path, true, truth.look_shim(path, true))
+    return "looked"
+
+
+@operation("names", 2)
+def open_without_following(play: Play) -> str:
+    """A file is opened, unless its name is a link."""
+    path = play.path()
+    flags = os.O_RDONLY | os.O_NOFOLLOW
+    results = []
+    for call in (truth.raw_open, os.open):
+        opened = attempt(call, path, flags)
+        results.append(opened if isinstance(opened, str) else "opened")
+        if not isinstance(opened, str):
+            os.close(opened)
+    if results[0] != results[1]:
+        told = " ".join(results)
+        play.wrong.append(f"open of {path} without following: {told}")
+    return results[0]
+
+
 @operation("names", 2)
 def list_folder(play: Play) -> str:
     """What a directory lists, and the status of each name in it."""

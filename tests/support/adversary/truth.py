@@ -61,6 +61,12 @@ def raw_fstat(descriptor: int) -> tuple[int, ...]:
     return _fields(_SHAPE.unpack_from(_status))
 
 
+def statx_of_descriptor(descriptor: int) -> tuple[int, ...]:
+    """The FIELDS of a descriptor by the usual statx() with an empty path."""
+    LIBC.statx(descriptor, b"", 0x1000, STATX_BASIC, _status)
+    return _fields(_SHAPE.unpack_from(_status))
+
+
 def _fields(told: tuple[int, ...]) -> tuple[int, ...]:
     nlink, uid, gid, mode, _, ino, size, blocks = told[3:11]
     changed_s, changed_ns = told[18:20]
