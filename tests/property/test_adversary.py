@@ -72,7 +72,7 @@ def test_every_name_shows_what_the_kernel_shows(
 ) -> None:
     count = soak_count(600, 12_000)
 
-    failures = campaign(scene, range(count), small=False)
+    failures = list(campaign(scene, range(count), small=False))
 
     print(scene.told())
     told = [str(minimised(scene, one)) for one in failures[:SHOWN_MAX]]

@@ -1,7 +1,6 @@
-"""Plays seeds again: python -m support.adversary FIRST [LAST]."""
+"""Plays seeds again: python -m support.adversary [-s] FIRST [LAST]; -s makes small."""
 
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from support.adversary.campaign import campaign
 from support.adversary.scene import Scene
+from support.adversary.tree import clear
 
 
 def main(words: list[str]) -> int:
@@ -22,16 +22,17 @@ def main(words: list[str]) -> int:
     before = time.monotonic()
     try:
         scene = Scene.make(command, folder)
-        failures = campaign(scene, range(first, last + 1), small="-s" in words)
-        for failure in failures:
+        failed = 0
+        for failure in campaign(scene, range(first, last + 1), small="-s" in words):
             print(failure, flush=True)
+            failed += 1
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        clear(folder)
     spent = time.monotonic() - before
     count = last - first + 1
     print(scene.told())
-    print(f"{count} sequences, {len(failures)} failed, {spent:.1f} s")
-    return 1 if failures else 0
+    print(f"{count} sequences, {failed} failed, {spent:.1f} s")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
