@@ -1,0 +1,82 @@
+"""Whatever is done to a staged tree, every name shows what the kernel shows."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.adversary.campaign import campaign
+from support.adversary.play import OPERATIONS
+from support.adversary.scene import Scene, minimised
+from support.adversary.sequences import Steps
+
+SHOWN_MAX = 3
+# Of the opens of one sequence most must be answered by a copy, or this proves nothing.
+REDIRECTED_MIN = 50
+AGAIN = "again: PYTHONPATH=tests .venv/bin/python -m support.adversary -s SEED"
+# What only some places can do, and an operation that shows it.
+SPECIAL = {
+    "root": "change_folder",
+    "handles": "write",
+    "mounts": "cover",
+    "twins": "read_twins",
+}
+
+
+@pytest.fixture
+def scene(monarch_command: Path, run_root: Path, tmp_path: Path) -> Scene:
+    return Scene.make(monarch_command, tmp_path)
+
+
+@pytest.mark.parametrize("feature", SPECIAL)
+def test_what_needs_rights_is_carried_out_where_there_are_any(
+    scene: Scene, feature: str
+) -> None:
+    if lack := scene.lacks[feature]:
+        pytest.skip(f"{feature}: {lack}")
+    name = SPECIAL[feature]
+    steps = Steps(seed=0, steps=tuple((name, seed) for seed in range(40)))
+
+    scene.play([steps])
+
+    assert scene.results[f"{name} well"] > 1
+    assert not [kind for kind in scene.results if kind.startswith("skipped")]
+
+
+def test_what_no_one_can_mark_is_found_and_made_small(scene: Scene) -> None:
+    # A raw system call writes, which Monarch cannot see: so must a fault of it look.
+    steps = [("read_link", 1), ("write_unseen", 2), ("read_link", 3)]
+
+    [failure] = scene.play([Steps(seed=0, steps=tuple(steps))])
+
+    assert failure is not None
+    assert any(why.startswith("bytes of f0:") for why in failure.why)
+    assert minimised(scene, failure).steps.steps == (("write_unseen", 2),)
+
+
+def lacking(scene: Scene) -> list[str]:
+    """The operations that were never carried out to their end."""
+    left_out = {one for one, lack in scene.lacks.items() if lack}
+    return [
+        name
+        for name, one in OPERATIONS.items()
+        if one.weight and one.topic not in left_out
+        if not scene.results.get(f"{name} well")
+    ]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_every_name_shows_what_the_kernel_shows(
+    scene: Scene, soak_count: Callable[[int, int], int]
+) -> None:
+    count = soak_count(600, 12_000)
+
+    failures = list(campaign(scene, range(count), small=False))
+
+    print(scene.told())
+    told = [str(minimised(scene, one)) for one in failures[:SHOWN_MAX]]
+    summary = f"{len(failures)} of {count} sequences failed; {AGAIN}"
+    assert not failures, "\n".join([summary, *told])
+    assert scene.redirected > REDIRECTED_MIN * count
+    assert lacking(scene) == []
