@@ -59,7 +59,7 @@ def synthetic(files: int) -> Survey:
         ino += count
     shared = [(0o40755, 0, 0, 2, 42, 4096, 1), (0o100644, 0, 0, 1, 42, 4096, 1)]
     attrs = np.array(shared, ATTR)
-    return Survey(ROOT, rows(1, 1, DIRECTORY), tuple(listings), attrs, {}, 0, 0)
+    return Survey(ROOT, rows(1, 1, DIRECTORY), tuple(listings), attrs, {}, 0, 0, 0)
 
 
 def timed(what: Callable[..., Result], *arguments: object) -> tuple[Result, float]:

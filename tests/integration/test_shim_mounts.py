@@ -150,7 +150,7 @@ def test_mount_of_the_job_is_seen_by_running_processes_and_so_is_its_end(
         assert reader.stdin is not None
         assert reader.stdout is not None
         seen = [reader.stdout.readline()]
-        for change in (["mount", "--bind", other, covered], ["umount", covered]):
+        for change in (("mount", "--bind", other, covered), ("umount", covered)):
             staged.run(*change)
             print(file=reader.stdin, flush=True)
             seen.append(reader.stdout.readline())

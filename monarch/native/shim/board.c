@@ -186,9 +186,12 @@ static enum phase open_run(struct board *b)
     bool ours = sys_fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
                 (st.st_mode & 0077) == 0 && map_all(b, fd);
     sys_close(fd);
-    if (!ours || !process_prepare(b->requests->agent_pid))
+    if (!ours)
         return PHASE_INERT;
-    return privileged(b, &st) && !filtered(b->catalog) ? PHASE_OPEN : PHASE_LEFT;
+    bool served = privileged(b, &st) && !filtered(b->catalog);
+    if (!process_prepare(b->requests->agent_pid, served))
+        return PHASE_INERT;
+    return served ? PHASE_OPEN : PHASE_LEFT;
 }
 
 /* open_once - the first caller looks; before libc has an environment, nobody does. */
