@@ -163,7 +163,7 @@ static bool privileged(struct board *b, const struct stat *run)
     struct rights mine;
     rights_read(&mine);
     rights_locate(&mine);
-    b->elsewhere = !mine.mount_ns || mine.mount_ns != agents->mount_ns;
+    b->elsewhere = !rights_placed(&mine, agents);
     bool same_ids = mine.user_ns && mine.user_ns == agents->user_ns;
     return rights_cover(&mine, agents) && (same_ids || mine.egid == run->st_gid);
 }
