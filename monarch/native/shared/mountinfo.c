@@ -14,11 +14,11 @@ enum { FIELD_POINT = 4, OCTAL_DIGITS = 3 };
 enum { MOUNT_ID = 0x1000, MOUNT_ID_OFFSET = 0x90 };
 
 /* mountinfo_id - the number of the mount that a name is on; 0: the kernel does not tell. */
-uint64_t mountinfo_id(int dirfd, const char *path, int flags)
+uint32_t mountinfo_id(int dirfd, const char *path, int flags)
 {
     int kept = errno;
     struct statx st;
-    uint64_t id = 0;
+    uint32_t id = 0; /* of 64 bits, of which those behind are never used */
     long rc = syscall(SYS_statx, dirfd, path, flags | AT_STATX_DONT_SYNC, MOUNT_ID,
                       &st);
     if (rc == 0 && (st.stx_mask & MOUNT_ID))

@@ -13,7 +13,7 @@ enum { GROUND_BUSY = GROUND_MASK + 1 }; /* another thread looks; never remembere
 /* Of each spelling: number of the last mount that was known << GROUND_BITS | ground. */
 static _Atomic uint32_t grounds[PREFIXES_MAX];
 
-/* Of each root: the mount that holds it, where this process sees what the agent sees. */
+/* Of each root: number of the last mount that was known << 32 | the mount that holds it. */
 static _Atomic uint64_t root_mounts[ROOTS_MAX];
 
 /* Room for paths that a small stack has not; whoever finds it taken does without. */
@@ -26,7 +26,8 @@ static struct {
 static uint32_t generation(const struct board *b)
 {
     return atomic_load_explicit((_Atomic uint32_t *)&b->flags->mounts,
-                                memory_order_acquire);
+                                memory_order_acquire) &
+           (UINT32_MAX >> GROUND_BITS);
 }
 
 /* mounts_moved - this process has mounted or unmounted something. */
@@ -106,7 +107,7 @@ static int look(const struct board *b, uint32_t spelling, bool moved)
  * where a spelling of a root leads. */
 enum ground mounts_ground(const struct board *b, uint32_t spelling)
 {
-    uint32_t moves = generation(b) & (UINT32_MAX >> GROUND_BITS);
+    uint32_t moves = generation(b);
     uint32_t known = atomic_load_explicit(&grounds[spelling], memory_order_relaxed);
     if (__builtin_expect(known >> GROUND_BITS == moves, 1) &&
         (known & GROUND_MASK) != GROUND_UNKNOWN)
@@ -119,28 +120,43 @@ enum ground mounts_ground(const struct board *b, uint32_t spelling)
     return (enum ground)ground;
 }
 
-static uint64_t mount_of_root(const struct board *b, uint32_t root)
+/* mount_of_root - the mount that holds a root, by the agent's path; 0: not known. */
+static uint32_t mount_of_root(const struct board *b, uint32_t root, uint32_t moves)
 {
     uint64_t known = atomic_load_explicit(&root_mounts[root], memory_order_relaxed);
-    if (__builtin_expect(known != 0, 1))
-        return known;
+    if (__builtin_expect(known >> 32 == moves && (uint32_t)known, 1))
+        return (uint32_t)known;
     size_t bytes;
     const char *own = own_path(b, root, &bytes);
     char *path = __builtin_alloca(bytes + 1);
     memcpy(path, own, bytes);
     path[bytes] = 0;
-    known = mountinfo_id(AT_FDCWD, path, 0);
-    atomic_store_explicit(&root_mounts[root], known, memory_order_relaxed);
-    return known;
+    uint32_t mount = mountinfo_id(AT_FDCWD, path, 0);
+    atomic_store_explicit(&root_mounts[root], (uint64_t)moves << 32 | mount,
+                          memory_order_relaxed);
+    return mount;
+}
+
+/* own_ground - the ground below a root by the agent's path. */
+static enum ground own_ground(const struct board *b, uint32_t root)
+{
+    for (uint32_t i = 0; i < b->spelling_count; i++)
+        if (b->spellings[i].root == root &&
+            is_own(b, root, b->spellings[i].path, b->spellings[i].bytes))
+            return mounts_ground(b, i);
+    return GROUND_DOUBTFUL;
 }
 
 /* mounts_ground_at - the same for names that begin at the descriptor of a catalogued
  * directory: through another mount of it, other things may be mounted below. */
 enum ground mounts_ground_at(const struct board *b, uint32_t root, int directory)
 {
-    if (b->elsewhere || generation(b) != 0)
+    uint32_t moves = generation(b);
+    bool moved = b->elsewhere || moves;
+    if (moved && own_ground(b, root) != GROUND_SAME)
         return GROUND_DOUBTFUL;
-    return mountinfo_id(directory, "", AT_EMPTY_PATH) == mount_of_root(b, root)
-               ? GROUND_SAME
-               : GROUND_DOUBTFUL;
+    uint32_t mount = mountinfo_id(directory, "", AT_EMPTY_PATH);
+    if (!mount) /* an old kernel does not tell */
+        return moved ? GROUND_DOUBTFUL : GROUND_SAME;
+    return mount == mount_of_root(b, root, moves) ? GROUND_SAME : GROUND_DOUBTFUL;
 }
