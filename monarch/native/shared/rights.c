@@ -123,10 +123,12 @@ bool rights_same(const struct rights *a, const struct rights *b)
  * the agent's; there, whoever owns the segments has the agent's user id. */
 bool rights_cover(const struct rights *mine, const struct rights *agents)
 {
-    if (!mine->user_ns || mine->user_ns != agents->user_ns)
+    bool known = mine->user_ns && agents->user_ns;
+    if (known && mine->user_ns != agents->user_ns)
         return agents->caps == 0 && mine->group_count == agents->group_count;
+    uint32_t caps = known ? mine->caps : 0;
     return mine->euid == agents->euid && mine->egid == agents->egid &&
-           (agents->caps & ~mine->caps) == 0 && groups_same(mine, agents);
+           (agents->caps & ~caps) == 0 && groups_same(mine, agents);
 }
 
 /* rights_mark - capabilities and groups in one word, for a saved index. */
