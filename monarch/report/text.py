@@ -74,7 +74,8 @@ def _inactive(report: Report) -> list[str]:
     rows = report["coverage"]["inactive"]
     lines = [
         f"  not active in {row['program'] or 'an unknown program'} "
-        f"({format_count(row['count'])}): static, set-uid, excluded or switched off"
+        f"({format_count(row['count'])}): "
+        "static, set-uid, excluded, of other rights or switched off"
         for row in rows[:_INACTIVE_MAX]
     ]
     if len(rows) > _INACTIVE_MAX:

@@ -192,6 +192,61 @@ def test_mount_of_the_scan_that_is_missing_elsewhere_is_not_answered_for(
     assert shown == "below"
 
 
+def test_program_in_another_root_reads_what_is_there(
+    staged: Board, other: Path
+) -> None:
+    jail = staged.folder / "jail"
+    jail.mkdir()
+    inside = Path(f"{jail}{staged.root}")
+    with (
+        bound(Path("/"), jail),
+        bound(Path("/proc"), jail / "proc"),
+        bound(other, inside / "a" / "b"),
+    ):
+        shown = staged.run("chroot", jail, "cat", staged.root / THREE)
+        beside = staged.run("chroot", jail, "cat", staged.root / "two.bin")
+
+    assert (shown, beside[:7]) == ("other", "two.bin")
+
+
+def other_mount(board: Board) -> Path:
+    """Where else a test mounts the dataset."""
+    alias = board.folder / "alias"
+    alias.mkdir()
+    return alias
+
+
+def test_mount_below_an_alias_is_not_answered_for(board: Board) -> None:
+    alias, other = other_mount(board), board.folder / "other"
+    other.mkdir()
+    (other / "three.bin").write_text("other")
+    with bound(board.root, alias), bound(other, alias / "a" / "b"):
+        board.start("-a", str(alias))
+        board.ask("publish-all")
+
+        assert board.run("cat", alias / THREE) == "other"
+        assert board.run("cat", alias / "two.bin").startswith("two.bin")
+        assert board.run("cat", board.root / THREE).startswith(THREE)
+
+    assert hits(board) == 2
+
+
+def test_mount_below_another_mount_of_the_root_is_not_answered_for(
+    staged: Board, other: Path
+) -> None:
+    alias = other_mount(staged)
+    program = (
+        "import os, sys; d = os.open(sys.argv[1], os.O_RDONLY)\n"
+        "def first(n): return os.read(os.open(n, os.O_RDONLY, dir_fd=d), 3).decode()\n"
+        "print(first('a/b/three.bin'), first('two.bin'))"
+    )
+    read = (sys.executable, "-c", program)
+    with bound(staged.root, alias), bound(other, alias / "a" / "b"):
+        assert staged.run(*read, alias) == "oth two\n"
+
+    assert staged.run(*read, staged.root) == "a/b two\n"
+
+
 @pytest.mark.parametrize("hide", ["umount -l /proc", "mount -t tmpfs none /proc"])
 def test_process_that_cannot_know_where_it_is_reads_the_origin(
     staged: Board, other: Path, hide: str

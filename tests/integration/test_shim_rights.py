@@ -13,6 +13,7 @@ from support.shim_fixtures import Board
 pytestmark = pytest.mark.root
 
 SOMEBODY, NOBODY = 1, 65534
+LAUNCHED = 2
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 DROPS = {
     "capset": (
@@ -81,6 +82,7 @@ def test_process_without_capabilities_is_refused_what_the_origin_refuses(
 
     assert answers == ask(guarded, *WITHOUT_CAPABILITIES, disable="1")
     assert answers == ["refused", "refused", "False"]
+    assert [slot[1] for slot in guarded.processes()] == [LAUNCHED]  # not active in it
 
 
 @pytest.mark.parametrize("drop", DROPS)

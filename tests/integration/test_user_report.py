@@ -44,7 +44,9 @@ def test_a_program_that_is_left_alone_is_named(summary):
     text = summary("cat */* >/dev/null", "--set", "programs.exclude=[cat]")
 
     assert "monarch: active in 1 of 2 processes; " in text
-    assert "cat (1): static, set-uid, excluded or switched off\n" in text
+    assert (
+        "cat (1): static, set-uid, excluded, of other rights or switched off\n" in text
+    )
 
 
 def test_opens_that_do_not_wait_are_not_called_too_large(summary):

@@ -306,7 +306,7 @@ def test_not_covered(
 
 @pytest.mark.root
 def test_other_root(under: Under) -> None:
-    """chroot, unshare, setns and pivot_root end Monarch's work in that process"""
+    """chroot, unshare, setns and pivot_root end serving in that process"""
     under("""
 assert redirected(D + "/a.bin")
 pid = os.fork()
@@ -322,6 +322,48 @@ assert os.waitpid(pid, 0)[1] == 0
 hidden = ["unshare", "-m", "sh", "-c",
     f"mount -t tmpfs t '{D}' && echo other >'{D}/a.bin' && cat '{D}/a.bin'"]
 assert subprocess.run(hidden, capture_output=True).stdout == b"other\\n"
+""")
+
+
+@pytest.mark.root
+def test_rights(under: Under, tree: Path) -> None:
+    """nothing is served that the process could not read at the origin"""
+    os.chown(tree / "spare.bin", 1, 1)
+    (tree / "spare.bin").chmod(0o600)
+    under("""
+assert redirected(D + "/spare.bin")
+less = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "cat", D + "/spare.bin"]
+done = subprocess.run(less, capture_output=True)
+assert (done.returncode, done.stdout) == (1, b""), done
+libc.setfsuid(2)
+try:
+    sys.exit(f"given, redirected: {redirected(D + '/spare.bin')}")
+except PermissionError:
+    pass
+""")
+
+
+@pytest.mark.root
+def test_mounts(under: Under, tree: Path) -> None:
+    """a mount below or above a root is seen by the processes that it covers something
+    for
+    """
+    under("""
+assert redirected(D + "/sub/b.bin")
+other = os.path.dirname(D) + "/other"
+os.mkdir(other)
+open(other + "/b.bin", "w").write("other")
+bind = ["mount", "--bind", other, D + "/sub"]
+private = ["unshare", "-m", "sh", "-c", f"{' '.join(bind)}; cat {D}/sub/b.bin"]
+assert subprocess.run(private, capture_output=True).stdout == b"other"
+assert redirected(D + "/sub/b.bin")
+subprocess.run(bind, check=True)
+try:
+    assert open(D + "/sub/b.bin").read() == "other"
+    assert redirected(D + "/a.bin")
+finally:
+    subprocess.run(["umount", D + "/sub"], check=True)
+assert redirected(D + "/sub/b.bin")
 """)
 
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +206,41 @@ def test_a_changed_directory_is_stale_and_named(own_root: Path, change: str) -> 
 
     with pytest.raises(IndexUnusableError, match=f"{folder} has changed"):
         check_fresh(index, open_root(str(own_root)), Patterns())
+
+
+@pytest.mark.root
+def test_an_index_of_names_that_this_process_may_not_look_up_is_refused(
+    own_root: Path, tmp_path: Path
+) -> None:
+    """A scan with all rights has seen what a user of the index may not."""
+    closed = own_root / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "inner").write_bytes(b"x")
+    os.chown(closed, 1, 1)
+    file = tmp_path / "rights.index"
+    save_index(file, Tree.scan(own_root).index)
+    check = (
+        "import sys; from pathlib import Path; from monarch.model import Patterns\n"
+        "from monarch.origins.fresh import check_fresh\n"
+        "from monarch.origins.root import open_root\n"
+        "from monarch.origins.saved import read_index\n"
+        "index = read_index(Path(sys.argv[1]))\n"
+        "check_fresh(index, open_root(sys.argv[2]), Patterns())"
+    )
+    command = [sys.executable, "-c", check, str(file), str(own_root)]
+    less = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *command]
+
+    refused = subprocess.run(less, capture_output=True, text=True)
+
+    subprocess.run(command, check=True)
+    assert f"{closed} cannot be searched" in refused.stderr
+
+
+def test_an_index_says_with_which_rights_it_was_made(root: Path) -> None:
+    header = Tree.scan(root).index.block.header
+
+    assert header["scan_euid"] == os.geteuid()
+    assert header["scan_rights"] == native.rights_mark()
 
 
 def test_a_changed_directory_of_any_name_is_named_in_one_printable_line(

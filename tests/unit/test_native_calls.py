@@ -3,6 +3,8 @@
 import mmap
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ from hypothesis import strategies as st
 from monarch import native
 from monarch.catalog.block import Block
 from monarch.errors import MonarchError
+from monarch.model import Patterns
 from monarch.native import library
 from monarch.origins.layout import LAYOUT
+from support.trees import Tree
 
 SEEDS = st.integers(0, 2**64 - 1)
 
@@ -205,3 +209,58 @@ def test_identity_is_what_scans_of_an_unchanged_tree_agree_about() -> None:
     found.header["identity"] ^= 1
     with pytest.raises(native.BlockError, match="checksum"):
         native.index_check(block)
+
+
+def rights_told_to(*command: str) -> tuple[int, ...]:
+    """The rights of a Python process that such a command has started."""
+    script = (
+        "import numpy as np; from monarch import native\n"
+        "rights = np.zeros(1, native.DTYPES['rights']); native.rights_store(rights)\n"
+        "print(*rights[0].tolist(), native.rights_mark())"
+    )
+    told = subprocess.check_output([*command, sys.executable, "-c", script], text=True)
+    return tuple(map(int, told.split()))
+
+
+@pytest.mark.root
+def test_rights_tell_ids_groups_and_capabilities_apart() -> None:
+    ways = {
+        "all": (),
+        "no capabilities": ("setpriv", "--bounding-set=-all", "--inh-caps=-all"),
+        "another group": ("setpriv", "--regid=7", "--keep-groups"),
+        "groups": ("setpriv", "--groups=7,8"),
+        "other groups": ("setpriv", "--groups=7,9"),
+        "many groups": ("setpriv", "--groups=" + ",".join(map(str, range(100)))),
+    }
+
+    told = {name: rights_told_to(*way) for name, way in ways.items()}
+
+    assert told["all"][:3] == (0, os.getegid(), 3)
+    assert told["no capabilities"][2] == 0
+    assert told["many groups"][3] == 100
+    assert told["all"][-1] == rights_told_to()[-1]
+    assert len({one[-1] for one in told.values()}) == len(ways)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("point", "covers"),
+    [("a/file", True), ("a/b", True), ("a b", True), ("", False), ("excluded", False)],
+)
+def test_mounts_on_names_of_the_index_are_found(
+    tmp_path: Path, point: str, covers: bool
+) -> None:
+    root, beside = tmp_path / "root", tmp_path / "root2"
+    for folder in (root / "a" / "b", root / "a b", root / "excluded", beside):
+        folder.mkdir(parents=True)
+    (root / "a" / "file").write_bytes(b"x")
+    block = Tree.scan(root, Patterns(exclude=("excluded",))).block.memory
+    target = root / point
+
+    assert not native.mounts_cover(block, os.fsencode(root))
+    subprocess.run(["mount", "--bind", target, target], check=True)
+    subprocess.run(["mount", "--bind", beside, beside], check=True)
+    try:
+        assert native.mounts_cover(block, os.fsencode(root)) == covers
+    finally:
+        subprocess.run(["umount", target, beside], check=True)

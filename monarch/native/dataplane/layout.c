@@ -194,6 +194,9 @@ static const struct row rows[] = {
     FIELD(rights, groups_digest),
     FIELD(rights, mount_ns),
     FIELD(rights, user_ns),
+    FIELD(rights, root_dev),
+    FIELD(rights, root_ino),
+    FIELD(rights, root_mount),
 
     STRUCT(requests),
     FIELD(requests, seg),
@@ -204,7 +207,6 @@ static const struct row rows[] = {
     FIELD(requests, reserved),
     FIELD(requests, pad),
     FIELD(requests, agent),
-    FIELD(requests, more),
     FIELD(requests, slots),
 
     STRUCT(process),

@@ -215,12 +215,14 @@ enum {
     RIGHT_SEARCH = 2,   /* CAP_DAC_READ_SEARCH */
 };
 
-struct rights { /* of a process, to files; written and compared by rights.c */
+struct rights { /* of a process, and where it sees files; see rights.c */
     uint32_t euid, egid;
     uint32_t caps; /* RIGHT_..., all that are in effect */
     uint32_t group_count;
-    uint64_t groups_digest;     /* of the supplementary groups, in any order */
-    uint64_t mount_ns, user_ns; /* inodes of the namespaces; 0: not known */
+    uint64_t groups_digest;      /* of the supplementary groups, in any order */
+    uint64_t mount_ns, user_ns;  /* inodes of the namespaces; 0: not known */
+    uint64_t root_dev, root_ino; /* of "/", which chroot changes */
+    uint64_t root_mount;         /* that it is on; 0: not known */
 };
 
 struct requests {
@@ -232,7 +234,6 @@ struct requests {
     uint32_t reserved;
     uint8_t pad[64 - 24];
     struct rights agent; /* what the scan and the copies could read */
-    uint8_t more[64 - 40];
     uint64_t
         slots[REQUEST_SLOTS]; /* File number + 1; 0 = free; taken by one exchange */
 };
@@ -291,7 +292,7 @@ _Static_assert(sizeof(struct entry) == 64, "entry is one cache line");
 _Static_assert(sizeof(struct attr) == 32, "attr");
 _Static_assert(sizeof(struct slot) == 8, "slot");
 _Static_assert(sizeof(struct inode) == 16, "inode");
-_Static_assert(sizeof(struct rights) == 40, "rights");
+_Static_assert(sizeof(struct rights) == 64, "rights");
 _Static_assert(sizeof(struct requests) == 32 + 128 + 8 * REQUEST_SLOTS, "requests");
 
 #endif

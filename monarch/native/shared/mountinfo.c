@@ -4,10 +4,28 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum { FIELD_POINT = 4, OCTAL_DIGITS = 3 };
+
+/* What statx() of Linux 5.8 tells beside the basic set; older headers do not know it. */
+enum { MOUNT_ID = 0x1000, MOUNT_ID_OFFSET = 0x90 };
+
+/* mountinfo_id - the number of the mount that a name is on; 0: the kernel does not tell. */
+uint32_t mountinfo_id(int dirfd, const char *path, int flags)
+{
+    int kept = errno;
+    struct statx st;
+    uint32_t id = 0; /* of 64 bits, of which those behind are never used */
+    long rc = syscall(SYS_statx, dirfd, path, flags | AT_STATX_DONT_SYNC, MOUNT_ID,
+                      &st);
+    if (rc == 0 && (st.stx_mask & MOUNT_ID))
+        memcpy(&id, (const char *)&st + MOUNT_ID_OFFSET, sizeof(id));
+    errno = kept;
+    return id;
+}
 
 /* take - the next byte, or -1 at the end. */
 static int take(struct mountinfo *m)

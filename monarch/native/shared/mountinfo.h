@@ -17,6 +17,7 @@ struct mountinfo { /* room to read it; small stacks have none */
     char point[PATH_BYTES_MAX];
 };
 
+uint32_t mountinfo_id(int dirfd, const char *path, int flags);
 bool mountinfo_covers(struct mountinfo *m, const struct index *ix,
                       const char *directory, size_t n);
 

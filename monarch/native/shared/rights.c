@@ -3,11 +3,14 @@
 #include "rights.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "mountinfo.h"
 
 enum { GROUPS_FEW = 32, MARK_CAPS_BITS = 2 };
 
@@ -79,13 +82,28 @@ static uint64_t namespace_of(const char *name)
     return syscall(SYS_newfstatat, -1, name, &st, 0) == 0 ? st.st_ino : 0;
 }
 
-/* rights_locate - adds the namespaces in which the process stands, as far as /proc tells. */
+/* rights_locate - adds the namespaces in which the process stands, as far as /proc tells,
+ * and its root. */
 void rights_locate(struct rights *out)
 {
     int kept = errno;
+    struct stat st;
+    if (syscall(SYS_newfstatat, -1, "/", &st, 0) == 0) {
+        out->root_dev = st.st_dev;
+        out->root_ino = st.st_ino;
+        out->root_mount = mountinfo_id(AT_FDCWD, "/", 0);
+    }
     out->mount_ns = namespace_of("/proc/self/ns/mnt");
     out->user_ns = namespace_of("/proc/self/ns/user");
     errno = kept;
+}
+
+/* rights_placed - the process sees the mounts that the agent sees, under the same names. */
+bool rights_placed(const struct rights *mine, const struct rights *agents)
+{
+    return mine->mount_ns && mine->mount_ns == agents->mount_ns &&
+           mine->root_dev == agents->root_dev && mine->root_ino == agents->root_ino &&
+           mine->root_mount == agents->root_mount;
 }
 
 static bool groups_same(const struct rights *a, const struct rights *b)
@@ -105,10 +123,12 @@ bool rights_same(const struct rights *a, const struct rights *b)
  * the agent's; there, whoever owns the segments has the agent's user id. */
 bool rights_cover(const struct rights *mine, const struct rights *agents)
 {
-    if (!mine->user_ns || mine->user_ns != agents->user_ns)
+    bool known = mine->user_ns && agents->user_ns;
+    if (known && mine->user_ns != agents->user_ns)
         return agents->caps == 0 && mine->group_count == agents->group_count;
+    uint32_t caps = known ? mine->caps : 0;
     return mine->euid == agents->euid && mine->egid == agents->egid &&
-           (agents->caps & ~mine->caps) == 0 && groups_same(mine, agents);
+           (agents->caps & ~caps) == 0 && groups_same(mine, agents);
 }
 
 /* rights_mark - capabilities and groups in one word, for a saved index. */

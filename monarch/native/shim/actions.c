@@ -13,7 +13,7 @@
 #include "sys.h"
 #include "trace.h"
 
-enum { RECORDS = 64 };
+enum { RECORDS = 16 };
 
 enum kind { KIND_OPEN, KIND_DIRECTORY };
 

@@ -110,7 +110,8 @@ enum where route_at(const struct board *b, int dirfd, const char *path, struct r
         where = from_parent(b, dirfd, path, r);
     if (where == ROUTE_OUTSIDE)
         return where;
-    enum ground ground = mounts_ground(b, r->spelling);
+    enum ground ground = r->spelling != NONE32 ? mounts_ground(b, r->spelling)
+                                               : mounts_ground_at(b, r->root, dirfd);
     if (__builtin_expect(ground == GROUND_SAME, 1))
         return where;
     if (ground != GROUND_DOUBTFUL)

@@ -185,7 +185,7 @@ static bool privileged(struct board *b, const struct stat *run)
     struct rights mine;
     rights_read(&mine);
     rights_locate(&mine);
-    b->elsewhere = !mine.mount_ns || mine.mount_ns != agents->mount_ns;
+    b->elsewhere = !rights_placed(&mine, agents);
     bool same_ids = mine.user_ns && mine.user_ns == agents->user_ns;
     return rights_cover(&mine, agents) && (same_ids || mine.egid == run->st_gid);
 }
@@ -208,9 +208,12 @@ static enum phase open_run(struct board *b)
     bool ours = sys_fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
                 (st.st_mode & 0077) == 0 && leaves_room(fd) && map_all(b, fd);
     sys_close(fd);
-    if (!ours || !process_prepare(b->requests->agent_pid))
+    if (!ours)
         return PHASE_INERT;
-    return privileged(b, &st) && !filtered(b->catalog) ? PHASE_OPEN : PHASE_LEFT;
+    bool served = privileged(b, &st) && !filtered(b->catalog);
+    if (!process_prepare(b->requests->agent_pid, served))
+        return PHASE_INERT;
+    return served ? PHASE_OPEN : PHASE_LEFT;
 }
 
 /* open_once - the first caller looks; before libc has an environment, nobody does. */

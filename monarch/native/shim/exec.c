@@ -35,7 +35,7 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
  * of one stands for is started under the origin's path. Returns only if that fails. */
 __attribute__((noinline)) static int exec_origin(const struct origin_ask *ask)
 {
-    const struct board *b = errno == EACCES ? board_enter() : NULL;
+    const struct board *b = errno == EACCES ? board_marking() : NULL;
     char origin[PATH_BYTES_MAX];
     uint64_t file;
     int kept = errno;

@@ -256,7 +256,7 @@ void launch_failed(struct launch *l)
     if (!l->slot)
         return;
     memcpy(l->slot->name, l->name_before, PROCESS_NAME_BYTES);
-    process_state(l->slot, PROCESS_ACTIVE);
+    process_resume(l->slot);
 }
 
 /* launch_spawned - records a child of posix_spawn(), unless it has spoken for itself; if

@@ -13,6 +13,9 @@ enum { GROUND_BUSY = GROUND_MASK + 1 }; /* another thread looks; never remembere
 /* Of each spelling: number of the last mount that was known << GROUND_BITS | ground. */
 static _Atomic uint32_t grounds[PREFIXES_MAX];
 
+/* Of each root: number of the last mount that was known << 32 | the mount that holds it. */
+static _Atomic uint64_t root_mounts[ROOTS_MAX];
+
 /* Room for paths that a small stack has not; whoever finds it taken does without. */
 static struct {
     _Atomic uint32_t taken;
@@ -23,7 +26,8 @@ static struct {
 static uint32_t generation(const struct board *b)
 {
     return atomic_load_explicit((_Atomic uint32_t *)&b->flags->mounts,
-                                memory_order_acquire);
+                                memory_order_acquire) &
+           (UINT32_MAX >> GROUND_BITS);
 }
 
 /* mounts_moved - this process has mounted or unmounted something. */
@@ -49,22 +53,40 @@ static size_t find_real(const char *directory, char out[PATH_BYTES_MAX])
     return n > 0 ? (size_t)n : 0;
 }
 
+/* own_path - the path by which the agent knows a root. */
+static const char *own_path(const struct board *b, uint32_t root, size_t *bytes)
+{
+    uint64_t path = b->catalog->roots[root].path;
+    *bytes = path & 0xffff;
+    return (const char *)b->catalog + b->catalog->strings + (path >> 16);
+}
+
+/* is_own - the spelling is that path itself, below which the agent has looked. */
+static bool is_own(const struct board *b, uint32_t root, const char *path, size_t n)
+{
+    size_t bytes;
+    const char *own = own_path(b, root, &bytes);
+    return n == bytes && memcmp(path, own, n) == 0;
+}
+
 /* look_below - the ground below a root that is the right directory. */
-static int look_below(const struct board *b, uint32_t root, const char *directory)
+static int look_below(const struct board *b, uint32_t root, const char *directory,
+                      bool moved)
 {
     uint32_t expected = 0;
-    if (b->catalog->inner_mounts) /* one of them may be missing here */
+    if (b->catalog->inner_mounts && moved) /* one of them may be missing here */
         return GROUND_DOUBTFUL;
     if (!atomic_compare_exchange_strong(&scratch.taken, &expected, 1))
         return GROUND_BUSY;
     size_t n = find_real(directory, scratch.real);
-    bool covered = n == 0 || mountinfo_covers(&scratch.info, board_index(b, root),
-                                              scratch.real, n);
+    bool clear = n && ((!moved && is_own(b, root, scratch.real, n)) ||
+                       !mountinfo_covers(&scratch.info, board_index(b, root),
+                                         scratch.real, n));
     atomic_store_explicit(&scratch.taken, 0, memory_order_release);
-    return covered ? GROUND_DOUBTFUL : GROUND_SAME;
+    return clear ? GROUND_SAME : GROUND_DOUBTFUL;
 }
 
-static int look(const struct board *b, uint32_t spelling, uint32_t moves)
+static int look(const struct board *b, uint32_t spelling, bool moved)
 {
     const struct spelling *s = &b->spellings[spelling];
     const struct root *root = &b->catalog->roots[s->root];
@@ -76,24 +98,65 @@ static int look(const struct board *b, uint32_t spelling, uint32_t moves)
         return GROUND_UNKNOWN;
     if (st.st_dev != root->dev || st.st_ino != root->ino)
         return GROUND_OTHER;
-    return b->elsewhere || moves ? look_below(b, s->root, path) : GROUND_SAME;
+    if (!moved && is_own(b, s->root, s->path, s->bytes))
+        return GROUND_SAME;
+    return look_below(b, s->root, path, moved);
 }
 
 /* mounts_ground - looks once in each process, and again after each mount in the job,
- * where a spelling of a root leads; NONE32: a name that begins at a descriptor. */
+ * where a spelling of a root leads. */
 enum ground mounts_ground(const struct board *b, uint32_t spelling)
 {
-    uint32_t moves = generation(b) & (UINT32_MAX >> GROUND_BITS);
-    if (spelling == NONE32)
-        return b->elsewhere || moves ? GROUND_DOUBTFUL : GROUND_SAME;
+    uint32_t moves = generation(b);
     uint32_t known = atomic_load_explicit(&grounds[spelling], memory_order_relaxed);
     if (__builtin_expect(known >> GROUND_BITS == moves, 1) &&
         (known & GROUND_MASK) != GROUND_UNKNOWN)
         return (enum ground)(known & GROUND_MASK);
-    int ground = look(b, spelling, moves);
+    int ground = look(b, spelling, b->elsewhere || moves);
     if (ground == GROUND_BUSY)
         return GROUND_DOUBTFUL;
     atomic_store_explicit(&grounds[spelling], moves << GROUND_BITS | (uint32_t)ground,
                           memory_order_relaxed);
     return (enum ground)ground;
+}
+
+/* mount_of_root - the mount that holds a root, by the agent's path; 0: not known. */
+static uint32_t mount_of_root(const struct board *b, uint32_t root, uint32_t moves)
+{
+    uint64_t known = atomic_load_explicit(&root_mounts[root], memory_order_relaxed);
+    if (__builtin_expect(known >> 32 == moves && (uint32_t)known, 1))
+        return (uint32_t)known;
+    size_t bytes;
+    const char *own = own_path(b, root, &bytes);
+    char *path = __builtin_alloca(bytes + 1);
+    memcpy(path, own, bytes);
+    path[bytes] = 0;
+    uint32_t mount = mountinfo_id(AT_FDCWD, path, 0);
+    atomic_store_explicit(&root_mounts[root], (uint64_t)moves << 32 | mount,
+                          memory_order_relaxed);
+    return mount;
+}
+
+/* own_ground - the ground below a root by the agent's path. */
+static enum ground own_ground(const struct board *b, uint32_t root)
+{
+    for (uint32_t i = 0; i < b->spelling_count; i++)
+        if (b->spellings[i].root == root &&
+            is_own(b, root, b->spellings[i].path, b->spellings[i].bytes))
+            return mounts_ground(b, i);
+    return GROUND_DOUBTFUL;
+}
+
+/* mounts_ground_at - the same for names that begin at the descriptor of a catalogued
+ * directory: through another mount of it, other things may be mounted below. */
+enum ground mounts_ground_at(const struct board *b, uint32_t root, int directory)
+{
+    uint32_t moves = generation(b);
+    bool moved = b->elsewhere || moves;
+    if (moved && own_ground(b, root) != GROUND_SAME)
+        return GROUND_DOUBTFUL;
+    uint32_t mount = mountinfo_id(directory, "", AT_EMPTY_PATH);
+    if (!mount) /* an old kernel does not tell */
+        return moved ? GROUND_DOUBTFUL : GROUND_SAME;
+    return mount == mount_of_root(b, root, moves) ? GROUND_SAME : GROUND_DOUBTFUL;
 }

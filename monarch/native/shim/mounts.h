@@ -12,6 +12,7 @@ enum ground { /* what the names below a root lead to */
 };
 
 enum ground mounts_ground(const struct board *b, uint32_t spelling);
+enum ground mounts_ground_at(const struct board *b, uint32_t root, int directory);
 void mounts_moved(void);
 
 #endif

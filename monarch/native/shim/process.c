@@ -15,20 +15,20 @@ enum { LIFE_BYTES = 4096, NAMESPACE_BYTES = 40, EXE_BYTES = 512 };
 
 struct life *process_life;
 static uint32_t agent_pid;
-static char the_exe[EXE_BYTES]; /* read once; static, since stacks may be small */
+static enum process_state spoken_state; /* what the agent hears of this process */
+static char the_exe[EXE_BYTES];         /* read once, into zeros; stacks may be small */
 
 /* process_prepare - makes the page that tells a fork child from its parent; false when
- * there is no memory for it. */
-bool process_prepare(uint32_t agent)
+ * there is no memory for it. A process that is never served is not an active one. */
+bool process_prepare(uint32_t agent, bool served)
 {
     agent_pid = agent;
+    spoken_state = served ? PROCESS_ACTIVE : PROCESS_LAUNCHED;
     long at = sys_call(SYS_mmap, 0, LIFE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (at < 0 && at >= -4095)
         return false;
     process_life = (struct life *)at;
-    long n = sys_readlink("/proc/self/exe", the_exe, EXE_BYTES - 1);
-    the_exe[n > 0 ? n : 0] = 0;
     if (sys_call(SYS_madvise, at, LIFE_BYTES, MADV_WIPEONFORK, 0, 0) < 0)
         process_life->watched = true;
     return true;
@@ -44,6 +44,8 @@ bool process_changed(void)
 /* process_exe - the path of the running program, "" when /proc does not tell. */
 const char *process_exe(void)
 {
+    if (!the_exe[0])
+        sys_readlink("/proc/self/exe", the_exe, EXE_BYTES - 1);
     return the_exe;
 }
 
@@ -51,6 +53,12 @@ const char *process_exe(void)
 void process_state(struct process *p, enum process_state state)
 {
     atomic_store_explicit((_Atomic uint32_t *)&p->state, state, memory_order_release);
+}
+
+/* process_resume - the process is what it was before it tried to become another. */
+void process_resume(struct process *p)
+{
+    process_state(p, spoken_state);
 }
 
 /* speak - the Shim works in the process of this slot, which runs this program now. */
@@ -61,7 +69,7 @@ static void speak(struct process *p, const char *exe)
                                               : exe + n - (PROCESS_NAME_BYTES - 1);
     if (n)
         memcpy(p->name, tail, strlen(tail) + 1);
-    process_state(p, PROCESS_ACTIVE);
+    process_resume(p);
 }
 
 /* revive - the slot in which a launcher or an exec wrapper announced this process; a
@@ -103,7 +111,7 @@ void process_begin(struct counters *all)
         atomic_fetch_add_explicit((_Atomic uint64_t *)&all->slots_full, 1,
                                   memory_order_relaxed);
     else if (!mine)
-        mine = process_claim(all, pid, PROCESS_ACTIVE, exe);
+        mine = process_claim(all, pid, spoken_state, exe);
     process_life->pid = pid;
     atomic_store_explicit(&process_life->slot, mine, memory_order_release);
 }

@@ -15,12 +15,13 @@ struct life { /* lives in a page that the kernel wipes in a fork child */
 
 extern struct life *process_life;
 
-bool process_prepare(uint32_t agent);
+bool process_prepare(uint32_t agent, bool served);
 void process_begin(struct counters *all);
 bool process_borrowed(void);
 const char *process_exe(void);
 bool process_changed(void);
 void process_state(struct process *p, enum process_state state);
+void process_resume(struct process *p);
 
 static inline void process_enter(struct counters *all)
 {

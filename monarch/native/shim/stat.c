@@ -277,7 +277,7 @@ static bool grants(int dirfd, const char *path, int mode, int flags)
  * than its File, which is asked for by the origin's path. */
 static int refused(int result, int dirfd, const char *path, int mode, int flags)
 {
-    const struct board *b = result < 0 && errno == EACCES ? board_enter() : NULL;
+    const struct board *b = result < 0 && errno == EACCES ? board_marking() : NULL;
     char origin[PATH_BYTES_MAX];
     uint64_t file;
     if (!b || !path)

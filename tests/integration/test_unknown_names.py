@@ -1,0 +1,181 @@
+"""Names and inodes that the Catalog does not know: told, followed, or left alone."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.board_python import begin, python
+from support.programs import Runner
+from support.shim_fixtures import Board
+
+
+@pytest.mark.parametrize("call", ["rename", "chmod", "unlink"])
+def test_link_on_the_way_to_a_root_is_watched_by_any_spelling(
+    board: Board, call: str
+) -> None:
+    (board.folder / "above").symlink_to(board.folder)
+    board.start("-a", str(board.folder / "above" / board.root.name))
+    ways = {
+        "rename": "os.rename('above', 'moved')",
+        "unlink": "os.unlink(os.path.join('/proc/self/cwd', 'above'))",
+        "chmod": "os.chmod('.', 0o700)",
+    }
+
+    python(board, f"os.chdir('..'); {ways[call]}")
+
+    assert board.ask("root") == "1"
+
+
+def test_parent_by_way_of_a_closed_directory_is_the_kernels_to_judge(
+    board: Board,
+) -> None:
+    (board.root / "a").chmod(0o644)
+    (board.root / "a" / "b").chmod(0o700)
+    begin(board, "two.bin")
+
+    shown = board.run(
+        "sh", "-c", f'exec 3<"{board.root}/a/../two.bin"; readlink /proc/self/fd/3'
+    )
+
+    assert shown == f"{board.root}/two.bin\n"
+
+
+def moved_inode(board: Board) -> None:
+    """What an overlay does to a file that is written to: another inode, same name."""
+    copy = board.root.parent / "copy"
+    shutil.copy2(board.root / "two.bin", copy)
+    copy.rename(board.root / "two.bin")
+
+
+@pytest.mark.parametrize("way", ["../latest", "/proc/self/cwd/../latest"])
+def test_write_to_an_inode_that_changed_is_known_by_its_path(
+    board: Board, way: str
+) -> None:
+    (board.root.parent / "latest").symlink_to(board.root / "two.bin")
+    board.start("-u")
+    board.ask("publish two.bin")
+    moved_inode(board)
+
+    shown = python(board, f"open({way!r}, 'r+').write('NEW'); print(read('two.bin'))")
+
+    assert shown == "NEW\n"
+    assert board.ask("root") == "0"
+
+
+def test_write_that_identity_cannot_resolve_lets_the_root_pass(board: Board) -> None:
+    board.start("-u")
+    board.ask("publish-all")
+    moved_inode(board)
+    os.link(board.root / "two.bin", board.root.parent / "other")
+
+    shown = python(board, "open('../other', 'r+').write('NEW'); print(read('two.bin'))")
+
+    assert shown == "NEW\n"
+    assert board.ask("root") == "1"
+
+
+def test_write_outside_of_a_root_with_changing_inodes_marks_nothing(
+    board: Board,
+) -> None:
+    board.start("-u")
+
+    python(board, "open('../fresh', 'w').write('NEW')")
+
+    assert board.counters()["mutations"] == 0
+
+
+PARENTS = [
+    *("{0}/beside/../dataset/two.bin", "beside/../dataset/a/../two.bin"),
+    *("../{1}/dataset/two.bin", "{0}/to-beside/../../dataset/two.bin"),
+]
+
+
+@pytest.mark.parametrize("spelling", PARENTS)
+def test_path_that_goes_up_before_the_root_is_served(
+    board: Board, spelling: str
+) -> None:
+    (board.folder / "beside" / "deep").mkdir(parents=True)
+    (board.folder / "to-beside").symlink_to("beside/deep")
+    begin(board, "two.bin")
+    path = spelling.format(board.folder, board.folder.name)
+
+    python(board, f"os.chdir('..'); assert read({path!r}) == 'two'")
+
+    assert board.counters()["opens_hit_tier0"] == 1
+
+
+def test_path_that_goes_up_to_another_directory_of_that_name_is_not(
+    board: Board,
+) -> None:
+    other = board.folder / "deep" / "dataset"
+    other.mkdir(parents=True)
+    (other / "two.bin").write_text("other")
+    begin(board, "two.bin")
+
+    script = "os.mkdir('../deep/x'); print(read('../deep/x/../dataset/two.bin'))"
+    shown = python(board, script)
+
+    assert shown == "oth\n"
+
+
+def test_name_of_a_dataset_that_is_not_known_is_told(board: Board) -> None:
+    (board.folder / "alias").symlink_to("dataset")
+    begin(board, "two.bin")
+
+    python(board, "assert read('../alias/two.bin') == 'two'")
+
+    assert board.counters()["opens_elsewhere"] == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["../to-new", "/proc/self/cwd/a/new", "to-hidden", "{0}/a/new"]
+)
+def test_file_created_by_any_name_shows_in_the_times_of_its_directory(
+    board: Board, path: str
+) -> None:
+    (board.folder / "to-new").symlink_to(board.root / "a" / "new")
+    (board.root / "to-hidden").symlink_to("../to-new")
+    os.utime(board.root / "a", (1, 1))
+    board.start()
+    name = path.format(board.root)
+
+    shown = python(board, f"open({name!r}, 'w'); print(os.stat('a').st_mtime > 1)")
+
+    assert shown == "True\n"
+    assert board.ask("root") == "0"
+
+
+CHANGES = {
+    "fchmod": "os.fchmod(fd, 0o600)",
+    "alias": "os.chmod(f'/proc/self/fd/{fd}', 0o600)",
+    "write": "os.write(os.open(f'/proc/self/fd/{fd}', os.O_WRONLY), b'NEW')",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_change_by_a_redirected_descriptor_shows_in_every_root_that_has_the_file(
+    runner: Runner, tmp_path: Path, change: str
+) -> None:
+    roots = [tmp_path / "one", tmp_path / "two"]
+    for root in roots:
+        root.mkdir()
+    (roots[0] / "file").write_bytes(b"old")
+    os.link(roots[0] / "file", roots[1] / "link")
+    script = (
+        "import os, sys\n"
+        "one, two = sys.argv[1:]\n"
+        "def seen(): return os.stat(one).st_mode & 0o777, open(one).read()\n"
+        "before = seen(); fd = os.open(two, os.O_RDONLY); assert before[1] == 'old'\n"
+        "assert 'link' not in os.readlink(f'/proc/self/fd/{fd}')\n"
+        f"{CHANGES[change]}\n"
+        "print(seen() != before)"
+    )
+    files = str(roots[0] / "file"), str(roots[1] / "link")
+    words = [sys.executable, "-c", script, *files]
+
+    done = runner.under_monarch(words, roots=roots)
+
+    assert done.succeed().stdout == b"True\n"
