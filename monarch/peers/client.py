@@ -8,6 +8,7 @@ from typing import Final
 from monarch.peers.link import Address, Link
 from monarch.peers.protocol import (
     Identity,
+    Journal,
     Kind,
     Member,
     Message,
@@ -123,14 +124,16 @@ class Ears:
 class Follower:
     """A session with the hub, which alone says who is there."""
 
-    def __init__(self, link: Link, roster: Roster, pace: Pace, ears: Ears) -> None:
+    def __init__(
+        self, link: Link, roster: Roster, pace: Pace, ears: Ears, journal: Journal
+    ) -> None:
         self.joined = False
         self._link = link
         self._hub_host = link.peer_host
         self._roster = roster
         self._ears = ears
         own = roster.own
-        self._session = Session(link, pace, roster.member, self._phase)
+        self._session = Session(link, pace, roster.member, self._phase, journal)
         self._wish = {
             "host": own.host,
             "port": own.port,

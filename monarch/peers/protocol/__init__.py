@@ -10,6 +10,7 @@ from monarch.peers.protocol.conversation import (
     Role,
     State,
 )
+from monarch.peers.protocol.marks import ROOTS, Journal, Telling
 from monarch.peers.protocol.messages import (
     BODY_BYTES_MAX,
     NODES_MAX,
@@ -28,9 +29,11 @@ __all__ = [
     "NODES_MAX",
     "NONCE_BYTES",
     "NOTE_BYTES_MAX",
+    "ROOTS",
     "Conversation",
     "FieldError",
     "Identity",
+    "Journal",
     "Kind",
     "Member",
     "Message",
@@ -41,6 +44,7 @@ __all__ = [
     "Role",
     "Standing",
     "State",
+    "Telling",
     "View",
     "parse_message",
 ]
