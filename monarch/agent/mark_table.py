@@ -84,7 +84,7 @@ class MarkTable:
         self._whole[roots] = True
         numbers = told[told >= ROOTS] - ROOTS
         numbers = numbers[numbers < len(self._written)]
-        new = numbers[self._known[numbers] == 0]
+        new: Numbers = numbers[self._known[numbers] == 0]
         self._written[new] = 1
         self._known[new] = 1
         return new

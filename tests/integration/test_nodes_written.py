@@ -1,5 +1,7 @@
 """What a program writes on one node is soon read on all nodes."""
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ REPLICATE = ("--set", "peers.mode=replicate")
 WINDOW_S = 0.5 + 4.5
 # A hub that is lost has a successor after its silence, and a few trials.
 SUCCESSION_S = 8.0 + 4.5
+# After so long nobody waits for a frozen node any more.
+SILENCE_S = 3.0
 
 
 @contextmanager
@@ -46,10 +50,14 @@ def started(
     return writers
 
 
-def await_served(cluster: Cluster, writer: Writer) -> None:
-    for name in sorted(cluster.sizes):
-        path = place(cluster, name)
-        wait_until(lambda p=path: not writer.read(p).at_origin, f"Replica of {path}")
+def await_served(cluster: Cluster, writer: Writer, but: Sequence[str] = ()) -> None:
+    waiting = [place(cluster, n) for n in sorted(cluster.sizes) if n not in but]
+
+    def all_served() -> bool:
+        waiting[:] = [path for path in waiting if writer.read(path).at_origin]
+        return not waiting
+
+    wait_until(all_served, f"Replicas on node {writer.node}")
 
 
 def place(cluster: Cluster, name: str) -> str:
@@ -108,3 +116,95 @@ def test_what_one_node_writes_all_nodes_read(cluster, node):
 
         served = [writers[1].read(place(cluster, name)).at_origin for name in rest]
         assert not any(served)
+
+
+def test_a_large_file_that_one_node_writes_all_nodes_read(make_cluster):
+    cluster = writable(make_cluster(NODES, files=2, mean_bytes=30 << 20))
+    name = sorted(cluster.sizes)[0]
+    with programs(cluster, "--set", "cold_open.mode=wait") as start:
+        writers = started(cluster, start, range(NODES))
+
+        change(cluster, writers[2], name, offset=9 << 20)
+
+        soon(cluster, writers, name)
+
+
+def test_a_root_that_one_node_changes_passes_through_on_all_nodes(cluster):
+    name = sorted(cluster.sizes)[0]
+    directory = place(cluster, name.partition("/")[0])
+    with programs(cluster) as start:
+        writers = started(cluster, start, range(NODES))
+        # No program of the job has written this, and none is to have marked it.
+        (cluster.origin.source / name).write_bytes(b"n" * cluster.sizes[name])
+
+        writers[2].do("rename", directory, directory + ".away")
+        writers[2].do("rename", directory + ".away", directory)
+
+        soon(cluster, writers, name)
+
+
+def test_a_directory_that_one_node_changes_shows_its_times_on_all_nodes(cluster):
+    directory = place(cluster, sorted(cluster.sizes)[0].partition("/")[0])
+    with programs(cluster) as start:
+        writers = started(cluster, start, range(NODES))
+        before = [writer.do("mtime", directory) for writer in writers]
+
+        writers[2].do("create", f"{directory}/new")
+        after = os.stat(directory).st_mtime_ns
+
+        assert after not in before
+        shown = [lambda w=w: w.do("mtime", directory) == after for w in writers]
+        seconds_until(shown, WINDOW_S)
+
+
+def test_marks_outlive_the_hub_that_was_to_tell_them(cluster):
+    first, second, *_ = sorted(cluster.sizes)
+    with programs(cluster) as start:
+        writers = started(cluster, start, range(NODES))
+        change(cluster, writers[2], first)
+        soon(cluster, writers, first)
+        cluster.nodes[0].hurt(signal.SIGSTOP)
+
+        change(cluster, writers[2], second)
+        time.sleep(1.0)  # told to the hub, and not by it
+        cluster.nodes[0].hurt(signal.SIGKILL)
+
+        soon(cluster, writers[1:], second, SUCCESSION_S)
+
+
+def test_a_node_that_comes_late_is_told_of_all_that_was_written(cluster):
+    first, second, *_ = sorted(cluster.sizes)
+    options = ("--set", "peers.join_timeout=3s")
+    with programs(cluster, *options) as start:
+        writers = started(cluster, start, range(NODES - 1))
+        change(cluster, writers[2], first)
+        soon(cluster, writers, first)
+        change(cluster, writers[0], second)
+        soon(cluster, writers, second)
+
+        late = start(NODES - 1)
+
+        for name in (first, second):
+            assert late.read(place(cluster, name)).digest == digest_of(
+                content_of(cluster, name)
+            )
+        await_served(cluster, late, but=(first, second))
+        soon(cluster, [*writers, late], first)
+
+
+@pytest.mark.parametrize("node", [1, 0], ids=["a node", "the hub"])
+def test_a_node_that_was_frozen_learns_what_was_written_meanwhile(cluster, node):
+    first, second, *_ = sorted(cluster.sizes)
+    with programs(cluster) as start:
+        writers = started(cluster, start, range(NODES))
+        others = [writer for writer in writers if writer.node != node]
+        cluster.nodes[node].hurt(signal.SIGSTOP)
+        change(cluster, writers[2], first)
+        soon(cluster, others, first, SUCCESSION_S)
+        time.sleep(SILENCE_S)
+
+        cluster.nodes[node].hurt(signal.SIGCONT)
+
+        soon(cluster, writers, first, SUCCESSION_S)
+        change(cluster, writers[3], second)
+        soon(cluster, writers, second, SUCCESSION_S)
