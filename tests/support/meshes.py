@@ -25,7 +25,7 @@ class Node:
     views: list[View]
     notes: "asyncio.Queue[tuple[int, dict[str, Any]]]"
     sockets: "asyncio.Queue[tuple[int, int]]"
-    marks: set[int]
+    marks: "asyncio.Queue[list[int]]"
 
     async def sees(self, test: Callable[[View], bool]) -> None:
         """Waits until the view of this node passes a test."""
@@ -47,12 +47,12 @@ def make_node(
     views: list[View] = []
     notes: asyncio.Queue[tuple[int, dict[str, Any]]] = asyncio.Queue()
     sockets: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
-    marks: set[int] = set()
+    marks: asyncio.Queue[list[int]] = asyncio.Queue()
     hooks = Hooks(
         changed=views.append,
         data=lambda peer, fd: sockets.put_nowait((peer, fd)),
         note=lambda peer, said: notes.put_nowait((peer, said)),
-        marks=marks.update,
+        marks=marks.put_nowait,
     )
     return Node(Mesh(settings, hooks), number, views, notes, sockets, marks)
 
