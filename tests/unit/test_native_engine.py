@@ -22,7 +22,7 @@ MODES = {
     "thread": ["-fsanitize=thread"],
 }
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "requests", "storm"]
-NAMES += ["peer_fetches", "peer_waits", "peer_faults"]
+NAMES += ["peer_fetches", "peer_waits", "peer_faults", "marks"]
 SKIPPED = 77
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
