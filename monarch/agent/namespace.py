@@ -80,6 +80,7 @@ class Namespace:
         """Return the Files as the Stager sees them."""
         count = len(self.inventory)
         catalog = self.segments.memory["catalog"]
+        roots, _ = self.segments.marks()
         return FileTable(
             sizes=self.inventory.sizes,
             words=self.segments.words(count),
@@ -88,6 +89,7 @@ class Namespace:
             name_of=self.name_of,
             inode_of=self.segments.inode_of,
             inodes_in=self.segments.inodes_in,
+            passes=lambda file: bool(roots[self.inventory.root_of(file)]),
         )
 
     def marks(self) -> MarkTable:

@@ -20,6 +20,7 @@ from monarch.peers.mesh import Mesh
 SWEEP_S: Final = 0.1
 # Of very many Files, sweeping takes one part in so many of the time.
 SWEEP_PARTS: Final = 100
+SWEEP_S_MAX: Final = 1.0
 
 log = logging.getLogger("monarch.agent")
 
@@ -59,11 +60,11 @@ class WrittenMarks:
             busy_s = 0.0
             self._mesh.mark(table.new_roots())
             for start in table.pieces:
-                begin_s = time.monotonic()
+                begin_s = time.thread_time()
                 self._mesh.mark(table.new_in(start))
-                busy_s += time.monotonic() - begin_s
+                busy_s += time.thread_time() - begin_s
                 await asyncio.sleep(0)
-            await asyncio.sleep(max(SWEEP_S, SWEEP_PARTS * busy_s))
+            await asyncio.sleep(min(max(SWEEP_S, SWEEP_PARTS * busy_s), SWEEP_S_MAX))
 
     def close(self) -> None:
         """Look no more."""

@@ -14,6 +14,10 @@ ABSENT = int(ReplicaState.ABSENT)
 READY = int(ReplicaState.READY)
 
 
+def _served(file: int) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class FileTable:
     """Sizes, names, state words and written marks of all Files, by File number.
@@ -25,6 +29,7 @@ class FileTable:
         name_of: the name of a File's Replica.
         inode_of: the inode of a Replica whose name is gone, or 0.
         inodes_in: the inodes of all Replicas that were ever in a Tier.
+        passes: whether the whole root of a File passes through.
     """
 
     sizes: npt.NDArray[np.uint64]
@@ -34,6 +39,7 @@ class FileTable:
     name_of: Callable[[int], str]
     inode_of: Callable[[int, int], int]
     inodes_in: Callable[[int], list[int]]
+    passes: Callable[[int], bool] = _served
 
     def ready_in(self, tier: int) -> npt.NDArray[np.int64]:
         """Return the Files whose Replica is ready in a Tier."""
@@ -50,6 +56,10 @@ class FileTable:
         word = state_word(ReplicaState.ABSENT, reason=reason)
         return np.flatnonzero(self.words == word)
 
+    def is_written(self, file: int) -> bool:
+        """Return whether a File is marked, by itself or with its root."""
+        return bool(self.written[file]) or self.passes(file)
+
     def is_due(self, file: int) -> bool:
         """Return whether a File is absent, worth staging and not written."""
-        return self.words[file] == ABSENT and not self.written[file]
+        return self.words[file] == ABSENT and not self.is_written(file)

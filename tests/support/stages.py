@@ -121,6 +121,7 @@ class Stage:
     pool: Tier
     sources: Sources = field(init=False)
     now_s: float = 1000.0
+    passing: set[int] = field(default_factory=set)
 
     def ask(self, *files: int) -> None:
         """Let programs ask for Files."""
@@ -195,6 +196,7 @@ def make_stage(
         tier.capacity_bytes = capacity
         tiers.append(tier)
     words = np.zeros(len(sizes), np.uint32)
+    passing: set[int] = set()
     table = FileTable(
         sizes=np.array(sizes, np.uint64),
         words=words,
@@ -203,12 +205,15 @@ def make_stage(
         name_of=lambda file: f"{file:032x}",
         inode_of=lambda file, tier: 1000 + file,
         inodes_in=lambda tier: [1000],
+        passes=passing.__contains__,
     )
     pool = open_transit(directory / "run", 0)
     pool.directory.mkdir(parents=True)
     engine, tally = FakeEngine(words), Tally()
     stager = Stager(table, engine, tiers, fill, tally)
-    return Stage(stager, engine, table, tally, FakeReceiver(words), pool)
+    stage = Stage(stager, engine, table, tally, FakeReceiver(words), pool)
+    stage.passing = passing
+    return stage
 
 
 def tier_settings(path: Path, name: str) -> TierSettings:
