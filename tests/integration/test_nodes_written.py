@@ -1,5 +1,6 @@
 """What a program writes on one node is soon read on all nodes."""
 
+import json
 import os
 import signal
 import time
@@ -104,7 +105,8 @@ def cluster(make_cluster):
 @pytest.mark.parametrize("node", [2, 0], ids=["a node", "the hub"])
 def test_what_one_node_writes_all_nodes_read(cluster, node):
     first, second, third, *rest = sorted(cluster.sizes)
-    with programs(cluster) as start:
+    place_of_report = cluster.folder / "report.json"
+    with programs(cluster, "--report", str(place_of_report)) as start:
         writers = started(cluster, start, range(NODES))
 
         change(cluster, writers[node], first)
@@ -116,6 +118,10 @@ def test_what_one_node_writes_all_nodes_read(cluster, node):
 
         served = [writers[1].read(place(cluster, name)).at_origin for name in rest]
         assert not any(served)
+
+    report = json.loads(place_of_report.read_text())
+    assert report["agent"]["files_written_elsewhere"] == 3 * (NODES - 1)
+    assert report["agent"]["agent_errors"] == 0
 
 
 def test_a_large_file_that_one_node_writes_all_nodes_read(make_cluster):
