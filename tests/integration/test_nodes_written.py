@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,6 @@ from support.jobs import wait_until
 from support.writers import Writer, Writers, digest_of, seconds_until, sees
 
 NODES, FILES = 4, 12
-REPLICATE = ("--set", "peers.mode=replicate")
 # What README promises on a machine that is not busy, and room for one that is.
 WINDOW_S = 0.5 + 4.5
 # A hub that is lost has a successor after its silence, and a few trials.
@@ -25,9 +25,11 @@ SILENCE_S = 3.0
 
 
 @contextmanager
-def programs(cluster: Cluster, *options: str) -> Iterator[Callable[[int], Writer]]:
+def programs(
+    cluster: Cluster, *options: str, mode: str = "replicate"
+) -> Iterator[Callable[[int], Writer]]:
     """Gives what starts a program of one job on a node."""
-    line = cluster.line([*REPLICATE, *options], cluster.nodes)
+    line = cluster.line(["--set", f"peers.mode={mode}", *options], cluster.nodes)
     writers = Writers()
 
     def start(number: int) -> Writer:
@@ -214,3 +216,19 @@ def test_a_node_that_was_frozen_learns_what_was_written_meanwhile(cluster, node)
         soon(cluster, writers, first, SUCCESSION_S)
         change(cluster, writers[3], second)
         soon(cluster, writers, second, SUCCESSION_S)
+
+
+def test_what_is_written_while_files_are_on_their_way_is_read_by_all(make_cluster):
+    cluster = writable(make_cluster(NODES, files=400))
+    chance = random.Random(11)
+    little = ("--set", "peers.transit=1MiB")
+    with programs(cluster, *little, mode="partition") as start:
+        writers = [start(number) for number in range(NODES)]
+        for name in chance.sample(sorted(cluster.sizes), 25):
+            readers = chance.sample(writers, 2)
+            for reader in readers:
+                reader.read(place(cluster, name))  # from the origin, or from a peer
+
+            change(cluster, chance.choice(writers), name)
+
+            soon(cluster, writers, name)
