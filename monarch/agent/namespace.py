@@ -85,11 +85,11 @@ class Namespace:
             sizes=self.inventory.sizes,
             words=self.segments.words(count),
             written=self.segments.written(count),
+            passes=lambda file: bool(roots[self.inventory.root_of(file)]),
             store=lambda file, word: native.state_store(catalog, file, word),
             name_of=self.name_of,
             inode_of=self.segments.inode_of,
             inodes_in=self.segments.inodes_in,
-            passes=lambda file: bool(roots[self.inventory.root_of(file)]),
         )
 
     def marks(self) -> MarkTable:

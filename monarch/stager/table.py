@@ -14,10 +14,6 @@ ABSENT = int(ReplicaState.ABSENT)
 READY = int(ReplicaState.READY)
 
 
-def _served(file: int) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class FileTable:
     """Sizes, names, state words and written marks of all Files, by File number.
@@ -25,21 +21,21 @@ class FileTable:
     Args:
         words: the state words; the engine stores READY, the agent everything else.
         written: one sticky mark per File; programs set it too.
+        passes: whether the whole root of a File passes through.
         store: writes a state word with release and wakes those who wait on it.
         name_of: the name of a File's Replica.
         inode_of: the inode of a Replica whose name is gone, or 0.
         inodes_in: the inodes of all Replicas that were ever in a Tier.
-        passes: whether the whole root of a File passes through.
     """
 
     sizes: npt.NDArray[np.uint64]
     words: npt.NDArray[np.uint32]
     written: npt.NDArray[np.uint8]
+    passes: Callable[[int], bool]
     store: Callable[[int, int], None]
     name_of: Callable[[int], str]
     inode_of: Callable[[int, int], int]
     inodes_in: Callable[[int], list[int]]
-    passes: Callable[[int], bool] = _served
 
     def ready_in(self, tier: int) -> npt.NDArray[np.int64]:
         """Return the Files whose Replica is ready in a Tier."""

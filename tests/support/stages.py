@@ -201,11 +201,11 @@ def make_stage(
         sizes=np.array(sizes, np.uint64),
         words=words,
         written=np.zeros(len(sizes), np.uint8),
+        passes=passing.__contains__,
         store=words.__setitem__,
         name_of=lambda file: f"{file:032x}",
         inode_of=lambda file, tier: 1000 + file,
         inodes_in=lambda tier: [1000],
-        passes=passing.__contains__,
     )
     pool = open_transit(directory / "run", 0)
     pool.directory.mkdir(parents=True)
