@@ -382,6 +382,8 @@ def recording() -> list[tuple[Role, bytes]]:
         (Role.SERVER, Kind.VIEW),
         (Role.CLIENT, Kind.BEAT),
         (Role.CLIENT, Kind.NOTE),
+        (Role.SERVER, Kind.MARKS),
+        (Role.CLIENT, Kind.HEARD),
         (Role.SERVER, Kind.TAKEN),
     ):
         sides[role].send(kind, SAMPLES.get(kind, {}), b"n" * (kind is Kind.NOTE))

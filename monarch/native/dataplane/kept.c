@@ -33,10 +33,9 @@ static uint64_t stamp_of(const struct stat *st)
 }
 
 /* open_replica - a descriptor, or -errno; -EIO: it is not what was published. */
-static int open_replica(struct engine *e, uint32_t file, uint32_t word, uint64_t *stamp)
+static int open_replica(struct engine *e, uint32_t file, uint32_t word, struct stat *st)
 {
     char name[REPLICA_NAME_BYTES + 1];
-    struct stat st;
     uint32_t tier = STATE_TIER(word);
     if (tier >= TIERS_MAX || e->tiers[tier] < 0)
         return -EIO;
@@ -44,11 +43,9 @@ static int open_replica(struct engine *e, uint32_t file, uint32_t word, uint64_t
     int fd = file_openat(e->tiers[tier], name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
         return fd;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
-        (uint64_t)st.st_size == lookup_entry(e->catalog, file, NULL)->size) {
-        *stamp = stamp_of(&st);
+    if (fstat(fd, st) == 0 && S_ISREG(st->st_mode) &&
+        (uint64_t)st->st_size == lookup_entry(e->catalog, file, NULL)->size)
         return fd;
-    }
     close(fd);
     return -EIO;
 }
@@ -69,17 +66,22 @@ int kept_take(struct engine *e, struct kept all[KEPT_MAX], uint32_t file,
 {
     struct kept *k = &all[file % KEPT_MAX];
     uint32_t word = replica_load(e->catalog, file);
-    if (k->fd < 0 || k->file != file || k->word != word || !is_current(e, k)) {
-        uint64_t stamp = 0;
-        int fd = open_replica(e, file, word, &stamp);
+    if (k->fd < 0 || k->file != file || k->word != word ||
+        (k->spans && !is_current(e, k))) {
+        struct stat st;
+        int fd = open_replica(e, file, word, &st);
         if (fd < 0)
             return fd;
         bool busy = k->users > 0;
         k = busy ? single : k;
         if (!busy)
             shut(k);
-        *k = (struct kept){
-            .file = file, .word = word, .stamp = stamp, .fd = fd, .single = busy};
+        *k = (struct kept){.file = file,
+                           .word = word,
+                           .stamp = stamp_of(&st),
+                           .fd = fd,
+                           .single = busy,
+                           .spans = (uint64_t)st.st_size > EXTENT_BYTES};
     }
     k->users++;
     *out = k;

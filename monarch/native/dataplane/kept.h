@@ -13,6 +13,7 @@ struct kept {
     uint64_t stamp; /* tells the Replica from one that takes its place */
     int fd;         /* -1: none */
     bool single;    /* its place was taken: closed after its one use */
+    bool spans;     /* several Extents, which are asked for one after the other */
 };
 
 void kept_init(struct kept all[KEPT_MAX]);
