@@ -43,7 +43,7 @@ class WrittenMarks:
         self._table = namespace.marks()
         self._tally, self._files = tally, len(namespace.inventory)
         self.take(self._mesh.open_marks(namespace.digest))
-        self._sweeping = asyncio.create_task(self._sweep(self._table))
+        self._sweeping = asyncio.create_task(self._keep_sweeping(self._table))
         self._sweeping.add_done_callback(log_failure)
 
     def take(self, marks: Sequence[int]) -> None:
@@ -52,19 +52,28 @@ class WrittenMarks:
             return
         new = self._table.set(marks)
         self._tally.files_written_elsewhere += int((new < self._files).sum())
-        log.info("files written elsewhere marks=%d new=%d", len(marks), len(new))
+        log.debug("files written elsewhere marks=%d new=%d", len(marks), len(new))
 
-    async def _sweep(self, table: MarkTable) -> None:
-        """Look for marks that programs have set, never for long at a time."""
+    async def _keep_sweeping(self, table: MarkTable) -> None:
         while True:
-            busy_s = 0.0
-            self._mesh.mark(table.new_roots())
-            for start in table.pieces:
-                begin_s = time.thread_time()
-                self._mesh.mark(table.new_in(start))
-                busy_s += time.thread_time() - begin_s
-                await asyncio.sleep(0)
+            try:
+                busy_s = await self._sweep(table)
+            except Exception:
+                self._tally.agent_errors += 1
+                log.exception("marks are not told")
+                busy_s = SWEEP_S_MAX
             await asyncio.sleep(min(max(SWEEP_S, SWEEP_PARTS * busy_s), SWEEP_S_MAX))
+
+    async def _sweep(self, table: MarkTable) -> float:
+        """Tell what programs have marked; return the seconds of work that it was."""
+        busy_s = 0.0
+        self._mesh.mark(table.new_roots())
+        for start in table.pieces:
+            begin_s = time.thread_time()
+            self._mesh.mark(table.new_in(start))
+            busy_s += time.thread_time() - begin_s
+            await asyncio.sleep(0)  # the loop answers cold opens between two pieces
+        return busy_s
 
     def close(self) -> None:
         """Look no more."""

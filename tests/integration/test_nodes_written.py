@@ -232,3 +232,24 @@ def test_what_is_written_while_files_are_on_their_way_is_read_by_all(make_cluste
             change(cluster, chance.choice(writers), name)
 
             soon(cluster, writers, name)
+
+
+@pytest.mark.root
+def test_a_node_that_was_cut_off_learns_what_was_written_meanwhile(
+    make_cluster, switched
+):
+    links = switched(NODES)
+    cluster = writable(make_cluster(NODES, files=FILES, links=links))
+    first, second, *_ = sorted(cluster.sizes)
+    with programs(cluster) as start:
+        writers = started(cluster, start, range(NODES))
+        links[1].cut()
+        change(cluster, writers[2], first)
+        change(cluster, writers[1], second)
+        soon(cluster, [writers[0], *writers[2:]], first)
+        time.sleep(SILENCE_S)
+
+        links[1].heal()
+
+        for name in (first, second):
+            soon(cluster, writers, name, SUCCESSION_S)
