@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from monarch.peers.protocol import ROOTS
+from monarch.peers.protocol.marks import ROOTS
 
 PIECE_BYTES: Final = 1 << 20
 # So many marks of one root are told one by one; with more of them, the root is told.

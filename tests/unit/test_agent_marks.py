@@ -6,7 +6,7 @@ import pytest
 from monarch.agent import mark_table
 from monarch.agent.mark_table import MarkTable
 from monarch.native import CONSTANTS
-from monarch.peers.protocol import ROOTS
+from monarch.peers.protocol.marks import ROOTS
 
 # Two roots: of 100 Files and 3 directories, of 50 and 2.
 BASES = (0, 100, 150, 153)

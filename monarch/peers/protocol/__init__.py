@@ -10,7 +10,7 @@ from monarch.peers.protocol.conversation import (
     Role,
     State,
 )
-from monarch.peers.protocol.marks import ROOTS, Journal, Telling
+from monarch.peers.protocol.marks import Journal, Telling
 from monarch.peers.protocol.messages import (
     BODY_BYTES_MAX,
     NODES_MAX,
@@ -29,7 +29,6 @@ __all__ = [
     "NODES_MAX",
     "NONCE_BYTES",
     "NOTE_BYTES_MAX",
-    "ROOTS",
     "Conversation",
     "FieldError",
     "Identity",

@@ -101,6 +101,7 @@ def _row(*checks: Check) -> Check:
     )
 
 
+_PLACE: Final = _whole(0, _U63)
 _NUMBER: Final = _whole(0, NODES_MAX - 1)
 _HOST: Final = _text(HOST_CHARACTERS_MAX)
 _PORT: Final = _whole(0, 65535)
@@ -108,7 +109,6 @@ _CAPACITIES: Final = _each(_whole(0, _U63), CAPACITIES_MAX)
 _PHASE: Final = _whole(0, max(Phase))
 _STANDING: Final = _whole(0, max(Standing))
 _LIFE: Final = _whole(0, _U63)
-_PLACE: Final = _whole(0, _U63)
 # in the order of monarch.peers.protocol.view.Member
 _MEMBER: Final = _row(_NUMBER, _STANDING, _HOST, _PORT, _CAPACITIES, _PHASE, _LIFE)
 
