@@ -114,26 +114,26 @@ class Ears:
         joined: the hub has let us in.
         note: a node has something to say to all.
         taken: the hub has our report.
+        journal: the marks that both tell each other.
     """
 
     joined: Callable[[Session], None]
     note: Callable[[int, bytes], None]
     taken: Callable[[], None]
+    journal: Journal
 
 
 class Follower:
     """A session with the hub, which alone says who is there."""
 
-    def __init__(
-        self, link: Link, roster: Roster, pace: Pace, ears: Ears, journal: Journal
-    ) -> None:
+    def __init__(self, link: Link, roster: Roster, pace: Pace, ears: Ears) -> None:
         self.joined = False
         self._link = link
         self._hub_host = link.peer_host
         self._roster = roster
         self._ears = ears
         own = roster.own
-        self._session = Session(link, pace, roster.member, self._phase, journal)
+        self._session = Session(link, pace, roster.member, self._phase, ears.journal)
         self._wish = {
             "host": own.host,
             "port": own.port,

@@ -227,13 +227,13 @@ class Mesh:
 
     async def _follow(self, hub: int) -> bool:
         """Join a node and stay; return False if it did not let us in."""
-        ears = Ears(self._joined, self._heard, self._report_taken)
+        ears = Ears(self._joined, self._heard, self._report_taken, self._journal)
         follower = None
         try:
             lost = self._roster.member(hub).standing is Standing.LEFT
             async with asyncio.timeout(LOST_HUB_S if lost else None):
                 link = await self._reach(hub)
-            follower = Follower(link, self._roster, self._pace, ears, self._journal)
+            follower = Follower(link, self._roster, self._pace, ears)
             await follower.follow()
         except (OSError, ProtocolError) as error:
             self.why = f"node {hub}: {error or 'no answer in time'}"
