@@ -22,6 +22,9 @@ class Tally:
     adoptions_refused: int = _figure("files", "of an earlier job that did not verify")
     transfers_failed: int = _figure("transfers", "that failed for any reason")
     files_changed: int = _figure("files", "whose origin differs from the catalog")
+    files_written_elsewhere: int = _figure(
+        "files", "left to the origin because another node has written to them"
+    )
     copies_refused: int = _figure("transfers", "whose copy did not verify")
     tiers_full: int = _figure("events", "in which a tier was full before its capacity")
     tiers_lost: int = _figure("tiers", "taken out of service")

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 
 from monarch import native
-from monarch.agent.namespace import index_datasets
+from monarch.agent.namespace import Namespace, index_datasets
 from monarch.agent.notify import Notifier
 from monarch.agent.peers import Found, Peers
 from monarch.agent.setup import Setup
@@ -13,6 +13,7 @@ from monarch.agent.snapshot import Figures
 from monarch.agent.terms import Terms
 from monarch.beside import in_thread, log_failure
 from monarch.errors import MonarchError
+from monarch.metrics import Tally
 from monarch.origins.index import Indexed
 from monarch.peers.protocol import Phase
 from monarch.stager import Stager
@@ -94,6 +95,11 @@ class Joining:
         if peers is not None:
             peers.links.close(asyncio.get_running_loop())
             await peers.close()
+
+    def watch(self, namespace: Namespace, tally: Tally) -> None:
+        """Tell the others of Files that are written to here, and be told of theirs."""
+        if self.peers is not None:
+            self.peers.written.watch(namespace, tally)
 
     async def share(
         self,

@@ -153,6 +153,7 @@ class Agent:
             manifests = await in_thread(claim_all, self.setup.tiers, roots)
         self.run.place_shim()
         namespace = publish(self.setup, indexed, self.segments)
+        self.joining.watch(namespace, self.figures.tally)
         indexed.clear()
         count_segments(self.setup, self.segments)
         self._extents = ExtentDigests(*extent_arrays(namespace))

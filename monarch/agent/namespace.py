@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from monarch import native
+from monarch.agent.mark_table import MarkTable
 from monarch.agent.notify import Notifier
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
@@ -64,6 +65,7 @@ class Namespace:
         self.inventory = Inventory(self.roots, native.CONSTANTS["EXTENT_BYTES"])
         self.bases = plan.file_bases
         self.digest = catalog_digest(plan.roots, native.hash64)
+        self._mark_bases = (*plan.file_bases, *plan.directory_bases)
         self._first = [root.block.first_entry for root in self.roots]
 
     def __repr__(self) -> str:
@@ -80,15 +82,21 @@ class Namespace:
         """Return the Files as the Stager sees them."""
         count = len(self.inventory)
         catalog = self.segments.memory["catalog"]
+        roots, _ = self.segments.marks()
         return FileTable(
             sizes=self.inventory.sizes,
             words=self.segments.words(count),
             written=self.segments.written(count),
+            passes=lambda file: bool(roots[self.inventory.root_of(file)]),
             store=lambda file, word: native.state_store(catalog, file, word),
             name_of=self.name_of,
             inode_of=self.segments.inode_of,
             inodes_in=self.segments.inodes_in,
         )
+
+    def marks(self) -> MarkTable:
+        """Return the marks that programs and other nodes set."""
+        return MarkTable(*self.segments.marks(), self._mark_bases)
 
     def path(self, file: int) -> str:
         """Return the path of a File on its Origin, for people."""

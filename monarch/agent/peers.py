@@ -14,11 +14,13 @@ from monarch.agent.notify import Notifier
 from monarch.agent.setup import Setup
 from monarch.agent.snapshot import Figures
 from monarch.agent.terms import Terms, indexed_from, make_terms, told_datasets
+from monarch.agent.written import WrittenMarks
 from monarch.beside import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.origins.index import Indexed
-from monarch.peers.mesh import Hooks, Mesh, Settings
+from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
+from monarch.peers.settings import Hooks, Settings
 from monarch.report import fragment
 
 TELL_AFTER_S: Final = 1.0
@@ -52,8 +54,10 @@ class Peers:
                 changed=lambda view: self.links.look(view),
                 data=lambda peer, fd: self.links.adopt(peer, fd),
                 note=self._noted,
+                marks=lambda marks: self.written.take(marks),
             ),
         )
+        self.written = WrittenMarks(self.mesh)
         self.links = Links(meeting, setup, self.mesh)
 
     def __repr__(self) -> str:
@@ -263,6 +267,7 @@ class Peers:
 
     async def close(self) -> None:
         """Leave the job, whose secret goes with the node that holds it together."""
+        self.written.close()
         if self._offering is not None:
             self._offering.cancel()
         ended = self.mesh.is_hub and self.mesh.view.finished and not self._cleared

@@ -72,6 +72,11 @@ class Segments:
         start = DTYPES["flags"].itemsize
         return self.memory["flags"][start : start + count]
 
+    def marks(self) -> tuple[Bytes, Bytes]:
+        """Return the marks of all roots, and those of all Files and directories."""
+        roots: Bytes = self.record("flags")["roots"]
+        return roots, self.written(int(self.record("flags")["count"]))
+
     def inode_of(self, file: int, tier: int) -> int:
         """Return the inode under which a Replica is recognised, or 0."""
         slots = self._inodes()

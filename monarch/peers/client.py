@@ -8,6 +8,7 @@ from typing import Final
 from monarch.peers.link import Address, Link
 from monarch.peers.protocol import (
     Identity,
+    Journal,
     Kind,
     Member,
     Message,
@@ -113,11 +114,13 @@ class Ears:
         joined: the hub has let us in.
         note: a node has something to say to all.
         taken: the hub has our report.
+        journal: the marks that both tell each other.
     """
 
     joined: Callable[[Session], None]
     note: Callable[[int, bytes], None]
     taken: Callable[[], None]
+    journal: Journal
 
 
 class Follower:
@@ -130,7 +133,7 @@ class Follower:
         self._roster = roster
         self._ears = ears
         own = roster.own
-        self._session = Session(link, pace, roster.member, self._phase)
+        self._session = Session(link, pace, roster.member, self._phase, ears.journal)
         self._wish = {
             "host": own.host,
             "port": own.port,

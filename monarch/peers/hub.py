@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from monarch.peers.link import Link
 from monarch.peers.protocol import (
+    Journal,
     Kind,
     Member,
     Message,
@@ -22,15 +23,21 @@ class Hub:
 
     Args:
         note: is told what a node has to say to all.
+        journal: the marks that all tell each other.
     """
 
     def __init__(
-        self, roster: Roster, pace: Pace, note: Callable[[int, bytes], None]
+        self,
+        roster: Roster,
+        pace: Pace,
+        note: Callable[[int, bytes], None],
+        journal: Journal,
     ) -> None:
         self.fragments: dict[int, bytes] = {}
         self._roster = roster
         self._pace = pace
         self._note = note
+        self._journal = journal
         self._sessions: dict[int, Session] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._reporters: list[Session] = []
@@ -88,7 +95,11 @@ class Hub:
         if (former := self._tasks.get(number)) is not None:
             former.cancel()
         session = Session(
-            link, self._pace, self._roster.member, lambda: self._roster.own.phase
+            link,
+            self._pace,
+            self._roster.member,
+            lambda: self._roster.own.phase,
+            self._journal,
         )
         task = asyncio.current_task()
         assert task is not None
@@ -116,6 +127,11 @@ class Hub:
         for other, session in self._sessions.items():
             if other != number:
                 session.tell_note(number, note)
+
+    def stir(self) -> None:
+        """Let all sessions look for what there is to say."""
+        for session in self._sessions.values():
+            session.stir()
 
     def tell(self, changed: list[int]) -> None:
         """Tell all who have joined that these nodes have changed."""

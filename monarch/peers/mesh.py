@@ -10,15 +10,11 @@ import contextlib
 import json
 import logging
 import os
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from monarch.beside import in_thread
-from monarch.cluster import own_addresses
 from monarch.cluster.meeting import read_addresses, remove_address, write_address
 from monarch.peers.client import Ears, Follower, ask_socket, fetch, reach
 from monarch.peers.hub import Hub
@@ -26,7 +22,7 @@ from monarch.peers.link import Address, Link
 from monarch.peers.protocol import (
     BODY_BYTES_MAX,
     NOTE_BYTES_MAX,
-    Identity,
+    Journal,
     Kind,
     Member,
     Message,
@@ -38,6 +34,7 @@ from monarch.peers.protocol import (
 from monarch.peers.roster import Roster
 from monarch.peers.server import PORTS_TRIED, Server, serve_shipment
 from monarch.peers.session import Pace, Session
+from monarch.peers.settings import Hooks, Settings
 from monarch.peers.shipment import Buffer, Shipment, ancestors
 
 # The nodes that may be the hub, in this order.
@@ -50,43 +47,6 @@ CLOSE_S: Final = 1.0
 LOST_HUB_S: Final = 1.5
 
 log = logging.getLogger("monarch.peers")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Who we are among which nodes, and how they are found.
-
-    Args:
-        nodes: the number of nodes.
-        capacities: bytes that each of our Tiers may hold.
-        host: the address to listen on and to connect from; "" means any.
-        port: where to listen; 0 means any, for use with a directory.
-        addresses: where nodes listen that are known from the start.
-        directory: where the first nodes leave their addresses for the others.
-    """
-
-    identity: Identity
-    nodes: int
-    capacities: tuple[int, ...]
-    host: str = ""
-    port: int = 0
-    addresses: Mapping[int, Address] = field(default_factory=dict)
-    directory: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What the agent is told, in the loop's thread.
-
-    Args:
-        changed: the view is another.
-        data: a node has connected for data; the descriptor is the agent's now.
-        note: a node has said something to all.
-    """
-
-    changed: Callable[[View], None]
-    data: Callable[[int, int], None]
-    note: Callable[[int, dict[str, Any]], None]
 
 
 class Mesh:
@@ -102,6 +62,7 @@ class Mesh:
         self._identity = settings.identity
         self._pace = Pace.of(settings.nodes)
         self._session: Session | None = None
+        self._journal = Journal(hooks.marks, self._stir)
         self._shipment = Shipment()
         self._belonging: asyncio.Task[None] | None = None
         self._server = Server(
@@ -165,7 +126,7 @@ class Mesh:
             int.from_bytes(os.urandom(7)),
         )
         self._roster = Roster(settings.nodes, own, self._hooks.changed)
-        self._hub = Hub(self._roster, self._pace, self._heard)
+        self._hub = Hub(self._roster, self._pace, self._heard, self._journal)
         if number < SUCCESSORS_MAX:
             self._hub.begin()
         try:
@@ -184,7 +145,7 @@ class Mesh:
             return
         place = (settings.directory, self._identity.job, number)
         try:
-            await in_thread(write_address, *place, _hosts(settings), port)
+            await in_thread(write_address, *place, settings.hosts(), port)
         except OSError as error:
             if number == 0 and number not in settings.addresses:
                 raise
@@ -238,6 +199,20 @@ class Mesh:
         if isinstance(said, dict):
             self._hooks.note(number, said)
 
+    def open_marks(self, catalog: int) -> list[int]:
+        """Tell and take marks of this Catalog's Files; return what is known by now."""
+        return self._journal.open(catalog)
+
+    def mark(self, numbers: Iterable[int]) -> None:
+        """Tell all nodes, until each acknowledges it, that these were written to."""
+        self._journal.mark(numbers)
+
+    def _stir(self) -> None:
+        """Pass on at once what is new in the journal."""
+        self._hub.stir()
+        if self._session is not None:
+            self._session.stir()
+
     async def _belong(self) -> None:
         retry_s = max(RETRY_S, self._settings.nodes / RETRIES_PER_S)
         candidates = range(min(self._identity.number, SUCCESSORS_MAX))
@@ -252,7 +227,7 @@ class Mesh:
 
     async def _follow(self, hub: int) -> bool:
         """Join a node and stay; return False if it did not let us in."""
-        ears = Ears(self._joined, self._heard, self._report_taken)
+        ears = Ears(self._joined, self._heard, self._report_taken, self._journal)
         follower = None
         try:
             lost = self._roster.member(hub).standing is Standing.LEFT
@@ -407,10 +382,3 @@ class Mesh:
     def _all_reported(self, view: View) -> bool:
         own = self._identity.number
         return all(m.number in self.fragments or m.number == own for m in view.joined)
-
-
-def _hosts(settings: Settings) -> list[str]:
-    """Return how others may reach us: a name may mean this node itself elsewhere."""
-    if settings.host:
-        return [settings.host]
-    return [socket.gethostname(), *own_addresses()]

@@ -1,4 +1,4 @@
-"""A joined connection: beats both ways, views and notes in bounded room."""
+"""A joined connection: beats, marks, views and notes in bounded room."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from monarch.peers.link import Link
-from monarch.peers.protocol import Kind, Member, Message, Phase
+from monarch.peers.protocol import Journal, Kind, Member, Message, Phase, Telling
 
 BEAT_S: Final = 0.5
 BEATS_MISSED: Final = 5
@@ -19,6 +19,8 @@ GATHER_S: Final = 0.01
 TOLD_PER_S: Final = 4000
 NOTES_MAX: Final = 64
 ROWS_MAX: Final = 64
+# Marks that were not acknowledged for so many beats are told again.
+BEATS_HEARD: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Session:
     Args:
         member: gives the present state of a node, as it is sent.
         phase: gives our own.
+        journal: the marks that both ends tell each other.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Session:
         pace: Pace,
         member: Callable[[int], Member],
         phase: Callable[[], Phase],
+        journal: Journal,
     ) -> None:
         self.link = link
         self._pace = pace
@@ -62,12 +66,17 @@ class Session:
         self._changed: set[int] = set()
         self._notes: deque[tuple[int, bytes]] = deque(maxlen=NOTES_MAX)
         self._said: deque[tuple[Kind, bytes]] = deque(maxlen=4)
+        self._telling = Telling(journal, BEATS_HEARD * pace.beat_s)
         self._wake = asyncio.Event()
         self._leaving: bool | None = None
 
     def tell_changes(self, numbers: Iterable[int]) -> None:
         """Let the other side know how these nodes stand."""
         self._changed.update(numbers)
+        self._wake.set()
+
+    def stir(self) -> None:
+        """Look at once for what there is to say."""
         self._wake.set()
 
     def tell_note(self, number: int, note: bytes) -> None:
@@ -116,6 +125,8 @@ class Session:
         while True:
             async with asyncio.timeout(self._pace.silence_s):
                 message = await self.link.receive()
+            if self._telling.take(message):
+                self._wake.set()
             take(message)
             if message.kind is Kind.LEAVE:
                 return
@@ -142,6 +153,8 @@ class Session:
         while self._said:
             kind, body = self._said.popleft()
             await self.link.send(kind, body=body)
+        for message in self._telling.outgoing(asyncio.get_running_loop().time()):
+            await self.link.send(message.kind, message.fields, message.body)
 
     async def _wait_for_work(self) -> None:
         try:

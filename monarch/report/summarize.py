@@ -14,6 +14,7 @@ _TROUBLES = (
     "copies_refused",
     "adoptions_refused",
     "files_changed",
+    "files_written_elsewhere",
     "tiers_full",
     "tiers_lost",
     "replicas_lost",

@@ -167,7 +167,7 @@ class Stager:
         """Reserve room and send for the File, or say why not."""
         if file in self._flying:
             return
-        if self.table.written[file]:
+        if self.table.is_written(file):
             word = state_word(ReplicaState.ABSENT, reason=Reason.CHANGED)
             self.table.store(file, word)
             return

@@ -21,6 +21,7 @@ class FileTable:
     Args:
         words: the state words; the engine stores READY, the agent everything else.
         written: one sticky mark per File; programs set it too.
+        passes: whether the whole root of a File passes through.
         store: writes a state word with release and wakes those who wait on it.
         name_of: the name of a File's Replica.
         inode_of: the inode of a Replica whose name is gone, or 0.
@@ -30,6 +31,7 @@ class FileTable:
     sizes: npt.NDArray[np.uint64]
     words: npt.NDArray[np.uint32]
     written: npt.NDArray[np.uint8]
+    passes: Callable[[int], bool]
     store: Callable[[int, int], None]
     name_of: Callable[[int], str]
     inode_of: Callable[[int, int], int]
@@ -50,6 +52,10 @@ class FileTable:
         word = state_word(ReplicaState.ABSENT, reason=reason)
         return np.flatnonzero(self.words == word)
 
+    def is_written(self, file: int) -> bool:
+        """Return whether a File is marked, by itself or with its root."""
+        return bool(self.written[file]) or self.passes(file)
+
     def is_due(self, file: int) -> bool:
         """Return whether a File is absent, worth staging and not written."""
-        return self.words[file] == ABSENT and not self.written[file]
+        return self.words[file] == ABSENT and not self.is_written(file)

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from monarch.cluster import job_secret
-from monarch.peers.mesh import Hooks, Mesh, Settings
+from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Identity, View
+from monarch.peers.settings import Hooks, Settings
 
 
 def tell(view: View) -> None:
@@ -21,7 +22,12 @@ async def main(directory: Path, number: int, nodes: int, host: str) -> None:
     settings = Settings(identity, nodes, (1,), host=host, directory=directory)
     mesh = Mesh(
         settings,
-        Hooks(changed=tell, data=lambda peer, fd: None, note=lambda peer, said: None),
+        Hooks(
+            changed=tell,
+            data=lambda peer, fd: None,
+            note=lambda peer, said: None,
+            marks=lambda numbers: None,
+        ),
     )
     await mesh.open()
     tell(mesh.view)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monarch.peers.mesh import Hooks, Mesh, Settings
+from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Identity, View
+from monarch.peers.settings import Hooks, Settings
 
 SECRET = b"k" * 32
 PATIENCE_S = 20.0
@@ -24,6 +25,7 @@ class Node:
     views: list[View]
     notes: "asyncio.Queue[tuple[int, dict[str, Any]]]"
     sockets: "asyncio.Queue[tuple[int, int]]"
+    marks: "asyncio.Queue[list[int]]"
 
     async def sees(self, test: Callable[[View], bool]) -> None:
         """Waits until the view of this node passes a test."""
@@ -45,12 +47,14 @@ def make_node(
     views: list[View] = []
     notes: asyncio.Queue[tuple[int, dict[str, Any]]] = asyncio.Queue()
     sockets: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
+    marks: asyncio.Queue[list[int]] = asyncio.Queue()
     hooks = Hooks(
         changed=views.append,
         data=lambda peer, fd: sockets.put_nowait((peer, fd)),
         note=lambda peer, said: notes.put_nowait((peer, said)),
+        marks=marks.put_nowait,
     )
-    return Node(Mesh(settings, hooks), number, views, notes, sockets)
+    return Node(Mesh(settings, hooks), number, views, notes, sockets, marks)
 
 
 @asynccontextmanager

@@ -121,6 +121,7 @@ class Stage:
     pool: Tier
     sources: Sources = field(init=False)
     now_s: float = 1000.0
+    passing: set[int] = field(default_factory=set)
 
     def ask(self, *files: int) -> None:
         """Let programs ask for Files."""
@@ -195,10 +196,12 @@ def make_stage(
         tier.capacity_bytes = capacity
         tiers.append(tier)
     words = np.zeros(len(sizes), np.uint32)
+    passing: set[int] = set()
     table = FileTable(
         sizes=np.array(sizes, np.uint64),
         words=words,
         written=np.zeros(len(sizes), np.uint8),
+        passes=passing.__contains__,
         store=words.__setitem__,
         name_of=lambda file: f"{file:032x}",
         inode_of=lambda file, tier: 1000 + file,
@@ -208,7 +211,9 @@ def make_stage(
     pool.directory.mkdir(parents=True)
     engine, tally = FakeEngine(words), Tally()
     stager = Stager(table, engine, tiers, fill, tally)
-    return Stage(stager, engine, table, tally, FakeReceiver(words), pool)
+    stage = Stage(stager, engine, table, tally, FakeReceiver(words), pool)
+    stage.passing = passing
+    return stage
 
 
 def tier_settings(path: Path, name: str) -> TierSettings:

@@ -93,6 +93,7 @@ def staging():
         sizes=np.full(FILES, 10, np.uint64),
         words=words,
         written=np.zeros(FILES, np.uint8),
+        passes=lambda file: False,
         store=lambda file, word: None,
         name_of=str,
         inode_of=lambda tier, file: 0,

@@ -23,6 +23,7 @@ MODES = {
 }
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "requests", "storm"]
 NAMES += ["peer_fetches", "peer_waits", "peer_faults"]
+NAMES += ["marks"]
 SKIPPED = 77
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

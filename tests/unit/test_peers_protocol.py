@@ -42,6 +42,8 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     Kind.BEAT: {"phase": 1},
     Kind.LEAVE: {"gone": 1},
     Kind.NOTE: {"number": 1},
+    Kind.MARKS: {"catalog": 2**64 - 1, "first": 0, "next": 3},
+    Kind.HEARD: {"next": 3},
     Kind.ASK: {"first": 0},
     Kind.OFFER: {"digest": "d" * 64, "bytes": 5, "chunks": 1},
     Kind.CHUNK: {"packed": 0},
@@ -295,6 +297,9 @@ def test_every_state_but_the_last_leads_on():
         (Kind.VIEW, b'{"members":[[0,1,"h",65536,[],0,0]]}'),
         (Kind.VIEW, b'{"members":[[0,1,"h",1,[-1],0,0]]}'),
         (Kind.VIEW, b'{"members":{}}'),
+        (Kind.MARKS, b'{"catalog":1,"first":-1,"next":3}'),
+        (Kind.MARKS, b'{"catalog":18446744073709551616,"first":0,"next":3}'),
+        (Kind.HEARD, b'{"next":null}'),
         (Kind.OFFER, b'{"digest":"' + b"d" * 65 + b'","bytes":1,"chunks":1}'),
         (Kind.HELLO, b"{}"),
     ],
@@ -377,6 +382,8 @@ def recording() -> list[tuple[Role, bytes]]:
         (Role.SERVER, Kind.VIEW),
         (Role.CLIENT, Kind.BEAT),
         (Role.CLIENT, Kind.NOTE),
+        (Role.SERVER, Kind.MARKS),
+        (Role.CLIENT, Kind.HEARD),
         (Role.SERVER, Kind.TAKEN),
     ):
         sides[role].send(kind, SAMPLES.get(kind, {}), b"n" * (kind is Kind.NOTE))

@@ -81,6 +81,17 @@ def test_a_written_file_is_not_staged(make_stage):
     assert stage.state(0) == absent(Reason.CHANGED)
 
 
+def test_nothing_of_a_root_that_passes_through_is_staged(make_stage):
+    stage = make_stage([10, 10], fill=FILL)
+    stage.passing.add(1)
+
+    stage.ask(1)
+
+    assert stage.ordered() == [(0, 0)]
+    assert stage.state(1) == absent(Reason.CHANGED)
+    assert stage.stager.changed == []
+
+
 def test_a_changed_origin_marks_the_file_written_and_lists_it(make_stage):
     stage = make_stage([10])
     stage.ask(0)

@@ -98,6 +98,7 @@ def make_agent(base: Path, own: int, placement: Placement, stack: ExitStack) -> 
         sizes=np.array(SIZES, np.uint64),
         words=job.states,
         written=tail(job.board.flags, "flags"),
+        passes=lambda file: False,
         store=lambda file, word: native.state_store(job.board.catalog, file, word),
         name_of=lambda file: job.replica(file).name,
         inode_of=lambda file, tier: 0,

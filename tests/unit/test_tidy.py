@@ -33,7 +33,7 @@ LAYERS = (
     },
     {"tiers", "origins", "cluster", "native"},
     {"peers.link", "peers.session", "peers.shipment", "peers.roster"},
-    {"stager", "peers.client", "peers.server", "peers.hub"},
+    {"stager", "peers.client", "peers.server", "peers.hub", "peers.settings"},
     {"peers.mesh"},
     {"agent", "report"},
     {"preload"},

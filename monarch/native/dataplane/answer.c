@@ -106,10 +106,28 @@ static bool skipped(const struct connection *c, uint32_t number)
     return false;
 }
 
+/* same_replica - all Extents of a fetch are read from the Replica that the first was read
+ * from: one that has taken its place may hold other bytes, although each is right. */
+static bool same_replica(struct connection *c, uint64_t stamp)
+{
+    const struct frame_reply *head = &c->out.head;
+    struct begun *known = NULL;
+    for (uint32_t i = 0; i < FETCHES_OPEN_MAX && !known; i++)
+        if (c->begun[i].file == (uint64_t)head->file + 1)
+            known = &c->begun[i];
+    if (known && head->extent)
+        return known->stamp == stamp;
+    if (!known)
+        known = &c->begun[c->begun_next++ % FETCHES_OPEN_MAX];
+    *known = (struct begun){.file = (uint64_t)head->file + 1, .stamp = stamp};
+    return true;
+}
+
 /* attach - finds the bytes of a reply; else it becomes one without. */
-static void attach(struct server *s, struct outgoing *out)
+static void attach(struct server *s, struct connection *c)
 {
     struct engine *e = s->engine;
+    struct outgoing *out = &c->out;
     struct frame_reply *head = &out->head;
     if (kept_take(e, s->kept, head->file, &out->single, &out->kept)) {
         request_forward(e, head->file); /* Python is to look at it */
@@ -117,6 +135,12 @@ static void attach(struct server *s, struct outgoing *out)
         return;
     }
     uint64_t size = lookup_entry(e->catalog, head->file, NULL)->size;
+    if (size > EXTENT_BYTES && !same_replica(c, out->kept->stamp)) {
+        kept_return(out->kept);
+        out->kept = NULL;
+        head->status = -EAGAIN; /* the peer is to begin anew */
+        return;
+    }
     uint64_t place = e->options.digest_first[head->file] + head->extent;
     head->size = frame_extent_bytes(size, head->extent);
     head->digest = __atomic_load_n(&e->options.digests[place], __ATOMIC_RELAXED);
@@ -145,7 +169,7 @@ static void begin_reply(struct server *s, struct connection *c, uint32_t number,
             (c->pending_count - number) * sizeof(p));
     say(c, &p, status);
     if (!status)
-        attach(s, &c->out);
+        attach(s, c);
     traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
 }

@@ -15,6 +15,7 @@ enum {
     SERVER_TICK_MS =
         100, /* how often a File is asked for again, and who waits told so */
     CONNECTIONS_MAX = 8192,
+    FETCHES_OPEN_MAX = 64, /* Files that one peer fetches at once */
 };
 
 struct pending {
@@ -23,6 +24,10 @@ struct pending {
     int32_t status; /* known already, or 0 */
     bool ready;     /* the File was, when this came */
     bool told;      /* the peer knows that it waits */
+};
+
+struct begun { /* a File of several Extents, and the Replica that they are read from */
+    uint64_t file, stamp; /* file: its number + 1; 0 = free */
 };
 
 struct outgoing { /* the reply that is being sent */
@@ -47,6 +52,8 @@ struct connection {
     size_t in_bytes;
     uint8_t in[PIPELINE_MAX * sizeof(struct frame_request)];
     struct pending pending[PIPELINE_MAX];
+    struct begun begun[FETCHES_OPEN_MAX];
+    uint32_t begun_next; /* the place to use again next */
     struct outgoing out;
 };
 

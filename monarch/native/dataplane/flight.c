@@ -25,12 +25,16 @@ int flight_begin(struct receiver *r, struct flight *f,
     return 0;
 }
 
-/* flight_extent - an Extent is about to come: -EPROTO unless it is the next one; another
- * -errno: the file for it cannot be made. */
+/* flight_extent - an Extent is about to come: -EPROTO unless it is the next one; -ESTALE:
+ * the File is marked written; another -errno: the file for it cannot be made. */
 int flight_extent(struct receiver *r, struct flight *f, const struct frame_reply *head)
 {
     if (head->extent != f->landed)
         return -EPROTO;
+    if (transfer_written(r->engine, &f->transfer)) {
+        f->transfer.step = MONARCH_STEP_ORDER; /* nothing is wrong with the peer */
+        return -ESTALE;
+    }
     if (!head->extent)
         f->transfer.from = head->ready ? SOURCE_PEER : SOURCE_NONE;
     return f->transfer.target < 0 ? copy_create(r->engine, &f->transfer) : 0;

@@ -32,7 +32,8 @@ struct frame_request {
 
 struct frame_reply {
     uint32_t magic;
-    int32_t status; /* 0; -ENOENT: not here and not going to be; -EAGAIN: late;
+    int32_t status; /* 0; -ENOENT: not here and not going to be; -EAGAIN: late,
+                       or the Replica has changed since the first Extent;
                        -ESTALE: another catalog; -EIO: the Replica is broken;
                        -EINPROGRESS: not yet, the request stays open */
     uint64_t id;

@@ -10,8 +10,10 @@ struct kept {
     uint32_t file;
     uint32_t users; /* replies that are being sent from it */
     uint32_t word;  /* the state under which it was opened */
+    uint64_t stamp; /* tells the Replica from one that takes its place */
     int fd;         /* -1: none */
     bool single;    /* its place was taken: closed after its one use */
+    bool spans;     /* several Extents, which are asked for one after the other */
 };
 
 void kept_init(struct kept all[KEPT_MAX]);

@@ -42,7 +42,8 @@ static int locate(struct engine *e, struct transfer *t)
     return 0;
 }
 
-static bool written(const struct engine *e, const struct transfer *t)
+/* transfer_written - nothing of the File is to be staged or served any more. */
+bool transfer_written(const struct engine *e, const struct transfer *t)
 {
     return lookup_written(e->flags, t->root, t->order.file);
 }
@@ -60,7 +61,7 @@ int transfer_prepare(struct engine *e, struct transfer *t)
         t->step = MONARCH_STEP_CREATE;
         return t->tier;
     }
-    return written(e, t) ? -ESTALE : 0;
+    return transfer_written(e, t) ? -ESTALE : 0;
 }
 
 static int begin(struct engine *e, struct transfer *t)
@@ -99,6 +100,8 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
         return (int)got;
     if (engine_stops(e))
         return -ECANCELED;
+    if (transfer_written(e, t)) /* perhaps on another node: the rest is of no use */
+        return -ESTALE;
     if (!transfer_adopts(t))
         t->bytes += (uint64_t)got;
     if ((size_t)got != want)
@@ -117,7 +120,7 @@ int transfer_publish(struct engine *e, struct transfer *t)
     if (engine_stops(e))
         return -ECANCELED;
     t->step = MONARCH_STEP_PUBLISH;
-    return written(e, t) ? -ESTALE : copy_publish(e, t);
+    return transfer_written(e, t) ? -ESTALE : copy_publish(e, t);
 }
 
 static int finish(struct engine *e, struct transfer *t)

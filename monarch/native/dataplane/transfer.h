@@ -44,6 +44,7 @@ static inline bool transfer_adopts(const struct transfer *t)
 
 void transfer_init(struct transfer *t, const struct monarch_order *order);
 int transfer_prepare(struct engine *e, struct transfer *t);
+bool transfer_written(const struct engine *e, const struct transfer *t);
 int transfer_publish(struct engine *e, struct transfer *t);
 bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer);
 void transfer_end(struct transfer *t, int status);

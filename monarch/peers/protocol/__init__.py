@@ -10,6 +10,7 @@ from monarch.peers.protocol.conversation import (
     Role,
     State,
 )
+from monarch.peers.protocol.marks import Journal, Telling
 from monarch.peers.protocol.messages import (
     BODY_BYTES_MAX,
     NODES_MAX,
@@ -31,6 +32,7 @@ __all__ = [
     "Conversation",
     "FieldError",
     "Identity",
+    "Journal",
     "Kind",
     "Member",
     "Message",
@@ -41,6 +43,7 @@ __all__ = [
     "Role",
     "Standing",
     "State",
+    "Telling",
     "View",
     "parse_message",
 ]

@@ -105,6 +105,10 @@ NEXT: Final[Mapping[tuple[State, Role, Kind], State]] = {
     (State.JOINED, _S, Kind.NOTE): State.JOINED,
     (State.JOINED, _C, Kind.REPORT): State.JOINED,
     (State.JOINED, _S, Kind.TAKEN): State.JOINED,
+    (State.JOINED, _C, Kind.MARKS): State.JOINED,
+    (State.JOINED, _S, Kind.MARKS): State.JOINED,
+    (State.JOINED, _C, Kind.HEARD): State.JOINED,
+    (State.JOINED, _S, Kind.HEARD): State.JOINED,
     (State.JOINED, _C, Kind.LEAVE): State.CLOSED,
     (State.JOINED, _S, Kind.LEAVE): State.CLOSED,
     # the catalog

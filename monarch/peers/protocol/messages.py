@@ -9,12 +9,14 @@ from typing import Any, Final, NoReturn
 BODY_BYTES_MAX: Final = 1 << 20
 FIELDS_BYTES_MAX: Final = 64 << 10
 NOTE_BYTES_MAX: Final = 4 << 10
+MARKS_BYTES_MAX: Final = 64 << 10
 NODES_MAX: Final = 65536
 MEMBERS_MAX: Final = 128
 CHUNKS_MAX: Final = 1 << 20
 HOST_CHARACTERS_MAX: Final = 255
 CAPACITIES_MAX: Final = 8
 _U63: Final = 2**63 - 1
+_U64: Final = 2**64 - 1
 
 
 class Kind(IntEnum):
@@ -32,6 +34,8 @@ class Kind(IntEnum):
     NOTE = 20
     REPORT = 21
     TAKEN = 22
+    MARKS = 23
+    HEARD = 24
     ASK = 32
     LATER = 33
     OFFER = 34
@@ -97,6 +101,7 @@ def _row(*checks: Check) -> Check:
     )
 
 
+_PLACE: Final = _whole(0, _U63)
 _NUMBER: Final = _whole(0, NODES_MAX - 1)
 _HOST: Final = _text(HOST_CHARACTERS_MAX)
 _PORT: Final = _whole(0, 65535)
@@ -134,6 +139,13 @@ FORMS: Final[Mapping[Kind, Form]] = {
     Kind.NOTE: Form({"number": _NUMBER}, NOTE_BYTES_MAX),
     Kind.REPORT: Form({}, BODY_BYTES_MAX),
     Kind.TAKEN: Form(),
+    # some of the sender's marks, from one place in its order to another
+    Kind.MARKS: Form(
+        {"catalog": _whole(0, _U64), "first": _PLACE, "next": _PLACE},
+        MARKS_BYTES_MAX,
+    ),
+    # all marks before this place of the other side's order are here
+    Kind.HEARD: Form({"next": _PLACE}),
     Kind.ASK: Form({"first": _whole(0, CHUNKS_MAX)}),
     Kind.LATER: Form(),
     Kind.OFFER: Form(

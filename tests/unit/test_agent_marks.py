@@ -1,0 +1,122 @@
+"""The table of marks: what programs have set is told once, what others tell is set."""
+
+import numpy as np
+import pytest
+
+from monarch.agent import mark_table
+from monarch.agent.mark_table import MarkTable
+from monarch.native import CONSTANTS
+from monarch.peers.protocol.marks import ROOTS
+
+# Two roots: of 100 Files and 3 directories, of 50 and 2.
+BASES = (0, 100, 150, 153)
+COUNT = 155
+
+
+class Table:
+    """A table of marks over memory that programs would share."""
+
+    def __init__(self, bases: tuple[int, ...] = BASES, count: int = COUNT) -> None:
+        self.roots = np.zeros(ROOTS, np.uint8)
+        self.written = np.zeros(count, np.uint8)
+        self.marks = MarkTable(self.roots, self.written, bases)
+
+    def sweep(self) -> list[int]:
+        """Return all that is new, Files and directories by their own numbers."""
+        found = self.marks.new_roots()
+        for start in self.marks.pieces:
+            found += self.marks.new_in(start)
+        return found
+
+
+def files(*numbers: int) -> list[int]:
+    return [ROOTS + number for number in numbers]
+
+
+def test_marks_on_the_wire_have_room_for_all_roots():
+    assert CONSTANTS["ROOTS_MAX"] <= ROOTS
+
+
+def test_each_mark_is_found_once():
+    table = Table()
+    assert table.sweep() == []
+
+    table.written[[5, 154]] = 1
+    table.roots[1] = 1
+
+    assert table.sweep() == [1, *files(5)]  # the root tells of its directory too
+    assert table.sweep() == []
+    table.written[5] = 1
+    table.written[6] = 1
+    assert table.sweep() == files(6)
+
+
+def test_a_root_that_does_not_exist_is_not_told():
+    table = Table()
+
+    table.roots[2] = 1
+
+    assert table.sweep() == []
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 1 << 20])
+def test_pieces_of_any_size_find_all(monkeypatch, piece):
+    monkeypatch.setattr(mark_table, "PIECE_BYTES", piece)
+    table = Table()
+    numbers = [0, 6, 7, 63, 64, 99, 100, 149, 150, 154]
+
+    table.written[numbers] = 1
+
+    assert table.sweep() == files(*numbers)
+
+
+def test_what_others_tell_is_set_and_not_told_again():
+    table = Table()
+    table.written[5] = 1
+    table.sweep()
+
+    new = table.marks.set([*files(5, 9, 152), 0])
+
+    assert new.tolist() == [9, 152]
+    assert np.flatnonzero(table.written).tolist() == [5, 9, 152]
+    assert np.flatnonzero(table.roots).tolist() == [0]
+    assert table.sweep() == []
+
+
+def test_marks_beyond_this_catalog_are_passed_over():
+    table = Table()
+
+    new = table.marks.set([2, 63, *files(COUNT, 2**32)])
+
+    assert new.tolist() == []
+    assert not table.written.any()
+    assert not table.roots.any()
+
+
+def test_a_root_of_which_too_much_is_written_is_told_whole(monkeypatch):
+    monkeypatch.setattr(mark_table, "SINGLY_MAX", 20)
+    table = Table()
+    table.written[:20] = 1
+    assert table.sweep() == files(*range(20))
+
+    table.written[[30, 110, 150]] = 1
+
+    assert table.sweep() == [0, *files(110)]
+    assert not table.roots.any()  # programs of this node go on being served the rest
+    table.written[[31, 111]] = 1
+    assert table.sweep() == files(111)
+
+
+def test_files_of_a_root_that_passes_through_are_not_told(monkeypatch):
+    table = Table()
+    table.marks.set([0])
+
+    table.written[[30, 110]] = 1
+
+    assert table.sweep() == files(110)
+
+
+def test_roots_without_files_or_directories_take_no_marks_of_others():
+    table = Table(bases=(0, 0, 5, 5, 6, 6), count=8)
+
+    assert table.marks._roots_of(np.arange(8)).tolist() == [1, 1, 1, 1, 1, 0, 2, 2]

@@ -1,0 +1,359 @@
+"""Marks between nodes: packed, told in portions, acknowledged, told again, bounded."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch.peers.protocol import Journal, Kind, Message, ProtocolError, Telling
+from monarch.peers.protocol import marks as protocol
+from monarch.peers.protocol.marks import (
+    NUMBER_MAX,
+    PORTION_MAX,
+    ROOTS,
+    pack,
+    unpack,
+)
+from monarch.peers.protocol.messages import MARKS_BYTES_MAX, format_fields
+
+CATALOG = 7
+AGAIN_S = 1.0
+NUMBERS = st.sets(st.integers(0, NUMBER_MAX), max_size=200)
+
+
+class Node:
+    """A node's journal, and the marks of others that it was told of."""
+
+    def __init__(self, catalog: int | None = CATALOG) -> None:
+        self.heard: list[int] = []
+        self.grown = 0
+        self.journal = Journal(self.heard.extend, self._grow)
+        if catalog is not None:
+            self.heard.extend(self.journal.open(catalog))
+
+    def _grow(self) -> None:
+        self.grown += 1
+
+    def telling(self) -> Telling:
+        return Telling(self.journal, AGAIN_S)
+
+
+def talk(one: Telling, other: Telling, now_s: float = 0.0) -> int:
+    """Let two ends talk until neither has anything to say; return the messages."""
+    said = 0
+    while True:
+        ways = ((one, other), (other, one))
+        sent = [(to, m) for end, to in ways for m in end.outgoing(now_s)]
+        if not sent:
+            return said
+        for to, message in sent:
+            to.take(message)
+        said += len(sent)
+
+
+def marks_in(messages: list[Message]) -> list[int]:
+    found = [unpack(m.body) for m in messages if m.kind is Kind.MARKS]
+    return [number for numbers in found for number in numbers]
+
+
+# -- packing ----------------------------------------------------------------------
+
+
+@given(NUMBERS)
+def test_numbers_come_out_as_they_went_in(numbers):
+    assert unpack(pack(numbers)) == sorted(numbers)
+
+
+def test_files_that_follow_each_other_take_a_few_bytes():
+    assert len(pack(range(100_000, 100_000 + PORTION_MAX))) <= 6
+
+
+def test_the_worst_portion_has_room_in_a_message():
+    apart = NUMBER_MAX // PORTION_MAX
+    worst = pack(range(0, apart * PORTION_MAX, apart))
+    assert len(unpack(worst)) == PORTION_MAX
+    assert len(worst) <= MARKS_BYTES_MAX
+    fields = {"catalog": 2**64 - 1, "first": 0, "next": PORTION_MAX}
+    assert format_fields(Message(Kind.MARKS, fields, worst))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x80",
+        b"\x01",
+        b"\x01\x00\x05",
+        b"\xff" * 9,
+        pack(range(PORTION_MAX)) + b"\x01\x00",
+        b"\x00\xff\xff\xff\xff\x0f",
+        b"\xff\xff\xff\xff\x0f\x01",
+    ],
+    ids=["cut", "half", "half a pair", "huge", "many", "long", "beyond"],
+)
+def test_bytes_that_are_no_marks_end_the_conversation(body):
+    with pytest.raises(ProtocolError):
+        unpack(body)
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_marks_or_a_protocol_error(body):
+    try:
+        numbers = unpack(body)
+    except ProtocolError:
+        return
+    assert len(numbers) <= PORTION_MAX
+    assert numbers == sorted(set(numbers))
+    assert all(0 <= number <= NUMBER_MAX for number in numbers)
+
+
+# -- telling ----------------------------------------------------------------------
+
+
+def test_marks_of_both_sides_come_to_the_other_and_do_not_come_back():
+    one, other = Node(), Node()
+    one.journal.mark([70, 71, 3])
+    other.journal.mark([500])
+    ends = one.telling(), other.telling()
+
+    assert talk(*ends) == 4  # two portions, and two acknowledgements
+
+    assert sorted(one.heard) == [500]
+    assert sorted(other.heard) == [3, 70, 71]
+    assert one.grown == other.grown == 2
+    assert talk(*ends) == 0
+
+
+def test_nothing_is_told_of_marks_that_are_known():
+    one, other = Node(), Node()
+    ends = one.telling(), other.telling()
+    one.journal.mark([80])
+    talk(*ends)
+    one.journal.mark([80])
+    other.journal.mark([80])
+
+    assert talk(*ends) == 0
+    assert (one.heard, other.heard) == ([], [80])
+
+
+def test_a_portion_is_told_again_until_it_is_acknowledged():
+    one, other = Node(), Node()
+    near, far = one.telling(), other.telling()
+    one.journal.mark([80, 90])
+
+    [lost] = near.outgoing(0.0)
+    one.journal.mark([100])
+    assert list(near.outgoing(0.5 * AGAIN_S)) == []
+    [again] = near.outgoing(1.0 * AGAIN_S)
+
+    assert lost.fields["next"] == 2
+    assert marks_in([again]) == [80, 90, 100]
+    assert far.take(again)
+    [heard] = far.outgoing(1.0 * AGAIN_S)
+    assert not near.take(heard)
+    assert list(near.outgoing(10 * AGAIN_S)) == []
+
+
+def test_what_comes_twice_late_or_out_of_order_changes_nothing():
+    one, other = Node(), Node()
+    near, far = one.telling(), other.telling()
+    one.journal.mark([80])
+    [first] = near.outgoing(0.0)
+    far.take(first)
+    [heard] = far.outgoing(0.0)
+    near.take(heard)
+    one.journal.mark([90])
+    [second] = near.outgoing(0.0)
+
+    for message in (second, first, second, first):
+        far.take(message)
+    answers = list(far.outgoing(0.0))
+    for message in (heard, *answers, heard):
+        near.take(message)
+
+    assert other.heard == [80, 90]
+    assert [m.fields["next"] for m in answers] == [2]
+    assert list(near.outgoing(10 * AGAIN_S)) == []
+
+
+def test_what_comes_before_what_it_follows_is_not_acknowledged():
+    one, other = Node(), Node()
+    near, far = one.telling(), other.telling()
+    one.journal.mark([80])
+    [first] = near.outgoing(0.0)
+    lost = other.telling()
+    lost.take(first)
+    near.take(next(iter(lost.outgoing(0.0))))
+    one.journal.mark([90])
+    [second] = near.outgoing(0.0)
+
+    far.take(second)
+
+    [heard, *_] = far.outgoing(0.0)
+    assert heard == Message(Kind.HEARD, {"next": 0})
+    assert 90 in other.heard
+
+
+def test_an_acknowledgement_of_what_was_never_told_counts_for_nothing():
+    one = Node()
+    near = one.telling()
+    one.journal.mark([80])
+
+    near.take(Message(Kind.HEARD, {"next": 5}))
+
+    assert marks_in(list(near.outgoing(0.0))) == [80]
+
+
+def test_many_marks_go_in_bounded_portions_each_after_the_one_before(monkeypatch):
+    monkeypatch.setattr(protocol, "PORTION_MAX", 100)
+    one, other = Node(), Node()
+    near, far = one.telling(), other.telling()
+    numbers = random.Random(1).sample(range(ROOTS, 10**6), 950)
+    one.journal.mark(numbers)
+
+    assert len(list(near.outgoing(0.0))) == 1
+    assert list(near.outgoing(0.1)) == []
+    assert talk(near, far, AGAIN_S) == 20
+
+    assert sorted(other.heard) == sorted(numbers)
+
+
+def test_more_marks_than_a_node_keeps_mark_all_roots(monkeypatch):
+    monkeypatch.setattr(protocol, "MARKS_MAX", 1000)
+    one, other = Node(), Node()
+    ends = one.telling(), other.telling()
+    one.journal.mark(range(ROOTS, ROOTS + 900))
+    talk(*ends)
+
+    one.journal.mark(range(5000, 5900))
+    one.journal.mark(range(6000, 6900))
+    talk(*ends)
+
+    assert other.heard[900:] == list(range(ROOTS))
+    assert len(one.journal) == 900 + ROOTS
+
+
+# -- who comes when ---------------------------------------------------------------
+
+
+def test_a_new_session_is_told_everything_from_the_start():
+    hub, follower, successor = Node(), Node(), Node()
+    ends = hub.telling(), follower.telling()
+    hub.journal.mark([80])
+    follower.journal.mark([90])
+    talk(*ends)
+
+    talk(follower.telling(), successor.telling())
+
+    assert sorted(successor.heard) == [80, 90]
+
+
+def test_a_node_that_has_forgotten_is_told_what_it_once_told_itself():
+    one, other = Node(), Node()
+    other.journal.mark([80])
+    talk(one.telling(), other.telling())
+    again = Node()
+
+    talk(one.telling(), again.telling())
+
+    assert again.heard == [80]
+
+
+def test_marks_that_come_before_the_catalog_are_kept_for_it():
+    one, early = Node(), Node(catalog=None)
+    one.journal.mark([80, 5])
+    talk(one.telling(), early.telling())
+    assert early.heard == []
+
+    assert sorted(early.journal.open(CATALOG)) == [5, 80]
+
+
+def test_marks_of_another_catalog_mean_nothing_here():
+    one, stranger = Node(), Node(catalog=8)
+    ends = one.telling(), stranger.telling()
+    one.journal.mark([80])
+    stranger.journal.mark([90])
+
+    talk(*ends)
+
+    assert (one.heard, stranger.heard) == ([], [])
+    assert talk(*ends) == 0  # and nobody insists
+
+
+def test_a_node_of_another_catalog_passes_marks_on_and_adds_none():
+    one, hub, other = Node(), Node(catalog=None), Node()
+    first = one.telling(), hub.telling()
+    second = other.telling(), hub.telling()
+    one.journal.mark([80])
+    talk(*first)
+
+    assert hub.journal.open(8) == []
+    hub.journal.mark([90])
+    talk(*first)
+    talk(*second)
+
+    assert other.heard == [80]
+    assert hub.heard == []
+
+
+class Wire:
+    """A way between two ends that loses, repeats and reorders what it carries."""
+
+    def __init__(self, chance: random.Random, one: Telling, other: Telling) -> None:
+        self.chance = chance
+        self.ends = ((one, other), (other, one))
+        self.under_way: list[tuple[Telling, Message]] = []
+
+    def step(self, now_s: float, *, whole: bool) -> None:
+        for end, to in self.ends:
+            self.under_way += [(to, message) for message in end.outgoing(now_s)]
+        if not whole:
+            self.chance.shuffle(self.under_way)
+        for to, message in list(self._arriving(whole=whole)):
+            to.take(message)
+
+    def _arriving(self, *, whole: bool) -> Iterator[tuple[Telling, Message]]:
+        waiting, self.under_way = self.under_way, []
+        for to, message in waiting:
+            fate = 1.0 if whole else self.chance.random()
+            if fate >= 0.4:
+                yield to, message
+            if 0.2 <= fate < 0.5:
+                self.under_way.append((to, message))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_nodes_come_to_know_all_marks_whatever_the_wires_do(seed, monkeypatch):
+    monkeypatch.setattr(protocol, "PORTION_MAX", 7)
+    chance = random.Random(seed)
+    nodes = [Node() for _ in range(5)]
+    marked: list[set[int]] = [set() for _ in nodes]
+    hub, now_s = 0, 0.0
+    wires: list[Wire] = []
+
+    def join() -> None:
+        followers = [n for n in range(len(nodes)) if n != hub]
+        wires[:] = [
+            Wire(chance, nodes[n].telling(), nodes[hub].telling()) for n in followers
+        ]
+
+    join()
+    for step in range(300):
+        now_s += 0.3 * AGAIN_S
+        if step < 200 and chance.random() < 0.3:
+            number = chance.randrange(len(nodes))
+            new = {chance.randrange(300) for _ in range(chance.randrange(20))}
+            marked[number] |= new
+            nodes[number].journal.mark(new)
+        if step < 200 and chance.random() < 0.02:
+            hub = chance.randrange(len(nodes))
+            join()
+        for wire in wires:
+            wire.step(now_s, whole=step >= 200)
+
+    everything = set().union(*marked)
+    for node, own in zip(nodes, marked, strict=True):
+        assert len(node.heard) == len(set(node.heard))
+        assert set(node.heard) | own == everything
+        assert len(node.journal) == len(everything)

@@ -1,0 +1,76 @@
+"""Marks of written Files among agents of several nodes on loopback."""
+
+import asyncio
+
+from monarch.peers.link import Link
+from monarch.peers.protocol import Identity, Kind
+from support.meshes import PATIENCE_S, SECRET, job, make_node
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, 60))
+
+
+async def knows(node, marks: set[int]) -> None:
+    """Waits until a node was told of these marks, and of no other."""
+    told: set[int] = set()
+    async with asyncio.timeout(PATIENCE_S):
+        while told < marks:
+            told.update(await node.marks.get())
+    assert told == marks
+
+
+def test_marks_reach_all_the_others_and_who_comes_later(tmp_path):
+    async def main():
+        async with job(3, tmp_path, of=4) as nodes:
+            for node in nodes:
+                node.mesh.open_marks(7)
+            nodes[0].mesh.mark([100])
+            nodes[2].mesh.mark([200, 201])
+            await knows(nodes[0], {200, 201})
+            await knows(nodes[1], {100, 200, 201})
+            await knows(nodes[2], {100})
+            late = make_node(3, 4, tmp_path)
+            late.mesh.open_marks(7)
+            await late.mesh.open()
+            await knows(late, {100, 200, 201})
+            await late.mesh.close()
+
+    run(main())
+
+
+def test_marks_that_the_hub_has_not_passed_on_are_told_to_its_successor(tmp_path):
+    async def main():
+        async with job(4, tmp_path) as nodes:
+            for node in nodes:
+                await node.sees(lambda view: len(view.joined) == 4)
+            for node in nodes[1:]:
+                node.mesh.open_marks(7)
+            nodes[0].mesh.open_marks(8)  # it takes nothing, and passes nothing on
+            nodes[2].mesh.mark([200])
+            await asyncio.sleep(0.2)
+            assert nodes[3].marks.empty()
+            await nodes[0].mesh.close()
+            await knows(nodes[3], {200})
+            await knows(nodes[1], {200})
+            assert nodes[0].marks.empty()
+
+    run(main())
+
+
+def test_marks_that_are_none_end_the_connection(tmp_path):
+    async def main():
+        async with job(1, tmp_path, of=3) as nodes:
+            nodes[0].mesh.open_marks(7)
+            port = nodes[0].mesh.view.members[0].port
+            identity = Identity("job", 1, SECRET)
+            link = await Link.connect(("127.0.0.1", port), identity, 0)
+            join = {"host": "", "port": 1, "capacities": [], "phase": 0, "life": 1}
+            await link.send(Kind.JOIN, join)
+            await nodes[0].sees(lambda view: len(view.joined) == 2)
+            await link.send(Kind.MARKS, {"catalog": 7, "first": 0, "next": 1}, b"\x80")
+            await nodes[0].sees(lambda view: len(view.joined) == 1)
+            assert nodes[0].marks.empty()
+            link.close()
+
+    run(main())
