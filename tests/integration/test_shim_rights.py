@@ -13,7 +13,7 @@ from support.shim_fixtures import Board
 pytestmark = pytest.mark.root
 
 SOMEBODY, NOBODY = 1, 65534
-LAUNCHED = 2
+LAUNCHED, ACTIVE = 2, 3
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
 DROPS = {
     "capset": (
@@ -141,6 +141,8 @@ def test_process_in_another_user_namespace_is_served_with_equal_rights_only(
 
     assert board.run(*map(str, inner)).startswith("two.bin")
     assert hits(board) == served
+    active = [slot[1] for slot in board.processes() if slot[2].endswith("cat")]
+    assert active == [ACTIVE if served else LAUNCHED]
 
 
 def test_access_is_asked_of_the_origin_where_the_scan_had_other_rights(

@@ -194,7 +194,7 @@ static const struct row rows[] = {
     FIELD(rights, groups_digest),
     FIELD(rights, mount_ns),
     FIELD(rights, user_ns),
-    FIELD(rights, root_dev),
+    FIELD(rights, pid_ns),
     FIELD(rights, root_ino),
     FIELD(rights, root_mount),
 

@@ -219,10 +219,10 @@ struct rights { /* of a process, and where it sees files; see rights.c */
     uint32_t euid, egid;
     uint32_t caps; /* RIGHT_..., all that are in effect */
     uint32_t group_count;
-    uint64_t groups_digest;      /* of the supplementary groups, in any order */
-    uint64_t mount_ns, user_ns;  /* inodes of the namespaces; 0: not known */
-    uint64_t root_dev, root_ino; /* of "/", which chroot changes */
-    uint64_t root_mount;         /* that it is on; 0: not known */
+    uint64_t groups_digest;             /* of the supplementary groups, in any order */
+    uint64_t mount_ns, user_ns, pid_ns; /* inodes of the namespaces; 0: not known */
+    uint64_t root_ino,
+        root_mount; /* of "/", which chroot changes; mount 0: not known */
 };
 
 struct requests {

@@ -89,12 +89,12 @@ void rights_locate(struct rights *out)
     int kept = errno;
     struct stat st;
     if (syscall(SYS_newfstatat, -1, "/", &st, 0) == 0) {
-        out->root_dev = st.st_dev;
         out->root_ino = st.st_ino;
         out->root_mount = mountinfo_id(AT_FDCWD, "/", 0);
     }
     out->mount_ns = namespace_of("/proc/self/ns/mnt");
     out->user_ns = namespace_of("/proc/self/ns/user");
+    out->pid_ns = namespace_of("/proc/self/ns/pid");
     errno = kept;
 }
 
@@ -102,8 +102,7 @@ void rights_locate(struct rights *out)
 bool rights_placed(const struct rights *mine, const struct rights *agents)
 {
     return mine->mount_ns && mine->mount_ns == agents->mount_ns &&
-           mine->root_dev == agents->root_dev && mine->root_ino == agents->root_ino &&
-           mine->root_mount == agents->root_mount;
+           mine->root_ino == agents->root_ino && mine->root_mount == agents->root_mount;
 }
 
 static bool groups_same(const struct rights *a, const struct rights *b)

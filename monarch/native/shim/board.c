@@ -211,7 +211,7 @@ static enum phase open_run(struct board *b)
     if (!ours)
         return PHASE_INERT;
     bool served = privileged(b, &st) && !filtered(b->catalog);
-    if (!process_prepare(b->requests->agent_pid, served))
+    if (!process_prepare(b->requests->agent.pid_ns, served))
         return PHASE_INERT;
     return served ? PHASE_OPEN : PHASE_LEFT;
 }

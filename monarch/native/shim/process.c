@@ -11,18 +11,18 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-enum { LIFE_BYTES = 4096, NAMESPACE_BYTES = 40, EXE_BYTES = 512 };
+enum { LIFE_BYTES = 4096, EXE_BYTES = 512 };
 
 struct life *process_life;
-static uint32_t agent_pid;
+static uint64_t agents_pids;            /* the PID namespace of the agent */
 static enum process_state spoken_state; /* what the agent hears of this process */
 static char the_exe[EXE_BYTES];         /* read once, into zeros; stacks may be small */
 
 /* process_prepare - makes the page that tells a fork child from its parent; false when
  * there is no memory for it. A process that is never served is not an active one. */
-bool process_prepare(uint32_t agent, bool served)
+bool process_prepare(uint64_t pids, bool served)
 {
-    agent_pid = agent;
+    agents_pids = pids;
     spoken_state = served ? PROCESS_ACTIVE : PROCESS_LAUNCHED;
     long at = sys_call(SYS_mmap, 0, LIFE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -91,12 +91,9 @@ static struct process *revive(struct counters *all, uint32_t pid, const char *ex
  * ours, the agent would watch a stranger. */
 static bool unknown_to_agent(void)
 {
-    char agents[NAMESPACE_BYTES];
-    struct stat ours, theirs;
-    if (!agent_pid || sys_stat(AT_FDCWD, "/proc/self/ns/pid", &ours, 0) < 0)
-        return false;
-    sys_name(agents, "/proc/", agent_pid, "/ns/pid");
-    return sys_stat(AT_FDCWD, agents, &theirs, 0) < 0 || ours.st_ino != theirs.st_ino;
+    struct stat ours;
+    return agents_pids && sys_stat(AT_FDCWD, "/proc/self/ns/pid", &ours, 0) == 0 &&
+           ours.st_ino != agents_pids;
 }
 
 /* process_begin - takes the slot. Where two threads do so at once, before any

@@ -15,7 +15,7 @@ struct life { /* lives in a page that the kernel wipes in a fork child */
 
 extern struct life *process_life;
 
-bool process_prepare(uint32_t agent, bool served);
+bool process_prepare(uint64_t pids, bool served);
 void process_begin(struct counters *all);
 bool process_borrowed(void);
 const char *process_exe(void);
