@@ -174,10 +174,6 @@ def forget_rights_of_scan(board: Board) -> None:
         catalog.write(bytes(4))
 
 
-MARKING = "waits for the marking functions to use board_marking()"
-
-
-@pytest.mark.xfail(strict=True, reason=MARKING)
 def test_write_of_a_process_with_other_rights_is_seen_by_the_others(
     board: Board,
 ) -> None:
@@ -198,7 +194,6 @@ def test_write_of_a_process_with_other_rights_is_seen_by_the_others(
     assert board.run("head", "-c", "3", path) == "new"
 
 
-@pytest.mark.xfail(strict=True, reason=MARKING)
 def test_write_of_a_program_left_alone_is_seen_by_the_others(board: Board) -> None:
     path = board.root / "two.bin"
     board.start("-f", "truncate")
@@ -227,6 +222,8 @@ def program(board: Board) -> Path:
         "os.execv(f'/proc/self/fd/{fd}', ['program', 'started'])",
         "os.execv(f'/dev/fd/{fd}', ['program', 'started'])",
         "libc.execveat(fd, b'', words, None, 0x1000)",
+        "os.waitpid(os.posix_spawn(f'/proc/self/fd/{fd}', ['program', 'started'],"
+        " os.environ), 0)",
     ],
 )
 def test_redirected_descriptor_can_be_executed(

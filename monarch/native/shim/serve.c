@@ -301,8 +301,8 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     divert(s, &st);
     if (fd < 0 || s->final)
         return s->final;
-    bool known = trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
-    if (!known && (s->flags & O_CREAT))
+    trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
+    if (s->flags & O_CREAT) /* a new file may have the inode of a catalogued one */
         trace_new(s->b, fd, &st);
     return false;
 }

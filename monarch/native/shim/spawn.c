@@ -2,8 +2,28 @@
 #include <errno.h>
 
 #include "actions.h"
+#include "identity.h"
 #include "launch.h"
 #include "next.h"
+#include "scratch.h"
+
+struct words {
+    char *const *argv, *const *envp;
+};
+
+/* spawn_origin - a Replica has no right to be executed: what a refused name of one stands
+ * for is started under the origin's path. */
+static int spawn_origin(pid_t *child, const char *path,
+                        const posix_spawn_file_actions_t *actions,
+                        const posix_spawnattr_t *attr, const struct words *w)
+{
+    const struct board *b = board_marking();
+    uint64_t file;
+    SCRATCH(origin);
+    if (!b || !origin || !identity_origin_of_path(b, AT_FDCWD, path, origin, &file))
+        return EACCES;
+    return NEXT(posix_spawn)(child, origin, actions, attr, w->argv, w->envp);
+}
 
 int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
                 const posix_spawnattr_t *attr, char *const argv[], char *const envp[])
@@ -15,6 +35,8 @@ int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *
     int error = NEXT(posix_spawn)(&child, path, actions, attr, argv, env);
     if (error == E2BIG)
         error = NEXT(posix_spawn)(&child, path, actions, attr, argv, envp);
+    if (error == EACCES)
+        error = spawn_origin(&child, path, actions, attr, &(struct words){argv, env});
     actions_trace(actions);
     if (error == 0)
         launch_spawned(&l, child, path);

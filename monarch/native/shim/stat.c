@@ -67,7 +67,7 @@ static bool from_catalog(int dirfd, const char *path, struct stat *out, bool fol
 /* as_origin - gives a redirected descriptor's stat the origin's identity. */
 static int as_origin(int result, struct stat *out)
 {
-    const struct board *b = result == 0 ? board_enter() : NULL;
+    const struct board *b = result == 0 ? board_marking() : NULL;
     struct identity id;
     if (b && identity_of(b, out, &id)) {
         identity_describe(b, &id, out);
@@ -218,7 +218,7 @@ static void to_statx(const struct stat *st, struct statx *out)
  * time of birth is the Replica's and is taken out. */
 static void statx_as_origin(struct statx *out)
 {
-    const struct board *b = board_enter();
+    const struct board *b = board_marking();
     struct identity id;
     struct stat st = {
         .st_dev = makedev(out->stx_dev_major, out->stx_dev_minor),

@@ -104,24 +104,23 @@ static bool unstable(const struct board *b)
 }
 
 /* trace_object - marks by the identity of what a path leads to, or a descriptor where
- * there is no path; false: the Catalog does not know it. */
-bool trace_object(const struct board *b, int dirfd, const char *path,
+ * there is no path. */
+void trace_object(const struct board *b, int dirfd, const char *path,
                   const struct stat *st, enum change change)
 {
     bool leads = S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode);
     if (mark_object(b, st, change))
-        return true;
+        return;
     if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
         trace_above(b, st);
     if (leads || !unstable(b))
-        return false;
+        return;
     int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
     if (fd < 0)
-        return false;
+        return;
     trace_name_of(b, fd, st, change);
     if (path)
         sys_close(fd);
-    return false;
 }
 
 /* trace_new - a file that an open has created, perhaps at the end of a link: it shows in

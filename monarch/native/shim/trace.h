@@ -5,7 +5,7 @@
 #include "mark.h"
 
 void trace_path(int dirfd, const char *path, enum change change, bool follow);
-bool trace_object(const struct board *b, int dirfd, const char *path,
+void trace_object(const struct board *b, int dirfd, const char *path,
                   const struct stat *st, enum change change);
 void trace_descriptor(const struct board *b, int fd, enum change change);
 void trace_new(const struct board *b, int fd, const struct stat *st);
