@@ -136,9 +136,13 @@ static int make_at_home(struct rundir *run, const struct jobname *name)
     err = home_choose(HOME_BASE, true, home);
     if (err)
         return fault(run, err, "cannot make %s: %s", home, strerror(-err));
+    fd = open_private(run, home);
+    if (fd < 0)
+        return fd;
+    close(fd);
     set_path(run, home, name);
     run->moved = strcmp(home, usual) != 0;
-    if (run->moved && (fd = open_private(run, usual)) >= 0)
+    if (run->moved && (fd = open_private(run, usual)) >= 0) /* for the reason */
         close(fd);
     return 0;
 }
