@@ -105,8 +105,7 @@ class _StartLock:
         if self._fd is None:
             raise MonarchError(f"{run_dir}: another agent is being started")
         # Launchers look whether we stand still.
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(self._fd, f"{os.getpid():10}\n".encode(), 0)
 
     def release(self) -> None:
         """Let launchers look for the agent."""

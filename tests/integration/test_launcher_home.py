@@ -88,6 +88,19 @@ def test_all_that_start_at_once_meet_all_the_same(
     assert len(launch.events("start")) == 1
 
 
+def test_a_directory_that_the_user_has_opened_to_others_is_refused(
+    launch: Launch,
+) -> None:
+    script = f'rmdir {USUAL}; mkdir -m 755 {USUAL}; "$@"; ls /dev/shm'
+
+    done = in_taken_place(script, launch.environ, *launch.argv("echo", "hello"))
+
+    assert done.stdout == f"hello\n{Path(USUAL).name}\n"
+    assert done.stderr == (
+        f"monarch: {USUAL} has mode 0755, not 0700; the program runs without staging\n"
+    )
+
+
 def test_a_stranger_that_holds_the_lock_costs_a_second(
     launch: Launch, tmp_path: Path
 ) -> None:

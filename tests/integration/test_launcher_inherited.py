@@ -97,6 +97,22 @@ def test_any_number_of_descriptor_counts(
     assert out.read_text() == "new"
 
 
+def test_the_last_of_many_descriptors_counts(
+    runner: Runner, root: Path, static: Path, tmp_path: Path
+) -> None:
+    files = [tmp_path / f"{number}" for number in range(200)]
+    fds = [os.open(file, os.O_WRONLY | os.O_CREAT) for file in files]
+    fds.append(os.open(root / "log", os.O_WRONLY))
+
+    words = [str(static), str(fds[-1]), "cat", str(root / "log")]
+    with start(runner, root, words, stdout=subprocess.PIPE, pass_fds=tuple(fds)) as run:
+        out, err = run.communicate(timeout=60)
+    for fd in fds:
+        os.close(fd)
+
+    assert (run.returncode, out) == (0, b"new"), err
+
+
 def test_a_launcher_that_joins_the_agent_looks_too(
     runner: Runner, root: Path, static: Path, tmp_path: Path
 ) -> None:

@@ -15,43 +15,14 @@
 #include "shared/layout.h"
 #include "shared/written.h"
 
-enum { INHERITED_MAX = 64, WITHOUT_PROC_MAX = 64 };
+enum { WITHOUT_PROC_MAX = 64 };
 
-struct inode_of {
-    uint64_t dev, ino;
+/* What marking needs, mapped when the first file is found. */
+struct marks {
+    int run_fd;
+    bool tried;
+    struct segment *cat, *flags;
 };
-
-struct inherited {
-    struct inode_of files[INHERITED_MAX];
-    int count;
-};
-
-/* add - notes a descriptor that the program inherits, and can write a file by. */
-static void add(struct inherited *found, int fd)
-{
-    int flags = fcntl(fd, F_GETFL), own = fcntl(fd, F_GETFD);
-    struct stat st;
-
-    if (flags < 0 || own < 0 || (own & FD_CLOEXEC) || (flags & O_PATH) ||
-        (flags & O_ACCMODE) == O_RDONLY || found->count == INHERITED_MAX)
-        return;
-    if (!fstat(fd, &st) && S_ISREG(st.st_mode))
-        found->files[found->count++] = (struct inode_of){st.st_dev, st.st_ino};
-}
-
-static void find(struct inherited *found)
-{
-    DIR *all = opendir("/proc/self/fd");
-    struct dirent *one;
-
-    for (int fd = 0; !all && fd < WITHOUT_PROC_MAX; fd++)
-        add(found, fd);
-    while (all && (one = readdir(all)))
-        if (one->d_name[0] != '.')
-            add(found, atoi(one->d_name));
-    if (all)
-        closedir(all);
-}
 
 /* map - maps a segment; NULL unless it is whole and of our version. */
 static struct segment *map(int run_fd, const char *name, uint32_t kind, int protection)
@@ -83,22 +54,49 @@ static void unmap(struct segment *seg)
         munmap(seg, seg->length);
 }
 
+/* ready - whether files can be marked: there is a catalog by now. */
+static bool ready(struct marks *marks)
+{
+    const int both = PROT_READ | PROT_WRITE;
+
+    if (!marks->tried) {
+        marks->tried = true;
+        marks->cat = map(marks->run_fd, "catalog", SEGMENT_CATALOG, PROT_READ);
+        marks->flags = map(marks->run_fd, "flags", SEGMENT_FLAGS, both);
+    }
+    return marks->cat && marks->flags &&
+           marks->cat->generation == marks->flags->generation;
+}
+
+/* look - marks the file of a descriptor that the program inherits, and can write by. */
+static void look(struct marks *marks, int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    struct stat st;
+
+    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
+        fstat(fd, &st) || !S_ISREG(st.st_mode) || fcntl(fd, F_GETFD) & FD_CLOEXEC)
+        return;
+    if (ready(marks))
+        written_mark_inode((const struct catalog *)marks->cat,
+                           (struct flags *)marks->flags, st.st_dev, st.st_ino);
+}
+
 /* inherited_mark - marks what the program can write to from its start. Costs nothing
  * more than a look at the descriptors where no file is open for writing. */
 void inherited_mark(int run_fd)
 {
-    struct inherited found = {.count = 0};
-    struct segment *cat, *flags;
+    struct marks marks = {.run_fd = run_fd};
+    DIR *all = opendir("/proc/self/fd");
+    struct dirent *one;
 
-    find(&found);
-    if (!found.count)
-        return;
-    cat = map(run_fd, "catalog", SEGMENT_CATALOG, PROT_READ);
-    flags = map(run_fd, "flags", SEGMENT_FLAGS, PROT_READ | PROT_WRITE);
-    if (cat && flags && cat->generation == flags->generation)
-        for (int i = 0; i < found.count; i++)
-            written_mark_inode((const struct catalog *)cat, (struct flags *)flags,
-                               found.files[i].dev, found.files[i].ino);
-    unmap(cat);
-    unmap(flags);
+    for (int fd = 0; !all && fd < WITHOUT_PROC_MAX; fd++)
+        look(&marks, fd);
+    while (all && (one = readdir(all)))
+        if (one->d_name[0] != '.')
+            look(&marks, atoi(one->d_name));
+    if (all)
+        closedir(all);
+    unmap(marks.cat);
+    unmap(marks.flags);
 }

@@ -126,6 +126,9 @@ static int make_at_home(struct rundir *run, const struct jobname *name)
     struct homes all;
     int err, fd;
 
+    if (home_plain(HOME_BASE, usual) && home_is_ours(usual) &&
+        set_path(run, usual, name))
+        return 0;
     home_list(HOME_BASE, &all);
     for (int i = 0; i < all.count; i++)
         if (set_path(run, all.path[i], name))
@@ -133,10 +136,13 @@ static int make_at_home(struct rundir *run, const struct jobname *name)
     err = home_choose(HOME_BASE, true, home);
     if (err)
         return fault(run, err, "cannot make %s: %s", home, strerror(-err));
+    fd = open_private(run, home);
+    if (fd < 0)
+        return fd;
+    close(fd);
     set_path(run, home, name);
-    home_plain(HOME_BASE, usual);
     run->moved = strcmp(home, usual) != 0;
-    if (run->moved && (fd = open_private(run, usual)) >= 0)
+    if (run->moved && (fd = open_private(run, usual)) >= 0) /* for the reason */
         close(fd);
     return 0;
 }
@@ -239,9 +245,9 @@ static int await_lock(int fd, pid_t *holder)
 static void sign(int fd)
 {
     char text[16];
-    int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+    int n = snprintf(text, sizeof(text), "%10d\n", (int)getpid());
 
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) != n)
+    if (pwrite(fd, text, (size_t)n, 0) != n)
         return; /* there is no room: nobody will know that we are stopped */
 }
 

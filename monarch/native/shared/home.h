@@ -150,6 +150,8 @@ static inline int home_choose(const char *base, bool make, char out[HOME_BYTES_M
         if (err != -EEXIST)
             return err;
         home_list(base, &all);
+    } else if (!all.count && S_ISDIR(st.st_mode) && st.st_uid == geteuid()) {
+        return 0; /* the user has opened it to others, and is told so by its use */
     }
     if (!all.count && !make)
         return home_name(base, out);
