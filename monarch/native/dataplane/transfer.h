@@ -63,5 +63,6 @@ int copy_publish(struct engine *e, struct transfer *t);
 ssize_t file_read(int fd, void *buffer, size_t n);
 int file_write(int fd, const void *bytes, size_t n);
 int file_openat(int dir, const char *path, int flags, mode_t mode);
+struct timespec file_time(int64_t ns);
 
 #endif
