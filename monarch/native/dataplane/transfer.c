@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "dataplane/clock.h"
+#include "dataplane/health.h"
 #include "dataplane/lookup.h"
 #include "shared/index.h"
 #include "shared/xxh3.h"
@@ -74,6 +75,13 @@ static int begin(struct engine *e, struct transfer *t)
     return rc ? rc : copy_create(e, t);
 }
 
+static int begin_counted(struct engine *e, struct transfer *t)
+{
+    int rc = begin(e, t);
+    health_note_step(e, t);
+    return rc;
+}
+
 /* take_digest - stores the checksum of an Extent, or compares it when adopting. */
 static int take_digest(struct transfer *t)
 {
@@ -135,9 +143,10 @@ enum { UNFINISHED = 1 };
 /* run - 0, -errno or UNFINISHED. */
 static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
-    int rc = t->begun ? 0 : begin(e, t);
+    int rc = t->begun ? 0 : begin_counted(e, t);
     while (!rc && t->offset < t->size) {
         rc = move_chunk(e, t, buffer);
+        health_note_step(e, t);
         if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND &&
             t->offset < t->size)
             return UNFINISHED;
@@ -151,6 +160,7 @@ bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t began = clock_ns();
     int rc = run(e, t, buffer);
+    health_note_step(e, t);
     t->ns += clock_ns() - began;
     if (rc == UNFINISHED)
         return false;
