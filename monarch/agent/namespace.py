@@ -86,6 +86,7 @@ class Namespace:
             name_of=self.name_of,
             inode_of=self.segments.inode_of,
             inodes_in=self.segments.inodes_in,
+            bases=self.bases,
         )
 
     def path(self, file: int) -> str:
