@@ -325,7 +325,8 @@ class Agent:
         await self._account()
         await in_thread(end_namespace, self.setup, self.figures, self._extents)
         # A million names take seconds to remove, in which the heart must go on beating.
-        await in_thread(remove_tiers, self.setup, self.run.path)
+        lost = stager.lost_tiers if stager is not None else []
+        await in_thread(remove_tiers, self.setup, self.run.path, lost)
 
     async def _drain(self, stager: Stager) -> None:
         """Let running copies end, so that what they read is counted."""

@@ -15,6 +15,7 @@ from monarch.agent.peers import Peers
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
+from monarch.agent.tierwatch import prepare_tiers
 from monarch.cluster import mesh_job, node_name
 from monarch.config import RunOptions, current_directory, to_json
 from monarch.errors import MonarchError
@@ -36,6 +37,8 @@ def serve(
     try:
         options, command = parse()
         setup = make_setup(options, command, run_dir.name, os.environ)
+        for warning in setup.warnings:
+            notifier.warn(warning)
         if meeting is None:
             job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
             hosts, here = setup.config.hosts, current_directory()
@@ -68,8 +71,7 @@ def _hold(
         os.chdir("/")
         segments = Segments(run_dir)
         segments.create_first()
-        for tier in setup.tiers:
-            tier.prepare(held=run_dir)
+        setup = prepare_tiers(setup, run_dir, notifier.warn)
         if setup.transit is not None:
             setup.transit.prepare(held=run_dir)
         asyncio.run(_live(setup, run, segments, notifier, meeting))

@@ -1,14 +1,11 @@
 """The Namespace of a job: its datasets indexed, laid out and published."""
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from monarch import native
-from monarch.agent.notify import Notifier
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
@@ -22,36 +19,10 @@ from monarch.catalog.segment import (
     plan_catalog,
 )
 from monarch.model import shown
-from monarch.origins.index import Indexed, prepare_index
+from monarch.origins.index import Indexed
 from monarch.origins.layout import LAYOUT
 from monarch.stager import FileTable
 from monarch.tiers import Tier
-from monarch.units import format_count
-
-PROGRESS_AFTER_S = 1.0
-
-
-def index_datasets(setup: Setup, notifier: Notifier) -> list[Indexed]:
-    """Load or scan the index of every dataset, saying so where it takes long."""
-    return [
-        prepare_index(
-            dataset,
-            threads=setup.config.catalog.scan_threads,
-            warn=notifier.warn,
-            progress=_progress(dataset.path, notifier),
-        )
-        for dataset in setup.datasets
-    ]
-
-
-def _progress(path: str, notifier: Notifier) -> Callable[[int], None]:
-    started_s = time.monotonic()
-
-    def tell(entries: int) -> None:
-        if time.monotonic() - started_s >= PROGRESS_AFTER_S:
-            notifier.progress(f"scanning {path}: {format_count(entries)} names")
-
-    return tell
 
 
 class Namespace:

@@ -1,13 +1,19 @@
 """Watches the Tiers: one that fails or hangs is used no more, whoever finds out."""
 
 import asyncio
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
-from monarch.beside import in_thread
+from monarch.agent.setup import Setup
+from monarch.beside import in_thread, within
+from monarch.errors import MonarchError
 from monarch.stager import Stager
-from monarch.tiers.probe import Finding, fault_of, probe_tier
+from monarch.tiers import Tier
+from monarch.tiers.probe import FAULTS, Finding, fault_of, probe_tier
 
 PROBE_EVERY_S: Final = 5.0
 ANSWER_S: Final = 5.0
@@ -16,6 +22,39 @@ SLICES: Final = 10
 """Each is waited for by itself: an agent that was stopped meanwhile proves nothing."""
 DOUBTS_MAX: Final = 256
 """Replicas to be looked for at once; programs ask again for what finds no room."""
+
+
+def prepare_tiers(setup: Setup, run: Path, warn: Callable[[str], None]) -> Setup:
+    """Make the directories of all Tiers; one that fails or hangs is not used.
+
+    Raises:
+        MonarchError: a Tier is not what was meant, or none of them works.
+    """
+    kept = []
+    for tier in setup.tiers:
+        if why := _fault(tier, run):
+            warn(f"tier {tier.name} is not used: {why}")
+        else:
+            kept.append(tier)
+    if not kept:
+        raise MonarchError("no tier works")
+    return replace(setup, tiers=tuple(kept))
+
+
+def _fault(tier: Tier, run: Path) -> str:
+    def prepare() -> str:
+        tier.prepare(held=run)
+        return fault_of(partial(probe_tier, tier.directory))
+
+    try:
+        return within(ANSWER_S, prepare)
+    except TimeoutError:
+        return f"no answer in {ANSWER_S:g} s"
+    except (OSError, MonarchError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno in FAULTS:
+            return os.strerror(cause.errno)
+        raise
 
 
 class TierWatch:

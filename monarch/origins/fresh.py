@@ -10,6 +10,7 @@ from monarch.catalog.block import Block
 from monarch.model import Patterns, shown
 from monarch.origins.root import OriginRoot
 from monarch.origins.saved import IndexUnusableError, RootIndex
+from monarch.origins.walk import Progress
 
 BATCH_DIRECTORIES = 256
 # Of an index that another node has made just now, so many entries are looked at.
@@ -17,9 +18,17 @@ SAMPLE = 8
 
 
 def check_fresh(
-    index: RootIndex, root: OriginRoot, patterns: Patterns, *, threads: int = 16
+    index: RootIndex,
+    root: OriginRoot,
+    patterns: Patterns,
+    *,
+    threads: int = 16,
+    progress: Progress | None = None,
 ) -> None:
     """Compare an index with the root as it is now; files are checked when staged.
+
+    Args:
+        progress: called with the directories looked at so far, among others.
 
     Raises:
         IndexUnusableError: it was made from something else, or a directory changed.
@@ -33,7 +42,7 @@ def check_fresh(
         )
     if index.patterns != patterns:
         raise IndexUnusableError(_difference(index.patterns, patterns))
-    changed = _changed_directory(index.block, root, threads)
+    changed = _changed_directory(index.block, root, threads, progress)
     if changed is not None:
         path = os.path.join(root.path, changed)
         raise IndexUnusableError(f"{shown(path)} has changed since")
@@ -76,7 +85,9 @@ def _difference(then: Patterns, now: Patterns) -> str:
     return "it was made with other patterns"
 
 
-def _changed_directory(block: Block, root: OriginRoot, threads: int) -> bytes | None:
+def _changed_directory(
+    block: Block, root: OriginRoot, threads: int, progress: Progress | None
+) -> bytes | None:
     directories = list(block.directories())
     starts = range(0, len(directories), BATCH_DIRECTORIES)
     fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -84,6 +95,8 @@ def _changed_directory(block: Block, root: OriginRoot, threads: int) -> bytes | 
 
     def look(start: int) -> bytes | None:
         part = directories[start : start + BATCH_DIRECTORIES]
+        if progress is not None:
+            progress(start)
         return next(_changed(block, fd, part), None)
 
     try:

@@ -79,6 +79,12 @@ class Stager:
         return len(self._flying)
 
     @property
+    def lost_tiers(self) -> list[int]:
+        """The numbers of the Tiers that are used no more."""
+        accounts = enumerate(self.ledger.accounts)
+        return [number for number, account in accounts if not account.in_service]
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is left to do until a program asks."""
         waits = self._flying or self.adoption.tiers

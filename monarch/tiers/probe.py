@@ -7,7 +7,7 @@ import contextlib
 import errno
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,8 @@ FAULTS: Final = frozenset(
     }
 )
 """What a medium says that has failed, whatever the file."""
+GONE_OR_FAULTS: Final = FAULTS | {errno.ENOENT}
+"""The same of a directory that was there before."""
 PROBE_BYTES: Final = 4096
 
 
@@ -37,7 +39,7 @@ def probe_tier(directory: Path) -> None:
     Raises:
         OSError: what failed; of an answer that is not what was written, EIO.
     """
-    path = directory / ".probe"
+    path = directory / ".alive"
     # Aligned, as reading around the page cache demands it.
     content = mmap.mmap(-1, PROBE_BYTES)
     content.write(os.urandom(PROBE_BYTES))
@@ -73,12 +75,14 @@ def inspect(path: Path, size: int) -> Finding:
         os.close(fd)
 
 
-def fault_of(step: Callable[[], object]) -> str:
+def fault_of(
+    step: Callable[[], object], faults: Container[int | None] = GONE_OR_FAULTS
+) -> str:
     """Return what a step on a Tier says about the medium; "" if that works."""
     try:
         step()
     except OSError as error:
-        if error.errno in FAULTS or error.errno == errno.ENOENT:
+        if error.errno in faults:
             return os.strerror(error.errno or 0)
     return ""
 
