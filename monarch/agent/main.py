@@ -5,7 +5,9 @@ import logging
 import os
 import resource
 from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Final
 
 from monarch.agent.ending import remove_tiers
 from monarch.agent.life import Agent
@@ -19,6 +21,9 @@ from monarch.agent.tierwatch import prepare_tiers
 from monarch.cluster import mesh_job, node_name
 from monarch.config import RunOptions, current_directory, to_json
 from monarch.errors import MonarchError
+
+LOG_BYTES_MAX: Final = 2 << 20
+"""Of agent.log; when it is full it becomes agent.log.1, and another one begins."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -101,8 +106,12 @@ async def _live(
 
 
 def _open_log(run_dir: Path, level: str) -> None:
+    """Log into the run directory, which is memory: two files of bounded size."""
+    handler = RotatingFileHandler(
+        run_dir / "agent.log", maxBytes=LOG_BYTES_MAX, backupCount=1
+    )
     logging.basicConfig(
-        filename=run_dir / "agent.log",
+        handlers=[handler],
         level=level.upper(),
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         force=True,
