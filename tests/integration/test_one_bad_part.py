@@ -1,5 +1,6 @@
 """One bad Entry, root, Tier or process: the rest of the job is staged as ever."""
 
+import json
 import os
 import subprocess
 import sys
@@ -107,3 +108,31 @@ def test_an_index_of_a_dataset_with_absurd_times_is_made_and_says_so(
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 with a size, time or inode that cannot be right" in done.stdout
+
+
+# -- few descriptors --------------------------------------------------------------
+
+
+def test_many_processes_and_few_descriptors_cost_no_file_its_copy(
+    jobs: Jobs, dataset: Dataset
+) -> None:
+    script = (
+        "cd " + str(dataset.root) + "; "
+        "for i in $(seq 230); do sleep 20 & done; sleep 1; "
+        "cat */* > /dev/null; sleep 3; cat */* > /dev/null; kill $(jobs -p)"
+    )
+    file = jobs.run_root.parent / "report.json"
+    options = ["-q", "--report", str(file), "--set", "fill.enabled=false"]
+    words = jobs.line(options, ["bash", "-c", script])
+    # A job of a user without rights, who cannot raise the limit.
+    limit = ["prlimit", "--nofile=200:200"]
+    if os.geteuid() == 0:
+        limit += ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-all"]
+
+    subprocess.run([*limit, *words], capture_output=True, timeout=60)
+
+    report = json.loads(file.read_text())
+    reasons = {row["reason"]: row["files"] for row in report["unstaged"]}
+    assert reasons.get("copying them failed too often", 0) == 0
+    assert report["tiers"][0]["in_service"]
+    assert staged_files(report) == len(dataset.paths)
