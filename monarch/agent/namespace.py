@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from monarch import native
+from monarch.admission import footprints
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
@@ -32,6 +33,8 @@ class Namespace:
         self.segments = segments
         self.roots = _mapped(plan, segments)
         self.inventory = Inventory(self.roots, native.CONSTANTS["EXTENT_BYTES"])
+        # What all Files take of Tiers, each of them whole pages.
+        self.room_bytes = int(footprints(self.inventory.sizes).sum())
         self.bases = plan.file_bases
         self.digest = catalog_digest(plan.roots, native.hash64)
         self._first = [root.block.first_entry for root in self.roots]

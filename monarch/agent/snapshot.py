@@ -189,6 +189,7 @@ class Figures:
             bytes=inventory.total_bytes if inventory is not None else 0,
             complete=complete,
             plain=self.plain,
+            room_bytes=self.namespace.room_bytes if self.namespace is not None else 0,
         )
 
     def _tiers(self) -> tuple[TierFigures, ...]:

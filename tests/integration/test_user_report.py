@@ -54,3 +54,14 @@ def test_opens_that_do_not_wait_are_not_called_too_large(summary):
 
     assert "opens read the origin while the file was being copied\n" in text
     assert "too large" not in text
+
+
+def test_the_room_that_tiny_files_take_is_told(summary, dataset):
+    for number in range(600):
+        (dataset.root / "class-0" / f"{number}.txt").write_text(str(number))
+    for path in dataset.paths:
+        path.unlink()
+
+    text = summary("cat */* >/dev/null")
+
+    assert "  small files: 1.7 KiB take 2.3 MiB of the tiers, in whole pages;\n" in text
