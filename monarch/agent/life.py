@@ -217,8 +217,8 @@ class Agent:
     def _attend_tiers(self, stager: Stager) -> None:
         if self._tier_watch is not None:
             self._tier_watch.attend()
-        while stager.warnings:
-            self.notifier.warn(stager.warnings.pop(0))
+        while stager.losses.warnings:
+            self.notifier.warn(stager.losses.warnings.pop(0))
 
     def _wake(self) -> None:
         self._waking = False
@@ -325,7 +325,7 @@ class Agent:
         await self._account()
         await in_thread(end_namespace, self.setup, self.figures, self._extents)
         # A million names take seconds to remove, in which the heart must go on beating.
-        lost = stager.lost_tiers if stager is not None else []
+        lost = stager.losses.tiers if stager is not None else []
         await in_thread(remove_tiers, self.setup, self.run.path, lost)
 
     async def _drain(self, stager: Stager) -> None:

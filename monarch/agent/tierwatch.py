@@ -1,6 +1,7 @@
 """Watches the Tiers: one that fails or hangs is used no more, whoever finds out."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,10 +14,10 @@ from monarch.beside import in_thread, within
 from monarch.errors import MonarchError
 from monarch.stager import Stager
 from monarch.tiers import Tier
-from monarch.tiers.probe import FAULTS, Finding, fault_of, probe_tier
+from monarch.tiers.probe import FAULTS, Finding, Probe, fault_of
 
 PROBE_EVERY_S: Final = 5.0
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = 10.0
 """A medium under load may take seconds; one that takes longer holds programs up."""
 SLICES: Final = 10
 """Each is waited for by itself: an agent that was stopped meanwhile proves nothing."""
@@ -44,7 +45,8 @@ def prepare_tiers(setup: Setup, run: Path, warn: Callable[[str], None]) -> Setup
 def _fault(tier: Tier, run: Path) -> str:
     def prepare() -> str:
         tier.prepare(held=run)
-        return fault_of(partial(probe_tier, tier.directory))
+        with contextlib.closing(Probe(tier.directory)) as probe:
+            return fault_of(probe.run)
 
     try:
         return within(ANSWER_S, prepare)
@@ -85,7 +87,7 @@ class TierWatch:
 
     def attend(self) -> None:
         """Take over the Replicas that programs could not open."""
-        doubted = self._stager.doubted
+        doubted = self._stager.losses.doubted
         while doubted and len(self._doubts) < DOUBTS_MAX:
             file, tier = doubted.popitem()
             self._doubts[file] = tier
@@ -94,9 +96,9 @@ class TierWatch:
             self._looking = asyncio.create_task(self._look())
 
     async def _probe(self, tier: int) -> None:
-        directory = self._stager.tiers[tier].directory
+        probe = Probe(self._stager.tiers[tier].directory)
         while self._in_service(tier):
-            why = await answer(partial(fault_of, partial(probe_tier, directory)))
+            why = await answer(partial(fault_of, probe.run))
             if why:
                 self._withdraw(tier, why)
             await asyncio.sleep(PROBE_EVERY_S)
@@ -120,7 +122,7 @@ class TierWatch:
             self._stager.note_found(file, tier, finding)
 
     def _withdraw(self, tier: int, why: str) -> None:
-        self._stager.withdraw(tier, why)
+        self._stager.losses.withdraw(tier, why)
         self._turn()
 
     def _in_service(self, tier: int) -> bool:

@@ -23,13 +23,13 @@ from monarch.stager.adoption import Adoption
 from monarch.stager.background import Background, FillSettings
 from monarch.stager.exchange import NO_ROOM, Exchange, Fate, Sharing
 from monarch.stager.flight import Engine, Flight
+from monarch.stager.losses import Losses
 from monarch.stager.postponed import Postponed
 from monarch.stager.shelf import Shelf
 from monarch.stager.table import ABSENT, READY, TIER_UNIT, FileTable
 from monarch.tiers import Tier
 from monarch.tiers.probe import Finding
 
-LOST_MAX = 2
 FILL_STEP = 8
 FILL_STEPS_MAX = 16
 
@@ -63,10 +63,8 @@ class Stager:
         self._flying: dict[int, Flight] = {}
         self.shelf.flying = self._flying
         self.postponed = Postponed(table, self._flying)
-        self.doubted: dict[int, int] = {}
-        self.warnings: list[str] = []
+        self.losses = Losses(self.shelf, self._renew, self._refill)
         self._waiting: list[Order] = []
-        self._lost: dict[int, int] = {}
         self._busy_since_ns = 0
         self._stopping = False
 
@@ -77,12 +75,6 @@ class Stager:
     def in_flight(self) -> int:
         """How many Transfers run or wait in the engine."""
         return len(self._flying)
-
-    @property
-    def lost_tiers(self) -> list[int]:
-        """The numbers of the Tiers that are used no more."""
-        accounts = enumerate(self.ledger.accounts)
-        return [number for number, account in accounts if not account.in_service]
 
     @property
     def idle(self) -> bool:
@@ -174,7 +166,7 @@ class Stager:
             self._order(file, self._demand(file))
         elif word % TIER_UNIT == READY:
             # Looking for it may take as long as a broken medium does: not here.
-            self.doubted[file] = word // TIER_UNIT % 256
+            self.losses.doubted[file] = word // TIER_UNIT % 256
 
     def _demand(self, file: int) -> OrderKind:
         """No program waits for a large File, so it yields to those they wait for."""
@@ -413,7 +405,7 @@ class Stager:
             self.ledger.shrink(tier)
             log.warning("tier is full tier=%s", self.shelf.places[tier].name)
         elif room is Room.LOST:
-            self.withdraw(tier, os.strerror(-status))
+            self.losses.withdraw(tier, os.strerror(-status))
 
     def _mark_failed(self, flight: Flight, verdict: Verdict) -> None:
         file, reason = flight.file, Reason.NONE
@@ -445,35 +437,21 @@ class Stager:
 
     def note_found(self, file: int, tier: int, finding: Finding) -> None:
         """Note what was found of a Replica that a program could not open."""
-        if finding is Finding.HELD or not self.table.is_ready_in(file, tier):
-            return
         try:
-            self._note_lost(file, tier, finding)
+            self.losses.note_found(file, tier, finding)
         except Exception as error:
             self._survive(f"loss failed file={file}", error)
         self._submit()
 
-    def _note_lost(self, file: int, tier: int, finding: Finding) -> None:
-        if finding is Finding.TIER_GONE:
-            self.withdraw(tier, "its directory has gone")
-        else:
-            self.shelf.forget(file, tier)
-            if self._exchange is not None:
-                self._exchange.pool.dropped(file)
-        count = self._lost[file] = self._lost.get(file, 0) + 1
-        if count > LOST_MAX:
-            self.table.store(file, state_word(ReplicaState.ABSENT, reason=Reason.ERROR))
-        else:
+    def _renew(self, file: int, again: bool) -> None:
+        if self._exchange is not None:
+            self._exchange.pool.dropped(file)
+        if again:
             self._order(file, OrderKind.DEMAND)
 
-    def withdraw(self, tier: int, why: str) -> None:
-        """Use a Tier no more; its Files are worth staging into another one."""
-        if not self.shelf.retire(tier):
-            return
-        name, exchange = self.shelf.places[tier].name, self._exchange
-        self.warnings.append(f"tier {name} is used no more: {why}")
-        if exchange is not None and tier == exchange.pool.number:
-            exchange.pool.clear()
+    def _refill(self, tier: int) -> None:
+        if self._exchange is not None and tier == self._exchange.pool.number:
+            self._exchange.pool.clear()
         else:
             self._begin_fill()
 

@@ -1,9 +1,8 @@
-"""Whether a Tier still works: a small file written and read back, a Replica looked at.
+"""Whether a Tier still works: a block written and read back, a Replica looked at.
 
 Everything here may block for as long as a medium does: it runs in threads of its own.
 """
 
-import contextlib
 import errno
 import mmap
 import os
@@ -23,6 +22,10 @@ FAULTS: Final = frozenset(
 GONE_OR_FAULTS: Final = FAULTS | {errno.ENOENT}
 """The same of a directory that was there before."""
 PROBE_BYTES: Final = 4096
+_UNKNOWN: Final = frozenset(
+    {errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR, errno.ENOSYS}
+)
+"""What file systems say that know no file without a name, or no O_DIRECT."""
 
 
 class Finding(Enum):
@@ -33,27 +36,41 @@ class Finding(Enum):
     TIER_GONE = "its Tier's directory is not there"
 
 
-def probe_tier(directory: Path) -> None:
-    """Write a small file into a Tier and read it back from the medium.
+class Probe:
+    """Writes into a Tier and reads back, past the page cache where that is possible.
 
-    Raises:
-        OSError: what failed; of an answer that is not what was written, EIO.
+    The file has no name, and stays: to write it again takes no new block, so that a
+    medium which is busy with copies answers soon all the same.
     """
-    path = directory / ".alive"
-    # Aligned, as reading around the page cache demands it.
-    content = mmap.mmap(-1, PROBE_BYTES)
-    content.write(os.urandom(PROBE_BYTES))
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    fd = os.open(path, flags, 0o600)
-    try:
-        os.write(fd, content)
-    finally:
-        os.close(fd)
-    try:
-        if _read_back(path) != content[:]:
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fd = -1
+
+    def __repr__(self) -> str:
+        return f"<Probe of {self._directory}>"
+
+    def run(self) -> None:
+        """Try the medium once.
+
+        Raises:
+            OSError: what failed; of bytes that are not those written, EIO.
+        """
+        if self._fd < 0:
+            self._fd = _open_nameless(self._directory)
+        # Memory of its own is aligned, as the way past the page cache demands it.
+        content, back = mmap.mmap(-1, PROBE_BYTES), mmap.mmap(-1, PROBE_BYTES)
+        content.write(os.urandom(PROBE_BYTES))
+        os.pwrite(self._fd, content, 0)
+        os.preadv(self._fd, [back], 0)
+        if back[:] != content[:]:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-    finally:
-        os.unlink(path)
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
 
 def inspect(path: Path, size: int) -> Finding:
@@ -87,15 +104,16 @@ def fault_of(
     return ""
 
 
-def _read_back(path: Path) -> bytes:
-    into = mmap.mmap(-1, PROBE_BYTES)
-    fd = -1
-    with contextlib.suppress(OSError):  # older tmpfs knows no O_DIRECT
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-    if fd < 0:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.preadv(fd, [into], 0)
-        return into[:]
-    finally:
-        os.close(fd)
+def _open_nameless(directory: Path) -> int:
+    """Return a descriptor of a new file that has no name, or none any more."""
+    flags = os.O_RDWR | os.O_CLOEXEC
+    for more in (os.O_TMPFILE | os.O_DIRECT, os.O_TMPFILE):
+        try:
+            return os.open(directory, flags | more, 0o600)
+        except OSError as error:
+            if error.errno not in _UNKNOWN:
+                raise
+    path = directory / ".probe"
+    fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    os.unlink(path)
+    return fd

@@ -132,8 +132,8 @@ class Stage:
         """Let programs ask for Files."""
         self.engine.asked += files
         self.stager.turn()
-        while self.stager.doubted:
-            file, tier = self.stager.doubted.popitem()
+        while self.stager.losses.doubted:
+            file, tier = self.stager.losses.doubted.popitem()
             finding = self.stager.shelf.look_for(file, tier)
             self.stager.note_found(file, tier, finding)
 
