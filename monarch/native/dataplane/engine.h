@@ -37,6 +37,7 @@ struct root_queue {
     uint64_t stalled_ns;          /* since when */
     _Atomic uint64_t progress_ns; /* when a step of a Transfer has last ended */
     _Atomic uint64_t slowest_ns;  /* the longest that one took and was no hang */
+    atomic_bool slow;             /* a chunk takes long: read it in pieces */
 };
 
 struct engine {

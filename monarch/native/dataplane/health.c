@@ -18,6 +18,9 @@
 
 /* A slow origin is no dead one: twice its slowest step so far may pass. */
 static const uint64_t SILENT_NS = SECOND_NS, SILENT_MAX_NS = 4 * SECOND_NS;
+static const uint64_t SLOW_CHUNK_NS = SECOND_NS / 4;
+
+enum { PIECE_BYTES = 64 << 10 };
 
 /* health_note_step - a call for this Transfer has returned; by the thread that runs it. */
 void health_note_step(struct engine *e, struct transfer *t)
@@ -30,6 +33,22 @@ void health_note_step(struct engine *e, struct transfer *t)
         took > atomic_load_explicit(&q->slowest_ns, memory_order_relaxed))
         atomic_store_explicit(&q->slowest_ns, took, memory_order_relaxed);
     atomic_store_explicit(&q->progress_ns, now, memory_order_relaxed);
+}
+
+/* health_piece - how many of the next n bytes to ask for at once: of a slow origin few, so
+ * that it shows that they come. */
+size_t health_piece(const struct engine *e, const struct transfer *t, size_t n)
+{
+    const struct root_queue *q = &e->roots[t->queue];
+    bool slow = atomic_load_explicit(&q->slow, memory_order_relaxed);
+    return slow && n > PIECE_BYTES ? PIECE_BYTES : n;
+}
+
+/* health_note_chunk - a whole chunk was read in this time. */
+void health_note_chunk(struct engine *e, const struct transfer *t, uint64_t ns)
+{
+    atomic_store_explicit(&e->roots[t->queue].slow, ns > SLOW_CHUNK_NS,
+                          memory_order_relaxed);
 }
 
 static uint64_t silence_max(const struct root_queue *q)

@@ -95,6 +95,27 @@ static int take_digest(struct transfer *t)
     return 0;
 }
 
+/* read_chunk - the bytes that come, or -errno. */
+static ssize_t read_chunk(struct engine *e, struct transfer *t, uint8_t *buffer,
+                          size_t n)
+{
+    uint64_t began = n >= CHUNK_BYTES ? clock_ns() : 0;
+    size_t got = 0, piece;
+    ssize_t came;
+    do {
+        piece = health_piece(e, t, n - got);
+        came = file_read(t->source, buffer + got, piece);
+        if (came < 0)
+            return came;
+        got += (size_t)came;
+        if (piece < n)
+            health_note_step(e, t);
+    } while ((size_t)came == piece && got < n);
+    if (began)
+        health_note_chunk(e, t, clock_ns() - began);
+    return (ssize_t)got;
+}
+
 /* move_chunk - reads up to CHUNK_BYTES, writes them, adds them to the checksum. The read
  * that should reach the end asks for one byte more: it must not get it. */
 static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
@@ -102,7 +123,7 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
     uint64_t left = t->size - t->offset;
     size_t want = left < CHUNK_BYTES ? left : CHUNK_BYTES;
     t->step = MONARCH_STEP_READ;
-    ssize_t got = file_read(t->source, buffer, want + (want == left));
+    ssize_t got = read_chunk(e, t, buffer, want + (want == left));
     if (got < 0)
         return (int)got;
     if (engine_stops(e))

@@ -140,6 +140,34 @@ static void one_file_that_hangs_is_given_up_and_its_root_is_not(void)
     end(b);
 }
 
+/* read_slowly - some bytes come, but for a chunk it takes longer than any hang may. */
+static ssize_t read_slowly(int fd, void *buffer, size_t n)
+{
+    const struct timespec took = clock_timespec(n * 2000);
+    if (n > 8)
+        nanosleep(&took, NULL);
+    return __real_read(fd, buffer, n);
+}
+
+static void an_origin_that_is_slow_is_no_dead_one(void)
+{
+    const uint64_t sizes[] = {2 * (uint64_t)CHUNK_BYTES};
+    struct board *b = board_new(1, sizes);
+    struct monarch_health found;
+    fault_read = read_slowly;
+    board_start(b, 1, 1);
+    atomic_store(&b->engine->roots[0].slow, true); /* as its first chunk has shown */
+    board_submit(b, 0, MONARCH_DEMAND);
+    struct monarch_completion done;
+    while (!monarch_engine_completions(b->engine, &done, 1)) {
+        monarch_engine_health(b->engine, &found);
+        CHECK(found.stalled == 0);
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    CHECK(done.status == 0 && board_replica_right(b, 0));
+    end(b);
+}
+
 static void a_single_root_has_all_threads(void)
 {
     struct board *b = board_new_equal(4, HUNG_BYTES);
@@ -161,6 +189,7 @@ int main(void)
     fill_of_other_roots_goes_on();
     nobody_waits_for_a_root_that_does_not_answer();
     one_file_that_hangs_is_given_up_and_its_root_is_not();
+    an_origin_that_is_slow_is_no_dead_one();
     a_single_root_has_all_threads();
     return PASS;
 }
