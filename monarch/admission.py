@@ -11,15 +11,14 @@ import numpy.typing as npt
 
 PAGE_BYTES: Final = 4096
 FILE_FAILURES_MAX: Final = 2
-TIER_FAILURES_MAX: Final = 8
+LACKS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN}
+)
+"""What the node lacks for a moment: no fault of a File, a Tier or the origin."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_GONE: Final = frozenset(
-    {
-        *(errno.ENOENT, errno.ENOTDIR, errno.EROFS, errno.EACCES),
-        *(errno.ENODEV, errno.ENXIO, errno.EXDEV),
-    }
-)
+# What says that this one copy went wrong, on a Tier that works.
+_ONE_COPY: Final = frozenset({errno.EBADMSG, errno.EEXIST, errno.ESTALE})
 _CHANGED: Final = frozenset({errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
@@ -30,6 +29,7 @@ class Verdict(Enum):
     CHANGED = "the origin differs from the Catalog"
     ANEW = "try at once; the fault was the Tier's"
     RETRY = "try when it is asked for again"
+    LATER = "the node lacks something; try again after a while"
     GIVEN_UP = "failed too often"
 
 
@@ -77,7 +77,6 @@ class Account:
     used_bytes: int = 0
     reserved_bytes: int = 0
     in_service: bool = True
-    failures: int = 0
 
     @property
     def free_bytes(self) -> int:
@@ -138,7 +137,6 @@ class Ledger:
         assert account.reserved_bytes >= amount
         account.reserved_bytes -= amount
         account.used_bytes += amount
-        account.failures = 0
 
     def release(self, tier: int, size_bytes: int) -> None:
         """Return a reservation: the Transfer came to nothing."""
@@ -167,6 +165,8 @@ class Ledger:
             self.failures.pop(file, None)
             return Verdict.PUBLISHED, Room.KEPT
         cause = -outcome.status
+        if cause in LACKS:
+            return Verdict.LATER, Room.KEPT
         if outcome.adoption and not (outcome.at_tier and cause in _FULL):
             # An unfit leftover says nothing about the File, nor about the Tier.
             return Verdict.ANEW, Room.KEPT
@@ -179,12 +179,10 @@ class Ledger:
     def _judge_tier(self, file: int, tier: int, cause: int) -> tuple[Verdict, Room]:
         if cause in _FULL:
             return Verdict.ANEW, Room.SHRUNK
-        if cause in _GONE:
+        if cause not in _ONE_COPY:
+            # A Tier that has failed once is not to be trusted with what it holds.
             return Verdict.ANEW, Room.LOST
-        account = self.account(tier)
-        account.failures += 1
-        room = Room.LOST if account.failures >= TIER_FAILURES_MAX else Room.KEPT
-        return self._failed(file), room
+        return self._failed(file), Room.KEPT
 
     def _failed(self, file: int) -> Verdict:
         count = self.failures.get(file, 0) + 1

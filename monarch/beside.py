@@ -5,6 +5,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -35,6 +36,41 @@ def in_thread(function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]
 
     threading.Thread(target=work, daemon=True).start()
     return future
+
+
+def within(limit_s: float, step: Callable[[], T]) -> T:
+    """Return what a step gives; one that hangs is left behind.
+
+    Raises:
+        TimeoutError: it has not ended in time.
+    """
+    return begin(step)(limit_s)
+
+
+def begin(step: Callable[[], T]) -> Callable[[float], T]:
+    """Begin a step in a thread of its own; return what waits so many seconds for it."""
+    ends: list[Callable[[], T]] = []
+    ended = threading.Event()
+
+    def work() -> None:
+        try:
+            result = step()
+            ends.append(lambda: result)
+        except BaseException as error:
+            ends.append(partial(_raise, error))
+        ended.set()
+
+    def wait(limit_s: float) -> T:
+        if not ended.wait(limit_s):
+            raise TimeoutError
+        return ends[0]()
+
+    threading.Thread(target=work, daemon=True).start()
+    return wait
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
 
 
 def log_failure(task: "asyncio.Future[Any]") -> None:

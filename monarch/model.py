@@ -32,6 +32,7 @@ class Unmanaged(StrEnum):
     MOUNT = "mount"
     UNREADABLE = "unreadable"
     LONG = "long"
+    ABSURD = "absurd"
     LINK_OUTSIDE = "link_outside"
     LINK_DANGLING = "link_dangling"
     LINK_LOOP = "link_loop"
@@ -57,6 +58,7 @@ _TEXTS = {
     Unmanaged.MOUNT: "mounted from another file system",
     Unmanaged.UNREADABLE: "that could not be read",
     Unmanaged.LONG: f"with a path longer than {PATH_BYTES_MAX} bytes",
+    Unmanaged.ABSURD: "with a size, time or inode that cannot be right",
     Unmanaged.LINK_OUTSIDE: "links that leave the root",
     Unmanaged.LINK_DANGLING: "links to nothing",
     Unmanaged.LINK_LOOP: "links in a loop",

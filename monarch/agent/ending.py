@@ -1,7 +1,9 @@
 """What an ending agent leaves: a report, a summary, and retained Tiers if asked."""
 
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from monarch.agent.notify import Notifier
 from monarch.agent.retention import retain_all
 from monarch.agent.setup import Setup
 from monarch.agent.snapshot import Figures
+from monarch.beside import within
 from monarch.native import Reason, ReplicaState, state_word
 from monarch.report import (
     fill_template,
@@ -19,6 +22,8 @@ from monarch.report import (
     write_report,
 )
 from monarch.stager import ExtentDigests
+
+REMOVE_S = 2.0
 
 log = logging.getLogger("monarch.agent")
 
@@ -50,10 +55,18 @@ def tell_report(
         notifier.say(render(report))
 
 
-def remove_tiers(setup: Setup, run: Path) -> None:
-    """Remove what the Tiers of this job still hold; doing it twice does no harm."""
-    for tier in setup.tiers:
-        tier.remove(held=run)
+def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
+    """Remove what the Tiers of this job still hold; doing it twice does no harm.
+
+    Args:
+        lost: numbers of Tiers that may never answer: those are not waited for.
+    """
+    for number, tier in enumerate(setup.tiers):
+        if number not in lost:
+            tier.remove(held=run)
+        else:
+            with contextlib.suppress(TimeoutError):
+                within(REMOVE_S, partial(tier.remove, run))
 
 
 def end_namespace(

@@ -5,7 +5,8 @@ import math
 from collections.abc import Callable
 
 from monarch import native
-from monarch.agent.namespace import Namespace, index_datasets
+from monarch.agent.indexing import index_datasets
+from monarch.agent.namespace import Namespace
 from monarch.agent.notify import Notifier
 from monarch.agent.peers import Found, Peers
 from monarch.agent.setup import Setup

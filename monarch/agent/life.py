@@ -28,6 +28,7 @@ from monarch.agent.staging import (
     start_line,
 )
 from monarch.agent.terms import Terms
+from monarch.agent.tierwatch import TierWatch
 from monarch.beside import in_thread, log_failure
 from monarch.native import AgentState
 from monarch.origins.index import Indexed
@@ -75,6 +76,7 @@ class Agent:
         self._extents: ExtentDigests | None = None
         self._end = asyncio.Event()
         self._guarding: asyncio.Task[None] | None = None
+        self._tier_watch: TierWatch | None = None
         self._state = AgentState.STARTING
         self._linger_until = 0.0
         self._waking = False
@@ -168,6 +170,7 @@ class Agent:
         await self._first_of(settling, None)
         settling.cancel()
         self.figures.stager = stager
+        self._tier_watch = TierWatch(stager, self._turn)
         loop = asyncio.get_running_loop()
         loop.add_reader(self._engine.event_fd, self._turn)
         loop.call_soon(self._turn)
@@ -208,8 +211,15 @@ class Agent:
             loop.call_later(stager.wake_s, self._wake)
         if self.joining.peers is not None:
             self.joining.peers.links.attend()
+        self._attend_tiers(stager)
         if self._stored_bytes() >= self._guard_at_bytes:
             self._guarded(self._guard)
+
+    def _attend_tiers(self, stager: Stager) -> None:
+        if self._tier_watch is not None:
+            self._tier_watch.attend()
+        while stager.losses.warnings:
+            self.notifier.warn(stager.losses.warnings.pop(0))
 
     def _wake(self) -> None:
         self._waking = False
@@ -304,6 +314,8 @@ class Agent:
     async def _finish(self) -> None:
         stager = self.figures.stager
         self.figures.settle()
+        if self._tier_watch is not None:
+            self._tier_watch.close()
         if stager is not None and self._engine is not None:
             await self._drain(stager)
             self.joining.stop()
@@ -314,7 +326,8 @@ class Agent:
         await self._account()
         await in_thread(end_namespace, self.setup, self.figures, self._extents)
         # A million names take seconds to remove, in which the heart must go on beating.
-        await in_thread(remove_tiers, self.setup, self.run.path)
+        lost = stager.losses.tiers if stager is not None else []
+        await in_thread(remove_tiers, self.setup, self.run.path, lost)
 
     async def _drain(self, stager: Stager) -> None:
         """Let running copies end, so that what they read is counted."""

@@ -6,7 +6,9 @@ import logging
 import os
 import resource
 from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Final
 
 from monarch.agent.ending import remove_tiers
 from monarch.agent.life import Agent
@@ -16,9 +18,13 @@ from monarch.agent.peers import Peers
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
+from monarch.agent.tierwatch import prepare_tiers
 from monarch.cluster import mesh_job, node_name
 from monarch.config import RunOptions, run_directory, to_json
 from monarch.errors import MonarchError
+
+LOG_BYTES_MAX: Final = 2 << 20
+"""Of agent.log; when it is full it becomes agent.log.1, and another one begins."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -37,6 +43,8 @@ def serve(
     try:
         options, command = parse()
         setup = make_setup(options, command, run_dir.name, os.environ)
+        for warning in setup.warnings:
+            notifier.warn(warning)
         if meeting is None:
             job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
             hosts, here = setup.config.hosts, run_directory()
@@ -70,8 +78,7 @@ def _hold(
         os.chdir("/")
         segments = Segments(run_dir)
         segments.create_first()
-        for tier in setup.tiers:
-            tier.prepare(held=run_dir)
+        setup = prepare_tiers(setup, run_dir, notifier.warn)
         if setup.transit is not None:
             setup.transit.prepare(held=run_dir)
         asyncio.run(_live(setup, run, segments, notifier, meeting))
@@ -106,8 +113,12 @@ async def _live(
 
 
 def _open_log(run_dir: Path, level: str) -> None:
+    """Log into the run directory, which is memory: two files of bounded size."""
+    handler = RotatingFileHandler(
+        run_dir / "agent.log", maxBytes=LOG_BYTES_MAX, backupCount=1
+    )
     logging.basicConfig(
-        filename=run_dir / "agent.log",
+        handlers=[handler],
         level=level.upper(),
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
         force=True,

@@ -1,16 +1,14 @@
 """The Namespace of a job: its datasets indexed, laid out and published."""
 
 import os
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from monarch import native
+from monarch.admission import footprints
 from monarch.agent.mark_table import MarkTable
-from monarch.agent.notify import Notifier
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
@@ -24,36 +22,10 @@ from monarch.catalog.segment import (
     plan_catalog,
 )
 from monarch.model import shown
-from monarch.origins.index import Indexed, prepare_index
+from monarch.origins.index import Indexed
 from monarch.origins.layout import LAYOUT
 from monarch.stager import FileTable
 from monarch.tiers import Tier
-from monarch.units import format_count
-
-PROGRESS_AFTER_S = 1.0
-
-
-def index_datasets(setup: Setup, notifier: Notifier) -> list[Indexed]:
-    """Load or scan the index of every dataset, saying so where it takes long."""
-    return [
-        prepare_index(
-            dataset,
-            threads=setup.config.catalog.scan_threads,
-            warn=notifier.warn,
-            progress=_progress(dataset.path, notifier),
-        )
-        for dataset in setup.datasets
-    ]
-
-
-def _progress(path: str, notifier: Notifier) -> Callable[[int], None]:
-    started_s = time.monotonic()
-
-    def tell(entries: int) -> None:
-        if time.monotonic() - started_s >= PROGRESS_AFTER_S:
-            notifier.progress(f"scanning {path}: {format_count(entries)} names")
-
-    return tell
 
 
 class Namespace:
@@ -63,6 +35,8 @@ class Namespace:
         self.segments = segments
         self.roots = _mapped(plan, segments)
         self.inventory = Inventory(self.roots, native.CONSTANTS["EXTENT_BYTES"])
+        # What all Files take of Tiers, each of them whole pages.
+        self.room_bytes = int(footprints(self.inventory.sizes).sum())
         self.bases = plan.file_bases
         self.digest = catalog_digest(plan.roots, native.hash64)
         self._mark_bases = (*plan.file_bases, *plan.directory_bases)
@@ -92,6 +66,7 @@ class Namespace:
             name_of=self.name_of,
             inode_of=self.segments.inode_of,
             inodes_in=self.segments.inodes_in,
+            bases=self.bases,
         )
 
     def marks(self) -> MarkTable:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -14,6 +15,10 @@ from monarch.native import COUNTERS, DTYPES, ProcessState
 _LIVING = (ProcessState.LAUNCHED, ProcessState.ACTIVE, ProcessState.LAUNCHER)
 # The ended processes that are remembered, to know a late slot of one of them.
 _ENDED_MAX: Final = 4096
+
+
+DESCRIPTORS_PARTS = 2
+"""Processes are watched by one part of so many descriptors; copies need the others."""
 
 
 class Processes:
@@ -37,6 +42,8 @@ class Processes:
         self._spoken: dict[int, int | None] = {}
         self._changed = changed
         self.programs_seen = 0
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._pidfds_max = limit // DESCRIPTORS_PARTS
 
     def __repr__(self) -> str:
         return (
@@ -119,13 +126,20 @@ class Processes:
             return
         if program:
             self._launched.add(number)
-        try:
-            pidfd = os.pidfd_open(pid)
-        except (OSError, AttributeError):  # an old kernel, or too many descriptors
+        pidfd = self._pidfd(pid)
+        if pidfd is None:
             self._polled[number] = (pid, start)
             return
         self._pidfds[number] = pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._end, number, pidfd)
+
+    def _pidfd(self, pid: int) -> int | None:
+        if len(self._pidfds) >= self._pidfds_max:
+            return None
+        try:
+            return os.pidfd_open(pid)
+        except (OSError, AttributeError):  # an old kernel, or too many descriptors
+            return None
 
     def _end(self, number: int, pidfd: int) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)

@@ -38,7 +38,7 @@ _REASONS = {
     Reason.CHANGED: "changed on the origin, or written to",
     Reason.ERROR: "copying them failed too often",
     Reason.MEMORY: "removed again to keep below the memory limit",
-    Reason.BUSY: "there was no room for them at that moment",
+    Reason.BUSY: "their origin did not answer, or there was no room at that moment",
 }
 _STANDINGS: Final = {
     Standing.UNSEEN: "never joined",
@@ -189,6 +189,7 @@ class Figures:
             bytes=inventory.total_bytes if inventory is not None else 0,
             complete=complete,
             plain=self.plain,
+            room_bytes=self.namespace.room_bytes if self.namespace is not None else 0,
         )
 
     def _tiers(self) -> tuple[TierFigures, ...]:

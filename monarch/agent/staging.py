@@ -10,24 +10,34 @@ from monarch.tiers import RamTier
 from monarch.units import format_count, format_size
 
 DEMAND_THREADS = 8
+THREADS_MAX = 64
 
 
 def make_engine(
     setup: Setup, segments: Segments, extents: ExtentDigests
 ) -> native.Engine:
-    """Start the threads that copy."""
+    """Start the threads that copy; each root has its own share of them."""
     config, memory = setup.config, segments.memory
+    wanted = DEMAND_THREADS + config.fill.concurrency
     board = native.Board(
         memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
     )
     options = native.Options(
-        threads=DEMAND_THREADS + config.fill.concurrency,
+        threads=engine_threads(wanted, len(setup.datasets)),
         background_max=config.fill.concurrency,
         bandwidth_bytes_per_s=config.fill.bytes_per_s,
         digests=extents.digests,
         digest_first=extents.first,
     )
     return native.Engine(board, options)
+
+
+def engine_threads(wanted: int, roots: int) -> int:
+    """Return how many threads copy: as many as are wanted for each root.
+
+    A root that hangs takes no more than its share of them.
+    """
+    return max(wanted, roots, min(wanted * roots, THREADS_MAX))
 
 
 def make_stager(

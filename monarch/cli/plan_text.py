@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from monarch.placement import Forecast, Share
+from monarch.report.words import room_advice
 from monarch.units import format_count, format_size
 
 Description: TypeAlias = dict[str, Any]
@@ -30,6 +31,7 @@ def describe(
         "datasets": list(datasets),
         "files": found.files,
         "bytes": found.total_bytes,
+        "room_bytes": found.room_bytes,
         "mode": mode,
         "copies_wanted": copies,
         "copies": round(found.copies, 3),
@@ -56,6 +58,7 @@ def render(plan: Description) -> str:
     """Return a plan as text."""
     parts = [
         _headline(plan),
+        *room_advice(plan["bytes"], plan["room_bytes"]),
         *_nodes(plan["nodes"]),
         _left(plan),
         *_origin_table(plan),
@@ -95,7 +98,8 @@ def _headline(plan: Description) -> str:
         wanted = f"{_n(plan['copies_wanted'])} copies of each file"
     return (
         f"monarch: {', '.join(plan['datasets'])}: "
-        f"{_many(plan['files'], 'files', 'file')}, {format_size(plan['bytes'])}; "
+        f"{_many(plan['files'], 'files', 'file')}, {format_size(plan['bytes'])} "
+        f"({format_size(plan['room_bytes'])} in tiers); "
         f"{_many(count, 'nodes', 'node')}, {plan['mode']}: {wanted} wanted."
     )
 

@@ -37,6 +37,13 @@ class Section(BaseModel):
     )
 
 
+NEVER = (
+    *("*.lock", "*-lock", "lock.mdb"),
+    *("*.sqlite*", "*.db", "*.db-wal", "*.db-shm"),
+)
+"""Locks, and databases whose readers take part in what writers do."""
+
+
 class Dataset(Section):
     """A directory whose files are staged."""
 
@@ -53,7 +60,7 @@ class Dataset(Section):
         default=(), description="Files not to stage, although they are included."
     )
     never: Patterns = Field(
-        default=("*.lock", "*-lock", "lock.mdb"),
+        default=NEVER,
         description="Names that are left to the origin wherever they are.",
     )
     index: AnyPath | None = Field(

@@ -48,6 +48,18 @@ class Completion(NamedTuple):
     ns: int
 
 
+class Health(NamedTuple):
+    """Which origins do not answer, and how many Transfers may never end.
+
+    Attributes:
+        stalled: a bit for each root in which nothing moves.
+    """
+
+    stalled: int
+    stuck_demand: int
+    stuck_background: int
+
+
 @dataclass(frozen=True, slots=True)
 class Board:
     """The writable mappings of a run directory's segments that the engine works on."""
@@ -93,6 +105,7 @@ class Engine:
         self._handle: ctypes.c_void_p | None = handle
         self._files = np.zeros(BATCH_MAX, np.uint32)
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_completion"])
+        self._health = np.zeros(1, DTYPES["monarch_health"])
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -127,6 +140,11 @@ class Engine:
             Completion(file, tier, OrderKind(kind), Step(step), status, size, ns)
             for file, tier, kind, step, status, _, size, ns in self._done[:n].tolist()
         ]
+
+    def health(self) -> Health:
+        """Tells which roots answered at the last heartbeat."""
+        LIB.monarch_engine_health(self._alive(), span(self._health)[0])
+        return Health(*self._health[0].tolist())
 
     def forget(self, tier: int, ino: int) -> None:
         """Takes the inode of a Replica out of the table, before it is unlinked."""

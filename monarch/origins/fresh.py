@@ -12,6 +12,7 @@ from monarch.catalog.block import Block
 from monarch.model import Patterns, shown
 from monarch.origins.root import OriginRoot
 from monarch.origins.saved import IndexUnusableError, RootIndex
+from monarch.origins.walk import Progress
 
 BATCH_DIRECTORIES = 256
 # Of an index that another node has made just now, so many entries are looked at.
@@ -27,9 +28,17 @@ class _Fault:
 
 
 def check_fresh(
-    index: RootIndex, root: OriginRoot, patterns: Patterns, *, threads: int = 16
+    index: RootIndex,
+    root: OriginRoot,
+    patterns: Patterns,
+    *,
+    threads: int = 16,
+    progress: Progress | None = None,
 ) -> None:
     """Compare an index with the root as it is now; files are checked when staged.
+
+    Args:
+        progress: called with the directories looked at so far, among others.
 
     Raises:
         IndexUnusableError: it was made from something else, a directory changed, or the
@@ -44,7 +53,7 @@ def check_fresh(
         )
     if index.patterns != patterns:
         raise IndexUnusableError(_difference(index.patterns, patterns))
-    fault = _first_fault(index.block, root, threads)
+    fault = _first_fault(index.block, root, threads, progress)
     if fault is not None:
         path = os.path.join(root.path, fault.directory)
         raise IndexUnusableError(f"{shown(path)} {fault.what}")
@@ -87,7 +96,9 @@ def _difference(then: Patterns, now: Patterns) -> str:
     return "it was made with other patterns"
 
 
-def _first_fault(block: Block, root: OriginRoot, threads: int) -> _Fault | None:
+def _first_fault(
+    block: Block, root: OriginRoot, threads: int, progress: Progress | None
+) -> _Fault | None:
     directories = list(block.directories())
     starts = range(0, len(directories), BATCH_DIRECTORIES)
     fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -96,6 +107,8 @@ def _first_fault(block: Block, root: OriginRoot, threads: int) -> _Fault | None:
 
     def look(start: int) -> _Fault | None:
         part = directories[start : start + BATCH_DIRECTORIES]
+        if progress is not None:
+            progress(start)
         changed = next(_changed(block, fd, part), None)
         if changed is None and search:
             return next(_closed(block, fd, part), None)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from monarch import native
 from monarch.catalog.build import build_block, unlisted_links
 from monarch.catalog.segment import MappedRoot
+from monarch.catalog.survey import ATTR, ROW, Survey
 from monarch.model import Patterns, Unmanaged
 from monarch.origins.fresh import check_fresh
 from monarch.origins.layout import LAYOUT
@@ -45,15 +49,16 @@ class Indexed:
 
     def mapped(self) -> MappedRoot:
         """Return the root as the catalog of a job takes it."""
-        named = (self.root.given, *map(os.fsencode, self.dataset.aliases))
-        # A program may lead any link on the way to the root elsewhere: all are watched.
-        spellings = dict.fromkeys(way for name in named for way in stages(name))
-        return MappedRoot(
-            self.root.path,
-            tuple(spellings),
-            self.index.block,
-            native.inodes_unstable(self.root.path),
-        )
+        root = self.root
+        named = (root.given, *map(os.fsencode, self.dataset.aliases))
+        if root.answers:
+            # A program may lead any link on the way elsewhere: all are watched.
+            named = tuple(dict.fromkeys(way for name in named for way in stages(name)))
+        return MappedRoot(root.path, named, self.index.block, root.unstable)
+
+
+def _nothing() -> None:
+    """Be told and do nothing."""
 
 
 def scan_index(
@@ -64,7 +69,12 @@ def scan_index(
     progress: Progress | None = None,
 ) -> RootIndex:
     """Scan a root and build its index."""
-    survey = scan(root, patterns, threads=threads, progress=progress)
+    return _indexed(
+        scan(root, patterns, threads=threads, progress=progress), root, patterns
+    )
+
+
+def _indexed(survey: Survey, root: OriginRoot, patterns: Patterns) -> RootIndex:
     block = build_block(survey, LAYOUT, native.index_finish)
     unmanaged = Counter(survey.unmanaged)
     unmanaged[Unmanaged.LINK_UNLISTED] += unlisted_links(survey, block)
@@ -77,8 +87,13 @@ def prepare_index(
     threads: int = 16,
     warn: Callable[[str], None],
     progress: Progress | None = None,
+    answered: Callable[[], None] = _nothing,
 ) -> Indexed:
     """Load the saved index of a dataset, or scan where there is none that is fresh.
+
+    Args:
+        progress: called with numbers that grow while the origin answers.
+        answered: called when the origin is not asked any more.
 
     Raises:
         UsageError: the root is not a directory that can be read.
@@ -87,12 +102,30 @@ def prepare_index(
     if dataset.saved is not None:
         try:
             index = read_index(dataset.saved)
-            check_fresh(index, root, dataset.patterns, threads=threads)
+            check_fresh(
+                index, root, dataset.patterns, threads=threads, progress=progress
+            )
+            answered()
             if int(index.block.header["root_dev"]) != root.dev:
                 index.block.move_to_device(root.dev, native.index_finish)
         except IndexUnusableError as reason:
             warn(f"index {dataset.saved} is not used, scanning instead: {reason}")
         else:
             return Indexed(dataset, root, index, loaded=True)
-    index = scan_index(root, dataset.patterns, threads=threads, progress=progress)
+    survey = scan(root, dataset.patterns, threads=threads, progress=progress)
+    answered()
+    return Indexed(dataset, root, _indexed(survey, root, dataset.patterns), False)
+
+
+def empty_index(dataset: Dataset) -> Indexed:
+    """Return the index of a root of which nothing is known: it names no File.
+
+    No directory has its identity, so that every process leaves the root alone.
+    """
+    path = os.path.abspath(os.fsencode(dataset.path))
+    root = OriginRoot(path, path, dev=0, ino=0)
+    attrs = np.zeros(1, ATTR)
+    attrs["mode"] = stat.S_IFDIR
+    survey = Survey(path, np.zeros(1, ROW), (), attrs, {}, 0, os.geteuid(), 0)
+    index = _indexed(survey, root, dataset.patterns)
     return Indexed(dataset, root, index, loaded=False)

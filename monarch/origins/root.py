@@ -6,18 +6,29 @@ import os
 import stat
 from dataclasses import dataclass
 
+from monarch import native
 from monarch.errors import UsageError
 from monarch.model import shown
 
 
 @dataclass(frozen=True, slots=True)
 class OriginRoot:
-    """A dataset root that exists: as the user wrote it, and where it really is."""
+    """A dataset root: as the user wrote it, and where it really is.
+
+    Attributes:
+        unstable: files there may get other inode numbers where they are.
+    """
 
     given: bytes
     path: bytes
     dev: int
     ino: int
+    unstable: bool = False
+
+    @property
+    def answers(self) -> bool:
+        """Return whether the directory could be asked about: all else may hang."""
+        return self.ino != 0
 
     def __str__(self) -> str:
         return shown(self.path)
@@ -78,4 +89,5 @@ def open_root(given: str | bytes) -> OriginRoot:
         raise UsageError(
             f"dataset {shown(path)}: is the root of the file system; name less"
         )
-    return OriginRoot(path, real, found.st_dev, found.st_ino)
+    unstable = native.inodes_unstable(real)
+    return OriginRoot(path, real, found.st_dev, found.st_ino, unstable)

@@ -16,13 +16,20 @@ from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import ATTR, ROW, Listing
 from monarch.model import PATH_BYTES_MAX, Unmanaged
 from monarch.origins.links import resolve_link
+from monarch.origins.metadata import (
+    Row,
+    has_identity,
+    is_exact,
+    lstat_at,
+    make_row,
+    shared_values,
+)
 from monarch.origins.root import OriginRoot
 
 BATCH_NAMES = 512
 """Names that one thread stats at a time, so that all threads share a huge directory."""
 PROGRESS_SECONDS = 0.25
 
-Row = tuple[int, int, int, int, int, int, int]
 Task = Callable[[], None]
 Progress = Callable[[int], None]
 
@@ -65,7 +72,7 @@ class Walk:
         self._failure: BaseException | None = None
         self._stopped = False
         self._root_fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
-        self._top = self._row(os.fstat(self._root_fd), self._root_fd, b".")
+        self._top = self._row(lstat_at(b".", self._root_fd), self._root_fd, b".")
 
     @property
     def attrs(self) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -218,9 +225,12 @@ class Walk:
             self._finish(directory)
 
     def _examine(self, directory: _Open, batch: _Batch, name: bytes) -> None:
-        found = os.stat(name, dir_fd=directory.fd, follow_symlinks=False)
+        found = lstat_at(name, directory.fd)
         path = directory.path + b"/" + name if directory.path else name
         kind = stat.S_IFMT(found.st_mode)
+        if not (has_identity if kind == stat.S_IFDIR else is_exact)(found):
+            self._count(Unmanaged.ABSURD)
+            return
         if kind == stat.S_IFDIR:
             # Directories only: in an overlay, files have devices of their own.
             if found.st_dev != self._root.dev:
@@ -248,24 +258,8 @@ class Walk:
         readable = not stat.S_ISLNK(found.st_mode) and os.access(
             name, os.R_OK, dir_fd=fd, effective_ids=True
         )
-        shared = (
-            found.st_mode,
-            found.st_uid,
-            found.st_gid,
-            found.st_nlink,
-            found.st_dev,
-            found.st_blksize,
-            int(readable),
-        )
-        return (
-            found.st_ino,
-            found.st_size,
-            found.st_mtime_ns,
-            found.st_ctime_ns,
-            found.st_atime_ns,
-            min(found.st_blocks, 0xFFFFFFFF),
-            self._attr(shared),
-        )
+        shared = shared_values(found, readable=readable)
+        return make_row(found, self._attr(shared))
 
     def _attr(self, shared: tuple[int, ...]) -> int:
         number = self._attrs.get(shared)

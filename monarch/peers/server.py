@@ -21,7 +21,50 @@ PORTS_TRIED: Final = 8
 
 log = logging.getLogger("monarch.peers")
 
+REFUSALS_S: Final = 1.0
+"""Anybody can connect, over and over: one line in the log for all within this time."""
+
 Serve = Callable[[Link, Message], Awaitable[None]]
+
+
+class Refusals:
+    """Counts connections that were refused, and tells of many in one line."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._told = 0
+        self._why = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Refusals {self.count}>"
+
+    def note(self, why: str) -> None:
+        """Count one; its line comes now, or with those of the next second."""
+        self.count += 1
+        self._why = why
+        if self._timer is None:
+            self._tell()
+
+    def close(self) -> None:
+        """Tell of those that no line has told of yet."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.count > self._told:
+            self._log()
+
+    def _tell(self) -> None:
+        self._timer = None
+        if self.count == self._told:
+            return
+        self._log()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(REFUSALS_S, self._tell)
+
+    def _log(self) -> None:
+        new, self._told = self.count - self._told, self.count
+        log.info("connections refused count=%d last=%s", new, self._why)
 
 
 class Server:
@@ -34,7 +77,7 @@ class Server:
     def __init__(
         self, identity: Identity, nodes: int, serve: Mapping[Kind, Serve]
     ) -> None:
-        self.refused = 0
+        self._refusals = Refusals()
         self._identity = identity
         self._nodes = nodes
         self._serve = serve
@@ -45,6 +88,11 @@ class Server:
 
     def __repr__(self) -> str:
         return f"<Server {self._identity!r} serving {len(self._serving)}>"
+
+    @property
+    def refused(self) -> int:
+        """How many connections were refused."""
+        return self._refusals.count
 
     def open(self, host: str, port: int) -> int:
         """Listen on an address, "" for all; return the port.
@@ -70,6 +118,7 @@ class Server:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._refusals.close()
 
     def _listen(self) -> None:
         assert self._socket is not None
@@ -108,8 +157,7 @@ class Server:
             stranger.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link = await Link.accept(stranger, self._identity)
         except (OSError, ProtocolError) as error:
-            self.refused += 1
-            log.info("connection refused why=%s", error or "late")
+            self._refusals.note(str(error) or "late")
             return
         task = asyncio.current_task()
         assert task is not None

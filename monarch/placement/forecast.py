@@ -35,6 +35,7 @@ class Forecast:
     """What a dataset on a cluster comes to.
 
     Args:
+        room_bytes: what one copy of each File takes of the Tiers.
         held_files: Files of which there is a copy.
         copies: how many there are of each of those, on the average.
     """
@@ -42,6 +43,7 @@ class Forecast:
     shares: tuple[Share, ...]
     files: int
     total_bytes: int
+    room_bytes: int
     held_files: int
     held_bytes: int
     copies: float
@@ -93,6 +95,7 @@ def forecast(placement: Placement, sizes: Bytes) -> Forecast:
         ),
         files=len(sizes),
         total_bytes=int(sizes.sum()),
+        room_bytes=int(placement.needs.sum()),
         held_files=held,
         held_bytes=int(sizes[placed].sum()),
         copies=float(copies.sum()) / held if held else 0.0,

@@ -8,7 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from monarch.native import CONSTANTS, Completion, Engine, Order, ReplicaState
+from monarch.native import (
+    CONSTANTS,
+    Completion,
+    Engine,
+    Health,
+    Order,
+    ReplicaState,
+)
 
 FAULTS_MAX: Final = 10
 AHEAD: Final = 16
@@ -80,6 +87,10 @@ class Asker:
             if one.status and len(self.faults) < FAULTS_MAX:
                 self.faults.setdefault(one.file, os.strerror(-one.status))
         return ended
+
+    def health(self) -> Health:
+        """Tell which roots do not answer."""
+        return self._engine.health()
 
     def forget(self, tier: int, ino: int) -> None:
         """Recognise an inode no more."""

@@ -16,6 +16,7 @@ from monarch.agent.retention import claim_all, expiry_s, offer
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
+from monarch.agent.staging import engine_threads
 from monarch.errors import MonarchError
 from monarch.metrics import Tally
 from monarch.native import Reason, ReplicaState, state_word
@@ -67,7 +68,7 @@ class Stores:
             memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
         )
         options = native.Options(
-            threads=fill.concurrency,
+            threads=engine_threads(fill.concurrency, len(self.setup.datasets)),
             background_max=fill.concurrency,
             bandwidth_bytes_per_s=fill.bytes_per_s,
             digests=self.extents.digests,

@@ -73,6 +73,7 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         seconds=max(run.seconds for run in runs),
         files=max(run.files for run in runs),
         bytes=max(run.bytes for run in runs),
+        room_bytes=max(run.room_bytes for run in runs),
         complete=all(run.complete for run in runs),
         plain=own.run.plain if all(run.plain for run in runs) else "",
     )

@@ -46,6 +46,8 @@ class JobFigures:
     bytes: int
     complete: bool = True
     plain: str = ""
+    room_bytes: int = 0
+    """What the files take of Tiers, each of them whole pages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _TROUBLES = (
 _FALLBACKS = {
     "origin_written": "opens read the origin because the file was written to",
     "origin_refused": "opens read the origin because the file is not to be staged",
-    "origin_busy": "opens read the origin because there was no room at that moment",
+    "origin_busy": "opens did not wait: no answer from the origin, or no room",
     "origin_large": "opens read the origin while the file was being copied",
     "origin_timeout": "opens read the origin because the copy was too late",
     "origin_silent": "opens read the origin because the agent gave no sign of life",

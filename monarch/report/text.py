@@ -7,7 +7,7 @@ from typing import Any
 from monarch.metrics import UNITS
 from monarch.report.model import POOL, Report
 from monarch.report.nodes import node_lines, peer_lines, where
-from monarch.report.words import folded, many, percent
+from monarch.report.words import folded, many, percent, room_advice
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 _INACTIVE_MAX = 10
@@ -26,6 +26,7 @@ def render(report: Report) -> str:
         _sources(report),
         *_lines(report),
         *tier_lines(report),
+        *room_advice(report["run"]["bytes"], report["run"].get("room_bytes", 0)),
         *node_lines(report),
         *peer_lines(report),
         *unstaged_lines(report),

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import Final
 
-from monarch.units import format_count
+from monarch.units import format_count, format_size
 
 WIDTH: Final = 80
+ROOM_RATIO_MAX: Final = 2
 _UNIT: Final = re.compile(r"(?<=\d) (?=(?:[KMGTP]i)?B\b|(?:min|ms|s|µs)\b)")
 _TIED: Final = "\N{NO-BREAK SPACE}"
 
@@ -63,6 +64,17 @@ def folded(line: str) -> list[str]:
         break_on_hyphens=False,
     )
     return [line.replace(_TIED, " ") for line in lines]
+
+
+def room_advice(size: int, room: int) -> list[str]:
+    """Return what to do about files that take far more of a Tier than their bytes."""
+    if room <= ROOM_RATIO_MAX * size:
+        return []
+    return [
+        f"  small files: {format_size(size)} take {format_size(room)} of the tiers, in "
+        "whole pages;",
+        "    packed into larger ones (tar, LMDB, HDF5) they take what they hold",
+    ]
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -49,6 +49,8 @@ class Background:
         others: those to be fetched.
         count: how many Transfers are under way.
         rests: nothing is fetched from other nodes.
+        stuck: Transfers that hang at an origin, of both classes and of background:
+            they take no room.
     """
 
     def __init__(self, settings: FillSettings, sizes: npt.NDArray[np.uint64]) -> None:
@@ -57,6 +59,7 @@ class Background:
         self.others = FillOrder(range(0))
         self.count = 0
         self.rests = False
+        self.stuck = (0, 0)
         self.clock = time.monotonic
         self._sizes = sizes
         self._mean_bytes = max(1, int(sizes.mean())) if len(sizes) else 1
@@ -118,9 +121,9 @@ class Background:
         Half of all while programs wait for others.
         """
         most = LOOK_AHEAD * self.settings.concurrency
-        if in_flight > self.count:
+        if in_flight - self.stuck[0] > self.count - self.stuck[1]:
             most = max(1, most // 2)
-        return most - (self.count - len(self._fetched))
+        return most - (self.count - self.stuck[1] - len(self._fetched))
 
     def _fetches_room(self) -> int:
         """Return how many more may be fetched: they share the way of demand."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from monarch.native import Arrival, Completion, Fetch, Order, OrderKind
+from monarch.native import Arrival, Completion, Fetch, Health, Order, OrderKind
 
 
 class Engine(Protocol):
@@ -18,6 +18,9 @@ class Engine(Protocol):
 
     def completions(self) -> list[Completion]:
         """Return the Transfers that have ended since the last call."""
+
+    def health(self) -> Health:
+        """Return which roots do not answer, and what hangs there."""
 
     def forget(self, tier: int, ino: int) -> None:
         """Recognise descriptors of this inode no more."""

@@ -9,6 +9,7 @@ from monarch.metrics import Tally
 from monarch.native import Reason, ReplicaState, state_word
 from monarch.stager.table import ABSENT, FileTable
 from monarch.tiers import Tier
+from monarch.tiers.probe import Finding, inspect
 
 VICTIMS_MAX = 512
 
@@ -47,17 +48,14 @@ class Shelf:
         self.ledger = ledger
         self.tally = tally
 
-    def holds(self, file: int, tier: int) -> bool:
-        """Return whether the Replica of a File is there, in its whole size."""
-        path = self.places[tier].directory / self.table.name_of(file)
-        try:
-            return path.lstat().st_size == int(self.table.sizes[file])
-        except OSError:
-            return False
+    def look_for(self, file: int, tier: int) -> Finding:
+        """Look for the Replica of a File; it may take as long as the medium does.
 
-    def is_gone(self, tier: int) -> bool:
-        """Return whether the directory of a Tier has vanished."""
-        return not self.places[tier].directory.is_dir()
+        Raises:
+            OSError: the medium has failed.
+        """
+        path = self.places[tier].directory / self.table.name_of(file)
+        return inspect(path, self._size_of(file))
 
     def forget(self, file: int, tier: int) -> None:
         """Remove a Replica that is lost: its inode may come back as a stranger's."""
@@ -69,6 +67,14 @@ class Shelf:
         self.ledger.drop(tier, int(self.table.sizes[file]))
         self.tally.replicas_lost += 1
         log.warning("replica lost file=%d tier=%s", file, self.places[tier].name)
+
+    def leave(self, file: int, tier: int) -> None:
+        """Serve no Replica that has come into a Tier which was given up meanwhile."""
+        self.table.words[file] = ABSENT
+        ino = self.table.inode_of(file, tier)
+        if ino:
+            self.recogniser.forget(tier, ino)
+        self.ledger.drop(tier, self._size_of(file))
 
     def retire(self, tier: int) -> bool:
         """Take a Tier that has gone out of service; False if it is so already."""

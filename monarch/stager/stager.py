@@ -23,11 +23,13 @@ from monarch.stager.adoption import Adoption
 from monarch.stager.background import Background, FillSettings
 from monarch.stager.exchange import NO_ROOM, Exchange, Fate, Sharing
 from monarch.stager.flight import Engine, Flight
+from monarch.stager.losses import Losses
+from monarch.stager.postponed import Postponed
 from monarch.stager.shelf import Shelf
 from monarch.stager.table import ABSENT, READY, TIER_UNIT, FileTable
 from monarch.tiers import Tier
+from monarch.tiers.probe import Finding
 
-LOST_MAX = 2
 FILL_STEP = 8
 FILL_STEPS_MAX = 16
 
@@ -60,8 +62,9 @@ class Stager:
         self._exchange: Exchange | None = None
         self._flying: dict[int, Flight] = {}
         self.shelf.flying = self._flying
+        self.postponed = Postponed(table, self._flying)
+        self.losses = Losses(self.shelf, self._renew, self._refill)
         self._waiting: list[Order] = []
-        self._lost: dict[int, int] = {}
         self._busy_since_ns = 0
         self._stopping = False
 
@@ -82,13 +85,15 @@ class Stager:
     @property
     def wake_s(self) -> float | None:
         """After how long a turn is due even if nothing happens; None: none is."""
-        return None if self._exchange is None else self._exchange.pool.wake_s
+        pool = None if self._exchange is None else self._exchange.pool.wake_s
+        waits = (pool, self.postponed.wake_s)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def share(self, sharing: Sharing) -> None:
         """Go on as one of several nodes; before this, a node works alone."""
         assert self._exchange is None
         self._exchange = Exchange(sharing, self.shelf, self._background)
-        self._background.clock = sharing.sources.clock
+        self._background.clock = self.postponed.clock = sharing.sources.clock
         self._exchange.admit(self.adoption, self._refuse_adoption)
         self._exchange.fill(self._background)
 
@@ -99,10 +104,12 @@ class Stager:
             Whether there is more to do at once, without waiting for the engine.
         """
         for step in (
+            self._look_at_roots,
             self._end_transfers,
             self._end_fetches,
             self._serve_requests,
             self._pass_on,
+            self._try_postponed,
             self._fill_up,
         ):
             try:
@@ -153,10 +160,13 @@ class Stager:
         self._submit()
 
     def _serve(self, file: int, word: int) -> None:
-        if word == ABSENT:
+        if word == ABSENT and self._hangs(file):
+            self.postponed.refuse(file)
+        elif word == ABSENT:
             self._order(file, self._demand(file))
         elif word % TIER_UNIT == READY:
-            self._check_lost(file, word // TIER_UNIT % 256)
+            # Looking for it may take as long as a broken medium does: not here.
+            self.losses.doubted[file] = word // TIER_UNIT % 256
 
     def _demand(self, file: int) -> OrderKind:
         """No program waits for a large File, so it yields to those they wait for."""
@@ -219,6 +229,30 @@ class Stager:
         for file in self._exchange.pool.turn():
             self._order(file, self._demand(file))
 
+    # -- origins that do not answer, and what the node lacks -----------------------
+
+    def _look_at_roots(self) -> None:
+        health = self.engine.health()
+        stuck = health.stuck_background
+        self._background.stuck = (health.stuck_demand + stuck, stuck)
+        if self.postponed.note_stalled(health.stalled):
+            self._begin_fill()
+
+    def _hangs(self, file: int) -> bool:
+        """Return whether a File would have to be read from an origin that hangs."""
+        if not self.postponed.is_stalled(file):
+            return False
+        exchange = self._exchange
+        return exchange is None or exchange.sources.source(file) is None
+
+    def _try_postponed(self) -> None:
+        if self._stopping:
+            return
+        for file in self.postponed.probes():
+            self._order(file, self._demand(file))
+        for file in self.postponed.due():
+            self._order(file, OrderKind.BACKGROUND, asked=False)
+
     # -- background fill --------------------------------------------------------
 
     def _fills(self) -> bool:
@@ -234,8 +268,19 @@ class Stager:
             order, room = self._background.next(len(self._flying))
             if room <= 0 or not self._fills():
                 return
-            for file in order.take(min(FILL_STEP, room), self.table.is_due):
+            for file in order.take(min(FILL_STEP, room), self._is_due):
                 self._order(file, OrderKind.BACKGROUND, asked=False)
+
+    def _is_due(self, file: int) -> bool:
+        return self.table.is_due(file) and not self._hangs(file)
+
+    def _begin_fill(self) -> None:
+        """Let fill look at every File again."""
+        if self._exchange is None:
+            every = FillOrder(range(len(self.table.sizes)))
+            self._background.begin_with(every, FillOrder(range(0)))
+        else:
+            self._exchange.fill(self._background)
 
     def _adopt(self) -> None:
         room = self._background.room
@@ -307,7 +352,11 @@ class Stager:
     def _note_published(self, flight: Flight) -> None:
         size, tally = int(self.table.sizes[flight.file]), self.tally
         self.ledger.failures.pop(flight.file, None)
+        self.postponed.succeeded(flight.file)
         self.ledger.settle(flight.tier, size)
+        if not self.ledger.account(flight.tier).in_service:
+            self.shelf.leave(flight.file, flight.tier)
+            return
         if flight.is_adoption:
             tally.adopted_files += 1
             tally.adopted_bytes += size
@@ -333,7 +382,7 @@ class Stager:
         self.ledger.release(tier, int(self.table.sizes[file]))
         if adoption or taken:
             self.shelf.unlink(file, tier)
-        self._mend_tier(tier, room)
+        self._mend_tier(tier, room, status)
         self._mark_failed(flight, verdict)
 
     def _note_failed(self, flight: Flight, step: Step, status: int) -> None:
@@ -350,13 +399,13 @@ class Stager:
             os.strerror(-status),
         )
 
-    def _mend_tier(self, tier: int, room: Room) -> None:
+    def _mend_tier(self, tier: int, room: Room, status: int) -> None:
         if room is Room.SHRUNK:
             self.tally.tiers_full += 1
             self.ledger.shrink(tier)
             log.warning("tier is full tier=%s", self.shelf.places[tier].name)
         elif room is Room.LOST:
-            self._retire(tier)
+            self.losses.withdraw(tier, os.strerror(-status))
 
     def _mark_failed(self, flight: Flight, verdict: Verdict) -> None:
         file, reason = flight.file, Reason.NONE
@@ -369,6 +418,9 @@ class Stager:
             reason = Reason.ERROR
         elif self._exchange is not None:
             self._exchange.allotment.owe(file)
+        if verdict is Verdict.LATER and not self._stopping:
+            self.postponed.put_off(file)
+            return
         if verdict is Verdict.ANEW and not self._stopping:
             self.table.words[file] = ABSENT
             kind = OrderKind(flight.kind & OrderKind.BACKGROUND)
@@ -383,34 +435,25 @@ class Stager:
 
     # -- losses -------------------------------------------------------------------
 
-    def _check_lost(self, file: int, tier: int) -> None:
-        """A program could not open a ready Replica: its own fault, or a lost one."""
-        if self.shelf.holds(file, tier):
-            return
-        if self.shelf.is_gone(tier):
-            self._retire(tier)
-        else:
-            self.shelf.forget(file, tier)
-            if self._exchange is not None:
-                self._exchange.pool.dropped(file)
-        count = self._lost[file] = self._lost.get(file, 0) + 1
-        if count > LOST_MAX:
-            self.table.store(file, state_word(ReplicaState.ABSENT, reason=Reason.ERROR))
-        else:
+    def note_found(self, file: int, tier: int, finding: Finding) -> None:
+        """Note what was found of a Replica that a program could not open."""
+        try:
+            self.losses.note_found(file, tier, finding)
+        except Exception as error:
+            self._survive(f"loss failed file={file}", error)
+        self._submit()
+
+    def _renew(self, file: int, again: bool) -> None:
+        if self._exchange is not None:
+            self._exchange.pool.dropped(file)
+        if again:
             self._order(file, OrderKind.DEMAND)
 
-    def _retire(self, tier: int) -> None:
-        """Files of a lost Tier are worth staging into another one."""
-        if not self.shelf.retire(tier):
-            return
-        exchange = self._exchange
-        if exchange is None:
-            every = FillOrder(range(len(self.table.sizes)))
-            self._background.begin_with(every, FillOrder(range(0)))
-        elif tier == exchange.pool.number:
-            exchange.pool.clear()
+    def _refill(self, tier: int) -> None:
+        if self._exchange is not None and tier == self._exchange.pool.number:
+            self._exchange.pool.clear()
         else:
-            exchange.fill(self._background)
+            self._begin_fill()
 
     def _refuse_adoption(self, file: int, tier: int) -> None:
         """Give up a Replica of an earlier job whose room others need."""

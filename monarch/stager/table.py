@@ -1,6 +1,7 @@
 """The Files of a job as the agent sees and marks them in shared memory."""
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ class FileTable:
         name_of: the name of a File's Replica.
         inode_of: the inode of a Replica whose name is gone, or 0.
         inodes_in: the inodes of all Replicas that were ever in a Tier.
+        bases: the first File of each root.
     """
 
     sizes: npt.NDArray[np.uint64]
@@ -36,6 +38,15 @@ class FileTable:
     name_of: Callable[[int], str]
     inode_of: Callable[[int, int], int]
     inodes_in: Callable[[int], list[int]]
+    bases: Sequence[int] = (0,)
+
+    def root_of(self, file: int) -> int:
+        """Return the number of the root that a File belongs to."""
+        return bisect_right(self.bases, file) - 1
+
+    def files_of(self, root: int) -> slice:
+        """Return the Files of a root."""
+        return slice(*[*self.bases, len(self.sizes)][root : root + 2])
 
     def ready_in(self, tier: int) -> npt.NDArray[np.int64]:
         """Return the Files whose Replica is ready in a Tier."""

@@ -20,7 +20,8 @@ NEWBORN_S: Final = 60.0
 _START: Final = "start"
 _RUN_FILES: Final = frozenset(
     {
-        *("start", "lock", "failed", "agent.log", "config.json", "control", "shim.so"),
+        *("start", "lock", "failed", "config.json", "control", "shim.so"),
+        *("agent.log", "agent.log.1"),
         *("counters", "requests", "flags", "inodes", "catalog"),
         *(".counters", ".requests", ".flags", ".inodes", ".catalog", "transit"),
     }

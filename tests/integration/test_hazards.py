@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -304,3 +305,42 @@ def test_signal_handler_needs_at_most_a_kilobyte_more_stack(
     found = least_stack(words, board.environ())
 
     assert found <= plain + 1024, (plain, found)
+
+
+@pytest.mark.root
+def test_a_retained_copy_is_recognised_by_its_identity_not_by_its_content(
+    tmp_path: Path, run_root: Path, monarch_command: Path, tool: Callable[[str], str]
+) -> None:
+    """What README says of another image with the same inodes and times."""
+    mounted, tier = tmp_path / "mounted", tmp_path / "tier"
+    mounted.mkdir()
+    tier.mkdir()
+    shown = []
+    for content in ("first", "other"):
+        image = make_image(tmp_path, content, tool)
+        subprocess.run(["mount", "-o", "loop,ro", image, mounted], check=True)
+        try:
+            run = [str(monarch_command), "run", "-q", "--data", str(mounted)]
+            run += ["--tier", f"ssd:8MiB:{tier}", "--set", "retain=node"]
+            run += ["--set", "cold_open.mode=wait", "--", "cat", f"{mounted}/file"]
+            done = subprocess.run(run, capture_output=True, text=True, check=True)
+        finally:
+            subprocess.run(["umount", mounted], check=True)
+        shown.append(done.stdout)
+
+    assert shown == ["first", "first"]
+
+
+def make_image(folder: Path, content: str, tool: Callable[[str], str]) -> Path:
+    """An ext4 image of one file, whose times are those of every other one."""
+    source, image = folder / content, folder / f"{content}.img"
+    source.mkdir()
+    (source / "file").write_text(content)
+    make = [tool("mkfs.ext4"), "-q", "-d", str(source), str(image), "4M"]
+    subprocess.run(make, check=True)
+    for field in ("mtime", "ctime", "crtime"):
+        for name, value in ((field, "20200101"), (f"{field}_extra", "0")):
+            order = f"set_inode_field file {name} {value}"
+            words = [tool("debugfs"), "-w", "-R", order, str(image)]
+            subprocess.run(words, check=True, capture_output=True)
+    return image

@@ -169,17 +169,19 @@ def test_a_nested_run_without_a_living_parent_has_its_own_agent(
     assert other == launch.layout["shim"]
 
 
-def test_progress_and_warnings_are_lines(launch: Launch) -> None:
-    launch.script(
-        [*START, ["write", "progress 1\nprogress 2\nwarn w\nnew x\n"], *HEALTHY[4:]]
-    )
+def test_progress_is_a_line_now_and_then_and_each_warning_is_one(
+    launch: Launch,
+) -> None:
+    progress = "".join(f"progress {number}\n" for number in range(1, 14))
+    warnings = "warn w\nnew x\nwarn v\n"
+    launch.script([*START, ["write", progress + warnings], *HEALTHY[4:]])
 
     done = launch.run("true")
 
     assert done.stderr.decode().splitlines()[:3] == [
         "monarch: 1",
-        "monarch: 2",
         "monarch: w",
+        "monarch: v",
     ]
 
 

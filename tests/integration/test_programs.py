@@ -1,5 +1,7 @@
 """Programs give byte-identical results plain and under Monarch."""
 
+import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,32 @@ def test_a_library_of_formats_reads_the_same(
 
     assert outcome.words == plain.words
     assert outcome.redirected_opens > 0
+
+
+SQLITE = (
+    "import os, sqlite3, sys\n"
+    "path = os.path.join(sys.argv[1], 'rows.' + sys.argv[2])\n"
+    "open(path, 'rb').read()\n"
+    "reader = sqlite3.connect(f'file:{path}?mode=ro', uri=True)\n"
+    "print(reader.execute('select count(*) from rows').fetchall())\n"
+    "writer = sqlite3.connect(path)\n"
+    "with writer:\n"
+    "    writer.executemany('insert into rows values (?)', [(n,) for n in range(9)])\n"
+    "print(reader.execute('select count(*) from rows').fetchall())\n"
+)
+
+
+@pytest.mark.parametrize("suffix", ["sqlite", "sqlite3", "db"])
+def test_a_reader_of_a_live_database_sees_what_is_written(
+    suffix: str, runner: Runner, tmp_path: Path
+) -> None:
+    root = tmp_path / "rows"
+    root.mkdir()
+    with sqlite3.connect(root / f"rows.{suffix}") as made:
+        made.execute("create table rows (n)")
+    made.close()
+
+    words = [sys.executable, "-c", SQLITE, str(root), suffix]
+    outcome = runner.under_monarch(words, roots=[root])
+
+    assert outcome.stdout == b"[(0,)]\n[(9,)]\n"

@@ -103,3 +103,14 @@ def test_each_short_program_without_the_shim_is_named(summary, tmp_path):
     text = summary(f"exec {spawner} 400 {static} x")
 
     assert f"not active in {static} (400): static" in text
+
+
+def test_the_room_that_tiny_files_take_is_told(summary, dataset):
+    for number in range(600):
+        (dataset.root / "class-0" / f"{number}.txt").write_text(str(number))
+    for path in dataset.paths:
+        path.unlink()
+
+    text = summary("cat */* >/dev/null")
+
+    assert "  small files: 1.7 KiB take 2.3 MiB of the tiers, in whole pages;\n" in text

@@ -64,9 +64,9 @@ def missing() -> str | None:
     return "needs the headers of libfuse3" if found.returncode else None
 
 
-def build(folder: Path) -> Path:
-    """Compiles countfs.c into a folder and returns the program."""
-    program = folder / "countfs"
+def build(folder: Path, source: Path = SOURCE) -> Path:
+    """Compiles a file system into a folder and returns the program."""
+    program = folder / source.stem
     flags = subprocess.run(
         ["pkg-config", "--cflags", "--libs", "fuse3"],
         check=True,
@@ -74,7 +74,7 @@ def build(folder: Path) -> Path:
         text=True,
     ).stdout
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror"]
-    command += ["-o", str(program), str(SOURCE), *shlex.split(flags), "-pthread"]
+    command += ["-o", str(program), str(source), *shlex.split(flags), "-pthread"]
     subprocess.run(command, check=True, timeout=BUILD_TIMEOUT_S)
     return program
 

@@ -15,6 +15,7 @@ from monarch.native import (
     Arrival,
     Completion,
     Fetch,
+    Health,
     Order,
     Reason,
     ReplicaState,
@@ -47,6 +48,11 @@ class FakeEngine:
     ended: list[Completion] = field(default_factory=list)
     forgotten: list[tuple[int, int]] = field(default_factory=list)
     room: int = 1000
+    found: Health = field(default_factory=lambda: Health(0, 0, 0))
+
+    def health(self) -> Health:
+        """Return what the test says."""
+        return self.found
 
     def requests(self) -> list[int]:
         """Return what programs asked for."""
@@ -127,6 +133,10 @@ class Stage:
         """Let programs ask for Files."""
         self.engine.asked += files
         self.stager.turn()
+        while self.stager.losses.doubted:
+            file, tier = self.stager.losses.doubted.popitem()
+            finding = self.stager.shelf.look_for(file, tier)
+            self.stager.note_found(file, tier, finding)
 
     def end(self, file: int, status: int = 0, step: Step = Step.PUBLISH) -> None:
         """End the copy of a File from the Origin."""

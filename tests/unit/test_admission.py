@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from monarch.admission import (
     PAGE_BYTES,
-    TIER_FAILURES_MAX,
     Account,
     Ledger,
     Outcome,
@@ -112,13 +111,31 @@ def test_a_vanished_tier_is_taken_out_of_service():
     assert repr(ledger) == "<Ledger 0+0/40960 lost>"
 
 
-def test_a_tier_that_errs_again_and_again_is_taken_out_of_service():
+def test_a_tier_is_taken_out_of_service_at_its_first_error():
     ledger = Ledger([10 * PAGE_BYTES])
     outcome = Outcome(-errno.EIO, at_tier=True)
 
-    rooms = [ledger.judge(file, 0, outcome)[1] for file in range(TIER_FAILURES_MAX)]
+    assert ledger.judge(0, 0, outcome) == (Verdict.ANEW, Room.LOST)
+    assert not ledger.failures
 
-    assert rooms == [Room.KEPT] * (TIER_FAILURES_MAX - 1) + [Room.LOST]
+
+@pytest.mark.parametrize("cause", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("at_tier", [False, True])
+def test_what_the_node_lacks_is_no_fault_of_a_file_or_a_tier(cause, at_tier):
+    ledger = Ledger([10 * PAGE_BYTES])
+    outcome = Outcome(-cause, at_tier=at_tier)
+
+    seen = {ledger.judge(7, 0, outcome) for _ in range(10)}
+
+    assert seen == {(Verdict.LATER, Room.KEPT)}
+    assert not ledger.failures
+
+
+def test_a_copy_that_does_not_verify_is_no_fault_of_its_tier():
+    ledger = Ledger([10 * PAGE_BYTES])
+    outcome = Outcome(-errno.EBADMSG, at_tier=True)
+
+    assert ledger.judge(7, 0, outcome) == (Verdict.RETRY, Room.KEPT)
 
 
 def test_a_file_is_given_up_after_its_second_failure():

@@ -3,6 +3,7 @@
 import pytest
 
 from monarch.catalog.patterns import Selection
+from monarch.config.models import Dataset
 from monarch.errors import UsageError
 from monarch.model import Patterns
 
@@ -60,6 +61,26 @@ def test_a_pattern_matches_names_that_are_not_utf8() -> None:
 
     assert selection.includes(b"\x80.bin")
     assert selection.includes(b"\xff/x")
+
+
+@pytest.mark.parametrize(
+    ("path", "staged"),
+    [
+        *[(f"a/x.sqlite{end}", False) for end in ("", "3", "3-wal", "-journal")],
+        *[(f"x.db{end}", False) for end in ("", "-wal", "-shm")],
+        *[(name, False) for name in ("x.lock", "x-lock", "lock.mdb")],
+        *[(name, True) for name in ("data.mdb", "x.dbf", "db", "sqlite", "x.tar")],
+    ],
+)
+def test_locks_and_databases_of_live_writers_are_not_staged_by_default(
+    path: str, staged: bool
+) -> None:
+    dataset = Dataset(path="/pfs/a")
+    patterns = Patterns(dataset.include, dataset.exclude, dataset.never)
+    selection = Selection(patterns)
+    name = path.encode()
+
+    assert (selection.includes(name) and not selection.drops(name)) is staged
 
 
 @pytest.mark.parametrize("section", ["exclude", "never"])

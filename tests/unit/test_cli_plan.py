@@ -171,12 +171,29 @@ def test_people_get_tables_that_fit_a_terminal(plan):
 
     first, *lines = text.splitlines()
     assert first.endswith(
-        f"{FILES} files, {format_size(TOTAL)}; 4 nodes, auto: "
-        "2 copies of each file wanted."
+        f"{FILES} files, {format_size(TOTAL)} ({format_size(TOTAL)} in tiers); "
+        "4 nodes, auto: 2 copies of each file wanted."
     )
     assert max(len(line) for line in lines) <= 80
     assert "every file is held" in text
     assert "if a node is lost" in text
+
+
+def test_tiny_files_are_planned_with_the_room_that_they_take(plan, dataset, described):
+    for path in dataset.glob("*/*"):
+        os.truncate(path, 80)
+
+    text = plan("--nodes", "1", "--capacity", "2MiB").out
+    found = described("--nodes", "1", "--capacity", "2MiB")
+
+    assert f"31.2 KiB ({format_size(TOTAL)} in tiers); " in text
+    assert "small files: 31.2 KiB take 1.6 MiB of the tiers" in text
+    assert max(len(line) for line in text.splitlines()[1:]) <= 80
+    assert (found["bytes"], found["room_bytes"]) == (80 * FILES, TOTAL)
+
+
+def test_pages_that_are_full_need_no_advice(plan):
+    assert "small files" not in plan("--nodes", "1", "--capacity", "2MiB").out
 
 
 def test_a_large_cluster_is_told_by_its_extremes(plan, described, saved):

@@ -21,8 +21,8 @@ MODES = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread"],
 }
-NAMES = ["copies", "origins", "faults", "adoptions", "queues", "requests", "storm"]
-NAMES += ["peer_fetches", "peer_waits", "peer_faults"]
+NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
+NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
 NAMES += ["marks"]
 SKIPPED = 77
 

@@ -103,6 +103,18 @@ def test_files_that_were_not_staged_are_explained():
     assert "failed too often" not in text
 
 
+def test_small_files_are_told_with_the_room_that_they_take():
+    small = replace(snapshot().run, files=100_000, bytes=8 * MIB, room_bytes=391 * MIB)
+
+    report = summarize(snapshot(run=small))
+    usual = render(summarize(snapshot(run=replace(small, bytes=200 * MIB))))
+
+    assert report["run"]["room_bytes"] == 391 * MIB
+    line = "  small files: 8.0 MiB take 391.0 MiB of the tiers, in whole pages;\n"
+    assert line in render(report)
+    assert "small files" not in usual
+
+
 def test_survived_trouble_is_counted_with_its_meaning():
     troubled = snapshot({"origin_silent": 2}, {"tiers_lost": 1, "agent_errors": 3})
 

@@ -216,14 +216,15 @@ def test_a_full_tier_under_a_fetch_is_a_matter_of_this_node(make):
     assert stage.sources.events(1).failures == 0
 
 
-def test_a_second_failure_of_the_tier_gives_the_file_up(make):
+def test_the_first_failure_of_the_pool_withdraws_it(make):
     stage = make([60, 60])
     file = owned_by(stage, 1)[0]
-    for _ in range(2):
-        stage.ask(file)
-        stage.arrive(file, -errno.EIO, Step.WRITE)
+    stage.ask(file)
+    stage.arrive(file, -errno.EIO, Step.WRITE)
 
-    assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.ERROR)
+    assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
+    assert stage.fetching() == []
+    assert stage.tally.tiers_lost == 1
 
 
 def test_fetches_that_the_receiver_does_not_take_are_given_again(make):

@@ -188,7 +188,7 @@ def worst_values() -> dict[str, list[tuple[int, str]]]:
 
 def arguments_are_ours(path: Path) -> bool:
     """False where fixtures, libc or libfuse decide the arguments."""
-    foreign = path.match("test_*.py") or path.name == "countfs.c"
+    foreign = path.match("test_*.py") or path.name in ("countfs.c", "tierfs.c")
     return not foreign and "shim" not in path.parts
 
 

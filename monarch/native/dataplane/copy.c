@@ -62,15 +62,6 @@ int copy_write(struct transfer *t, const void *bytes, size_t n)
     return file_write(t->target, bytes, n);
 }
 
-/* file_time - for futimens(); times before 1970 are negative. */
-static struct timespec file_time(int64_t ns)
-{
-    int64_t seconds = ns / (int64_t)SECOND_NS, rest = ns % (int64_t)SECOND_NS;
-    if (rest < 0)
-        return (struct timespec){seconds - 1, rest + (int64_t)SECOND_NS};
-    return (struct timespec){seconds, rest};
-}
-
 /* keeps_name - the temporary name still stands for the file that was written. */
 static int keeps_name(const struct transfer *t)
 {

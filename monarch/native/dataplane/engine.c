@@ -161,6 +161,7 @@ int monarch_engine_new(const struct monarch_board *board,
     if (!e)
         return -ENOMEM;
     e->catalog = board->catalog;
+    e->root_count = e->catalog->root_count;
     e->flags = board->flags;
     e->requests = board->requests;
     e->inodes = board->inodes;

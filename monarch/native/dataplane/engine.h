@@ -25,6 +25,21 @@ enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 struct transfer;
 struct worker;
 
+/* What is ordered of one root, and its share of the threads: a root that does not answer
+ * holds up its own Files only. Guarded by the engine's lock but for the atomic words. */
+struct root_queue {
+    struct ring orders[CLASS_COUNT]; /* struct waiting */
+    struct ring parked;              /* background Transfers that let others go first */
+    uint32_t running; /* threads that are busy with it, but for those given up */
+    uint32_t lost;    /* threads that were given up: their calls do not return */
+    uint32_t background_begun;
+    bool stalled;
+    uint64_t stalled_ns;          /* since when */
+    _Atomic uint64_t progress_ns; /* when a step of a Transfer has last ended */
+    _Atomic uint64_t slowest_ns;  /* the longest that one took and was no hang */
+    atomic_bool slow;             /* a chunk takes long: read it in pieces */
+};
+
 struct engine {
     /* fixed from monarch_engine_new() on */
     const struct catalog *catalog;
@@ -39,24 +54,28 @@ struct engine {
         links_itself; /* the kernel does so by the descriptor, as far as known */
     int event_fd;
     uint32_t started; /* threads */
+    uint32_t root_count;
+    uint32_t root_threads; /* that Files of one root may take */
     struct worker *workers;
     uint8_t *buffers;
     struct transfer *transfers;
+    uint32_t transfer_count;
 
     atomic_bool stopping;
     pthread_mutex_t inodes_lock; /* serialises changes of the inode table */
 
     pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t work;
-    struct ring orders[CLASS_COUNT];
+    struct root_queue *roots;
+    uint64_t age; /* of the next order: who waits longest is served first */
     uint32_t outstanding[CLASS_COUNT];
-    struct ring parked; /* background Transfers that let others go first */
-    struct ring spare;  /* unused items of `transfers` */
-    uint32_t background_begun;
+    struct ring spare; /* unused items of `transfers` */
     struct throttle throttle;
     struct ring asked;
     uint8_t *asked_bits; /* one per File: it is in `asked` */
     struct ring done;
+    struct monarch_health health;
+    bool health_news; /* that Python has not heard of */
     bool signalled;   /* event_fd is readable */
     uint32_t running; /* threads that have not ended */
 };

@@ -1,9 +1,20 @@
-/* files.c - system calls that are carried on through signals and short counts. */
+/* files.c - system calls that are carried on through signals and short counts, and times
+ * of files. */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "dataplane/clock.h"
 #include "dataplane/transfer.h"
+
+/* file_time - a time of the Catalog as the kernel has it; before 1970 it is negative. */
+struct timespec file_time(int64_t ns)
+{
+    int64_t seconds = ns / (int64_t)SECOND_NS, rest = ns % (int64_t)SECOND_NS;
+    if (rest < 0)
+        return (struct timespec){seconds - 1, rest + (int64_t)SECOND_NS};
+    return (struct timespec){seconds, rest};
+}
 
 /* file_openat - a descriptor or -errno. */
 int file_openat(int dir, const char *path, int flags, mode_t mode)

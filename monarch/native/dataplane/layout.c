@@ -248,6 +248,11 @@ static const struct row rows[] = {
     POINTER(monarch_options, digests),
     POINTER(monarch_options, digest_first),
 
+    STRUCT(monarch_health),
+    FIELD(monarch_health, stalled),
+    FIELD(monarch_health, stuck_demand),
+    FIELD(monarch_health, stuck_background),
+
     STRUCT(monarch_order),
     FIELD(monarch_order, file),
     FIELD(monarch_order, tier),

@@ -74,6 +74,13 @@ struct monarch_options {
     const uint64_t *digest_first;   /* per File: its first digest; borrowed */
 };
 
+/* Which origins do not answer, and what hangs in their calls. */
+struct monarch_health {
+    uint64_t stalled;          /* a bit per root: nothing moves there */
+    uint32_t stuck_demand;     /* Transfers that may never end ... */
+    uint32_t stuck_background; /* ... by class */
+};
+
 struct monarch_order {
     uint32_t file;
     uint16_t tier;
@@ -106,6 +113,7 @@ MONARCH_API uint32_t monarch_engine_submit(struct engine *e,
 MONARCH_API uint32_t monarch_engine_completions(struct engine *e,
                                                 struct monarch_completion *out,
                                                 uint32_t max);
+MONARCH_API void monarch_engine_health(struct engine *e, struct monarch_health *out);
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);
 MONARCH_API int monarch_engine_free(struct engine *e, uint32_t patience_ms);
 

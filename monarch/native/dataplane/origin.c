@@ -5,13 +5,14 @@
 #include <limits.h>
 #include <string.h>
 
-#include "dataplane/clock.h"
 #include "dataplane/transfer.h"
 #include "shared/index.h"
 
-static int64_t timespec_ns(struct timespec t)
+/* is_time - compares the parts: the sum of a time after 2262 would overflow. */
+static bool is_time(struct timespec t, int64_t ns)
 {
-    return (int64_t)t.tv_sec * (int64_t)SECOND_NS + t.tv_nsec;
+    struct timespec expected = file_time(ns);
+    return t.tv_sec == expected.tv_sec && t.tv_nsec == expected.tv_nsec;
 }
 
 /* path_of - the absolute path of a File's first Entry, in a buffer of PATH_MAX bytes. */
@@ -39,9 +40,8 @@ int origin_unchanged(struct transfer *t)
     if (fstat(t->source, &st))
         return -errno;
     bool same = S_ISREG(st.st_mode) && st.st_dev == t->dev && st.st_ino == t->ino &&
-                (uint64_t)st.st_size == t->size &&
-                timespec_ns(st.st_mtim) == t->mtime_ns &&
-                timespec_ns(st.st_ctim) == t->ctime_ns;
+                (uint64_t)st.st_size == t->size && is_time(st.st_mtim, t->mtime_ns) &&
+                is_time(st.st_ctim, t->ctime_ns);
     return same ? 0 : -ESTALE;
 }
 

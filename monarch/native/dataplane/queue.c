@@ -7,46 +7,73 @@
 #include <unistd.h>
 
 #include "dataplane/clock.h"
+#include "dataplane/lookup.h"
 #include "dataplane/request.h"
 #include "dataplane/transfer.h"
-#include "shared/index.h"
 
-/* queue_init - makes all queues; every Transfer that can be begun has its place. */
+/* init_transfers - every Transfer that can be begun has its place. */
+static int init_transfers(struct engine *e)
+{
+    uint32_t count = e->options.threads + e->options.background_max * e->root_count;
+    e->transfers = calloc(count, sizeof(*e->transfers));
+    if (!e->transfers || ring_init(&e->spare, sizeof(struct transfer *), count))
+        return -ENOMEM;
+    e->transfer_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct transfer *t = &e->transfers[i];
+        t->order.file = NONE32;
+        ring_push(&e->spare, &t);
+    }
+    return 0;
+}
+
+static int init_root(struct root_queue *q, uint32_t background_max)
+{
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        if (ring_init(&q->orders[class], sizeof(struct waiting), ORDERS_MAX))
+            return -ENOMEM;
+    return ring_init(&q->parked, sizeof(struct transfer *), background_max + 1);
+}
+
+/* queue_init - makes all queues; each root gets an equal share of the threads. */
 int queue_init(struct engine *e)
 {
-    uint32_t transfers = e->options.threads + e->options.background_max;
-    e->transfers = calloc(transfers, sizeof(*e->transfers));
+    uint32_t roots = e->root_count;
+    e->roots = calloc(roots ? roots : 1, sizeof(*e->roots));
     e->asked_bits = calloc(e->catalog->file_count / 8 + 1, 1);
-    if (!e->transfers || !e->asked_bits ||
-        ring_init(&e->orders[CLASS_DEMAND], sizeof(struct monarch_order), ORDERS_MAX) ||
-        ring_init(&e->orders[CLASS_BACKGROUND], sizeof(struct monarch_order),
-                  ORDERS_MAX) ||
-        ring_init(&e->parked, sizeof(struct transfer *), transfers) ||
-        ring_init(&e->spare, sizeof(struct transfer *), transfers) ||
+    if (!e->roots || !e->asked_bits || init_transfers(e) ||
         ring_init(&e->asked, sizeof(uint32_t), ASKED_MAX) ||
         ring_init(&e->done, sizeof(struct monarch_completion),
                   CLASS_COUNT * ORDERS_MAX))
         return -ENOMEM;
-    for (uint32_t i = 0; i < transfers; i++) {
-        struct transfer *t = &e->transfers[i];
-        ring_push(&e->spare, &t);
-    }
+    for (uint32_t i = 0; i < roots; i++)
+        if (init_root(&e->roots[i], e->options.background_max))
+            return -ENOMEM;
+    e->root_threads = roots > 1 ? e->options.threads / roots : e->options.threads;
+    e->root_threads = e->root_threads ? e->root_threads : 1;
     e->throttle.bytes_per_s = e->options.bandwidth_bytes_per_s;
     return 0;
+}
+
+static void free_root(struct root_queue *q)
+{
+    struct transfer *t;
+    while (q->parked.items && ring_pop(&q->parked, &t))
+        transfer_end(t, -ECANCELED);
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        ring_free(&q->orders[class]);
+    ring_free(&q->parked);
 }
 
 /* queue_free - ends what lies parked and releases the queues. */
 void queue_free(struct engine *e)
 {
-    struct transfer *t;
-    while (e->parked.items && ring_pop(&e->parked, &t))
-        transfer_end(t, -ECANCELED);
-    for (int i = 0; i < CLASS_COUNT; i++)
-        ring_free(&e->orders[i]);
-    ring_free(&e->parked);
+    for (uint32_t i = 0; e->roots && i < e->root_count; i++)
+        free_root(&e->roots[i]);
     ring_free(&e->spare);
     ring_free(&e->asked);
     ring_free(&e->done);
+    free(e->roots);
     free(e->asked_bits);
     free(e->transfers);
 }
@@ -54,7 +81,7 @@ void queue_free(struct engine *e)
 /* engine_settle - makes event_fd readable exactly while something waits for Python. */
 void engine_settle(struct engine *e)
 {
-    bool waiting = e->asked.count > 0 || e->done.count > 0;
+    bool waiting = e->asked.count > 0 || e->done.count > 0 || e->health_news;
     uint64_t n = 1;
     if (waiting && !e->signalled)
         e->signalled = write(e->event_fd, &n, sizeof(n)) == sizeof(n);
@@ -62,16 +89,74 @@ void engine_settle(struct engine *e)
         e->signalled = read(e->event_fd, &n, sizeof(n)) != sizeof(n);
 }
 
-static struct transfer *begin_order(struct engine *e, enum order_class class)
+static bool has_thread(const struct engine *e, const struct root_queue *q)
 {
-    struct monarch_order order;
+    return q->running + q->lost < e->root_threads;
+}
+
+/* oldest_order - the root in which an order of this class has waited longest, of those
+ * that may take another thread; NULL: none. */
+static struct root_queue *oldest_order(const struct engine *e, enum order_class class)
+{
+    struct root_queue *found = NULL;
+    uint64_t age = UINT64_MAX;
+    for (uint32_t i = 0; i < e->root_count; i++) {
+        struct root_queue *q = &e->roots[i];
+        const struct waiting *w = ring_peek(&q->orders[class]);
+        bool rests = q->stalled && class == CLASS_BACKGROUND;
+        if (!w || rests || w->age >= age || !has_thread(e, q))
+            continue;
+        age = w->age;
+        found = q;
+    }
+    return found;
+}
+
+/* oldest_parked - the same for Transfers that have let others go first. */
+static struct root_queue *oldest_parked(const struct engine *e)
+{
+    struct root_queue *found = NULL;
+    uint64_t age = UINT64_MAX;
+    for (uint32_t i = 0; i < e->root_count; i++) {
+        struct root_queue *q = &e->roots[i];
+        struct transfer *const *first = ring_peek(&q->parked);
+        if (!first || q->stalled || (*first)->age >= age || !has_thread(e, q))
+            continue;
+        age = (*first)->age;
+        found = q;
+    }
+    return found;
+}
+
+/* background_full - as many Transfers yield to others as may; what hangs does not count. */
+static bool background_full(const struct engine *e)
+{
+    uint32_t begun = 0;
+    for (uint32_t i = 0; i < e->root_count; i++)
+        begun += e->roots[i].stalled ? 0 : e->roots[i].background_begun;
+    return begun >= e->options.background_max;
+}
+
+static struct transfer *run_now(struct engine *e, struct transfer *t)
+{
+    e->roots[t->queue].running++;
+    t->running = true;
+    atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
+    return t;
+}
+
+static struct transfer *begin_order(struct engine *e, struct root_queue *q,
+                                    enum order_class class)
+{
+    struct waiting w;
     struct transfer *t;
-    if (!ring_peek(&e->spare) || !ring_pop(&e->orders[class], &order))
+    if (!q || !ring_peek(&e->spare) || !ring_pop(&q->orders[class], &w))
         return NULL;
     ring_pop(&e->spare, &t);
-    transfer_init(t, &order);
-    e->background_begun += class == CLASS_BACKGROUND;
-    return t;
+    transfer_init(t, &w.order);
+    t->queue = (uint32_t)(q - e->roots);
+    q->background_begun += class == CLASS_BACKGROUND;
+    return run_now(e, t);
 }
 
 /* chunk_bytes - how much of the origin the next chunk of a Transfer reads. */
@@ -83,24 +168,35 @@ static uint64_t chunk_bytes(const struct transfer *t)
     return left < CHUNK_BYTES ? left : CHUNK_BYTES;
 }
 
+/* background_waits - something could run if the throttle lets it. */
 static bool background_waits(const struct engine *e)
 {
-    return e->parked.count > 0 || (e->orders[CLASS_BACKGROUND].count > 0 &&
-                                   e->background_begun < e->options.background_max);
+    return oldest_parked(e) ||
+           (!background_full(e) && oldest_order(e, CLASS_BACKGROUND));
+}
+
+static struct transfer *take_background(struct engine *e)
+{
+    struct root_queue *q = oldest_parked(e);
+    struct transfer *t;
+    if (!q)
+        return begin_order(e, oldest_order(e, CLASS_BACKGROUND), CLASS_BACKGROUND);
+    ring_pop(&q->parked, &t);
+    return run_now(e, t);
 }
 
 /* queue_take - the Transfer to run now, or NULL: demand, then background ones that were
  * begun, then new ones. */
 struct transfer *queue_take(struct engine *e)
 {
-    struct transfer *t = begin_order(e, CLASS_DEMAND);
+    struct root_queue *q = oldest_order(e, CLASS_DEMAND);
+    struct transfer *t = begin_order(e, q, CLASS_DEMAND);
     if (t || !background_waits(e))
         return t;
     uint64_t now = e->throttle.bytes_per_s ? clock_ns() : 0;
     if (now < e->throttle.open_at_ns)
         return NULL;
-    if (!ring_pop(&e->parked, &t))
-        t = begin_order(e, CLASS_BACKGROUND);
+    t = take_background(e);
     if (t)
         throttle_charge(&e->throttle, chunk_bytes(t), now);
     return t;
@@ -118,21 +214,51 @@ void queue_wait(struct engine *e)
     pthread_cond_timedwait(&e->work, &e->lock, &until);
 }
 
+/* stop_running - gives the thread back to the root's share. */
+static void stop_running(struct engine *e, struct transfer *t)
+{
+    struct root_queue *q = &e->roots[t->queue];
+    if (t->lost)
+        q->lost--;
+    else
+        q->running--;
+    t->running = false;
+    if (e->root_count > 1)
+        pthread_cond_signal(&e->work); /* another may wait for just this share */
+}
+
 /* queue_return - takes a Transfer back: ended, or parked behind the others. Programs have
  * been woken already, so Python is told of successes in batches: waking it for each would
  * cost a fifth of the throughput. It hears of them at the latest with the heartbeat. */
 void queue_return(struct engine *e, struct transfer *t, bool ended)
 {
-    enum order_class class = order_class(t->order.kind);
+    struct root_queue *q = &e->roots[t->queue];
+    bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
+    stop_running(e, t);
+    if (t->lost && background)
+        q->background_begun++; /* it was taken off when it was given up */
+    t->lost = false;
     if (!ended) {
-        ring_push(&e->parked, &t);
+        t->age = e->age++;
+        ring_push(&q->parked, &t);
         return;
     }
-    e->background_begun -= class == CLASS_BACKGROUND;
+    q->background_begun -= background;
+    t->order.file = NONE32;
     ring_push(&e->done, &t->completion);
     ring_push(&e->spare, &t);
     if (t->completion.status || e->done.count >= DONE_BATCH)
         engine_settle(e);
+}
+
+/* push_order - an order for no File is refused by the Transfer that it becomes. */
+static void push_order(struct engine *e, const struct monarch_order *order,
+                       enum order_class class)
+{
+    const struct waiting w = {.order = *order, .age = e->age++};
+    uint32_t root = 0;
+    lookup_entry(e->catalog, order->file, &root);
+    ring_push(&e->roots[root].orders[class], &w);
 }
 
 /* monarch_engine_submit - queues orders of both classes and returns how many it took: it
@@ -147,7 +273,7 @@ uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *ord
         if (e->outstanding[class] == ORDERS_MAX)
             break;
         e->outstanding[class]++;
-        ring_push(&e->orders[class], &orders[taken]);
+        push_order(e, &orders[taken], class);
     }
     if (taken == 1)
         pthread_cond_signal(&e->work);

@@ -6,6 +6,11 @@
 
 #include "dataplane/engine.h"
 
+struct waiting { /* an order that nobody has begun */
+    struct monarch_order order;
+    uint64_t age;
+};
+
 int queue_init(struct engine *e);
 void queue_free(struct engine *e);
 struct transfer *queue_take(struct engine *e);

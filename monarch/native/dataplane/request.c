@@ -7,6 +7,7 @@
 
 #include "dataplane/clock.h"
 #include "dataplane/engine.h"
+#include "dataplane/health.h"
 #include "shared/replica.h"
 
 /* wanted - whether a state leaves anything to do for who asks: Files that may be staged,
@@ -84,6 +85,7 @@ void request_listen(struct engine *e)
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
         monarch_beat(e->requests);
         drain(e);
+        health_watch(e);
         if (!engine_stops(e))
             syscall(SYS_futex, bell, FUTEX_WAIT, seen, &slice, NULL, 0);
     }

@@ -41,6 +41,12 @@ const void *ring_peek(const struct ring *r)
     return r->count ? item_at(r, r->first) : NULL;
 }
 
+/* ring_at - an item, the oldest being number 0. */
+const void *ring_at(const struct ring *r, uint32_t number)
+{
+    return item_at(r, r->first + number);
+}
+
 /* ring_pop - takes the oldest item out; false when there is none. */
 bool ring_pop(struct ring *r, void *item)
 {

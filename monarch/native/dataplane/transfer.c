@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "dataplane/clock.h"
+#include "dataplane/health.h"
 #include "dataplane/lookup.h"
 #include "shared/index.h"
 #include "shared/xxh3.h"
@@ -75,6 +76,13 @@ static int begin(struct engine *e, struct transfer *t)
     return rc ? rc : copy_create(e, t);
 }
 
+static int begin_counted(struct engine *e, struct transfer *t)
+{
+    int rc = begin(e, t);
+    health_note_step(e, t);
+    return rc;
+}
+
 /* take_digest - stores the checksum of an Extent, or compares it when adopting. */
 static int take_digest(struct transfer *t)
 {
@@ -88,6 +96,27 @@ static int take_digest(struct transfer *t)
     return 0;
 }
 
+/* read_chunk - the bytes that come, or -errno. */
+static ssize_t read_chunk(struct engine *e, struct transfer *t, uint8_t *buffer,
+                          size_t n)
+{
+    uint64_t began = n >= CHUNK_BYTES ? clock_ns() : 0;
+    size_t got = 0, piece;
+    ssize_t came;
+    do {
+        piece = health_piece(e, t, n - got);
+        came = file_read(t->source, buffer + got, piece);
+        if (came < 0)
+            return came;
+        got += (size_t)came;
+        if (piece < n)
+            health_note_step(e, t);
+    } while ((size_t)came == piece && got < n);
+    if (began)
+        health_note_chunk(e, t, clock_ns() - began);
+    return (ssize_t)got;
+}
+
 /* move_chunk - reads up to CHUNK_BYTES, writes them, adds them to the checksum. The read
  * that should reach the end asks for one byte more: it must not get it. */
 static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
@@ -95,7 +124,7 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
     uint64_t left = t->size - t->offset;
     size_t want = left < CHUNK_BYTES ? left : CHUNK_BYTES;
     t->step = MONARCH_STEP_READ;
-    ssize_t got = file_read(t->source, buffer, want + (want == left));
+    ssize_t got = read_chunk(e, t, buffer, want + (want == left));
     if (got < 0)
         return (int)got;
     if (engine_stops(e))
@@ -138,9 +167,10 @@ enum { UNFINISHED = 1 };
 /* run - 0, -errno or UNFINISHED. */
 static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
-    int rc = t->begun ? 0 : begin(e, t);
+    int rc = t->begun ? 0 : begin_counted(e, t);
     while (!rc && t->offset < t->size) {
         rc = move_chunk(e, t, buffer);
+        health_note_step(e, t);
         if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND &&
             t->offset < t->size)
             return UNFINISHED;
@@ -154,6 +184,7 @@ bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t began = clock_ns();
     int rc = run(e, t, buffer);
+    health_note_step(e, t);
     t->ns += clock_ns() - began;
     if (rc == UNFINISHED)
         return false;

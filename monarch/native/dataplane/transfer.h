@@ -2,6 +2,7 @@
 #ifndef MONARCH_TRANSFER_H
 #define MONARCH_TRANSFER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
@@ -17,6 +18,10 @@ enum {
  * up may come back when the Catalog is no longer mapped. */
 struct transfer {
     struct monarch_order order;
+    uint32_t queue;            /* number of its root, also before it has begun */
+    uint64_t age;              /* since when it waits, against others */
+    bool running, lost;        /* see struct root_queue; under the engine's lock */
+    _Atomic uint64_t moved_ns; /* when its last step has ended, or its first begun */
     uint8_t step;
     uint8_t from; /* enum source */
     bool begun;
@@ -64,5 +69,6 @@ int copy_publish(struct engine *e, struct transfer *t);
 ssize_t file_read(int fd, void *buffer, size_t n);
 int file_write(int fd, const void *bytes, size_t n);
 int file_openat(int dir, const char *path, int flags, mode_t mode);
+struct timespec file_time(int64_t ns);
 
 #endif

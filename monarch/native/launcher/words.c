@@ -8,9 +8,13 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { WORDS_BYTES_MAX = 4096 };
+enum {
+    WORDS_BYTES_MAX = 4096,
+    LINE_S = 10, /* between two lines of progress where nobody watches */
+};
 
 static bool quiet; /* -q: only what has gone wrong */
 static bool mute;  /* descriptor 2 was closed: what opens there is not a terminal */
@@ -90,11 +94,23 @@ static int columns(void)
     return size.ws_col > 20 ? size.ws_col : 80;
 }
 
+/* rarely - true for the first line of progress, and then for one in LINE_S seconds. */
+static bool rarely(void)
+{
+    static time_t said;
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (said && now.tv_sec - said < LINE_S)
+        return false;
+    said = now.tv_sec;
+    return true;
+}
+
 /* words_progress - says how far the start is: one line that is rewritten on a terminal,
- * else a line for each that says something new. */
+ * else a line now and then. */
 void words_progress(const char *text)
 {
-    static char last[WORDS_BYTES_MAX];
     char line[WORDS_BYTES_MAX];
     int width;
 
@@ -102,9 +118,8 @@ void words_progress(const char *text)
         return;
     width = columns();
     if (!width) {
-        if (strncmp(text, last, sizeof(last) - 1))
+        if (rarely())
             put("monarch: ", text, "\n");
-        snprintf(last, sizeof(last), "%s", text);
         return;
     }
     /* A line that wraps could not be overwritten. */

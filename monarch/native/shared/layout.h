@@ -126,7 +126,7 @@ enum reason {
     REASON_ERROR,    /* Transfers failed too often */
     REASON_MEMORY,   /* evicted to keep the job below its memory limit */
     REASON_STOPPING, /* the agent is going */
-    REASON_BUSY,     /* no room for it now, in the pool of Files that others keep */
+    REASON_BUSY,     /* not now: no room in the pool, or the origin does not answer */
 };
 
 /* Where the bytes of a ready File came from; tells peer hits from misses. */

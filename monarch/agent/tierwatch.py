@@ -1,0 +1,139 @@
+"""Watches the Tiers: one that fails or hangs is used no more, whoever finds out."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from monarch.agent.setup import Setup
+from monarch.beside import in_thread, within
+from monarch.errors import MonarchError
+from monarch.stager import Stager
+from monarch.tiers import Tier
+from monarch.tiers.probe import FAULTS, Finding, Probe, fault_of
+
+PROBE_EVERY_S: Final = 5.0
+ANSWER_S: Final = 10.0
+"""A medium under load may take seconds; one that takes longer holds programs up."""
+SLICES: Final = 10
+"""Each is waited for by itself: an agent that was stopped meanwhile proves nothing."""
+DOUBTS_MAX: Final = 256
+"""Replicas to be looked for at once; programs ask again for what finds no room."""
+
+
+def prepare_tiers(setup: Setup, run: Path, warn: Callable[[str], None]) -> Setup:
+    """Make the directories of all Tiers; one that fails or hangs is not used.
+
+    Raises:
+        MonarchError: a Tier is not what was meant, or none of them works.
+    """
+    kept = []
+    for tier in setup.tiers:
+        if why := _fault(tier, run):
+            warn(f"tier {tier.name} is not used: {why}")
+        else:
+            kept.append(tier)
+    if not kept:
+        raise MonarchError("no tier works")
+    return replace(setup, tiers=tuple(kept))
+
+
+def _fault(tier: Tier, run: Path) -> str:
+    def prepare() -> str:
+        tier.prepare(held=run)
+        with contextlib.closing(Probe(tier.directory)) as probe:
+            return fault_of(probe.run)
+
+    try:
+        return within(ANSWER_S, prepare)
+    except TimeoutError:
+        return f"no answer in {ANSWER_S:g} s"
+    except (OSError, MonarchError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError) and cause.errno in FAULTS:
+            return os.strerror(cause.errno)
+        raise
+
+
+class TierWatch:
+    """Probes the Tiers of a Stager, and looks for Replicas that programs did not get.
+
+    Args:
+        turn: to be called when something has changed.
+    """
+
+    def __init__(self, stager: Stager, turn: Callable[[], None]) -> None:
+        self._stager = stager
+        self._turn = turn
+        self._doubts: dict[int, int] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._probing = [
+            asyncio.create_task(self._probe(number))
+            for number in range(len(stager.tiers))
+        ]
+
+    def __repr__(self) -> str:
+        return f"<TierWatch {len(self._probing)} tiers, {len(self._doubts)} doubts>"
+
+    def close(self) -> None:
+        """Watch no more; what hangs in a call is left behind."""
+        for task in (*self._probing, self._looking):
+            if task is not None:
+                task.cancel()
+
+    def attend(self) -> None:
+        """Take over the Replicas that programs could not open."""
+        doubted = self._stager.losses.doubted
+        while doubted and len(self._doubts) < DOUBTS_MAX:
+            file, tier = doubted.popitem()
+            self._doubts[file] = tier
+        doubted.clear()
+        if self._doubts and self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+
+    async def _probe(self, tier: int) -> None:
+        probe = Probe(self._stager.tiers[tier].directory)
+        while self._in_service(tier):
+            why = await answer(partial(fault_of, probe.run))
+            if why:
+                self._withdraw(tier, why)
+            await asyncio.sleep(PROBE_EVERY_S)
+
+    async def _look(self) -> None:
+        try:
+            while self._doubts:
+                file, tier = self._doubts.popitem()
+                if self._in_service(tier):
+                    await self._look_for(file, tier)
+        finally:
+            self._looking = None
+
+    async def _look_for(self, file: int, tier: int) -> None:
+        found: list[Finding] = []
+        look = partial(self._stager.shelf.look_for, file, tier)
+        why = await answer(partial(fault_of, lambda: found.append(look())))
+        if why:
+            self._withdraw(tier, why)
+        for finding in found:
+            self._stager.note_found(file, tier, finding)
+
+    def _withdraw(self, tier: int, why: str) -> None:
+        self._stager.losses.withdraw(tier, why)
+        self._turn()
+
+    def _in_service(self, tier: int) -> bool:
+        return self._stager.ledger.account(tier).in_service
+
+
+async def answer(step: Callable[[], str], limit_s: float = ANSWER_S) -> str:
+    """Return what a step says of a medium, or that it has not ended in time."""
+    future = in_thread(step)
+    for _ in range(SLICES):
+        await asyncio.wait([future], timeout=limit_s / SLICES)
+        if future.done():
+            return future.result()
+    return f"no answer in {limit_s:g} s"

@@ -1,0 +1,119 @@
+"""Whether a Tier still works: a block written and read back, a Replica looked at.
+
+Everything here may block for as long as a medium does: it runs in threads of its own.
+"""
+
+import errno
+import mmap
+import os
+from collections.abc import Callable, Container
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+FAULTS: Final = frozenset(
+    {
+        *(errno.EIO, errno.ENXIO, errno.ENODEV, errno.ESTALE, errno.EROFS),
+        *(errno.ENOTCONN, errno.ETIMEDOUT, errno.EUCLEAN, errno.EREMOTEIO),
+        *(errno.ESHUTDOWN, errno.EHOSTDOWN, errno.ECONNABORTED, errno.ENOMEDIUM),
+    }
+)
+"""What a medium says that has failed, whatever the file."""
+GONE_OR_FAULTS: Final = FAULTS | {errno.ENOENT}
+"""The same of a directory that was there before."""
+PROBE_BYTES: Final = 4096
+_UNKNOWN: Final = frozenset(
+    {errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR, errno.ENOSYS}
+)
+"""What file systems say that know no file without a name, or no O_DIRECT."""
+
+
+class Finding(Enum):
+    """What was found of a Replica that a program could not open."""
+
+    HELD = "it is there, in its whole size"
+    LOST = "it is not there, or not whole"
+    TIER_GONE = "its Tier's directory is not there"
+
+
+class Probe:
+    """Writes into a Tier and reads back, past the page cache where that is possible.
+
+    The file has no name, and stays: to write it again takes no new block, so that a
+    medium which is busy with copies answers soon all the same.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fd = -1
+
+    def __repr__(self) -> str:
+        return f"<Probe of {self._directory}>"
+
+    def run(self) -> None:
+        """Try the medium once.
+
+        Raises:
+            OSError: what failed; of bytes that are not those written, EIO.
+        """
+        if self._fd < 0:
+            self._fd = _open_nameless(self._directory)
+        # Memory of its own is aligned, as the way past the page cache demands it.
+        content, back = mmap.mmap(-1, PROBE_BYTES), mmap.mmap(-1, PROBE_BYTES)
+        content.write(os.urandom(PROBE_BYTES))
+        os.pwrite(self._fd, content, 0)
+        os.preadv(self._fd, [back], 0)
+        if back[:] != content[:]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+
+def inspect(path: Path, size: int) -> Finding:
+    """Look for a Replica.
+
+    Raises:
+        OSError: the medium has failed.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in FAULTS:
+            raise
+        return Finding.LOST if path.parent.is_dir() else Finding.TIER_GONE
+    try:
+        os.pread(fd, 1, 0)
+        return Finding.HELD if os.fstat(fd).st_size == size else Finding.LOST
+    finally:
+        os.close(fd)
+
+
+def fault_of(
+    step: Callable[[], object], faults: Container[int | None] = GONE_OR_FAULTS
+) -> str:
+    """Return what a step on a Tier says about the medium; "" if that works."""
+    try:
+        step()
+    except OSError as error:
+        if error.errno in faults:
+            return os.strerror(error.errno or 0)
+    return ""
+
+
+def _open_nameless(directory: Path) -> int:
+    """Return a descriptor of a new file that has no name, or none any more."""
+    flags = os.O_RDWR | os.O_CLOEXEC
+    for more in (os.O_TMPFILE | os.O_DIRECT, os.O_TMPFILE):
+        try:
+            return os.open(directory, flags | more, 0o600)
+        except OSError as error:
+            if error.errno not in _UNKNOWN:
+                raise
+    path = directory / ".probe"
+    fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    os.unlink(path)
+    return fd
