@@ -4,6 +4,7 @@ import asyncio
 
 from monarch.peers.link import Link
 from monarch.peers.protocol import Identity, Kind
+from monarch.peers.protocol.messages import FORMS
 from support.meshes import PATIENCE_S, SECRET, job, make_node
 
 
@@ -65,8 +66,8 @@ def test_marks_that_are_none_end_the_connection(tmp_path):
             port = nodes[0].mesh.view.members[0].port
             identity = Identity("job", 1, SECRET)
             link = await Link.connect(("127.0.0.1", port), identity, 0)
-            join = {"host": "", "port": 1, "capacities": [], "phase": 0, "life": 1}
-            await link.send(Kind.JOIN, join)
+            zeroes = dict.fromkeys(FORMS[Kind.JOIN].fields, 0)
+            await link.send(Kind.JOIN, {**zeroes, "host": "", "capacities": []})
             await nodes[0].sees(lambda view: len(view.joined) == 2)
             await link.send(Kind.MARKS, {"catalog": 7, "first": 0, "next": 1}, b"\x80")
             await nodes[0].sees(lambda view: len(view.joined) == 1)
