@@ -6,8 +6,10 @@ from monarch.native.engine import (
     Engine,
     Options,
     Order,
+    Seals,
     agent_state_store,
     beat,
+    seal_library,
     state_store,
 )
 from monarch.native.index import (
@@ -71,6 +73,7 @@ __all__ = [
     "Reason",
     "ReceiverOptions",
     "ReplicaState",
+    "Seals",
     "SegmentKind",
     "ServerOptions",
     "Source",
@@ -83,6 +86,7 @@ __all__ = [
     "index_find",
     "index_finish",
     "replica_name",
+    "seal_library",
     "state_store",
     "state_word",
     "wait_bucket_ns",

@@ -28,6 +28,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_state_store": (None, (_P, _U32, _U32)),
     "monarch_agent_state_store": (None, (_P, _U32)),
     "monarch_beat": (None, (_P,)),
+    "monarch_seal_library": (ctypes.c_char_p, ()),
     "monarch_engine_new": (_INT, (_P, _P, _P)),
     "monarch_engine_event_fd": (_INT, (_P,)),
     "monarch_engine_requests": (_U32, (_P, _P, _U32)),

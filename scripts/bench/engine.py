@@ -21,7 +21,7 @@ def build(folder: Path) -> Path:
     sources += [*native.glob("dataplane/*.c"), *native.glob("shared/*.c")]
     program = folder / "engine"
     words = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{board}", f"-I{native}"]
-    words += ["-o", str(program), *map(str, sources), "-pthread"]
+    words += ["-o", str(program), *map(str, sources), "-pthread", "-ldl"]
     subprocess.run(words, check=True)
     return program
 

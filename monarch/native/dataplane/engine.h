@@ -42,9 +42,11 @@ struct engine {
     struct worker *workers;
     uint8_t *buffers;
     struct transfer *transfers;
+    struct sealer *sealer; /* NULL: this node makes no seals */
 
     atomic_bool stopping;
     pthread_mutex_t inodes_lock; /* serialises changes of the inode table */
+    pthread_mutex_t seals_lock;  /* guards what options.seals points to */
 
     pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t work;

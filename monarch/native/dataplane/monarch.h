@@ -29,6 +29,16 @@ MONARCH_API void monarch_state_store(void *catalog, uint32_t file, uint32_t word
 MONARCH_API void monarch_agent_state_store(void *requests, uint32_t state);
 MONARCH_API void monarch_beat(void *requests);
 
+/* ---- seals ------------------------------------------------------------------------ */
+
+enum { SEAL_KEY_BYTES = 32, SEAL_NONCE_BYTES = 12, SEAL_TAG_BYTES = 16 };
+
+struct monarch_seal { /* of an Extent: a MAC by the job's key */
+    uint8_t nonce[SEAL_NONCE_BYTES], tag[SEAL_TAG_BYTES];
+};
+
+MONARCH_API const char *monarch_seal_library(void);
+
 /* ---- engine ----------------------------------------------------------------------- */
 
 enum monarch_kind { /* bit 0: background, bit 1: no copy, verify what is there */
@@ -59,6 +69,8 @@ struct monarch_options {
     uint64_t bandwidth_bytes_per_s; /* of background copies; 0 = unlimited */
     uint64_t *digests;              /* one per Extent of every File; borrowed */
     const uint64_t *digest_first;   /* per File: its first digest; borrowed */
+    const uint8_t *seal_key;    /* SEAL_KEY_BYTES, copied; NULL: no seals are made */
+    struct monarch_seal *seals; /* one per Extent, as the digests; borrowed */
 };
 
 struct monarch_order {
@@ -106,7 +118,7 @@ struct monarch_traffic {
     uint64_t bytes;       /* of Files */
     uint64_t refused;     /* replies without bytes */
     uint64_t late;        /* server: of these -EAGAIN; receiver: orders out of time */
-    uint64_t corrupt;     /* receiver: Extents whose checksum was wrong */
+    uint64_t corrupt;     /* receiver: Extents whose checksum or seal was wrong */
     uint64_t malformed;   /* connections closed because of a frame */
     uint64_t lost;        /* connections that ended, for any reason */
 };
@@ -124,7 +136,7 @@ struct monarch_receiver_options {
     uint32_t timeout_ms; /* without a byte for an order */
     uint32_t react_ms;   /* without a byte from a peer that has to say something */
     uint32_t threads;    /* each has its share of the peers */
-    uint32_t reserved;
+    uint32_t sealed;     /* 1: what comes must have the right seal */
 };
 
 struct monarch_fetch { /* an order: this File from this peer into this Tier */
