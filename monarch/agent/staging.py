@@ -13,9 +13,13 @@ DEMAND_THREADS = 8
 
 
 def make_engine(
-    setup: Setup, segments: Segments, extents: ExtentDigests
+    setup: Setup, segments: Segments, extents: ExtentDigests, key: bytes | None = None
 ) -> native.Engine:
-    """Start the threads that copy."""
+    """Start the threads that copy.
+
+    Args:
+        key: what Extents are sealed with, for other nodes.
+    """
     config, memory = setup.config, segments.memory
     board = native.Board(
         memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
@@ -26,6 +30,7 @@ def make_engine(
         bandwidth_bytes_per_s=config.fill.bytes_per_s,
         digests=extents.digests,
         digest_first=extents.first,
+        seals=native.Seals.make(key, len(extents.digests)) if key else None,
     )
     return native.Engine(board, options)
 

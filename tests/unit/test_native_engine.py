@@ -59,7 +59,15 @@ def build(name: str, mode: str) -> Path:
     """The program of this name in this mode."""
     program = build_folder() / f"{name}-{mode}"
     source = str(PROGRAMS / f"{name}.c")
-    parts = [*FLAGS, *MODES[mode], source, *engine_objects(mode), "-pthread", "-ldl", WRAPPED]
+    parts = [
+        *FLAGS,
+        *MODES[mode],
+        source,
+        *engine_objects(mode),
+        "-pthread",
+        "-ldl",
+        WRAPPED,
+    ]
     subprocess.run(["cc", "-o", str(program), *parts], check=True)
     return program
 
@@ -89,9 +97,7 @@ def test_engine_program_passes(name: str, mode: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(native.seal_library() is None, reason="no libcrypto")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", [*SEALED, "peer_forger"])
-def test_engine_program_passes_with_seals(
-    name: str, mode: str, tmp_path: Path
-) -> None:
+def test_engine_program_passes_with_seals(name: str, mode: str, tmp_path: Path) -> None:
     done = run(build(name, mode), tmp_path, TEST_SEALED="1")
 
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pytest
 
@@ -165,9 +164,7 @@ def test_keys_and_room_of_a_wrong_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="another length"):
         native.Seals.make(b"short", 1)
     with pytest.raises(ValueError, match="as many seals"):
-        native.Engine(
-            job.board, replace(job.options, seals=native.Seals.make(KEY, 1))
-        )
+        native.Engine(job.board, replace(job.options, seals=native.Seals.make(KEY, 1)))
 
 
 def test_seals_are_not_checked_by_an_engine_without_the_key(tmp_path: Path) -> None:
