@@ -43,6 +43,9 @@ class Tally:
     transit_full: int = _figure("events", "in which the transit pool had no room")
     breakers_opened: int = _figure("events", "in which a peer was asked no more")
     breakers_closed: int = _figure("events", "in which such a peer was asked again")
+    links_altered: int = _figure(
+        "connections", "between agents tampered with on the network, and ended"
+    )
     agent_errors: int = _figure("errors", "survived inside the agent")
     transfer_ns: int = _figure("ns", "sum of the durations of all transfers")
     busy_ns: int = _figure("ns", "during which at least one transfer ran")

@@ -6,6 +6,13 @@ from collections.abc import Callable
 
 from monarch import native
 from monarch.agent.indexing import index_datasets
+from monarch.agent.integrity import (
+    Integrity,
+    Sealing,
+    can_seal,
+    inability,
+    objection,
+)
 from monarch.agent.namespace import Namespace
 from monarch.agent.notify import Notifier
 from monarch.agent.peers import Found, Peers
@@ -51,13 +58,21 @@ class Joining:
         peers = self.peers
         if peers is None:
             return
+        if self._setup.config.peers.integrity == "mac" and not can_seal():
+            self.peers = None
+            self._warn_alone(f"peers.integrity is mac, but {inability()}")
+            return
         try:
             await peers.open()
         except OSError as error:
             self.peers = None
             self._warn_alone(f"the others cannot reach it: {error.strerror}")
             return
-        figures.join(peers.meeting.membership, lambda: peers.mesh.view)
+        figures.join(
+            peers.meeting.membership,
+            lambda: peers.mesh.view,
+            lambda: peers.mesh.altered,
+        )
 
     async def index(self) -> tuple[list[Indexed], Terms | None]:
         """Take the Catalog of the first node, or make our own."""
@@ -69,16 +84,41 @@ class Joining:
         indexed = await in_thread(index_datasets, self._setup, self._notifier)
         if self.peers is None or self.peers.meeting.number:
             return indexed, None
-        return await self.peers.offer(indexed)
+        found = await self.peers.offer(indexed)
+        return found if await self._agree(self.peers, found[1]) else (indexed, None)
 
     async def _receive(self, peers: Peers, timeout_s: float) -> Found | None:
         """Return what the first node gives; None: not in time, or not of use."""
         try:
-            return await peers.receive(timeout_s)
+            found = await peers.receive(timeout_s)
         except MonarchError as error:
             self._warn_alone(f"the catalog of {peers.meeting.nodes[0]}: {error}")
             await self._leave()
             return None
+        return found if found and await self._agree(peers, found[1]) else None
+
+    async def _agree(self, peers: Peers, terms: Terms) -> bool:
+        """Return whether we may share on these terms; else leave, and tell why."""
+        wish = self._setup.config.peers.integrity
+        first = peers.meeting.nodes[0]
+        why = objection(terms.integrity, first, wish, able=can_seal())
+        if why:
+            self._warn_alone(why)
+            await self._leave()
+        return not why
+
+    def sealing(self, terms: Terms | None) -> Sealing | None:
+        """Return how Extents are to be sealed; None: they are not.
+
+        A node that does not know the terms yet seals what it stages if it can: else it
+        could give nothing of that once it has joined.
+        """
+        wish = self._setup.config.peers.integrity
+        if self.peers is None or wish == "checksum" or not can_seal():
+            return None
+        if terms is not None and terms.integrity is not Integrity.MAC:
+            return None
+        return Sealing(self.peers.seal_key(), agreed=terms is not None)
 
     def _warn_alone(self, why: str) -> None:
         self._notifier.warn(f"this node works alone: {why}")

@@ -159,7 +159,8 @@ class Agent:
         indexed.clear()
         count_segments(self.setup, self.segments)
         self._extents = ExtentDigests(*extent_arrays(namespace))
-        self._engine = make_engine(self.setup, self.segments, self._extents)
+        sealing = self.joining.sealing(terms)
+        self._engine = make_engine(self.setup, self.segments, self._extents, sealing)
         tally = self.figures.tally
         stager = make_stager(self.setup, namespace, self._engine, tally)
         if manifests:

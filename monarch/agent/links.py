@@ -9,6 +9,7 @@ from typing import Final
 
 from monarch import native
 from monarch.admission import footprints
+from monarch.agent.integrity import Integrity
 from monarch.agent.meeting import Meeting
 from monarch.agent.setup import Setup
 from monarch.agent.terms import Terms
@@ -66,7 +67,9 @@ class Links:
         )
         own, tally = self._meeting.number, stager.tally
         sources = await in_thread(Sources, placement, own, tally)
-        self.ends = self._make_ends(engine, sources)
+        sealed = terms.integrity is Integrity.MAC
+        self.ends = self._make_ends(engine, sources, sealed=sealed)
+        log.info("sharing nodes=%d integrity=%s", len(terms.nodes), terms.integrity)
         early, self._early = self._early, {}
         for peer, fd in early.items():
             self.adopt(peer, fd)
@@ -75,7 +78,9 @@ class Links:
         assert self._setup.transit is not None
         return Sharing(sources, self.ends.receiver, self._setup.transit)
 
-    def _make_ends(self, engine: native.Engine, sources: Sources) -> Ends:
+    def _make_ends(
+        self, engine: native.Engine, sources: Sources, *, sealed: bool
+    ) -> Ends:
         config, count = self._setup.config, len(self._meeting.nodes)
         park_s = PARK_PART * config.cold_open.timeout
         # A node that comes again still has its old connection for a moment.
@@ -89,6 +94,7 @@ class Links:
                     peers=count,
                     timeout_s=park_s + PARK_MARGIN_S,
                     react_s=config.peers.timeout,
+                    sealed=sealed,
                 ),
             ),
             sources,

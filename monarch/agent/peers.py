@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from monarch.agent.integrity import Integrity, can_seal, reduced, seal_key
 from monarch.agent.links import Links
 from monarch.agent.meeting import Meeting
 from monarch.agent.notify import Notifier
@@ -72,6 +73,10 @@ class Peers:
         await self.mesh.open()
         self._opened_s = time.monotonic()
 
+    def seal_key(self) -> bytes:
+        """Return the key of the job's seals."""
+        return seal_key(self.meeting.secret, self.meeting.job)
+
     # -- the catalog ------------------------------------------------------------
 
     async def offer(self, indexed: list[Indexed]) -> Found:
@@ -86,7 +91,8 @@ class Peers:
         view, names = self.mesh.view, self.meeting.nodes
         if (found := await self._offered_before(view)) is not None:
             return found
-        terms = make_terms(names, view, self._setup.config.peers.mode, indexed)
+        terms = make_terms(names, view, self._setup.config.peers, indexed)
+        self._tell_reduced(terms, view)
         if late := self._unseen(view):
             self._notifier.warn(f"{late} not there yet: placed without")
         about = {"terms": terms.told(), "datasets": told_datasets(self._setup.datasets)}
@@ -94,6 +100,15 @@ class Peers:
         self._offering = asyncio.create_task(self.mesh.offer(about, blocks))
         self._offering.add_done_callback(log_failure)
         return indexed, terms
+
+    def _tell_reduced(self, terms: Terms, view: View) -> None:
+        """Tell of nodes because of which there are no seals, although nobody minds."""
+        joined = view.joined
+        if terms.integrity is Integrity.MAC or all(m.seals for m in joined):
+            return
+        if self._setup.config.peers.integrity == "auto":
+            names = [self.meeting.nodes[member.number] for member in joined]
+            self._notifier.warn(reduced(names, [m.seals for m in joined]))
 
     async def _offered_before(self, view: View) -> Found | None:
         """Return the Catalog and the terms by which others work already."""
@@ -294,4 +309,5 @@ def _settings(meeting: Meeting, setup: Setup) -> Settings:
         port=own[1] if own is not None else setup.config.peers.port,
         addresses=meeting.addresses,
         directory=meeting.directory,
+        seals=can_seal(),
     )

@@ -104,6 +104,7 @@ class Figures:
         self.plain = ""
         self._membership: Membership | None = None
         self._view: Callable[[], View] | None = None
+        self._altered: Callable[[], int] = lambda: 0
         self._exchange: Exchange | None = None
         self._settled: tuple[PeerFigures, ...] | None = None
         self._started_s = time.time()
@@ -112,13 +113,19 @@ class Figures:
     def __repr__(self) -> str:
         return f"<Figures of {self.job} on {self.node}>"
 
-    def join(self, membership: Membership, view: Callable[[], View]) -> None:
+    def join(
+        self,
+        membership: Membership,
+        view: Callable[[], View],
+        altered: Callable[[], int] = lambda: 0,
+    ) -> None:
         """Tell of all nodes of the job from now on.
 
         Args:
             view: returns how they stand.
+            altered: returns how many connections to them were tampered with.
         """
-        self._membership, self._view = membership, view
+        self._membership, self._view, self._altered = membership, view, altered
 
     def share(
         self, server: PeerServer, receiver: PeerReceiver, sources: Sources
@@ -155,6 +162,7 @@ class Figures:
     def snapshot(self, *, complete: bool = True) -> Snapshot:
         """Return the figures of this moment."""
         waits, wait_total_ns = self.processes.waits()
+        self.tally.links_altered = self._altered()
         return Snapshot(
             run=self._job(complete),
             counters=self.processes.totals(),

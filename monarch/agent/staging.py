@@ -1,6 +1,7 @@
 """What stages: the native engine and the Stager, made from a setup."""
 
 from monarch import native
+from monarch.agent.integrity import Sealing
 from monarch.agent.namespace import Namespace
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
@@ -14,9 +15,13 @@ THREADS_MAX = 64
 
 
 def make_engine(
-    setup: Setup, segments: Segments, extents: ExtentDigests
+    setup: Setup, segments: Segments, extents: ExtentDigests, sealing: Sealing | None
 ) -> native.Engine:
-    """Start the threads that copy; each root has its own share of them."""
+    """Start the threads that copy; each root has its own share of them.
+
+    Args:
+        sealing: how Extents are sealed for other nodes, if they are.
+    """
     config, memory = setup.config, segments.memory
     wanted = DEMAND_THREADS + config.fill.concurrency
     board = native.Board(
@@ -28,6 +33,7 @@ def make_engine(
         bandwidth_bytes_per_s=config.fill.bytes_per_s,
         digests=extents.digests,
         digest_first=extents.first,
+        seals=_seals(setup, extents, sealing) if sealing else None,
     )
     return native.Engine(board, options)
 
@@ -38,6 +44,11 @@ def engine_threads(wanted: int, roots: int) -> int:
     A root that hangs takes no more than its share of them.
     """
     return max(wanted, roots, min(wanted * roots, THREADS_MAX))
+
+
+def _seals(setup: Setup, extents: ExtentDigests, sealing: Sealing) -> native.Seals:
+    only = sealing.agreed and setup.config.retain == "job"
+    return native.Seals.make(sealing.key, len(extents.digests), only=only)
 
 
 def make_stager(

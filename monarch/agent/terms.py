@@ -6,7 +6,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from monarch import native
+from monarch import config, native
+from monarch.agent.integrity import Integrity, chosen
 from monarch.catalog.block import Block
 from monarch.catalog.segment import catalog_digest
 from monarch.errors import MonarchError
@@ -15,7 +16,7 @@ from monarch.origins.index import Dataset, Indexed
 from monarch.origins.layout import LAYOUT
 from monarch.origins.root import open_root
 from monarch.origins.saved import RootIndex
-from monarch.peers.protocol import Standing, View
+from monarch.peers.protocol import Member, Standing, View
 from monarch.placement import Mode, Node
 
 
@@ -26,11 +27,13 @@ class Terms:
     Attributes:
         nodes: all of them; one that came too late is taken to hold nothing.
         digest: the digest of the Catalog.
+        integrity: what travels with the bytes of Files.
     """
 
     nodes: tuple[Node, ...]
     mode: Mode
     digest: int
+    integrity: Integrity
 
     def told(self) -> dict[str, Any]:
         """Return the terms as JSON."""
@@ -38,6 +41,7 @@ class Terms:
             "nodes": [[node.name, node.capacity_bytes] for node in self.nodes],
             "mode": self.mode.value,
             "digest": self.digest,
+            "integrity": self.integrity.value,
         }
 
     @classmethod
@@ -49,24 +53,28 @@ class Terms:
         """
         try:
             nodes = tuple(Node(str(name), int(size)) for name, size in told["nodes"])
-            return cls(nodes, Mode(told["mode"]), int(told["digest"]))
+            mode, integrity = Mode(told["mode"]), Integrity(told["integrity"])
+            return cls(nodes, mode, int(told["digest"]), integrity)
         except (KeyError, TypeError, ValueError) as error:
             raise MonarchError(f"its terms cannot be read ({error})") from error
 
 
 def make_terms(
-    names: Sequence[str], view: View, mode: str, indexed: Sequence[Indexed]
+    names: Sequence[str], view: View, peers: config.Peers, indexed: Sequence[Indexed]
 ) -> Terms:
     """Fix the terms as the nodes stand now."""
+    integrity = chosen(peers.integrity, [member.seals for member in view.joined])
     nodes = tuple(
-        Node(
-            name,
-            sum(member.capacities) if member.standing is Standing.JOINED else 0,
-        )
+        Node(name, sum(member.capacities) if _takes_part(member, integrity) else 0)
         for name, member in zip(names, view.members, strict=True)
     )
     digest = catalog_digest([one.mapped() for one in indexed], native.hash64)
-    return Terms(nodes, Mode(mode), digest)
+    return Terms(nodes, Mode(peers.mode), digest, integrity)
+
+
+def _takes_part(member: Member, integrity: Integrity) -> bool:
+    able = member.seals or integrity is Integrity.CHECKSUM
+    return able and member.standing is Standing.JOINED
 
 
 def told_datasets(datasets: Sequence[Dataset]) -> list[list[Any]]:

@@ -168,6 +168,12 @@ class Peers(Section):
         description="A file of 32 random bytes, the same on every node, instead of "
         "the secret in rendezvous.",
     )
+    integrity: Literal["auto", "mac", "checksum"] = Field(
+        default="auto",
+        description="How files from other nodes are checked. mac: by a key of the job, "
+        "against faults and against who sits on the network. checksum: against faults "
+        "alone. auto: mac if every node has OpenSSL's libcrypto.",
+    )
     timeout: Annotated[float, Within("50ms", "60s")] = Field(
         default=1.0,
         description="How long a node may be silent before the next one, or the "

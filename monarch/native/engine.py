@@ -6,14 +6,14 @@ import ctypes
 import errno
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.native.index import span
-from monarch.native.layout import DTYPES, OrderKind, Step
+from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Step
 from monarch.native.library import LIB
 
 if TYPE_CHECKING:
@@ -71,6 +71,26 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
+class Seals:
+    """The key that seals are made with, and room for one of each Extent.
+
+    Attributes:
+        only: checksums are not made, as nobody will ask for them.
+    """
+
+    key: bytes = field(repr=False)
+    room: npt.NDArray[Any]
+    only: bool = False
+
+    @classmethod
+    def make(cls, key: bytes, extents: int, *, only: bool = False) -> Self:
+        """Return room that takes memory only where an Extent is staged."""
+        if len(key) != CONSTANTS["SEAL_KEY_BYTES"]:
+            raise ValueError("the key of seals is of another length")
+        return cls(key, np.zeros(extents, DTYPES["monarch_seal"]), only)
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """How the engine works.
 
@@ -80,6 +100,7 @@ class Options:
         bandwidth_bytes_per_s: limit of background copies together; None = unlimited.
         digests: u64 per Extent of every File, written by copies, read by adoptions.
         digest_first: u64 per File, the place of its first Extent in `digests`.
+        seals: with what Extents are sealed; None: they are not.
     """
 
     threads: int
@@ -87,6 +108,7 @@ class Options:
     bandwidth_bytes_per_s: int | None
     digests: npt.NDArray[np.uint64]
     digest_first: npt.NDArray[np.uint64]
+    seals: Seals | None = None
 
 
 class Engine:
@@ -97,9 +119,13 @@ class Engine:
         self._options = _options_record(options)
         self._board = _board_record(board)
         handle = ctypes.c_void_p()
+        key = ctypes.create_string_buffer(options.seals.key) if options.seals else None
+        if key is not None:
+            self._options["seal_key"] = ctypes.addressof(key)  # copied by the engine
         code = LIB.monarch_engine_new(
             span(self._board)[0], span(self._options)[0], ctypes.byref(handle)
         )
+        self._options["seal_key"] = 0
         if code:
             raise OSError(-code, f"cannot start the copy engine: {os.strerror(-code)}")
         self._handle: ctypes.c_void_p | None = handle
@@ -182,6 +208,12 @@ class Engine:
         return self._handle
 
 
+def seal_library() -> str | None:
+    """The system's library that makes seals on this node; None: there is none."""
+    name: bytes | None = LIB.monarch_seal_library()
+    return name.decode() if name else None
+
+
 def state_store(catalog: Memory, file: int, word: int) -> None:
     """Publishes the state word of a File and wakes the programs that wait for it."""
     LIB.monarch_state_store(span(catalog)[0], file, word)
@@ -230,4 +262,9 @@ def _options_record(options: Options) -> npt.NDArray[Any]:
     record["bandwidth_bytes_per_s"] = options.bandwidth_bytes_per_s or 0
     record["digests"] = span(options.digests)[0]
     record["digest_first"] = span(options.digest_first)[0]
+    if options.seals is not None:
+        if len(options.seals.room) != len(options.digests):
+            raise ValueError("there must be room for as many seals as digests")
+        record["seals"] = span(options.seals.room)[0]
+        record["seals_only"] = options.seals.only
     return record

@@ -35,6 +35,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_rights_read": (None, (_P,)),
     "monarch_rights_mark": (_U32, ()),
     "monarch_mounts_cover": (_INT, (_P, ctypes.c_char_p, ctypes.c_size_t)),
+    "monarch_seal_library": (ctypes.c_char_p, ()),
     "monarch_engine_new": (_INT, (_P, _P, _P)),
     "monarch_engine_event_fd": (_INT, (_P,)),
     "monarch_engine_requests": (_U32, (_P, _P, _U32)),

@@ -53,7 +53,7 @@ class Traffic(NamedTuple):
         bytes: bytes of Files.
         refused: replies without bytes.
         late: refusals because a File came too late; orders that ran out of time.
-        corrupt: Extents that came with a wrong checksum.
+        corrupt: Extents that came with a wrong checksum or seal.
         malformed: connections that were closed because of a frame.
         lost: connections that ended, for any reason.
     """
@@ -96,6 +96,7 @@ class ReceiverOptions:
         timeout_s: how long an order may be without a byte; more than the peers' park_s.
         react_s: how long a peer may say nothing, not even that an order has to wait.
         threads: each fetches from its share of the peers; 16 at most.
+        sealed: what comes must have the right seal; the engine must have the key.
     """
 
     peers: int
@@ -103,6 +104,7 @@ class ReceiverOptions:
     timeout_s: float = 15.0
     react_s: float = 1.0
     threads: int = 2
+    sealed: bool = False
 
 
 class _PeerThread:
@@ -182,6 +184,7 @@ class PeerReceiver(_PeerThread):
         record["timeout_ms"] = round(options.timeout_s * 1000)
         record["react_ms"] = round(options.react_s * 1000)
         record["threads"] = options.threads
+        record["sealed"] = options.sealed
         super().__init__(engine, options.peers, record)
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_arrival"])
 

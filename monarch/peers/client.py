@@ -140,6 +140,7 @@ class Follower:
             "capacities": list(own.capacities),
             "phase": int(own.phase),
             "life": own.life,
+            "seals": int(own.seals),
         }
 
     async def follow(self) -> None:

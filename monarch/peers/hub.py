@@ -181,4 +181,5 @@ def _member_of(link: Link, wish: Message) -> Member:
         tuple(fields["capacities"]),
         Phase(fields["phase"]),
         fields["life"],
+        bool(fields["seals"]),
     )

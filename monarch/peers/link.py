@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Self
 
 from monarch.beside import in_thread
 from monarch.peers.protocol import (
     NONCE_BYTES,
+    AlteredError,
     Conversation,
     Identity,
     Kind,
@@ -26,6 +28,34 @@ DRAIN_S: Final = 0.5
 RECEIVE_BYTES: Final = 256 << 10
 
 Address = tuple[str, int]
+
+log = logging.getLogger("monarch.peers")
+
+
+class Tampering:
+    """Counts the connections on which somebody meddled with what nodes say.
+
+    Each is ended at once; nodes connect again after a while, which bounds the lines.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __repr__(self) -> str:
+        return f"<Tampering {self.count}>"
+
+    @contextlib.contextmanager
+    def watch(self, peer: int) -> Iterator[None]:
+        """Count and tell if what comes from a node is not what it has said."""
+        try:
+            yield
+        except AlteredError as error:
+            self.count += 1
+            log.warning(
+                "connection ended: tampered with on its way peer=%d why=%s count=%d",
+                *(peer, error, self.count),
+            )
+            raise
 
 
 class Link:

@@ -18,7 +18,7 @@ from monarch.beside import in_thread
 from monarch.cluster.meeting import read_addresses, remove_address, write_address
 from monarch.peers.client import Ears, Follower, ask_socket, fetch, reach
 from monarch.peers.hub import Hub
-from monarch.peers.link import Address, Link
+from monarch.peers.link import Address, Link, Tampering
 from monarch.peers.protocol import (
     BODY_BYTES_MAX,
     NOTE_BYTES_MAX,
@@ -64,6 +64,7 @@ class Mesh:
         self._session: Session | None = None
         self._journal = Journal(hooks.marks, self._stir)
         self._shipment = Shipment()
+        self._tampering = Tampering()
         self._belonging: asyncio.Task[None] | None = None
         self._server = Server(
             settings.identity,
@@ -73,6 +74,7 @@ class Mesh:
                 Kind.ASK: self._ship,
                 Kind.SOCKET: self._hand_over,
             },
+            self._tampering,
         )
         self._taken = False
         self.why = ""
@@ -103,6 +105,11 @@ class Mesh:
         return self._identity.number if self._hub.active else None
 
     @property
+    def altered(self) -> int:
+        """Return how often what nodes say was meddled with on its way."""
+        return self._tampering.count
+
+    @property
     def fragments(self) -> Mapping[int, bytes]:
         """Return the reports that have come here, by node."""
         return self._hub.fragments
@@ -124,6 +131,7 @@ class Mesh:
             settings.capacities,
             Phase.STARTING,
             int.from_bytes(os.urandom(7)),
+            settings.seals,
         )
         self._roster = Roster(settings.nodes, own, self._hooks.changed)
         self._hub = Hub(self._roster, self._pace, self._heard, self._journal)
@@ -234,7 +242,8 @@ class Mesh:
             async with asyncio.timeout(LOST_HUB_S if lost else None):
                 link = await self._reach(hub)
             follower = Follower(link, self._roster, self._pace, ears)
-            await follower.follow()
+            with self._tampering.watch(hub):
+                await follower.follow()
         except (OSError, ProtocolError) as error:
             self.why = f"node {hub}: {error or 'no answer in time'}"
             log.info("not with hub=%d why=%s", hub, error or "late")
@@ -306,7 +315,9 @@ class Mesh:
         for number in numbers:
             found = Shipment()
             try:
-                await fetch(await self._reach(number), found, self._pace)
+                link = await self._reach(number)
+                with self._tampering.watch(number):
+                    await fetch(link, found, self._pace)
             except (OSError, ProtocolError) as error:
                 log.info("no catalog from node=%d why=%s", number, error or "late")
             else:
@@ -321,7 +332,9 @@ class Mesh:
         if number and not self._roster.is_joined(number):
             return False
         try:
-            await fetch(await self._reach(number), self._shipment, self._pace)
+            link = await self._reach(number)
+            with self._tampering.watch(number):
+                await fetch(link, self._shipment, self._pace)
         except (OSError, ProtocolError) as error:
             log.info("no catalog from node=%d why=%s", number, error or "late")
             return False
@@ -338,7 +351,9 @@ class Mesh:
         Raises:
             OSError, ProtocolError: the node cannot be reached.
         """
-        return await ask_socket(await self._reach(number), self._pace.silence_s)
+        link = await self._reach(number)
+        with self._tampering.watch(number):
+            return await ask_socket(link, self._pace.silence_s)
 
     async def _hand_over(self, link: Link, wish: Message) -> None:
         await link.send(Kind.YOURS)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from monarch.peers.link import Link
+from monarch.peers.link import Link, Tampering
 from monarch.peers.protocol import Identity, Kind, Message, ProtocolError
 from monarch.peers.session import Pace
 from monarch.peers.shipment import Offer, Shipment
@@ -75,9 +75,14 @@ class Server:
     """
 
     def __init__(
-        self, identity: Identity, nodes: int, serve: Mapping[Kind, Serve]
+        self,
+        identity: Identity,
+        nodes: int,
+        serve: Mapping[Kind, Serve],
+        tampering: Tampering,
     ) -> None:
         self._refusals = Refusals()
+        self._tampering = tampering
         self._identity = identity
         self._nodes = nodes
         self._serve = serve
@@ -164,7 +169,8 @@ class Server:
         del self._strangers[task]
         self._serving[task] = link.peer
         try:
-            await self._grant(link)
+            with self._tampering.watch(link.peer):
+                await self._grant(link)
         except (OSError, ProtocolError) as error:
             log.info("connection ended peer=%d why=%s", link.peer, error or "late")
         finally:

@@ -18,6 +18,7 @@ class Settings:
     Args:
         nodes: the number of nodes.
         capacities: bytes that each of our Tiers may hold.
+        seals: we can seal what we give, and check the seals of others.
         host: the address to listen on and to connect from; "" means any.
         port: where to listen; 0 means any, for use with a directory.
         addresses: where nodes listen that are known from the start.
@@ -31,6 +32,7 @@ class Settings:
     port: int = 0
     addresses: Mapping[int, Address] = field(default_factory=dict)
     directory: Path | None = None
+    seals: bool = False
 
     def hosts(self) -> list[str]:
         """Return where others may reach us: our name may mean themselves there."""

@@ -23,6 +23,7 @@ _TROUBLES = (
     "rehomed_files",
     "origin_instead_files",
     "transit_full",
+    "links_altered",
     "agent_errors",
 )
 _FALLBACKS = {

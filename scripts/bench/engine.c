@@ -7,6 +7,9 @@
  *   loop RATE CPU      files per second of a plain loop, THREADS threads, median, and
  *                      microseconds of processor time per file
  *   engine RATE CPU    of the engine with as many threads
+ *   sealed RATE CPU    of the engine that makes seals; left out where no libcrypto is
+ *   seal MB_S CPU      the bytes of all files through the MAC alone, one thread, and
+ *                      microseconds per file
  *   copy P50 P99       one plain copy, microseconds
  *   cold P50 P99       one cold open, from filling a request slot to waking up with READY;
  *                      a stand-in for the agent submits each request at once
@@ -22,9 +25,11 @@
 
 #include "board.h"
 #include "dataplane/clock.h"
+#include "dataplane/seal.h"
 
 enum { THREADS = 2, BATCH = 256, ROUNDS_MAX = 64 };
 
+static const uint8_t key[SEAL_KEY_BYTES] = {1};
 static struct board *board;
 static atomic_uint next_file;
 static atomic_bool ended;
@@ -127,6 +132,37 @@ static struct pace time_engine(void)
     return result;
 }
 
+static struct pace time_sealed(void)
+{
+    board_set_key(board, key);
+    board->options.seals_only = 1; /* as in a job that retains nothing */
+    struct pace result = time_engine();
+    board_set_key(board, NULL);
+    return result;
+}
+
+/* print_seals - what the MAC takes by itself, of bytes that are in the CPU's cache. */
+static void print_seals(void)
+{
+    const struct extent_name name = {.bytes = board->sizes[0]};
+    uint8_t *bytes = calloc(1, name.bytes + 1);
+    struct monarch_seal seal = {0};
+    struct sealing *sealing;
+    struct sealer *sealer;
+    CHECK(bytes && sealer_new(key, 1, &sealer) == 0);
+    uint64_t began = cpu_ns();
+    for (uint32_t i = 0; i < board->files; i++) {
+        CHECK(seal_nonce(&seal) == 0);
+        CHECK(seal_begin(sealer, &name, &seal, &sealing) == 0);
+        CHECK(seal_add(sealing, bytes, name.bytes) == 0);
+        CHECK(seal_end(&sealing, seal.tag) == 0);
+    }
+    double us = (double)(cpu_ns() - began) / 1e3 / board->files;
+    printf("seal %.0f %.2f\n", (double)name.bytes / us, us);
+    sealer_free(sealer);
+    free(bytes);
+}
+
 /* answer - the agent: stages what is asked for, at once. */
 static void *answer(void *unused)
 {
@@ -188,22 +224,32 @@ static void time_opens(void)
     print_times("cold", cold);
 }
 
+static void print_pace(const char *name, struct pace *paces, int rounds)
+{
+    qsort(paces, (size_t)rounds, sizeof(*paces), ascending);
+    printf("%s %.0f %.1f\n", name, paces[rounds / 2].files_per_s,
+           paces[rounds / 2].cpu_us);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 4);
     int rounds = atoi(argv[3]);
-    struct pace plain[ROUNDS_MAX], engine[ROUNDS_MAX];
+    struct pace plain[ROUNDS_MAX], engine[ROUNDS_MAX], sealed[ROUNDS_MAX];
+    bool seals = monarch_seal_library();
     CHECK(rounds > 0 && rounds <= ROUNDS_MAX);
     board = board_new_equal((uint32_t)atoi(argv[1]), strtoull(argv[2], NULL, 10));
     for (int i = 0; i < rounds; i++) {
         plain[i] = time_loop();
         engine[i] = time_engine();
+        sealed[i] = seals ? time_sealed() : engine[i];
     }
-    qsort(plain, (size_t)rounds, sizeof(*plain), ascending);
-    qsort(engine, (size_t)rounds, sizeof(*engine), ascending);
-    printf("loop %.0f %.1f\n", plain[rounds / 2].files_per_s, plain[rounds / 2].cpu_us);
-    printf("engine %.0f %.1f\n", engine[rounds / 2].files_per_s,
-           engine[rounds / 2].cpu_us);
+    print_pace("loop", plain, rounds);
+    print_pace("engine", engine, rounds);
+    if (seals) {
+        print_pace("sealed", sealed, rounds);
+        print_seals();
+    }
     time_opens();
     board_free(board);
     return PASS;

@@ -57,7 +57,8 @@ def build(folder: Path) -> Path:
     sources += [*native.glob("dataplane/*.c"), *native.glob("shared/*.c")]
     library = folder / "libpeers.so"
     words = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{board}", f"-I{native}"]
-    words += ["-shared", "-fPIC", "-o", str(library), *map(str, sources), "-pthread"]
+    words += ["-shared", "-fPIC", "-o", str(library), *map(str, sources)]
+    words += ["-pthread", "-ldl"]
     subprocess.run(words, check=True)
     return library
 

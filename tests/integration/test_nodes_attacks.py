@@ -6,23 +6,29 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from monarch import native
 from monarch.native.layout import DTYPES
 from monarch.peers.protocol import ProtocolError
+from monarch.peers.protocol.conversation import VERSION
 from support.clusters import Cluster
-from support.nodes import Node, Plan
+from support.jobs import wait_until
+from support.meddling import WAYS
+from support.nodes import JOB_LIMIT_S, Node, Outcome, Plan
+from support.spaces import Between
 from support.stranger import Caller, Door, doors, rest
 
 FILES = 120
 OVERREAD_MAX = 1.02
 REQUEST = struct.Struct("<IHHQQII")
-REPLY_BYTES = 48
+REPLY_BYTES = DTYPES["frame_reply"].itemsize
 REQUEST_MAGIC = 0x5251504D
 
 
@@ -65,8 +71,8 @@ def refused_bytes(door: Door) -> None:
     rng = random.Random(5)
     frames = [rng.randbytes(rng.randrange(1, 4096)) for _ in range(20)]
     frames += [b"MnCt" + rng.randbytes(60) for _ in range(20)]
-    # Version 1, HELLO, and lengths of 4 GiB.
-    frames += [struct.pack("<4sBBHII", b"MnCt", 1, 1, 0, 2**32 - 1, 2**32 - 1)]
+    # HELLO, and lengths of 4 GiB.
+    frames += [struct.pack("<4sBBHII", b"MnCt", VERSION, 1, 0, 2**32 - 1, 2**32 - 1)]
     frames += [b"GET / HTTP/1.1\r\n\r\n"]
     for frame in frames:
         # Closed, with a reason at most: nothing comes back that helps a stranger.
@@ -162,6 +168,80 @@ def test_bytes_that_change_on_the_wire_reach_no_program(make_cluster, switched):
     noticed = sum(peer["corrupt"] + peer["malformed"] for peer in peers)
     assert flipped >= 1
     assert 1 <= noticed <= flipped
+
+
+def forged(
+    make_cluster: Callable[..., Cluster], between: Between, meet: Path, *options: str
+) -> tuple[int, Outcome]:
+    """A job of two nodes between which all replies are changed, and how many were."""
+    cluster = make_cluster(2, files=FILES, links=between.nodes)
+    words = ["--set", "peers.mode=partition", "--set", f"peers.rendezvous={meet}"]
+    words += ["--set", "fill.enabled=false", *options]
+    job = cluster.start(Plan(2), *words, hold=[0, 1])
+    job.await_epoch(0)
+    between.tell("change 1")
+    job.release(0)
+    job.await_epoch(1)
+    between.tell("change 0")
+    job.release(1)
+    for process in job.running.values():
+        process.wait(JOB_LIMIT_S)
+    return between.count()[0], job.notes()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(native.seal_library() is None, reason="no libcrypto")
+def test_bytes_that_are_forged_on_the_wire_reach_no_program(
+    make_cluster, between, tmp_path
+):
+    changed, outcome = forged(make_cluster, between, tmp_path / "meet")
+
+    outcome.right(opens=4 * FILES)
+    peers = [peer for node in outcome.report["nodes"] for peer in node["peers"]]
+    noticed = sum(peer["corrupt"] for peer in peers)
+    # What is under way when the breaker opens is not received any more.
+    assert 1 <= noticed <= changed
+    assert sum(peer["breaker_opened"] for peer in peers) >= 1
+
+
+@pytest.mark.root
+def test_checksums_alone_do_not_keep_out_who_forges_them(
+    make_cluster, between, tmp_path
+):
+    wish = ["--set", "peers.integrity=checksum"]
+
+    changed, outcome = forged(make_cluster, between, tmp_path / "meet", *wish)
+
+    peers = [peer for node in outcome.report["nodes"] for peer in node["peers"]]
+    assert changed >= FILES // 2
+    assert len(outcome.wrong) >= changed
+    assert sum(peer["corrupt"] for peer in peers) == 0
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("way", WAYS)
+def test_who_meddles_with_what_agents_say_is_noticed_and_hurts_nobody(
+    make_cluster, between, tmp_path, way
+):
+    cluster = make_cluster(2, files=FILES, links=between.nodes)
+    meet = ["--set", f"peers.rendezvous={tmp_path / 'meet'}"]
+    job = cluster.start(Plan(2), *meet, hold=[0, 1])
+    job.await_epoch(0)
+    between.tell(way)
+    job.release(0)
+    wait_until(lambda: between.count()[1] == 1, "a frame to be meddled with")
+    wait_until(lambda: noticed(cluster) == 1, "that to be noticed")
+    job.await_epoch(1)
+    job.release(1)
+
+    outcome = job.finish().right(opens=4 * FILES)
+
+    assert outcome.report["agent"]["links_altered"] == 1
+
+
+def noticed(cluster: Cluster) -> int:
+    """How many lines of all logs tell of tampering."""
+    return sum(node.log().count("tampered with on its way") for node in cluster.nodes)
 
 
 def test_nothing_of_a_secret_is_left_when_the_job_has_ended(make_cluster):

@@ -10,7 +10,7 @@ import pytest
 
 from support import spaces
 from support.clusters import Cluster, Shape, Tools, clustered
-from support.spaces import Space
+from support.spaces import Between, Space
 
 
 @pytest.fixture
@@ -40,3 +40,14 @@ def switched(tool: Callable[[str], str]) -> Iterator[Callable[..., list[Space]]]
             return undo.enter_context(spaces.switched(count, **more))
 
         yield make
+
+
+@pytest.fixture
+def between(tool: Callable[[str], str], tmp_path: Path) -> Iterator[Between]:
+    """Two nodes with a program between them; they are to meet in `tmp_path / meet`."""
+    for name in ("ip", "nsenter"):
+        tool(name)
+    folder = tmp_path / "meet"
+    folder.mkdir(mode=0o700)
+    with spaces.meddled(folder) as found:
+        yield found

@@ -16,9 +16,15 @@ from pathlib import Path
 from support.jobs import wait_until
 
 WIRE = Path(__file__).with_name("tap_wire.py")
+MEDDLER = Path(__file__).with_name("meddler_between.py")
 TOOL_LIMIT_S = 20
 SUBNET = "10.213.9"
 BURST_BYTES = 256 << 10
+
+
+def address_of(number: int) -> str:
+    """The address of a node on the switch."""
+    return f"{SUBNET}.{number + 1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Space:
     @property
     def address(self) -> str:
         """Its address on the switch."""
-        return f"{SUBNET}.{self.number + 1}"
+        return address_of(self.number)
 
     @property
     def port(self) -> str:
@@ -118,6 +124,75 @@ def switched(count: int, wired: int | None = None) -> Iterator[list[Space]]:
             _connect(space)
             spaces.append(space)
         yield spaces
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Two nodes, and the program that stands between them."""
+
+    nodes: list[Space]
+    program: "subprocess.Popen[str]"
+
+    def tell(self, order: str) -> None:
+        """Give the program an order; see meddler_between.py."""
+        assert self.program.stdin is not None
+        self.program.stdin.write(order + "\n")
+        self.program.stdin.flush()
+
+    def count(self) -> tuple[int, int]:
+        """How many replies were changed, and how many frames meddled with."""
+        self.tell("count")
+        assert self.program.stdout is not None
+        changed, meddled = self.program.stdout.readline().split()
+        return int(changed), int(meddled)
+
+
+@contextmanager
+def meddled(folder: Path) -> Iterator[Between]:
+    """Makes two namespaces whose only way to each other is a program.
+
+    Args:
+        folder: by which the nodes will find each other.
+    """
+    mark = f"mn{os.getpid():x}{time.monotonic_ns() & 0xFFFFFF:x}"
+    with ExitStack() as undo:
+        nodes, sides = [], []
+        for number in (0, 1):
+            node = Space("", f"{mark}-{number}", number)
+            side = Space("", f"{mark}-m{number}", 1 - number)
+            for space in (node, side):
+                _add_space(space.name, undo)
+            link = ["link", "add", "eth0", "netns", node.name, "type", "veth"]
+            ip(side.name, *link, "peer", "name", "eth0")
+            for space in (node, side):
+                _raise_link(space)
+            nodes.append(node)
+            sides.append(side.name)
+        program = undo.enter_context(_program([str(MEDDLER), *sides, str(folder)]))
+        yield Between(nodes, program)
+
+
+def _raise_link(space: Space) -> None:
+    ip(space.name, "address", "add", f"{space.address}/24", "dev", "eth0")
+    ip(space.name, "link", "set", "eth0", "up")
+
+
+@contextmanager
+def _program(words: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=here,
+        text=True,
+    ) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+            yield program
+        finally:
+            program.kill()
 
 
 def _add_space(name: str, undo: ExitStack) -> None:

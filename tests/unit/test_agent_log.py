@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from monarch.agent import main
+from monarch.peers.link import Tampering
 from monarch.peers.protocol import Identity
 from monarch.peers.server import REFUSALS_S, Server
 
@@ -41,7 +42,7 @@ def test_connections_that_are_refused_cost_a_line_a_second(
 
     async def attacked() -> tuple[int, float]:
         loop = asyncio.get_running_loop()
-        server = Server(Identity("job", 0, bytes(32)), 2, {})
+        server = Server(Identity("job", 0, bytes(32)), 2, {}, Tampering())
         port = server.open("127.0.0.1", 0)
         began_s = loop.time()
         await knock(port, CONNECTIONS)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from monarch import native
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "tests" / "native" / "dataplane"
 NATIVE = ROOT / "monarch" / "native"
@@ -24,6 +26,10 @@ MODES = {
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
 NAMES += ["marks"]
+# What must hold too where engines make seals, and receivers check them.
+SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
+SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]
+SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
 SKIPPED = 77
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -56,14 +62,24 @@ def build(name: str, mode: str) -> Path:
     """The program of this name in this mode."""
     program = build_folder() / f"{name}-{mode}"
     source = str(PROGRAMS / f"{name}.c")
-    parts = [*FLAGS, *MODES[mode], source, *engine_objects(mode), "-pthread", WRAPPED]
+    parts = [
+        *FLAGS,
+        *MODES[mode],
+        source,
+        *engine_objects(mode),
+        "-pthread",
+        "-ldl",
+        WRAPPED,
+    ]
     subprocess.run(["cc", "-o", str(program), *parts], check=True)
     return program
 
 
-def run(program: Path, base: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+def run(
+    program: Path, base: Path, *words: str, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     """The ended program; its origin and Tier lie below `base`."""
-    environment = {**os.environ, "TEST_BASE": str(base)}
+    environment = {**os.environ, "TEST_BASE": str(base), **variables}
     return subprocess.run(
         [str(program), *words], capture_output=True, text=True, env=environment
     )
@@ -78,6 +94,17 @@ def test_engine_program_passes(name: str, mode: str, tmp_path: Path) -> None:
 
     if done.returncode == SKIPPED:
         pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(native.seal_library() is None, reason="no libcrypto")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("name", "how"), SEALED)
+def test_engine_program_passes_with_seals(
+    name: str, how: str, mode: str, tmp_path: Path
+) -> None:
+    done = run(build(name, mode), tmp_path, TEST_SEALED=how)
+
     assert done.returncode == 0, done.stderr
 
 
@@ -112,13 +139,13 @@ def test_the_frame_fuzzer_finds_nothing(
     sources += [PROGRAMS / "board.c", PROGRAMS / "peer_fuzz.c"]
     sanitizers = "-fsanitize=fuzzer,address,undefined"
     words = ["clang", *FLAGS, sanitizers, "-o", str(program), *map(str, sources)]
-    built = subprocess.run([*words, "-pthread"], capture_output=True, text=True)
+    built = subprocess.run([*words, "-pthread", "-ldl"], capture_output=True, text=True)
     if "libclang_rt" in built.stderr:
         pytest.skip("this clang has no libFuzzer")
     assert built.returncode == 0, built.stderr
 
     runs = soak_count(200_000, 5_000_000)
-    limits = [f"-runs={runs}", "-seed=1", "-max_len=96"]
+    limits = [f"-runs={runs}", "-seed=1", "-max_len=128"]
     done = run(program, tmp_path, *limits, f"-artifact_prefix={tmp_path}/")
 
     assert done.returncode == 0, done.stderr

@@ -385,6 +385,7 @@ def test_a_note_in_anothers_name_ends_the_connection(tmp_path):
             identity = Identity("job", 1, SECRET)
             link = await Link.connect(("127.0.0.1", port), identity, 0)
             join = {"host": "", "port": 1, "capacities": [], "phase": 0, "life": 1}
+            join["seals"] = 0
             await link.send(Kind.JOIN, join)
             await nodes[0].sees(lambda view: len(view.joined) == 2)
             await link.send(Kind.NOTE, {"number": 2}, b"{}")

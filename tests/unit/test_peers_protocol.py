@@ -28,16 +28,23 @@ from monarch.peers.protocol import (
     State,
     parse_message,
 )
-from monarch.peers.protocol.conversation import NEXT
+from monarch.peers.protocol.conversation import NEXT, VERSION
 from monarch.peers.protocol.messages import FIELDS_BYTES_MAX, FORMS
 
 SECRET = b"s" * 32
 HEAD = struct.Struct("<4sBBHII")
 FRAME_MAX = HEAD.size + FIELDS_BYTES_MAX + BODY_BYTES_MAX + 16
 
-MEMBER = Member(2, Standing.JOINED, "n2", 4000, (1 << 40, 7), Phase.RUNNING, 99)
+MEMBER = Member(2, Standing.JOINED, "n2", 4000, (1 << 40, 7), Phase.RUNNING, 99, True)
 SAMPLES: dict[Kind, dict[str, Any]] = {
-    Kind.JOIN: {"host": "n1", "port": 1, "capacities": [5], "phase": 0, "life": 3},
+    Kind.JOIN: {
+        "host": "n1",
+        "port": 1,
+        "capacities": [5],
+        "phase": 0,
+        "life": 3,
+        "seals": 1,
+    },
     Kind.VIEW: {"members": [MEMBER.row()]},
     Kind.BEAT: {"phase": 1},
     Kind.LEAVE: {"gone": 1},
@@ -120,7 +127,7 @@ def test_a_client_without_the_secret_is_refused(secret):
     liar = Conversation(Role.CLIENT, Identity("7.0", 1, SECRET), nonces(1), 0)
     victim = server(secret=b"the other one")
     victim.receive(liar.outgoing())
-    forged = HEAD.pack(b"MnCt", 1, Kind.PROOF, 0, 0, 32) + bytes(32)
+    forged = HEAD.pack(b"MnCt", VERSION, Kind.PROOF, 0, 0, 32) + bytes(32)
     with pytest.raises(ProtocolError, match="does not know"):
         victim.receive(forged)
     assert victim.outgoing().endswith(struct.pack("<H", Reason.PROOF))
@@ -150,7 +157,9 @@ def test_who_is_wrong_here_is_told_why(one: Callable[[], Conversation], reason):
 def test_another_version_is_told_ours():
     host = server()
 
-    with pytest.raises(ProtocolError, match="version 9, ours is 1"):
+    with pytest.raises(
+        ProtocolError, match=r"speaks version 9 .* we 2: install the same"
+    ):
         host.receive(HEAD.pack(b"MnCt", 9, Kind.HELLO, 0, 0, 72))
 
     assert host.outgoing().endswith(struct.pack("<H", Reason.VERSION))
@@ -177,14 +186,16 @@ def test_a_servers_own_proof_sent_back_convinces_nobody():
     challenge = host.outgoing()
 
     with pytest.raises(ProtocolError):
-        host.receive(HEAD.pack(b"MnCt", 1, Kind.PROOF, 0, 0, 32) + challenge[-32:])
+        host.receive(
+            HEAD.pack(b"MnCt", VERSION, Kind.PROOF, 0, 0, 32) + challenge[-32:]
+        )
 
 
 def test_nothing_is_listened_to_before_the_proof():
     for kind in Kind:
         if kind is not Kind.HELLO:
             with pytest.raises(ProtocolError):
-                server().receive(HEAD.pack(b"MnCt", 1, kind, 0, 0, 0) + bytes(16))
+                server().receive(HEAD.pack(b"MnCt", VERSION, kind, 0, 0, 0) + bytes(16))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +207,7 @@ def test_a_strangers_frame_of_any_other_length_is_refused_by_its_head(fields, bo
     host = server()
 
     with pytest.raises(ProtocolError, match="wrong length"):
-        host.receive(HEAD.pack(b"MnCt", 1, Kind.HELLO, 0, fields, body))
+        host.receive(HEAD.pack(b"MnCt", VERSION, Kind.HELLO, 0, fields, body))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +217,7 @@ def test_a_friends_frame_that_is_too_long_is_refused_by_its_head(fields, body):
     _, other = reach(State.JOINED)
 
     with pytest.raises(ProtocolError, match="too long"):
-        other.receive(HEAD.pack(b"MnCt", 1, Kind.NOTE, 0, fields, body))
+        other.receive(HEAD.pack(b"MnCt", VERSION, Kind.NOTE, 0, fields, body))
 
 
 def test_a_flipped_bit_anywhere_in_a_frame_is_noticed():
@@ -293,9 +304,10 @@ def test_every_state_but_the_last_leads_on():
         (Kind.BEAT, b'{"phase":0,"more":1}'),
         (Kind.BEAT, b'{"phase":' + b"9" * 5000 + b"}"),
         (Kind.BEAT, b"[" * 60000),
-        (Kind.VIEW, b'{"members":[[0,1,"h",1,[],0]]}'),
-        (Kind.VIEW, b'{"members":[[0,1,"h",65536,[],0,0]]}'),
-        (Kind.VIEW, b'{"members":[[0,1,"h",1,[-1],0,0]]}'),
+        (Kind.VIEW, b'{"members":[[0,1,"h",1,[],0,0]]}'),
+        (Kind.VIEW, b'{"members":[[0,1,"h",65536,[],0,0,0]]}'),
+        (Kind.VIEW, b'{"members":[[0,1,"h",1,[-1],0,0,0]]}'),
+        (Kind.VIEW, b'{"members":[[0,1,"h",1,[],0,0,2]]}'),
         (Kind.VIEW, b'{"members":{}}'),
         (Kind.MARKS, b'{"catalog":1,"first":-1,"next":3}'),
         (Kind.MARKS, b'{"catalog":18446744073709551616,"first":0,"next":3}'),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "dataplane/clock.h"
+#include "dataplane/extent.h"
 #include "dataplane/lookup.h"
 #include "dataplane/request.h"
 #include "dataplane/traffic.h"
@@ -144,6 +145,7 @@ static void attach(struct server *s, struct connection *c)
     uint64_t place = e->options.digest_first[head->file] + head->extent;
     head->size = frame_extent_bytes(size, head->extent);
     head->digest = __atomic_load_n(&e->options.digests[place], __ATOMIC_RELAXED);
+    head->seal = extent_seal(e, place);
     out->offset = (int64_t)head->extent * EXTENT_BYTES;
     out->left = head->size;
 }

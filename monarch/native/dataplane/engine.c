@@ -12,6 +12,7 @@
 #include "dataplane/clock.h"
 #include "dataplane/queue.h"
 #include "dataplane/request.h"
+#include "dataplane/seal.h"
 #include "dataplane/transfer.h"
 #include "shared/replica.h"
 
@@ -71,7 +72,8 @@ static bool usable(const struct monarch_board *b, const struct monarch_options *
            segment_is(b->flags, SEGMENT_FLAGS) &&
            segment_is(b->requests, SEGMENT_REQUESTS) &&
            segment_is(b->inodes, SEGMENT_INODES) && o->threads > 0 &&
-           o->threads <= THREADS_MAX && o->background_max <= THREADS_MAX;
+           o->threads <= THREADS_MAX && o->background_max <= THREADS_MAX &&
+           (o->seal_key ? o->seals != NULL : !o->seals_only);
 }
 
 static void open_tiers(struct engine *e)
@@ -95,6 +97,7 @@ static int init_locks(struct engine *e)
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->inodes_lock, NULL);
+    pthread_mutex_init(&e->seals_lock, NULL);
     return -rc;
 }
 
@@ -129,6 +132,9 @@ static int start(struct engine *e)
         return -errno;
     int rc = init_locks(e);
     rc = rc ? rc : queue_init(e);
+    if (!rc && e->options.seal_key)
+        rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
+    e->options.seal_key = NULL; /* it was copied */
     if (rc)
         return rc;
     e->buffers = aligned_alloc(4096, (size_t)threads * TRANSFER_BUFFER_BYTES);
@@ -139,6 +145,7 @@ static int start(struct engine *e)
 static void release(struct engine *e)
 {
     queue_free(e); /* before the Tiers: ends what lies parked in them */
+    sealer_free(e->sealer);
     for (uint32_t i = 0; i < TIERS_MAX; i++)
         if (e->tiers[i] >= 0)
             close(e->tiers[i]);
@@ -151,7 +158,7 @@ static void release(struct engine *e)
 
 /* monarch_engine_new - starts an engine on mapped segments, which it borrows until
  * monarch_engine_free(). A Tier whose directory cannot be opened fails its own orders
- * only. -EINVAL: wrong segments or numbers. */
+ * only. -EINVAL: wrong segments or numbers; -ENOSYS: a key, but no libcrypto. */
 int monarch_engine_new(const struct monarch_board *board,
                        const struct monarch_options *options, struct engine **out)
 {

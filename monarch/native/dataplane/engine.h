@@ -60,9 +60,11 @@ struct engine {
     uint8_t *buffers;
     struct transfer *transfers;
     uint32_t transfer_count;
+    struct sealer *sealer; /* NULL: this node makes no seals */
 
     atomic_bool stopping;
     pthread_mutex_t inodes_lock; /* serialises changes of the inode table */
+    pthread_mutex_t seals_lock;  /* guards what options.seals points to */
 
     pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t work;

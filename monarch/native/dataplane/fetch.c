@@ -47,7 +47,7 @@ static void end_reply(struct receiver *r, struct link *l)
 {
     struct flight *f = l->current->flight;
     if (!f->ended) {
-        int rc = flight_landed(r, f, l->head.digest);
+        int rc = flight_landed(r, f, &l->head);
         if (rc)
             flight_end(r, f, rc < 0 ? rc : 0);
     }
@@ -98,7 +98,7 @@ static void take_chunk(struct receiver *r, struct link *l, size_t n)
 {
     struct flight *f = l->current->flight;
     if (!f->ended) {
-        int rc = flight_chunk(f, l->buffer + l->first, n);
+        int rc = flight_chunk(r, f, l->buffer + l->first, n);
         if (rc)
             flight_end(r, f, rc);
     }

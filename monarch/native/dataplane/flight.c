@@ -1,12 +1,12 @@
 /* flight.c - one File on its way from a peer into a Tier: the same steps as a copy of the
- * origin, with the peer's checksum in place of the origin's identity. */
+ * origin, with the peer's checksum and seal in place of the origin's identity. */
 #include "dataplane/flight.h"
 
 #include <errno.h>
 
 #include "dataplane/clock.h"
+#include "dataplane/extent.h"
 #include "dataplane/traffic.h"
-#include "shared/xxh3.h"
 
 /* flight_begin - 0, or why the File cannot be fetched into this Tier. */
 int flight_begin(struct receiver *r, struct flight *f,
@@ -37,37 +37,51 @@ int flight_extent(struct receiver *r, struct flight *f, const struct frame_reply
     }
     if (!head->extent)
         f->transfer.from = head->ready ? SOURCE_PEER : SOURCE_NONE;
-    return f->transfer.target < 0 ? copy_create(r->engine, &f->transfer) : 0;
+    int rc = f->transfer.target < 0 ? copy_create(r->engine, &f->transfer) : 0;
+    if (!rc && r->options.sealed)
+        rc = extent_begin(r->engine, &f->transfer, &head->seal);
+    return rc;
 }
 
 /* flight_chunk - takes in the next bytes: whole chunks of CHUNK_BYTES, but for the last
  * of an Extent. */
-int flight_chunk(struct flight *f, const uint8_t *bytes, size_t n)
+int flight_chunk(struct receiver *r, struct flight *f, const uint8_t *bytes, size_t n)
 {
     struct transfer *t = &f->transfer;
     t->bytes += n;
-    t->chain = xxh3(bytes, n, t->chain);
-    int rc = copy_write(t, bytes, n);
+    int rc = extent_add(r->engine, t, bytes, n);
+    rc = rc ? rc : copy_write(t, bytes, n);
     t->offset += rc ? 0 : n;
     return rc;
 }
 
+/* is_right - these are the bytes that a node of the job has staged as this Extent. */
+static bool is_right(const struct receiver *r, const struct transfer *t,
+                     const struct frame_reply *head)
+{
+    if (r->options.sealed)
+        return seal_same(t->seal.tag, head->seal.tag);
+    return t->chain == head->digest;
+}
+
 /* flight_landed - an Extent is there. 0, or with the last one 1: the File is published.
- * -EBADMSG: these are not the bytes that the peer read from its Replica. */
-int flight_landed(struct receiver *r, struct flight *f, uint64_t digest)
+ * -EBADMSG: its bytes were changed on their way, or never were a node's of this job. */
+int flight_landed(struct receiver *r, struct flight *f, const struct frame_reply *head)
 {
     struct transfer *t = &f->transfer;
     t->step = MONARCH_STEP_VERIFY;
-    if (t->chain != digest) {
+    int rc = extent_end(t);
+    if (rc)
+        return rc;
+    if (!is_right(r, t, head)) {
         traffic_add(&r->traffic[f->order.peer].corrupt, 1);
         return -EBADMSG;
     }
-    __atomic_store_n(t->digest++, digest, __ATOMIC_RELAXED);
-    t->chain = 0;
+    extent_keep(r->engine, t);
     t->step = MONARCH_STEP_READ;
     if (++f->landed < f->extents)
         return 0;
-    int rc = copy_verify(t);
+    rc = copy_verify(t);
     rc = rc ? rc : transfer_publish(r->engine, t);
     return rc ? rc : 1;
 }

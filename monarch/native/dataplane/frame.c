@@ -37,8 +37,8 @@ int frame_check_request(const struct catalog *cat, const struct frame_request *f
 int frame_check_reply(const struct catalog *cat, const struct frame_request *asked,
                       const struct frame_reply *f)
 {
-    if (f->magic != FRAME_REPLY_MAGIC || f->reserved || f->id != asked->id ||
-        f->file != asked->file || f->extent != asked->extent)
+    if (f->magic != FRAME_REPLY_MAGIC || f->id != asked->id || f->file != asked->file ||
+        f->extent != asked->extent)
         return -EPROTO;
     if (f->ready && f->ready != FRAME_READY)
         return -EPROTO;

@@ -6,12 +6,18 @@
  * followed by `size` bytes. Before the answer, any number of replies with -EINPROGRESS may
  * say that the request is known and waits for its File: one at once, and others so that
  * who asks sees that the node lives.
+ *
+ * Nothing but the seal keeps out who sits on the wire. It covers the bytes and what they
+ * are said to be, and who asks knows what it asked for: so a request or a head that was
+ * changed or made up can cost the answer or the connection, as cutting the wire can, but
+ * gives no wrong bytes. `ready` is for the report alone.
  */
 #ifndef MONARCH_FRAME_H
 #define MONARCH_FRAME_H
 
 #include <stdint.h>
 
+#include "dataplane/monarch.h"
 #include "shared/layout.h"
 
 #define FRAME_REQUEST_MAGIC 0x5251504du /* "MPQR" */
@@ -39,13 +45,13 @@ struct frame_reply {
     uint64_t id;
     uint32_t file, extent;
     uint64_t size;   /* bytes that follow */
-    uint64_t digest; /* chained xxh3 of the Extent */
+    uint64_t digest; /* chained xxh3 of the Extent; 0 where seals stand for it */
     uint32_t ready;  /* FRAME_READY: it had the File when it was asked; else 0 */
-    uint32_t reserved;
+    struct monarch_seal seal; /* zero where the job's nodes make none */
 };
 
 _Static_assert(sizeof(struct frame_request) == 32, "request");
-_Static_assert(sizeof(struct frame_reply) == 48, "reply");
+_Static_assert(sizeof(struct frame_reply) == 72, "reply");
 
 /* frame_extents - how many Extents a File of this size has; an empty one has one. */
 static inline uint64_t frame_extents(uint64_t size)

@@ -45,6 +45,7 @@ struct row {
         void *: "p8", \
         const uint64_t *: "p8", \
         struct segment: "segment", \
+        struct monarch_seal: "monarch_seal", \
         struct root *: "root", \
         struct tier *: "tier", \
         struct process *: "process", \
@@ -247,6 +248,14 @@ static const struct row rows[] = {
     FIELD(monarch_options, bandwidth_bytes_per_s),
     POINTER(monarch_options, digests),
     POINTER(monarch_options, digest_first),
+    POINTER(monarch_options, seal_key),
+    POINTER(monarch_options, seals),
+    FIELD(monarch_options, seals_only),
+    FIELD(monarch_options, reserved),
+
+    STRUCT(monarch_seal),
+    FIELD(monarch_seal, nonce),
+    FIELD(monarch_seal, tag),
 
     STRUCT(monarch_health),
     FIELD(monarch_health, stalled),
@@ -292,7 +301,7 @@ static const struct row rows[] = {
     FIELD(monarch_receiver_options, timeout_ms),
     FIELD(monarch_receiver_options, react_ms),
     FIELD(monarch_receiver_options, threads),
-    FIELD(monarch_receiver_options, reserved),
+    FIELD(monarch_receiver_options, sealed),
 
     STRUCT(monarch_fetch),
     FIELD(monarch_fetch, file),
@@ -328,7 +337,7 @@ static const struct row rows[] = {
     FIELD(frame_reply, size),
     FIELD(frame_reply, digest),
     FIELD(frame_reply, ready),
-    FIELD(frame_reply, reserved),
+    FIELD(frame_reply, seal),
 
     MEMBER(segment_kind, SEGMENT_CATALOG),
     MEMBER(segment_kind, SEGMENT_FLAGS),
@@ -383,6 +392,7 @@ static const struct row rows[] = {
     CONSTANT(PATH_BYTES_MAX),
     CONSTANT(REPLICA_NAME_BYTES),
     CONSTANT(REQUEST_SLOTS),
+    CONSTANT(SEAL_KEY_BYTES),
     CONSTANT(PROCESS_SLOTS),
     CONSTANT(PROCESS_NAME_BYTES),
     CONSTANT(WAIT_BUCKETS),

@@ -42,6 +42,16 @@ MONARCH_API uint32_t monarch_rights_mark(void);
 MONARCH_API int monarch_mounts_cover(const void *block, const char *directory,
                                      size_t n);
 
+/* ---- seals ------------------------------------------------------------------------ */
+
+enum { SEAL_KEY_BYTES = 32, SEAL_NONCE_BYTES = 12, SEAL_TAG_BYTES = 16 };
+
+struct monarch_seal { /* of an Extent: a MAC by the job's key */
+    uint8_t nonce[SEAL_NONCE_BYTES], tag[SEAL_TAG_BYTES];
+};
+
+MONARCH_API const char *monarch_seal_library(void);
+
 /* ---- engine ----------------------------------------------------------------------- */
 
 enum monarch_kind { /* bit 0: background, bit 1: no copy, verify what is there */
@@ -72,6 +82,10 @@ struct monarch_options {
     uint64_t bandwidth_bytes_per_s; /* of background copies; 0 = unlimited */
     uint64_t *digests;              /* one per Extent of every File; borrowed */
     const uint64_t *digest_first;   /* per File: its first digest; borrowed */
+    const uint8_t *seal_key;    /* SEAL_KEY_BYTES, copied; NULL: no seals are made */
+    struct monarch_seal *seals; /* one per Extent, as the digests; borrowed */
+    uint32_t seals_only;        /* 1: checksums, which nobody will ask for, are not */
+    uint32_t reserved;
 };
 
 /* Which origins do not answer, and what hangs in their calls. */
@@ -127,7 +141,7 @@ struct monarch_traffic {
     uint64_t bytes;       /* of Files */
     uint64_t refused;     /* replies without bytes */
     uint64_t late;        /* server: of these -EAGAIN; receiver: orders out of time */
-    uint64_t corrupt;     /* receiver: Extents whose checksum was wrong */
+    uint64_t corrupt;     /* receiver: Extents whose checksum or seal was wrong */
     uint64_t malformed;   /* connections closed because of a frame */
     uint64_t lost;        /* connections that ended, for any reason */
 };
@@ -145,7 +159,7 @@ struct monarch_receiver_options {
     uint32_t timeout_ms; /* without a byte for an order */
     uint32_t react_ms;   /* without a byte from a peer that has to say something */
     uint32_t threads;    /* each has its share of the peers */
-    uint32_t reserved;
+    uint32_t sealed;     /* 1: what comes must have the right seal */
 };
 
 struct monarch_fetch { /* an order: this File from this peer into this Tier */

@@ -241,16 +241,16 @@ static bool usable(const struct monarch_receiver_options *o)
 {
     return o->peers && o->peers <= RECEIVER_PEERS_MAX && o->in_flight &&
            o->in_flight <= IN_FLIGHT_MAX && o->react_ms && o->threads &&
-           o->threads <= LANES_MAX;
+           o->threads <= LANES_MAX && o->sealed <= 1;
 }
 
 /* monarch_receiver_new - starts a receiver into the Tiers of an engine, which must outlive
- * it. -EINVAL: wrong numbers. */
+ * it. -EINVAL: wrong numbers, or it is to check what the engine does not make. */
 int monarch_receiver_new(struct engine *e,
                          const struct monarch_receiver_options *options,
                          struct receiver **out)
 {
-    if (!usable(options))
+    if (!usable(options) || (options->sealed ? !e->sealer : e->options.seals_only))
         return -EINVAL;
     struct receiver *r = calloc(1, sizeof(*r));
     if (!r)

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "dataplane/clock.h"
+#include "dataplane/extent.h"
 #include "dataplane/health.h"
 #include "dataplane/lookup.h"
 #include "shared/index.h"
-#include "shared/xxh3.h"
 
 /* transfer_init - makes an idle Transfer ready to run. */
 void transfer_init(struct transfer *t, const struct monarch_order *order)
@@ -83,17 +83,18 @@ static int begin_counted(struct engine *e, struct transfer *t)
     return rc;
 }
 
-/* take_digest - stores the checksum of an Extent, or compares it when adopting. */
-static int take_digest(struct transfer *t)
+/* end_extent - keeps checksum and seal of an Extent; a Replica that is adopted must have
+ * the checksum that an earlier job has noted. */
+static int end_extent(struct engine *e, struct transfer *t)
 {
-    if (transfer_adopts(t)) {
+    int rc = extent_end(t);
+    if (!rc && transfer_adopts(t)) {
         t->step = MONARCH_STEP_VERIFY;
-        if (*t->digest != t->chain)
-            return -EBADMSG;
+        rc = *t->digest == t->chain ? 0 : -EBADMSG;
     }
-    *t->digest++ = t->chain;
-    t->chain = 0;
-    return 0;
+    if (!rc)
+        extent_keep(e, t);
+    return rc;
 }
 
 /* read_chunk - the bytes that come, or -errno. */
@@ -135,12 +136,14 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
         t->bytes += (uint64_t)got;
     if ((size_t)got != want)
         return transfer_adopts(t) ? -EBADMSG : -ESTALE;
-    t->chain = xxh3(buffer, want, t->chain);
-    int rc = transfer_adopts(t) ? 0 : copy_write(t, buffer, want);
+    int rc = t->offset % EXTENT_BYTES ? 0 : extent_begin(e, t, NULL);
+    rc = rc ? rc : extent_add(e, t, buffer, want);
+    if (!rc && !transfer_adopts(t))
+        rc = copy_write(t, buffer, want);
     if (rc)
         return rc;
     t->offset += want;
-    return t->offset % EXTENT_BYTES == 0 || t->offset == t->size ? take_digest(t) : 0;
+    return t->offset % EXTENT_BYTES == 0 || t->offset == t->size ? end_extent(e, t) : 0;
 }
 
 /* transfer_publish - the last step of every Transfer. */
@@ -154,7 +157,9 @@ int transfer_publish(struct engine *e, struct transfer *t)
 
 static int finish(struct engine *e, struct transfer *t)
 {
-    int rc = t->size == 0 ? take_digest(t) : 0;
+    int rc = t->size == 0 ? extent_begin(e, t, NULL) : 0;
+    if (!rc && t->size == 0)
+        rc = end_extent(e, t);
     if (!rc && !transfer_adopts(t)) {
         rc = origin_unchanged(t);
         rc = rc ? rc : copy_verify(t);
@@ -196,6 +201,7 @@ bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
  * that failed leaves no file, a Replica that is not what it should be is removed. */
 void transfer_end(struct transfer *t, int status)
 {
+    seal_drop(&t->sealing);
     if (t->source >= 0)
         close(t->source);
     if (t->target >= 0)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "dataplane/engine.h"
+#include "dataplane/seal.h"
 
 enum {
     /* One byte more than a chunk is asked for, so that growth of the origin shows. */
@@ -36,7 +37,9 @@ struct transfer {
     char temporary[TEMPORARY_BYTES];
     uint64_t *digest; /* of the Extent that is read now */
     uint64_t offset;
-    uint64_t chain; /* checksum of this Extent so far */
+    uint64_t chain;          /* checksum of this Extent so far */
+    struct sealing *sealing; /* the seal of this Extent, while it is being made */
+    struct monarch_seal seal;
     uint64_t replica_ino;
     uint64_t bytes, ns;
     struct monarch_completion completion;

@@ -2,6 +2,7 @@
 
 from monarch.peers.protocol.conversation import (
     NONCE_BYTES,
+    AlteredError,
     Conversation,
     Identity,
     ProtocolError,
@@ -29,6 +30,7 @@ __all__ = [
     "NODES_MAX",
     "NONCE_BYTES",
     "NOTE_BYTES_MAX",
+    "AlteredError",
     "Conversation",
     "FieldError",
     "Identity",

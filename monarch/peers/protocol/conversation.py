@@ -3,8 +3,10 @@
 A frame is a head of 16 bytes, fields as JSON, a body, and after the handshake a tag.
 The handshake proves to each side, before anything else is listened to, that the other
 knows the job's secret *now*: each proof covers a fresh nonce of the side that checks
-it, both node numbers and the side that it was made by. The tags that follow carry a
-count, so that no frame can be altered, dropped, repeated or sent back.
+it, both node numbers and the side that it was made by. The tags that follow are HMACs
+by a key of this handshake and of the sender's side; each covers the number of frames
+before it, so that none can be altered, made up, dropped, repeated, put before another
+or sent back. The first that does not fit ends the connection.
 """
 
 import hashlib
@@ -26,7 +28,7 @@ from monarch.peers.protocol.messages import (
     parse_message,
 )
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAGIC: Final = b"MnCt"
 NONCE_BYTES: Final = 32
 TAG_BYTES: Final = 16
@@ -42,6 +44,10 @@ class ProtocolError(MonarchError):
     """What came is not what this conversation allows; the connection must end."""
 
 
+class AlteredError(ProtocolError):
+    """Somebody on the way has changed what a node that we trust has said."""
+
+
 class Reason(IntEnum):
     """Why a handshake was refused."""
 
@@ -51,11 +57,20 @@ class Reason(IntEnum):
     PROOF = 4
 
 
+_SAME: Final = "install the same Monarch on all nodes"
+_REFUSALS: Final = {
+    Reason.VERSION: f"it speaks another version of the agents' protocol: {_SAME}",
+    Reason.JOB: "it belongs to another job",
+    Reason.NUMBER: "it is not the node that we look for",
+    Reason.PROOF: "it has another secret than we",
+}
+
+
 class RefusedError(ProtocolError):
     """The other side says why it will not talk."""
 
     def __init__(self, reason: Reason) -> None:
-        super().__init__(f"refused because of {reason.name.lower()}")
+        super().__init__(_REFUSALS[reason])
         self.reason = reason
 
 
@@ -253,17 +268,18 @@ class Conversation:
     def _check_head(self) -> None:
         magic, version, kind, zero, fields, body = _HEAD.unpack_from(self._buffer)
         if magic != MAGIC or zero:
-            raise self._broken("not a frame of ours")
+            raise self._strange("not a frame of ours")
         if version != VERSION:
-            raise self._refuse(Reason.VERSION, f"version {version}, ours is {VERSION}")
+            why = f"it speaks version {version} of the agents' protocol, we {VERSION}"
+            raise self._refuse(Reason.VERSION, f"{why}: {_SAME}")
         sender = self.role.other
         if kind not in _KINDS or (self.state, sender, Kind(kind)) not in NEXT:
-            raise self._broken(f"message {kind} where {self.state.value}")
+            raise self._strange(f"message {kind} where {self.state.value}")
         exact = _EXACT.get(Kind(kind))
         if exact is not None and (fields, body) != (0, exact):
-            raise self._broken(f"{Kind(kind).name} of a wrong length")
+            raise self._strange(f"{Kind(kind).name} of a wrong length")
         if fields > FIELDS_BYTES_MAX or body > BODY_BYTES_MAX:
-            raise self._broken("a frame that is too long")
+            raise self._strange("a frame that is too long")
 
     def _take_frame(self) -> list[Message]:
         frame, self._buffer = bytes(self._buffer), bytearray()
@@ -273,7 +289,7 @@ class Conversation:
             return self._take_handshake(kind, frame[_HEAD.size : end])
         tag = self._tag(self.role.other, memoryview(frame)[:end])
         if not hmac.compare_digest(tag, frame[end:]):
-            raise self._broken("a frame that was altered")
+            raise self._strange("a frame that was altered, repeated or out of turn")
         text = frame[_HEAD.size : _HEAD.size + fields]
         try:
             message = parse_message(kind, text, frame[_HEAD.size + fields : end])
@@ -292,6 +308,12 @@ class Conversation:
         self.state = State.CLOSED
         self._buffer.clear()
         return ProtocolError(why)
+
+    def _strange(self, why: str) -> ProtocolError:
+        """Return what ends the connection: no node that we trust sends this."""
+        trusted = self.trusted
+        broken = self._broken(why)
+        return AlteredError(why) if trusted else broken
 
     # -- handshake ----------------------------------------------------------------
 
@@ -352,13 +374,13 @@ class Conversation:
             self._keys[role] = self._derived(b"key of the " + role.value.encode())
 
     def _derived(self, purpose: bytes) -> bytes:
-        said = b"monarch peers 1\0" + purpose + b"\0" + self._hello + self._challenge
+        said = b"monarch peers 2\0" + purpose + b"\0" + self._hello + self._challenge
         return hmac.digest(self._identity.secret, said, "sha256")
 
     def _refuse(self, reason: Reason, why: str) -> ProtocolError:
         if self.role is Role.SERVER and not self.trusted:
             self._emit(Kind.REFUSE, b"", _REFUSE.pack(reason))
-        return self._broken(why)
+        return self._strange(why)
 
 
 _KINDS: Final = frozenset(Kind)

@@ -109,8 +109,11 @@ _CAPACITIES: Final = _each(_whole(0, _U63), CAPACITIES_MAX)
 _PHASE: Final = _whole(0, max(Phase))
 _STANDING: Final = _whole(0, max(Standing))
 _LIFE: Final = _whole(0, _U63)
+_SEALS: Final = _whole(0, 1)
 # in the order of monarch.peers.protocol.view.Member
-_MEMBER: Final = _row(_NUMBER, _STANDING, _HOST, _PORT, _CAPACITIES, _PHASE, _LIFE)
+_MEMBER: Final = _row(
+    _NUMBER, _STANDING, _HOST, _PORT, _CAPACITIES, _PHASE, _LIFE, _SEALS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ FORMS: Final[Mapping[Kind, Form]] = {
             "capacities": _CAPACITIES,
             "phase": _PHASE,
             "life": _LIFE,
+            "seals": _SEALS,
         }
     ),
     Kind.VIEW: Form({"members": _each(_MEMBER, MEMBERS_MAX)}),

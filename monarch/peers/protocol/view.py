@@ -14,6 +14,7 @@ class Member:
     Attributes:
         capacities: bytes that each of its Tiers may hold.
         life: another number for each agent that has ever run for this node.
+        seals: it can seal what it gives, and check the seals of others.
     """
 
     number: int
@@ -23,16 +24,17 @@ class Member:
     capacities: tuple[int, ...] = ()
     phase: Phase = Phase.STARTING
     life: int = 0
+    seals: bool = False
 
     def row(self) -> list[Any]:
         """Return this member as a view message holds it."""
-        number, standing, host, port, capacities, phase, life = astuple(self)
-        return [number, int(standing), host, port, list(capacities), int(phase), life]
+        number, standing, host, port, capacities, *rest = astuple(self)
+        return [number, int(standing), host, port, list(capacities), *map(int, rest)]
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
         """Return the member of a row that has been checked."""
-        number, standing, host, port, capacities, phase, life = row
+        number, standing, host, port, capacities, phase, life, seals = row
         return cls(
             number,
             Standing(standing),
@@ -41,6 +43,7 @@ class Member:
             tuple(capacities),
             Phase(phase),
             life,
+            bool(seals),
         )
 
     def left(self) -> Self:

@@ -17,6 +17,8 @@
 
 enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
 
+const uint8_t board_key[SEAL_KEY_BYTES] = "the secret of a job, by HMAC...";
+
 static void *shared_memory(size_t n)
 {
     void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -202,6 +204,7 @@ static void fill_digests(struct board *b)
         total += b->sizes[i] ? (b->sizes[i] + EXTENT_BYTES - 1) / EXTENT_BYTES : 1;
     }
     b->digests = shared_memory(total * sizeof(uint64_t));
+    b->seals = shared_memory(total * sizeof(struct monarch_seal));
 }
 
 struct board *board_new(uint32_t files, const uint64_t *sizes)
@@ -222,6 +225,8 @@ struct board *board_new(uint32_t files, const uint64_t *sizes)
     fill_catalog(b);
     fill_segments(b);
     fill_digests(b);
+    if (getenv("TEST_SEALED"))
+        board_set_key(b, board_key);
     return b;
 }
 
@@ -257,6 +262,15 @@ void board_start(struct board *b, uint32_t threads, uint32_t background_max)
     b->options.digests = b->digests;
     b->options.digest_first = b->digest_first;
     CHECK(monarch_engine_new(&segments, &b->options, &b->engine) == 0);
+}
+
+/* board_set_key - engines that are started from now on make seals; NULL: none. */
+void board_set_key(struct board *b, const uint8_t *key)
+{
+    b->options.seal_key = key;
+    b->options.seals = key ? b->seals : NULL;
+    const char *how = getenv("TEST_SEALED");
+    b->options.seals_only = key && how && strcmp(how, "only") == 0;
 }
 
 void board_stop(struct board *b)

@@ -34,16 +34,21 @@ struct board {
     struct requests *requests;
     struct inodes *inodes;
     uint64_t *digests, *digest_first;
+    struct monarch_seal *seals;
     struct monarch_options options;
     struct engine *engine;
 };
 
-/* A board lives in memory that children share. Files are f0000, f0001 ... */
+extern const uint8_t board_key[SEAL_KEY_BYTES];
+
+/* With TEST_SEALED in the environment engines make seals, where it is `only`, then no
+ * checksums. A board lives in memory that children share. Files are f0000, f0001 ... */
 struct board *board_new(uint32_t files, const uint64_t *sizes);
 struct board *board_new_equal(uint32_t files, uint64_t size);
 void board_free(struct board *b);
 void board_start(struct board *b, uint32_t threads, uint32_t background_max);
 void board_stop(struct board *b);
+void board_set_key(struct board *b, const uint8_t *key); /* of engines to come */
 
 void board_origin_path(const struct board *b, uint32_t file, char out[512]);
 void board_replica_path(const struct board *b, uint32_t file, char out[512]);

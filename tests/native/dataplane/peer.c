@@ -23,6 +23,7 @@ void pair_new(struct pair *p, uint32_t files, const uint64_t *sizes)
                                                         .timeout_ms = 60000,
                                                         .react_ms = 60000,
                                                         .threads = 2};
+    p->receives.sealed = p->asker->options.seal_key != NULL;
     CHECK(monarch_server_new(p->owner->engine, &p->serves, &p->server) == 0);
     CHECK(monarch_receiver_new(p->asker->engine, &p->receives, &p->receiver) == 0);
 }

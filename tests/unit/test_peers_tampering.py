@@ -1,0 +1,131 @@
+"""Who meddles with what agents say ends one connection, and is counted."""
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from monarch.peers.protocol import (
+    AlteredError,
+    Conversation,
+    Identity,
+    Kind,
+    ProtocolError,
+    Role,
+    State,
+)
+from monarch.peers.protocol.conversation import VERSION
+from support.meddling import WAYS, Meddler
+from support.meshes import make_node
+from unit.test_peers_protocol import HEAD, SAMPLES, SECRET, nonces, reach, server, shake
+
+
+def notes(one: Conversation, *bodies: bytes) -> list[bytes]:
+    """The frames of some notes, in order."""
+    frames = []
+    for body in bodies:
+        one.send(Kind.NOTE, {"number": 1}, body)
+        frames.append(one.outgoing())
+    return frames
+
+
+def hear(other: Conversation, frames: list[bytes]) -> None:
+    """Gives one side frames as they come."""
+    for frame in frames:
+        other.receive(frame)
+
+
+def forged(frame: bytes) -> bytes:
+    """A frame with other words, by who does not know the key."""
+    return frame.replace(b"first", b"other")
+
+
+@pytest.mark.parametrize(
+    "meddle",
+    [
+        lambda first, second, third: [second],
+        lambda first, second, third: [first, third],
+        lambda first, second, third: [second, first],
+        lambda first, second, third: [first, first],
+        lambda first, second, third: [first, second, first],
+        lambda first, second, third: [forged(first)],
+        lambda first, second, third: [first, bytes(len(second)), second],
+        lambda first, second, third: [first, second[:-16] + third[-16:]],
+    ],
+    ids=["dropped first", "dropped", "reordered", "repeated", "replayed later",
+         "forged", "injected", "a tag of another"],
+)  # fmt: skip
+def test_who_meddles_with_what_friends_say_ends_the_connection(meddle):
+    one, other = reach(State.JOINED)
+    frames = meddle(*notes(one, b"first", b"second", b"third"))
+
+    with pytest.raises(AlteredError):
+        hear(other, frames)
+
+    assert other.state is State.CLOSED
+    with pytest.raises(ProtocolError, match="ended"):
+        other.receive(frames[0])
+
+
+def test_a_strangers_bad_frame_counts_as_no_tampering():
+    """Anybody may send it: only what comes from friends must not be altered."""
+    with pytest.raises(ProtocolError) as refusal:
+        server().receive(HEAD.pack(b"what", VERSION, Kind.HELLO, 0, 0, 72))
+
+    assert not isinstance(refusal.value, AlteredError)
+
+
+def test_a_frame_of_another_connection_is_refused():
+    one, _ = reach(State.JOINED)
+    [frame] = notes(one, b"first")
+    later = Conversation(Role.CLIENT, Identity("7.0", 1, SECRET), nonces(8), 0)
+    host = server(seed=9)
+    shake(later, host)
+    later.send(Kind.JOIN, SAMPLES[Kind.JOIN])
+    host.receive(later.outgoing())
+
+    with pytest.raises(AlteredError):
+        host.receive(frame)
+
+
+# -- between two nodes --------------------------------------------------------------
+
+
+def connected(place):
+    """A connection for the meddler to use."""
+    onward = socket.create_connection(place)
+    onward.setblocking(False)
+    return onward
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nodes_that_were_meddled_with_meet_again(tmp_path, caplog, way):
+    caplog.set_level(logging.WARNING, "monarch.peers")
+
+    async def main():
+        first, meddler = make_node(0, 2, tmp_path), Meddler()
+        await first.mesh.open()
+        listener = socket.create_server(("127.0.0.1", 0))
+        place = ("127.0.0.1", first.mesh.own.port)
+        await meddler.listen(listener, lambda: connected(place))
+        known = {0: listener.getsockname()}
+        other = make_node(1, 2, None, addresses=known)
+        await other.mesh.open()
+        await other.sees(lambda view: len(view.joined) == 2)
+        meddler.way = way
+        await other.sees(lambda _: bool(first.mesh.altered + other.mesh.altered))
+        assert meddler.meddled == 1
+        await first.sees(lambda view: len(view.joined) == 2)
+        await other.sees(lambda view: len(view.joined) == 2)
+        for node in (other, first):
+            await node.mesh.close()
+        assert first.mesh.altered + other.mesh.altered == 1
+        for task in meddler.tasks:
+            task.cancel()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+    [line] = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert "tampered with on its way" in line
+    assert line.endswith("count=1")
