@@ -146,6 +146,39 @@ assert not os.path.exists(D + "/spare.bin")
 """)
 
 
+def test_any_name(under: Under) -> None:
+    """what is written by any name, link or inherited descriptor is read from then on"""
+    under("""
+def read(name):
+    with open(D + name, "rb") as file:
+        return tier(file.fileno()), file.read(3)
+assert read("/spare.bin") == (True, b"sss") and read("/sub/b.bin") == (True, b"bbb")
+os.symlink("sub/b.bin", D + "/new")
+os.rename(D + "/new", D + "/inner")
+with open(D + "/inner", "r+b") as file:
+    file.write(b"NEW")
+assert read("/sub/b.bin") == (False, b"NEW")
+fd = os.open(D + "/spare.bin", os.O_RDONLY)
+assert tier(fd)
+os.chdir("/proc/self/fd")
+with open(str(fd), "r+b") as file:
+    assert not tier(file.fileno())
+    file.write(b"NEW")
+assert read("/spare.bin") == (False, b"NEW")
+""")
+
+
+def test_inherited_output(tree: Path, line: Callable[..., list[str]]) -> None:
+    """what is written by any name, link or inherited descriptor is read from then on"""
+    with open(tree / "spare.bin", "r+b") as output:
+        shell = ["sh", "-c", f"printf NEW; head -c3 '{tree}/spare.bin' >&2"]
+        done = subprocess.run(
+            line(*shell), stdout=output, stderr=subprocess.PIPE, timeout=60
+        )
+
+    assert done.stderr == b"NEW"
+
+
 def test_directory_change(under: Under) -> None:
     """a change of a catalogued directory itself
     switches its whole root to pass-through
