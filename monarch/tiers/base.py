@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -64,9 +65,7 @@ class Tier(ABC):
 
     def __init__(self, settings: TierSettings, job_node: str) -> None:
         self.settings = settings
-        self.home = home(settings.path)
-        self.job_directory = self.home / job_node
-        self.directory = self.job_directory / settings.name
+        self._job_node = job_node
         self.capacity_bytes = 0
         self._wanted_bytes = 0
         self._lock: int | None = None
@@ -75,6 +74,22 @@ class Tier(ABC):
     def __repr__(self) -> str:
         size = format_size(self.capacity_bytes)
         return f"<Tier {self.settings.name} {size} at {self.directory}>"
+
+    # Not looked for before the Tier is known to answer.
+    @cached_property
+    def home(self) -> Path:
+        """The directory of this user's jobs on the medium."""
+        return home(self.settings.path)
+
+    @cached_property
+    def job_directory(self) -> Path:
+        """The directory of this job and node."""
+        return self.home / self._job_node
+
+    @cached_property
+    def directory(self) -> Path:
+        """The directory of the Replicas."""
+        return self.job_directory / self.settings.name
 
     @property
     def name(self) -> str:
