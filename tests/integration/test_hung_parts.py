@@ -1,6 +1,7 @@
 """A root or a Tier that hangs or fails holds up nothing else."""
 
 import errno
+import os
 import subprocess
 import sys
 import time
@@ -37,7 +38,9 @@ def begin(
     started: list[AgentProcess] = []
 
     def start(*options: str | Path, wait: str = "ready") -> AgentProcess:
-        agent = start_agent(run_root / "j.n", list(map(str, options)))
+        # RAM tiers lie side by side with those of everybody's tests.
+        run = run_root / f"hung{os.getpid()}.n"
+        agent = start_agent(run, list(map(str, options)))
         started.append(agent)
         agent.listen(wait)
         return agent
