@@ -41,7 +41,7 @@ class Tally:
     breakers_opened: int = _figure("events", "in which a peer was asked no more")
     breakers_closed: int = _figure("events", "in which such a peer was asked again")
     links_altered: int = _figure(
-        "connections", "between agents that were tampered with, and ended"
+        "connections", "between agents tampered with on the network, and ended"
     )
     agent_errors: int = _figure("errors", "survived inside the agent")
     transfer_ns: int = _figure("ns", "sum of the durations of all transfers")

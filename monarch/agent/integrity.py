@@ -9,6 +9,7 @@ nobody without the secret can alter. Who cannot or may not do the same works alo
 import hashlib
 import hmac
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -24,6 +25,18 @@ class Integrity(StrEnum):
 
     CHECKSUM = "checksum"
     MAC = "mac"
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """How a node seals what it stages.
+
+    Attributes:
+        agreed: all nodes do, so that none will look at checksums.
+    """
+
+    key: bytes = field(repr=False)
+    agreed: bool
 
 
 def can_seal() -> bool:

@@ -5,7 +5,13 @@ import math
 from collections.abc import Callable
 
 from monarch import native
-from monarch.agent.integrity import Integrity, can_seal, inability, objection
+from monarch.agent.integrity import (
+    Integrity,
+    Sealing,
+    can_seal,
+    inability,
+    objection,
+)
 from monarch.agent.namespace import index_datasets
 from monarch.agent.notify import Notifier
 from monarch.agent.peers import Found, Peers
@@ -99,8 +105,8 @@ class Joining:
             await self._leave()
         return not why
 
-    def seal_key(self, terms: Terms | None) -> bytes | None:
-        """Return the key with which Extents are to be sealed; None: they are not.
+    def sealing(self, terms: Terms | None) -> Sealing | None:
+        """Return how Extents are to be sealed; None: they are not.
 
         A node that does not know the terms yet seals what it stages if it can: else it
         could give nothing of that once it has joined.
@@ -110,7 +116,7 @@ class Joining:
             return None
         if terms is not None and terms.integrity is not Integrity.MAC:
             return None
-        return self.peers.seal_key()
+        return Sealing(self.peers.seal_key(), agreed=terms is not None)
 
     def _warn_alone(self, why: str) -> None:
         self._notifier.warn(f"this node works alone: {why}")

@@ -156,8 +156,8 @@ class Agent:
         indexed.clear()
         count_segments(self.setup, self.segments)
         self._extents = ExtentDigests(*extent_arrays(namespace))
-        key = self.joining.seal_key(terms)
-        self._engine = make_engine(self.setup, self.segments, self._extents, key)
+        sealing = self.joining.sealing(terms)
+        self._engine = make_engine(self.setup, self.segments, self._extents, sealing)
         tally = self.figures.tally
         stager = make_stager(self.setup, namespace, self._engine, tally)
         if manifests:

@@ -1,6 +1,7 @@
 """What stages: the native engine and the Stager, made from a setup."""
 
 from monarch import native
+from monarch.agent.integrity import Sealing
 from monarch.agent.namespace import Namespace
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
@@ -13,12 +14,12 @@ DEMAND_THREADS = 8
 
 
 def make_engine(
-    setup: Setup, segments: Segments, extents: ExtentDigests, key: bytes | None = None
+    setup: Setup, segments: Segments, extents: ExtentDigests, sealing: Sealing | None
 ) -> native.Engine:
     """Start the threads that copy.
 
     Args:
-        key: what Extents are sealed with, for other nodes.
+        sealing: how Extents are sealed for other nodes, if they are.
     """
     config, memory = setup.config, segments.memory
     board = native.Board(
@@ -30,9 +31,14 @@ def make_engine(
         bandwidth_bytes_per_s=config.fill.bytes_per_s,
         digests=extents.digests,
         digest_first=extents.first,
-        seals=native.Seals.make(key, len(extents.digests)) if key else None,
+        seals=_seals(setup, extents, sealing) if sealing else None,
     )
     return native.Engine(board, options)
+
+
+def _seals(setup: Setup, extents: ExtentDigests, sealing: Sealing) -> native.Seals:
+    only = sealing.agreed and setup.config.retain == "job"
+    return native.Seals.make(sealing.key, len(extents.digests), only=only)
 
 
 def make_stager(

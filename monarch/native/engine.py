@@ -60,17 +60,22 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """The key that seals are made with, and room for one of each Extent."""
+    """The key that seals are made with, and room for one of each Extent.
+
+    Attributes:
+        only: checksums are not made, as nobody will ask for them.
+    """
 
     key: bytes = field(repr=False)
     room: npt.NDArray[Any]
+    only: bool = False
 
     @classmethod
-    def make(cls, key: bytes, extents: int) -> Self:
+    def make(cls, key: bytes, extents: int, *, only: bool = False) -> Self:
         """Return room that takes memory only where an Extent is staged."""
         if len(key) != CONSTANTS["SEAL_KEY_BYTES"]:
             raise ValueError("the key of seals is of another length")
-        return cls(key, np.zeros(extents, DTYPES["monarch_seal"]))
+        return cls(key, np.zeros(extents, DTYPES["monarch_seal"]), only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,4 +232,5 @@ def _options_record(options: Options) -> npt.NDArray[Any]:
         if len(options.seals.room) != len(options.digests):
             raise ValueError("there must be room for as many seals as digests")
         record["seals"] = span(options.seals.room)[0]
+        record["seals_only"] = options.seals.only
     return record

@@ -96,7 +96,7 @@ class PeerFigures:
         fetched_files: Files that came from it.
         fetch_failures: requests to it that failed: it erred, or was late.
         late: of these, the ones that ran out of time.
-        corrupt: of these, the ones whose bytes had a wrong checksum.
+        corrupt: of these, the ones whose bytes had a wrong checksum or seal.
         fetch_refused: requests to it that it answered without bytes.
         complaints: what other nodes told of failures of it.
         served_files: Files that it was given.

@@ -26,7 +26,9 @@ MODES = {
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "requests", "storm"]
 NAMES += ["peer_fetches", "peer_waits", "peer_faults"]
 # What must hold too where engines make seals, and receivers check them.
-SEALED = ["copies", "adoptions", "queues", "peer_fetches", "peer_faults"]
+SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
+SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]
+SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
 SKIPPED = 77
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -96,9 +98,11 @@ def test_engine_program_passes(name: str, mode: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(native.seal_library() is None, reason="no libcrypto")
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", [*SEALED, "peer_forger"])
-def test_engine_program_passes_with_seals(name: str, mode: str, tmp_path: Path) -> None:
-    done = run(build(name, mode), tmp_path, TEST_SEALED="1")
+@pytest.mark.parametrize(("name", "how"), SEALED)
+def test_engine_program_passes_with_seals(
+    name: str, how: str, mode: str, tmp_path: Path
+) -> None:
+    done = run(build(name, mode), tmp_path, TEST_SEALED=how)
 
     assert done.returncode == 0, done.stderr
 

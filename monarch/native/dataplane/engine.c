@@ -73,7 +73,7 @@ static bool usable(const struct monarch_board *b, const struct monarch_options *
            segment_is(b->requests, SEGMENT_REQUESTS) &&
            segment_is(b->inodes, SEGMENT_INODES) && o->threads > 0 &&
            o->threads <= THREADS_MAX && o->background_max <= THREADS_MAX &&
-           (o->seals || !o->seal_key);
+           (o->seal_key ? o->seals != NULL : !o->seals_only);
 }
 
 static void open_tiers(struct engine *e)

@@ -5,7 +5,7 @@
 #include "dataplane/transfer.h"
 
 int extent_begin(struct engine *e, struct transfer *t, const struct monarch_seal *told);
-int extent_add(struct transfer *t, const void *bytes, size_t n);
+int extent_add(struct engine *e, struct transfer *t, const void *bytes, size_t n);
 int extent_end(struct transfer *t);
 void extent_keep(struct engine *e, struct transfer *t);
 struct monarch_seal extent_seal(struct engine *e, uint64_t place);

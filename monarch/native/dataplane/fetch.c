@@ -98,7 +98,7 @@ static void take_chunk(struct receiver *r, struct link *l, size_t n)
 {
     struct flight *f = l->current->flight;
     if (!f->ended) {
-        int rc = flight_chunk(f, l->buffer + l->first, n);
+        int rc = flight_chunk(r, f, l->buffer + l->first, n);
         if (rc)
             flight_end(r, f, rc);
     }

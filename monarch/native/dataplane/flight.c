@@ -41,11 +41,11 @@ int flight_extent(struct receiver *r, struct flight *f, const struct frame_reply
 
 /* flight_chunk - takes in the next bytes: whole chunks of CHUNK_BYTES, but for the last
  * of an Extent. */
-int flight_chunk(struct flight *f, const uint8_t *bytes, size_t n)
+int flight_chunk(struct receiver *r, struct flight *f, const uint8_t *bytes, size_t n)
 {
     struct transfer *t = &f->transfer;
     t->bytes += n;
-    int rc = extent_add(t, bytes, n);
+    int rc = extent_add(r->engine, t, bytes, n);
     rc = rc ? rc : copy_write(t, bytes, n);
     t->offset += rc ? 0 : n;
     return rc;
@@ -55,8 +55,9 @@ int flight_chunk(struct flight *f, const uint8_t *bytes, size_t n)
 static bool is_right(const struct receiver *r, const struct transfer *t,
                      const struct frame_reply *head)
 {
-    return t->chain == head->digest &&
-           (!r->options.sealed || seal_same(t->seal.tag, head->seal.tag));
+    if (r->options.sealed)
+        return seal_same(t->seal.tag, head->seal.tag);
+    return t->chain == head->digest;
 }
 
 /* flight_landed - an Extent is there. 0, or with the last one 1: the File is published.

@@ -44,7 +44,7 @@ struct frame_reply {
     uint64_t id;
     uint32_t file, extent;
     uint64_t size;   /* bytes that follow */
-    uint64_t digest; /* chained xxh3 of the Extent */
+    uint64_t digest; /* chained xxh3 of the Extent; 0 where seals stand for it */
     uint32_t ready;  /* FRAME_READY: it had the File when it was asked; else 0 */
     struct monarch_seal seal; /* zero where the job's nodes make none */
 };

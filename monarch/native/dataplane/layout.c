@@ -237,6 +237,8 @@ static const struct row rows[] = {
     POINTER(monarch_options, digest_first),
     POINTER(monarch_options, seal_key),
     POINTER(monarch_options, seals),
+    FIELD(monarch_options, seals_only),
+    FIELD(monarch_options, reserved),
 
     STRUCT(monarch_seal),
     FIELD(monarch_seal, nonce),

@@ -71,6 +71,8 @@ struct monarch_options {
     const uint64_t *digest_first;   /* per File: its first digest; borrowed */
     const uint8_t *seal_key;    /* SEAL_KEY_BYTES, copied; NULL: no seals are made */
     struct monarch_seal *seals; /* one per Extent, as the digests; borrowed */
+    uint32_t seals_only;        /* 1: checksums, which nobody will ask for, are not */
+    uint32_t reserved;
 };
 
 struct monarch_order {

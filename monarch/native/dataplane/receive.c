@@ -245,12 +245,12 @@ static bool usable(const struct monarch_receiver_options *o)
 }
 
 /* monarch_receiver_new - starts a receiver into the Tiers of an engine, which must outlive
- * it. -EINVAL: wrong numbers, or it is to check seals and the engine has no key. */
+ * it. -EINVAL: wrong numbers, or it is to check what the engine does not make. */
 int monarch_receiver_new(struct engine *e,
                          const struct monarch_receiver_options *options,
                          struct receiver **out)
 {
-    if (!usable(options) || (options->sealed && !e->sealer))
+    if (!usable(options) || (options->sealed ? !e->sealer : e->options.seals_only))
         return -EINVAL;
     struct receiver *r = calloc(1, sizeof(*r));
     if (!r)

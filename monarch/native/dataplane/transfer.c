@@ -105,7 +105,7 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
     if ((size_t)got != want)
         return transfer_adopts(t) ? -EBADMSG : -ESTALE;
     int rc = t->offset % EXTENT_BYTES ? 0 : extent_begin(e, t, NULL);
-    rc = rc ? rc : extent_add(t, buffer, want);
+    rc = rc ? rc : extent_add(e, t, buffer, want);
     if (!rc && !transfer_adopts(t))
         rc = copy_write(t, buffer, want);
     if (rc)

@@ -41,7 +41,8 @@ struct board {
 
 extern const uint8_t board_key[SEAL_KEY_BYTES];
 
-/* With TEST_SEALED in the environment engines make seals. A board lives in memory that children share. Files are f0000, f0001 ... */
+/* With TEST_SEALED in the environment engines make seals, where it is `only`, then no
+ * checksums. A board lives in memory that children share. Files are f0000, f0001 ... */
 struct board *board_new(uint32_t files, const uint64_t *sizes);
 struct board *board_new_equal(uint32_t files, uint64_t size);
 void board_free(struct board *b);

@@ -74,7 +74,8 @@ static void a_flipped_byte_is_detected(void)
                                40, head, head + 5000, seal, head - 1, head + SMALL - 1};
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         bool in_seal = places[i] >= seal && places[i] < head;
-        if (in_seal && !getenv("TEST_SEALED"))
+        bool in_digest = places[i] >= 32 && places[i] < 40;
+        if (getenv("TEST_SEALED") ? in_digest : in_seal)
             continue; /* nobody looks at it */
         struct wire wire;
         begin();
@@ -82,8 +83,7 @@ static void a_flipped_byte_is_detected(void)
         make_ready(pair.owner, 2);
         connect_by_wire(&wire, places[i], UINT64_MAX);
         int status = pair_fetch(&pair, 1).status;
-        bool checksum = in_seal || (places[i] >= 32 && places[i] < 40) ||
-                        places[i] >= head;
+        bool checksum = in_seal || in_digest || places[i] >= head;
         CHECK(status == (checksum ? -EBADMSG : -EPROTO));
         CHECK(nothing_published(pair.asker, 1));
         CHECK(pair_received(&pair).corrupt == (checksum ? 1 : 0));

@@ -1,0 +1,111 @@
+"""Which integrity a job uses, who may take part in it, and the key of its seals."""
+
+from typing import Any
+
+import pytest
+
+from monarch.agent.integrity import (
+    Integrity,
+    chosen,
+    objection,
+    reduced,
+    seal_key,
+)
+from monarch.agent.terms import Terms, make_terms
+from monarch.config import Peers
+from monarch.errors import MonarchError
+from monarch.peers.protocol import Member, Standing, View
+from monarch.placement import Mode, Node
+
+MAC, CHECKSUM = Integrity.MAC, Integrity.CHECKSUM
+
+
+@pytest.mark.parametrize(
+    ("wish", "able", "expected"),
+    [
+        ("auto", [True, True], MAC),
+        ("auto", [True, False], CHECKSUM),
+        ("mac", [True, False], MAC),
+        ("checksum", [True, True], CHECKSUM),
+    ],
+)
+def test_a_wish_is_never_reduced_and_auto_asks_what_all_nodes_can(wish, able, expected):
+    assert chosen(wish, able) is expected
+
+
+@pytest.mark.parametrize(
+    ("agreed", "wish", "able", "why"),
+    [
+        (MAC, "auto", True, ""),
+        (MAC, "mac", True, ""),
+        (CHECKSUM, "auto", True, ""),
+        (CHECKSUM, "auto", False, ""),
+        (CHECKSUM, "checksum", True, ""),
+        (CHECKSUM, "mac", True, "peers.integrity is mac here and checksum on n0"),
+        (MAC, "checksum", True, "peers.integrity is checksum here and mac on n0"),
+        (MAC, "auto", False, "n0 wants peers.integrity: mac, but OpenSSL's library"),
+    ],
+)
+def test_a_node_shares_only_on_terms_that_it_can_and_may_keep(agreed, wish, able, why):
+    told = objection(agreed, "n0", wish, able=able)
+
+    assert told.startswith(why)
+    assert bool(told) == bool(why)
+
+
+def test_nodes_that_reduce_a_job_are_named_and_the_rest_counted():
+    names = [f"n{number}" for number in range(9)]
+
+    told = reduced(names, [number < 4 for number in range(9)])
+
+    assert "cannot be used on n4, n5, n6 and 2 more; install it there" in told
+
+
+def test_a_key_belongs_to_one_job_and_one_secret():
+    secret = bytes(range(32))
+    keys = {
+        seal_key(secret, "7.0"),
+        seal_key(secret, "8.0"),
+        seal_key(bytes(32), "7.0"),
+    }
+
+    assert len(keys) == 3
+    assert {len(key) for key in keys} == {32}
+    assert secret not in keys
+    assert seal_key(secret, "7.0") == seal_key(secret, "7.0")
+
+
+def view_of(*seals: bool) -> View:
+    """Nodes that are there, some of which can make seals."""
+    return View(
+        tuple(
+            Member(number, Standing.JOINED, capacities=(10,), seals=can)
+            for number, can in enumerate(seals)
+        )
+    )
+
+
+def test_terms_say_what_is_used_and_give_nothing_to_who_cannot(monkeypatch):
+    monkeypatch.setattr("monarch.agent.terms.catalog_digest", lambda *_: 5)
+    names, view = ["n0", "n1"], view_of(True, False)
+
+    demanded = make_terms(names, view, Peers(integrity="mac"), [])
+    usual = make_terms(names, view, Peers(), [])
+
+    assert demanded.integrity is MAC
+    assert [node.capacity_bytes for node in demanded.nodes] == [10, 0]
+    assert usual.integrity is CHECKSUM
+    assert [node.capacity_bytes for node in usual.nodes] == [10, 10]
+
+
+def test_terms_are_told_whole_or_not_read():
+    terms = Terms((Node("n0", 5),), Mode.PARTITION, 7, MAC)
+    told: dict[str, Any] = terms.told()
+    assert Terms.from_told(told) == terms
+
+    for wrong in ({**told, "integrity": "none"}, {**told, "integrity": None}):
+        with pytest.raises(MonarchError, match="cannot be read"):
+            Terms.from_told(wrong)
+    del told["integrity"]
+    with pytest.raises(MonarchError, match="cannot be read"):
+        Terms.from_told(told)
