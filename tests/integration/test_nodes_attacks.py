@@ -196,8 +196,9 @@ def test_bytes_that_are_forged_on_the_wire_reach_no_program(
 
     outcome.right(opens=4 * FILES)
     peers = [peer for node in outcome.report["nodes"] for peer in node["peers"]]
-    assert changed >= 1
-    assert sum(peer["corrupt"] for peer in peers) == changed
+    noticed = sum(peer["corrupt"] for peer in peers)
+    # What is under way when the breaker opens is not received any more.
+    assert 1 <= noticed <= changed
     assert sum(peer["breaker_opened"] for peer in peers) >= 1
 
 

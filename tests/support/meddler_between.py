@@ -16,6 +16,7 @@ import json
 import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 from support.meddling import WAYS, Meddler
@@ -63,8 +64,8 @@ async def follow_addresses(meddler: Meddler, spaces: list[str], folder: Path) ->
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)
             listener.listen(64)
-            own = spaces[number]
-            await meddler.listen(listener, lambda s=own, p=place: connected(s, p))
+            onward = partial(connected, spaces[number], place)
+            await meddler.listen(listener, onward)
         await asyncio.sleep(LOOK_S)
 
 

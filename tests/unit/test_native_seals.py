@@ -104,6 +104,12 @@ def test_the_arithmetic_of_this_file_is_that_of_the_standard() -> None:
     assert poly1305(b"\1" + bytes(31), message) == b"\5" + bytes(15)
 
 
+def forget_inodes(job: Job) -> None:
+    """Empties the table of Replicas, as it is at the start of a job."""
+    table: Any = job.board.inodes
+    table[native.DTYPES["inodes"].itemsize :] = 0
+
+
 @needs_libcrypto
 def test_a_seal_covers_the_catalog_the_file_its_extent_and_its_bytes(
     tmp_path: Path,
@@ -132,7 +138,7 @@ def test_a_seal_covers_the_catalog_the_file_its_extent_and_its_bytes(
 def test_no_nonce_comes_twice(tmp_path: Path, kind: OrderKind) -> None:
     job, nonces = make_job(tmp_path), set[bytes]()
     for _ in range(20):
-        job.board.inodes[native.DTYPES["inodes"].itemsize :] = 0
+        forget_inodes(job)
         with sealing(job) as (engine, seals):
             stage(job, engine, kind, *range(4))
         nonces |= {bytes(nonce) for nonce in seals["nonce"][:4]}
@@ -149,7 +155,7 @@ def test_a_replica_of_an_earlier_job_is_sealed_when_it_is_adopted(
     job = make_job(tmp_path)
     with native.Engine(job.board, job.options) as engine:
         stage(job, engine, OrderKind.DEMAND, 2)
-    job.board.inodes[native.DTYPES["inodes"].itemsize :] = 0
+    forget_inodes(job)
 
     with sealing(job) as (engine, seals):
         stage(job, engine, OrderKind.ADOPT, 2)
