@@ -2,10 +2,11 @@
  *
  * A library for peers.py: one process serves, its child asks, and in both of them Python
  * may be busy meanwhile. Each pair uses one connection and the same congestion control.
- * Files lie below $TEST_BASE. A pass is one reading of all Files. bench_ask() prints the
- * medians of the rounds, one line each: NAME MB/S ASKING SERVING BUFFER ALIKE. Asking and
- * serving cost processor seconds per GB; the last two are ratios to plain-buffer and to
- * the plain pair that lands its bytes alike, in the same round:
+ * Files lie below $TEST_BASE; with TEST_SEALED, seals are made and checked. A pass is one
+ * reading of all Files. bench_ask() prints the medians of the rounds, one line each: NAME
+ * MB/S ASKING SERVING BUFFER ALIKE. Asking and serving cost processor seconds per GB; the
+ * last two are ratios to plain-buffer and to the plain pair that lands its bytes alike, in
+ * the same round:
  *
  *   plain-buffer   plain server, received into a private buffer
  *   server-buffer  our server, the same plain receiver
@@ -236,11 +237,13 @@ static void empty_tier(void)
 
 static struct receiver *new_receiver(void)
 {
-    const struct monarch_receiver_options options = {.peers = 1,
-                                                     .in_flight = in_flight,
-                                                     .timeout_ms = 60000,
-                                                     .react_ms = 60000,
-                                                     .threads = 1};
+    const struct monarch_receiver_options options = {
+        .peers = 1,
+        .in_flight = in_flight,
+        .timeout_ms = 60000,
+        .react_ms = 60000,
+        .threads = 1,
+        .sealed = asker->options.seal_key != NULL};
     struct receiver *r;
     CHECK(monarch_receiver_new(asker->engine, &options, &r) == 0);
     CHECK(monarch_receiver_connect(r, 0, connect_to(ports[1])) == 0);
