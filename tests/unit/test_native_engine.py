@@ -144,7 +144,7 @@ def test_the_frame_fuzzer_finds_nothing(
     assert built.returncode == 0, built.stderr
 
     runs = soak_count(200_000, 5_000_000)
-    limits = [f"-runs={runs}", "-seed=1", "-max_len=96"]
+    limits = [f"-runs={runs}", "-seed=1", "-max_len=128"]
     done = run(program, tmp_path, *limits, f"-artifact_prefix={tmp_path}/")
 
     assert done.returncode == 0, done.stderr

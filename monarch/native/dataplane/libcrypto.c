@@ -76,13 +76,6 @@ const struct libcrypto *libcrypto_load(void)
     return loaded.name ? &loaded : NULL;
 }
 
-/* monarch_seal_library - the name of the library that makes seals here; NULL: none. */
-const char *monarch_seal_library(void)
-{
-    const struct libcrypto *c = libcrypto_load();
-    return c ? c->name : NULL;
-}
-
 /* libcrypto_keyed - a context that holds the key, to be freed by ctx_free(); or NULL. */
 void *libcrypto_keyed(const struct libcrypto *c, const uint8_t *key)
 {

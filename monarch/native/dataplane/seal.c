@@ -132,6 +132,15 @@ int seal_nonce(struct monarch_seal *seal)
     return n == sizeof(seal->nonce) ? 0 : -ENOMEM;
 }
 
+/* monarch_seal_library - the name of the library that makes seals here; NULL: none, or
+ * the kernel gives no random numbers. */
+const char *monarch_seal_library(void)
+{
+    const struct libcrypto *library = libcrypto_load();
+    struct monarch_seal probe;
+    return library && !seal_nonce(&probe) ? library->name : NULL;
+}
+
 /* seal_begin - begins the seal of an Extent under a nonce; -errno: none is being made. */
 int seal_begin(struct sealer *s, const struct extent_name *name,
                const struct monarch_seal *seal, struct sealing **out)
