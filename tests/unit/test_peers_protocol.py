@@ -165,6 +165,15 @@ def test_another_version_is_told_ours():
     assert host.outgoing().endswith(struct.pack("<H", Reason.VERSION))
 
 
+def test_a_node_of_another_version_is_told_what_to_do():
+    """By the refusal of its like, or by the version of one that is older."""
+    reason = struct.pack("<H", Reason.VERSION)
+    for version, words in ((VERSION, "another version"), (1, "version 1 of")):
+        refusal = HEAD.pack(b"MnCt", version, Kind.REFUSE, 0, 0, 2) + reason
+        with pytest.raises(ProtocolError, match=f"it speaks {words}.*install the same"):
+            client().receive(refusal)
+
+
 def test_a_recorded_handshake_convinces_nobody_again():
     one, other = client(), server(seed=2)
     hello = one.outgoing()

@@ -13,6 +13,7 @@
 #include "dataplane/queue.h"
 #include "dataplane/request.h"
 #include "dataplane/seal.h"
+#include "dataplane/simd.h"
 #include "dataplane/transfer.h"
 #include "shared/replica.h"
 
@@ -48,6 +49,7 @@ static void *work(void *worker)
 {
     const struct worker *w = worker;
     struct engine *e = w->engine;
+    simd_settle();
     if (w->buffer)
         copy_files(e, w->buffer);
     else

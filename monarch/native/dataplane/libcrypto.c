@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "dataplane/monarch.h"
+#include "dataplane/simd.h"
 
 enum { GET_TAG = 0x10, PIECE_BYTES_MAX = 1 << 30 }; /* EVP_CTRL_AEAD_GET_TAG */
 
@@ -50,6 +51,7 @@ static bool works(const struct libcrypto *c)
     bool made = ctx && !libcrypto_begin(c, ctx, nonce) &&
                 !libcrypto_add(c, ctx, "monarch", 7) && !libcrypto_end(c, ctx, tag);
     c->ctx_free(ctx);
+    simd_settle();
     return made;
 }
 
@@ -89,7 +91,9 @@ void *libcrypto_keyed(const struct libcrypto *c, const uint8_t *key)
 /* libcrypto_begin - begins the next message with the key that the context has. */
 int libcrypto_begin(const struct libcrypto *c, void *ctx, const uint8_t *nonce)
 {
-    return c->init(ctx, NULL, NULL, NULL, nonce) == 1 ? 0 : -ENOMEM;
+    bool begun = c->init(ctx, NULL, NULL, NULL, nonce) == 1;
+    simd_settle();
+    return begun ? 0 : -ENOMEM;
 }
 
 /* libcrypto_add - takes in the next bytes of a message. */
@@ -98,7 +102,9 @@ int libcrypto_add(const struct libcrypto *c, void *ctx, const void *bytes, size_
     int taken;
     if (n > PIECE_BYTES_MAX)
         return -EINVAL;
-    return c->update(ctx, NULL, &taken, bytes, (int)n) == 1 ? 0 : -ENOMEM;
+    bool added = c->update(ctx, NULL, &taken, bytes, (int)n) == 1;
+    simd_settle();
+    return added ? 0 : -ENOMEM;
 }
 
 /* libcrypto_end - ends a message and gives its tag. */
@@ -108,5 +114,6 @@ int libcrypto_end(const struct libcrypto *c, void *ctx, uint8_t *tag)
     int taken;
     bool made = c->final(ctx, rest, &taken) == 1 &&
                 c->ctx_ctrl(ctx, GET_TAG, SEAL_TAG_BYTES, tag) == 1;
+    simd_settle();
     return made ? 0 : -ENOMEM;
 }

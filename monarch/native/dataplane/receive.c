@@ -6,6 +6,7 @@
 
 #include "dataplane/clock.h"
 #include "dataplane/fetch.h"
+#include "dataplane/simd.h"
 #include "dataplane/traffic.h"
 
 enum { HANDS_MAX = 1024 };
@@ -171,6 +172,7 @@ static void *receive_files(void *own)
     struct receiver *r = lane->receiver;
     struct epoll_event events[LOOP_EVENTS_MAX];
     uint64_t ticked = 0, told = 0;
+    simd_settle();
     while (!loop_stops(&lane->loop)) {
         bool rung = false;
         int n = loop_wait(&lane->loop, events, lane->running ? TELL_MS : -1);
