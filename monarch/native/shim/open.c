@@ -1,4 +1,4 @@
-/* open.c - the open family. */
+/* open.c - the open family, and descriptors that come in other ways. */
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 #include "next.h"
 #include "serve.h"
 #include "sys.h"
+#include "trace.h"
 
 /* The mode is there only with these flags; reading it otherwise would be undefined. */
 #define MODE_OF(flags, mode)                                     \
@@ -130,4 +131,28 @@ int creat64(const char *path, mode_t mode)
 {
     OPEN(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, NEXT(creat64)(s.path, mode),
          NEXT(creat64)(path, mode))
+}
+
+/* received - marks what a new descriptor can change; nothing is remembered of it. */
+static int received(int fd)
+{
+    const struct board *b = fd >= 0 ? board_marking() : NULL;
+    if (b)
+        trace_if_writable(b, fd);
+    return fd;
+}
+
+int open_by_handle_at(int mount_fd, struct file_handle *handle, int flags)
+{
+    return received(NEXT(open_by_handle_at)(mount_fd, handle, flags));
+}
+
+int pidfd_getfd(int pidfd, int target, unsigned flags)
+{
+    return received(NEXT(pidfd_getfd)(pidfd, target, flags));
+}
+
+int shm_open(const char *name, int flags, mode_t mode)
+{
+    return received(NEXT(shm_open)(name, flags, mode));
 }
