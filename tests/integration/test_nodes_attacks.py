@@ -231,6 +231,7 @@ def test_who_meddles_with_what_agents_say_is_noticed_and_hurts_nobody(
     job.release(0)
     wait_until(lambda: between.count()[1] == 1, "a frame to be meddled with")
     wait_until(lambda: noticed(cluster) == 1, "that to be noticed")
+    wait_until(lambda: between.count()[2] == 2, "the nodes to meet again")
     job.await_epoch(1)
     job.release(1)
 

@@ -51,7 +51,9 @@ def warnings(outcome: Outcome, number: int) -> list[str]:
 
 def peer_hits(outcome: Outcome) -> int:
     """How many files nodes have given each other."""
-    peers = [peer for node in outcome.report["nodes"] for peer in node.get("peers", [])]
+    # A node that works alone tells of itself only.
+    nodes = outcome.report.get("nodes", [])
+    peers = [peer for node in nodes for peer in node.get("peers", [])]
     assert not sum(peer["corrupt"] for peer in peers)
     return sum(peer["fetched_files"] for peer in peers)
 

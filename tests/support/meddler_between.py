@@ -7,7 +7,8 @@ input:
 
     change COUNT    every COUNTth reply with bytes is changed; 0 ends that
     WAY             the next beat of a session is meddled with; see support.meddling
-    count           print how many replies were changed, and frames meddled with
+    count           print how many replies were changed and frames meddled with, and how
+                    often a node has joined the other
 """
 
 import asyncio
@@ -75,7 +76,7 @@ def obey(meddler: Meddler, line: str) -> None:
         case ["change", count]:
             meddler.change_every = int(count)
         case ["count"]:
-            print(meddler.changed, meddler.meddled, flush=True)
+            print(meddler.changed, meddler.meddled, meddler.joins, flush=True)
         case [way] if way in WAYS:
             meddler.way = way
         case _:

@@ -46,6 +46,7 @@ class Meddler:
     Attributes:
         change_every: of the replies with bytes, each such one is changed; 0: none.
         way: what is done to the next beat of a session, once; see WAYS.
+        joins: how often a node has joined the other.
     """
 
     change_every: int = 0
@@ -53,6 +54,7 @@ class Meddler:
     passed: int = 0
     changed: int = 0
     meddled: int = 0
+    joins: int = 0
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def listen(self, listener: socket.socket, onward: Connect) -> None:
@@ -127,6 +129,7 @@ class Meddler:
 
     def _meddle(self, kind: Kind, held: bytes, frame: bytes) -> tuple[bytes, bytes]:
         """What is sent in place of a frame, and what is held back for later."""
+        self.joins += kind is Kind.JOIN
         if held or not self.way or kind is not Kind.BEAT:
             return frame + held, b""
         way, self.way = self.way, ""

@@ -139,12 +139,12 @@ class Between:
         self.program.stdin.write(order + "\n")
         self.program.stdin.flush()
 
-    def count(self) -> tuple[int, int]:
-        """How many replies were changed, and how many frames meddled with."""
+    def count(self) -> tuple[int, int, int]:
+        """How many replies were changed, frames meddled with, and sessions begun."""
         self.tell("count")
         assert self.program.stdout is not None
-        changed, meddled = self.program.stdout.readline().split()
-        return int(changed), int(meddled)
+        changed, meddled, joins = self.program.stdout.readline().split()
+        return int(changed), int(meddled), int(joins)
 
 
 @contextmanager
