@@ -18,11 +18,12 @@ enum phase {
     PHASE_UNKNOWN = 0, /* nobody has looked yet */
     PHASE_OPENING,     /* one thread is looking; the others pass through */
     PHASE_OPEN,        /* files are served, and what is changed is marked */
-    PHASE_LEFT, /* what is changed is marked, for the others; nothing is served */
+    PHASE_LEFT,   /* what is changed is marked, for the others; nothing is served */
+    PHASE_NARROW, /* the same, but the segments are mapped when something is changed */
     PHASE_INERT,
 };
 
-enum { ADDRESS_PART = 8 };
+enum { ADDRESS_PART = 8, TURNS_MAX = 10000 };
 
 static struct board the_board;
 static _Atomic uint32_t the_phase;
@@ -37,7 +38,7 @@ static void *map_segment(int run, const char *name, uint32_t kind, bool writable
         return NULL;
     struct stat st;
     struct segment *seg = NULL;
-    if (sys_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+    if (sys_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == sys_geteuid() &&
         (st.st_mode & 0077) == 0 && (size_t)st.st_size >= sizeof(*seg)) {
         long at = sys_call(SYS_mmap, 0, st.st_size,
                            writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
@@ -179,7 +180,7 @@ static bool leaves_room(int run)
 /* privileged - this process may read whatever the agent, which made the copies, may; or
  * else a Replica could give what the origin refuses. In another user namespace the group
  * of the run directory is the agent's. */
-static bool privileged(struct board *b, const struct stat *run)
+static bool privileged(struct board *b)
 {
     const struct rights *agents = &b->requests->agent;
     struct rights mine;
@@ -187,10 +188,36 @@ static bool privileged(struct board *b, const struct stat *run)
     rights_locate(&mine);
     b->elsewhere = !rights_placed(&mine, agents);
     bool same_ids = mine.user_ns && mine.user_ns == agents->user_ns;
-    return rights_cover(&mine, agents) && (same_ids || mine.egid == run->st_gid);
+    return rights_cover(&mine, agents) && (same_ids || mine.egid == b->run_gid);
 }
 
-/* open_run - maps what is in the run directory, and tells the phase to begin with. */
+/* open_directory - a descriptor of the run directory, or -1 if it is not ours alone. */
+static int open_directory(struct board *b)
+{
+    struct stat st;
+    int fd = sys_openat(AT_FDCWD, b->run,
+                        O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    b->run_gid = sys_fstat(fd, &st) == 0 ? st.st_gid : 0;
+    if (st.st_uid == sys_geteuid() && (st.st_mode & 0077) == 0)
+        return fd;
+    sys_close(fd);
+    return -1;
+}
+
+/* map_board - maps what is in the run directory, and tells where the process stands. */
+static enum phase map_board(struct board *b, int run, bool serves)
+{
+    if (!map_all(b, run))
+        return PHASE_INERT;
+    bool served = serves && privileged(b) && !filtered(b->catalog);
+    if (!process_prepare(b->requests->agent.pid_ns, served))
+        return PHASE_INERT;
+    return served ? PHASE_OPEN : PHASE_LEFT;
+}
+
+/* open_run - finds the run directory, and tells the phase to begin with. */
 static enum phase open_run(struct board *b)
 {
     const char *off = getenv("MONARCH_STAGING_DISABLE");
@@ -201,19 +228,12 @@ static enum phase open_run(struct board *b)
     if (b->run_bytes >= sizeof(b->run))
         return PHASE_INERT;
     memcpy(b->run, run, b->run_bytes + 1);
-    int fd = sys_openat(AT_FDCWD, run, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open_directory(b);
     if (fd < 0)
         return PHASE_INERT;
-    struct stat st;
-    bool ours = sys_fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
-                (st.st_mode & 0077) == 0 && leaves_room(fd) && map_all(b, fd);
+    enum phase phase = leaves_room(fd) ? map_board(b, fd, true) : PHASE_NARROW;
     sys_close(fd);
-    if (!ours)
-        return PHASE_INERT;
-    bool served = privileged(b, &st) && !filtered(b->catalog);
-    if (!process_prepare(b->requests->agent.pid_ns, served))
-        return PHASE_INERT;
-    return served ? PHASE_OPEN : PHASE_LEFT;
+    return phase;
 }
 
 /* open_once - the first caller looks; before libc has an environment, nobody does. */
@@ -235,14 +255,40 @@ static inline enum phase phase_now(void)
     return __builtin_expect(phase != PHASE_UNKNOWN, 1) ? phase : open_once();
 }
 
+/* widen - maps the segments after all, because something is about to be changed that
+ * other processes must not read any more. */
+static enum phase widen(void)
+{
+    uint32_t expected = PHASE_NARROW;
+    if (!atomic_compare_exchange_strong(&the_phase, &expected, PHASE_OPENING))
+        return expected;
+    int fd = open_directory(&the_board);
+    enum phase found = fd < 0 ? PHASE_INERT : map_board(&the_board, fd, false);
+    if (fd >= 0)
+        sys_close(fd);
+    if (found == PHASE_INERT) /* perhaps there is room the next time */
+        found = PHASE_NARROW;
+    atomic_store_explicit(&the_phase, found, memory_order_release);
+    return found;
+}
+
+/* settle - gives the process its slot. A child may have been made with other rights than
+ * its parent has, by clone() in a user namespace of its own. */
+static void settle(enum phase phase)
+{
+    bool began = process_enter(the_board.counters);
+    if (__builtin_expect(began, 0) && phase == PHASE_OPEN && !privileged(&the_board))
+        board_leave();
+}
+
 /* board_enter - what every wrapper that serves or answers asks first: the board, or NULL
  * to pass through. The process has its slot in the counters when this returns. */
 const struct board *board_enter(void)
 {
     if (__builtin_expect(phase_now() != PHASE_OPEN, 0))
         return NULL;
-    process_enter(the_board.counters);
-    return &the_board;
+    settle(PHASE_OPEN);
+    return __builtin_expect(phase_now() == PHASE_OPEN, 1) ? &the_board : NULL;
 }
 
 /* board_marking - the same for wrappers that mark what changes: this goes on where
@@ -250,9 +296,15 @@ const struct board *board_enter(void)
 const struct board *board_marking(void)
 {
     enum phase phase = phase_now();
+    if (__builtin_expect(phase == PHASE_NARROW, 0))
+        phase = widen();
+    for (int n = 0; phase == PHASE_OPENING && n < TURNS_MAX; n++) {
+        sys_call(SYS_sched_yield, 0, 0, 0, 0, 0);
+        phase = phase_now();
+    }
     if (phase != PHASE_OPEN && phase != PHASE_LEFT)
         return NULL;
-    process_enter(the_board.counters);
+    settle(phase);
     return &the_board;
 }
 
@@ -275,7 +327,6 @@ const struct board *board_left(void)
 
 __attribute__((constructor)) static void begin(void)
 {
-    const struct board *b = board_marking();
-    if (b)
-        trace_inherited(b);
+    if (phase_now() != PHASE_INERT)
+        trace_inherited();
 }

@@ -30,6 +30,7 @@ struct board {
     struct spelling spellings[PREFIXES_MAX]; /* longest first */
     size_t run_bytes;
     char run[RUN_BYTES_MAX]; /* the run directory */
+    uint32_t run_gid;        /* group of the run directory, as this process sees it */
     bool injects;            /* the run directory holds a shim.so for new programs */
     bool elsewhere;          /* this process may see other mounts than the agent */
 };

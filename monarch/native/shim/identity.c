@@ -62,28 +62,38 @@ static bool resembles(const struct stat *st, const struct entry *e)
            apart >= -COARSE_SECONDS && apart <= COARSE_SECONDS;
 }
 
+/* identity_inode - the File whose Replica has had this inode, whatever it looks like now;
+ * false: it is none that the agent knows. */
+bool identity_inode(const struct board *b, const struct stat *st, uint64_t *file)
+{
+    const struct catalog *c = b->catalog;
+    for (uint32_t t = 0; t < c->tier_count && S_ISREG(st->st_mode); t++) {
+        int64_t found = c->tiers[t].dev == st->st_dev
+                            ? replica_find(b->inodes, t, st->st_ino)
+                            : -1;
+        if (found < 0)
+            continue;
+        *file = (uint64_t)found;
+        return true;
+    }
+    return false;
+}
+
 /* identity_of - true when what a real fstat() has said is a Replica of ours. */
 bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
 {
     const struct catalog *c = b->catalog;
-    for (uint32_t t = 0; t < c->tier_count && S_ISREG(st->st_mode); t++) {
-        int64_t file = c->tiers[t].dev == st->st_dev
-                           ? replica_find(b->inodes, t, st->st_ino)
-                           : -1;
-        if (file < 0)
-            continue;
-        id->file = (uint64_t)file;
-        id->root = root_of(c, id->file);
-        if (id->root == NONE32)
-            return false;
-        id->ix = board_index(b, id->root);
-        uint64_t number = id->file - c->roots[id->root].file_base;
-        if (number >= id->ix->file_count)
-            return false;
-        id->entry = index_first(id->ix, (uint32_t)number);
-        return resembles(st, id->entry);
-    }
-    return false;
+    if (!identity_inode(b, st, &id->file))
+        return false;
+    id->root = root_of(c, id->file);
+    if (id->root == NONE32)
+        return false;
+    id->ix = board_index(b, id->root);
+    uint64_t number = id->file - c->roots[id->root].file_base;
+    if (number >= id->ix->file_count)
+        return false;
+    id->entry = index_first(id->ix, (uint32_t)number);
+    return resembles(st, id->entry);
 }
 
 /* identity_path - the absolute path of the File at the origin. */
@@ -150,18 +160,28 @@ bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
     return true;
 }
 
+/* identity_name - the origin's path of the File whose Replica this is, in `out`; "" when
+ * that is not its name any more. False: it is no Replica. */
+bool identity_name(const struct board *b, const struct stat *st,
+                   char out[PATH_BYTES_MAX], uint64_t *file)
+{
+    struct identity id;
+    if (!identity_of(b, st, &id))
+        return false;
+    if (!identity_path(b, &id, out) || !still_there(&id, out))
+        out[0] = 0;
+    *file = id.file;
+    return true;
+}
+
 /* identity_origin_of_path - the origin's path behind a name that leads to a Replica,
  * such as /proc/self/fd/3. */
 bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
                              char out[PATH_BYTES_MAX], uint64_t *file)
 {
-    struct identity id;
     struct stat st;
-    if (!object_at(dirfd, path, true, &st) || !identity_of(b, &st, &id) ||
-        !identity_path(b, &id, out) || !still_there(&id, out))
-        return false;
-    *file = id.file;
-    return true;
+    return object_at(dirfd, path, true, &st) && identity_name(b, &st, out, file) &&
+           out[0];
 }
 
 /* identity_hold - a descriptor that stands for the origin's file behind a Replica and

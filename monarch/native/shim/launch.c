@@ -113,7 +113,8 @@ static bool loadable(const struct board *b)
         sys_close(run);
     if (fd < 0)
         return false;
-    bool ours = sys_fstat(fd, &st) == 0 && (geteuid() == 0 || geteuid() == st.st_uid);
+    bool ours = sys_fstat(fd, &st) == 0 &&
+                (sys_geteuid() == 0 || sys_geteuid() == st.st_uid);
     sys_close(fd);
     return ours; /* rights that are left from another user end with the exec */
 }

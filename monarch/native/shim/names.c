@@ -2,14 +2,47 @@
 #include <errno.h>
 
 #include "change.h"
+#include "identity.h"
 #include "next.h"
 #include "object.h"
 #include "trace.h"
 
-/* A name that goes is marked before the call. */
+/* meant - replaces a Replica's own name, which /proc shows, by the origin's; false: the
+ * File is not there any more, and the call fails with errno. */
+static bool meant(const char **name, char *room, int dirfd)
+{
+    const struct board *b = board_marking();
+    struct stat st;
+    uint64_t file;
+    if (!b || !room || !object_at(dirfd, *name, false, &st) ||
+        !identity_name(b, &st, room, &file))
+        return true;
+    mark_file(b, file);
+    *name = room;
+    errno = room[0] ? errno : ESTALE;
+    return room[0] != 0;
+}
+
+/* A name that goes is marked before the call; and after, because a link on the way to it
+ * may have been led elsewhere meanwhile. */
 #define GONE(at, path, call)                  \
-    trace_path(at, path, CHANGE_NAME, false); \
-    return call;
+    SCRATCH(room);                            \
+    const char *name = path;                  \
+    if (!meant(&name, room, at))              \
+        return -1;                            \
+    trace_path(at, name, CHANGE_NAME, false); \
+    int result = call;                        \
+    trace_gone(at, name, result);             \
+    return result;
+
+/* Two names, of which the first goes and the second is replaced. */
+#define MOVES(from_at, from, to_at, to, call)     \
+    SCRATCH(old_room);                            \
+    const char *old = from;                       \
+    if (!meant(&old, old_room, from_at))          \
+        return -1;                                \
+    trace_path(from_at, old, CHANGE_NAME, false); \
+    GONE(to_at, to, call)
 
 /* A directory that is not empty stays, and nothing has happened: programs try. */
 #define EMPTIED(at, path, call)                            \
@@ -32,25 +65,22 @@
 
 int rename(const char *from, const char *to)
 {
-    trace_path(AT_FDCWD, from, CHANGE_NAME, false);
-    GONE(AT_FDCWD, to, NEXT(rename)(from, to))
+    MOVES(AT_FDCWD, from, AT_FDCWD, to, NEXT(rename)(old, name))
 }
 
 int renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
-    trace_path(from_fd, from, CHANGE_NAME, false);
-    GONE(to_fd, to, NEXT(renameat)(from_fd, from, to_fd, to))
+    MOVES(from_fd, from, to_fd, to, NEXT(renameat)(from_fd, old, to_fd, name))
 }
 
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
-    trace_path(from_fd, from, CHANGE_NAME, false);
-    GONE(to_fd, to, NEXT(renameat2)(from_fd, from, to_fd, to, flags))
+    MOVES(from_fd, from, to_fd, to, NEXT(renameat2)(from_fd, old, to_fd, name, flags))
 }
 
 int unlink(const char *path)
 {
-    GONE(AT_FDCWD, path, NEXT(unlink)(path))
+    GONE(AT_FDCWD, path, NEXT(unlink)(name))
 }
 
 int unlinkat(int dirfd, const char *path, int flags)
@@ -58,7 +88,7 @@ int unlinkat(int dirfd, const char *path, int flags)
     if (flags & AT_REMOVEDIR) {
         EMPTIED(dirfd, path, NEXT(unlinkat)(dirfd, path, flags))
     }
-    GONE(dirfd, path, NEXT(unlinkat)(dirfd, path, flags))
+    GONE(dirfd, path, NEXT(unlinkat)(dirfd, name, flags))
 }
 
 int rmdir(const char *path)
@@ -72,14 +102,18 @@ int remove(const char *path)
     if (object_at(AT_FDCWD, path, false, &st) && S_ISDIR(st.st_mode)) {
         EMPTIED(AT_FDCWD, path, NEXT(remove)(path))
     }
-    GONE(AT_FDCWD, path, NEXT(remove)(path))
+    GONE(AT_FDCWD, path, NEXT(remove)(name))
 }
 
 /* The old name gains a link: its metadata changes. */
 int link(const char *from, const char *to)
 {
-    trace_path(AT_FDCWD, from, CHANGE_RIGHTS, false);
-    COMES(AT_FDCWD, to, NEXT(link)(from, to))
+    SCRATCH(room);
+    const char *old = from;
+    if (!meant(&old, room, AT_FDCWD))
+        return -1;
+    trace_path(AT_FDCWD, old, CHANGE_RIGHTS, false);
+    COMES(AT_FDCWD, to, NEXT(link)(old, to))
 }
 
 /* link_from - begins a link to what a path or descriptor leads to, which could be a

@@ -136,15 +136,21 @@ int creat64(const char *path, mode_t mode)
 /* received - marks what a new descriptor can change; nothing is remembered of it. */
 static int received(int fd)
 {
-    const struct board *b = fd >= 0 ? board_marking() : NULL;
-    if (b)
-        trace_if_writable(b, fd);
+    if (fd >= 0)
+        trace_if_writable(fd);
     return fd;
 }
 
 int open_by_handle_at(int mount_fd, struct file_handle *handle, int flags)
 {
-    return received(NEXT(open_by_handle_at)(mount_fd, handle, flags));
+    struct serving s;
+    int fd = NEXT(open_by_handle_at)(mount_fd, handle, flags);
+    if (fd < 0 || !serve_handle(&s, flags, fd))
+        return fd;
+    sys_close(fd);
+    fd = NEXT(open)(s.path, s.flags, 0);
+    serve_opened(&s, fd >= 0);
+    return fd;
 }
 
 int pidfd_getfd(int pidfd, int target, unsigned flags)

@@ -23,12 +23,15 @@ bool process_changed(void);
 void process_state(struct process *p, enum process_state state);
 void process_resume(struct process *p);
 
-static inline void process_enter(struct counters *all)
+/* process_enter - true where this process has just taken a slot of its own. */
+static inline bool process_enter(struct counters *all)
 {
     struct process *slot = atomic_load_explicit(&process_life->slot,
                                                 memory_order_relaxed);
-    if (__builtin_expect(!slot || process_life->watched, 0) && process_changed())
-        process_begin(all);
+    if (__builtin_expect(slot && !process_life->watched, 1) || !process_changed())
+        return false;
+    process_begin(all);
+    return true;
 }
 
 /* counted - how often this process has counted something; threads may see it late. */

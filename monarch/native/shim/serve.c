@@ -130,7 +130,7 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
     }
     if (!S_ISREG(mode) || r.directory_only || e->file == NONE32)
         return false;
-    if ((flags & O_NOATIME) && index_attr(r.ix, e)->uid != geteuid())
+    if ((flags & O_NOATIME) && index_attr(r.ix, e)->uid != sys_geteuid())
         return false; /* for owners only, as the origin will say */
     return serve_entry(s, &r, e);
 }
@@ -172,7 +172,8 @@ static bool serve_write(struct serving *s, int dirfd, const char *path, int flag
 {
     bool reads = (flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
     struct stat st;
-    if (!reads && (may_reveal(s->b, path) || ((flags & O_TRUNC) && geteuid() == 0)) &&
+    if (!reads &&
+        (may_reveal(s->b, path) || ((flags & O_TRUNC) && sys_geteuid() == 0)) &&
         object_at(dirfd, path, true, &st))
         divert(s, &st);
     if (s->final) {
@@ -269,6 +270,13 @@ static void count_served(const struct serving *s)
     count(peer ? COUNTER_bytes_peer_hit : COUNTER_bytes_miss, s->size);
 }
 
+/* tier_failed - an open of a Replica has failed for what may be the Tier's fault. */
+static bool tier_failed(int error)
+{
+    return error == ENOENT || error == ENOTDIR || error == ESTALE || error == EIO ||
+           error == ENXIO || error == ENODEV || error == ENOTCONN || error == EUCLEAN;
+}
+
 /* serve_opened - counts how the open of s->path went; false: now open what the program
  * named, the Replica is gone or may not be opened. */
 bool serve_opened(struct serving *s, bool opened)
@@ -283,7 +291,7 @@ bool serve_opened(struct serving *s, bool opened)
         count_served(s);
         return true;
     }
-    if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE || errno == EIO)
+    if (tier_failed(errno))
         wait_request(s->b, s->file); /* the agent looks whether it is still there */
     errno = s->kept_errno;
     return origin(s, COUNTER_origin_lost);
@@ -305,6 +313,17 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     if (s->flags & O_CREAT) /* a new file may have the inode of a catalogued one */
         trace_new(s->b, fd, &st);
     return false;
+}
+
+/* serve_handle - the same for a descriptor that no path has led to. */
+bool serve_handle(struct serving *s, int flags, int fd)
+{
+    s->b = board_marking();
+    s->flags = flags;
+    s->held = IDENTITY_OTHER;
+    s->final = false;
+    s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
+    return serve_diverts(s, AT_FDCWD, NULL, fd);
 }
 
 /* serve_sample - tells the user, by a counter, of another name for a dataset. */

@@ -31,6 +31,7 @@ bool serve_reopened(struct serving *s, const char *path, const char *mode, int f
 bool serve_eases(struct serving *s);
 bool serve_opened(struct serving *s, bool opened);
 bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd);
+bool serve_handle(struct serving *s, int flags, int fd);
 void serve_sample(const struct serving *s, int fd);
 void serve_written(struct serving *s, int fd);
 bool serve_entry(struct serving *s, const struct route *r, const struct entry *e);

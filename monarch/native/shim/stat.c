@@ -269,8 +269,8 @@ static bool grants(int dirfd, const char *path, int mode, int flags)
     const struct entry *e = look(dirfd, path, true, &r);
     if (!e || mode == F_OK)
         return e != NULL;
-    return index_attr(r.ix, e)->readable && geteuid() == r.ix->scan_euid &&
-           getuid() == r.ix->scan_euid && scanned_like(r.ix);
+    return index_attr(r.ix, e)->readable && sys_geteuid() == r.ix->scan_euid &&
+           sys_getuid() == r.ix->scan_euid && scanned_like(r.ix);
 }
 
 /* refused - the answer of access() to a name or descriptor; a Replica has other rights

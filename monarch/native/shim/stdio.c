@@ -26,9 +26,12 @@
 FILE *fopen(const char *path, const char *mode){
     STREAM(path, mode, NEXT(fopen)(s.path, mode), NEXT(fopen)(path, mode))}
 
-FILE *fopen64(const char *path, const char *mode)
+FILE *fopen64(const char *path, const char *mode){
+    STREAM(path, mode, NEXT(fopen64)(s.path, mode), NEXT(fopen64)(path, mode))}
+
+FILE *_IO_fopen(const char *path, const char *mode)
 {
-    STREAM(path, mode, NEXT(fopen64)(s.path, mode), NEXT(fopen64)(path, mode))
+    STREAM(path, mode, NEXT(_IO_fopen)(s.path, mode), NEXT(_IO_fopen)(path, mode))
 }
 
 /* A failed freopen() has closed the stream, so that there is no second try: look first

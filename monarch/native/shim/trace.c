@@ -146,12 +146,13 @@ void trace_new(const struct board *b, int fd, const struct stat *st)
  * link and mount. */
 void trace_descriptor(const struct board *b, int fd, enum change change)
 {
-    struct identity id;
     struct stat st;
+    uint64_t file;
     if (!object_of(fd, &st))
         return;
-    if (identity_of(b, &st, &id))
-        mark_file(b, id.file);
+    /* A Replica that was cut does not look like one any more: it must not be served. */
+    if (identity_inode(b, &st, &file))
+        mark_file(b, file);
     else
         trace_object(b, fd, NULL, &st, change);
 }
@@ -172,6 +173,20 @@ void trace_path(int dirfd, const char *path, enum change change, bool follow)
         trace_holder(b, dirfd, path, change);
 }
 
+/* trace_gone - a name has gone, or means something else now: in the directory that its
+ * path leads to after the call. */
+void trace_gone(int dirfd, const char *path, int result)
+{
+    const struct board *b = result == 0 ? board_marking() : NULL;
+    if (!b || !path)
+        return;
+    ROUTE(r);
+    enum where where = route_at(b, dirfd, path, &r);
+    mark_route(b, &r, where, CHANGE_NAME, false);
+    if (where != ROUTE_FOUND)
+        trace_holder(b, dirfd, path, CHANGE_NAME);
+}
+
 /* trace_created - a name that the Catalog knows cannot be created while it is there; if
  * it could, then it was not what the Catalog says. */
 void trace_created(int dirfd, const char *path, int result)
@@ -182,11 +197,16 @@ void trace_created(int dirfd, const char *path, int result)
         mark_route(b, &r, ROUTE_FOUND, CHANGE_NAME, false);
 }
 
-/* trace_if_writable - a descriptor that was open before this process could see it. */
-void trace_if_writable(const struct board *b, int fd)
+/* trace_if_writable - a descriptor that this process has not opened itself. */
+void trace_if_writable(int fd)
 {
     long flags = sys_call(SYS_fcntl, fd, F_GETFL, 0, 0, 0);
-    if (flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY)
+    struct stat st;
+    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
+        !object_of(fd, &st) || !S_ISREG(st.st_mode))
+        return;
+    const struct board *b = board_marking();
+    if (b)
         trace_descriptor(b, fd, CHANGE_BYTES);
 }
 
@@ -199,8 +219,7 @@ struct name_record { /* struct linux_dirent64, getdents64(2) */
 };
 
 /* trace_listed - the descriptors that a piece of /proc/self/fd names. */
-static void trace_listed(const struct board *b, const char *at, const char *end,
-                         int own)
+static void trace_listed(const char *at, const char *end, int own)
 {
     while (at < end) {
         const struct name_record *record = (const struct name_record *)at;
@@ -208,26 +227,26 @@ static void trace_listed(const struct board *b, const char *at, const char *end,
         for (const char *digit = record->name; *digit >= '0' && *digit <= '9'; digit++)
             fd = 10 * fd + (*digit - '0');
         if (record->name[0] != '.' && fd != own)
-            trace_if_writable(b, fd);
+            trace_if_writable(fd);
         at += record->bytes;
     }
 }
 
 /* trace_inherited - marks what this process was given open for writing: its output may go
  * to a file of a dataset. Without /proc, the low descriptors must do. */
-void trace_inherited(const struct board *b)
+void trace_inherited(void)
 {
     SCRATCH(piece);
     int list = sys_openat(AT_FDCWD, "/proc/self/fd",
                           O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int fd = 0; list < 0 && fd < 1024; fd++)
-        trace_if_writable(b, fd);
+        trace_if_writable(fd);
     if (list < 0)
         return;
     for (long n = 1; piece && n > 0;) {
         n = sys_call(SYS_getdents64, list, (long)piece, PATH_BYTES_MAX, 0, 0);
         if (n > 0)
-            trace_listed(b, piece, piece + n, list);
+            trace_listed(piece, piece + n, list);
     }
     sys_close(list);
 }

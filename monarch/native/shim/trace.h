@@ -9,8 +9,9 @@ void trace_object(const struct board *b, int dirfd, const char *path,
                   const struct stat *st, enum change change);
 void trace_descriptor(const struct board *b, int fd, enum change change);
 void trace_new(const struct board *b, int fd, const struct stat *st);
+void trace_gone(int dirfd, const char *path, int result);
 void trace_created(int dirfd, const char *path, int result);
-void trace_if_writable(const struct board *b, int fd);
-void trace_inherited(const struct board *b);
+void trace_if_writable(int fd);
+void trace_inherited(void);
 
 #endif

@@ -96,8 +96,8 @@ static bool written(const struct board *b, uint64_t file)
 /* wait_refusal - the counter of opens that do not wait because of this state. */
 enum counter wait_refusal(uint32_t word)
 {
-    bool busy = STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_BUSY;
-    return busy ? COUNTER_origin_busy : COUNTER_origin_refused;
+    return STATE_REASON(word) == REASON_BUSY ? COUNTER_origin_busy
+                                             : COUNTER_origin_refused;
 }
 
 /* judge - goes on waiting (true), or tells why not; asks again for a File that nobody

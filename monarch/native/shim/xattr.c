@@ -1,7 +1,18 @@
-/* xattr.c - extended attributes, which Replicas do not carry. */
+/* xattr.c - extended attributes and flags of files, which Replicas do not carry. */
+#include <errno.h>
+#include <stdarg.h>
+
 #include "change.h"
 #include "identity.h"
 #include "next.h"
+#include "trace.h"
+
+/* linux/fs.h, which some versions of sys/mount.h cannot stand beside. */
+#define GETFLAGS _IOC(_IOC_READ, 'f', 1, sizeof(long))
+#define SETFLAGS _IOC(_IOC_WRITE, 'f', 2, sizeof(long))
+#define ENABLE_VERITY _IOC(_IOC_WRITE, 'f', 133, 128)
+#define FSGETXATTR _IOC(_IOC_READ, 'X', 31, 28)
+#define FSSETXATTR _IOC(_IOC_WRITE, 'X', 32, 28)
 
 int setxattr(const char *path, const char *name, const void *value, size_t size,
              int flags)
@@ -69,4 +80,47 @@ ssize_t flistxattr(int fd, char *list, size_t size)
     ssize_t result = listxattr(origin, list, size);
     sys_close(held);
     return result;
+}
+
+/* ioctl_origin - asks the origin's file by a name that stands for it. */
+static int ioctl_origin(const char *origin, unsigned long request, void *argument)
+{
+    int fd = sys_openat(AT_FDCWD, origin, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        errno = -fd;
+        return -1;
+    }
+    int result = NEXT(ioctl)(fd, request, argument);
+    sys_close(fd);
+    return result;
+}
+
+static int ioctl_get(int fd, unsigned long request, void *argument)
+{
+    char origin[FD_NAME_BYTES];
+    int held = origin_of(fd, origin);
+    if (held < 0)
+        return NEXT(ioctl)(fd, request, argument);
+    int result = ioctl_origin(origin, request, argument);
+    sys_close(held);
+    return result;
+}
+
+static int ioctl_set(int fd, unsigned long request, void *argument)
+{
+    CHANGE_FD(fd, CHANGE_RIGHTS, ioctl_origin(c.path, request, argument),
+              NEXT(ioctl)(fd, request, argument))
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list rest;
+    va_start(rest, request);
+    void *argument = va_arg(rest, void *);
+    va_end(rest);
+    if (request == SETFLAGS || request == FSSETXATTR || request == ENABLE_VERITY)
+        return ioctl_set(fd, request, argument);
+    if (request == GETFLAGS || request == FSGETXATTR)
+        return ioctl_get(fd, request, argument);
+    return NEXT(ioctl)(fd, request, argument);
 }
