@@ -15,7 +15,7 @@ HOOKS = re.findall(
 OPENS = [
     *("open", "open64", "openat", "openat64", "__open", "__open64"),
     *("__open_2", "__open64_2", "__openat_2", "__openat64_2", "fopen", "fopen64"),
-    *("freopen", "freopen64"),
+    *("_IO_fopen", "freopen", "freopen64"),
 ]
 CREATS = ["creat", "creat64"]
 STATS = [
@@ -48,8 +48,9 @@ GROUPS = [
     *("setgid", "setegid", "setregid", "setresgid", "setfsgid", "setgroups"),
     "initgroups",
 ]
-# Each has a test of its own, here or in test_written_marks.py.
+# Each has a test of its own, here or in test_written_marks.py and _elsewhere.py.
 OTHERS = [
+    *("system", "popen", "wordexp", "ioctl"),
     *("rmdir", "copy_file_range", "pivot_root", "openat2", "open_by_handle_at"),
     *("pidfd_getfd", "shm_open", "posix_spawn_file_actions_addopen"),
     *("posix_spawn_file_actions_addchdir_np", "posix_spawn_file_actions_addfchdir_np"),

@@ -31,6 +31,25 @@ static bool open_parent(struct run *run)
     return false;
 }
 
+/* orphaned - an agent has died, and programs that it served still run. A new agent would
+ * not learn what they write, since they mark it in the segments that they have: this
+ * program joins them there. What is staged is served, all else is the origin's. */
+static bool orphaned(struct run *run)
+{
+    bool joins = !board_map(&run->board, run->dir.fd) &&
+                 board_agent_state(&run->board) == AGENT_READY &&
+                 board_has_programs(&run->board);
+
+    if (joins) {
+        words_warn("the agent of this job has died, and programs that it served still "
+                   "run: nothing more is staged until they have ended");
+        board_register(&run->board, run->program.path);
+    } else {
+        board_unmap(&run->board);
+    }
+    return joins;
+}
+
 /* start - starts the agent and waits for it; takes ownership of the `start` lock. */
 static struct verdict start(struct run *run, int lock)
 {
@@ -94,6 +113,8 @@ static struct verdict attempt(struct run *run)
     if (rundir_agent_lives(&run->dir))
         return await_state(run, lock);
     verdict = failure_found(run);
+    if (verdict.kind == VERDICT_NONE && orphaned(run))
+        verdict.kind = VERDICT_STAGED;
     if (verdict.kind == VERDICT_NONE)
         return start(run, lock);
     close(lock);

@@ -137,12 +137,29 @@ void identity_describe(const struct board *b, const struct identity *id,
         take_changes(b, id, out);
 }
 
+/* hold - opens nothing, but holds what has the path now: a descriptor of the File, or
+ * IDENTITY_GONE where that has lost its name. A new file may have got its inode. */
+static int hold(const struct identity *id, const char *path)
+{
+    struct stat now;
+    int fd = sys_openat(AT_FDCWD, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return IDENTITY_GONE;
+    if (object_of(fd, &now) && now.st_ino == id->entry->ino &&
+        now.st_dev == index_attr(id->ix, id->entry)->dev &&
+        !object_born_after(fd, id->entry->ctime_ns))
+        return fd;
+    sys_close(fd);
+    return IDENTITY_GONE;
+}
+
 /* still_there - the File has not lost its name, perhaps to another one, meanwhile. */
 static bool still_there(const struct identity *id, const char *path)
 {
-    struct stat now;
-    return object_at(AT_FDCWD, path, false, &now) && now.st_ino == id->entry->ino &&
-           now.st_dev == index_attr(id->ix, id->entry)->dev;
+    int fd = hold(id, path);
+    if (fd >= 0)
+        sys_close(fd);
+    return fd >= 0;
 }
 
 /* identity_origin_of_fd - the origin's path behind a redirected descriptor; false as well
@@ -190,21 +207,13 @@ bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
 int identity_hold(const struct board *b, const struct stat *st, uint64_t *file)
 {
     struct identity id;
-    struct stat now;
     if (!identity_of(b, st, &id))
         return IDENTITY_OTHER;
     *file = id.file;
     SCRATCH(path);
     if (!path || !identity_path(b, &id, path))
         return IDENTITY_GONE;
-    int fd = sys_openat(AT_FDCWD, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return IDENTITY_GONE;
-    if (object_of(fd, &now) && now.st_ino == id.entry->ino &&
-        now.st_dev == index_attr(id.ix, id.entry)->dev)
-        return fd;
-    sys_close(fd);
-    return IDENTITY_GONE;
+    return hold(&id, path);
 }
 
 /* identity_hold_fd - the same for a redirected descriptor. */

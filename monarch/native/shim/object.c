@@ -54,3 +54,14 @@ bool object_new(int fd)
            (x.stx_btime.tv_sec == x.stx_ctime.tv_sec &&
             x.stx_btime.tv_nsec == x.stx_ctime.tv_nsec);
 }
+
+/* object_born_after - the file was made after this moment, as far as its file system
+ * tells: it cannot be one that had changed before. */
+bool object_born_after(int fd, int64_t ns)
+{
+    struct statx x;
+    long rc = sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+                       STATX_BTIME, (long)&x);
+    return rc == 0 && (x.stx_mask & STATX_BTIME) &&
+           x.stx_btime.tv_sec * (int64_t)1000000000 + x.stx_btime.tv_nsec > ns;
+}

@@ -3,11 +3,13 @@
 #define MONARCH_OBJECT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/stat.h>
 
 bool object_at(int dirfd, const char *path, bool follow, struct stat *out);
 bool object_of(int fd, struct stat *out);
 bool object_new(int fd);
+bool object_born_after(int fd, int64_t ns);
 
 static inline bool object_same(const struct stat *a, const struct stat *b)
 {

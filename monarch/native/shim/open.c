@@ -144,9 +144,15 @@ static int received(int fd)
 int open_by_handle_at(int mount_fd, struct file_handle *handle, int flags)
 {
     struct serving s;
-    int fd = NEXT(open_by_handle_at)(mount_fd, handle, flags);
-    if (fd < 0 || !serve_handle(&s, flags, fd))
+    /* Cut only when it is known not to be a Replica. */
+    int fd = NEXT(open_by_handle_at)(mount_fd, handle, flags & ~O_TRUNC);
+    if (fd < 0)
         return fd;
+    if (!serve_handle(&s, flags, fd)) {
+        if ((flags & O_TRUNC) && (flags & O_ACCMODE) != O_RDONLY)
+            sys_call(SYS_ftruncate, fd, 0, 0, 0, 0);
+        return fd;
+    }
     sys_close(fd);
     fd = NEXT(open)(s.path, s.flags, 0);
     serve_opened(&s, fd >= 0);

@@ -81,8 +81,8 @@ static int open_by_name(const char *path)
     const char *last;
     if (STARTS("creat"))
         return CALL(int, (const char *, mode_t))(path, 0644);
-    if (STARTS("fopen") || STARTS("freopen")) {
-        FILE *f = STARTS("fopen")
+    if (ENDS("fopen") || STARTS("fopen") || STARTS("freopen")) {
+        FILE *f = !STARTS("freopen")
                       ? CALL(FILE *, (const char *, const char *))(path, "re")
                       : CALL(FILE *, (const char *, const char *, FILE *))(path, "r",
                                                                            stdin);

@@ -1,0 +1,171 @@
+"""Writers that come in other ways: libc's shells, names of Replicas, flags, handles."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.board_python import begin, python
+from support.shim_fixtures import Board, Compile
+
+
+@pytest.fixture
+def linked(board: Board) -> Board:
+    """two.bin and other.bin, staged."""
+    (board.root / "other.bin").write_bytes(b"other")
+    return begin(board, "two.bin", "other.bin")
+
+
+@pytest.mark.parametrize("loss", ["os.environ.clear()", "os.unsetenv('LD_PRELOAD')"])
+@pytest.mark.parametrize("way", ["system", "popen", "wordexp"])
+def test_shell_that_libc_starts_marks_whatever_the_environment(
+    linked: Board, loss: str, way: str
+) -> None:
+    calls = {
+        "system": "c.system(b'printf NEW > two.bin')",
+        "popen": "c.pclose(ctypes.c_void_p(c.popen(b'printf NEW > two.bin', b'w')))",
+        "wordexp": "c.wordexp(b'$(printf NEW > two.bin)', (ctypes.c_char * 64)(), 0)",
+    }
+
+    shown = python(
+        linked,
+        f"c = ctypes.CDLL(None); c.popen.restype = ctypes.c_void_p; {loss}\n"
+        f"before = dict(os.environ); {calls[way]}; assert dict(os.environ) == before\n"
+        "print(read('two.bin'))",
+    )
+
+    assert shown == "NEW\n"
+
+
+REPLICA = "path = os.readlink(f'/proc/self/fd/{fd}')"
+BY_NAME = {
+    "unlink": "os.unlink(path)",
+    "remove": "ctypes.CDLL(None).remove(path.encode())",
+    "rename": "os.rename(path, D + '/moved')",
+    "replaced": "os.rename(D + '/other.bin', path)",
+}
+
+
+@pytest.mark.parametrize("way", BY_NAME)
+def test_name_of_a_replica_stands_for_that_of_the_file(linked: Board, way: str) -> None:
+    replica = Path(linked.ask("where two.bin"))
+
+    shown = python(
+        linked,
+        f"fd = os.open('two.bin', os.O_RDONLY); {REPLICA}; {BY_NAME[way]}\n"
+        "print(os.path.exists('two.bin') and read('two.bin'))",
+    )
+
+    assert shown == ("oth\n" if way == "replaced" else "False\n")
+    assert replica.read_bytes()[:3] == b"two"
+
+
+def test_flags_of_a_redirected_descriptor_are_those_of_the_file(linked: Board) -> None:
+    append, get, put = 0x20, 0x80086601, 0x40086602  # ioctl_fs_setflags in linux/fs.h
+    script = (
+        "import fcntl\nfd = os.open('two.bin', os.O_RDONLY)\n"
+        f"flags = int.from_bytes(fcntl.ioctl(fd, {get}, bytes(8)), 'little')\n"
+        f"fcntl.ioctl(fd, {put}, (flags ^ {append}).to_bytes(8, 'little'))\n"
+        f"print(int.from_bytes(fcntl.ioctl(fd, {get}, bytes(8)), 'little') & {append})"
+    )
+    plain = subprocess.run(
+        [sys.executable, "-c", f"import os; os.chdir({str(linked.root)!r})\n{script}"],
+        capture_output=True,
+        text=True,
+    )
+    if plain.returncode:
+        pytest.skip("this file system has no flags")
+    assert plain.stdout == f"{append}\n"
+
+    assert python(linked, script) == "0\n"
+    assert linked.ask("written two.bin") == "1"
+
+
+def test_handle_of_a_replica_opens_the_origins_file(linked: Board) -> None:
+    replica = Path(linked.ask("where two.bin"))
+    python(
+        linked,
+        "class H(ctypes.Structure):\n"
+        "    _fields_ = [('n', ctypes.c_uint), ('t', ctypes.c_int),\n"
+        "                ('b', ctypes.c_char * 128)]\n"
+        "h, m, c = H(128), ctypes.c_int(), ctypes.CDLL(None, use_errno=True)\n"
+        "place = ctypes.byref(h), ctypes.byref(m)\n"
+        "fd = os.open('two.bin', os.O_RDONLY)\n"
+        "assert c.name_to_handle_at(fd, b'', *place, 0x1000) == 0\n"
+        "fd = c.open_by_handle_at(fd, ctypes.byref(h), os.O_RDWR | os.O_TRUNC)\n"
+        "assert fd >= 0, ctypes.get_errno()\n"
+        "os.write(fd, b'NEW')",
+    )
+
+    assert (linked.root / "two.bin").read_bytes() == b"NEW"
+    assert replica.stat().st_size > 3
+
+
+def test_process_with_little_address_space_marks_what_it_writes(board: Board) -> None:
+    board.start("-p", "20000")
+    linked = board
+    shell = "ulimit -v 20000; exec sh -c 'printf NEW > two.bin'"
+    linked_size = sum(part.stat().st_size for part in linked.run_dir.iterdir())
+    assert linked_size > 20_000_000 / 8, "the segments must be large for this"
+
+    python(linked, f"os.system({shell!r})")
+
+    assert linked.ask("written two.bin") == "1"
+
+
+@pytest.mark.parametrize("way", ["unlink", "rename"])
+def test_name_that_goes_by_a_link_led_elsewhere_meanwhile_is_marked(
+    board: Board, compiled: Compile, way: str
+) -> None:
+    (board.root / "other").mkdir()
+    (board.root / "other" / "three.bin").write_bytes(b"other")
+    (board.folder / "way").symlink_to("dataset/a/b")
+    (board.folder / "new").write_bytes(b"new")
+    library = compiled("lead_elsewhere.c", "-shared", "-fPIC", name="lead.so")
+    begin(board, "other/three.bin", "a/b/three.bin")
+    both = f"{board.run_dir / 'shim.so'}:{library}"
+
+    # Python calls unlink() and rename(); these go by the functions that coreutils use.
+    calls = {
+        "unlink": "c.unlinkat(-100, b'../way/three.bin', 0)",
+        "rename": "c.renameat2(-100, b'../new', -100, b'../way/three.bin', 0)",
+    }
+    script = "c = ctypes.CDLL(None); "
+    subprocess.run(
+        [sys.executable, "-c", f"import ctypes, os\n{script}{calls[way]}"],
+        cwd=board.root,
+        env=board.environ(LD_PRELOAD=both),
+        check=True,
+    )
+
+    assert board.ask("written other/three.bin") == "1"
+
+
+REUSES = {
+    "open": "os.write(os.open(f'/proc/self/fd/{fd}', os.O_WRONLY | os.O_TRUNC), b'x')",
+    "truncate": "os.truncate(f'/proc/self/fd/{fd}', 0)",
+    "fchmod": "os.fchmod(fd, 0o600)",
+}
+
+
+@pytest.mark.parametrize("way", REUSES)
+def test_new_file_with_the_inode_of_an_old_one_is_not_taken_for_it(
+    linked: Board, way: str
+) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY); ino = os.stat('two.bin').st_ino\n"
+        "for n in range(200):\n"
+        "    os.unlink('two.bin')\n"
+        "    with open('two.bin', 'w') as f: f.write('fresh')\n"
+        "    if os.stat('two.bin').st_ino == ino: break\n"
+        "else: print('no'); sys.exit()\n"
+        f"try: {REUSES[way]}\n"
+        "except OSError as error: print(error.errno)\n"
+        "print(read('two.bin'), oct(os.stat('two.bin').st_mode & 0o177))",
+    )
+
+    if shown == "no\n":
+        pytest.skip("this file system gives no inode again")
+    assert shown == "116\nfre 0o44\n"
