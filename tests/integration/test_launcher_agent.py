@@ -164,7 +164,7 @@ def test_a_nested_run_without_a_living_parent_has_its_own_agent(
 
     done = launch.run("-q", "sh", "-c", "echo $LD_PRELOAD", env=environ)
 
-    shim, other = done.stdout.decode().strip().split(":")
+    other, shim = done.stdout.decode().strip().split(":")
     assert shim.startswith(str(launch.run_root))
     assert other == launch.layout["shim"]
 

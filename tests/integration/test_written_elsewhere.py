@@ -169,3 +169,57 @@ def test_new_file_with_the_inode_of_an_old_one_is_not_taken_for_it(
     if shown == "no\n":
         pytest.skip("this file system gives no inode again")
     assert shown == "116\nfre 0o44\n"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        "{str(n): '' for n in range(5000)}",
+        "{'MONARCH_STAGING_RUN': ''}",
+        "{'MONARCH_STAGING_DISABLE': '0'}",
+    ],
+)
+def test_child_marks_what_it_writes_whatever_its_environment(
+    linked: Board, environment: str
+) -> None:
+    shown = python(
+        linked,
+        "words = ['sh', '-c', 'printf NEW > two.bin']\n"
+        f"child = os.posix_spawn('/bin/sh', words, {environment})\n"
+        "os.waitpid(child, 0)\n"
+        "print(read('two.bin'))",
+    )
+
+    assert shown == "NEW\n"
+
+
+@pytest.mark.parametrize("name", ["/proc/self/fd/{0}", "/dev/fd/{0}"])
+def test_name_of_a_descriptor_shows_what_was_written_since(
+    linked: Board, name: str
+) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY)\n"
+        f"name = {name!r}.format(fd); assert read(name) == 'two'\n"
+        "with open('two.bin', 'r+') as f: f.write('NEW')\n"
+        "print(read(name), os.pread(fd, 3, 0).decode())",
+    )
+
+    assert shown == "NEW two\n"
+
+
+def test_stream_opened_anew_by_a_link_shows_in_the_times_of_a_directory(
+    linked: Board,
+) -> None:
+    (linked.folder / "to-new").symlink_to(linked.root / "a" / "new")
+
+    shown = python(
+        linked,
+        "before = os.stat('a').st_mtime_ns\n"
+        "c = ctypes.CDLL(None); c.fopen.restype = c.freopen.restype = ctypes.c_void_p\n"
+        "f = ctypes.c_void_p(c.fopen(b'other.bin', b'r'))\n"
+        "assert c.freopen(b'../to-new', b'w', f)\n"
+        "print(os.stat('a').st_mtime_ns > before)",
+    )
+
+    assert shown == "True\n"

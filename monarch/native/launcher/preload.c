@@ -48,8 +48,9 @@ static char *without_shim(char *to, const char *list, const char *run)
     return to;
 }
 
-/* list_value - a new `LD_PRELOAD=` with the Shim of `add` (NULL = none) first and the one
- * of `drop` removed, or NULL without memory. */
+/* list_value - a new `LD_PRELOAD=` with the Shim of `drop` removed and that of `add`
+ * (NULL = none) behind all else: libraries that translate paths must have done so before
+ * it sees them. NULL without memory. */
 static char *list_value(const char *list, const char *add, const char *drop)
 {
     size_t length = strlen(PRELOAD) + strlen(list) + 2;
@@ -59,10 +60,11 @@ static char *list_value(const char *list, const char *add, const char *drop)
     if (!value)
         return NULL;
     end += sprintf(end, PRELOAD);
+    end = without_shim(end, list, drop);
+    if (add && !strchr("=: ", end[-1]))
+        *end++ = ':';
     if (add)
-        end += sprintf(end, "%s" SHIM ":", add);
-    if (without_shim(end, list, drop) == end && add)
-        end[-1] = '\0'; /* no other word: no separator */
+        sprintf(end, "%s" SHIM, add);
     return value;
 }
 

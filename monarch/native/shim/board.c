@@ -327,6 +327,9 @@ const struct board *board_left(void)
 
 __attribute__((constructor)) static void begin(void)
 {
-    if (phase_now() != PHASE_INERT)
+    enum phase phase = phase_now();
+    if (phase == PHASE_OPEN || phase == PHASE_LEFT)
+        settle(phase);
+    if (phase != PHASE_INERT)
         trace_inherited();
 }

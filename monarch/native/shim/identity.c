@@ -9,7 +9,10 @@
 #include "scratch.h"
 #include "sys.h"
 
-enum { COARSE_SECONDS = 2 }; /* the coarsest time stamps that file systems keep */
+enum {
+    COARSE_SECONDS = 2, /* the coarsest time stamps that file systems keep */
+    HELD_MIN = 64,
+};
 
 static void set_time(struct timespec *out, int64_t ns)
 {
@@ -142,9 +145,15 @@ void identity_describe(const struct board *b, const struct identity *id,
 static int hold(const struct identity *id, const char *path)
 {
     struct stat now;
-    int fd = sys_openat(AT_FDCWD, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
+    int low = sys_openat(AT_FDCWD, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (low < 0)
         return IDENTITY_GONE;
+    /* The program gets the number that is its due. */
+    int fd = (int)sys_call(SYS_fcntl, low, F_DUPFD_CLOEXEC, HELD_MIN, 0, 0);
+    if (fd < 0)
+        fd = low;
+    else
+        sys_close(low);
     if (object_of(fd, &now) && now.st_ino == id->entry->ino &&
         now.st_dev == index_attr(id->ix, id->entry)->dev &&
         !object_born_after(fd, id->entry->ctime_ns))

@@ -76,12 +76,14 @@ static void divide(struct launch *l, const struct board *b, long n)
     l->preload = l->run + sizeof(RUN) + b->run_bytes;
 }
 
-/* set_preload - our library first, then whatever the program has asked for. */
+/* set_preload - whatever the program has asked for, then our library: others that
+ * translate paths must have done so before it sees them. */
 static void set_preload(struct launch *l, const char *old)
 {
-    char *at = join(join(join(l->preload, PRELOAD), l->b->run), SHIM);
-    if (old[0])
-        join(join(at, ":"), old);
+    char *at = join(join(l->preload, PRELOAD), old);
+    if (!strchr("=: ", at[-1]))
+        at = join(at, ":");
+    join(join(at, l->b->run), SHIM);
 }
 
 static bool privileged(const char *path)
@@ -94,12 +96,13 @@ static bool privileged(const char *path)
 /* wanted - the entries to copy when something is missing in the environment, else -1. */
 static long wanted(const struct launch *l, const char *path, char *const envp[])
 {
-    long n = count_of(envp);
-    if (!l->room_bytes || find(envp, n, DISABLE) >= 0 || privileged(path))
+    long n = count_of(envp), off = find(envp, n, DISABLE), run = find(envp, n, RUN);
+    if (!l->room_bytes || privileged(path) ||
+        (off >= 0 && strcmp(envp[off] + sizeof(DISABLE) - 1, "1") == 0))
         return -1;
     long preload = find(envp, n, PRELOAD);
     bool there = preload >= 0 && holds_shim(l->b, envp[preload] + sizeof(PRELOAD) - 1);
-    return there && find(envp, n, RUN) >= 0 ? -1 : n;
+    return there && run >= 0 && envp[run][sizeof(RUN) - 1] ? -1 : n;
 }
 
 /* loadable - the dynamic linker would find our library: its directory goes with the job,
@@ -201,9 +204,9 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
         set_preload(l, old);
         l->entries[preload < 0 ? end++ : preload] = l->preload;
     }
-    if (run < 0) {
+    if (run < 0 || !envp[run][sizeof(RUN) - 1]) {
         join(join(l->run, RUN), l->b->run);
-        l->entries[end++] = l->run;
+        l->entries[run < 0 ? end++ : run] = l->run;
     }
     l->entries[end] = NULL;
     return l->entries;

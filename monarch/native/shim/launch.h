@@ -7,7 +7,7 @@
 #include "board.h"
 
 enum {
-    ENVIRONMENT_MAX = 1024, /* larger ones are passed on as they are */
+    ENVIRONMENT_MAX = 8192, /* larger ones are passed on as they are */
     PRELOAD_BYTES_MAX = 2048,
 };
 

@@ -109,11 +109,66 @@ bool serve_entry(struct serving *s, const struct route *r, const struct entry *e
     return name_replica(s, r, e, word) || origin(s, COUNTER_origin_lost);
 }
 
+/* lead - the open is to take the origin's file, which is held for it; what has lost its
+ * name cannot be opened any more, and the Replica must not be changed instead. */
+static void lead(struct serving *s)
+{
+    s->final = true;
+    s->flags &= ~O_NOFOLLOW; /* the name in /proc is a link */
+    s->path = s->staged;
+    if (s->held >= 0)
+        sys_fd_name(s->staged, s->held);
+    else
+        s->staged[0] = 0;
+}
+
+/* divert - leads an open for writing that would meet a Replica to the origin's file. */
+static void divert(struct serving *s, const struct stat *st)
+{
+    s->held = identity_hold(s->b, st, &s->file);
+    if (s->held == IDENTITY_OTHER)
+        return;
+    mark_file(s->b, s->file);
+    trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
+    lead(s);
+}
+
+/* may_reveal - a name in /proc, /dev or a Tier is likely to lead to a Replica. */
+static bool may_reveal(const struct board *b, const char *path)
+{
+    if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0)
+        return true;
+    for (uint32_t t = 0; t < b->catalog->tier_count; t++)
+        if (strncmp(path, b->catalog->tiers[t].path, b->catalog->tiers[t].path_bytes) ==
+            0)
+            return true;
+    return false;
+}
+
+/* serve_alias - another name of a redirected descriptor, whose File was written to since:
+ * what is opened anew is the origin's. */
+static bool serve_alias(struct serving *s, int dirfd, const char *path)
+{
+    struct identity id;
+    struct stat st;
+    if (!object_at(dirfd, path, true, &st) || !identity_of(s->b, &st, &id) ||
+        !mark_seen(s->b, id.root, id.ix, id.entry))
+        return false;
+    s->held = identity_hold(s->b, &st, &s->file);
+    if (s->held < 0) /* only the Replica is left of it */
+        return false;
+    lead(s);
+    return true;
+}
+
 /* serve_read - a read-only open: only a catalogued regular file can have a Replica. */
 static bool serve_read(struct serving *s, int dirfd, const char *path, int flags)
 {
     ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
+    if (__builtin_expect(where == ROUTE_OUTSIDE && may_reveal(s->b, path), 0) &&
+        serve_alias(s, dirfd, path))
+        return true;
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
         uint64_t before = counted(COUNTER_opens_outside);
         s->sampled = before < SAMPLED_FIRST || before % SAMPLED_FIRST == 0;
@@ -135,47 +190,18 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
     return serve_entry(s, &r, e);
 }
 
-/* divert - leads the open to the origin's file behind a Replica; what has lost its name
- * cannot be opened any more, and the Replica must not be changed instead. */
-static void divert(struct serving *s, const struct stat *st)
-{
-    s->held = identity_hold(s->b, st, &s->file);
-    if (s->held == IDENTITY_OTHER)
-        return;
-    mark_file(s->b, s->file);
-    trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
-    s->final = true;
-    s->flags &= ~O_NOFOLLOW; /* the name in /proc is a link */
-    s->path = s->staged;
-    if (s->held >= 0)
-        sys_fd_name(s->staged, s->held);
-    else
-        s->staged[0] = 0;
-}
-
-/* may_reveal - a name in /proc, /dev or a Tier is likely to lead to a Replica. */
-static bool may_reveal(const struct board *b, const char *path)
-{
-    if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0)
-        return true;
-    for (uint32_t t = 0; t < b->catalog->tier_count; t++)
-        if (strncmp(path, b->catalog->tiers[t].path, b->catalog->tiers[t].path_bytes) ==
-            0)
-            return true;
-    return false;
-}
-
-/* serve_write - an open that may change something: marks what its path names. A Replica
- * behind the path is found out before by names that are known for it, and where rights
- * would not keep the open from truncating it; all others are found out afterwards. */
+/* serve_write - an open that may change something: marks what its path names. What a
+ * truncation would meet is judged before it, too: the process may not live to do so
+ * after, and a Replica must not be cut. All others are found out afterwards. */
 static bool serve_write(struct serving *s, int dirfd, const char *path, int flags)
 {
     bool reads = (flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
     struct stat st;
-    if (!reads &&
-        (may_reveal(s->b, path) || ((flags & O_TRUNC) && sys_geteuid() == 0)) &&
-        object_at(dirfd, path, true, &st))
+    if (!reads && ((flags & O_TRUNC) || may_reveal(s->b, path)) &&
+        object_at(dirfd, path, true, &st)) {
         divert(s, &st);
+        mark_object(s->b, &st, CHANGE_BYTES);
+    }
     if (s->final) {
         count(COUNTER_opens_write, 1);
         return true;
@@ -343,6 +369,10 @@ void serve_sample(const struct serving *s, int fd)
 /* serve_written - after an open for writing that is not to be done again. */
 void serve_written(struct serving *s, int fd)
 {
-    if (s->b && (s->writes || s->final) && fd >= 0)
-        trace_descriptor(s->b, fd, CHANGE_BYTES);
+    struct stat st;
+    if (!s->b || !(s->writes || s->final) || !object_of(fd, &st))
+        return;
+    trace_descriptor(s->b, fd, CHANGE_BYTES);
+    if (s->flags & O_CREAT)
+        trace_new(s->b, fd, &st);
 }

@@ -59,14 +59,15 @@ static void shim_comes_first_and_only_once(void)
 {
     expect_preload(NULL, NULL, "/new/shim.so");
     expect_preload("", NULL, "/new/shim.so");
-    expect_preload("/a.so", NULL, "/new/shim.so:/a.so");
-    expect_preload("/a.so /b.so", NULL, "/new/shim.so:/a.so /b.so");
+    expect_preload("/a.so", NULL, "/a.so:/new/shim.so");
+    expect_preload("/a.so /b.so", NULL, "/a.so /b.so:/new/shim.so");
+    expect_preload("/a.so:", NULL, "/a.so:/new/shim.so");
     expect_preload("/old/shim.so", "/old", "/new/shim.so");
-    expect_preload("/old/shim.so:/a.so", "/old", "/new/shim.so:/a.so");
-    expect_preload("/a.so:/old/shim.so", "/old", "/new/shim.so:/a.so");
-    expect_preload("/a.so:/old/shim.so:/b.so", "/old", "/new/shim.so:/a.so:/b.so");
-    expect_preload("/new/shim.so:/a.so", "/new", "/new/shim.so:/a.so");
-    expect_preload("/x/old/shim.so", "/old", "/new/shim.so:/x/old/shim.so");
+    expect_preload("/old/shim.so:/a.so", "/old", "/a.so:/new/shim.so");
+    expect_preload("/a.so:/old/shim.so", "/old", "/a.so:/new/shim.so");
+    expect_preload("/a.so:/old/shim.so:/b.so", "/old", "/a.so:/b.so:/new/shim.so");
+    expect_preload("/new/shim.so:/a.so", "/new", "/a.so:/new/shim.so");
+    expect_preload("/x/old/shim.so", "/old", "/x/old/shim.so:/new/shim.so");
 }
 
 static void shim_is_removed_for_our_own_python(void)
