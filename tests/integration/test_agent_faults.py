@@ -248,3 +248,45 @@ def test_ram_replicas_give_way_before_the_kernel_kills_the_job(
     assert right(agent, large)
     assert agent.process.poll() is None
     agent.stop()
+
+
+def test_a_program_beside_those_of_a_dead_agent_sees_what_they_write(
+    begin, dataset, monarch_command
+):
+    agent = begin()
+    path = dataset.paths[0]
+    agent.await_staged(41)
+    shell = (
+        f"cat {path} >/dev/null; echo read; read go; printf NEW >{path}; echo written"
+    )
+    before = subprocess.Popen(
+        ["sh", "-c", f"{shell}; read go"],
+        env=agent.environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert before.stdin is not None
+    assert before.stdout is not None
+    assert before.stdout.readline() == "read\n"
+    agent.kill()
+
+    with before:
+        run = [str(monarch_command), "run", "--job", "j", "--data", str(dataset.root)]
+        script = f"echo began; read go; head -c3 {path}"
+        beside = subprocess.Popen(
+            [*run, "--", "sh", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert beside.stdout is not None
+        assert beside.stdout.readline() == "began\n"
+        print(file=before.stdin, flush=True)
+        assert before.stdout.readline() == "written\n"
+        shown, told = beside.communicate("\n", timeout=30)
+        print(file=before.stdin, flush=True)
+
+    assert shown == "NEW"
+    assert "the agent of this job has died" in told
