@@ -143,6 +143,9 @@ def _changed(block: Block, fd: int, entries: list[int]) -> Iterator[_Fault]:
         except OSError:
             yield _Fault(path, "has changed since")
             continue
-        was = (record["ino"], record["mtime_ns"], attrs["mode"][record["attr"]])
-        if was != (found.st_ino, found.st_mtime_ns, found.st_mode):
+        # Programs can set a directory's mtime back, but not its ctime.
+        times = record["mtime_ns"], record["ctime_ns"]
+        was = (record["ino"], *times, attrs["mode"][record["attr"]])
+        now = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
+        if was != now:
             yield _Fault(path, "has changed since")

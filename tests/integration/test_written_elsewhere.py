@@ -223,3 +223,13 @@ def test_stream_opened_anew_by_a_link_shows_in_the_times_of_a_directory(
     )
 
     assert shown == "True\n"
+
+
+def test_process_with_one_descriptor_to_spare_marks_what_it_writes(
+    linked: Board, compiled: Compile
+) -> None:
+    program = compiled("write_one.c")
+
+    linked.run("sh", "-c", f"ulimit -n 4; exec {program} {linked.root}/two.bin")
+
+    assert linked.ask("written two.bin") == "1"

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "process.h"
+#include "scratch.h"
 #include "shared/rights.h"
 #include "sys.h"
 #include "trace.h"
@@ -28,12 +29,29 @@ enum { ADDRESS_PART = 8, TURNS_MAX = 10000 };
 static struct board the_board;
 static _Atomic uint32_t the_phase;
 
+/* in_run - writes the path of a file in the run directory. One descriptor at a time must
+ * do: the program may have no more. */
+static const char *in_run(const struct board *b, const char *name,
+                          char out[PATH_BYTES_MAX])
+{
+    size_t n = strlen(name);
+    if (b->run_bytes + 1 + n >= PATH_BYTES_MAX)
+        return "";
+    memcpy(out, b->run, b->run_bytes);
+    out[b->run_bytes] = '/';
+    memcpy(out + b->run_bytes + 1, name, n + 1);
+    return out;
+}
+
 /* map_segment - maps one file of the run directory; NULL unless it is a whole segment
  * of this layout that belongs to us. */
-static void *map_segment(int run, const char *name, uint32_t kind, bool writable)
+static void *map_segment(const struct board *b, const char *name, uint32_t kind,
+                         bool writable)
 {
-    int fd = sys_openat(run, name,
-                        (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC);
+    SCRATCH(path);
+    int fd = path ? sys_openat(AT_FDCWD, in_run(b, name, path),
+                               (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC)
+                  : -1;
     if (fd < 0)
         return NULL;
     struct stat st;
@@ -129,18 +147,19 @@ void board_order_spellings(struct board *b)
     }
 }
 
-static bool map_all(struct board *b, int run)
+static bool map_all(struct board *b)
 {
-    b->catalog = map_segment(run, "catalog", SEGMENT_CATALOG, false);
-    b->flags = map_segment(run, "flags", SEGMENT_FLAGS, true);
-    b->requests = map_segment(run, "requests", SEGMENT_REQUESTS, true);
-    b->counters = map_segment(run, "counters", SEGMENT_COUNTERS, true);
-    b->inodes = map_segment(run, "inodes", SEGMENT_INODES, false);
-    if (b->catalog && b->flags && b->requests && b->counters && b->inodes &&
+    SCRATCH(path);
+    b->catalog = map_segment(b, "catalog", SEGMENT_CATALOG, false);
+    b->flags = map_segment(b, "flags", SEGMENT_FLAGS, true);
+    b->requests = map_segment(b, "requests", SEGMENT_REQUESTS, true);
+    b->counters = map_segment(b, "counters", SEGMENT_COUNTERS, true);
+    b->inodes = map_segment(b, "inodes", SEGMENT_INODES, false);
+    if (path && b->catalog && b->flags && b->requests && b->counters && b->inodes &&
         generation_same(b) && catalog_valid(b)) {
         board_order_spellings(b);
         struct stat st;
-        b->injects = sys_stat(run, "shim.so", &st, 0) == 0;
+        b->injects = sys_stat(AT_FDCWD, in_run(b, "shim.so", path), &st, 0) == 0;
         return true;
     }
     unmap_all(b);
@@ -161,8 +180,9 @@ static bool filtered(const struct catalog *c)
 
 /* leaves_room - the segments take a small part of the address space where that is
  * limited: the program must find room for all that it would find it for without us. */
-static bool leaves_room(int run)
+static bool leaves_room(const struct board *b)
 {
+    SCRATCH(path);
     static const char *const names[] = {"catalog", "flags", "requests", "counters",
                                         "inodes"};
     struct rlimit limit;
@@ -171,8 +191,9 @@ static bool leaves_room(int run)
     if (sys_call(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0) < 0 ||
         limit.rlim_cur == RLIM_INFINITY)
         return true;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (sys_stat(run, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+    for (size_t i = 0; path && i < sizeof(names) / sizeof(names[0]); i++)
+        if (sys_stat(AT_FDCWD, in_run(b, names[i], path), &st, AT_SYMLINK_NOFOLLOW) ==
+            0)
             bytes += (uint64_t)st.st_size;
     return bytes <= limit.rlim_cur / ADDRESS_PART;
 }
@@ -191,26 +212,23 @@ static bool privileged(struct board *b)
     return rights_cover(&mine, agents) && (same_ids || mine.egid == b->run_gid);
 }
 
-/* open_directory - a descriptor of the run directory, or -1 if it is not ours alone. */
-static int open_directory(struct board *b)
+/* run_is_ours - the run directory is ours alone. */
+static bool run_is_ours(struct board *b)
 {
     struct stat st;
-    int fd = sys_openat(AT_FDCWD, b->run,
-                        O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    b->run_gid = sys_fstat(fd, &st) == 0 ? st.st_gid : 0;
-    if (st.st_uid == sys_geteuid() && (st.st_mode & 0077) == 0)
-        return fd;
-    sys_close(fd);
-    return -1;
+    if (sys_stat(AT_FDCWD, b->run, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    b->run_gid = st.st_gid;
+    return S_ISDIR(st.st_mode) && st.st_uid == sys_geteuid() &&
+           (st.st_mode & 0077) == 0;
 }
 
-/* map_board - maps what is in the run directory, and tells where the process stands. */
-static enum phase map_board(struct board *b, int run, bool serves)
+/* map_board - maps what is in the run directory, and tells where the process stands. What
+ * lacks a descriptor or memory now may have it when something is changed. */
+static enum phase map_board(struct board *b, bool serves)
 {
-    if (!map_all(b, run))
-        return PHASE_INERT;
+    if (!map_all(b))
+        return PHASE_NARROW;
     bool served = serves && privileged(b) && !filtered(b->catalog);
     if (!process_prepare(b->requests->agent.pid_ns, served))
         return PHASE_INERT;
@@ -228,12 +246,9 @@ static enum phase open_run(struct board *b)
     if (b->run_bytes >= sizeof(b->run))
         return PHASE_INERT;
     memcpy(b->run, run, b->run_bytes + 1);
-    int fd = open_directory(b);
-    if (fd < 0)
+    if (!run_is_ours(b))
         return PHASE_INERT;
-    enum phase phase = leaves_room(fd) ? map_board(b, fd, true) : PHASE_NARROW;
-    sys_close(fd);
-    return phase;
+    return leaves_room(b) ? map_board(b, true) : PHASE_NARROW;
 }
 
 /* open_once - the first caller looks; before libc has an environment, nobody does. */
@@ -262,12 +277,8 @@ static enum phase widen(void)
     uint32_t expected = PHASE_NARROW;
     if (!atomic_compare_exchange_strong(&the_phase, &expected, PHASE_OPENING))
         return expected;
-    int fd = open_directory(&the_board);
-    enum phase found = fd < 0 ? PHASE_INERT : map_board(&the_board, fd, false);
-    if (fd >= 0)
-        sys_close(fd);
-    if (found == PHASE_INERT) /* perhaps there is room the next time */
-        found = PHASE_NARROW;
+    enum phase found = run_is_ours(&the_board) ? map_board(&the_board, false)
+                                               : PHASE_NARROW;
     atomic_store_explicit(&the_phase, found, memory_order_release);
     return found;
 }

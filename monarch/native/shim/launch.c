@@ -2,10 +2,12 @@
  * program started, so that those the Shim cannot enter are seen too. */
 #include "launch.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "process.h"
+#include "scratch.h"
 #include "sys.h"
 
 static const char SHIM[] = "/shim.so";
@@ -109,15 +111,17 @@ static long wanted(const struct launch *l, const char *path, char *const envp[])
  * and another root or user may not reach it. */
 static bool loadable(const struct board *b)
 {
+    SCRATCH(path);
     struct stat st;
-    int run = sys_openat(AT_FDCWD, b->run, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    int fd = run < 0 ? run : sys_openat(run, SHIM + 1, O_RDONLY | O_CLOEXEC);
-    if (run >= 0)
-        sys_close(run);
-    if (fd < 0)
+    if (!path || b->run_bytes + sizeof(SHIM) > PATH_BYTES_MAX)
         return false;
-    bool ours = sys_fstat(fd, &st) == 0 &&
-                (sys_geteuid() == 0 || sys_geteuid() == st.st_uid);
+    join(join(path, b->run), SHIM);
+    int fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    if (fd <
+        0) /* that this process can open no more says nothing of the next program */
+        return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM;
+    uid_t user = sys_geteuid();
+    bool ours = sys_fstat(fd, &st) == 0 && (user == 0 || user == st.st_uid);
     sys_close(fd);
     return ours; /* rights that are left from another user end with the exec */
 }

@@ -10,6 +10,13 @@
 static const unsigned WANTED = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_INO |
                                STATX_SIZE | STATX_MTIME;
 
+/* stat_instead - before Linux 4.11, and in sandboxes that know no statx(). */
+static bool stat_instead(int dirfd, const char *path, int flags, struct stat *out)
+{
+    return sys_stat(dirfd, path, out, flags) == 0 ||
+           (!path[0] && sys_fstat(dirfd, out) == 0);
+}
+
 /* look - fills in type, mode, links, identity, size and mtime; false: there is nothing,
  * or nobody may ask. */
 static bool look(int dirfd, const char *path, int flags, struct stat *out)
@@ -17,8 +24,8 @@ static bool look(int dirfd, const char *path, int flags, struct stat *out)
     struct statx x;
     long rc = sys_call(SYS_statx, dirfd, (long)path,
                        flags | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, WANTED, (long)&x);
-    if (rc == -ENOSYS || rc == -EPERM) /* before Linux 4.11, and in sandboxes */
-        return sys_stat(dirfd, path, out, flags) == 0;
+    if (rc < 0 && rc != -ENOENT && rc != -ENOTDIR && rc != -EBADF)
+        return stat_instead(dirfd, path, flags, out);
     if (rc < 0)
         return false;
     out->st_dev = makedev(x.stx_dev_major, x.stx_dev_minor);

@@ -137,7 +137,10 @@ def reopen_name(play: Play, descriptor: int) -> str:
 
 def mapped_name(play: Play, descriptor: int) -> str:
     """The name of a mapping of the file, which is left there."""
-    play.maps.append(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    try:
+        play.maps.append(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    except ValueError:  # empty, or it was so when the descriptor was opened
+        return f"/proc/self/fd/{descriptor}"
     inode = f" {truth.raw_fstat(descriptor)[4]} "
     with open("/proc/self/maps", encoding="utf-8") as lines:
         spans = [line.split()[0] for line in lines if inode in line]
