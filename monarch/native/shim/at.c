@@ -27,10 +27,16 @@ static enum where from_directory(const struct board *b, int dirfd, const char *p
     return route_below(b, root, directory, path, r);
 }
 
-/* passes_parent - a component of the path is "..". */
+/* passes_parent - a component of the path begins with "..". */
 static bool passes_parent(const char *path)
 {
-    return strstr(path, "/..") || (path[0] == '.' && path[1] == '.');
+    const char *at = path;
+    for (; at; at = strchr(at + 1, '/')) {
+        const char *name = at[0] == '/' ? at + 1 : at;
+        if (name[0] == '.' && name[1] == '.')
+            return true;
+    }
+    return false;
 }
 
 /* root_below - routes the rest of a path that leads to this root with its first `n`

@@ -133,10 +133,19 @@ static void divert(struct serving *s, const struct stat *st)
     lead(s);
 }
 
-/* may_reveal - a name in /proc, /dev or a Tier is likely to lead to a Replica. */
+/* in_proc - a name in /proc, or one of its links in /dev. */
+static bool in_proc(const char *path)
+{
+    if (path[0] != '/' || (path[1] != 'p' && path[1] != 'd'))
+        return false;
+    return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd", 7) == 0 ||
+           strncmp(path, "/dev/std", 8) == 0;
+}
+
+/* may_reveal - such a name, or one in a Tier, is likely to lead to a Replica. */
 static bool may_reveal(const struct board *b, const char *path)
 {
-    if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0)
+    if (in_proc(path))
         return true;
     for (uint32_t t = 0; t < b->catalog->tier_count; t++)
         if (strncmp(path, b->catalog->tiers[t].path, b->catalog->tiers[t].path_bytes) ==
@@ -166,7 +175,7 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
 {
     ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
-    if (__builtin_expect(where == ROUTE_OUTSIDE && may_reveal(s->b, path), 0) &&
+    if (__builtin_expect(where == ROUTE_OUTSIDE && in_proc(path), 0) &&
         serve_alias(s, dirfd, path))
         return true;
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
