@@ -184,7 +184,9 @@ def test_alarm_set_before_us_reaches_the_program(launch: Launch) -> None:
 def test_we_do_not_stay_in_the_programs_directory(
     launch: Launch, tmp_path: Path
 ) -> None:
-    words = ["sh", "-c", "readlink /proc/$PPID/cwd; pwd"]
+    # It goes when the program has been started.
+    wait = "for n in 1 2 3 4 5 6 7 8 9; do test -e /proc/$PPID/cwd/proc && break;"
+    words = ["sh", "-c", f"{wait} sleep 0.$n; done; readlink /proc/$PPID/cwd; pwd"]
 
     done = launch.run("-q", *words, cwd=tmp_path)
 

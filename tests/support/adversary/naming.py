@@ -168,8 +168,12 @@ def make_folder(play: Play) -> str:
 
 @operation("names", 1)
 def remove_folder(play: Play) -> str:
-    """A directory goes, if it is empty."""
-    os.rmdir(play.path(tree.FOLDERS))
+    """A directory goes, if it is empty, as one that was just made in it is."""
+    path = play.path(tree.FOLDERS)
+    if play.pick((True, False)):
+        path += "/short-lived"
+        os.mkdir(path)
+    os.rmdir(path)
     return "done"
 
 
