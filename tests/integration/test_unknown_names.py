@@ -133,8 +133,9 @@ def test_name_of_a_dataset_that_is_not_known_is_told(board: Board) -> None:
 @pytest.mark.parametrize(
     "path", ["../to-new", "/proc/self/cwd/a/new", "to-hidden", "{0}/a/new"]
 )
+@pytest.mark.parametrize("mode", ["w", "r"])
 def test_file_created_by_any_name_shows_in_the_times_of_its_directory(
-    board: Board, path: str
+    board: Board, path: str, mode: str
 ) -> None:
     (board.folder / "to-new").symlink_to(board.root / "a" / "new")
     (board.root / "to-hidden").symlink_to("../to-new")
@@ -142,7 +143,8 @@ def test_file_created_by_any_name_shows_in_the_times_of_its_directory(
     board.start()
     name = path.format(board.root)
 
-    shown = python(board, f"open({name!r}, 'w'); print(os.stat('a').st_mtime > 1)")
+    call = {"w": f"open({name!r}, 'w')", "r": f"os.open({name!r}, os.O_CREAT)"}[mode]
+    shown = python(board, f"{call}; print(os.stat('a').st_mtime > 1)")
 
     assert shown == "True\n"
     assert board.ask("root") == "0"

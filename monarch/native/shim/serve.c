@@ -222,7 +222,7 @@ static bool serve_write(struct serving *s, int dirfd, const char *path, int flag
     if (flags & O_CREAT)
         mark_route(s->b, &r, where, CHANGE_CREATE, true);
     count(where == ROUTE_OUTSIDE ? COUNTER_opens_outside : COUNTER_opens_write, 1);
-    s->writes = !reads;
+    s->writes = !reads || (flags & O_CREAT);
     return false;
 }
 
@@ -339,6 +339,11 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     struct stat st;
     if (!s->b || !s->writes || (fd < 0 && errno != EACCES))
         return false;
+    if ((s->flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY) { /* O_CREAT alone */
+        if (object_of(fd, &st))
+            trace_new(s->b, fd, &st);
+        return false;
+    }
     if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
         return false;
     divert(s, &st);
