@@ -251,9 +251,10 @@ def test_ram_replicas_give_way_before_the_kernel_kills_the_job(
 
 
 def test_a_program_beside_those_of_a_dead_agent_sees_what_they_write(
-    begin, dataset, monarch_command
+    begin, dataset, monarch_command, tmp_path
 ):
-    agent = begin()
+    # In a place of its own: nothing of a killed agent is to be met by other tests.
+    agent = begin(*ssd(tmp_path / "a"))
     path = dataset.paths[0]
     agent.await_staged(41)
     shell = (
