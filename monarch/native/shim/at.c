@@ -30,13 +30,10 @@ static enum where from_directory(const struct board *b, int dirfd, const char *p
 /* passes_parent - a component of the path begins with "..". */
 static bool passes_parent(const char *path)
 {
-    const char *at = path;
-    for (; at; at = strchr(at + 1, '/')) {
-        const char *name = at[0] == '/' ? at + 1 : at;
-        if (name[0] == '.' && name[1] == '.')
-            return true;
-    }
-    return false;
+    const char *at = strstr(path, "..");
+    while (at && at > path && at[-1] != '/')
+        at = strstr(at + 1, "..");
+    return at != NULL;
 }
 
 /* root_below - routes the rest of a path that leads to this root with its first `n`

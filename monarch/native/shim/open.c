@@ -20,10 +20,10 @@
 
 /* Opens s.path first if there is one, else and after its failure what the program
  * named, always by the next function and with the caller's own arguments. */
-#define OPEN(at, path, flags, staged, named)                                \
+#define OPEN(serve, at, path, flags, staged, given)                         \
     struct serving s;                                                       \
     int fd;                                                                 \
-    if (serve_open(&s, at, path, flags)) {                                  \
+    if (serve(&s, at, path, flags)) {                                       \
         s.kept_errno = errno;                                               \
         fd = (staged);                                                      \
         if (fd < 0 && serve_eases(&s))                                      \
@@ -31,7 +31,7 @@
         if (serve_opened(&s, fd >= 0))                                      \
             return fd;                                                      \
     }                                                                       \
-    fd = (named);                                                           \
+    fd = (given);                                                           \
     if (__builtin_expect(s.sampled, 0) && fd >= 0)                          \
         serve_sample(&s, fd);                                               \
     if (__builtin_expect(s.writes, 0) && serve_diverts(&s, at, path, fd)) { \
@@ -40,72 +40,72 @@
         fd = (staged);                                                      \
         serve_opened(&s, fd >= 0);                                          \
     }                                                                       \
-    return fd;
+    return s.cuts ? serve_cut(&s, fd) : fd;
 
 int open(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(AT_FDCWD, path, flags, NEXT(open)(s.path, s.flags, mode),
-         NEXT(open)(path, flags, mode))
+    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(open)(s.path, s.flags, mode),
+         NEXT(open)(path, s.named, mode))
 }
 
 int open64(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(AT_FDCWD, path, flags, NEXT(open64)(s.path, s.flags, mode),
-         NEXT(open64)(path, flags, mode))
+    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(open64)(s.path, s.flags, mode),
+         NEXT(open64)(path, s.named, mode))
 }
 
 int openat(int dirfd, const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(dirfd, path, flags, NEXT(openat)(dirfd, s.path, s.flags, mode),
-         NEXT(openat)(dirfd, path, flags, mode))
+    OPEN(serve_open, dirfd, path, flags, NEXT(openat)(dirfd, s.path, s.flags, mode),
+         NEXT(openat)(dirfd, path, s.named, mode))
 }
 
 int openat64(int dirfd, const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(dirfd, path, flags, NEXT(openat64)(dirfd, s.path, s.flags, mode),
-         NEXT(openat64)(dirfd, path, flags, mode))
+    OPEN(serve_open, dirfd, path, flags, NEXT(openat64)(dirfd, s.path, s.flags, mode),
+         NEXT(openat64)(dirfd, path, s.named, mode))
 }
 
 int __open_2(const char *path, int flags)
 {
-    OPEN(AT_FDCWD, path, flags, NEXT(__open_2)(s.path, s.flags),
-         NEXT(__open_2)(path, flags))
+    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(__open_2)(s.path, s.flags),
+         NEXT(__open_2)(path, s.named))
 }
 
 int __open64_2(const char *path, int flags)
 {
-    OPEN(AT_FDCWD, path, flags, NEXT(__open64_2)(s.path, s.flags),
-         NEXT(__open64_2)(path, flags))
+    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(__open64_2)(s.path, s.flags),
+         NEXT(__open64_2)(path, s.named))
 }
 
 int __openat_2(int dirfd, const char *path, int flags)
 {
-    OPEN(dirfd, path, flags, NEXT(__openat_2)(dirfd, s.path, s.flags),
-         NEXT(__openat_2)(dirfd, path, flags))
+    OPEN(serve_open, dirfd, path, flags, NEXT(__openat_2)(dirfd, s.path, s.flags),
+         NEXT(__openat_2)(dirfd, path, s.named))
 }
 
 int __openat64_2(int dirfd, const char *path, int flags)
 {
-    OPEN(dirfd, path, flags, NEXT(__openat64_2)(dirfd, s.path, s.flags),
-         NEXT(__openat64_2)(dirfd, path, flags))
+    OPEN(serve_open, dirfd, path, flags, NEXT(__openat64_2)(dirfd, s.path, s.flags),
+         NEXT(__openat64_2)(dirfd, path, s.named))
 }
 
 int __open(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(AT_FDCWD, path, flags, NEXT(__open)(s.path, s.flags, mode),
-         NEXT(__open)(path, flags, mode))
+    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(__open)(s.path, s.flags, mode),
+         NEXT(__open)(path, s.named, mode))
 }
 
 int __open64(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(AT_FDCWD, path, flags, NEXT(__open64)(s.path, s.flags, mode),
-         NEXT(__open64)(path, flags, mode))
+    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(__open64)(s.path, s.flags, mode),
+         NEXT(__open64)(path, s.named, mode))
 }
 
 /* Its ways to resolve a path are not ours, so that a read-only open is not served. */
@@ -117,20 +117,20 @@ int openat2(int dirfd, const char *path, const struct open_how *how, size_t size
         memcpy(&flags, how, sizeof(flags));
     if (!(flags & (O_ACCMODE | O_TRUNC | O_CREAT)))
         return NEXT(openat2)(dirfd, path, how, size);
-    OPEN(dirfd, path, (int)flags, NEXT(openat2)(dirfd, s.path, how, size),
+    OPEN(serve_whole, dirfd, path, (int)flags, NEXT(openat2)(dirfd, s.path, how, size),
          NEXT(openat2)(dirfd, path, how, size))
 }
 
 int creat(const char *path, mode_t mode)
 {
-    OPEN(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, NEXT(creat)(s.path, mode),
-         NEXT(creat)(path, mode))
+    OPEN(serve_open, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC,
+         NEXT(creat)(s.path, mode), NEXT(open)(path, s.named, mode))
 }
 
 int creat64(const char *path, mode_t mode)
 {
-    OPEN(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, NEXT(creat64)(s.path, mode),
-         NEXT(creat64)(path, mode))
+    OPEN(serve_open, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC,
+         NEXT(creat64)(s.path, mode), NEXT(open64)(path, s.named, mode))
 }
 
 /* received - marks what a new descriptor can change; nothing is remembered of it. */
@@ -144,15 +144,10 @@ static int received(int fd)
 int open_by_handle_at(int mount_fd, struct file_handle *handle, int flags)
 {
     struct serving s;
-    /* Cut only when it is known not to be a Replica. */
-    int fd = NEXT(open_by_handle_at)(mount_fd, handle, flags & ~O_TRUNC);
-    if (fd < 0)
-        return fd;
-    if (!serve_handle(&s, flags, fd)) {
-        if ((flags & O_TRUNC) && (flags & O_ACCMODE) != O_RDONLY)
-            sys_call(SYS_ftruncate, fd, 0, 0, 0, 0);
-        return fd;
-    }
+    serve_handle(&s, flags);
+    int fd = NEXT(open_by_handle_at)(mount_fd, handle, s.named);
+    if (fd < 0 || !serve_diverts(&s, AT_FDCWD, NULL, fd))
+        return serve_cut(&s, fd);
     sys_close(fd);
     fd = NEXT(open)(s.path, s.flags, 0);
     serve_opened(&s, fd >= 0);

@@ -22,7 +22,7 @@ enum { LARGEFILE = 0100000 }; /* what 32-bit habits pass; 0 in the headers */
 enum { LARGEFILE = O_LARGEFILE };
 #endif
 
-enum { SAMPLED_FIRST = 64 }; /* outside opens that are looked at, then one in as many */
+enum { SAMPLED_FIRST = 64, SAMPLED_EVERY = 256 }; /* outside opens that are looked at */
 
 /* What a read-only open may ask for and still be served. */
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
@@ -114,6 +114,7 @@ bool serve_entry(struct serving *s, const struct route *r, const struct entry *e
 static void lead(struct serving *s)
 {
     s->final = true;
+    s->cuts = false;
     s->flags &= ~O_NOFOLLOW; /* the name in /proc is a link */
     s->path = s->staged;
     if (s->held >= 0)
@@ -180,7 +181,7 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
         return true;
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
         uint64_t before = counted(COUNTER_opens_outside);
-        s->sampled = before < SAMPLED_FIRST || before % SAMPLED_FIRST == 0;
+        s->sampled = before < SAMPLED_FIRST || before % SAMPLED_EVERY == 0;
         count(COUNTER_opens_outside, 1);
         return false;
     }
@@ -200,13 +201,15 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
 }
 
 /* serve_write - an open that may change something: marks what its path names. What a
- * truncation would meet is judged before it, too: the process may not live to do so
- * after, and a Replica must not be cut. All others are found out afterwards. */
+ * truncation would meet is judged before it, too, unless serve_cut() does that: the
+ * process may not live to do so after, and a Replica must not be cut. All others are
+ * found out afterwards. */
 static bool serve_write(struct serving *s, int dirfd, const char *path, int flags)
 {
     bool reads = (flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
+    bool truncates = (flags & O_TRUNC) && !s->cuts;
     struct stat st;
-    if (!reads && ((flags & O_TRUNC) || may_reveal(s->b, path)) &&
+    if (!reads && (truncates || may_reveal(s->b, path)) &&
         object_at(dirfd, path, true, &st)) {
         divert(s, &st);
         mark_object(s->b, &st, CHANGE_BYTES);
@@ -226,21 +229,56 @@ static bool serve_write(struct serving *s, int dirfd, const char *path, int flag
     return false;
 }
 
-/* serve_open - true: open s->path first, then ask serve_opened(). */
+static void begin(struct serving *s, int flags)
+{
+    s->writes = s->final = s->sampled = s->cuts = false;
+    s->held = IDENTITY_OTHER;
+    s->flags = s->named = flags;
+}
+
+/* may_change - these flags of an open let the program change something. */
+static bool may_change(int flags)
+{
+    return (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
+}
+
+/* split - keeps O_TRUNC from an open, where the descriptor will do for it as well; where
+ * the file is sure to be new, there is nothing to truncate. */
+static void split(struct serving *s)
+{
+    int mode = s->flags & O_ACCMODE;
+    s->cuts = s->b && (s->flags & O_TRUNC) && !(s->flags & (O_EXCL | O_DIRECTORY)) &&
+              (mode == O_WRONLY || mode == O_RDWR);
+    if (s->cuts)
+        s->named &= ~O_TRUNC;
+}
+
+/* serve_open - true: open s->path first, then ask serve_opened(); false: open what the
+ * program named, with the flags s->named. */
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
 {
-    bool changes = (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
-    s->writes = s->final = s->sampled = false;
-    s->held = IDENTITY_OTHER;
-    s->flags = flags;
+    bool changes = may_change(flags);
+    begin(s, flags);
     s->b = changes ? board_marking() : board_enter();
     if (!s->b || !path)
         return false;
-    if (changes)
+    if (changes) {
+        split(s);
         return serve_write(s, dirfd, path, flags);
+    }
     if (flags & ~SERVABLE)
         return false;
     return serve_read(s, dirfd, path, flags);
+}
+
+/* serve_whole - the same for calls whose flags cannot be changed. */
+bool serve_whole(struct serving *s, int dirfd, const char *path, int flags)
+{
+    if (!may_change(flags))
+        return serve_open(s, dirfd, path, flags);
+    begin(s, flags);
+    s->b = board_marking();
+    return s->b && path && serve_write(s, dirfd, path, flags);
 }
 
 /* stream_flags - what the mode of fopen() asks for. */
@@ -258,7 +296,7 @@ static int stream_flags(const char *mode)
 /* serve_stream - the same for the mode of fopen(). */
 bool serve_stream(struct serving *s, const char *path, const char *mode)
 {
-    return serve_open(s, AT_FDCWD, path, stream_flags(mode));
+    return serve_whole(s, AT_FDCWD, path, stream_flags(mode));
 }
 
 /* serve_reopened - the same for freopen(), whose failure closes the stream: what leads to
@@ -270,9 +308,7 @@ bool serve_reopened(struct serving *s, const char *path, const char *mode, int f
     if (path && (first || !s->writes))
         return first;
     if (!path) {
-        s->flags = stream_flags(mode);
-        s->held = IDENTITY_OTHER;
-        s->final = false;
+        begin(s, stream_flags(mode));
         s->b = s->flags == O_RDONLY ? NULL : board_marking();
         s->writes = s->b != NULL;
     }
@@ -349,21 +385,33 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     divert(s, &st);
     if (fd < 0 || s->final)
         return s->final;
+    s->cuts = s->cuts && S_ISREG(st.st_mode);
     trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
     if (s->flags & O_CREAT) /* a new file may have the inode of a catalogued one */
         trace_new(s->b, fd, &st);
     return false;
 }
 
-/* serve_handle - the same for a descriptor that no path has led to. */
-bool serve_handle(struct serving *s, int flags, int fd)
+/* serve_cut - truncates what O_TRUNC was kept from: it is no Replica, and is marked by
+ * now. Returns what the open returns. */
+int serve_cut(const struct serving *s, int fd)
 {
-    s->b = board_marking();
-    s->flags = flags;
-    s->held = IDENTITY_OTHER;
-    s->final = false;
+    long rc = s->cuts && fd >= 0 ? sys_call(SYS_ftruncate, fd, 0, 0, 0, 0) : 0;
+    if (__builtin_expect(rc == 0, 1))
+        return fd;
+    sys_close(fd);
+    errno = (int)-rc;
+    return -1;
+}
+
+/* serve_handle - before an open that no path leads to: with the flags s->named, and then
+ * serve_diverts() tells what to do. */
+void serve_handle(struct serving *s, int flags)
+{
+    begin(s, flags);
     s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
-    return serve_diverts(s, AT_FDCWD, NULL, fd);
+    s->b = s->writes ? board_marking() : NULL;
+    split(s);
 }
 
 /* serve_sample - tells the user, by a counter, of another name for a dataset. */

@@ -12,8 +12,10 @@ struct serving {
     const struct board *b;
     const char *path; /* open this instead of what the program named */
     int flags;        /* in this way */
+    int named;        /* and what the program named in this one */
     bool final;       /* and give its result, whatever it is */
     bool writes;      /* then find out by the descriptor what was opened */
+    bool cuts;        /* and truncate it then */
     int held;         /* the origin's file behind a Replica, else negative */
     bool waited;
     bool sampled; /* then see whether an outside path has led to a File */
@@ -26,12 +28,14 @@ struct serving {
 };
 
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags);
+bool serve_whole(struct serving *s, int dirfd, const char *path, int flags);
 bool serve_stream(struct serving *s, const char *path, const char *mode);
 bool serve_reopened(struct serving *s, const char *path, const char *mode, int fd);
 bool serve_eases(struct serving *s);
 bool serve_opened(struct serving *s, bool opened);
 bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd);
-bool serve_handle(struct serving *s, int flags, int fd);
+int serve_cut(const struct serving *s, int fd);
+void serve_handle(struct serving *s, int flags);
 void serve_sample(const struct serving *s, int fd);
 void serve_written(struct serving *s, int fd);
 bool serve_entry(struct serving *s, const struct route *r, const struct entry *e);
