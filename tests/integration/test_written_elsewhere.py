@@ -38,29 +38,6 @@ def test_shell_that_libc_starts_marks_whatever_the_environment(
     assert shown == "NEW\n"
 
 
-REPLICA = "path = os.readlink(f'/proc/self/fd/{fd}')"
-BY_NAME = {
-    "unlink": "os.unlink(path)",
-    "remove": "ctypes.CDLL(None).remove(path.encode())",
-    "rename": "os.rename(path, D + '/moved')",
-    "replaced": "os.rename(D + '/other.bin', path)",
-}
-
-
-@pytest.mark.parametrize("way", BY_NAME)
-def test_name_of_a_replica_stands_for_that_of_the_file(linked: Board, way: str) -> None:
-    replica = Path(linked.ask("where two.bin"))
-
-    shown = python(
-        linked,
-        f"fd = os.open('two.bin', os.O_RDONLY); {REPLICA}; {BY_NAME[way]}\n"
-        "print(os.path.exists('two.bin') and read('two.bin'))",
-    )
-
-    assert shown == ("oth\n" if way == "replaced" else "False\n")
-    assert replica.read_bytes()[:3] == b"two"
-
-
 def test_flags_of_a_redirected_descriptor_are_those_of_the_file(linked: Board) -> None:
     append, get, put = 0x20, 0x80086601, 0x40086602  # ioctl_fs_setflags in linux/fs.h
     script = (

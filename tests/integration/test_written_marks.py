@@ -115,7 +115,6 @@ SPELLINGS = {
     "dev": "'/dev/fd/%d' % fd",
     "cwd": "(os.chdir('/proc/self/fd'), str(fd))[1]",
     "link": "(os.symlink('/dev/fd/%d' % fd, '../to-fd'), '../to-fd')[1]",
-    "tier": "os.readlink('/proc/self/fd/%d' % fd)",
 }
 OPENS = {
     "write": "os.write(os.open(path, os.O_WRONLY), b'NEW')",

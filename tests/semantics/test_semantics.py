@@ -369,6 +369,20 @@ assert pages[:] == bytes(range(256)) * 400 and os.pread(fd, 3, 0) == bytes(range
 """)
 
 
+def test_cleared_tier(under: Under, tree: Path) -> None:
+    """who clears a Tier's directory loses no dataset"""
+    before = (tree / "a.bin").read_bytes()
+    under("""
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+assert tier(fd)
+place = os.path.dirname(os.readlink(f"/proc/self/fd/{fd}"))
+subprocess.run(["find", place, "-type", "f", "-delete"], check=True)
+with open(D + "/a.bin", "rb") as file:
+    assert file.read() == os.pread(fd, 1 << 20, 0)
+""")
+    assert (tree / "a.bin").read_bytes() == before
+
+
 def test_no_descriptors(under: Under) -> None:
     """descriptors are never kept by Monarch in a program"""
     under("""

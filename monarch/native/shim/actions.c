@@ -10,6 +10,7 @@
 
 #include "identity.h"
 #include "next.h"
+#include "object.h"
 #include "sys.h"
 #include "trace.h"
 
@@ -96,16 +97,40 @@ void actions_trace(const posix_spawn_file_actions_t *actions)
         trace_path(AT_FDCWD, r->path, CHANGE_BYTES, true);
 }
 
+/* led - what an action is to open: the origin's file instead of a Replica, by its path
+ * since the child has no descriptor of ours; NULL: neither, with errno. */
+static const char *led(const struct board *b, const char *path, char *origin)
+{
+    struct stat st;
+    uint64_t file;
+    if (!path || !origin || !object_at(AT_FDCWD, path, true, &st))
+        return path;
+    int held = identity_hold_path(b, AT_FDCWD, path, &st, &file);
+    if (held == IDENTITY_OTHER)
+        return path;
+    if (held >= 0)
+        sys_close(held);
+    else
+        errno = identity_error(held);
+    return held >= 0 && identity_origin_of_path(b, AT_FDCWD, path, origin, &file)
+               ? origin
+               : NULL;
+}
+
 /* An action that would open a Replica opens the origin's file instead. */
 int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions, int fd,
                                      const char *path, int flags, mode_t mode)
 {
     const struct board *b = flags & (O_ACCMODE | O_TRUNC) ? board_marking() : NULL;
-    uint64_t file;
+    int kept = errno;
     SCRATCH(origin);
-    bool redirected = b && origin &&
-                      identity_origin_of_path(b, AT_FDCWD, path, origin, &file);
-    const char *named = redirected ? origin : path;
+    const char *volatile given = path; /* headers promise that it is not NULL */
+    const char *named = b ? led(b, given, origin) : path;
+    if (b && given && !named) {
+        int refused = errno;
+        errno = kept;
+        return refused;
+    }
     int error = NEXT(posix_spawn_file_actions_addopen)(actions, fd, named, flags, mode);
     if (b && error == 0)
         remember(actions, named, KIND_OPEN);

@@ -8,21 +8,22 @@
 #include "object.h"
 #include "trace.h"
 
-/* hold - leads the call to the origin's file behind a Replica, whatever its name is by
- * now; false: it is not there any more, and the Replica must not be changed instead. */
-static bool hold(struct changing *c, const struct board *b, const struct stat *st)
+/* lead - leads the call to the origin's file behind a Replica, whatever its name is by
+ * now; false: it is not there any more, or the Replica itself is meant, and that must not
+ * be changed. */
+static bool lead(struct changing *c, const struct board *b, int held, uint64_t file)
 {
-    uint64_t file;
-    c->held = identity_hold(b, st, &file);
-    if (c->held == IDENTITY_OTHER)
+    c->held = held;
+    if (held == IDENTITY_OTHER)
         return true;
-    mark_file(b, file);
-    trace_descriptor(b, c->held, c->change); /* another root may have it, too */
-    if (c->held == IDENTITY_GONE) {
-        errno = ESTALE;
+    if (held != IDENTITY_TIER)
+        mark_file(b, file);
+    trace_descriptor(b, held, c->change); /* another root may have it, too */
+    if (held < 0) {
+        errno = identity_error(held);
         return false;
     }
-    sys_fd_name(c->name, c->held);
+    sys_fd_name(c->name, held);
     c->path = c->name;
     return true;
 }
@@ -32,10 +33,12 @@ static bool begin(struct changing *c)
 {
     const struct board *b = c->path ? board_marking() : NULL;
     struct stat st;
+    uint64_t file = 0;
     c->held = IDENTITY_OTHER;
     if (!b)
         return true;
-    if (c->follow && object_at(c->dirfd, c->path, true, &st) && !hold(c, b, &st))
+    if (object_at(c->dirfd, c->path, c->follow, &st) && S_ISREG(st.st_mode) &&
+        !lead(c, b, identity_hold_path(b, c->dirfd, c->path, &st, &file), file))
         return false;
     if (c->held < 0)
         trace_path(c->dirfd, c->path, c->change, c->follow);
@@ -68,11 +71,13 @@ bool change_descriptor(struct changing *c, int fd, enum change change)
 {
     const struct board *b = board_marking();
     struct stat st;
+    uint64_t file = 0;
     c->path = c->given = NULL;
+    c->change = change;
     c->held = IDENTITY_OTHER;
     if (!b || !object_of(fd, &st))
         return true;
-    if (!hold(c, b, &st))
+    if (!lead(c, b, identity_hold(b, fd, &st, &file), file))
         return false;
     if (c->held < 0)
         trace_object(b, fd, NULL, &st, change);

@@ -1,6 +1,7 @@
 /* identity.c - from a descriptor or name of a Replica back to the origin's File. */
 #include "identity.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 
@@ -9,10 +10,7 @@
 #include "scratch.h"
 #include "sys.h"
 
-enum {
-    COARSE_SECONDS = 2, /* the coarsest time stamps that file systems keep */
-    HELD_MIN = 64,
-};
+enum { COARSE_SECONDS = 2 }; /* the coarsest time stamps that file systems keep */
 
 static void set_time(struct timespec *out, int64_t ns)
 {
@@ -145,18 +143,12 @@ void identity_describe(const struct board *b, const struct identity *id,
 static int hold(const struct identity *id, const char *path)
 {
     struct stat now;
-    int low = sys_openat(AT_FDCWD, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (low < 0)
-        return IDENTITY_GONE;
-    /* The program gets the number that is its due. */
-    int fd = (int)sys_call(SYS_fcntl, low, F_DUPFD_CLOEXEC, HELD_MIN, 0, 0);
+    int fd = object_hold(AT_FDCWD, path, O_NOFOLLOW);
     if (fd < 0)
-        fd = low;
-    else
-        sys_close(low);
+        return IDENTITY_GONE;
     if (object_of(fd, &now) && now.st_ino == id->entry->ino &&
         now.st_dev == index_attr(id->ix, id->entry)->dev &&
-        !object_born_after(fd, id->entry->ctime_ns))
+        object_was(fd, id->entry->ctime_ns))
         return fd;
     sys_close(fd);
     return IDENTITY_GONE;
@@ -186,37 +178,49 @@ bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
     return true;
 }
 
-/* identity_name - the origin's path of the File whose Replica this is, in `out`; "" when
- * that is not its name any more. False: it is no Replica. */
-bool identity_name(const struct board *b, const struct stat *st,
-                   char out[PATH_BYTES_MAX], uint64_t *file)
-{
-    struct identity id;
-    if (!identity_of(b, st, &id))
-        return false;
-    if (!identity_path(b, &id, out) || !still_there(&id, out))
-        out[0] = 0;
-    *file = id.file;
-    return true;
-}
-
 /* identity_origin_of_path - the origin's path behind a name that leads to a Replica,
  * such as /proc/self/fd/3. */
 bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
                              char out[PATH_BYTES_MAX], uint64_t *file)
 {
+    struct identity id;
     struct stat st;
-    return object_at(dirfd, path, true, &st) && identity_name(b, &st, out, file) &&
-           out[0];
+    if (!object_at(dirfd, path, true, &st) || !identity_of(b, &st, &id))
+        return false;
+    *file = id.file;
+    return identity_path(b, &id, out) && still_there(&id, out);
 }
 
-/* identity_hold - a descriptor that stands for the origin's file behind a Replica and
- * opens nothing: what is done by its name in /proc meets this file, whatever becomes of
- * the file's own name. IDENTITY_OTHER leaves `file` as it is. */
-int identity_hold(const struct board *b, const struct stat *st, uint64_t *file)
+/* bears_name - what this descriptor leads to has the name of the File's Replica. Where
+ * Replicas were removed behind the agent's back, a disk gives their inodes to files of the
+ * program, perhaps to copies of the same Files: nothing that is meant for those may reach
+ * the origin. */
+static bool bears_name(const struct board *b, int fd, const struct identity *id)
+{
+    static const char gone[] = " (deleted)";
+    char name[FD_NAME_BYTES], own[REPLICA_NAME_BYTES];
+    const struct entry *e = id->entry;
+    SCRATCH(path);
+    sys_fd_name(name, fd);
+    long n = path ? sys_readlink(name, path, PATH_BYTES_MAX) : 0;
+    if (n <= 0) /* without /proc nobody tells */
+        return true;
+    long tail = (long)sizeof(gone) - 1;
+    if (n > tail && memcmp(path + n - tail, gone, sizeof(gone) - 1) == 0)
+        n -= tail;
+    replica_name(e, b->catalog->roots[id->root].path_hash,
+                 index_hash(index_path(id->ix, e), index_path_bytes(e)), own);
+    return n >= REPLICA_NAME_BYTES &&
+           memcmp(path + n - REPLICA_NAME_BYTES, own, REPLICA_NAME_BYTES) == 0;
+}
+
+/* identity_hold - a descriptor that stands for the origin's file behind the Replica that
+ * `fd` leads to, and opens nothing: what is done by its name in /proc meets this file,
+ * whatever becomes of the file's own name. IDENTITY_OTHER leaves `file` as it is. */
+int identity_hold(const struct board *b, int fd, const struct stat *st, uint64_t *file)
 {
     struct identity id;
-    if (!identity_of(b, st, &id))
+    if (!identity_of(b, st, &id) || !bears_name(b, fd, &id))
         return IDENTITY_OTHER;
     *file = id.file;
     SCRATCH(path);
@@ -225,11 +229,51 @@ int identity_hold(const struct board *b, const struct stat *st, uint64_t *file)
     return hold(&id, path);
 }
 
-/* identity_hold_fd - the same for a redirected descriptor. */
+/* identity_hold_path - the same for what a path leads to, if that is by a descriptor's
+ * name in /proc. By its name in the Tier a Replica is a file of Monarch's, not the
+ * origin's: who clears a scratch directory must not clear the dataset. */
+int identity_hold_path(const struct board *b, int dirfd, const char *path,
+                       const struct stat *st, uint64_t *file)
+{
+    struct identity id;
+    if (!identity_of(b, st, &id))
+        return IDENTITY_OTHER;
+    int fd = object_hold(dirfd, path, 0);
+    if (fd < 0) /* out of descriptors, perhaps: nothing may be changed */
+        return IDENTITY_TIER;
+    int held = identity_hold(b, fd, st, file);
+    sys_close(fd);
+    if (held == IDENTITY_OTHER || object_by_descriptor(dirfd, path))
+        return held;
+    if (held >= 0)
+        sys_close(held);
+    return IDENTITY_TIER;
+}
+
+/* identity_named - the last name of a path is that of a Replica in its Tier. */
+bool identity_named(const struct board *b, int dirfd, const char *path)
+{
+    struct stat st;
+    uint64_t file;
+    if (!object_at(dirfd, path, false, &st) || !S_ISREG(st.st_mode))
+        return false;
+    int held = identity_hold_path(b, dirfd, path, &st, &file);
+    if (held >= 0)
+        sys_close(held);
+    return held != IDENTITY_OTHER;
+}
+
+/* identity_error - why what is meant for a Replica is not done. */
+int identity_error(int held)
+{
+    return held == IDENTITY_TIER ? EROFS : ESTALE;
+}
+
+/* identity_hold_fd - the same as identity_hold() for a redirected descriptor. */
 int identity_hold_fd(int fd)
 {
     const struct board *b = board_marking();
     struct stat st;
     uint64_t file;
-    return b && object_of(fd, &st) ? identity_hold(b, &st, &file) : IDENTITY_OTHER;
+    return b && object_of(fd, &st) ? identity_hold(b, fd, &st, &file) : IDENTITY_OTHER;
 }

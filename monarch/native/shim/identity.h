@@ -23,16 +23,19 @@ bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file);
 bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
                              char out[PATH_BYTES_MAX], uint64_t *file);
 
-bool identity_name(const struct board *b, const struct stat *st,
-                   char out[PATH_BYTES_MAX], uint64_t *file);
 bool identity_inode(const struct board *b, const struct stat *st, uint64_t *file);
 
 enum {
     IDENTITY_OTHER = -1, /* not a Replica */
     IDENTITY_GONE = -2,  /* a Replica of a File that has lost its name */
+    IDENTITY_TIER = -3,  /* a Replica by its own name, which is not to be changed */
 };
 
-int identity_hold(const struct board *b, const struct stat *st, uint64_t *file);
+int identity_hold(const struct board *b, int fd, const struct stat *st, uint64_t *file);
+int identity_hold_path(const struct board *b, int dirfd, const char *path,
+                       const struct stat *st, uint64_t *file);
+bool identity_named(const struct board *b, int dirfd, const char *path);
+int identity_error(int held);
 int identity_hold_fd(int fd);
 
 #endif

@@ -7,41 +7,30 @@
 #include "object.h"
 #include "trace.h"
 
-/* meant - replaces a Replica's own name, which /proc shows, by the origin's; false: the
- * File is not there any more, and the call fails with errno. */
-static bool meant(const char **name, char *room, int dirfd)
+/* refuses - the call would change what a Replica's name in its Tier stands for; it may be
+ * removed, and is then read from the origin. */
+static bool refuses(int dirfd, const char *path)
 {
-    const struct board *b = board_marking();
-    struct stat st;
-    uint64_t file;
-    if (!b || !room || !object_at(dirfd, *name, false, &st) ||
-        !identity_name(b, &st, room, &file))
-        return true;
-    mark_file(b, file);
-    *name = room;
-    errno = room[0] ? errno : ESTALE;
-    return room[0] != 0;
+    const struct board *b = path ? board_marking() : NULL;
+    if (!b || !identity_named(b, dirfd, path))
+        return false;
+    errno = identity_error(IDENTITY_TIER);
+    return true;
 }
 
 /* A name that goes is marked before the call; and after, because a link on the way to it
  * may have been led elsewhere meanwhile. */
 #define GONE(at, path, call)                  \
-    SCRATCH(room);                            \
-    const char *name = path;                  \
-    if (!meant(&name, room, at))              \
-        return -1;                            \
-    trace_path(at, name, CHANGE_NAME, false); \
+    trace_path(at, path, CHANGE_NAME, false); \
     int result = call;                        \
-    trace_gone(at, name, result);             \
+    trace_gone(at, path, result);             \
     return result;
 
 /* Two names, of which the first goes and the second is replaced. */
-#define MOVES(from_at, from, to_at, to, call)     \
-    SCRATCH(old_room);                            \
-    const char *old = from;                       \
-    if (!meant(&old, old_room, from_at))          \
-        return -1;                                \
-    trace_path(from_at, old, CHANGE_NAME, false); \
+#define MOVES(from_at, from, to_at, to, call)         \
+    if (refuses(from_at, from) || refuses(to_at, to)) \
+        return -1;                                    \
+    trace_path(from_at, from, CHANGE_NAME, false);    \
     GONE(to_at, to, call)
 
 /* A directory that is not empty stays, and nothing has happened: programs try. */
@@ -65,22 +54,22 @@ static bool meant(const char **name, char *room, int dirfd)
 
 int rename(const char *from, const char *to)
 {
-    MOVES(AT_FDCWD, from, AT_FDCWD, to, NEXT(rename)(old, name))
+    MOVES(AT_FDCWD, from, AT_FDCWD, to, NEXT(rename)(from, to))
 }
 
 int renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
-    MOVES(from_fd, from, to_fd, to, NEXT(renameat)(from_fd, old, to_fd, name))
+    MOVES(from_fd, from, to_fd, to, NEXT(renameat)(from_fd, from, to_fd, to))
 }
 
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
-    MOVES(from_fd, from, to_fd, to, NEXT(renameat2)(from_fd, old, to_fd, name, flags))
+    MOVES(from_fd, from, to_fd, to, NEXT(renameat2)(from_fd, from, to_fd, to, flags))
 }
 
 int unlink(const char *path)
 {
-    GONE(AT_FDCWD, path, NEXT(unlink)(name))
+    GONE(AT_FDCWD, path, NEXT(unlink)(path))
 }
 
 int unlinkat(int dirfd, const char *path, int flags)
@@ -88,7 +77,7 @@ int unlinkat(int dirfd, const char *path, int flags)
     if (flags & AT_REMOVEDIR) {
         EMPTIED(dirfd, path, NEXT(unlinkat)(dirfd, path, flags))
     }
-    GONE(dirfd, path, NEXT(unlinkat)(dirfd, name, flags))
+    GONE(dirfd, path, NEXT(unlinkat)(dirfd, path, flags))
 }
 
 int rmdir(const char *path)
@@ -102,18 +91,16 @@ int remove(const char *path)
     if (object_at(AT_FDCWD, path, false, &st) && S_ISDIR(st.st_mode)) {
         EMPTIED(AT_FDCWD, path, NEXT(remove)(path))
     }
-    GONE(AT_FDCWD, path, NEXT(remove)(name))
+    GONE(AT_FDCWD, path, NEXT(remove)(path))
 }
 
 /* The old name gains a link: its metadata changes. */
 int link(const char *from, const char *to)
 {
-    SCRATCH(room);
-    const char *old = from;
-    if (!meant(&old, room, AT_FDCWD))
+    if (refuses(AT_FDCWD, from))
         return -1;
-    trace_path(AT_FDCWD, old, CHANGE_RIGHTS, false);
-    COMES(AT_FDCWD, to, NEXT(link)(old, to))
+    trace_path(AT_FDCWD, from, CHANGE_RIGHTS, false);
+    COMES(AT_FDCWD, to, NEXT(link)(from, to))
 }
 
 /* link_from - begins a link to what a path or descriptor leads to, which could be a

@@ -3,9 +3,16 @@
 #include "object.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/sysmacros.h>
 
 #include "sys.h"
+
+enum {
+    HELD_MIN = 64,
+    NO_MAGIC_LINKS = 0x02, /* RESOLVE_NO_MAGICLINKS, linux/openat2.h */
+    SYS_OPENAT2 = 437,     /* on both of our machines; old headers lack it */
+};
 
 static const unsigned WANTED = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_INO |
                                STATX_SIZE | STATX_MTIME;
@@ -62,13 +69,56 @@ bool object_new(int fd)
             x.stx_btime.tv_nsec == x.stx_ctime.tv_nsec);
 }
 
-/* object_born_after - the file was made after this moment, as far as its file system
- * tells: it cannot be one that had changed before. */
-bool object_born_after(int fd, int64_t ns)
+/* object_was - the file may have been there when its last change was at this moment: it
+ * was not made later, and where its file system does not tell, has not changed since. */
+bool object_was(int fd, int64_t ns)
 {
     struct statx x;
     long rc = sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
-                       STATX_BTIME, (long)&x);
-    return rc == 0 && (x.stx_mask & STATX_BTIME) &&
-           x.stx_btime.tv_sec * (int64_t)1000000000 + x.stx_btime.tv_nsec > ns;
+                       STATX_BTIME | STATX_CTIME, (long)&x);
+    if (rc < 0)
+        return true;
+    bool told = x.stx_mask & STATX_BTIME;
+    const struct statx_timestamp *t = told ? &x.stx_btime : &x.stx_ctime;
+    int64_t then = t->tv_sec * (int64_t)1000000000 + t->tv_nsec;
+    return told ? then <= ns : then == ns;
+}
+
+/* object_hold - a descriptor that opens nothing and stands for what a path leads to, or
+ * -errno. The low numbers are the program's due. */
+int object_hold(int dirfd, const char *path, int flags)
+{
+    int low = sys_openat(dirfd, path, O_PATH | O_CLOEXEC | flags);
+    if (low < 0)
+        return low;
+    int fd = (int)sys_call(SYS_fcntl, low, F_DUPFD_CLOEXEC, HELD_MIN, 0, 0);
+    if (fd < 0)
+        return low;
+    sys_close(low);
+    return fd;
+}
+
+/* object_in_proc - a name in /proc, or one of its links in /dev. */
+bool object_in_proc(const char *path)
+{
+    if (path[0] != '/' || (path[1] != 'p' && path[1] != 'd'))
+        return false;
+    return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd", 7) == 0 ||
+           strncmp(path, "/dev/std", 8) == 0;
+}
+
+/* object_by_descriptor - a path passes through the name of a descriptor in /proc, which
+ * stands for what was opened, wherever that lies. Before Linux 5.6 its text must do. */
+bool object_by_descriptor(int dirfd, const char *path)
+{
+    struct stat st;
+    const struct { /* struct open_how, openat2(2) */
+        uint64_t flags, mode, resolve;
+    } how = {O_PATH | O_CLOEXEC, 0, NO_MAGIC_LINKS};
+    if (look(dirfd, path, AT_SYMLINK_NOFOLLOW, &st) && !S_ISLNK(st.st_mode))
+        return false;
+    long fd = sys_call(SYS_OPENAT2, dirfd, (long)path, (long)&how, sizeof(how), 0);
+    if (fd >= 0)
+        sys_close((int)fd);
+    return fd == -ELOOP || (fd == -ENOSYS && object_in_proc(path));
 }

@@ -123,30 +123,24 @@ static void lead(struct serving *s)
         s->staged[0] = 0;
 }
 
-/* divert - leads an open for writing that would meet a Replica to the origin's file. */
-static void divert(struct serving *s, const struct stat *st)
+/* divert - leads an open for writing that would meet a Replica to the origin's file: by a
+ * path, or where that is NULL by a descriptor. */
+static void divert(struct serving *s, int fd, const char *path, const struct stat *st)
 {
-    s->held = identity_hold(s->b, st, &s->file);
+    s->held = path ? identity_hold_path(s->b, fd, path, st, &s->file)
+                   : identity_hold(s->b, fd, st, &s->file);
     if (s->held == IDENTITY_OTHER)
         return;
-    mark_file(s->b, s->file);
+    if (s->held != IDENTITY_TIER)
+        mark_file(s->b, s->file);
     trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
     lead(s);
-}
-
-/* in_proc - a name in /proc, or one of its links in /dev. */
-static bool in_proc(const char *path)
-{
-    if (path[0] != '/' || (path[1] != 'p' && path[1] != 'd'))
-        return false;
-    return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd", 7) == 0 ||
-           strncmp(path, "/dev/std", 8) == 0;
 }
 
 /* may_reveal - such a name, or one in a Tier, is likely to lead to a Replica. */
 static bool may_reveal(const struct board *b, const char *path)
 {
-    if (in_proc(path))
+    if (object_in_proc(path))
         return true;
     for (uint32_t t = 0; t < b->catalog->tier_count; t++)
         if (strncmp(path, b->catalog->tiers[t].path, b->catalog->tiers[t].path_bytes) ==
@@ -164,8 +158,8 @@ static bool serve_alias(struct serving *s, int dirfd, const char *path)
     if (!object_at(dirfd, path, true, &st) || !identity_of(s->b, &st, &id) ||
         !mark_seen(s->b, id.root, id.ix, id.entry))
         return false;
-    s->held = identity_hold(s->b, &st, &s->file);
-    if (s->held < 0) /* only the Replica is left of it */
+    s->held = identity_hold_path(s->b, dirfd, path, &st, &s->file);
+    if (s->held < 0) /* only the Replica is left of it, or meant */
         return false;
     lead(s);
     return true;
@@ -176,7 +170,7 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
 {
     ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
-    if (__builtin_expect(where == ROUTE_OUTSIDE && in_proc(path), 0) &&
+    if (__builtin_expect(where == ROUTE_OUTSIDE && object_in_proc(path), 0) &&
         serve_alias(s, dirfd, path))
         return true;
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
@@ -211,7 +205,7 @@ static bool serve_write(struct serving *s, int dirfd, const char *path, int flag
     struct stat st;
     if (!reads && (truncates || may_reveal(s->b, path)) &&
         object_at(dirfd, path, true, &st)) {
-        divert(s, &st);
+        divert(s, dirfd, path, &st);
         mark_object(s->b, &st, CHANGE_BYTES);
     }
     if (s->final) {
@@ -313,7 +307,7 @@ bool serve_reopened(struct serving *s, const char *path, const char *mode, int f
         s->writes = s->b != NULL;
     }
     if (s->writes && (path ? object_at(AT_FDCWD, path, true, &st) : object_of(fd, &st)))
-        divert(s, &st);
+        divert(s, path ? AT_FDCWD : fd, path, &st);
     return s->final;
 }
 
@@ -354,8 +348,8 @@ bool serve_opened(struct serving *s, bool opened)
 {
     if (s->held >= 0)
         sys_close(s->held);
-    if (s->held == IDENTITY_GONE)
-        errno = ESTALE;
+    if (s->final && s->held < 0)
+        errno = identity_error(s->held);
     if (s->final)
         return true;
     if (__builtin_expect(opened, 1)) {
@@ -382,7 +376,7 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     }
     if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
         return false;
-    divert(s, &st);
+    divert(s, path ? dirfd : fd, path, &st);
     if (fd < 0 || s->final)
         return s->final;
     s->cuts = s->cuts && S_ISREG(st.st_mode);
