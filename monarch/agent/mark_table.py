@@ -1,6 +1,6 @@
 """The marks of written Files on one node, and which of them the others are told."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -23,12 +23,20 @@ class MarkTable:
         roots: one byte for each root, shared with programs.
         written: one byte for each File, and then for each directory.
         bases: the first File of each root, and then its first directory.
+        note: tells programs that there is a mark.
     """
 
-    def __init__(self, roots: Bytes, written: Bytes, bases: Sequence[int]) -> None:
+    def __init__(
+        self,
+        roots: Bytes,
+        written: Bytes,
+        bases: Sequence[int],
+        note: Callable[[], None],
+    ) -> None:
         self._roots = roots
         self._written = written
         self._bases = np.array(bases, np.int64)
+        self._note = note
         self._root_count = len(bases) // 2
         self._known = np.zeros_like(written)
         self._whole = np.zeros(self._root_count, bool)
@@ -87,6 +95,7 @@ class MarkTable:
         new: Numbers = numbers[self._known[numbers] == 0]
         self._written[new] = 1
         self._known[new] = 1
+        self._note()
         return new
 
     @property

@@ -77,6 +77,11 @@ class Segments:
         roots: Bytes = self.record("flags")["roots"]
         return roots, self.written(int(self.record("flags")["count"]))
 
+    def note_marks(self) -> None:
+        """Tell programs that something is marked."""
+        dtype = DTYPES["flags"]
+        self.memory["flags"][: dtype.itemsize].view(dtype)["marked"] = 1
+
     def inode_of(self, file: int, tier: int) -> int:
         """Return the inode under which a Replica is recognised, or 0."""
         slots = self._inodes()

@@ -195,7 +195,7 @@ struct flags {
     struct segment seg;
     uint64_t count;  /* file_count + dir_count of the catalog */
     uint32_t mounts; /* changes after each mount that a program of the job does */
-    uint32_t reserved;
+    uint32_t marked; /* 1: something is marked below */
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky; Files first, then directories */
 };

@@ -88,10 +88,9 @@ bool change_descriptor(struct changing *c, int fd, enum change change)
 bool change_at(struct changing *c, int dirfd, const char *path, int flags,
                enum change change)
 {
-    if (flags & AT_SYMLINK_NOFOLLOW)
-        return change_link(c, dirfd, path, change);
     if (!path || path[0] || !(flags & AT_EMPTY_PATH))
-        return change_path(c, dirfd, path, change);
+        return flags & AT_SYMLINK_NOFOLLOW ? change_link(c, dirfd, path, change)
+                                           : change_path(c, dirfd, path, change);
     if (!change_descriptor(c, dirfd, change))
         return false;
     c->path = c->path ? c->path : path;
@@ -129,7 +128,8 @@ int fchmodat(int dirfd, const char *path, mode_t mode, int flags)
 {
     struct changing c;
     return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
-               ? change_end(&c, NEXT(fchmodat)(dirfd, c.path, mode, flags))
+               ? change_end(
+                     &c, NEXT(fchmodat)(dirfd, c.path, mode, change_flags(&c, flags)))
                : -1;
 }
 
@@ -153,7 +153,8 @@ int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags)
 {
     struct changing c;
     return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
-               ? change_end(&c, NEXT(fchownat)(dirfd, c.path, uid, gid, flags))
+               ? change_end(&c, NEXT(fchownat)(dirfd, c.path, uid, gid,
+                                               change_flags(&c, flags)))
                : -1;
 }
 

@@ -69,7 +69,8 @@ static bool is_origin(int fd, const struct identity *id)
 {
     struct stat st;
     return object_of(fd, &st) && st.st_ino == id->entry->ino &&
-           st.st_dev == index_attr(id->ix, id->entry)->dev;
+           st.st_dev == index_attr(id->ix, id->entry)->dev &&
+           object_was(fd, "", id->entry->ctime_ns, true);
 }
 
 /* copy_within - from the origin's file into itself: the kernel judges the ranges. */

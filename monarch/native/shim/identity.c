@@ -122,7 +122,8 @@ static void take_changes(const struct board *b, const struct identity *id,
     struct stat now;
     if (!path || !identity_path(b, id, path) ||
         sys_stat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) < 0 ||
-        now.st_dev != out->st_dev || now.st_ino != out->st_ino)
+        now.st_dev != out->st_dev || now.st_ino != out->st_ino ||
+        !object_was(AT_FDCWD, path, id->entry->ctime_ns, false))
         return;
     now.st_size = out->st_size;
     now.st_blocks = out->st_blocks;
@@ -148,7 +149,7 @@ static int hold(const struct identity *id, const char *path)
         return IDENTITY_GONE;
     if (object_of(fd, &now) && now.st_ino == id->entry->ino &&
         now.st_dev == index_attr(id->ix, id->entry)->dev &&
-        object_was(fd, id->entry->ctime_ns))
+        object_was(fd, "", id->entry->ctime_ns, true))
         return fd;
     sys_close(fd);
     return IDENTITY_GONE;

@@ -6,30 +6,39 @@
 #include "process.h"
 #include "sys.h"
 
-static void set(uint8_t *byte)
+static void set(const struct board *b, uint8_t *byte)
 {
     if (atomic_load_explicit((_Atomic uint8_t *)byte, memory_order_relaxed))
         return; /* for good */
     atomic_store_explicit((_Atomic uint8_t *)byte, 1, memory_order_release);
+    atomic_store_explicit((_Atomic uint32_t *)&b->flags->marked, 1,
+                          memory_order_release);
     count(COUNTER_mutations, 1);
 }
 
 static void mark_number(const struct board *b, uint64_t number)
 {
     if (number < b->flags->count)
-        set(&b->flags->written[number]);
+        set(b, &b->flags->written[number]);
 }
 
 /* mark_root - the whole root passes through from now on. */
 void mark_root(const struct board *b, uint32_t root)
 {
-    set(&b->flags->roots[root]);
+    set(b, &b->flags->roots[root]);
 }
 
 /* mark_file - by its number in the job. */
 void mark_file(const struct board *b, uint64_t file)
 {
     mark_number(b, file);
+}
+
+/* mark_any - something in the job is marked. */
+bool mark_any(const struct board *b)
+{
+    return atomic_load_explicit((_Atomic uint32_t *)&b->flags->marked,
+                                memory_order_acquire);
 }
 
 /* mark_seen - the Entry, or its whole root, is not to be answered for. */

@@ -15,6 +15,7 @@ enum change {
 };
 
 /* What a route's mark says; a written File's metadata and bytes are the origin's. */
+bool mark_any(const struct board *b);
 bool mark_seen(const struct board *b, uint32_t root, const struct index *ix,
                const struct entry *e);
 

@@ -69,19 +69,21 @@ bool object_new(int fd)
             x.stx_btime.tv_nsec == x.stx_ctime.tv_nsec);
 }
 
-/* object_was - the file may have been there when its last change was at this moment: it
- * was not made later, and where its file system does not tell, has not changed since. */
-bool object_was(int fd, int64_t ns)
+/* object_was - a file, or with "" what a descriptor leads to, may have been there when
+ * its last change was at this moment: it was not made later. Where its file system does
+ * not tell that, it is `sure` only if it has not changed since. */
+bool object_was(int dirfd, const char *path, int64_t ns, bool sure)
 {
     struct statx x;
-    long rc = sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+    long rc = sys_call(SYS_statx, dirfd, (long)path,
+                       AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC,
                        STATX_BTIME | STATX_CTIME, (long)&x);
     if (rc < 0)
         return true;
     bool told = x.stx_mask & STATX_BTIME;
     const struct statx_timestamp *t = told ? &x.stx_btime : &x.stx_ctime;
     int64_t then = t->tv_sec * (int64_t)1000000000 + t->tv_nsec;
-    return told ? then <= ns : then == ns;
+    return told ? then <= ns : then == ns || !sure;
 }
 
 /* object_hold - a descriptor that opens nothing and stands for what a path leads to, or

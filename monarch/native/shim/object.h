@@ -9,7 +9,7 @@
 bool object_at(int dirfd, const char *path, bool follow, struct stat *out);
 bool object_of(int fd, struct stat *out);
 bool object_new(int fd);
-bool object_was(int fd, int64_t ns);
+bool object_was(int dirfd, const char *path, int64_t ns, bool sure);
 int object_hold(int dirfd, const char *path, int flags);
 bool object_by_descriptor(int dirfd, const char *path);
 bool object_in_proc(const char *path);
