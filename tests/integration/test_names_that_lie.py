@@ -1,11 +1,12 @@
-"""Names that lead elsewhere than they seem to, and children that seem to be outside."""
+"""Names that lead elsewhere than they seem to."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from support.board_python import begin, python
-from support.shim_fixtures import Board, Compile
+from support.shim_fixtures import Board
 
 
 @pytest.fixture
@@ -69,6 +70,77 @@ def test_name_of_a_descriptor_has_the_files_identity(
 
     copy = linked.folder / "copy"
     assert copy.read_bytes() == (linked.root / "two.bin").read_bytes()
+
+
+def test_name_of_a_descriptor_whose_file_was_renamed_and_written_is_stale(
+    linked: Board,
+) -> None:
+    shown = python(
+        linked,
+        "fd, kept = (os.open(n, os.O_RDONLY) for n in ('two.bin', 'other.bin'))\n"
+        "os.unlink('other.bin'); print(read(f'/dev/fd/{kept}'))\n"
+        "os.rename('two.bin', 'moved'); print(read(f'/dev/fd/{fd}'))\n"
+        "with open('moved', 'r+') as f: f.write('NEW')\n"
+        "try: read(f'/dev/fd/{fd}')\n"
+        "except OSError as error: print(error.errno)",
+    )
+
+    assert shown == "oth\ntwo\n116\n"
+
+
+def test_file_is_found_by_any_name_that_it_has_left(board: Board) -> None:
+    (board.root / "a" / "first").write_bytes(b"old")
+    os.link(board.root / "a" / "first", board.root / "z-last")
+    begin(board, "z-last")
+
+    shown = python(
+        board,
+        "fd = os.open('z-last', os.O_RDONLY); os.unlink('a/first')\n"
+        "with open('z-last', 'r+') as f: f.write('NEW')\n"
+        "print(read(f'/proc/self/fd/{fd}')); os.fchmod(fd, 0o600)\n"
+        "print(oct(os.stat('z-last').st_mode), oct(os.fstat(fd).st_mode))",
+    )
+
+    assert shown == "NEW\n0o100600 0o100600\n"
+
+
+FLAGS = ["O_APPEND", "O_CREAT", "O_DSYNC", "O_DIRECT"]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_descriptor_opened_anew_in_an_unusual_way_shows_what_was_written(
+    linked: Board, flag: str
+) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY)\n"
+        "with open('two.bin', 'r+') as f: f.write('NEW')\n"
+        f"try: new = os.open(f'/proc/self/fd/{{fd}}', os.O_RDONLY | os.{flag})\n"
+        "except OSError as error: print(error.errno); sys.exit()\n"
+        "import mmap; room = mmap.mmap(-1, 4096)\n"
+        "os.preadv(new, [room], 0); print(room[:3].decode())",
+    )
+
+    if flag == "O_DIRECT" and shown == "22\n":
+        pytest.skip("this file system knows no O_DIRECT")
+    assert shown == "NEW\n"
+
+
+@pytest.mark.parametrize("path", ["None", "f'/proc/self/fd/{fd}'.encode()"])
+def test_stream_opened_anew_for_reading_shows_what_was_written(
+    linked: Board, path: str
+) -> None:
+    shown = python(
+        linked,
+        "c = ctypes.CDLL(None); c.fopen.restype = c.freopen.restype = ctypes.c_void_p\n"
+        "f = ctypes.c_void_p(c.fopen(b'two.bin', b'r')); fd = c.fileno(f)\n"
+        "with open('two.bin', 'r+') as w: w.write('NEW')\n"
+        f"f = ctypes.c_void_p(c.freopen({path}, b'r', f))\n"
+        "room = ctypes.create_string_buffer(4); c.fgets(room, 4, f)\n"
+        "print(room.value.decode())",
+    )
+
+    assert shown == "NEW\n"
 
 
 @pytest.mark.parametrize("mode", ["r,+", "rb+", "r+,ccs=UTF-8"])
@@ -159,87 +231,11 @@ def test_link_that_spells_a_root_is_a_link(board: Board, call: str) -> None:
     assert (board.root / "two.bin").exists()
 
 
-def test_environment_beside_a_shell_that_libc_starts_is_the_programs(
-    linked: Board, compiled: Compile
+@pytest.mark.parametrize("name", ["fd", "f'/proc/self/fd/{fd}'"])
+def test_change_by_a_descriptor_marks_its_own_file_alone(
+    linked: Board, name: str
 ) -> None:
-    program = compiled("getenv_beside.c")
+    python(linked, f"fd = os.open('two.bin', os.O_RDONLY); os.chmod({name}, 0o600)")
 
-    assert linked.run(program) == "new gone\n"
-
-
-CHILDREN = {
-    "many variables": "{f'V{i}': '1' for i in range(9000)}",
-    "long list": "{'LD_PRELOAD': ':' * 2100}",
-    "another run": "{'MONARCH_STAGING_RUN': '/nonexistent'}",
-}
-
-
-@pytest.mark.parametrize("environment", CHILDREN)
-@pytest.mark.parametrize("way", ["spawn", "exec", "vfork"])
-def test_child_is_seen_however_its_environment_is_bent(
-    linked: Board, environment: str, way: str
-) -> None:
-    words = "['/bin/sh', '-c', 'printf NEW > two.bin']"
-    ways = {
-        "spawn": f"os.waitpid(os.posix_spawn('/bin/sh', {words}, e), 0)",
-        "exec": f"os.waitpid(os.fork() or os.execve('/bin/sh', {words}, e), 0)",
-        "vfork": f"import subprocess; subprocess.run({words}, env=e)",
-    }
-
-    shown = python(
-        linked,
-        f"e = {CHILDREN[environment]}\n{ways[way]}\nprint(read('two.bin'))",
-        stderr=None,
-    )
-
-    assert shown == "NEW\n"
-
-
-def test_child_that_has_room_for_no_more_variables_is_not_served_beside(
-    linked: Board,
-) -> None:
-    """The kernel gives arguments and environment a quarter of the stack's limit."""
-    shown = python(
-        linked,
-        "import resource\n"
-        "resource.setrlimit(resource.RLIMIT_STACK, (1 << 19, 1 << 19))\n"
-        "def run(n, script):\n"
-        "    child = os.fork()\n"
-        "    if child == 0:\n"
-        "        words = ['/bin/sh', '-c', script, 'x' * 60000, 'y' * n]\n"
-        "        try: os.execve('/bin/sh', words, {'LD_PRELOAD': LIST})\n"
-        "        except OSError: os._exit(99)\n"
-        "    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\n"
-        "LIST = os.environ['LD_PRELOAD']\n"
-        "low, high = 1, 131000\n"
-        "while low < high:\n"
-        "    half = (low + high + 1) // 2\n"
-        "    low, high = (low, half - 1) if run(half, '') == 99 else (half, high)\n"
-        "LIST = ''\n"
-        "print(run(low - 4, 'printf NEW > two.bin'), read('two.bin'))",
-    )
-
-    assert shown == "0 NEW\n"
-
-
-def test_file_that_an_action_of_posix_spawn_creates_shows_in_its_directory(
-    linked: Board,
-) -> None:
-    shown = python(
-        linked,
-        "before = os.stat('a').st_mtime_ns\n"
-        "flags = os.O_WRONLY | os.O_CREAT\n"
-        "actions = [(os.POSIX_SPAWN_OPEN, 1, 'a/new', flags, 0o600)]\n"
-        "p = os.posix_spawn('/bin/true', ['true'], os.environ, file_actions=actions)\n"
-        "os.waitpid(p, 0); print(os.stat('a').st_mtime_ns > before)",
-    )
-
-    assert shown == "True\n"
-
-
-def test_thread_with_the_least_stack_has_what_it_has_without(
-    board: Board, compiled: Compile
-) -> None:
-    begin(board, "two.bin")
-
-    assert board.run(compiled("least_stack.c")) == "ok\n"
+    names = sorted(str(p.relative_to(linked.root)) for p in linked.root.rglob("*.bin"))
+    assert [n for n in names if linked.ask(f"written {n}") == "1"] == ["two.bin"]

@@ -18,8 +18,8 @@ static uint32_t find_file(const struct index *ix, uint64_t dev, uint64_t ino)
 
 static void set(struct flags *flags, uint64_t number)
 {
-    atomic_store_explicit((_Atomic uint8_t *)&flags->written[number], 1,
-                          memory_order_release);
+    atomic_fetch_or_explicit((_Atomic uint8_t *)&flags->written[number],
+                             MARKED | MARKED_BYTES, memory_order_release);
     atomic_store_explicit((_Atomic uint32_t *)&flags->marked, 1, memory_order_release);
 }
 

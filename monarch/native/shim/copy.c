@@ -67,10 +67,8 @@ static bool redirected_to(int fd, struct identity *id)
 /* is_origin - whether a descriptor is that of the origin's file itself. */
 static bool is_origin(int fd, const struct identity *id)
 {
-    struct stat st;
-    return object_of(fd, &st) && st.st_ino == id->entry->ino &&
-           st.st_dev == index_attr(id->ix, id->entry)->dev &&
-           object_was(fd, "", id->entry->ctime_ns, true);
+    const struct board *b = board_left();
+    return b && identity_is(b, id, fd);
 }
 
 /* copy_within - from the origin's file into itself: the kernel judges the ranges. */

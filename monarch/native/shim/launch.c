@@ -59,18 +59,6 @@ static long count_of(char *const envp[])
     return n;
 }
 
-/* launch_bytes - the room for an environment with all that we may put in; 0: we have
- * nothing to do with it. */
-size_t launch_bytes(char *const envp[])
-{
-    const struct board *b = board_marking();
-    long n = count_of(envp), at = find(envp, n, PRELOAD);
-    if (!b)
-        return 0;
-    size_t words = preload_bytes(b, at < 0 ? "" : envp[at]);
-    return ((size_t)n + 3) * sizeof(*envp) + words + sizeof(RUN) + b->run_bytes;
-}
-
 /* launch_room - memory for an environment that is too large for the stack. */
 void *launch_room(struct launch *l)
 {
@@ -82,6 +70,7 @@ void *launch_room(struct launch *l)
     return NULL;
 }
 
+/* launch_end - gives that memory back, where the program was not started. */
 void launch_end(struct launch *l)
 {
     if (l->room_bytes > ON_STACK_MAX)
@@ -93,7 +82,7 @@ void launch_end(struct launch *l)
 void launch_unseen(const struct launch *l)
 {
     for (uint32_t i = 0; l->b && i < l->b->catalog->root_count; i++)
-        mark_root(l->b, i);
+        mark_root(l->b, i, MARKED_ALL);
 }
 
 /* divide - shares the room out for an environment of `n` entries. */
@@ -121,6 +110,28 @@ static bool leads_here(const struct board *b, const char *run)
            (run[0] && sys_stat(AT_FDCWD, run, &st, 0) == 0 && S_ISDIR(st.st_mode));
 }
 
+/* lacks - one of our variables is not in the environment, or leads nowhere. */
+static bool lacks(const struct board *b, char *const envp[], long n)
+{
+    long preload = find(envp, n, PRELOAD), run = find(envp, n, RUN);
+    return preload < 0 || !holds_shim(b, envp[preload] + sizeof(PRELOAD) - 1) ||
+           run < 0 || !leads_here(b, envp[run] + sizeof(RUN) - 1);
+}
+
+/* launch_bytes - the room for an environment with all that we may put in; 0: we have
+ * nothing to do with it, or it is too large to be changed without need. */
+size_t launch_bytes(char *const envp[])
+{
+    const struct board *b = board_marking();
+    long n = count_of(envp), at = find(envp, n, PRELOAD);
+    if (!b)
+        return 0;
+    size_t bytes = ((size_t)n + 3) * sizeof(*envp) +
+                   preload_bytes(b, at < 0 ? "" : envp[at]) + sizeof(RUN) +
+                   b->run_bytes;
+    return bytes <= ON_STACK_MAX || lacks(b, envp, n) ? bytes : 0;
+}
+
 static bool privileged(const char *path)
 {
     struct stat st;
@@ -131,13 +142,11 @@ static bool privileged(const char *path)
 /* wanted - the entries to copy when something is missing in the environment, else -1. */
 static long wanted(const struct launch *l, const char *path, char *const envp[])
 {
-    long n = count_of(envp), off = find(envp, n, DISABLE), run = find(envp, n, RUN);
+    long n = count_of(envp), off = find(envp, n, DISABLE);
     if (!l->room_bytes || privileged(path) ||
         (off >= 0 && strcmp(envp[off] + sizeof(DISABLE) - 1, "1") == 0))
         return -1;
-    long preload = find(envp, n, PRELOAD);
-    bool there = preload >= 0 && holds_shim(l->b, envp[preload] + sizeof(PRELOAD) - 1);
-    return there && run >= 0 && leads_here(l->b, envp[run] + sizeof(RUN) - 1) ? -1 : n;
+    return lacks(l->b, envp, n) ? n : -1;
 }
 
 /* loadable - the dynamic linker would find our library: its directory goes with the job,
@@ -157,6 +166,15 @@ static bool loadable(const struct board *b)
     bool ours = sys_fstat(fd, &st) == 0 && (user == 0 || user == st.st_uid);
     sys_close(fd);
     return ours; /* rights that are left from another user end with the exec */
+}
+
+/* removed - the run directory has gone, and with it our library: it is neither the rights
+ * of this process nor its view of the file system that keep it from the next program. */
+static bool removed(const struct board *b)
+{
+    struct stat st;
+    int error = sys_stat(AT_FDCWD, b->run, &st, 0);
+    return error == -ENOENT || error == -ENOTDIR || error == -ESTALE;
 }
 
 /* remove_words - copies a list for LD_PRELOAD without our library. */
@@ -227,8 +245,11 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
     l->given = envp;
     if (!l->b)
         return envp;
-    if (!loadable(l->b))
+    if (!loadable(l->b)) {
+        if (board_enter() && removed(l->b))
+            launch_unseen(l);
         return without_shim(l, l->b, envp);
+    }
     long n = l->b->injects ? wanted(l, path, envp) : -1;
     if (n < 0)
         return envp;

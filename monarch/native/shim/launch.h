@@ -8,11 +8,11 @@
 
 enum {
     PRELOAD_BYTES_MAX = 2048,
-    ON_STACK_MAX = 65536,
+    ON_STACK_MAX = 8192, /* bytes: threads may have small stacks */
 };
 
-/* Prepares the record of a launch. The room for another environment is as large as it
- * needs to be: threads may have small stacks. */
+/* Prepares the record of a launch, and room for another environment where that may be
+ * needed. */
 #define LAUNCH(l, given)                                                            \
     struct launch l                                                                 \
         __attribute__((cleanup(launch_end))) = {.room_bytes = launch_bytes(given)}; \

@@ -163,8 +163,10 @@ bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
         serve_split(s);
         return serve_write(s, dirfd, path, flags);
     }
-    if (flags & ~SERVABLE)
+    if (flags & ~SERVABLE) {
+        s->doubted = mark_any(s->b) && !(flags & (O_PATH | O_DIRECTORY));
         return false;
+    }
     return serve_read(s, dirfd, path, flags);
 }
 

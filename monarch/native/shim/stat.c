@@ -67,12 +67,23 @@ static bool from_catalog(int dirfd, const char *path, struct stat *out, bool fol
     return true;
 }
 
+/* found_replica - a descriptor's stat is that of a Replica. Its looks will do here, unless
+ * a copy of the File would look the same. */
+static bool found_replica(const struct board *b, int fd, const struct stat *st,
+                          struct identity *id)
+{
+    if (!identity_of(b, st, id))
+        return false;
+    uint32_t mode = index_attr(id->ix, id->entry)->mode;
+    return __builtin_expect((mode & 07777) != 0400, 1) || identity_bears(b, fd, id);
+}
+
 /* as_origin - gives a redirected descriptor's stat the origin's identity. */
-static int as_origin(int result, struct stat *out)
+static int as_origin(int result, int fd, struct stat *out)
 {
     const struct board *b = result == 0 ? board_marking() : NULL;
     struct identity id;
-    if (b && identity_of(b, out, &id)) {
+    if (b && found_replica(b, fd, out, &id)) {
         identity_describe(b, &id, out);
         count(COUNTER_stats_descriptor, 1);
     }
@@ -87,7 +98,11 @@ static int named(int result, int dirfd, const char *path, struct stat *out)
     struct identity id;
     if (!b || !identity_of(b, out, &id) || !object_by_descriptor(dirfd, path))
         return result;
-    return as_origin(result, out);
+    int fd = object_hold(dirfd, path, 0);
+    as_origin(result, fd, out);
+    if (fd >= 0)
+        sys_close(fd);
+    return result;
 }
 
 /* named_at - the same for the *at() forms. */
@@ -95,7 +110,7 @@ static int named_at(int result, int dirfd, const char *path, struct stat *out,
                     int flags)
 {
     if (!path || !path[0])
-        return as_origin(result, out);
+        return as_origin(result, dirfd, out);
     return flags & AT_SYMLINK_NOFOLLOW ? result : named(result, dirfd, path, out);
 }
 
@@ -197,22 +212,22 @@ int __fxstatat64(int ver, int dirfd, const char *path, struct stat64 *out, int f
 
 int fstat(int fd, struct stat *out)
 {
-    return as_origin(NEXT(fstat)(fd, out), out);
+    return as_origin(NEXT(fstat)(fd, out), fd, out);
 }
 
 int fstat64(int fd, struct stat64 *out)
 {
-    return as_origin(NEXT(fstat64)(fd, out), (struct stat *)out);
+    return as_origin(NEXT(fstat64)(fd, out), fd, (struct stat *)out);
 }
 
 int __fxstat(int ver, int fd, struct stat *out)
 {
-    return as_origin(NEXT(__fxstat)(ver, fd, out), out);
+    return as_origin(NEXT(__fxstat)(ver, fd, out), fd, out);
 }
 
 int __fxstat64(int ver, int fd, struct stat64 *out)
 {
-    return as_origin(NEXT(__fxstat64)(ver, fd, out), (struct stat *)out);
+    return as_origin(NEXT(__fxstat64)(ver, fd, out), fd, (struct stat *)out);
 }
 
 static struct statx_timestamp stamp(struct timespec t)
@@ -257,8 +272,8 @@ static void statx_as_origin(int dirfd, const char *path, int flags, struct statx
         .st_blocks = (blkcnt_t)out->stx_blocks,
         .st_mtim.tv_sec = out->stx_mtime.tv_sec,
     };
-    if (!b || !identity_of(b, &st, &id) ||
-        (!itself && !object_by_descriptor(dirfd, path)))
+    if (!b || !(itself ? found_replica(b, dirfd, &st, &id)
+                       : identity_of(b, &st, &id) && object_by_descriptor(dirfd, path)))
         return;
     identity_describe(b, &id, &st);
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));

@@ -103,10 +103,10 @@ static void trace_above(const struct board *b, const struct stat *st)
     uint32_t n = atomic_load_explicit(&above_count, memory_order_acquire);
     for (uint32_t i = 0; i < b->spelling_count; i++)
         if (stands_above(&b->spellings[i], st))
-            mark_root(b, b->spellings[i].root);
+            mark_root(b, b->spellings[i].root, MARKED | MARKED_NAME);
     for (uint32_t i = 0; i < n; i++)
         if (above[i].dev == st->st_dev && above[i].ino == st->st_ino)
-            mark_root(b, above[i].root);
+            mark_root(b, above[i].root, MARKED | MARKED_NAME);
 }
 
 /* trace_name_of - where inodes may change under a file: goes by the path that the kernel
@@ -132,7 +132,7 @@ static void trace_name_of(const struct board *b, int fd, const struct stat *st,
     for (uint32_t i = 0; i < b->catalog->root_count; i++)
         if (b->catalog->roots[i].unstable && S_ISREG(st->st_mode) &&
             (n <= 0 || (st->st_nlink > 1 && st->st_dev == b->catalog->roots[i].dev)))
-            mark_root(b, i);
+            mark_root(b, i, MARKED_ALL);
 }
 
 /* unstable - a root lies where a file may get another inode number. */
@@ -150,11 +150,10 @@ void trace_object(const struct board *b, int dirfd, const char *path,
                   const struct stat *st, enum change change)
 {
     bool leads = S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode);
-    if (mark_object(b, st, change))
-        return;
+    bool known = mark_object(b, st, change);
     if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
-        trace_above(b, st);
-    if (leads || !unstable(b))
+        trace_above(b, st); /* of another root it may be */
+    if (known || leads || !unstable(b))
         return;
     int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
     if (fd < 0)
@@ -193,7 +192,7 @@ void trace_descriptor(const struct board *b, int fd, enum change change)
         return;
     /* A Replica that was cut does not look like one any more: it must not be served. */
     if (identity_inode(b, &st, &file))
-        mark_file(b, file);
+        mark_file(b, file, change);
     else
         trace_object(b, fd, NULL, &st, change);
 }

@@ -36,7 +36,7 @@ static void divert(struct serving *s, int fd, const char *path, const struct sta
     if (s->held == IDENTITY_OTHER)
         return;
     if (s->held != IDENTITY_TIER)
-        mark_file(s->b, s->file);
+        mark_file(s->b, s->file, CHANGE_BYTES);
     trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
     lead(s);
 }
@@ -80,6 +80,44 @@ void serve_split(struct serving *s)
         s->named &= ~O_TRUNC;
 }
 
+/* sample - tells the user, by a counter, of another name for a dataset. */
+static void sample(const struct serving *s, const struct stat *st)
+{
+    for (uint32_t i = 0; i < s->b->catalog->root_count; i++) {
+        const struct index *ix = board_index(s->b, i);
+        int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
+        if (found >= 0 && index_entry(ix, (uint32_t)found)->file != NONE32)
+            count(COUNTER_opens_elsewhere, 1);
+    }
+}
+
+/* outdated - another name of a redirected descriptor, whose File was written to since. */
+static bool outdated(struct serving *s, int fd, const struct stat *st)
+{
+    struct identity id;
+    if (!identity_of(s->b, st, &id) || !mark_seen(s->b, id.root, id.ix, id.entry))
+        return false;
+    s->held = identity_hold(s->b, fd, st, &s->file);
+    /* What has only lost its names is the Replica; what was written to is nowhere. */
+    return s->held >= 0 ||
+           (s->held == IDENTITY_GONE && mark_of(s->b, id.root, id.file) & MARKED_BYTES);
+}
+
+/* serve_found - looks at what an outside path has led to. True: that is a Replica whose
+ * File was written to since; open s->path instead. */
+bool serve_found(struct serving *s, int fd)
+{
+    struct stat st;
+    if (fd < 0 || !object_of(fd, &st) || !S_ISREG(st.st_mode))
+        return false;
+    if (s->sampled)
+        sample(s, &st);
+    if (!s->doubted || !outdated(s, fd, &st))
+        return false;
+    lead(s);
+    return true;
+}
+
 /* stream_flags - what the mode of fopen() asks for; glibc looks for a '+' behind a ','
  * as well. */
 static int stream_flags(const char *mode)
@@ -99,20 +137,36 @@ bool serve_stream(struct serving *s, const char *path, const char *mode)
     return serve_whole(s, AT_FDCWD, path, stream_flags(mode));
 }
 
+/* reread - the same for a path or, where that is NULL, a descriptor to be opened once
+ * more for reading: true where its Replica is out of date. */
+static bool reread(struct serving *s, const char *path, int fd)
+{
+    struct stat st;
+    if (!s->b || !mark_any(s->b))
+        return false;
+    int found = path ? object_hold(AT_FDCWD, path, 0) : fd;
+    if (object_of(found, &st) && outdated(s, found, &st))
+        lead(s);
+    if (path && found >= 0)
+        sys_close(found);
+    return s->final;
+}
+
 /* serve_reopened - the same for freopen(), whose failure closes the stream: what leads to
  * a Replica has to be known before. No path means the file of `fd` once more. */
 bool serve_reopened(struct serving *s, const char *path, const char *mode, int fd)
 {
     struct stat st;
-    bool first = path && serve_stream(s, path, mode);
-    if (path && (first || !s->writes))
-        return first;
+    if (path && serve_stream(s, path, mode))
+        return true;
     if (!path) {
         serve_begin(s, stream_flags(mode));
-        s->b = s->flags == O_RDONLY ? NULL : board_marking();
-        s->writes = s->b != NULL;
+        s->b = board_marking();
+        s->writes = s->b && s->flags != O_RDONLY;
     }
-    if (s->writes && (path ? object_at(AT_FDCWD, path, true, &st) : object_of(fd, &st)))
+    if (!s->writes)
+        return reread(s, path, fd);
+    if (path ? object_at(AT_FDCWD, path, true, &st) : object_of(fd, &st))
         divert(s, path ? AT_FDCWD : fd, path, &st);
     return s->final;
 }
@@ -125,9 +179,11 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     if (!s->b || !s->writes || (fd < 0 && errno != EACCES))
         return false;
     if ((s->flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY) { /* O_CREAT alone */
-        if (object_of(fd, &st))
-            trace_new(s->b, fd, &st);
-        return false;
+        if (!object_of(fd, &st))
+            return false;
+        trace_new(s->b, fd, &st);
+        s->doubted = mark_any(s->b);
+        return serve_found(s, fd);
     }
     if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
         return false;
@@ -161,42 +217,6 @@ void serve_handle(struct serving *s, int flags)
     s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
     s->b = s->writes ? board_marking() : NULL;
     serve_split(s);
-}
-
-/* sample - tells the user, by a counter, of another name for a dataset. */
-static void sample(const struct serving *s, const struct stat *st)
-{
-    for (uint32_t i = 0; i < s->b->catalog->root_count; i++) {
-        const struct index *ix = board_index(s->b, i);
-        int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
-        if (found >= 0 && index_entry(ix, (uint32_t)found)->file != NONE32)
-            count(COUNTER_opens_elsewhere, 1);
-    }
-}
-
-/* outdated - another name of a redirected descriptor, whose File was written to since. */
-static bool outdated(struct serving *s, int fd, const struct stat *st)
-{
-    struct identity id;
-    if (!identity_of(s->b, st, &id) || !mark_seen(s->b, id.root, id.ix, id.entry))
-        return false;
-    s->held = identity_hold(s->b, fd, st, &s->file);
-    return s->held >= 0; /* else only the Replica is left of it */
-}
-
-/* serve_found - looks at what an outside path has led to. True: that is a Replica whose
- * File was written to since; open s->path instead. */
-bool serve_found(struct serving *s, int fd)
-{
-    struct stat st;
-    if (fd < 0 || !object_of(fd, &st) || !S_ISREG(st.st_mode))
-        return false;
-    if (s->sampled)
-        sample(s, &st);
-    if (!s->doubted || !outdated(s, fd, &st))
-        return false;
-    lead(s);
-    return true;
 }
 
 /* serve_written - after an open for writing that is not to be done again. */
