@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 Under = Callable[..., None]
 
 
@@ -231,4 +233,17 @@ os.chdir(D)
 make(lambda: socket.socket(socket.AF_UNIX).bind("socket"))
 open(D + "/new", "w").close()
 assert os.stat(D).st_mtime_ns > before
+""")
+
+
+def test_absurd_time(under: Under, tree: Path) -> None:
+    """a time after 2262"""
+    after = 9_246_182_400
+    os.utime(tree / "spare.bin", (after, after))
+    if (tree / "spare.bin").stat().st_mtime != after:
+        pytest.skip("needs a file system that keeps such times")
+    under(f"""
+for _ in range(2):
+    assert os.stat(D + "/spare.bin").st_mtime == {after}
+    assert not redirected(D + "/spare.bin") and redirected(D + "/a.bin")
 """)

@@ -1,6 +1,8 @@
 """README's fine print of odd Tiers: each sentence is what happens."""
 
+import errno
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
