@@ -28,11 +28,6 @@ ELSEWHERE = {
         "integration/test_hung_parts.py::"
         "test_a_root_that_hangs_holds_up_no_open_of_another_root",
     ],
-    "an open there goes to the origin after a second without an answer, and is as "
-    "late as the origin is": [
-        "integration/test_hung_parts.py::"
-        "test_programs_do_not_wait_for_copies_from_a_root_that_hangs",
-    ],
     "A Tier that fails or hangs is used no more, and its files are read from the "
     "origin or staged in another": [
         "integration/test_hung_parts.py::"

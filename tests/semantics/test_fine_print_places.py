@@ -1,11 +1,11 @@
-"""README's fine print of odd Tiers: each sentence is what happens."""
+"""README's fine print of Tiers and roots that fail: each sentence is what happens."""
 
 import errno
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -113,3 +113,43 @@ def test_errors_and_delays(
 
     assert lines == ["True\n", "sss\n", f"{errno.EIO} {signal.SIGBUS.value}\n"]
     assert not answered
+
+
+HUNG = """
+control = os.open(D + "/.control", os.O_WRONLY)
+def stall(name):
+    os.write(control, f"stall={name}\\n".encode())
+def waits(name):
+    # How long an open waits for a copy, before it waits for the origin.
+    begun = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(not os.open(D + "/" + name, os.O_RDONLY))
+    while (seen := open(f"/proc/{pid}/wchan").read()) != "request_wait_answer":
+        assert time.monotonic() < begun + 10, seen
+        time.sleep(0.01)
+    took = time.monotonic() - begun
+    stall("")
+    assert os.waitpid(pid, 0)[1] == 0
+    return took
+stall("spare")
+first = waits("spare.bin")
+while not redirected(D + "/a.bin"):
+    time.sleep(0.01)
+stall("b.bin")
+second = waits("sub/b.bin")
+assert 0.9 < first < 3 and 1.3 * first < second < 6, (first, second)
+"""
+
+
+def test_hung_root(
+    tree: Path, under: Callable[..., None], mount_counted: Callable[[Path], CountFs]
+) -> None:
+    """an open there goes to the origin after a second without an answer, or after twice
+    the longest that this origin took so far, at most four seconds, and is as late as
+    the origin is
+    """
+    root = mount_counted(tree).root
+    data = ("--data", str(root))
+    body = f"D = {str(root)!r}\n{HUNG}"
+    under(body, "--set", "fill.enabled=false", data=data)
