@@ -19,17 +19,24 @@ static const struct {
     const char *name;
     int number;
 } known[] = {
-    {"statx", SYS_statx},   {"getcwd", SYS_getcwd},
-    {"getpid", SYS_getpid}, {"geteuid", SYS_geteuid},
-    {"futex", SYS_futex},   {"clock_gettime", SYS_clock_gettime},
+    {"statx", SYS_statx},
+    {"getcwd", SYS_getcwd},
+    {"getpid", SYS_getpid},
+    {"geteuid", SYS_geteuid},
+    {"futex", SYS_futex},
+    {"clock_gettime", SYS_clock_gettime},
 #ifdef SYS_poll
     {"poll", SYS_poll},
 #else
     {"poll", SYS_ppoll},
 #endif
-    {"fcntl", SYS_fcntl},   {"readlinkat", SYS_readlinkat},
-    {"getuid", SYS_getuid}, {"getegid", SYS_getegid},
-    {"capget", SYS_capget}, {"getgroups", SYS_getgroups},
+    {"fcntl", SYS_fcntl},
+    {"ftruncate", SYS_ftruncate},
+    {"readlinkat", SYS_readlinkat},
+    {"getuid", SYS_getuid},
+    {"getegid", SYS_getegid},
+    {"capget", SYS_capget},
+    {"getgroups", SYS_getgroups},
 };
 
 static const int own[] = {

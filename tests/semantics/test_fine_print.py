@@ -24,10 +24,17 @@ assert os.path.exists(D + "/sub/new.bin") and "spare.bin" not in os.listdir(D)
 """)
 
 
-def test_open_before(under: Under) -> None:
+LONG = ("d" * 200,) * 5
+"""Below a root this is more than 1,024 bytes of a whole path, and fewer of the name."""
+
+
+def test_open_before(under: Under, tree: Path) -> None:
     """A descriptor that was opened before the first write to its file keeps the
-    contents of that moment; its mode, owner and times follow the origin
+    contents of that moment; its mode, owner and times follow the origin as long as the
+    file has its name, unless its whole path has 1,024 bytes or more
     """
+    tree.joinpath(*LONG).mkdir(parents=True)
+    tree.joinpath(*LONG, "f").touch(0o644)
     under("""
 fd = os.open(D + "/spare.bin", os.O_RDONLY)
 with open(D + "/spare.bin", "r+b") as file:
@@ -43,6 +50,16 @@ assert seen.st_size == 10_000 and now.st_size == 20
 follow = ("st_mode", "st_uid", "st_gid", "st_atime", "st_mtime", "st_ctime")
 assert now.st_mtime == 2 and now.st_mode & 0o777 == 0o640
 assert [getattr(seen, f) for f in follow] == [getattr(now, f) for f in follow]
+long = D + ("/" + "d" * 200) * 5 + "/f"
+fd = os.open(long, os.O_RDONLY)
+os.chmod(long, 0o600)
+assert len(long) > 1_023 and tier(fd) and os.stat(long).st_mode & 0o777 == 0o600
+assert os.fstat(fd).st_mode & 0o777 == 0o644
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+other = os.open(D + "/hard.bin", os.O_RDONLY)
+os.unlink(D + "/a.bin")
+os.chmod(D + "/hard.bin", 0o600)
+assert tier(fd) and os.fstat(fd).st_mode & 0o777 == 0o644
 """)
 
 
@@ -71,7 +88,7 @@ def test_paths_of_the_origin(under: Under, tree: Path) -> None:
     root, or with the working directory that they are relative to, go to the origin
     """
     (tree / "folder").symlink_to("sub")
-    above = tree.joinpath(*["d" * 200] * 5)
+    above = tree.joinpath(*LONG)
     above.mkdir(parents=True)
     for extra in (18, 19):
         (above / ("f" * extra)).touch()
@@ -93,9 +110,8 @@ def test_lost_name(under: Under, tree: Path) -> None:
     has lost its name meanwhile, or whose whole path has 1,024 bytes or more, fails with
     `ESTALE`, and touches nothing else
     """
-    long = tree.joinpath(*["d" * 200] * 5, "f")
-    long.parent.mkdir(parents=True)
-    long.touch(0o644)
+    tree.joinpath(*LONG).mkdir(parents=True)
+    tree.joinpath(*LONG, "f").touch(0o644)
     under("""
 fd = os.open(D + "/spare.bin", os.O_RDONLY)
 assert tier(fd)
