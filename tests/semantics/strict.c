@@ -90,10 +90,10 @@ static bool closed(int fd)
 static bool reads(int directory)
 {
     struct stat st;
-    int fd = open("a.bin", O_RDONLY | O_NOATIME);
-    return fstat(fd, &st) == 0 && st.st_size == 102400 && closed(fd) &&
+    int fd = open("spare.bin", O_RDONLY | O_NOATIME);
+    return fstat(fd, &st) == 0 && st.st_size == 10000 && closed(fd) &&
            closed(openat(directory, "sub/b.bin", O_RDONLY)) &&
-           stat("a.bin", &st) == 0 && access("a.bin", R_OK) == 0;
+           stat("spare.bin", &st) == 0 && access("spare.bin", R_OK) == 0;
 }
 
 static bool changes(int directory, const char *cold, const char *made)
