@@ -31,7 +31,7 @@ LONG = ("d" * 200,) * 5
 def test_open_before(under: Under, tree: Path) -> None:
     """A descriptor that was opened before the first write to its file keeps the
     contents of that moment; its mode, owner and times follow the origin as long as the
-    file has its name, unless its whole path has 1,024 bytes or more
+    file has one of its names, unless its whole path has 1,024 bytes or more
     """
     tree.joinpath(*LONG).mkdir(parents=True)
     tree.joinpath(*LONG, "f").touch(0o644)
@@ -59,7 +59,10 @@ fd = os.open(D + "/a.bin", os.O_RDONLY)
 other = os.open(D + "/hard.bin", os.O_RDONLY)
 os.unlink(D + "/a.bin")
 os.chmod(D + "/hard.bin", 0o600)
-assert tier(fd) and os.fstat(fd).st_mode & 0o777 == 0o644
+assert tier(fd) and os.fstat(fd).st_mode & 0o777 == 0o600
+os.rename(D + "/hard.bin", D + "/moved.bin")
+os.chmod(D + "/moved.bin", 0o640)
+assert tier(fd) and os.fstat(fd).st_mode & 0o777 != 0o640
 """)
 
 
@@ -107,11 +110,16 @@ assert redirected("a.bin") and not redirected(short)
 
 def test_lost_name(under: Under, tree: Path) -> None:
     """A change by a redirected descriptor, or by its name in `/proc`, of a file that
-    has lost its name meanwhile, or whose whole path has 1,024 bytes or more, fails with
-    `ESTALE`, and touches nothing else
+    has lost its names meanwhile, or whose whole path has 1,024 bytes or more, or is out
+    of reach of the process, fails with `ESTALE`, and touches nothing else; so does a
+    read by that name in `/proc`, opened anew, if the file was written to
     """
     tree.joinpath(*LONG).mkdir(parents=True)
-    tree.joinpath(*LONG, "f").touch(0o644)
+    (tree / "far").mkdir(0o700)
+    for name in (tree.joinpath(*LONG, "f"), tree / "far" / "f"):
+        name.touch(0o644)
+        if os.geteuid() == 0:
+            os.chown(name, 65534, -1)
     under("""
 fd = os.open(D + "/spare.bin", os.O_RDONLY)
 assert tier(fd)
@@ -129,18 +137,36 @@ for change in (
         raise AssertionError
 assert os.stat(D + "/spare.bin").st_size == 50_000
 assert os.fstat(fd).st_nlink == 1
-long = D + ("/" + "d" * 200) * 5 + "/f"
-assert len(long) > 1_023
-fd = os.open(long, os.O_RDONLY)
-assert tier(fd)
+written = os.open(D + "/a.bin", os.O_RDONLY)
+with open(D + "/a.bin", "r+b") as file:
+    file.write(b"new")
+for name in ("/a.bin", "/hard.bin"):
+    os.rename(D + name, D + name + ".moved")
 try:
-    os.fchmod(fd, 0o600)
+    os.open(f"/dev/fd/{written}", os.O_RDONLY)
 except OSError as error:
     assert error.errno == errno.ESTALE
 else:
     raise AssertionError
-assert os.stat(long).st_mode & 0o777 == 0o644
+long = D + ("/" + "d" * 200) * 5 + "/f"
+assert len(long) > 1_023
+fd = os.open(long, os.O_RDONLY)
+far = os.open(D + "/far/f", os.O_RDONLY)
+assert tier(fd) and tier(far)
+if os.geteuid() == 0:
+    os.setuid(65534)
+for end in (fd, far) if os.geteuid() == 65534 else (fd,):
+    try:
+        os.fchmod(end, 0o600)
+    except OSError as error:
+        assert error.errno == errno.ESTALE
+    else:
+        raise AssertionError
 """)
+    assert all(
+        name.stat().st_mode & 0o777 == 0o644
+        for name in (tree.joinpath(*LONG, "f"), tree / "far" / "f")
+    )
 
 
 def test_links_of_others(under: Under, tree: Path) -> None:

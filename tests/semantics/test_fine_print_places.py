@@ -153,3 +153,27 @@ def test_hung_root(
     data = ("--data", str(root))
     body = f"D = {str(root)!r}\n{HUNG}"
     under(body, "--set", "fill.enabled=false", data=data)
+
+
+def test_landlock(under: Callable[..., None]) -> None:
+    """Rules that a process sets itself by Landlock do not hold for what is staged"""
+    under("""
+fd = os.open(D + "/spare.bin", os.O_RDONLY)
+assert tier(fd)
+tiers = os.open(os.path.dirname(os.readlink(f"/proc/self/fd/{fd}")), os.O_PATH)
+rules = libc.syscall(444, (ctypes.c_uint64 * 1)(1 << 2), 8, 0)  # reading of files
+if rules < 0:
+    sys.exit()
+class Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("access", ctypes.c_uint64), ("parent", ctypes.c_int32)]
+assert libc.syscall(445, rules, 1, ctypes.byref(Beneath(1 << 2, tiers)), 0) == 0
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.syscall(446, rules, 0) == 0
+assert tier(os.open(D + "/spare.bin", os.O_RDONLY))
+try:
+    os.open(D + "/x.lock", os.O_RDONLY)
+except PermissionError:
+    pass
+else:
+    raise AssertionError
+""")

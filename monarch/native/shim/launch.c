@@ -246,7 +246,7 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
     if (!l->b)
         return envp;
     if (!loadable(l->b)) {
-        if (board_enter() && removed(l->b))
+        if (board_enter() && !l->b->elsewhere && removed(l->b))
             launch_unseen(l);
         return without_shim(l, l->b, envp);
     }
