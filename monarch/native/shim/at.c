@@ -35,9 +35,9 @@ static enum where from_directory(const struct board *b, int dirfd, const char *p
 /* passes_parent - a component of the path begins with "..". */
 static bool passes_parent(const char *path)
 {
-    const char *at = strstr(path, "..");
-    while (at && at > path && at[-1] != '/')
-        at = strstr(at + 1, "..");
+    const char *at = strchr(path, '.');
+    while (at && (at[1] != '.' || (at > path && at[-1] != '/')))
+        at = strchr(at + 1, '.');
     return at != NULL;
 }
 
