@@ -239,3 +239,17 @@ def test_change_by_a_descriptor_marks_its_own_file_alone(
 
     names = sorted(str(p.relative_to(linked.root)) for p in linked.root.rglob("*.bin"))
     assert [n for n in names if linked.ask(f"written {n}") == "1"] == ["two.bin"]
+
+
+@pytest.mark.root
+def test_name_of_a_descriptor_shows_what_was_written_in_who_has_other_rights(
+    linked: Board,
+) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY); os.setgid(1)\n"
+        "with open('two.bin', 'r+') as f: f.write('NEW')\n"
+        "print(read(f'/dev/fd/{fd}'))",
+    )
+
+    assert shown == "NEW\n"

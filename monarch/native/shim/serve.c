@@ -157,8 +157,11 @@ bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
     bool changes = may_change(flags);
     serve_begin(s, flags);
     s->b = changes ? board_marking() : board_enter();
-    if (!s->b || !path)
+    if (__builtin_expect(!s->b || !path, 0)) {
+        s->b = board_left();
+        s->doubted = s->b && path && mark_any(s->b);
         return false;
+    }
     if (changes) {
         serve_split(s);
         return serve_write(s, dirfd, path, flags);
