@@ -183,7 +183,7 @@ static const struct row rows[] = {
     FIELD(flags, seg),
     FIELD(flags, count),
     FIELD(flags, mounts),
-    FIELD(flags, reserved),
+    FIELD(flags, superseded),
     FIELD(flags, roots),
     TAIL(flags, written),
 

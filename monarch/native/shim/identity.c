@@ -80,8 +80,8 @@ bool identity_inode(const struct board *b, const struct stat *st, uint64_t *file
     return false;
 }
 
-/* identity_of - true when what a real fstat() has said is a Replica of ours. */
-bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
+/* known_to - true when this board knows it. */
+static bool known_to(const struct board *b, const struct stat *st, struct identity *id)
 {
     const struct catalog *c = b->catalog;
     if (!identity_inode(b, st, &id->file))
@@ -94,14 +94,28 @@ bool identity_of(const struct board *b, const struct stat *st, struct identity *
     if (number >= id->ix->file_count)
         return false;
     id->entry = index_first(id->ix, (uint32_t)number);
+    id->b = b;
     return resembles(st, id->entry);
 }
 
-/* identity_path - the absolute path of the File at the origin. */
-bool identity_path(const struct board *b, const struct identity *id,
-                   char out[PATH_BYTES_MAX])
+/* identity_of - true when what a real fstat() has said is a Replica of ours, perhaps of an
+ * earlier agent: its File's number means nothing to this one. */
+bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
 {
-    const struct catalog *c = b->catalog;
+    for (const struct board *at = b; at; at = at->before) {
+        if (!known_to(at, st, id))
+            continue;
+        if (at != b)
+            id->file = UINT64_MAX;
+        return true;
+    }
+    return false;
+}
+
+/* identity_path - the absolute path of the File at the origin. */
+bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX])
+{
+    const struct catalog *c = id->b->catalog;
     uint64_t root = c->roots[id->root].path;
     size_t n = root & 0xffff, rel = index_path_bytes(id->entry);
     if (n + 1 + rel >= PATH_BYTES_MAX)
@@ -115,12 +129,11 @@ bool identity_path(const struct board *b, const struct identity *id,
 
 /* take_changes - what a marked File's inode says now; size and blocks stay those of the
  * bytes that the descriptor gives. */
-static void take_changes(const struct board *b, const struct identity *id,
-                         struct stat *out)
+static void take_changes(const struct identity *id, struct stat *out)
 {
     SCRATCH(path);
     struct stat now;
-    if (!path || !identity_path(b, id, path) ||
+    if (!path || !identity_path(id, path) ||
         sys_stat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) < 0 ||
         now.st_dev != out->st_dev || now.st_ino != out->st_ino)
         return;
@@ -130,12 +143,12 @@ static void take_changes(const struct board *b, const struct identity *id,
 }
 
 /* identity_describe - what fstat() of a redirected descriptor says. */
-void identity_describe(const struct board *b, const struct identity *id,
-                       struct stat *out)
+void identity_describe(const struct identity *id, struct stat *out)
 {
     identity_stat(id->ix, id->entry, out);
-    if (__builtin_expect(mark_seen(b, id->root, id->ix, id->entry), 0))
-        take_changes(b, id, out);
+    if (__builtin_expect(mark_seen(id->b, id->root, id->ix, id->entry), 0) ||
+        __builtin_expect(board_superseded(id->b), 0))
+        take_changes(id, out);
 }
 
 /* hold - opens nothing, but holds what has the path now: a descriptor of the File, or
@@ -172,7 +185,7 @@ bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
     struct identity id;
     struct stat st;
     if (!b || !object_of(fd, &st) || !identity_of(b, &st, &id) ||
-        !identity_path(b, &id, out) || !still_there(&id, out))
+        !identity_path(&id, out) || !still_there(&id, out))
         return false;
     *file = id.file;
     return true;
@@ -188,14 +201,14 @@ bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
     if (!object_at(dirfd, path, true, &st) || !identity_of(b, &st, &id))
         return false;
     *file = id.file;
-    return identity_path(b, &id, out) && still_there(&id, out);
+    return identity_path(&id, out) && still_there(&id, out);
 }
 
 /* bears_name - what this descriptor leads to has the name of the File's Replica. Where
  * Replicas were removed behind the agent's back, a disk gives their inodes to files of the
  * program, perhaps to copies of the same Files: nothing that is meant for those may reach
  * the origin. */
-static bool bears_name(const struct board *b, int fd, const struct identity *id)
+static bool bears_name(int fd, const struct identity *id)
 {
     static const char gone[] = " (deleted)";
     char name[FD_NAME_BYTES], own[REPLICA_NAME_BYTES];
@@ -208,7 +221,7 @@ static bool bears_name(const struct board *b, int fd, const struct identity *id)
     long tail = (long)sizeof(gone) - 1;
     if (n > tail && memcmp(path + n - tail, gone, sizeof(gone) - 1) == 0)
         n -= tail;
-    replica_name(e, b->catalog->roots[id->root].path_hash,
+    replica_name(e, id->b->catalog->roots[id->root].path_hash,
                  index_hash(index_path(id->ix, e), index_path_bytes(e)), own);
     return n >= REPLICA_NAME_BYTES &&
            memcmp(path + n - REPLICA_NAME_BYTES, own, REPLICA_NAME_BYTES) == 0;
@@ -220,11 +233,11 @@ static bool bears_name(const struct board *b, int fd, const struct identity *id)
 int identity_hold(const struct board *b, int fd, const struct stat *st, uint64_t *file)
 {
     struct identity id;
-    if (!identity_of(b, st, &id) || !bears_name(b, fd, &id))
+    if (!identity_of(b, st, &id) || !bears_name(fd, &id))
         return IDENTITY_OTHER;
     *file = id.file;
     SCRATCH(path);
-    if (!path || !identity_path(b, &id, path))
+    if (!path || !identity_path(&id, path))
         return IDENTITY_GONE;
     return hold(&id, path);
 }

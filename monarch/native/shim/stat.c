@@ -70,7 +70,7 @@ static int as_origin(int result, struct stat *out)
     const struct board *b = result == 0 ? board_marking() : NULL;
     struct identity id;
     if (b && identity_of(b, out, &id)) {
-        identity_describe(b, &id, out);
+        identity_describe(&id, out);
         count(COUNTER_stats_descriptor, 1);
     }
     return result;
@@ -230,7 +230,7 @@ static void statx_as_origin(struct statx *out)
     };
     if (!b || !identity_of(b, &st, &id))
         return;
-    identity_describe(b, &id, &st);
+    identity_describe(&id, &st);
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));
     to_statx(&st, out);
     count(COUNTER_stats_descriptor, 1);
