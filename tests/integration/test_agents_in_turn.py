@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from monarch.tiers.directory import is_locked
 from monarch.tiers.leftovers import collect
 from support.agents import AgentProcess, start_agent
 from support.dataset import Dataset
@@ -263,3 +264,34 @@ def test_command_that_a_program_gives_does_not_run_under_its_shim(
 
     assert b"exec cat" in done.stdout
     assert b"shim.so" not in done.stdout
+
+
+def test_agent_waits_for_a_process_that_has_just_taken_its_slot(
+    run_root: Path, monarch_command: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    command = [str(monarch_command), "run", "--job", "j", "--data", str(dataset.root)]
+    options = ["--set", "agent.linger=20s"]
+    script = (
+        "import os, sys, time\n"
+        "reading, writing = os.pipe()\n"
+        "if os.fork():\n"
+        "    os.read(reading, 1)\n"
+        "    os._exit(0)\n"
+        f"open({str(dataset.paths[0])!r}).close()\n"
+        "os.write(writing, b'x')\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [*command, *options, "--", sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as run:
+        while not list(run_root.glob("j.*/catalog")):
+            time.sleep(0.01)
+        (place,) = run_root.glob("j.*")
+        time.sleep(1.5)
+        assert is_locked(place)
+        assert run.stdin is not None
+        run.stdin.close()
+        run.wait(timeout=10)
+    assert not place.exists()
