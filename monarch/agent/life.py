@@ -272,11 +272,15 @@ class Agent:
         now = time.monotonic()
         if not self._linger_until:
             self._linger_until = now + self.setup.config.agent.linger
-        if processes.living and now < self._linger_until:
+        if self._lingers():
             return
         self._rest(rests=True)
         if self.joining.peers is None or not self.joining.peers.rest():
             self._end_unless_joined()
+
+    def _lingers(self) -> bool:
+        """Return whether to stay for what the programs have left running."""
+        return self.processes.living > 0 and time.monotonic() < self._linger_until
 
     def _rest(self, *, rests: bool) -> None:
         """Note whether programs run on this node: if none do, only others need us."""
@@ -287,13 +291,17 @@ class Agent:
             peers.resume()
 
     def _end_unless_joined(self) -> None:
-        """A launcher signs in before it looks at our state: so we look once more."""
+        """Look once more: a launcher signs in before it looks at our state.
+
+        A process may be new, too, that is to be waited for like any that was left.
+        """
         if self._end.is_set():
             return
         before, seen = self._state, self.processes.programs_seen
         self._become(AgentState.ENDING)
         self.processes.scan()
-        if self.processes.programs_seen > seen and self.processes.programs:
+        joined = self.processes.programs_seen > seen and self.processes.programs
+        if joined or self._lingers():
             self._become(before)
             return
         self.end("the last program has ended")

@@ -282,7 +282,7 @@ class Peers:
 
     async def close(self) -> None:
         """Leave the job, whose secret goes with the node that holds it together."""
-        self.written.close()
+        await self.written.close()
         if self._offering is not None:
             self._offering.cancel()
         ended = self.mesh.is_hub and self.mesh.view.finished and not self._cleared

@@ -10,6 +10,7 @@ from typing import Final
 import monarch.native
 from monarch.errors import MonarchError
 from monarch.tiers.directory import hold_private, remove_tree
+from monarch.tiers.outlived import supersede
 
 # What the launcher puts there itself; everything else is an agent's.
 _LAUNCHERS: Final = frozenset({"start", "lock", "agent.log", "failed"})
@@ -34,6 +35,7 @@ class RunDirectory:
 
     def _wipe(self) -> None:
         """Remove what a dead agent has left: nothing of it is to be trusted."""
+        supersede(self.path)
         for entry in os.scandir(self.path):
             if entry.name in _LAUNCHERS:
                 continue
@@ -74,6 +76,7 @@ class RunDirectory:
 
     def remove(self) -> None:
         """Remove the directory, then let go of its lock."""
+        supersede(self.path)
         if not remove_tree(self.path):
             log.warning("run directory stays path=%s", self.path)
         os.close(self._lock)

@@ -21,6 +21,8 @@ SWEEP_S: Final = 0.1
 # Of very many Files, sweeping takes one part in so many of the time.
 SWEEP_PARTS: Final = 100
 SWEEP_S_MAX: Final = 1.0
+# An agent that ends does not wait longer for the others to learn of the last marks.
+LAST_S: Final = 1.0
 
 log = logging.getLogger("monarch.agent")
 
@@ -75,7 +77,11 @@ class WrittenMarks:
             await asyncio.sleep(0)  # the loop answers cold opens between two pieces
         return busy_s
 
-    def close(self) -> None:
-        """Look no more."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+    async def close(self) -> None:
+        """Tell what is marked by now, and look no more."""
+        if self._sweeping is None or self._table is None:
+            return
+        self._sweeping.cancel()
+        await self._sweep(self._table)
+        if not await self._mesh.told(LAST_S):
+            log.warning("the last marks are not acknowledged")

@@ -133,6 +133,11 @@ class Hub:
         for session in self._sessions.values():
             session.stir()
 
+    @property
+    def told(self) -> bool:
+        """Return whether all who have joined here have acknowledged all marks."""
+        return all(session.told for session in self._sessions.values())
+
     def tell(self, changed: list[int]) -> None:
         """Tell all who have joined that these nodes have changed."""
         if changed:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -42,6 +43,8 @@ SUCCESSORS_MAX: Final = 3
 RETRY_S: Final = 0.5
 RETRIES_PER_S: Final = 2000
 CLOSE_S: Final = 1.0
+# How often to look whether the last marks are acknowledged.
+TOLD_S: Final = 0.01
 # A hub that was lost, frozen perhaps, is tried again for so long before the next one:
 # meanwhile nodes whose programs have ended hear of nobody.
 LOST_HUB_S: Final = 1.5
@@ -214,6 +217,19 @@ class Mesh:
     def mark(self, numbers: Iterable[int]) -> None:
         """Tell all nodes, until each acknowledges it, that these were written to."""
         self._journal.mark(numbers)
+
+    async def told(self, patience_s: float) -> bool:
+        """Wait until whom we know directly has all marks; return if so in time."""
+        deadline_s = time.monotonic() + patience_s
+        while not self._told():
+            if time.monotonic() >= deadline_s:
+                return False
+            await asyncio.sleep(TOLD_S)
+        return True
+
+    def _told(self) -> bool:
+        session = self._session
+        return self._hub.told and (session is None or session.told)
 
     def _stir(self) -> None:
         """Pass on at once what is new in the journal."""

@@ -79,6 +79,11 @@ class Session:
         """Look at once for what there is to say."""
         self._wake.set()
 
+    @property
+    def told(self) -> bool:
+        """Return whether the other side has acknowledged all marks."""
+        return self._telling.done
+
     def tell_note(self, number: int, note: bytes) -> None:
         """Pass on what a node has to say to all."""
         self._notes.append((number, note))

@@ -11,6 +11,7 @@ from typing import Final
 
 from monarch.native import is_home
 from monarch.tiers.directory import is_private, remove_tree, take_lock
+from monarch.tiers.outlived import has_programs, supersede
 from monarch.tiers.retain import RETAINED, has_expired
 
 # A launcher makes the directory before there is any lock in it.
@@ -95,4 +96,7 @@ def _collect_dead(entry: Path, now_s: float) -> bool:
             found = True
         if not found and now_s - entry.stat().st_mtime < NEWBORN_S:
             return False
+        if has_programs(entry):
+            return False  # who joins their job is to see what they write
+        supersede(entry)
         return remove_tree(entry)

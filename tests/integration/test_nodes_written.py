@@ -180,6 +180,21 @@ def test_marks_outlive_the_hub_that_was_to_tell_them(cluster):
         soon(cluster, writers[1:], second, SUCCESSION_S)
 
 
+@pytest.mark.parametrize("node", [2, 0], ids=["a node", "the hub"])
+def test_the_last_that_is_written_before_an_agent_ends_all_nodes_read(cluster, node):
+    first = min(cluster.sizes)
+    with programs(cluster) as start:
+        writers = started(cluster, start, range(NODES))
+        others = [writer for writer in writers if writer.node != node]
+        agent = cluster.nodes[node].agent()
+        assert agent is not None
+
+        change(cluster, writers[node], first)
+        os.kill(agent, signal.SIGTERM)
+
+        soon(cluster, others, first, SUCCESSION_S)
+
+
 def test_a_node_that_comes_late_is_told_of_all_that_was_written(cluster):
     first, second, *_ = sorted(cluster.sizes)
     options = ("--set", "peers.join_timeout=3s")

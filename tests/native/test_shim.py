@@ -19,7 +19,7 @@ from support.shim_fixtures import (
 # Without the exported functions, which would stand before the sanitizer's own.
 PARTS = (
     *("route", "at", "board", "mounts", "process", "identity", "wait", "mark"),
-    *("trace", "object", "scratch"),
+    *("trace", "object", "scratch", "segments"),
 )
 MODES = {
     "bare": (),

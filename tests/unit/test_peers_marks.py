@@ -269,32 +269,49 @@ def test_marks_that_come_before_the_catalog_are_kept_for_it():
     assert sorted(early.journal.open(CATALOG)) == [5, 80]
 
 
-def test_marks_of_another_catalog_mean_nothing_here():
+def test_marks_of_another_catalog_let_all_roots_pass_on_both_sides():
     one, stranger = Node(), Node(catalog=8)
     ends = one.telling(), stranger.telling()
-    one.journal.mark([80])
-    stranger.journal.mark([90])
+    assert talk(*ends) == 0
 
+    one.journal.mark([80])
     talk(*ends)
 
-    assert (one.heard, stranger.heard) == ([], [])
+    everything = list(range(ROOTS))
+    assert stranger.heard == everything
+    stranger.journal.mark([90])
+    talk(*ends)
+    assert one.heard == everything
     assert talk(*ends) == 0  # and nobody insists
 
 
-def test_a_node_of_another_catalog_passes_marks_on_and_adds_none():
+def test_a_node_of_another_catalog_passes_marks_on_and_tells_its_own_by_the_roots():
     one, hub, other = Node(), Node(catalog=None), Node()
     first = one.telling(), hub.telling()
     second = other.telling(), hub.telling()
     one.journal.mark([80])
     talk(*first)
+    everything = list(range(ROOTS))
 
-    assert hub.journal.open(8) == []
+    assert hub.journal.open(8) == everything
+    talk(*second)
+    assert other.heard == [80]
     hub.journal.mark([90])
     talk(*first)
     talk(*second)
 
-    assert other.heard == [80]
-    assert hub.heard == []
+    assert other.heard == [80, *everything]
+    assert one.heard == everything
+
+
+def test_more_marks_than_are_kept_let_all_roots_pass_where_they_were_set(monkeypatch):
+    monkeypatch.setattr(protocol, "MARKS_MAX", 1000)
+    one, other = Node(), Node()
+
+    one.journal.mark(range(ROOTS, ROOTS + 1001))
+    talk(one.telling(), other.telling())
+
+    assert one.heard == other.heard == list(range(ROOTS))
 
 
 class Wire:

@@ -45,16 +45,41 @@ def test_marks_that_the_hub_has_not_passed_on_are_told_to_its_successor(tmp_path
         async with job(4, tmp_path) as nodes:
             for node in nodes:
                 await node.sees(lambda view: len(view.joined) == 4)
-            for node in nodes[1:]:
+            for node in nodes:
                 node.mesh.open_marks(7)
-            nodes[0].mesh.open_marks(8)  # it takes nothing, and passes nothing on
             nodes[2].mesh.mark([200])
-            await asyncio.sleep(0.2)
-            assert nodes[3].marks.empty()
-            await nodes[0].mesh.close()
+            await nodes[0].mesh.close()  # before it has heard of them
             await knows(nodes[3], {200})
             await knows(nodes[1], {200})
             assert nodes[0].marks.empty()
+
+
+def test_last_marks_are_acknowledged_before_a_node_leaves(tmp_path):
+    async def main():
+        async with job(3, tmp_path) as nodes:
+            for node in nodes:
+                await node.sees(lambda view: len(view.joined) == 3)
+                node.mesh.open_marks(7)
+            for leaving, mark in ((nodes[2], 200), (nodes[0], 100)):
+                leaving.mesh.mark([mark])
+                assert await leaving.mesh.told(PATIENCE_S)
+                await leaving.mesh.close()
+            await knows(nodes[1], {100, 200})
+
+    run(main())
+
+
+def test_nobody_waits_long_for_who_acknowledges_nothing(tmp_path):
+    async def main():
+        async with job(2, tmp_path) as nodes:
+            for node in nodes:
+                await node.sees(lambda view: len(view.joined) == 2)
+            nodes[1].mesh.open_marks(7)
+            assert await nodes[1].mesh.told(0.0)
+            nodes[1].mesh.mark([200])
+            assert not await nodes[1].mesh.told(0.0)
+
+    run(main())
 
     run(main())
 

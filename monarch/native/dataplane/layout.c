@@ -184,6 +184,8 @@ static const struct row rows[] = {
     FIELD(flags, count),
     FIELD(flags, mounts),
     FIELD(flags, marked),
+    FIELD(flags, superseded),
+    FIELD(flags, reserved),
     FIELD(flags, roots),
     TAIL(flags, written),
 

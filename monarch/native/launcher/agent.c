@@ -71,7 +71,7 @@ static _Noreturn void become(const struct run *run, const char *python, int pipe
     forget_signals();
     use_all_cpus();
     if (argv && envp)
-        execve(python, argv, envp);
+        python_exec(python, argv, envp);
     else
         errno = ENOMEM;
     dprintf(NOTIFY_FD, "fail 125 cannot run %s: %s\n", python, strerror(errno));

@@ -17,28 +17,38 @@
 
 enum { ATTEMPTS_MAX = 20, PAUSE_MS = 10 };
 
-/* open_parent - opens the run directory of the run that we are inside of, if its agent
- * lives. */
+/* orphaned - the agent of this run directory has died, and programs that it served still
+ * run. */
+static bool orphaned(struct run *run)
+{
+    bool has = !board_map(&run->board, run->dir.fd) && board_has_programs(&run->board);
+
+    if (!has)
+        board_unmap(&run->board);
+    return has;
+}
+
+/* open_parent - opens the run directory of the run that we are inside of, if its agent or
+ * other programs of it live: what those write, no other job would learn. */
 static bool open_parent(struct run *run)
 {
     const char *parent = getenv("MONARCH_STAGING_RUN");
 
     if (!parent || !*parent || rundir_join(&run->dir, parent))
         return false;
-    if (rundir_agent_lives(&run->dir))
-        return true;
-    rundir_close(&run->dir);
-    return false;
+    run->nested = rundir_agent_lives(&run->dir) || orphaned(run);
+    board_unmap(&run->board);
+    if (!run->nested)
+        rundir_close(&run->dir);
+    return run->nested;
 }
 
-/* orphaned - an agent has died, and programs that it served still run. A new agent would
- * not learn what they write, since they mark it in the segments that they have: this
- * program joins them there. What is staged is served, all else is the origin's. */
-static bool orphaned(struct run *run)
+/* join_orphans - joins the programs of a dead agent. A new one would not learn what they
+ * write by descriptors that they have, since they have marked it before: this program
+ * sees their marks. What is staged is served, all else is the origin's. */
+static bool join_orphans(struct run *run)
 {
-    bool joins = !board_map(&run->board, run->dir.fd) &&
-                 board_agent_state(&run->board) == AGENT_READY &&
-                 board_has_programs(&run->board);
+    bool joins = orphaned(run) && board_agent_state(&run->board) == AGENT_READY;
 
     if (joins) {
         words_warn("the agent of this job has died, and programs that it served still "
@@ -58,6 +68,7 @@ static struct verdict start(struct run *run, int lock)
     int err = python_find(python);
 
     /* What a dead agent has left must not be taken for the new one's. */
+    board_supersede(run->dir.fd);
     unlinkat(run->dir.fd, "requests", 0);
     unlinkat(run->dir.fd, "counters", 0);
     if (run->dir.moved)
@@ -113,8 +124,11 @@ static struct verdict attempt(struct run *run)
     if (rundir_agent_lives(&run->dir))
         return await_state(run, lock);
     verdict = failure_found(run);
-    if (verdict.kind == VERDICT_NONE && orphaned(run))
+    if (verdict.kind == VERDICT_NONE && join_orphans(run))
         verdict.kind = VERDICT_STAGED;
+    if (verdict.kind == VERDICT_NONE && run->nested)
+        verdict = verdict_of(VERDICT_PLAIN,
+                             "the agent of the run that this is part of has died");
     if (verdict.kind == VERDICT_NONE)
         return start(run, lock);
     close(lock);

@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -16,6 +17,7 @@
 #include "descriptor.h"
 #include "shared/counts.h"
 #include "procstat.h"
+#include "words.h"
 
 enum {
     STILL_SUSPICIOUS = 5,             /* slices, half a second */
@@ -106,12 +108,13 @@ static bool lives(const struct process *slot)
     uint32_t state = atomic_load((const _Atomic uint32_t *)&slot->state);
     pid_t pid = (pid_t)slot->pid;
 
-    if (state < PROCESS_LAUNCHED || pid <= 0 || (kill(pid, 0) < 0 && errno == ESRCH))
+    if (state < PROCESS_LAUNCHED || pid <= 0 || pid == getpid() ||
+        (kill(pid, 0) < 0 && errno == ESRCH))
         return false;
     return !slot->starttime || slot->starttime == procstat_start(pid);
 }
 
-/* board_has_programs - whether a process of the job runs on this node. */
+/* board_has_programs - whether another process of the job runs on this node. */
 bool board_has_programs(const struct board *board)
 {
     const struct counters *all = board->counters;
@@ -121,6 +124,24 @@ bool board_has_programs(const struct board *board)
         if (lives(&all->process[i]))
             return true;
     return false;
+}
+
+/* board_supersede - tells the programs of a dead agent that nobody reads any more what
+ * they mark in its flags: they look at the same path for those of the next one. */
+void board_supersede(int run_fd)
+{
+    const uint32_t yes = 1;
+    struct flags head;
+    int fd = descriptor_keep(openat(run_fd, "flags", O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+
+    if (fd < 0)
+        return;
+    if (pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+        !memcmp(head.seg.magic, "MONARCH", sizeof(head.seg.magic)) &&
+        head.seg.version == LAYOUT_VERSION && head.seg.kind == SEGMENT_FLAGS &&
+        pwrite(fd, &yes, sizeof(yes), offsetof(struct flags, superseded)) < 0)
+        words_warn("%s: %s", "flags", strerror(errno));
+    close(fd);
 }
 
 /* board_agent_state - what the agent is doing. */

@@ -25,6 +25,7 @@ int board_map(struct board *board, int run_fd);
 void board_unmap(struct board *board);
 void board_register(const struct board *board, const char *program);
 bool board_has_programs(const struct board *board);
+void board_supersede(int run_fd);
 uint32_t board_agent_state(const struct board *board);
 void board_wait(const struct board *board, uint32_t state);
 bool pulse_suspicious(struct pulse *pulse, const struct board *board);

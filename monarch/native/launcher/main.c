@@ -21,7 +21,7 @@ static int ask_python(char **arguments, char **envp)
         argv = python_argv(path, nothing, arguments);
         envp = preload_remove(envp);
         if (argv && envp)
-            execve(path, argv, envp);
+            python_exec(path, argv, envp);
         err = argv && envp ? -errno : -ENOMEM;
     }
     words_error("cannot run Python at %s: %s (MONARCH_STAGING_PYTHON names another)",

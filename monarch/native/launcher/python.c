@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* beside_us - a file in the directory of our own executable. */
@@ -65,4 +66,12 @@ char **python_argv(const char *python, const char *const *head, char **tail)
         used += count;
     }
     return argv;
+}
+
+/* python_exec - becomes Python, and returns if that fails. Where this is a program of
+ * another run, its Shim would put itself back at an exec that it sees: what an agent, or
+ * `monarch clean`, removes in a Tier must be what it names. */
+void python_exec(const char *python, char **argv, char **envp)
+{
+    syscall(SYS_execve, python, argv, envp);
 }

@@ -6,5 +6,6 @@
 
 int python_find(char path[PATH_MAX]);
 char **python_argv(const char *python, const char *const *head, char **tail);
+void python_exec(const char *python, char **argv, char **envp);
 
 #endif

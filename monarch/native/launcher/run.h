@@ -17,6 +17,7 @@ struct run {
     struct timespec begun; /* by the clock of file times, which are never ahead */
     struct rundir dir;
     bool dir_is_shared; /* other launchers of the job may use it */
+    bool nested;        /* it is the one of the run that we are inside of */
     struct board board;
     struct notices notices; /* fd -1 = somebody else has started the agent */
     bool reported;          /* the agent has said what there is to say */

@@ -28,7 +28,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 3u
+#define LAYOUT_VERSION 4u
 #define EXTENT_BYTES (8u << 20)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
 
@@ -193,9 +193,11 @@ struct catalog {
 
 struct flags {
     struct segment seg;
-    uint64_t count;  /* file_count + dir_count of the catalog */
-    uint32_t mounts; /* changes after each mount that a program of the job does */
-    uint32_t marked; /* 1: something is marked below */
+    uint64_t count;      /* file_count + dir_count of the catalog */
+    uint32_t mounts;     /* changes after each mount that a program of the job does */
+    uint32_t marked;     /* 1: something is marked below */
+    uint32_t superseded; /* 1: nobody reads these marks: look at the path again */
+    uint32_t reserved;
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky bits; Files first, then directories */
 };

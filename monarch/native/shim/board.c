@@ -1,4 +1,5 @@
-/* board.c - finds, verifies and maps the segments of the job at the first use. */
+/* board.c - finds the segments of the job at the first use, and those of its next agent
+ * when the first has gone. */
 #include "board.h"
 
 #include <errno.h>
@@ -11,6 +12,7 @@
 
 #include "process.h"
 #include "scratch.h"
+#include "segments.h"
 #include "shared/rights.h"
 #include "sys.h"
 #include "trace.h"
@@ -27,144 +29,8 @@ enum phase {
 enum { ADDRESS_PART = 8, TURNS_MAX = 10000 };
 
 static struct board the_board;
+static struct board *_Atomic the_last = &the_board; /* whose marks are read, if any's */
 static _Atomic uint32_t the_phase;
-
-/* in_run - writes the path of a file in the run directory. One descriptor at a time must
- * do: the program may have no more. */
-static const char *in_run(const struct board *b, const char *name,
-                          char out[PATH_BYTES_MAX])
-{
-    size_t n = strlen(name);
-    if (b->run_bytes + 1 + n >= PATH_BYTES_MAX)
-        return "";
-    memcpy(out, b->run, b->run_bytes);
-    out[b->run_bytes] = '/';
-    memcpy(out + b->run_bytes + 1, name, n + 1);
-    return out;
-}
-
-/* map_segment - maps one file of the run directory; NULL unless it is a whole segment
- * of this layout that belongs to us. */
-static void *map_segment(const struct board *b, const char *name, uint32_t kind,
-                         bool writable)
-{
-    SCRATCH(path);
-    int fd = path ? sys_openat(AT_FDCWD, in_run(b, name, path),
-                               (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC)
-                  : -1;
-    if (fd < 0)
-        return NULL;
-    struct stat st;
-    struct segment *seg = NULL;
-    if (sys_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == sys_geteuid() &&
-        (st.st_mode & 0077) == 0 && (size_t)st.st_size >= sizeof(*seg)) {
-        long at = sys_call(SYS_mmap, 0, st.st_size,
-                           writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
-                           fd);
-        if (at > 0 || at < -4095)
-            seg = (struct segment *)at;
-    }
-    sys_close(fd);
-    if (seg && (memcmp(seg->magic, "MONARCH", 8) != 0 || seg->kind != kind ||
-                seg->version != LAYOUT_VERSION || seg->length != (size_t)st.st_size)) {
-        sys_call(SYS_munmap, (long)seg, st.st_size, 0, 0, 0);
-        seg = NULL;
-    }
-    return seg;
-}
-
-static void unmap(const void *segment)
-{
-    if (segment)
-        sys_call(SYS_munmap, (long)segment,
-                 (long)((const struct segment *)segment)->length, 0, 0, 0);
-}
-
-static void unmap_all(struct board *b)
-{
-    unmap(b->catalog);
-    unmap(b->flags);
-    unmap(b->requests);
-    unmap(b->counters);
-    unmap(b->inodes);
-}
-
-static bool roots_valid(const struct catalog *c)
-{
-    for (uint32_t i = 0; i < c->root_count; i++) {
-        if (c->roots[i].block > c->seg.length - sizeof(struct index))
-            return false;
-        const struct index *ix = (const struct index *)((const char *)c +
-                                                        c->roots[i].block);
-        if (ix->seg.kind != SEGMENT_INDEX || ix->seg.version != LAYOUT_VERSION ||
-            ix->seg.length > c->seg.length - c->roots[i].block)
-            return false;
-    }
-    for (uint32_t i = 0; i < c->tier_count; i++)
-        if (c->tiers[i].path_bytes >= TIER_PATH_MAX)
-            return false;
-    return true;
-}
-
-static bool generation_same(const struct board *b)
-{
-    uint64_t g = b->catalog->seg.generation;
-    return b->flags->seg.generation == g && b->requests->seg.generation == g &&
-           b->counters->seg.generation == g && b->inodes->seg.generation == g;
-}
-
-static bool catalog_valid(const struct board *b)
-{
-    const struct catalog *c = b->catalog;
-    return c->seg.length >= sizeof(*c) && b->flags->seg.length >= sizeof(*b->flags) &&
-           b->requests->seg.length >= sizeof(*b->requests) &&
-           b->counters->seg.length >= sizeof(*b->counters) &&
-           b->inodes->seg.length >= sizeof(*b->inodes) && c->root_count <= ROOTS_MAX &&
-           c->tier_count <= TIERS_MAX && c->filter_count <= FILTER_NAMES_MAX &&
-           c->prefix_count <= PREFIXES_MAX && c->prefixes < c->seg.length &&
-           c->states < c->seg.length && c->strings <= c->seg.length &&
-           b->flags->count <= b->flags->seg.length - sizeof(*b->flags) &&
-           c->file_count + c->dir_count <= b->flags->count && roots_valid(c);
-}
-
-/* board_order_spellings - reads the prefixes, longest first, so that the first match is
- * the one that counts. */
-void board_order_spellings(struct board *b)
-{
-    const struct catalog *c = b->catalog;
-    const struct prefix *from = (const struct prefix *)((const char *)c + c->prefixes);
-    b->spelling_count = c->prefix_count;
-    for (uint32_t i = 0; i < c->prefix_count; i++) {
-        struct spelling s = {
-            .path = (const char *)c + c->strings + (from[i].path >> 16),
-            .bytes = (uint32_t)(from[i].path & 0xffff),
-            .root = from[i].root,
-        };
-        uint32_t at = i;
-        for (; at > 0 && b->spellings[at - 1].bytes < s.bytes; at--)
-            b->spellings[at] = b->spellings[at - 1];
-        b->spellings[at] = s;
-    }
-}
-
-static bool map_all(struct board *b)
-{
-    SCRATCH(path);
-    b->catalog = map_segment(b, "catalog", SEGMENT_CATALOG, false);
-    b->flags = map_segment(b, "flags", SEGMENT_FLAGS, true);
-    b->requests = map_segment(b, "requests", SEGMENT_REQUESTS, true);
-    b->counters = map_segment(b, "counters", SEGMENT_COUNTERS, true);
-    b->inodes = map_segment(b, "inodes", SEGMENT_INODES, false);
-    if (path && b->catalog && b->flags && b->requests && b->counters && b->inodes &&
-        generation_same(b) && catalog_valid(b)) {
-        board_order_spellings(b);
-        struct stat st;
-        b->injects = sys_stat(AT_FDCWD, in_run(b, "shim.so", path), &st, 0) == 0;
-        return true;
-    }
-    unmap_all(b);
-    return false;
-}
 
 /* filtered - the configuration leaves programs of this name alone. */
 static bool filtered(const struct catalog *c)
@@ -192,8 +58,8 @@ static bool leaves_room(const struct board *b)
         limit.rlim_cur == RLIM_INFINITY)
         return true;
     for (size_t i = 0; path && i < sizeof(names) / sizeof(names[0]); i++)
-        if (sys_stat(AT_FDCWD, in_run(b, names[i], path), &st, AT_SYMLINK_NOFOLLOW) ==
-            0)
+        if (sys_stat(AT_FDCWD, segments_path(b, names[i], path), &st,
+                     AT_SYMLINK_NOFOLLOW) == 0)
             bytes += (uint64_t)st.st_size;
     return bytes <= limit.rlim_cur / ADDRESS_PART;
 }
@@ -227,7 +93,7 @@ static bool run_is_ours(struct board *b)
  * lacks a descriptor or memory now may have it when something is changed. */
 static enum phase map_board(struct board *b, bool serves)
 {
-    if (!map_all(b))
+    if (!segments_map(b))
         return PHASE_NARROW;
     bool served = serves && privileged(b) && !filtered(b->catalog);
     if (!process_prepare(b->requests->agent.pid_ns, served))
@@ -285,9 +151,9 @@ static enum phase widen(void)
 
 /* settle - gives the process its slot. A child may have been made with other rights than
  * its parent has, by clone() in a user namespace of its own. */
-static void settle(enum phase phase)
+static void settle(const struct board *b, enum phase phase)
 {
-    bool began = process_enter(the_board.counters);
+    bool began = process_enter(b->counters);
     if (__builtin_expect(began, 0) && phase == PHASE_OPEN && !privileged(&the_board))
         board_leave();
 }
@@ -296,10 +162,57 @@ static void settle(enum phase phase)
  * to pass through. The process has its slot in the counters when this returns. */
 const struct board *board_enter(void)
 {
-    if (__builtin_expect(phase_now() != PHASE_OPEN, 0))
+    if (__builtin_expect(phase_now() != PHASE_OPEN, 0) || board_superseded(&the_board))
         return NULL;
-    settle(PHASE_OPEN);
+    settle(&the_board, PHASE_OPEN);
     return __builtin_expect(phase_now() == PHASE_OPEN, 1) ? &the_board : NULL;
+}
+
+/* forget - gives back a board that nobody has seen. */
+static void forget(struct board *b)
+{
+    if (b->catalog)
+        segments_unmap(b);
+    sys_call(SYS_munmap, (long)b, sizeof(*b), 0, 0, 0);
+}
+
+/* find_next - the segments of the agent that has come since, in memory of their own:
+ * other threads may be using the earlier ones. NULL: there is none, or not yet. */
+static struct board *find_next(struct board *last)
+{
+    struct stat st;
+    if (sys_stat(AT_FDCWD, last->run, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return NULL; /* as a rule the job has ended, and nobody comes */
+    long at = sys_call(SYS_mmap, 0, sizeof(*last), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    if (at < 0 && at >= -4095)
+        return NULL;
+    struct board *next = (struct board *)at;
+    memcpy(next->run, last->run, last->run_bytes + 1);
+    next->run_bytes = last->run_bytes;
+    next->before = last;
+    if (run_is_ours(next) && segments_map(next))
+        return next;
+    next->catalog = NULL;
+    forget(next);
+    return NULL;
+}
+
+/* succeed - marks where they are read, since the agent of the last segments has gone. What
+ * is open for writing by now is marked at once: it may have been opened before. */
+static const struct board *succeed(struct board *last)
+{
+    struct board *next = find_next(last);
+    if (!next)
+        return last; /* it still knows the Replicas that are open */
+    if (!atomic_compare_exchange_strong(&the_last, &last, next)) {
+        forget(next);
+        return last;
+    }
+    if (!process_borrowed())
+        process_begin(next->counters);
+    trace_inherited();
+    return next;
 }
 
 /* board_marking - the same for wrappers that mark what changes: this goes on where
@@ -315,8 +228,9 @@ const struct board *board_marking(void)
     }
     if (phase != PHASE_OPEN && phase != PHASE_LEFT)
         return NULL;
-    settle(phase);
-    return &the_board;
+    struct board *b = atomic_load_explicit(&the_last, memory_order_acquire);
+    settle(b, phase);
+    return __builtin_expect(board_superseded(b), 0) ? succeed(b) : b;
 }
 
 /* board_leave - serves nothing from now on, for good; a child that borrows its parent's
@@ -333,14 +247,16 @@ void board_leave(void)
 const struct board *board_left(void)
 {
     uint32_t phase = atomic_load_explicit(&the_phase, memory_order_acquire);
-    return phase == PHASE_OPEN || phase == PHASE_LEFT ? &the_board : NULL;
+    return phase == PHASE_OPEN || phase == PHASE_LEFT
+               ? atomic_load_explicit(&the_last, memory_order_acquire)
+               : NULL;
 }
 
 __attribute__((constructor)) static void begin(void)
 {
     enum phase phase = phase_now();
     if (phase == PHASE_OPEN || phase == PHASE_LEFT)
-        settle(phase);
+        settle(&the_board, phase);
     if (phase != PHASE_INERT)
         trace_inherited();
 }

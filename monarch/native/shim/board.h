@@ -33,13 +33,21 @@ struct board {
     uint32_t run_gid;        /* group of the run directory, as this process sees it */
     bool injects;            /* the run directory holds a shim.so for new programs */
     bool elsewhere;          /* this process may see other mounts than the agent */
+    const struct board
+        *before; /* of an earlier agent, whose Replicas may be open; NULL */
 };
 
 const struct board *board_enter(void);
 const struct board *board_marking(void);
 void board_leave(void);
 const struct board *board_left(void);
-void board_order_spellings(struct board *b);
+
+/* board_superseded - the agent of these segments has gone: nobody reads what is marked. */
+static inline bool board_superseded(const struct board *b)
+{
+    return atomic_load_explicit((_Atomic uint32_t *)&b->flags->superseded,
+                                memory_order_relaxed);
+}
 
 static inline const struct index *board_index(const struct board *b, uint32_t root)
 {

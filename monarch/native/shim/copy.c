@@ -67,8 +67,7 @@ static bool redirected_to(int fd, struct identity *id)
 /* is_origin - whether a descriptor is that of the origin's file itself. */
 static bool is_origin(int fd, const struct identity *id)
 {
-    const struct board *b = board_left();
-    return b && identity_is(b, id, fd);
+    return identity_is(id, fd);
 }
 
 /* copy_within - from the origin's file into itself: the kernel judges the ranges. */

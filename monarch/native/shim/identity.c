@@ -80,8 +80,8 @@ bool identity_inode(const struct board *b, const struct stat *st, uint64_t *file
     return false;
 }
 
-/* identity_of - true when what a real fstat() has said is a Replica of ours. */
-bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
+/* known_to - true when this board knows it. */
+static bool known_to(const struct board *b, const struct stat *st, struct identity *id)
 {
     const struct catalog *c = b->catalog;
     if (!identity_inode(b, st, &id->file))
@@ -94,14 +94,28 @@ bool identity_of(const struct board *b, const struct stat *st, struct identity *
     if (number >= id->ix->file_count)
         return false;
     id->entry = index_first(id->ix, (uint32_t)number);
+    id->b = b;
     return resembles(st, id->entry);
 }
 
-/* identity_path - the absolute path of the File at the origin. */
-bool identity_path(const struct board *b, const struct identity *id,
-                   char out[PATH_BYTES_MAX])
+/* identity_of - true when what a real fstat() has said is a Replica of ours, perhaps of an
+ * earlier agent: its File's number means nothing to this one. */
+bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
 {
-    const struct catalog *c = b->catalog;
+    for (const struct board *at = b; at; at = at->before) {
+        if (!known_to(at, st, id))
+            continue;
+        if (at != b)
+            id->file = UINT64_MAX;
+        return true;
+    }
+    return false;
+}
+
+/* identity_path - the absolute path of the File at the origin. */
+bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX])
+{
+    const struct catalog *c = id->b->catalog;
     uint64_t root = c->roots[id->root].path;
     size_t n = root & 0xffff, rel = index_path_bytes(id->entry);
     if (n + 1 + rel >= PATH_BYTES_MAX)
@@ -116,56 +130,57 @@ bool identity_path(const struct board *b, const struct identity *id,
 /* identity_is - the file that a descriptor leads to is the File, and no new one that has got
  * its inode number: the time of birth tells, where the file system keeps one for good;
  * else that no name of the File was seen to go. */
-bool identity_is(const struct board *b, const struct identity *id, int fd)
+bool identity_is(const struct identity *id, int fd)
 {
     struct stat now;
     if (!object_of(fd, &now) || now.st_ino != id->entry->ino ||
         now.st_dev != index_attr(id->ix, id->entry)->dev)
         return false;
-    enum birth birth = b->catalog->roots[id->root].unstable
+    enum birth birth = id->b->catalog->roots[id->root].unstable
                            ? BIRTH_UNTOLD
                            : object_birth(fd, id->entry->ctime_ns);
     return birth == BIRTH_BEFORE ||
-           (birth == BIRTH_UNTOLD && !(mark_of(b, id->root, id->file) & MARKED_NAME));
+           (birth == BIRTH_UNTOLD &&
+            !(mark_of(id->b, id->root, id->file) & MARKED_NAME));
 }
 
 /* hold_name - opens nothing, but holds what has the path of this Entry now: a descriptor
  * of the File, or IDENTITY_GONE where it has lost this name. */
-static int hold_name(const struct board *b, const struct identity *id,
-                     const struct entry *name)
+static int hold_name(const struct identity *id, const struct entry *name)
 {
     SCRATCH(path);
-    const struct identity named = {id->ix, name, id->root, id->file};
-    int fd = path && identity_path(b, &named, path)
+    struct identity named = *id;
+    named.entry = name;
+    int fd = path && identity_path(&named, path)
                  ? object_hold(AT_FDCWD, path, O_NOFOLLOW)
                  : IDENTITY_GONE;
     if (fd < 0)
         return IDENTITY_GONE;
-    if (identity_is(b, id, fd))
+    if (identity_is(id, fd))
         return fd;
     sys_close(fd);
     return IDENTITY_GONE;
 }
 
 /* hold - the same by any name that the Catalog has for the File. */
-static int hold(const struct board *b, const struct identity *id)
+static int hold(const struct identity *id)
 {
-    int fd = hold_name(b, id, id->entry);
+    int fd = hold_name(id, id->entry);
     if (fd >= 0 || index_attr(id->ix, id->entry)->nlink < 2)
         return fd;
     for (uint32_t i = 0; fd < 0 && i < id->ix->entry_count; i++) {
         const struct entry *e = index_entry(id->ix, i);
         if (e != id->entry && e->file == id->entry->file &&
             S_ISREG(index_attr(id->ix, e)->mode))
-            fd = hold_name(b, id, e);
+            fd = hold_name(id, e);
     }
     return fd;
 }
 
 /* find_origin - the path of the File at the origin, if it still has that name. */
-static bool find_origin(const struct board *b, const struct identity *id, char *out)
+static bool find_origin(const struct identity *id, char *out)
 {
-    int fd = identity_path(b, id, out) ? hold_name(b, id, id->entry) : -1;
+    int fd = identity_path(id, out) ? hold_name(id, id->entry) : -1;
     if (fd >= 0)
         sys_close(fd);
     return fd >= 0;
@@ -173,11 +188,10 @@ static bool find_origin(const struct board *b, const struct identity *id, char *
 
 /* take_changes - what a marked File's inode says now; size and blocks stay those of the
  * bytes that the descriptor gives. */
-static void take_changes(const struct board *b, const struct identity *id,
-                         struct stat *out)
+static void take_changes(const struct identity *id, struct stat *out)
 {
     struct stat now;
-    int fd = hold(b, id);
+    int fd = hold(id);
     if (fd < 0)
         return;
     if (sys_fstat(fd, &now) == 0) {
@@ -189,12 +203,12 @@ static void take_changes(const struct board *b, const struct identity *id,
 }
 
 /* identity_describe - what fstat() of a redirected descriptor says. */
-void identity_describe(const struct board *b, const struct identity *id,
-                       struct stat *out)
+void identity_describe(const struct identity *id, struct stat *out)
 {
     identity_stat(id->ix, id->entry, out);
-    if (__builtin_expect(mark_seen(b, id->root, id->ix, id->entry), 0))
-        take_changes(b, id, out);
+    if (__builtin_expect(mark_seen(id->b, id->root, id->ix, id->entry), 0) ||
+        __builtin_expect(board_superseded(id->b), 0))
+        take_changes(id, out);
 }
 
 /* identity_origin_of_fd - the origin's path behind a redirected descriptor; false as well
@@ -206,7 +220,7 @@ bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
     struct identity id;
     struct stat st;
     if (!b || !object_of(fd, &st) || !identity_of(b, &st, &id) ||
-        !find_origin(b, &id, out))
+        !find_origin(&id, out))
         return false;
     *file = id.file;
     return true;
@@ -222,14 +236,14 @@ bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
     if (!object_at(dirfd, path, true, &st) || !identity_of(b, &st, &id))
         return false;
     *file = id.file;
-    return find_origin(b, &id, out);
+    return find_origin(&id, out);
 }
 
 /* identity_bears - what this descriptor leads to has the name of the File's Replica. Where
  * Replicas were removed behind the agent's back, a disk gives their inodes to files of the
  * program, perhaps to copies of the same Files: nothing that is meant for those may reach
  * the origin. */
-bool identity_bears(const struct board *b, int fd, const struct identity *id)
+bool identity_bears(int fd, const struct identity *id)
 {
     static const char gone[] = " (deleted)";
     char name[FD_NAME_BYTES], own[REPLICA_NAME_BYTES];
@@ -242,7 +256,7 @@ bool identity_bears(const struct board *b, int fd, const struct identity *id)
     long tail = (long)sizeof(gone) - 1;
     if (n > tail && memcmp(path + n - tail, gone, sizeof(gone) - 1) == 0)
         n -= tail;
-    replica_name(e, b->catalog->roots[id->root].path_hash,
+    replica_name(e, id->b->catalog->roots[id->root].path_hash,
                  index_hash(index_path(id->ix, e), index_path_bytes(e)), own);
     return n >= REPLICA_NAME_BYTES &&
            memcmp(path + n - REPLICA_NAME_BYTES, own, REPLICA_NAME_BYTES) == 0;
@@ -254,10 +268,10 @@ bool identity_bears(const struct board *b, int fd, const struct identity *id)
 int identity_hold(const struct board *b, int fd, const struct stat *st, uint64_t *file)
 {
     struct identity id;
-    if (!identity_of(b, st, &id) || !identity_bears(b, fd, &id))
+    if (!identity_of(b, st, &id) || !identity_bears(fd, &id))
         return IDENTITY_OTHER;
     *file = id.file;
-    return hold(b, &id);
+    return hold(&id);
 }
 
 /* identity_hold_path - the same for what a path leads to, if that is by a descriptor's

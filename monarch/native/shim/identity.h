@@ -6,7 +6,8 @@
 
 #include "board.h"
 
-struct identity { /* the File whose Replica a descriptor leads to */
+struct identity {          /* the File whose Replica a descriptor leads to */
+    const struct board *b; /* that knows it */
     const struct index *ix;
     const struct entry *entry;
     uint32_t root;
@@ -15,16 +16,14 @@ struct identity { /* the File whose Replica a descriptor leads to */
 
 bool identity_of(const struct board *b, const struct stat *st, struct identity *id);
 void identity_stat(const struct index *ix, const struct entry *e, struct stat *out);
-void identity_describe(const struct board *b, const struct identity *id,
-                       struct stat *out);
-bool identity_path(const struct board *b, const struct identity *id,
-                   char out[PATH_BYTES_MAX]);
+void identity_describe(const struct identity *id, struct stat *out);
+bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX]);
 bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file);
 bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
                              char out[PATH_BYTES_MAX], uint64_t *file);
 
-bool identity_bears(const struct board *b, int fd, const struct identity *id);
-bool identity_is(const struct board *b, const struct identity *id, int fd);
+bool identity_bears(int fd, const struct identity *id);
+bool identity_is(const struct identity *id, int fd);
 bool identity_inode(const struct board *b, const struct stat *st, uint64_t *file);
 
 enum {

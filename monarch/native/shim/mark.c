@@ -54,11 +54,12 @@ uint8_t mark_of(const struct board *b, uint32_t root, uint64_t file)
                                 memory_order_acquire);
 }
 
-/* mark_any - something in the job is marked. */
+/* mark_any - something in the job is marked, or was by programs of an earlier agent. */
 bool mark_any(const struct board *b)
 {
     return atomic_load_explicit((_Atomic uint32_t *)&b->flags->marked,
-                                memory_order_acquire);
+                                memory_order_acquire) ||
+           board_superseded(b) || b->before;
 }
 
 /* mark_seen - the Entry, or its whole root, is not to be answered for. */

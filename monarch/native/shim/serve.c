@@ -22,7 +22,10 @@ enum { LARGEFILE = 0100000 }; /* what 32-bit habits pass; 0 in the headers */
 enum { LARGEFILE = O_LARGEFILE };
 #endif
 
-enum { SAMPLED_FIRST = 64, SAMPLED_EVERY = 1024 }; /* outside opens that are looked at */
+enum {
+    SAMPLED_FIRST = 64,
+    SAMPLED_EVERY = 1024
+}; /* outside opens that are looked at */
 
 /* What a read-only open may ask for and still be served. */
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |

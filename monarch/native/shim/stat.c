@@ -75,7 +75,7 @@ static bool found_replica(const struct board *b, int fd, const struct stat *st,
     if (!identity_of(b, st, id))
         return false;
     uint32_t mode = index_attr(id->ix, id->entry)->mode;
-    return __builtin_expect((mode & 07777) != 0400, 1) || identity_bears(b, fd, id);
+    return __builtin_expect((mode & 07777) != 0400, 1) || identity_bears(fd, id);
 }
 
 /* as_origin - gives a redirected descriptor's stat the origin's identity. */
@@ -84,7 +84,7 @@ static int as_origin(int result, int fd, struct stat *out)
     const struct board *b = result == 0 ? board_marking() : NULL;
     struct identity id;
     if (b && found_replica(b, fd, out, &id)) {
-        identity_describe(b, &id, out);
+        identity_describe(&id, out);
         count(COUNTER_stats_descriptor, 1);
     }
     return result;
@@ -275,7 +275,7 @@ static void statx_as_origin(int dirfd, const char *path, int flags, struct statx
     if (!b || !(itself ? found_replica(b, dirfd, &st, &id)
                        : identity_of(b, &st, &id) && object_by_descriptor(dirfd, path)))
         return;
-    identity_describe(b, &id, &st);
+    identity_describe(&id, &st);
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));
     to_statx(&st, out);
     count(COUNTER_stats_descriptor, 1);

@@ -91,16 +91,22 @@ static void sample(const struct serving *s, const struct stat *st)
     }
 }
 
+/* changed - the File is marked, or its agent has gone and nobody would know. */
+static bool changed(const struct identity *id)
+{
+    return mark_seen(id->b, id->root, id->ix, id->entry) || board_superseded(id->b);
+}
+
 /* outdated - another name of a redirected descriptor, whose File was written to since. */
 static bool outdated(struct serving *s, int fd, const struct stat *st)
 {
     struct identity id;
-    if (!identity_of(s->b, st, &id) || !mark_seen(s->b, id.root, id.ix, id.entry))
+    if (!identity_of(s->b, st, &id) || !changed(&id))
         return false;
     s->held = identity_hold(s->b, fd, st, &s->file);
     /* What has only lost its names is the Replica; what was written to is nowhere. */
     return s->held >= 0 ||
-           (s->held == IDENTITY_GONE && mark_of(s->b, id.root, id.file) & MARKED_BYTES);
+           (s->held == IDENTITY_GONE && mark_of(id.b, id.root, id.file) & MARKED_BYTES);
 }
 
 /* serve_found - looks at what an outside path has led to. True: that is a Replica whose

@@ -6,6 +6,9 @@ in which it learned of them. Each end of a session tells the other all of them f
 first one on, a portion at a time, and goes on when that is acknowledged; so whoever
 joins, and whoever takes the hub's place, learns of all. What comes twice or out of
 order changes nothing.
+
+Nodes whose Catalogs differ, because one has scanned anew, cannot tell each other of
+Files: what one of them marks lets all roots pass through on the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +26,7 @@ PORTION_MAX: Final = 8192
 MARKS_MAX: Final = 1 << 20
 
 _OWN: Final = 0
+_ALL_ROOTS: Final = range(ROOTS)
 
 
 class Journal:
@@ -39,7 +43,7 @@ class Journal:
         self.catalog: int | None = None
         self._heard = heard
         self._grown = grown
-        self._is_ours = False
+        self._mine: int | None = None
         self._numbers: list[int] = []
         self._tellers: list[int] = []
         self._known: set[int] = set()
@@ -52,19 +56,32 @@ class Journal:
         return len(self._numbers)
 
     def open(self, catalog: int) -> list[int]:
-        """Say which Catalog this node has; return the marks that are known of it.
-
-        If others speak of another Catalog, their marks are only passed on.
-        """
+        """Say which Catalog this node has; return the marks that are known of it."""
         if self.catalog is None:
             self.catalog = catalog
-        self._is_ours = self.catalog == catalog
-        return list(self._numbers) if self._is_ours else []
+        self._mine = catalog
+        return self._translated(self._numbers)
+
+    def _translated(self, numbers: list[int]) -> list[int]:
+        """Return marks of the job's Catalog as marks of this node's."""
+        if self._mine is None:
+            return []
+        if self._mine != self.catalog:
+            return [*_ALL_ROOTS] if numbers else []
+        return [*numbers]
 
     def mark(self, numbers: Iterable[int]) -> None:
         """Add marks that were set on this node, to be told to all."""
-        if self._is_ours and self._add(numbers, _OWN):
-            self._grown()
+        given = dict.fromkeys(numbers)
+        if self._mine is None or not given:
+            return
+        new = self._add(given if self._mine == self.catalog else _ALL_ROOTS, _OWN)
+        if not new:
+            return
+        # Instead of too many marks the roots are told: here, too, they pass through.
+        if more := [number for number in new if number not in given]:
+            self._heard(self._translated(more))
+        self._grown()
 
     def session(self) -> int:
         """Return the number by which a new session adds what it is told."""
@@ -74,19 +91,20 @@ class Journal:
         """Add marks that the other end of a session has told."""
         if self.catalog is None:
             self.catalog = catalog
-        if self.catalog != catalog:
-            return
-        new = self._add(numbers, session)
+        if self.catalog == catalog:
+            new = self._add(numbers, session)
+        else:
+            new = self._add(_ALL_ROOTS, _OWN)
         if not new:
             return
-        if self._is_ours:
-            self._heard(new)
+        if told := self._translated(new):
+            self._heard(told)
         self._grown()
 
     def _add(self, numbers: Iterable[int], teller: int) -> list[int]:
         new = [number for number in numbers if number not in self._known]
         if len(self._known) + len(new) > MARKS_MAX:
-            new = [root for root in range(ROOTS) if root not in self._known]
+            new = [root for root in _ALL_ROOTS if root not in self._known]
         self._known.update(new)
         self._numbers += new
         self._tellers += [teller] * len(new)
@@ -147,6 +165,12 @@ class Telling:
             "next": end,
         }
         yield Message(Kind.MARKS, fields, pack(numbers))
+
+    @property
+    def done(self) -> bool:
+        """Return whether the other end has all that it is to be told."""
+        _, numbers = self._journal.portion(self._start, self._session)
+        return not numbers
 
     def take(self, message: Message) -> bool:
         """Take what the other end has said; return whether an answer is due.

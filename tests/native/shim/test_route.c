@@ -13,6 +13,7 @@
 #include "../shared/check.h"
 #include "shim/identity.h"
 #include "shim/route.h"
+#include "shim/segments.h"
 #include "shim/wait.h"
 
 static struct board board;
@@ -140,7 +141,7 @@ static void check_identity(const struct plan *plan, struct built *b)
     uint32_t file = route_entry(&route)->file;
     replica_of(plan, b, file, path);
     CHECK(stat(path, &st) == 0 && identity_of(&board, &st, &id) && id.file == file);
-    CHECK(identity_path(&board, &id, path) && stat(path, &st) == 0);
+    CHECK(identity_path(&id, path) && stat(path, &st) == 0);
     CHECK(st.st_ino == id.entry->ino && !identity_of(&board, &st, &id));
 }
 
@@ -177,7 +178,7 @@ int main(int argc, char **argv)
     board.requests = b.requests;
     board.counters = b.counters;
     board.inodes = b.inodes;
-    board_order_spellings(&board);
+    segments_order(&board);
     if (argc > 4) {
         overflow(plan.root);
         return 0;

@@ -1,0 +1,297 @@
+"""Programs that outlive their agent: what they write, those of the next one see."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from monarch.tiers.directory import is_locked
+from monarch.tiers.leftovers import collect
+from support.agents import AgentProcess, start_agent
+from support.dataset import Dataset
+
+# Does what it is told, a line at a time; a child that it forks goes on with the next.
+OBEDIENT = "import os, sys\nfor line in sys.stdin: print(eval(line), flush=True)\n"
+
+
+@dataclass
+class Program:
+    """A program under the Shim that does what a test tells it."""
+
+    process: subprocess.Popen[str]
+
+    def do(self, expression: str) -> str:
+        """Let it evaluate an expression; return what it prints."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(expression, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline().rstrip("\n")
+
+    def read(self, path: Path) -> str:
+        """Return the first bytes of a file, as it sees them, and its size."""
+        return self.do(
+            f"open({str(path)!r}, 'rb').read(3), os.stat({str(path)!r}).st_size"
+        )
+
+    def write(self, path: Path) -> None:
+        """Let it replace what is in a file."""
+        assert self.do(f"open({str(path)!r}, 'w').write('NEW')") == "3"
+
+    def end(self) -> None:
+        """Let it end, and with it the child that goes on in its place."""
+        self.process.communicate()
+
+
+Begin = Callable[[], AgentProcess]
+Run = Callable[[AgentProcess], Program]
+
+
+@pytest.fixture
+def begin(run_root: Path, dataset: Dataset, tmp_path: Path) -> Iterator[Begin]:
+    """Starts an agent of the same job, one after the other."""
+    started: list[AgentProcess] = []
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    options = ["--data", str(dataset.root), "--tier", f"ram:64MiB:{tier}"]
+    options += ["--set", "cold_open.mode=wait"]
+
+    def start() -> AgentProcess:
+        agent = start_agent(run_root / "j.n", options)
+        started.append(agent)
+        agent.listen("ready")
+        return agent
+
+    yield start
+    for agent in started:
+        if agent.process.poll() is None:
+            agent.kill()
+    shutil.rmtree(run_root / "j.n", ignore_errors=True)
+
+
+@pytest.fixture
+def program() -> Iterator[Run]:
+    """Runs a program beside an agent."""
+    running: list[Program] = []
+
+    def run(agent: AgentProcess) -> Program:
+        process = subprocess.Popen(
+            [sys.executable, "-c", OBEDIENT],
+            env=agent.environ(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        one = Program(process)
+        running.append(one)
+        return one
+
+    yield run
+    for one in running:
+        if one.process.stdin is not None and not one.process.stdin.closed:
+            one.end()
+
+
+@pytest.fixture(params=["stop", "kill"])
+def go(request: pytest.FixtureRequest) -> Callable[[AgentProcess], object]:
+    """Each way in which an agent goes."""
+    ways = {"stop": AgentProcess.stop, "kill": AgentProcess.kill}
+    return ways[request.param]
+
+
+def test_what_is_written_is_seen_beside_the_next_agent(
+    begin: Begin,
+    program: Run,
+    go: Callable[[AgentProcess], object],
+    dataset: Dataset,
+) -> None:
+    first, (path, other, *_) = begin(), dataset.paths
+    before = program(first)
+    before.read(path)
+    go(first)
+    second = begin()
+    beside = program(second)
+    assert not beside.read(path).startswith("(b'NEW'")
+
+    before.write(path)
+
+    assert beside.read(path) == before.read(path) == "(b'NEW', 3)"
+    go(second)
+    late = program(begin())
+    late.read(other)
+    before.write(other)
+    assert late.read(other) == before.read(other) == "(b'NEW', 3)"
+
+
+def test_what_a_child_writes_that_never_spoke_is_seen_beside_the_next_agent(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, path = begin(), dataset.paths[0]
+    before = program(first)
+    before.read(path)
+    assert before.do("os.fork() and os._exit(0)") == "0"
+    first.stop()
+    beside = program(begin())
+    beside.read(path)
+
+    before.write(path)
+
+    assert beside.read(path) == "(b'NEW', 3)"
+
+
+def test_file_that_is_open_for_writing_is_seen_by_the_next_call(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, path = begin(), dataset.paths[0]
+    before = program(first)
+    before.read(path)
+    first.stop()
+    fd = before.do(f"os.open({str(path)!r}, os.O_WRONLY)")
+    beside = program(begin())
+    beside.read(path)
+
+    before.do(f"open({str(dataset.paths[1])!r}, 'a').close()")
+    before.do(f"os.write({fd}, b'NEW')")
+
+    assert beside.read(path).startswith("(b'NEW'")
+
+
+def test_redirected_descriptor_is_the_origins_file_after_its_agent_has_ended(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, path = begin(), dataset.paths[0]
+    before = program(first)
+    fd = before.do(f"os.open({str(path)!r}, os.O_RDONLY)")
+    first.stop()
+    shown = f"os.fstat({fd}).st_ino, os.fstat({fd}).st_mode"
+
+    def changes(mode: int) -> None:
+        before.do(f"os.fchmod({fd}, {mode})")
+        found = path.stat()
+        assert stat.S_IMODE(found.st_mode) == mode
+        assert before.do(shown) == f"({found.st_ino}, {found.st_mode})"
+
+    changes(0o640)
+    beside = program(begin())
+    beside.read(path)
+    changes(0o600)
+    before.do(f"open('/proc/self/fd/{fd}', 'w').write('NEW')")
+    assert beside.read(path) == "(b'NEW', 3)"
+
+
+def test_marks_of_a_dead_agents_programs_stay_while_they_live(
+    begin: Begin, program: Run, run_root: Path, dataset: Dataset
+) -> None:
+    agent = begin()
+    before = program(agent)
+    before.read(dataset.paths[0])
+    agent.kill()
+    (agent.run / "start").touch()  # as the launcher does
+
+    assert collect(run_root, time.time()) == []
+    before.end()
+    assert collect(run_root, time.time()) == [run_root / "j.n"]
+
+
+def test_leftover_whose_pid_is_somebody_elses_by_now_is_removed(
+    begin: Begin, program: Run, run_root: Path, dataset: Dataset
+) -> None:
+    agent = begin()
+    before = program(agent)
+    before.read(dataset.paths[0])
+    agent.kill()
+    (agent.run / "start").touch()  # as the launcher does
+    before.end()
+    pid = before.process.pid
+    counters = run_root / "j.n" / "counters"
+    told = counters.read_bytes().replace(
+        pid.to_bytes(4, "little"), os.getpid().to_bytes(4, "little")
+    )
+    counters.write_bytes(told)
+
+    assert collect(run_root, time.time()) == [run_root / "j.n"]
+
+
+def test_nested_run_beside_programs_of_a_dead_agent_sees_what_they_write(
+    begin: Begin, program: Run, monarch_command: Path, dataset: Dataset
+) -> None:
+    agent, path = begin(), dataset.paths[0]
+    before = program(agent)
+    before.read(path)
+    agent.kill()
+    command = [str(monarch_command), "run", "--data", str(dataset.root), "--"]
+    script = "import sys\nfor path in sys.stdin: print(open(path[:-1], 'rb').read(3))"
+    nested = subprocess.Popen(
+        [*command, sys.executable, "-uc", script],
+        env=agent.environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert nested.stdin is not None
+    assert nested.stdout is not None
+    print(path, file=nested.stdin, flush=True)
+    assert nested.stdout.readline() != "b'NEW'\n"
+
+    before.write(path)
+
+    shown, told = nested.communicate(f"{path}\n", timeout=30)
+    assert shown == "b'NEW'\n"
+    assert "the agent of this job has died" in told
+
+
+def test_command_that_a_program_gives_does_not_run_under_its_shim(
+    begin: Begin, monarch_command: Path, tmp_path: Path
+) -> None:
+    agent = begin()
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nexec cat /proc/$$/environ /proc/$$/maps "$0"\n')
+    python.chmod(0o755)
+
+    done = subprocess.run(
+        [str(monarch_command), "clean"],
+        env=agent.environ() | {"MONARCH_STAGING_PYTHON": str(python)},
+        capture_output=True,
+        check=True,
+    )
+
+    assert b"exec cat" in done.stdout
+    assert b"shim.so" not in done.stdout
+
+
+def test_agent_waits_for_a_process_that_has_just_taken_its_slot(
+    run_root: Path, monarch_command: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    command = [str(monarch_command), "run", "--job", "j", "--data", str(dataset.root)]
+    options = ["--set", "agent.linger=20s"]
+    script = (
+        "import os, sys, time\n"
+        "reading, writing = os.pipe()\n"
+        "if os.fork():\n"
+        "    os.read(reading, 1)\n"
+        "    os._exit(0)\n"
+        f"open({str(dataset.paths[0])!r}).close()\n"
+        "os.write(writing, b'x')\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [*command, *options, "--", sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as run:
+        while not list(run_root.glob("j.*/catalog")):
+            time.sleep(0.01)
+        (place,) = run_root.glob("j.*")
+        time.sleep(1.5)
+        assert is_locked(place)
+        assert run.stdin is not None
+        run.stdin.close()
+        run.wait(timeout=10)
+    assert not place.exists()
