@@ -1,8 +1,10 @@
 """Descriptors that outlive the names of their files, and what /proc calls them."""
 
 import ctypes
+import errno
 import mmap
 import os
+import subprocess
 
 from support.adversary import tree, truth, writing
 from support.adversary.attributes import some_times
@@ -232,15 +234,47 @@ def change_lost_by_proc(play: Play) -> str:
     return "done"
 
 
-@operation("descriptors", 2)
+def read_anew(play: Play, path: str) -> bytes:
+    flags = os.O_RDONLY | play.pick((0, os.O_APPEND, os.O_CREAT, os.O_DSYNC))
+    with open(os.open(path, flags), "rb") as file:
+        return file.read()
+
+
+def read_stream(play: Play, path: str) -> bytes:
+    stream = LIBC.fopen(os.fsencode(path), b"r")
+    if not stream:
+        raise OSError(ctypes.get_errno(), path)
+    content = ctypes.create_string_buffer(truth.BYTES_MAX)
+    count = LIBC.fread(content, 1, len(content), ctypes.c_void_p(stream))
+    LIBC.fclose(ctypes.c_void_p(stream))
+    return content.raw[:count]
+
+
+def read_by_child(play: Play, path: str) -> bytes:
+    words = [*play.pick((("cat", "{}"), ("cp", "{}", "/dev/stdout")))]
+    words[1] = path
+    done = subprocess.run(words, capture_output=True, check=False, close_fds=False)
+    if done.returncode:
+        raise OSError(errno.ESTALE, path)
+    return done.stdout
+
+
+@operation("descriptors", 4)
 def read_by_proc(play: Play) -> str:
-    """A held file is read by a name of its descriptor."""
+    """A held file is opened anew for reading by a name of its descriptor."""
     held = play.some_held()
     try:
         path = reopen_name(play, held.descriptor)
-        with open(path, "rb") as file:
-            content = file.read()
-        play.wrong += judge(held, content, f"{path} of {held.name}")
+        own, named = os.fstat(held.descriptor), os.stat(path)
+        content = play.way((read_anew, read_anew, read_stream, read_by_child))(
+            play, path
+        )
+        now = os.pread(held.raw, truth.BYTES_MAX, 0)
+        if content != now:
+            told = f"{truth.digest(now)} {truth.digest(content)}"
+            play.wrong.append(f"bytes of {path} of {held.name} anew: {told}")
+        if not os.path.samestat(own, named):
+            play.wrong.append(f"{path} of {held.name} is another file")
     finally:
         restore(play)
     return "read"
