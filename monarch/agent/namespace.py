@@ -64,7 +64,7 @@ class Namespace:
             passes=lambda file: bool(roots[self.inventory.root_of(file)]),
             store=lambda file, word: native.state_store(catalog, file, word),
             name_of=self.name_of,
-            inode_of=self.segments.inode_of,
+            inodes_of=self.segments.inodes_of,
             inodes_in=self.segments.inodes_in,
             bases=self.bases,
         )

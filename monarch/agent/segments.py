@@ -4,7 +4,7 @@ import errno
 import mmap
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +82,15 @@ class Segments:
         dtype = DTYPES["flags"]
         self.memory["flags"][: dtype.itemsize].view(dtype)["marked"] = 1
 
-    def inode_of(self, file: int, tier: int) -> int:
-        """Return the inode under which a Replica is recognised, or 0."""
+    def inodes_of(self, files: Sequence[int], tier: int) -> list[int]:
+        """Return the inodes under which Replicas that are there are recognised."""
         slots = self._inodes()
-        mine = (slots["file"] == file) & (slots["tier"] == tier) & (slots["ino"] > 1)
-        found = np.flatnonzero(mine)
-        return int(slots["ino"][found[0]]) if len(found) else 0
+        mine = (slots["tier"] == tier) & (slots["ino"] > 1)
+        found: list[int] = slots["ino"][mine & np.isin(slots["file"], files)].tolist()
+        return found
 
     def inodes_in(self, tier: int) -> list[int]:
-        """Return every inode under which a Replica of a Tier is recognised."""
+        """Return the inodes of all Replicas that are there in a Tier."""
         slots = self._inodes()
         found: list[int] = slots["ino"][
             (slots["tier"] == tier) & (slots["ino"] > 1)

@@ -176,6 +176,10 @@ class Engine:
         """Takes the inode of a Replica out of the table, before it is unlinked."""
         LIB.monarch_engine_forget(self._alive(), tier, ino)
 
+    def keep(self, tier: int, ino: int) -> None:
+        """Takes the inode of a Replica that has gone out when its room is needed."""
+        LIB.monarch_engine_keep(self._alive(), tier, ino)
+
     def close(self, patience_ms: int = PATIENCE_MS) -> bool:
         """Stops all threads; running copies end at their next chunk.
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+
 from monarch import native
 from monarch.catalog.block import Block
+from monarch.catalog.layout import NONE32
 from monarch.model import Patterns, shown
 from monarch.origins.root import OriginRoot
 from monarch.origins.saved import IndexUnusableError, RootIndex
 from monarch.origins.walk import Progress
 
 BATCH_DIRECTORIES = 256
+# Some file systems keep times in seconds, or two: what was changed within so long
+# before the scan may have been changed again, and look the same.
+COARSE_NS = 2_000_000_000
 # Of an index that another node has made just now, so many entries are looked at.
 SAMPLE = 8
 
@@ -100,7 +107,9 @@ def _first_fault(
     block: Block, root: OriginRoot, threads: int, progress: Progress | None
 ) -> _Fault | None:
     directories = list(block.directories())
-    starts = range(0, len(directories), BATCH_DIRECTORIES)
+    links = _links(block) if _is_close(block, directories) else []
+    looked_at = max(len(directories), len(links))
+    starts = range(0, looked_at, BATCH_DIRECTORIES)
     fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="fresh")
     search = not _scanned_like_us(block)
@@ -111,7 +120,10 @@ def _first_fault(
             progress(start)
         changed = next(_changed(block, fd, part), None)
         if changed is None and search:
-            return next(_closed(block, fd, part), None)
+            changed = next(_closed(block, fd, part), None)
+        if changed is None:
+            part = links[start : start + BATCH_DIRECTORIES]
+            changed = next(_led_elsewhere(block, fd, part), None)
         return changed
 
     try:
@@ -120,6 +132,34 @@ def _first_fault(
     finally:
         pool.shutdown(cancel_futures=True)
         os.close(fd)
+
+
+def _is_close(block: Block, directories: list[int]) -> bool:
+    """Return whether a directory was changed too shortly before the scan to be told."""
+    records = block.entries[directories]
+    since = int(block.header["scanned_ns"]) - COARSE_NS
+    times = np.maximum(records["mtime_ns"], records["ctime_ns"])
+    return bool(np.any(times >= since))
+
+
+def _links(block: Block) -> list[int]:
+    """Return the links that are followed without asking the origin."""
+    modes, targets = block.modes(), block.entries["target"]
+    found = (modes & 0o170000 == stat.S_IFLNK) & (targets != NONE32)
+    links: list[int] = np.flatnonzero(found).tolist()
+    return links
+
+
+def _led_elsewhere(block: Block, fd: int, links: list[int]) -> Iterator[_Fault]:
+    """Yield directories of links that lead to something else than at the scan."""
+    for link in links:
+        path, target = block.path(link), int(block.entries["target"][link])
+        try:
+            found = os.stat(path, dir_fd=fd).st_ino
+        except OSError:
+            found = 0
+        if found != int(block.entries["ino"][target]):
+            yield _Fault(os.path.dirname(path), "has changed since")
 
 
 def _scanned_like_us(block: Block) -> bool:

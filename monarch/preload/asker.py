@@ -95,3 +95,7 @@ class Asker:
     def forget(self, tier: int, ino: int) -> None:
         """Recognise an inode no more."""
         self._engine.forget(tier, ino)
+
+    def keep(self, tier: int, ino: int) -> None:
+        """Recognise an inode as long as there is room."""
+        self._engine.keep(tier, ino)

@@ -25,6 +25,9 @@ class Engine(Protocol):
     def forget(self, tier: int, ino: int) -> None:
         """Recognise descriptors of this inode no more."""
 
+    def keep(self, tier: int, ino: int) -> None:
+        """Recognise descriptors of a Replica that has gone as long as there is room."""
+
 
 class Receiver(Protocol):
     """What the Stager needs of the native receiver of Files from peers."""

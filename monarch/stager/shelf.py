@@ -22,6 +22,9 @@ class Recogniser(Protocol):
     def forget(self, tier: int, ino: int) -> None:
         """Recognise descriptors of this inode no more."""
 
+    def keep(self, tier: int, ino: int) -> None:
+        """Recognise descriptors of a Replica that has gone as long as there is room."""
+
 
 class Shelf:
     """Removes Replicas: lost ones, wrong ones, and those whose memory is needed.
@@ -58,11 +61,9 @@ class Shelf:
         return inspect(path, self._size_of(file))
 
     def forget(self, file: int, tier: int) -> None:
-        """Remove a Replica that is lost: its inode may come back as a stranger's."""
+        """Remove a Replica that is lost; programs may still have it open."""
         self.table.words[file] = ABSENT
-        ino = self.table.inode_of(file, tier)
-        if ino:
-            self.recogniser.forget(tier, ino)
+        self._keep([file], tier)
         self.unlink(file, tier)
         self.ledger.drop(tier, int(self.table.sizes[file]))
         self.tally.replicas_lost += 1
@@ -71,9 +72,7 @@ class Shelf:
     def leave(self, file: int, tier: int) -> None:
         """Serve no Replica that has come into a Tier which was given up meanwhile."""
         self.table.words[file] = ABSENT
-        ino = self.table.inode_of(file, tier)
-        if ino:
-            self.recogniser.forget(tier, ino)
+        self._keep([file], tier)
         self.ledger.drop(tier, self._size_of(file))
 
     def retire(self, tier: int) -> bool:
@@ -86,7 +85,7 @@ class Shelf:
         files = [f for f in self.table.ready_in(tier).tolist() if f not in self.flying]
         self.table.words[files] = ABSENT
         for ino in self.table.inodes_in(tier):
-            self.recogniser.forget(tier, ino)
+            self.recogniser.keep(tier, ino)
         account.used_bytes = 0
         self.tally.replicas_lost += len(files)
         log.error("tier lost tier=%s replicas=%d", self.places[tier].name, len(files))
@@ -107,12 +106,12 @@ class Shelf:
         for file in victims:
             self._evict(file, tier)
         if victims:
+            self._keep(victims, tier)
             # What is given back must not be filled again.
             self.ledger.shrink(tier)
         return sum(self._size_of(file) for file in victims)
 
     def _evict(self, file: int, tier: int) -> None:
-        """A tmpfs inode number is not used again, so open descriptors stay known."""
         # What other nodes hold too may still pass through the pool, which is small.
         reason = Reason.MEMORY if self.ledger.transit is None else Reason.NONE
         self.table.store(file, state_word(ReplicaState.EVICTING, tier))
@@ -121,6 +120,10 @@ class Shelf:
         self.ledger.drop(tier, self._size_of(file))
         self.tally.evicted_files += 1
         self.tally.evicted_bytes += self._size_of(file)
+
+    def _keep(self, files: Sequence[int], tier: int) -> None:
+        for ino in self.table.inodes_of(files, tier):
+            self.recogniser.keep(tier, ino)
 
     def unlink(self, file: int, tier: int) -> None:
         """Remove the name of a Replica, if it is there."""

@@ -25,7 +25,7 @@ class FileTable:
         passes: whether the whole root of a File passes through.
         store: writes a state word with release and wakes those who wait on it.
         name_of: the name of a File's Replica.
-        inode_of: the inode of a Replica whose name is gone, or 0.
+        inodes_of: the inodes of the Replicas of some Files in a Tier.
         inodes_in: the inodes of all Replicas that were ever in a Tier.
         bases: the first File of each root.
     """
@@ -36,7 +36,7 @@ class FileTable:
     passes: Callable[[int], bool]
     store: Callable[[int, int], None]
     name_of: Callable[[int], str]
-    inode_of: Callable[[int, int], int]
+    inodes_of: Callable[[Sequence[int], int], list[int]]
     inodes_in: Callable[[int], list[int]]
     bases: Sequence[int] = (0,)
 

@@ -295,3 +295,22 @@ def test_agent_waits_for_a_process_that_has_just_taken_its_slot(
         run.stdin.close()
         run.wait(timeout=10)
     assert not place.exists()
+
+
+def test_redirected_descriptor_of_a_lost_replica_is_the_origins_file(
+    begin: Begin, program: Run, dataset: Dataset, tmp_path: Path
+) -> None:
+    agent, path = begin(), dataset.paths[0]
+    beside = program(agent)
+    fd = beside.do(f"os.open({str(path)!r}, os.O_RDONLY)")
+    for replica in (tmp_path / "tier").rglob("ram/*"):
+        replica.unlink()
+    program(agent).read(path)
+    agent.await_figure("replicas_lost", 1)
+
+    beside.do(f"os.fchmod({fd}, 0o640)")
+    assert beside.do(f"os.fstat({fd}).st_ino") == str(path.stat().st_ino)
+    beside.do(f"open('/proc/self/fd/{fd}', 'w').write('NEW')")
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert path.read_bytes() == b"NEW"

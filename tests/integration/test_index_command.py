@@ -57,6 +57,34 @@ def test_a_fresh_index_passes_the_check_and_a_stale_one_fails_it(
     assert f"{root}/cats has changed" in stale.stdout
 
 
+def test_a_file_that_changed_in_place_since_is_told_once_it_was_opened(
+    root: Path, tmp_path: Path, monarch_command: Path, run_root: Path
+) -> None:
+    index(tmp_path, root, "-o", "x.index")
+    path = root / "cats" / "tom.jpg"
+    with path.open("ab") as file:
+        file.write(b"more")
+    script = (
+        "import os, sys\nsize = lambda: os.stat(sys.argv[1]).st_size\n"
+        "print(size(), len(open(sys.argv[1], 'rb').read()), size())"
+    )
+    options = ["--set", "cold_open.mode=wait", "--set", "fill.enabled=false"]
+
+    done = subprocess.run(
+        [
+            *(str(monarch_command), "run", "--index", "x.index"),
+            *(*options, "--data", str(root), "--tier", f"ram:16MiB:{run_root}", "--"),
+            *(sys.executable, "-c", script, str(path)),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.stdout == "2048 2052 2052\n", done.stderr
+
+
 def test_a_damaged_index_fails_the_check(root: Path, tmp_path: Path) -> None:
     index(tmp_path, root, "-o", "x.index")
     content = bytearray((tmp_path / "x.index").read_bytes())

@@ -47,6 +47,7 @@ class FakeEngine:
     orders: list[Order] = field(default_factory=list)
     ended: list[Completion] = field(default_factory=list)
     forgotten: list[tuple[int, int]] = field(default_factory=list)
+    kept: list[tuple[int, int]] = field(default_factory=list)
     room: int = 1000
     found: Health = field(default_factory=lambda: Health(0, 0, 0))
 
@@ -74,6 +75,10 @@ class FakeEngine:
     def forget(self, tier: int, ino: int) -> None:
         """Note the call."""
         self.forgotten.append((tier, ino))
+
+    def keep(self, tier: int, ino: int) -> None:
+        """Note the call."""
+        self.kept.append((tier, ino))
 
     def end(self, order: Order, status: int = 0, step: Step = Step.PUBLISH) -> None:
         """End an order, of which 10 bytes were read."""
@@ -214,7 +219,7 @@ def make_stage(
         passes=passing.__contains__,
         store=words.__setitem__,
         name_of=lambda file: f"{file:032x}",
-        inode_of=lambda file, tier: 1000 + file,
+        inodes_of=lambda files, tier: [1000 + file for file in files],
         inodes_in=lambda tier: [1000],
     )
     pool = open_transit(directory / "run", 0)

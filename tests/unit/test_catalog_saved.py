@@ -214,6 +214,27 @@ def test_a_changed_directory_is_stale_and_named(own_root: Path, change: str) -> 
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("way", ["led elsewhere", "gone", "replaced"])
+def test_a_link_that_changed_in_the_second_of_the_scan_is_noticed(
+    own_root: Path, way: str
+) -> None:
+    index = Tree.scan(own_root).index
+    link = own_root / "link"
+    link.unlink()
+    if way == "led elsewhere":
+        link.symlink_to("a/b")
+    if way == "replaced":
+        link.mkdir()
+        link.rmdir()
+        shutil.copy(own_root / "a" / "f1", link)
+    # As if all had happened at one moment by the times that the file system keeps.
+    now, top = own_root.stat(), index.block.entries[:1]
+    top["mtime_ns"], top["ctime_ns"] = now.st_mtime_ns, now.st_ctime_ns
+
+    with pytest.raises(IndexUnusableError, match=f"{own_root}/? has changed"):
+        check_fresh(index, open_root(str(own_root)), Patterns())
+
+
 def test_an_index_of_names_that_this_process_may_not_look_up_is_refused(
     own_root: Path, tmp_path: Path
 ) -> None:

@@ -118,7 +118,7 @@ def make_job(base: Path) -> Job:
     tier.mkdir(mode=0o700)
     block = index_of(origin)
     inodes = segment("inodes", native.SegmentKind.INODES, 64 * 16)
-    inodes[:40].view(DTYPES["inodes"])["slot_count"] = 64
+    inodes[: DTYPES["inodes"].itemsize].view(DTYPES["inodes"])["slot_count"] = 64
     board = native.Board(
         catalog=catalog_of(origin, tier, block),
         flags=segment("flags", native.SegmentKind.FLAGS, 64),

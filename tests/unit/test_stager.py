@@ -144,7 +144,7 @@ def test_a_vanished_tier_loses_its_replicas_and_they_are_staged_elsewhere(make_s
 
     assert stage.ordered() == [(1, 1), (0, 1)]
     assert stage.tally.tiers_lost == stage.tally.replicas_lost == 1
-    assert stage.engine.forgotten == [(0, 1000)]
+    assert stage.engine.kept == [(0, 1000)]
 
 
 def test_a_ready_replica_that_is_there_stays_when_a_program_could_not_open_it(
@@ -169,7 +169,7 @@ def test_a_lost_replica_is_staged_again_at_most_twice(make_stage):
         stage.ask(0)
 
     assert stage.state(0) == absent(Reason.ERROR)
-    assert stage.engine.forgotten == [(0, 1000)] * 3
+    assert stage.engine.kept == [(0, 1000)] * 3
     assert stage.stager.ledger.accounts[0].used_bytes == 0
 
 
@@ -329,7 +329,7 @@ def test_a_fault_in_one_request_does_not_stop_the_next(make_stage, caplog):
     def broken(file, tier):
         raise RuntimeError("broken table")
 
-    stage.stager.shelf.recogniser.forget = broken
+    stage.stager.shelf.recogniser.keep = broken
     stage.ask(0, 1)
 
     assert stage.ordered() == [(1, 0)]

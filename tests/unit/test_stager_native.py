@@ -101,7 +101,7 @@ def make_agent(base: Path, own: int, placement: Placement, stack: ExitStack) -> 
         passes=lambda file: False,
         store=lambda file, word: native.state_store(job.board.catalog, file, word),
         name_of=lambda file: job.replica(file).name,
-        inode_of=lambda file, tier: 0,
+        inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
     )
     tally = Tally()

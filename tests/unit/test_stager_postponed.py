@@ -164,7 +164,7 @@ def test_a_replica_that_comes_into_a_withdrawn_tier_is_not_served(make_stage):
     stage.end(1)
 
     assert [stage.state(file) for file in (0, 1)] == [ABSENT] * 2
-    assert stage.engine.forgotten == [(0, 1000), (0, 1001)]
+    assert stage.engine.kept == [(0, 1000), (0, 1001)]
     account = stage.stager.ledger.accounts[0]
     assert (account.used_bytes, account.reserved_bytes) == (0, 0)
     assert stage.stager.losses.warnings == ["tier tier0 is used no more: no answer"]

@@ -202,6 +202,14 @@ void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino)
     pthread_mutex_unlock(&e->inodes_lock);
 }
 
+/* monarch_engine_keep - a Replica has gone, but not what programs have open of it. */
+void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino)
+{
+    pthread_mutex_lock(&e->inodes_lock);
+    replica_keep(e->inodes, tier, ino);
+    pthread_mutex_unlock(&e->inodes_lock);
+}
+
 /* join_all - waits for the threads until a time; false if one of them hangs. */
 static bool join_all(struct engine *e, uint64_t until_ns)
 {

@@ -236,6 +236,9 @@ static const struct row rows[] = {
     STRUCT(inodes),
     FIELD(inodes, seg),
     FIELD(inodes, slot_count),
+    FIELD(inodes, used),
+    FIELD(inodes, kept),
+    FIELD(inodes, hand),
     TAIL(inodes, slots),
 
     STRUCT(monarch_board),

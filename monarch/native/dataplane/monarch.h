@@ -129,6 +129,7 @@ MONARCH_API uint32_t monarch_engine_completions(struct engine *e,
                                                 uint32_t max);
 MONARCH_API void monarch_engine_health(struct engine *e, struct monarch_health *out);
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);
+MONARCH_API void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino);
 MONARCH_API int monarch_engine_free(struct engine *e, uint32_t patience_ms);
 
 /* ---- peers ------------------------------------------------------------------------ */

@@ -287,12 +287,18 @@ struct counters {
 struct inode {    /* written: file, then ino with release */
     uint64_t ino; /* 0 = never used, 1 = removed */
     uint32_t file;
-    uint32_t tier;
+    uint32_t tier; /* its number, and INODE_KEPT */
 };
+
+/* The Replica has gone, but programs may still have it open: the entry stays until its
+ * room is needed. */
+#define INODE_KEPT 0x80000000u
 
 struct inodes {
     struct segment seg;
     uint64_t slot_count;
+    uint64_t used, kept; /* slots with an inode; those of them that may be removed */
+    uint64_t hand;       /* where to look next for one of these */
     struct inode slots[];
 };
 

@@ -6,6 +6,9 @@
 #include "xxh3.h"
 
 enum { INODE_FREE = 0, INODE_REMOVED = 1 };
+enum {
+    CROWDED_PART = 13
+}; /* probes get long when fewer slots than one of so many are free */
 
 /* replica_name - 32 hex digits that stand for the whole identity of a File and its root,
  * so that neither a Replica of an older version of it nor one of another root's File can
@@ -43,6 +46,11 @@ static void inode_store(struct inode *slot, uint64_t ino)
     atomic_store_explicit((_Atomic uint64_t *)&slot->ino, ino, memory_order_release);
 }
 
+static uint32_t tier_of(const struct inode *slot)
+{
+    return slot->tier & ~INODE_KEPT;
+}
+
 /* inode_place - the slot that holds (tier, ino), else the first that may take it, or NULL
  * when the table is full. */
 static struct inode *inode_place(struct inodes *table, uint32_t tier, uint64_t ino)
@@ -52,7 +60,7 @@ static struct inode *inode_place(struct inodes *table, uint32_t tier, uint64_t i
     for (uint64_t n = 0; n + 1 < table->slot_count; n++) {
         struct inode *slot = &table->slots[i];
         uint64_t held = inode_load(slot);
-        if (held == ino && slot->tier == tier)
+        if (held == ino && tier_of(slot) == tier)
             return slot;
         if (held == INODE_FREE)
             return removed ? removed : slot;
@@ -61,21 +69,6 @@ static struct inode *inode_place(struct inodes *table, uint32_t tier, uint64_t i
         i = i + 1 == table->slot_count ? 0 : i + 1;
     }
     return removed;
-}
-
-/* replica_insert - maps (tier, ino) to a File; concurrent inserts are the caller's to
- * serialise, look-ups may run at any time. -ENOSPC: the table is full. */
-int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t file)
-{
-    struct inode *slot = inode_place(table, tier, ino);
-    if (!slot)
-        return -ENOSPC;
-    if (inode_load(slot) == ino)
-        inode_store(slot, INODE_REMOVED); /* look-ups must not see half of it */
-    slot->file = file;
-    slot->tier = tier;
-    inode_store(slot, ino);
-    return 0;
 }
 
 /* replica_find - the File whose Replica has this inode, or -1. */
@@ -88,7 +81,7 @@ int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
         if (held == INODE_FREE)
             return -1;
         if (held == ino) {
-            const struct inode seen = {.file = slot->file, .tier = slot->tier};
+            const struct inode seen = {.file = slot->file, .tier = tier_of(slot)};
             atomic_thread_fence(memory_order_acquire); /* read before the second look */
             if (seen.tier == tier && inode_load(slot) == ino)
                 return seen.file;
@@ -108,21 +101,79 @@ static void free_removed(struct inodes *table, uint64_t i)
         inode_store(&table->slots[i], INODE_FREE);
 }
 
+static void take_out(struct inodes *table, struct inode *slot)
+{
+    table->used--;
+    table->kept -= (slot->tier & INODE_KEPT) != 0;
+    inode_store(slot, INODE_REMOVED);
+}
+
+/* make_room - removes what was kept longest, more or less, where a table is crowded. */
+static void make_room(struct inodes *table)
+{
+    while (table->kept &&
+           table->used >= table->slot_count - table->slot_count / CROWDED_PART) {
+        uint64_t i = table->hand;
+        struct inode *slot = &table->slots[i];
+        table->hand = i + 1 == table->slot_count ? 0 : i + 1;
+        if (inode_load(slot) <= INODE_REMOVED || !(slot->tier & INODE_KEPT))
+            continue;
+        take_out(table, slot);
+        free_removed(table, i);
+    }
+}
+
+/* replica_insert - maps (tier, ino) to a File; concurrent changes are the caller's to
+ * serialise, look-ups may run at any time. -ENOSPC: the table is full. */
+int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t file)
+{
+    make_room(table);
+    struct inode *slot = inode_place(table, tier, ino);
+    if (!slot)
+        return -ENOSPC;
+    if (inode_load(slot) == ino)
+        take_out(table, slot); /* look-ups must not see half of it */
+    slot->file = file;
+    slot->tier = tier;
+    inode_store(slot, ino);
+    table->used++;
+    return 0;
+}
+
+/* held_place - the slot of an inode that is there, or -1. */
+static int64_t held_place(const struct inodes *table, uint32_t tier, uint64_t ino)
+{
+    uint64_t i = inode_home(table, tier, ino);
+    for (uint64_t n = 0; n < table->slot_count; n++) {
+        const struct inode *slot = &table->slots[i];
+        uint64_t held = inode_load(slot);
+        if (held == INODE_FREE)
+            return -1;
+        if (held == ino && tier_of(slot) == tier)
+            return (int64_t)i;
+        i = i + 1 == table->slot_count ? 0 : i + 1;
+    }
+    return -1;
+}
+
 /* replica_remove - forgets an inode whose file is going; its slot stays occupied as long
  * as probes have to go on past it. To be serialised with replica_insert(). */
 void replica_remove(struct inodes *table, uint32_t tier, uint64_t ino)
 {
-    uint64_t i = inode_home(table, tier, ino);
-    for (uint64_t n = 0; n < table->slot_count; n++) {
-        struct inode *slot = &table->slots[i];
-        uint64_t held = inode_load(slot);
-        if (held == INODE_FREE)
-            return;
-        if (held == ino && slot->tier == tier) {
-            inode_store(slot, INODE_REMOVED);
-            free_removed(table, i);
-            return;
-        }
-        i = i + 1 == table->slot_count ? 0 : i + 1;
-    }
+    int64_t i = held_place(table, tier, ino);
+    if (i < 0)
+        return;
+    take_out(table, &table->slots[i]);
+    free_removed(table, (uint64_t)i);
+}
+
+/* replica_keep - the Replica of an inode has gone; descriptors of it are known as long as
+ * there is room. To be serialised with replica_insert(). */
+void replica_keep(struct inodes *table, uint32_t tier, uint64_t ino)
+{
+    int64_t i = held_place(table, tier, ino);
+    if (i < 0 || (table->slots[i].tier & INODE_KEPT))
+        return;
+    table->slots[i].tier |= INODE_KEPT;
+    table->kept++;
 }

@@ -19,6 +19,7 @@ static inline uint32_t replica_load(const struct catalog *cat, uint64_t file)
 void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
                   char out[REPLICA_NAME_BYTES]);
 int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t file);
+void replica_keep(struct inodes *table, uint32_t tier, uint64_t ino);
 void replica_remove(struct inodes *table, uint32_t tier, uint64_t ino);
 int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino);
 

@@ -111,6 +111,34 @@ static void an_emptied_table_is_as_new(void)
     free(table);
 }
 
+/* A Replica that has gone may be open: it is known until those that are there, or that
+ * have gone since, need its room. */
+static void what_has_gone_is_known_as_long_as_there_is_room(void)
+{
+    enum { SLOTS = 130, THERE = 60, ROOM = 120 };
+    table = calloc(1, sizeof(*table) + SLOTS * sizeof(struct inode));
+    CHECK(table);
+    table->slot_count = SLOTS;
+    for (uint64_t ino = 2; ino < 600; ino++) {
+        CHECK(replica_insert(table, 0, ino, (uint32_t)ino) == 0);
+        if (ino >= 2 + THERE)
+            replica_keep(table, 0, ino - THERE);
+        for (uint64_t there = ino < 2 + THERE ? 2 : ino - THERE + 1; there <= ino;
+             there++)
+            CHECK(replica_find(table, 0, there) == (int64_t)there);
+        uint64_t known = 0;
+        for (uint64_t i = 2; i <= ino; i++)
+            known += replica_find(table, 0, i) == (int64_t)i;
+        CHECK(known == (ino - 1 < ROOM ? ino - 1 : ROOM));
+    }
+    CHECK(replica_insert(table, 0, 599 - THERE, 7) == 0); /* it is there again */
+    CHECK(replica_find(table, 0, 599 - THERE) == 7);
+    replica_remove(table, 0, 599 - THERE);
+    CHECK(replica_find(table, 0, 599 - THERE) == -1);
+    CHECK(table->used - table->kept == THERE);
+    free(table);
+}
+
 static void *claim_many(void *base)
 {
     for (uint32_t i = 0; i < CLAIMS; i++)
@@ -163,6 +191,7 @@ int main(void)
     finds_right_files_while_others_are_inserted();
     removed_slots_are_used_again();
     an_emptied_table_is_as_new();
+    what_has_gone_is_known_as_long_as_there_is_room();
     a_slot_is_taken_once();
     late_processes_share_slot_zero_and_long_names_keep_their_end();
     waits_fall_into_growing_buckets();
