@@ -1,16 +1,19 @@
 """The marks of written Files on one node, and which of them the others are told."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from monarch.native import CONSTANTS
 from monarch.peers.protocol.marks import ROOTS
 
 PIECE_BYTES: Final = 1 << 20
 # So many marks of one root are told one by one; with more of them, the root is told.
 SINGLY_MAX: Final = 16_384
+# Others do not tell what has changed in a File.
+MARKED_ALL: Final = CONSTANTS["MARKED_ALL"]
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -23,12 +26,20 @@ class MarkTable:
         roots: one byte for each root, shared with programs.
         written: one byte for each File, and then for each directory.
         bases: the first File of each root, and then its first directory.
+        note: tells programs that there is a mark.
     """
 
-    def __init__(self, roots: Bytes, written: Bytes, bases: Sequence[int]) -> None:
+    def __init__(
+        self,
+        roots: Bytes,
+        written: Bytes,
+        bases: Sequence[int],
+        note: Callable[[], None],
+    ) -> None:
         self._roots = roots
         self._written = written
         self._bases = np.array(bases, np.int64)
+        self._note = note
         self._root_count = len(bases) // 2
         self._known = np.zeros_like(written)
         self._whole = np.zeros(self._root_count, bool)
@@ -80,13 +91,14 @@ class MarkTable:
         """Set marks that another node has told; return those that are new here."""
         told = np.array(marks, np.int64)
         roots = told[told < self._root_count]
-        self._roots[roots] = 1
+        self._roots[roots] = MARKED_ALL
         self._whole[roots] = True
         numbers = told[told >= ROOTS] - ROOTS
         numbers = numbers[numbers < len(self._written)]
         new: Numbers = numbers[self._known[numbers] == 0]
-        self._written[new] = 1
-        self._known[new] = 1
+        self._written[new] = MARKED_ALL
+        self._known[new] = MARKED_ALL
+        self._note()
         return new
 
     @property

@@ -71,7 +71,8 @@ class Namespace:
 
     def marks(self) -> MarkTable:
         """Return the marks that programs and other nodes set."""
-        return MarkTable(*self.segments.marks(), self._mark_bases)
+        segments = self.segments
+        return MarkTable(*segments.marks(), self._mark_bases, segments.note_marks)
 
     def path(self, file: int) -> str:
         """Return the path of a File on its Origin, for people."""

@@ -77,6 +77,11 @@ class Segments:
         roots: Bytes = self.record("flags")["roots"]
         return roots, self.written(int(self.record("flags")["count"]))
 
+    def note_marks(self) -> None:
+        """Tell programs that something is marked."""
+        dtype = DTYPES["flags"]
+        self.memory["flags"][: dtype.itemsize].view(dtype)["marked"] = 1
+
     def inodes_of(self, files: Sequence[int], tier: int) -> list[int]:
         """Return the inodes under which Replicas that are there are recognised."""
         slots = self._inodes()

@@ -19,8 +19,8 @@ from monarch.origins.saved import IndexUnusableError, RootIndex
 from monarch.origins.walk import Progress
 
 BATCH_DIRECTORIES = 256
-# Some file systems keep times in seconds, or two: what was changed within so long before
-# the scan may have been changed again, and look the same.
+# Some file systems keep times in seconds, or two: what was changed within so long
+# before the scan may have been changed again, and look the same.
 COARSE_NS = 2_000_000_000
 # Of an index that another node has made just now, so many entries are looked at.
 SAMPLE = 8

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from monarch.admission import Ledger, Outcome, Room, Verdict
 from monarch.metrics import Tally
 from monarch.native import (
+    CONSTANTS,
     Arrival,
     Completion,
     Order,
@@ -33,6 +34,7 @@ from monarch.tiers.probe import Finding
 FILL_STEP = 8
 FILL_STEPS_MAX = 16
 
+_MARKED_ALL = CONSTANTS["MARKED_ALL"]
 _AT_TIER = frozenset({Step.CREATE, Step.WRITE, Step.VERIFY, Step.PUBLISH})
 _STOPPING = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
 
@@ -411,7 +413,7 @@ class Stager:
         file, reason = flight.file, Reason.NONE
         if verdict is Verdict.CHANGED:
             reason = Reason.CHANGED
-            self.table.written[file] = 1
+            self.table.written[file] = _MARKED_ALL
             self.tally.files_changed += 1
             self.changed.append(file)
         elif verdict is Verdict.GIVEN_UP:

@@ -142,7 +142,13 @@ def test_session_that_clears_its_scratch_keeps_its_dataset(
     script = (
         f"cat {data}/* && chmod -R u+w {scratch}/*; rm -rf {scratch}/*; cat {data}/*"
     )
-    run = [monarch_command, "run", "-q", "--tier", f"ssd:64MiB:{scratch}"]
+    run: list[str | Path] = [
+        monarch_command,
+        "run",
+        "-q",
+        "--tier",
+        f"ssd:64MiB:{scratch}",
+    ]
     run += ["--set", "cold_open.mode=wait", "--data", data, "--", "sh", "-c", script]
 
     done = subprocess.run(run, capture_output=True, timeout=60)

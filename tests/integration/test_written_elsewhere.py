@@ -91,7 +91,7 @@ def test_process_with_little_address_space_marks_what_it_writes(board: Board) ->
     assert linked.ask("written two.bin") == "1"
 
 
-@pytest.mark.parametrize("way", ["unlink", "rename"])
+@pytest.mark.parametrize("way", ["unlink", "rename", "old name", "exchange", "link"])
 def test_name_that_goes_by_a_link_led_elsewhere_meanwhile_is_marked(
     board: Board, compiled: Compile, way: str
 ) -> None:
@@ -107,6 +107,9 @@ def test_name_that_goes_by_a_link_led_elsewhere_meanwhile_is_marked(
     calls = {
         "unlink": "c.unlinkat(-100, b'../way/three.bin', 0)",
         "rename": "c.renameat2(-100, b'../new', -100, b'../way/three.bin', 0)",
+        "old name": "c.renameat2(-100, b'../way/three.bin', -100, b'../gone', 0)",
+        "exchange": "c.renameat2(-100, b'../way/three.bin', -100, b'../new', 2)",
+        "link": "c.linkat(-100, b'../way/three.bin', -100, b'../linked', 0)",
     }
     script = "c = ctypes.CDLL(None); "
     subprocess.run(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+HERE = Path(__file__).parent
 # What each program begins with: D is the dataset, tier(fd) tells whether a descriptor
-# is one of a Replica.
+# is one of a Replica, plain() runs another program that Monarch does not reach.
 PREAMBLE = """
 import ctypes, errno, fcntl, mmap, os, subprocess, sys, time
 D = sys.argv[1]
@@ -23,6 +24,10 @@ def redirected(path, flags=os.O_RDONLY):
         return tier(fd)
     finally:
         os.close(fd)
+def plain(*words):
+    env = {**os.environ, "MONARCH_STAGING_DISABLE": "1"}
+    env.pop("LD_PRELOAD")
+    return subprocess.run(words, env=env, check=True, capture_output=True).stdout
 """
 
 
@@ -55,9 +60,12 @@ def line(
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="monarch-test-") as ram:
         tier = ["--tier", f"ram:64MiB:{ram}"]
 
-        def make(*program: str, options: tuple[str, ...] = ()) -> list[str]:
-            run = [str(monarch_command), "run", "-q", "--data", str(tree), *tier]
-            return [*run, *options, "--", *program]
+        def make(
+            *program: str, options: tuple[str, ...] = (), data: tuple[str, ...] = ()
+        ) -> list[str]:
+            roots = data or ("--data", str(tree))
+            run = [str(monarch_command), "run", "-q", *roots, *tier, *options]
+            return [*run, "--", *program]
 
         yield make
 
@@ -66,11 +74,26 @@ def line(
 def under(tree: Path, line: Callable[..., list[str]]) -> Callable[..., None]:
     """A function that runs Python under Monarch; all its asserts must hold."""
 
-    def run(body: str, *options: str) -> None:
+    def run(body: str, *options: str, data: tuple[str, ...] = ()) -> None:
         program = [sys.executable, "-c", PREAMBLE + body, str(tree)]
-        done = subprocess.run(
-            line(*program, options=options), capture_output=True, text=True, timeout=60
-        )
+        command = line(*program, options=options, data=data)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run
+
+
+@pytest.fixture(scope="session")
+def program(
+    tmp_path_factory: pytest.TempPathFactory, tool: Callable[[str], str]
+) -> Callable[..., Path]:
+    """A function that compiles a C file of this directory, each time anew."""
+    compiler = tool("cc")
+
+    def make(source: str, *flags: str) -> Path:
+        target = tmp_path_factory.mktemp("c") / Path(source).stem
+        base = [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
+        subprocess.run([*base, *flags, "-o", target, HERE / source], check=True)
+        return target
+
+    return make

@@ -19,7 +19,11 @@ class Table:
     def __init__(self, bases: tuple[int, ...] = BASES, count: int = COUNT) -> None:
         self.roots = np.zeros(ROOTS, np.uint8)
         self.written = np.zeros(count, np.uint8)
-        self.marks = MarkTable(self.roots, self.written, bases)
+        self.noted = 0
+        self.marks = MarkTable(self.roots, self.written, bases, self.note)
+
+    def note(self) -> None:
+        self.noted += 1
 
     def sweep(self) -> list[int]:
         """Return all that is new, Files and directories by their own numbers."""

@@ -1,9 +1,111 @@
-"""What README promises of several nodes is tested, in the same words."""
+"""What README promises is tested, in the same words."""
 
+import ast
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+# Sentences of the fine print, or parts of them, that tests of other topics show. All
+# others are the docstrings of tests in tests/semantics/test_fine_print*.py.
+ELSEWHERE = {
+    "On overlays and FUSE, where inode numbers may change, a write that the "
+    "kernel's path does not tell lets the whole root pass through": [
+        "integration/test_unknown_names.py::"
+        "test_write_that_identity_cannot_resolve_lets_the_root_pass",
+    ],
+    "Where a Tier knows no O_DIRECT (tmpfs before Linux 6.6) a Replica is opened "
+    "without": [
+        "integration/test_shim_situations.py::"
+        "test_direct_open_is_served_by_a_tier_that_knows_none",
+    ],
+    "In another user namespace (rootless containers) a process is served if the "
+    "agent has no capabilities and the number of groups is the agent's": [
+        "integration/test_shim_rights.py::"
+        "test_process_in_another_user_namespace_is_served_with_equal_rights_only",
+    ],
+    "With --index, directories and links are compared with the dataset": [
+        "unit/test_catalog_saved.py::test_a_changed_directory_is_stale_and_named",
+        "unit/test_catalog_saved.py::"
+        "test_a_link_that_changed_in_the_second_of_the_scan_is_noticed",
+    ],
+    "files when they are copied: one that was changed in place since monarch index "
+    "shows its size, mode and times of then until it is opened or staged. What is "
+    "read of it is right": [
+        "integration/test_index_command.py::"
+        "test_a_file_that_changed_in_place_since_is_told_once_it_was_opened",
+    ],
+    "After its agent has ended or died a program reads the origin, and marks for the "
+    "next agent of the job as soon as there is one": [
+        "integration/test_agents_in_turn.py::"
+        "test_what_is_written_is_seen_beside_the_next_agent",
+    ],
+    "A descriptor that it opened for writing before that is from outside the job "
+    "until the program opens or changes another file": [
+        "integration/test_agents_in_turn.py::"
+        "test_file_that_is_open_for_writing_is_seen_by_the_next_call",
+    ],
+    "A root that hangs holds up only itself": [
+        "integration/test_hung_parts.py::"
+        "test_a_root_that_hangs_holds_up_no_open_of_another_root",
+    ],
+    "A Tier that fails or hangs is used no more, and its files are read from the "
+    "origin or staged in another": [
+        "integration/test_hung_parts.py::"
+        "test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere",
+    ],
+    "A name with a size, time or inode that cannot be right (a time after 2262, an "
+    "inode 0) is left to the origin": [
+        "integration/test_one_bad_part.py::"
+        "test_files_with_absurd_times_are_left_to_the_origin_and_the_rest_is_staged",
+        "unit/test_scan_absurd.py::test_an_absurd_value_leaves_one_file_to_the_origin",
+    ],
+    "With retain a copy is recognised by path, inode, size and times, not by "
+    "content: another image of a file system, mounted at the same place with the "
+    "same of all these, is served the bytes of the first": [
+        "integration/test_hazards.py::"
+        "test_a_retained_copy_is_recognised_by_its_identity_not_by_its_content",
+        "integration/test_agent_faults.py::"
+        "test_what_changed_between_jobs_is_not_adopted",
+    ],
+    "run monarch clean --retained before": [
+        "integration/test_agent_verbs.py::"
+        "test_clean_removes_what_was_retained_only_if_asked",
+    ],
+    "The monarch run that waits for the report ends by the signal that has ended "
+    "the program": [
+        "integration/test_launcher_exit.py::test_death_by_signal_is_the_programs",
+    ],
+    "but its wait status does not say that a core was dumped: the program's core is "
+    "the only one": [
+        "integration/test_launcher_limits.py::test_the_only_core_is_the_programs",
+    ],
+}
+
+
+def plain(text: str) -> str:
+    """A text without marks, the width of its lines, and its last stop."""
+    return " ".join(text.replace("`", "").split()).rstrip(".").lower()
+
+
+def fine_print() -> list[str]:
+    """The sentences of README's fine print, as they are listed."""
+    text = (ROOT / "README.md").read_text().split("\nThe fine print,")[1]
+    items = text.split("\n## ")[0].split("\n- ")[1:]
+    return [plain(item) for item in items]
+
+
+def shown() -> list[str]:
+    """What tests say that they show of it, the longest first."""
+    files = sorted((TESTS / "semantics").glob("test_fine_print*.py"))
+    docstrings = [
+        ast.get_docstring(node)
+        for file in files
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    parts = {plain(text) for text in (*docstrings, *ELSEWHERE) if text}
+    return sorted(parts, key=len, reverse=True)
 
 
 def test_each_row_about_several_nodes_is_a_test() -> None:
@@ -15,3 +117,26 @@ def test_each_row_about_several_nodes_is_a_test() -> None:
     for words, file in rows:
         text = (ROOT / "tests" / "integration" / file).read_text()
         assert f"def test_{words.replace(' ', '_')}(" in text, words
+
+
+def test_each_word_of_the_fine_print_is_shown_by_a_test() -> None:
+    sentences = fine_print()
+
+    assert len(sentences) > 20
+    for sentence in sentences:
+        left = sentence
+        for part in shown():
+            left = left.replace(part, "")
+        assert not re.search(r"\w", left), f"no test shows: {left}"
+
+
+def test_what_tests_show_of_the_fine_print_is_in_it() -> None:
+    text = "\n".join(fine_print())
+
+    assert [part for part in shown() if part not in text] == []
+
+
+def test_each_test_that_shows_a_part_of_the_fine_print_is_there() -> None:
+    for place in (place for places in ELSEWHERE.values() for place in places):
+        file, name = place.split("::")
+        assert f"def {name}(" in (TESTS / file).read_text(), place

@@ -98,7 +98,7 @@ def test_a_changed_origin_marks_the_file_written_and_lists_it(make_stage):
 
     stage.end(0, -errno.ESTALE, Step.STAT)
 
-    assert stage.table.written[0] == 1
+    assert stage.table.written[0] != 0
     assert stage.state(0) == absent(Reason.CHANGED)
     assert stage.stager.changed == [0]
     assert stage.stager.ledger.accounts[0].reserved_bytes == 0

@@ -183,7 +183,9 @@ static const struct row rows[] = {
     FIELD(flags, seg),
     FIELD(flags, count),
     FIELD(flags, mounts),
+    FIELD(flags, marked),
     FIELD(flags, superseded),
+    FIELD(flags, reserved),
     FIELD(flags, roots),
     TAIL(flags, written),
 
@@ -390,6 +392,7 @@ static const struct row rows[] = {
     CONSTANT(EXTENT_BYTES),
     CONSTANT(CHUNK_BYTES),
     CONSTANT(ROOTS_MAX),
+    CONSTANT(MARKED_ALL),
     CONSTANT(TIERS_MAX),
     CONSTANT(TIER_PATH_MAX),
     CONSTANT(PATH_BYTES_MAX),

@@ -193,12 +193,20 @@ struct catalog {
 
 struct flags {
     struct segment seg;
-    uint64_t count;  /* file_count + dir_count of the catalog */
-    uint32_t mounts; /* changes after each mount that a program of the job does */
-    uint32_t
-        superseded; /* 1: nobody reads these marks any more; look at the path again */
+    uint64_t count;      /* file_count + dir_count of the catalog */
+    uint32_t mounts;     /* changes after each mount that a program of the job does */
+    uint32_t marked;     /* 1: something is marked below */
+    uint32_t superseded; /* 1: nobody reads these marks: look at the path again */
+    uint32_t reserved;
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
-    uint8_t written[];        /* sticky; Files first, then directories */
+    uint8_t written[];        /* sticky bits; Files first, then directories */
+};
+
+enum { /* of a mark; all of them where nobody knows what has changed */
+       MARKED = 1,
+       MARKED_BYTES = 2, /* its contents */
+       MARKED_NAME = 4,  /* one of its names: a new file may have its inode number */
+       MARKED_ALL = MARKED | MARKED_BYTES | MARKED_NAME,
 };
 
 /* ---- requests ------------------------------------------------------------------- */

@@ -16,6 +16,13 @@ static uint32_t find_file(const struct index *ix, uint64_t dev, uint64_t ino)
     return S_ISREG(index_attr(ix, e)->mode) ? e->file : NONE32;
 }
 
+static void set(struct flags *flags, uint64_t number)
+{
+    atomic_fetch_or_explicit((_Atomic uint8_t *)&flags->written[number],
+                             MARKED | MARKED_BYTES, memory_order_release);
+    atomic_store_explicit((_Atomic uint32_t *)&flags->marked, 1, memory_order_release);
+}
+
 /* written_mark_inode - marks the File with this inode in each root that holds it: no
  * program opens its Replica from now on. All its hard links are that one File. */
 void written_mark_inode(const struct catalog *cat, struct flags *flags, uint64_t dev,
@@ -29,7 +36,6 @@ void written_mark_inode(const struct catalog *cat, struct flags *flags, uint64_t
         uint64_t number = (uint64_t)root->file_base + file;
 
         if (file != NONE32 && number < flags->count)
-            atomic_store_explicit((_Atomic uint8_t *)&flags->written[number], 1,
-                                  memory_order_release);
+            set(flags, number);
     }
 }

@@ -93,8 +93,10 @@ static void remember(const void *actions, const char *path, enum kind kind)
 void actions_trace(const posix_spawn_file_actions_t *actions)
 {
     struct record *r = actions ? next_of(records, actions, KIND_OPEN) : NULL;
-    for (; r; r = next_of(r + 1, actions, KIND_OPEN))
+    for (; r; r = next_of(r + 1, actions, KIND_OPEN)) {
         trace_path(AT_FDCWD, r->path, CHANGE_BYTES, true);
+        trace_path(AT_FDCWD, r->path, CHANGE_CREATE, true);
+    }
 }
 
 /* led - what an action is to open: the origin's file instead of a Replica, by its path

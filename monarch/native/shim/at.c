@@ -13,7 +13,11 @@ static enum where from_cwd(const struct board *b, const char *path, struct route
     long n = cwd ? sys_call(SYS_getcwd, (long)cwd, PATH_BYTES_MAX, 0, 0, 0) : 0;
     if (n < 2 || cwd[0] != '/') /* deleted or unreachable directories say so here */
         return ROUTE_OUTSIDE;
-    return route_from(b, cwd, n == 2 ? 0 : (size_t)n - 1, path, r);
+    enum where where = route_from(b, cwd, n == 2 ? 0 : (size_t)n - 1, path, r);
+    /* A mount on top of the working directory does not show in its path. */
+    if (where != ROUTE_OUTSIDE)
+        r->apart = mounts_apart(b, r->root, AT_FDCWD, "");
+    return where;
 }
 
 static enum where from_directory(const struct board *b, int dirfd, const char *path,
@@ -24,15 +28,16 @@ static enum where from_directory(const struct board *b, int dirfd, const char *p
     if (sys_fstat(dirfd, &st) < 0 || !S_ISDIR(st.st_mode) ||
         !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
         return ROUTE_OUTSIDE;
+    r->apart = mounts_apart(b, root, dirfd, "");
     return route_below(b, root, directory, path, r);
 }
 
 /* passes_parent - a component of the path begins with "..". */
 static bool passes_parent(const char *path)
 {
-    const char *at = strstr(path, "..");
-    while (at && at > path && at[-1] != '/')
-        at = strstr(at + 1, "..");
+    const char *at = strchr(path, '.');
+    while (at && (at[1] != '.' || (at > path && at[-1] != '/')))
+        at = strchr(at + 1, '.');
     return at != NULL;
 }
 
@@ -51,6 +56,7 @@ static enum where root_below(const struct board *b, uint32_t number, int dirfd,
     if (!object_at(dirfd, head, true, &st) || st.st_dev != root->dev ||
         st.st_ino != root->ino)
         return ROUTE_OUTSIDE;
+    r->apart = mounts_apart(b, number, dirfd, head);
     return route_below(b, number, 0, path + n, r);
 }
 
@@ -103,6 +109,7 @@ enum where route_at(const struct board *b, int dirfd, const char *path, struct r
     enum where where = ROUTE_OUTSIDE;
     if (!path)
         return ROUTE_OUTSIDE;
+    r->apart = false;
     if (path[0] == '/')
         where = route_absolute(b, path, r);
     else if (path[0] && dirfd == AT_FDCWD)
@@ -114,10 +121,10 @@ enum where route_at(const struct board *b, int dirfd, const char *path, struct r
     if (where == ROUTE_OUTSIDE)
         return where;
     enum ground ground = r->spelling != NONE32 ? mounts_ground(b, r->spelling)
-                                               : mounts_ground_at(b, r->root, dirfd);
-    if (__builtin_expect(ground == GROUND_SAME, 1))
+                                               : GROUND_SAME;
+    if (__builtin_expect(ground == GROUND_SAME && !r->apart, 1))
         return where;
-    if (ground != GROUND_DOUBTFUL)
+    if (ground != GROUND_DOUBTFUL && ground != GROUND_SAME)
         return ROUTE_OUTSIDE;
     return where == ROUTE_UNKNOWN || proved(dirfd, path, r) ? where : ROUTE_OUTSIDE;
 }

@@ -11,13 +11,13 @@
 /* lead - leads the call to the origin's file behind a Replica, whatever its name is by
  * now; false: it is not there any more, or the Replica itself is meant, and that must not
  * be changed. */
-static bool lead(struct changing *c, const struct board *b, int held, uint64_t file)
+static bool lead(struct changing *c, const struct board *b, uint64_t file)
 {
-    c->held = held;
+    int held = c->held;
     if (held == IDENTITY_OTHER)
         return true;
     if (held != IDENTITY_TIER)
-        mark_file(b, file);
+        mark_file(b, file, c->change);
     trace_descriptor(b, held, c->change); /* another root may have it, too */
     if (held < 0) {
         errno = identity_error(held);
@@ -37,8 +37,9 @@ static bool begin(struct changing *c)
     c->held = IDENTITY_OTHER;
     if (!b)
         return true;
-    if (object_at(c->dirfd, c->path, c->follow, &st) && S_ISREG(st.st_mode) &&
-        !lead(c, b, identity_hold_path(b, c->dirfd, c->path, &st, &file), file))
+    if (object_at(c->dirfd, c->path, c->follow, &st) && S_ISREG(st.st_mode))
+        c->held = identity_hold_path(b, c->dirfd, c->path, &st, &file);
+    if (!lead(c, b, file))
         return false;
     if (c->held < 0)
         trace_path(c->dirfd, c->path, c->change, c->follow);
@@ -77,7 +78,8 @@ bool change_descriptor(struct changing *c, int fd, enum change change)
     c->held = IDENTITY_OTHER;
     if (!b || !object_of(fd, &st))
         return true;
-    if (!lead(c, b, identity_hold(b, fd, &st, &file), file))
+    c->held = identity_hold(b, fd, &st, &file);
+    if (!lead(c, b, file))
         return false;
     if (c->held < 0)
         trace_object(b, fd, NULL, &st, change);
@@ -88,10 +90,9 @@ bool change_descriptor(struct changing *c, int fd, enum change change)
 bool change_at(struct changing *c, int dirfd, const char *path, int flags,
                enum change change)
 {
-    if (flags & AT_SYMLINK_NOFOLLOW)
-        return change_link(c, dirfd, path, change);
     if (!path || path[0] || !(flags & AT_EMPTY_PATH))
-        return change_path(c, dirfd, path, change);
+        return flags & AT_SYMLINK_NOFOLLOW ? change_link(c, dirfd, path, change)
+                                           : change_path(c, dirfd, path, change);
     if (!change_descriptor(c, dirfd, change))
         return false;
     c->path = c->path ? c->path : path;
@@ -129,7 +130,8 @@ int fchmodat(int dirfd, const char *path, mode_t mode, int flags)
 {
     struct changing c;
     return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
-               ? change_end(&c, NEXT(fchmodat)(dirfd, c.path, mode, flags))
+               ? change_end(
+                     &c, NEXT(fchmodat)(dirfd, c.path, mode, change_flags(&c, flags)))
                : -1;
 }
 
@@ -153,7 +155,8 @@ int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags)
 {
     struct changing c;
     return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
-               ? change_end(&c, NEXT(fchownat)(dirfd, c.path, uid, gid, flags))
+               ? change_end(&c, NEXT(fchownat)(dirfd, c.path, uid, gid,
+                                               change_flags(&c, flags)))
                : -1;
 }
 

@@ -25,6 +25,12 @@ bool change_at(struct changing *c, int dirfd, const char *path, int flags,
                enum change change);
 int change_end(struct changing *c, int result);
 
+/* change_flags - those of an *at() call: what is led elsewhere is named by a link. */
+static inline int change_flags(const struct changing *c, int flags)
+{
+    return c->held >= 0 ? flags & ~AT_SYMLINK_NOFOLLOW : flags;
+}
+
 /* A function that follows links, in one line: `call` names c.path. */
 #define CHANGE(at, given, change, call) \
     struct changing c;                  \

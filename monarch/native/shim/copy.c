@@ -67,9 +67,7 @@ static bool redirected_to(int fd, struct identity *id)
 /* is_origin - whether a descriptor is that of the origin's file itself. */
 static bool is_origin(int fd, const struct identity *id)
 {
-    struct stat st;
-    return object_of(fd, &st) && st.st_ino == id->entry->ino &&
-           st.st_dev == index_attr(id->ix, id->entry)->dev;
+    return identity_is(id, fd);
 }
 
 /* copy_within - from the origin's file into itself: the kernel judges the ranges. */

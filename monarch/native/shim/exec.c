@@ -15,13 +15,15 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
 };
 
 /* Records the launch, calls, and takes the record back when the call returns. What is
- * too long only with our two variables is started without them. */
+ * too long only with our two variables is started without them, and unseen. */
 #define EXEC(name, injected, plain)         \
     int kept = errno;                       \
     launch_begin(&l, name);                 \
     int result = -1;                        \
     if (env != l.given)                     \
         result = injected;                  \
+    if (env != l.given && errno == E2BIG)   \
+        launch_unseen(&l);                  \
     if (env == l.given || errno == E2BIG) { \
         errno = kept;                       \
         result = plain;                     \

@@ -127,19 +127,79 @@ bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX])
     return true;
 }
 
+/* identity_is - the file that a descriptor leads to is the File, and no new one that has got
+ * its inode number: the time of birth tells, where the file system keeps one for good;
+ * else that no name of the File was seen to go. */
+bool identity_is(const struct identity *id, int fd)
+{
+    struct stat now;
+    if (!object_of(fd, &now) || now.st_ino != id->entry->ino ||
+        now.st_dev != index_attr(id->ix, id->entry)->dev)
+        return false;
+    enum birth birth = id->b->catalog->roots[id->root].unstable
+                           ? BIRTH_UNTOLD
+                           : object_birth(fd, id->entry->ctime_ns);
+    return birth == BIRTH_BEFORE ||
+           (birth == BIRTH_UNTOLD &&
+            !(mark_of(id->b, id->root, id->file) & MARKED_NAME));
+}
+
+/* hold_name - opens nothing, but holds what has the path of this Entry now: a descriptor
+ * of the File, or IDENTITY_GONE where it has lost this name. */
+static int hold_name(const struct identity *id, const struct entry *name)
+{
+    SCRATCH(path);
+    struct identity named = *id;
+    named.entry = name;
+    int fd = path && identity_path(&named, path)
+                 ? object_hold(AT_FDCWD, path, O_NOFOLLOW)
+                 : IDENTITY_GONE;
+    if (fd < 0)
+        return IDENTITY_GONE;
+    if (identity_is(id, fd))
+        return fd;
+    sys_close(fd);
+    return IDENTITY_GONE;
+}
+
+/* hold - the same by any name that the Catalog has for the File. */
+static int hold(const struct identity *id)
+{
+    int fd = hold_name(id, id->entry);
+    if (fd >= 0 || index_attr(id->ix, id->entry)->nlink < 2)
+        return fd;
+    for (uint32_t i = 0; fd < 0 && i < id->ix->entry_count; i++) {
+        const struct entry *e = index_entry(id->ix, i);
+        if (e != id->entry && e->file == id->entry->file &&
+            S_ISREG(index_attr(id->ix, e)->mode))
+            fd = hold_name(id, e);
+    }
+    return fd;
+}
+
+/* find_origin - the path of the File at the origin, if it still has that name. */
+static bool find_origin(const struct identity *id, char *out)
+{
+    int fd = identity_path(id, out) ? hold_name(id, id->entry) : -1;
+    if (fd >= 0)
+        sys_close(fd);
+    return fd >= 0;
+}
+
 /* take_changes - what a marked File's inode says now; size and blocks stay those of the
  * bytes that the descriptor gives. */
 static void take_changes(const struct identity *id, struct stat *out)
 {
-    SCRATCH(path);
     struct stat now;
-    if (!path || !identity_path(id, path) ||
-        sys_stat(AT_FDCWD, path, &now, AT_SYMLINK_NOFOLLOW) < 0 ||
-        now.st_dev != out->st_dev || now.st_ino != out->st_ino)
+    int fd = hold(id);
+    if (fd < 0)
         return;
-    now.st_size = out->st_size;
-    now.st_blocks = out->st_blocks;
-    *out = now;
+    if (sys_fstat(fd, &now) == 0) {
+        now.st_size = out->st_size;
+        now.st_blocks = out->st_blocks;
+        *out = now;
+    }
+    sys_close(fd);
 }
 
 /* identity_describe - what fstat() of a redirected descriptor says. */
@@ -151,31 +211,6 @@ void identity_describe(const struct identity *id, struct stat *out)
         take_changes(id, out);
 }
 
-/* hold - opens nothing, but holds what has the path now: a descriptor of the File, or
- * IDENTITY_GONE where that has lost its name. A new file may have got its inode. */
-static int hold(const struct identity *id, const char *path)
-{
-    struct stat now;
-    int fd = object_hold(AT_FDCWD, path, O_NOFOLLOW);
-    if (fd < 0)
-        return IDENTITY_GONE;
-    if (object_of(fd, &now) && now.st_ino == id->entry->ino &&
-        now.st_dev == index_attr(id->ix, id->entry)->dev &&
-        object_was(fd, id->entry->ctime_ns))
-        return fd;
-    sys_close(fd);
-    return IDENTITY_GONE;
-}
-
-/* still_there - the File has not lost its name, perhaps to another one, meanwhile. */
-static bool still_there(const struct identity *id, const char *path)
-{
-    int fd = hold(id, path);
-    if (fd >= 0)
-        sys_close(fd);
-    return fd >= 0;
-}
-
 /* identity_origin_of_fd - the origin's path behind a redirected descriptor; false as well
  * when that path is not the File's any more: what is done to the descriptor then stays
  * with the Replica, which is not served again. */
@@ -185,7 +220,7 @@ bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
     struct identity id;
     struct stat st;
     if (!b || !object_of(fd, &st) || !identity_of(b, &st, &id) ||
-        !identity_path(&id, out) || !still_there(&id, out))
+        !find_origin(&id, out))
         return false;
     *file = id.file;
     return true;
@@ -201,14 +236,14 @@ bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
     if (!object_at(dirfd, path, true, &st) || !identity_of(b, &st, &id))
         return false;
     *file = id.file;
-    return identity_path(&id, out) && still_there(&id, out);
+    return find_origin(&id, out);
 }
 
-/* bears_name - what this descriptor leads to has the name of the File's Replica. Where
+/* identity_bears - what this descriptor leads to has the name of the File's Replica. Where
  * Replicas were removed behind the agent's back, a disk gives their inodes to files of the
  * program, perhaps to copies of the same Files: nothing that is meant for those may reach
  * the origin. */
-static bool bears_name(int fd, const struct identity *id)
+bool identity_bears(int fd, const struct identity *id)
 {
     static const char gone[] = " (deleted)";
     char name[FD_NAME_BYTES], own[REPLICA_NAME_BYTES];
@@ -233,13 +268,10 @@ static bool bears_name(int fd, const struct identity *id)
 int identity_hold(const struct board *b, int fd, const struct stat *st, uint64_t *file)
 {
     struct identity id;
-    if (!identity_of(b, st, &id) || !bears_name(fd, &id))
+    if (!identity_of(b, st, &id) || !identity_bears(fd, &id))
         return IDENTITY_OTHER;
     *file = id.file;
-    SCRATCH(path);
-    if (!path || !identity_path(&id, path))
-        return IDENTITY_GONE;
-    return hold(&id, path);
+    return hold(&id);
 }
 
 /* identity_hold_path - the same for what a path leads to, if that is by a descriptor's

@@ -22,11 +22,13 @@ bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file);
 bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
                              char out[PATH_BYTES_MAX], uint64_t *file);
 
+bool identity_bears(int fd, const struct identity *id);
+bool identity_is(const struct identity *id, int fd);
 bool identity_inode(const struct board *b, const struct stat *st, uint64_t *file);
 
 enum {
     IDENTITY_OTHER = -1, /* not a Replica */
-    IDENTITY_GONE = -2,  /* a Replica of a File that has lost its name */
+    IDENTITY_GONE = -2,  /* a Replica of a File that has lost its names */
     IDENTITY_TIER = -3,  /* a Replica by its own name, which is not to be changed */
 };
 

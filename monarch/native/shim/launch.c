@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "mark.h"
 #include "process.h"
 #include "scratch.h"
 #include "sys.h"
@@ -52,23 +54,35 @@ static size_t preload_bytes(const struct board *b, const char *old)
 static long count_of(char *const envp[])
 {
     long n = 0;
-    while (envp && envp[n] && n <= ENVIRONMENT_MAX)
+    while (envp && envp[n])
         n++;
     return n;
 }
 
-/* launch_bytes - the room for an environment with all that we may put in; 0: it is too
- * large to be touched, or we have nothing to do with it. */
-size_t launch_bytes(char *const envp[])
+/* launch_room - memory for an environment that is too large for the stack. */
+void *launch_room(struct launch *l)
 {
-    const struct board *b = board_marking();
-    long n = count_of(envp), at = find(envp, n, PRELOAD);
-    if (!b || n > ENVIRONMENT_MAX)
-        return 0;
-    size_t words = preload_bytes(b, at < 0 ? "" : envp[at]);
-    if (words > PRELOAD_BYTES_MAX)
-        return 0;
-    return ((size_t)n + 3) * sizeof(*envp) + words + sizeof(RUN) + b->run_bytes;
+    long at = sys_call(SYS_mmap, 0, (long)l->room_bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    if (at >= 0 || at < -4095)
+        return (void *)at;
+    l->room_bytes = 0;
+    return NULL;
+}
+
+/* launch_end - gives that memory back, where the program was not started. */
+void launch_end(struct launch *l)
+{
+    if (l->room_bytes > ON_STACK_MAX)
+        sys_call(SYS_munmap, (long)l->entries, (long)l->room_bytes, 0, 0, 0);
+}
+
+/* launch_unseen - the program has to be started without the Shim: what it writes will not
+ * be seen, so that nothing more is served. */
+void launch_unseen(const struct launch *l)
+{
+    for (uint32_t i = 0; l->b && i < l->b->catalog->root_count; i++)
+        mark_root(l->b, i, MARKED_ALL);
 }
 
 /* divide - shares the room out for an environment of `n` entries. */
@@ -88,6 +102,36 @@ static void set_preload(struct launch *l, const char *old)
     join(join(at, l->b->run), SHIM);
 }
 
+/* leads_here - the variable names this run, or another one that there is. */
+static bool leads_here(const struct board *b, const char *run)
+{
+    struct stat st;
+    return strcmp(run, b->run) == 0 ||
+           (run[0] && sys_stat(AT_FDCWD, run, &st, 0) == 0 && S_ISDIR(st.st_mode));
+}
+
+/* lacks - one of our variables is not in the environment, or leads nowhere. */
+static bool lacks(const struct board *b, char *const envp[], long n)
+{
+    long preload = find(envp, n, PRELOAD), run = find(envp, n, RUN);
+    return preload < 0 || !holds_shim(b, envp[preload] + sizeof(PRELOAD) - 1) ||
+           run < 0 || !leads_here(b, envp[run] + sizeof(RUN) - 1);
+}
+
+/* launch_bytes - the room for an environment with all that we may put in; 0: we have
+ * nothing to do with it, or it is too large to be changed without need. */
+size_t launch_bytes(char *const envp[])
+{
+    const struct board *b = board_marking();
+    long n = count_of(envp), at = find(envp, n, PRELOAD);
+    if (!b)
+        return 0;
+    size_t bytes = ((size_t)n + 3) * sizeof(*envp) +
+                   preload_bytes(b, at < 0 ? "" : envp[at]) + sizeof(RUN) +
+                   b->run_bytes;
+    return bytes <= ON_STACK_MAX || lacks(b, envp, n) ? bytes : 0;
+}
+
 static bool privileged(const char *path)
 {
     struct stat st;
@@ -98,13 +142,11 @@ static bool privileged(const char *path)
 /* wanted - the entries to copy when something is missing in the environment, else -1. */
 static long wanted(const struct launch *l, const char *path, char *const envp[])
 {
-    long n = count_of(envp), off = find(envp, n, DISABLE), run = find(envp, n, RUN);
+    long n = count_of(envp), off = find(envp, n, DISABLE);
     if (!l->room_bytes || privileged(path) ||
         (off >= 0 && strcmp(envp[off] + sizeof(DISABLE) - 1, "1") == 0))
         return -1;
-    long preload = find(envp, n, PRELOAD);
-    bool there = preload >= 0 && holds_shim(l->b, envp[preload] + sizeof(PRELOAD) - 1);
-    return there && run >= 0 && envp[run][sizeof(RUN) - 1] ? -1 : n;
+    return lacks(l->b, envp, n) ? n : -1;
 }
 
 /* loadable - the dynamic linker would find our library: its directory goes with the job,
@@ -124,6 +166,15 @@ static bool loadable(const struct board *b)
     bool ours = sys_fstat(fd, &st) == 0 && (user == 0 || user == st.st_uid);
     sys_close(fd);
     return ours; /* rights that are left from another user end with the exec */
+}
+
+/* removed - the run directory has gone, and with it our library: it is neither the rights
+ * of this process nor its view of the file system that keep it from the next program. */
+static bool removed(const struct board *b)
+{
+    struct stat st;
+    int error = sys_stat(AT_FDCWD, b->run, &st, 0);
+    return error == -ENOENT || error == -ENOTDIR || error == -ESTALE;
 }
 
 /* remove_words - copies a list for LD_PRELOAD without our library. */
@@ -194,8 +245,11 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
     l->given = envp;
     if (!l->b)
         return envp;
-    if (!loadable(l->b))
+    if (!loadable(l->b)) {
+        if (board_enter() && !l->b->elsewhere && removed(l->b))
+            launch_unseen(l);
         return without_shim(l, l->b, envp);
+    }
     long n = l->b->injects ? wanted(l, path, envp) : -1;
     if (n < 0)
         return envp;
@@ -208,7 +262,7 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
         set_preload(l, old);
         l->entries[preload < 0 ? end++ : preload] = l->preload;
     }
-    if (run < 0 || !envp[run][sizeof(RUN) - 1]) {
+    if (run < 0 || !leads_here(l->b, envp[run] + sizeof(RUN) - 1)) {
         join(join(l->run, RUN), l->b->run);
         l->entries[run < 0 ? end++ : run] = l->run;
     }

@@ -7,15 +7,17 @@
 #include "board.h"
 
 enum {
-    ENVIRONMENT_MAX = 8192, /* larger ones are passed on as they are */
     PRELOAD_BYTES_MAX = 2048,
+    ON_STACK_MAX = 8192, /* bytes: threads may have small stacks */
 };
 
-/* Prepares the record of a launch. The room for another environment is as large as it
- * needs to be: threads may have small stacks. */
-#define LAUNCH(l, given)                                   \
-    struct launch l = {.room_bytes = launch_bytes(given)}; \
-    l.entries = __builtin_alloca(l.room_bytes);
+/* Prepares the record of a launch, and room for another environment where that may be
+ * needed. */
+#define LAUNCH(l, given)                                                            \
+    struct launch l                                                                 \
+        __attribute__((cleanup(launch_end))) = {.room_bytes = launch_bytes(given)}; \
+    l.entries = l.room_bytes <= ON_STACK_MAX ? __builtin_alloca(l.room_bytes)       \
+                                             : launch_room(&l);
 
 struct launch { /* lives on the stack, so that a vfork child may use it */
     const struct board *b;
@@ -29,6 +31,9 @@ struct launch { /* lives on the stack, so that a vfork child may use it */
 };
 
 size_t launch_bytes(char *const envp[]);
+void *launch_room(struct launch *l);
+void launch_end(struct launch *l);
+void launch_unseen(const struct launch *l);
 
 char *const *launch_environment(struct launch *l, const char *path, char *const envp[]);
 void launch_begin(struct launch *l, const char *name);

@@ -3,6 +3,7 @@
 #include "mounts.h"
 #include "next.h"
 #include "shared/rights.h"
+#include "trace.h"
 
 /* leave - ends serving in this process; programs that libc itself starts from now on are
  * not told to load what they could not. */
@@ -12,12 +13,18 @@ static void leave(void)
     launch_scrub();
 }
 
-/* A changed view of the file system ends serving in this process. */
+/* Changed rights, or another user namespace, end serving in this process. */
 #define LEAVE(when, call)      \
     int result = call;         \
     if (result == 0 && (when)) \
         leave();               \
     return result;
+
+static void view_ends(bool when)
+{
+    if (when)
+        trace_view();
+}
 
 static bool became_another(const struct rights *before)
 {
@@ -33,24 +40,29 @@ static bool became_another(const struct rights *before)
     rights_read(&before); \
     LEAVE(became_another(&before), call)
 
+/* So does a changed view of the file system. */
+#define MOVE(when, call) \
+    view_ends(when);     \
+    LEAVE(when, call)
+
 int chroot(const char *path)
 {
-    LEAVE(1, NEXT(chroot)(path))
+    MOVE(1, NEXT(chroot)(path))
 }
 
 int pivot_root(const char *new_root, const char *put_old)
 {
-    LEAVE(1, NEXT(pivot_root)(new_root, put_old))
+    MOVE(1, NEXT(pivot_root)(new_root, put_old))
 }
 
 int unshare(int flags)
 {
-    LEAVE(flags & (CLONE_NEWNS | CLONE_NEWUSER), NEXT(unshare)(flags))
+    MOVE(flags & (CLONE_NEWNS | CLONE_NEWUSER), NEXT(unshare)(flags))
 }
 
 int setns(int fd, int type)
 {
-    LEAVE(type == 0 || (type & (CLONE_NEWNS | CLONE_NEWUSER)), NEXT(setns)(fd, type))
+    MOVE(type == 0 || (type & (CLONE_NEWNS | CLONE_NEWUSER)), NEXT(setns)(fd, type))
 }
 
 /* What is mounted, or taken away, covers or shows other files: each process looks again

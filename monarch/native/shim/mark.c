@@ -6,30 +6,60 @@
 #include "process.h"
 #include "sys.h"
 
-static void set(uint8_t *byte)
+static void set(const struct board *b, uint8_t *byte, uint8_t bits)
 {
-    if (atomic_load_explicit((_Atomic uint8_t *)byte, memory_order_relaxed))
+    _Atomic uint8_t *mark = (_Atomic uint8_t *)byte;
+    if ((atomic_load_explicit(mark, memory_order_relaxed) & bits) == bits)
         return; /* for good */
-    atomic_store_explicit((_Atomic uint8_t *)byte, 1, memory_order_release);
-    count(COUNTER_mutations, 1);
+    uint8_t before = atomic_fetch_or_explicit(mark, bits, memory_order_release);
+    atomic_store_explicit((_Atomic uint32_t *)&b->flags->marked, 1,
+                          memory_order_release);
+    count(COUNTER_mutations, !before);
 }
 
-static void mark_number(const struct board *b, uint64_t number)
+/* bits_of - what a change says of the File that it meets. */
+static uint8_t bits_of(enum change change)
+{
+    if (change == CHANGE_BYTES)
+        return MARKED | MARKED_BYTES;
+    return change == CHANGE_NAME ? MARKED | MARKED_NAME : MARKED;
+}
+
+static void mark_number(const struct board *b, uint64_t number, uint8_t bits)
 {
     if (number < b->flags->count)
-        set(&b->flags->written[number]);
+        set(b, &b->flags->written[number], bits);
 }
 
 /* mark_root - the whole root passes through from now on. */
-void mark_root(const struct board *b, uint32_t root)
+void mark_root(const struct board *b, uint32_t root, uint8_t bits)
 {
-    set(&b->flags->roots[root]);
+    set(b, &b->flags->roots[root], bits);
 }
 
 /* mark_file - by its number in the job. */
-void mark_file(const struct board *b, uint64_t file)
+void mark_file(const struct board *b, uint64_t file, enum change change)
 {
-    mark_number(b, file);
+    mark_number(b, file, bits_of(change));
+}
+
+/* mark_of - all that is known of what has changed in a File. */
+uint8_t mark_of(const struct board *b, uint32_t root, uint64_t file)
+{
+    if (file >= b->flags->count)
+        return MARKED_ALL;
+    return atomic_load_explicit((_Atomic uint8_t *)&b->flags->roots[root],
+                                memory_order_acquire) |
+           atomic_load_explicit((_Atomic uint8_t *)&b->flags->written[file],
+                                memory_order_acquire);
+}
+
+/* mark_any - something in the job is marked, or was by programs of an earlier agent. */
+bool mark_any(const struct board *b)
+{
+    return atomic_load_explicit((_Atomic uint32_t *)&b->flags->marked,
+                                memory_order_acquire) ||
+           board_superseded(b) || b->before;
 }
 
 /* mark_seen - the Entry, or its whole root, is not to be answered for. */
@@ -55,8 +85,10 @@ static void mark_parent(const struct board *b, const struct route *r)
         n--;
     int64_t parent = r->rel_bytes ? index_find(r->ix, r->rel, n ? n - 1 : 0) : -1;
     if (parent >= 0 && index_entry(r->ix, parent)->file != NONE32)
-        mark_number(b, (uint64_t)b->catalog->roots[r->root].dir_base +
-                           index_entry(r->ix, parent)->file);
+        mark_number(b,
+                    (uint64_t)b->catalog->roots[r->root].dir_base +
+                        index_entry(r->ix, parent)->file,
+                    MARKED);
 }
 
 /* mark_entry - a File is marked by its number; a directory that is no longer what it
@@ -73,13 +105,13 @@ static void mark_entry(const struct board *b, uint32_t number, const struct entr
         e = index_entry(ix, e->target);
     bool directory = S_ISDIR(index_attr(ix, e)->mode);
     if (!directory && e->file != NONE32)
-        mark_number(b, (uint64_t)root->file_base + e->file);
+        mark_number(b, (uint64_t)root->file_base + e->file, bits_of(change));
     if (!directory || change == CHANGE_BYTES)
         return;
     if (change != CHANGE_TIMES || (link && !follow))
-        mark_root(b, number);
+        mark_root(b, number, MARKED | MARKED_NAME);
     else if (e->file != NONE32)
-        mark_number(b, (uint64_t)root->dir_base + e->file);
+        mark_number(b, (uint64_t)root->dir_base + e->file, MARKED);
 }
 
 /* mark_route - marks what a routed path names. */

@@ -15,6 +15,8 @@ enum change {
 };
 
 /* What a route's mark says; a written File's metadata and bytes are the origin's. */
+bool mark_any(const struct board *b);
+uint8_t mark_of(const struct board *b, uint32_t root, uint64_t file);
 bool mark_seen(const struct board *b, uint32_t root, const struct index *ix,
                const struct entry *e);
 
@@ -23,7 +25,7 @@ void mark_route(const struct board *b, const struct route *r, enum where where,
                 enum change change, bool follow);
 /* By identity: what decides. */
 bool mark_object(const struct board *b, const struct stat *st, enum change change);
-void mark_root(const struct board *b, uint32_t root);
-void mark_file(const struct board *b, uint64_t file);
+void mark_root(const struct board *b, uint32_t root, uint8_t bits);
+void mark_file(const struct board *b, uint64_t file, enum change change);
 
 #endif

@@ -33,7 +33,7 @@ static uint32_t generation(const struct board *b)
 /* mounts_moved - this process has mounted or unmounted something. */
 void mounts_moved(void)
 {
-    const struct board *b = board_left();
+    const struct board *b = board_marking();
     if (b)
         atomic_fetch_add_explicit((_Atomic uint32_t *)&b->flags->mounts, 1,
                                   memory_order_release);
@@ -147,16 +147,16 @@ static enum ground own_ground(const struct board *b, uint32_t root)
     return GROUND_DOUBTFUL;
 }
 
-/* mounts_ground_at - the same for names that begin at the descriptor of a catalogued
- * directory: through another mount of it, other things may be mounted below. */
-enum ground mounts_ground_at(const struct board *b, uint32_t root, int directory)
+/* mounts_apart - what a name begins with, or with "" a descriptor, is a directory that is
+ * not on the mount of the root: other things may be mounted below. */
+bool mounts_apart(const struct board *b, uint32_t root, int dirfd, const char *path)
 {
     uint32_t moves = generation(b);
     bool moved = b->elsewhere || moves;
     if (moved && own_ground(b, root) != GROUND_SAME)
-        return GROUND_DOUBTFUL;
-    uint32_t mount = mountinfo_id(directory, "", AT_EMPTY_PATH);
+        return true;
+    uint32_t mount = mountinfo_id(dirfd, path, path[0] ? 0 : AT_EMPTY_PATH);
     if (!mount) /* an old kernel does not tell */
-        return moved ? GROUND_DOUBTFUL : GROUND_SAME;
-    return mount == mount_of_root(b, root, moves) ? GROUND_SAME : GROUND_DOUBTFUL;
+        return moved;
+    return mount != mount_of_root(b, root, moves);
 }

@@ -12,7 +12,7 @@ enum ground { /* what the names below a root lead to */
 };
 
 enum ground mounts_ground(const struct board *b, uint32_t spelling);
-enum ground mounts_ground_at(const struct board *b, uint32_t root, int directory);
+bool mounts_apart(const struct board *b, uint32_t root, int dirfd, const char *path);
 void mounts_moved(void);
 
 #endif

@@ -31,7 +31,11 @@ static bool refuses(int dirfd, const char *path)
     if (refuses(from_at, from) || refuses(to_at, to)) \
         return -1;                                    \
     trace_path(from_at, from, CHANGE_NAME, false);    \
-    GONE(to_at, to, call)
+    trace_path(to_at, to, CHANGE_NAME, false);        \
+    int result = call;                                \
+    trace_gone(from_at, from, result);                \
+    trace_gone(to_at, to, result);                    \
+    return result;
 
 /* A directory that is not empty stays, and nothing has happened: programs try. */
 #define EMPTIED(at, path, call)                            \
@@ -40,7 +44,7 @@ static bool refuses(int dirfd, const char *path)
     bool there = b && object_at(at, path, false, &before); \
     trace_path(at, path, CHANGE_CREATE, false);            \
     int result = call;                                     \
-    trace_created(at, path, result);                       \
+    trace_gone(at, path, result);                          \
     if (result == 0 && there)                              \
         trace_object(b, at, path, &before, CHANGE_NAME);   \
     return result;
@@ -97,10 +101,13 @@ int remove(const char *path)
 /* The old name gains a link: its metadata changes. */
 int link(const char *from, const char *to)
 {
-    if (refuses(AT_FDCWD, from))
+    struct changing c;
+    if (!change_link(&c, AT_FDCWD, from, CHANGE_RIGHTS))
         return -1;
-    trace_path(AT_FDCWD, from, CHANGE_RIGHTS, false);
-    COMES(AT_FDCWD, to, NEXT(link)(from, to))
+    trace_path(AT_FDCWD, to, CHANGE_CREATE, false);
+    int result = change_end(&c, NEXT(link)(from, to));
+    trace_created(AT_FDCWD, to, result);
+    return result;
 }
 
 /* link_from - begins a link to what a path or descriptor leads to, which could be a

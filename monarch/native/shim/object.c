@@ -69,19 +69,17 @@ bool object_new(int fd)
             x.stx_btime.tv_nsec == x.stx_ctime.tv_nsec);
 }
 
-/* object_was - the file may have been there when its last change was at this moment: it
- * was not made later, and where its file system does not tell, has not changed since. */
-bool object_was(int fd, int64_t ns)
+/* object_birth - whether what a descriptor leads to was made after this moment. */
+enum birth object_birth(int fd, int64_t ns)
 {
     struct statx x;
     long rc = sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
-                       STATX_BTIME | STATX_CTIME, (long)&x);
-    if (rc < 0)
-        return true;
-    bool told = x.stx_mask & STATX_BTIME;
-    const struct statx_timestamp *t = told ? &x.stx_btime : &x.stx_ctime;
-    int64_t then = t->tv_sec * (int64_t)1000000000 + t->tv_nsec;
-    return told ? then <= ns : then == ns;
+                       STATX_BTIME, (long)&x);
+    if (rc < 0 || !(x.stx_mask & STATX_BTIME))
+        return BIRTH_UNTOLD;
+    return x.stx_btime.tv_sec * (int64_t)1000000000 + x.stx_btime.tv_nsec > ns
+               ? BIRTH_AFTER
+               : BIRTH_BEFORE;
 }
 
 /* object_hold - a descriptor that opens nothing and stands for what a path leads to, or
@@ -108,7 +106,8 @@ bool object_in_proc(const char *path)
 }
 
 /* object_by_descriptor - a path passes through the name of a descriptor in /proc, which
- * stands for what was opened, wherever that lies. Before Linux 5.6 its text must do. */
+ * stands for what was opened, wherever that lies. Its text must do where openat2() cannot
+ * be asked: before Linux 5.6, and in sandboxes. */
 bool object_by_descriptor(int dirfd, const char *path)
 {
     struct stat st;
@@ -120,5 +119,5 @@ bool object_by_descriptor(int dirfd, const char *path)
     long fd = sys_call(SYS_OPENAT2, dirfd, (long)path, (long)&how, sizeof(how), 0);
     if (fd >= 0)
         sys_close((int)fd);
-    return fd == -ELOOP || (fd == -ENOSYS && object_in_proc(path));
+    return fd == -ELOOP || (fd < 0 && object_in_proc(path));
 }

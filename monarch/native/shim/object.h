@@ -6,10 +6,16 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+enum birth {
+    BIRTH_UNTOLD, /* the file system does not keep it */
+    BIRTH_BEFORE,
+    BIRTH_AFTER,
+};
+
 bool object_at(int dirfd, const char *path, bool follow, struct stat *out);
 bool object_of(int fd, struct stat *out);
 bool object_new(int fd);
-bool object_was(int fd, int64_t ns);
+enum birth object_birth(int fd, int64_t ns);
 int object_hold(int dirfd, const char *path, int flags);
 bool object_by_descriptor(int dirfd, const char *path);
 bool object_in_proc(const char *path);

@@ -20,26 +20,25 @@
 
 /* Opens s.path first if there is one, else and after its failure what the program
  * named, always by the next function and with the caller's own arguments. */
-#define OPEN(serve, at, path, flags, staged, given)                         \
-    struct serving s;                                                       \
-    int fd;                                                                 \
-    if (serve(&s, at, path, flags)) {                                       \
-        s.kept_errno = errno;                                               \
-        fd = (staged);                                                      \
-        if (fd < 0 && serve_eases(&s))                                      \
-            fd = (staged);                                                  \
-        if (serve_opened(&s, fd >= 0))                                      \
-            return fd;                                                      \
-    }                                                                       \
-    fd = (given);                                                           \
-    if (__builtin_expect(s.sampled, 0) && fd >= 0)                          \
-        serve_sample(&s, fd);                                               \
-    if (__builtin_expect(s.writes, 0) && serve_diverts(&s, at, path, fd)) { \
-        if (fd >= 0)                                                        \
-            sys_close(fd);                                                  \
-        fd = (staged);                                                      \
-        serve_opened(&s, fd >= 0);                                          \
-    }                                                                       \
+#define OPEN(serve, at, path, flags, staged, given)                           \
+    struct serving s;                                                         \
+    int fd;                                                                   \
+    if (serve(&s, at, path, flags)) {                                         \
+        s.kept_errno = errno;                                                 \
+        fd = (staged);                                                        \
+        if (fd < 0 && serve_eases(&s))                                        \
+            fd = (staged);                                                    \
+        if (serve_opened(&s, fd >= 0))                                        \
+            return fd;                                                        \
+    }                                                                         \
+    fd = (given);                                                             \
+    if (__builtin_expect(s.sampled | s.doubted | s.writes, 0) &&              \
+        (s.writes ? serve_diverts(&s, at, path, fd) : serve_found(&s, fd))) { \
+        if (fd >= 0)                                                          \
+            sys_close(fd);                                                    \
+        fd = (staged);                                                        \
+        serve_opened(&s, fd >= 0);                                            \
+    }                                                                         \
     return s.cuts ? serve_cut(&s, fd) : fd;
 
 int open(const char *path, int flags, ...)

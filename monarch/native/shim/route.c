@@ -19,9 +19,9 @@ static const char *skip_slashes(const char *p)
     }
 }
 
-/* match_prefix - what follows the prefix in the path, beginning with '/' or empty; NULL
- * when the path is not below it. Most paths differ in their first bytes. */
-static const char *match_prefix(const char *path, const struct spelling *s)
+/* match_slowly - what follows the prefix in a path that may have more slashes than the
+ * prefix has, and single dots. */
+static const char *match_slowly(const char *path, const struct spelling *s)
 {
     const char *q = s->path, *end = s->path + s->bytes;
     while (q < end) {
@@ -32,6 +32,26 @@ static const char *match_prefix(const char *path, const struct spelling *s)
             path = skip_slashes(path);
     }
     return *path == '/' || *path == 0 ? path : NULL;
+}
+
+/* match_prefix - what follows the prefix in a path of `n` bytes, beginning with '/' or
+ * empty; NULL when the path is not below it. Most paths differ somewhere from all prefixes,
+ * by an ordinary character; that is found out in words. */
+static const char *match_prefix(const char *path, size_t n, const struct spelling *s)
+{
+    size_t both = n < s->bytes ? n : s->bytes, at = 0;
+    uint64_t a, b;
+    for (; at + sizeof(a) <= both; at += sizeof(a)) {
+        memcpy(&a, path + at, sizeof(a));
+        memcpy(&b, s->path + at, sizeof(b));
+        if (a != b)
+            break;
+    }
+    while (at < both && path[at] == s->path[at])
+        at++;
+    if (at == s->bytes && (path[at] == '/' || path[at] == 0))
+        return path + at;
+    return path[at] == '/' || path[at] == '.' ? match_slowly(path, s) : NULL;
 }
 
 /* plain_bytes - the length of a path that is canonical already, or -1. */
@@ -188,9 +208,10 @@ static enum where route_rest(const char *rest, struct route *r)
 /* route_absolute - routes a path that begins with '/'. */
 enum where route_absolute(const struct board *b, const char *path, struct route *r)
 {
+    size_t n = strlen(path);
     for (uint32_t i = 0; i < b->spelling_count; i++) {
         const struct spelling *s = &b->spellings[i];
-        const char *rest = match_prefix(path, s);
+        const char *rest = match_prefix(path, n, s);
         if (__builtin_expect(rest != NULL, 0)) {
             r->root = s->root;
             r->spelling = i;

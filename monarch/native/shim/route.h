@@ -14,6 +14,7 @@ enum where {
 struct route {
     const struct index *ix;
     uint32_t root;
+    bool apart;        /* it begins on another mount than that of the root */
     uint32_t spelling; /* the prefix that matched, NONE32 when none was needed */
     uint32_t entry;
     bool directory_only; /* the path ends in a slash or a dot: only a directory fits */

@@ -22,7 +22,10 @@ enum { LARGEFILE = 0100000 }; /* what 32-bit habits pass; 0 in the headers */
 enum { LARGEFILE = O_LARGEFILE };
 #endif
 
-enum { SAMPLED_FIRST = 64, SAMPLED_EVERY = 256 }; /* outside opens that are looked at */
+enum {
+    SAMPLED_FIRST = 64,
+    SAMPLED_EVERY = 1024
+}; /* outside opens that are looked at */
 
 /* What a read-only open may ask for and still be served. */
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
@@ -109,72 +112,14 @@ bool serve_entry(struct serving *s, const struct route *r, const struct entry *e
     return name_replica(s, r, e, word) || origin(s, COUNTER_origin_lost);
 }
 
-/* lead - the open is to take the origin's file, which is held for it; what has lost its
- * name cannot be opened any more, and the Replica must not be changed instead. */
-static void lead(struct serving *s)
-{
-    s->final = true;
-    s->cuts = false;
-    s->flags &= ~O_NOFOLLOW; /* the name in /proc is a link */
-    s->path = s->staged;
-    if (s->held >= 0)
-        sys_fd_name(s->staged, s->held);
-    else
-        s->staged[0] = 0;
-}
-
-/* divert - leads an open for writing that would meet a Replica to the origin's file: by a
- * path, or where that is NULL by a descriptor. */
-static void divert(struct serving *s, int fd, const char *path, const struct stat *st)
-{
-    s->held = path ? identity_hold_path(s->b, fd, path, st, &s->file)
-                   : identity_hold(s->b, fd, st, &s->file);
-    if (s->held == IDENTITY_OTHER)
-        return;
-    if (s->held != IDENTITY_TIER)
-        mark_file(s->b, s->file);
-    trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
-    lead(s);
-}
-
-/* may_reveal - such a name, or one in a Tier, is likely to lead to a Replica. */
-static bool may_reveal(const struct board *b, const char *path)
-{
-    if (object_in_proc(path))
-        return true;
-    for (uint32_t t = 0; t < b->catalog->tier_count; t++)
-        if (strncmp(path, b->catalog->tiers[t].path, b->catalog->tiers[t].path_bytes) ==
-            0)
-            return true;
-    return false;
-}
-
-/* serve_alias - another name of a redirected descriptor, whose File was written to since:
- * what is opened anew is the origin's. */
-static bool serve_alias(struct serving *s, int dirfd, const char *path)
-{
-    struct identity id;
-    struct stat st;
-    if (!object_at(dirfd, path, true, &st) || !identity_of(s->b, &st, &id) ||
-        !mark_seen(s->b, id.root, id.ix, id.entry))
-        return false;
-    s->held = identity_hold_path(s->b, dirfd, path, &st, &s->file);
-    if (s->held < 0) /* only the Replica is left of it, or meant */
-        return false;
-    lead(s);
-    return true;
-}
-
 /* serve_read - a read-only open: only a catalogued regular file can have a Replica. */
 static bool serve_read(struct serving *s, int dirfd, const char *path, int flags)
 {
     ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
-    if (__builtin_expect(where == ROUTE_OUTSIDE && object_in_proc(path), 0) &&
-        serve_alias(s, dirfd, path))
-        return true;
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
         uint64_t before = counted(COUNTER_opens_outside);
+        s->doubted = mark_any(s->b);
         s->sampled = before < SAMPLED_FIRST || before % SAMPLED_EVERY == 0;
         count(COUNTER_opens_outside, 1);
         return false;
@@ -194,38 +139,10 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
     return serve_entry(s, &r, e);
 }
 
-/* serve_write - an open that may change something: marks what its path names. What a
- * truncation would meet is judged before it, too, unless serve_cut() does that: the
- * process may not live to do so after, and a Replica must not be cut. All others are
- * found out afterwards. */
-static bool serve_write(struct serving *s, int dirfd, const char *path, int flags)
+/* serve_begin - nothing is known of an open with these flags. */
+void serve_begin(struct serving *s, int flags)
 {
-    bool reads = (flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
-    bool truncates = (flags & O_TRUNC) && !s->cuts;
-    struct stat st;
-    if (!reads && (truncates || may_reveal(s->b, path)) &&
-        object_at(dirfd, path, true, &st)) {
-        divert(s, dirfd, path, &st);
-        mark_object(s->b, &st, CHANGE_BYTES);
-    }
-    if (s->final) {
-        count(COUNTER_opens_write, 1);
-        return true;
-    }
-    ROUTE(r);
-    enum where where = route_at(s->b, dirfd, path, &r);
-    if (!reads)
-        mark_route(s->b, &r, where, CHANGE_BYTES, !(flags & O_NOFOLLOW));
-    if (flags & O_CREAT)
-        mark_route(s->b, &r, where, CHANGE_CREATE, true);
-    count(where == ROUTE_OUTSIDE ? COUNTER_opens_outside : COUNTER_opens_write, 1);
-    s->writes = !reads || (flags & O_CREAT);
-    return false;
-}
-
-static void begin(struct serving *s, int flags)
-{
-    s->writes = s->final = s->sampled = s->cuts = false;
+    s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
     s->held = IDENTITY_OTHER;
     s->flags = s->named = flags;
 }
@@ -236,32 +153,26 @@ static bool may_change(int flags)
     return (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
 }
 
-/* split - keeps O_TRUNC from an open, where the descriptor will do for it as well; where
- * the file is sure to be new, there is nothing to truncate. */
-static void split(struct serving *s)
-{
-    int mode = s->flags & O_ACCMODE;
-    s->cuts = s->b && (s->flags & O_TRUNC) && !(s->flags & (O_EXCL | O_DIRECTORY)) &&
-              (mode == O_WRONLY || mode == O_RDWR);
-    if (s->cuts)
-        s->named &= ~O_TRUNC;
-}
-
 /* serve_open - true: open s->path first, then ask serve_opened(); false: open what the
  * program named, with the flags s->named. */
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
 {
     bool changes = may_change(flags);
-    begin(s, flags);
+    serve_begin(s, flags);
     s->b = changes ? board_marking() : board_enter();
-    if (!s->b || !path)
+    if (__builtin_expect(!s->b || !path, 0)) {
+        s->b = board_left();
+        s->doubted = s->b && path && mark_any(s->b);
         return false;
+    }
     if (changes) {
-        split(s);
+        serve_split(s);
         return serve_write(s, dirfd, path, flags);
     }
-    if (flags & ~SERVABLE)
+    if (flags & ~SERVABLE) {
+        s->doubted = mark_any(s->b) && !(flags & (O_PATH | O_DIRECTORY));
         return false;
+    }
     return serve_read(s, dirfd, path, flags);
 }
 
@@ -270,45 +181,9 @@ bool serve_whole(struct serving *s, int dirfd, const char *path, int flags)
 {
     if (!may_change(flags))
         return serve_open(s, dirfd, path, flags);
-    begin(s, flags);
+    serve_begin(s, flags);
     s->b = board_marking();
     return s->b && path && serve_write(s, dirfd, path, flags);
-}
-
-/* stream_flags - what the mode of fopen() asks for. */
-static int stream_flags(const char *mode)
-{
-    int flags = O_RDONLY;
-    if (mode && (mode[0] == 'w' || mode[0] == 'a'))
-        flags = O_WRONLY | O_CREAT | (mode[0] == 'w' ? O_TRUNC : 0);
-    for (const char *m = mode; m && *m && *m != ','; m++)
-        if (*m == '+')
-            flags = O_RDWR | (flags & (O_CREAT | O_TRUNC));
-    return flags;
-}
-
-/* serve_stream - the same for the mode of fopen(). */
-bool serve_stream(struct serving *s, const char *path, const char *mode)
-{
-    return serve_whole(s, AT_FDCWD, path, stream_flags(mode));
-}
-
-/* serve_reopened - the same for freopen(), whose failure closes the stream: what leads to
- * a Replica has to be known before. No path means the file of `fd` once more. */
-bool serve_reopened(struct serving *s, const char *path, const char *mode, int fd)
-{
-    struct stat st;
-    bool first = path && serve_stream(s, path, mode);
-    if (path && (first || !s->writes))
-        return first;
-    if (!path) {
-        begin(s, stream_flags(mode));
-        s->b = s->flags == O_RDONLY ? NULL : board_marking();
-        s->writes = s->b != NULL;
-    }
-    if (s->writes && (path ? object_at(AT_FDCWD, path, true, &st) : object_of(fd, &st)))
-        divert(s, path ? AT_FDCWD : fd, path, &st);
-    return s->final;
 }
 
 /* serve_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in
@@ -360,75 +235,4 @@ bool serve_opened(struct serving *s, bool opened)
         wait_request(s->b, s->file); /* the agent looks whether it is still there */
     errno = s->kept_errno;
     return origin(s, COUNTER_origin_lost);
-}
-
-/* serve_diverts - true: the open for writing met a Replica, or was kept out of one by its
- * mode; open s->path instead. `fd` is what the open gave. */
-bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
-{
-    struct stat st;
-    if (!s->b || !s->writes || (fd < 0 && errno != EACCES))
-        return false;
-    if ((s->flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY) { /* O_CREAT alone */
-        if (object_of(fd, &st))
-            trace_new(s->b, fd, &st);
-        return false;
-    }
-    if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
-        return false;
-    divert(s, path ? dirfd : fd, path, &st);
-    if (fd < 0 || s->final)
-        return s->final;
-    s->cuts = s->cuts && S_ISREG(st.st_mode);
-    trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
-    if (s->flags & O_CREAT) /* a new file may have the inode of a catalogued one */
-        trace_new(s->b, fd, &st);
-    return false;
-}
-
-/* serve_cut - truncates what O_TRUNC was kept from: it is no Replica, and is marked by
- * now. Returns what the open returns. */
-int serve_cut(const struct serving *s, int fd)
-{
-    long rc = s->cuts && fd >= 0 ? sys_call(SYS_ftruncate, fd, 0, 0, 0, 0) : 0;
-    if (__builtin_expect(rc == 0, 1))
-        return fd;
-    sys_close(fd);
-    errno = (int)-rc;
-    return -1;
-}
-
-/* serve_handle - before an open that no path leads to: with the flags s->named, and then
- * serve_diverts() tells what to do. */
-void serve_handle(struct serving *s, int flags)
-{
-    begin(s, flags);
-    s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
-    s->b = s->writes ? board_marking() : NULL;
-    split(s);
-}
-
-/* serve_sample - tells the user, by a counter, of another name for a dataset. */
-void serve_sample(const struct serving *s, int fd)
-{
-    struct stat st;
-    if (!object_of(fd, &st) || !S_ISREG(st.st_mode))
-        return;
-    for (uint32_t i = 0; i < s->b->catalog->root_count; i++) {
-        const struct index *ix = board_index(s->b, i);
-        int64_t found = index_find_inode(ix, st.st_dev, st.st_ino);
-        if (found >= 0 && index_entry(ix, (uint32_t)found)->file != NONE32)
-            count(COUNTER_opens_elsewhere, 1);
-    }
-}
-
-/* serve_written - after an open for writing that is not to be done again. */
-void serve_written(struct serving *s, int fd)
-{
-    struct stat st;
-    if (!s->b || !(s->writes || s->final) || !object_of(fd, &st))
-        return;
-    trace_descriptor(s->b, fd, CHANGE_BYTES);
-    if (s->flags & O_CREAT)
-        trace_new(s->b, fd, &st);
 }

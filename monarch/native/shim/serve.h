@@ -19,6 +19,7 @@ struct serving {
     int held;         /* the origin's file behind a Replica, else negative */
     bool waited;
     bool sampled; /* then see whether an outside path has led to a File */
+    bool doubted; /* or to a Replica whose File was written to since */
     uint32_t tier;
     uint32_t source; /* enum source */
     uint64_t file;   /* number in the job */
@@ -27,6 +28,9 @@ struct serving {
     char staged[STAGED_BYTES];
 };
 
+void serve_begin(struct serving *s, int flags);
+void serve_split(struct serving *s);
+bool serve_write(struct serving *s, int dirfd, const char *path, int flags);
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags);
 bool serve_whole(struct serving *s, int dirfd, const char *path, int flags);
 bool serve_stream(struct serving *s, const char *path, const char *mode);
@@ -36,7 +40,7 @@ bool serve_opened(struct serving *s, bool opened);
 bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd);
 int serve_cut(const struct serving *s, int fd);
 void serve_handle(struct serving *s, int flags);
-void serve_sample(const struct serving *s, int fd);
+bool serve_found(struct serving *s, int fd);
 void serve_written(struct serving *s, int fd);
 bool serve_entry(struct serving *s, const struct route *r, const struct entry *e);
 

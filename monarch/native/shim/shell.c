@@ -1,6 +1,8 @@
 /* shell.c - functions of libc that start a shell by themselves, with the environment that
  * there is: a program may have taken the Shim out of that. */
 #include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,68 +10,122 @@
 #include "next.h"
 #include "sys.h"
 
-struct lent { /* an environment that stands in for the program's while libc starts */
-    struct launch launch;
-    char **before;
-    char **instead; /* NULL: the program's own will do */
-};
+enum { TURNS_MAX = 10000 };
 
-/* lend - completes the environment. It lies in memory of its own, because a thread that
- * sets a variable meanwhile makes libc go on with a copy of the entries. */
-static void lend(struct lent *e)
+/* The environment that stands in for the program's while libc starts a shell. It is never
+ * unmapped: another thread may read variables in it. */
+static struct {
+    _Atomic uint32_t taken;
+    uint32_t users;
+    char **before;  /* the program's own */
+    char **instead; /* with what it lacks, in `room` */
+    char **as_made; /* the same once more, to see whether the program has changed it */
+    long room_bytes;
+} lent;
+
+/* claim - one thread at a time; false: whoever did so will not come back, since this is
+ * its fork child. */
+static bool claim(void)
 {
-    struct launch *l = &e->launch;
-    int kept = errno;
-    e->before = environ;
-    e->instead = NULL;
-    l->room_bytes = launch_bytes(environ);
-    long at = l->room_bytes
-                  ? sys_call(SYS_mmap, 0, (long)l->room_bytes, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS, -1)
-                  : 0;
-    if (at > 0 || at < -4095) {
-        l->entries = (char **)at;
-        char *const *env = launch_environment(l, "/bin/sh", environ);
-        if (env == (char *const *)l->entries)
-            environ = e->instead = l->entries;
-        else
-            sys_call(SYS_munmap, at, (long)l->room_bytes, 0, 0, 0);
+    for (int n = 0; n < TURNS_MAX; n++) {
+        uint32_t expected = 0;
+        if (atomic_compare_exchange_strong(&lent.taken, &expected, 1))
+            return true;
+        sys_call(SYS_sched_yield, 0, 0, 0, 0, 0);
     }
+    return false;
+}
+
+static void unclaim(void)
+{
+    atomic_store(&lent.taken, 0);
+}
+
+static size_t environment_bytes(char *const *environment)
+{
+    size_t n = 1;
+    while (environment[n - 1])
+        n++;
+    return n * sizeof(*environment);
+}
+
+/* make_room - has memory for the environment and for a copy of its entries. */
+static bool make_room(long bytes)
+{
+    if (bytes <= lent.room_bytes)
+        return true;
+    long at = sys_call(SYS_mmap, 0, 2 * bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    if (at < 0 && at >= -4095)
+        return false;
+    lent.instead = (char **)at;
+    lent.as_made = (char **)(at + bytes);
+    lent.room_bytes = bytes;
+    return true;
+}
+
+/* install - completes the environment; false: it lacks nothing. */
+static bool install(void)
+{
+    struct launch l = {.room_bytes = launch_bytes(environ)};
+    if (!l.room_bytes || !make_room((long)((l.room_bytes + 15) & ~(size_t)15)))
+        return false;
+    l.entries = lent.instead;
+    if (launch_environment(&l, "/bin/sh", environ) != lent.instead)
+        return false;
+    memcpy(lent.as_made, lent.instead, environment_bytes(lent.instead));
+    lent.before = environ;
+    environ = lent.instead;
+    return true;
+}
+
+/* lend - true: take_back() is due. */
+static bool lend(void)
+{
+    int kept = errno;
+    if (!environ || !claim())
+        return false;
+    if (lent.users && environ != lent.instead) /* the program has another one since */
+        lent.users = 0;
+    bool due = lent.users || install();
+    lent.users += due;
+    unclaim();
     errno = kept;
+    return due;
 }
 
 /* take_back - restores the environment, unless the program has changed it meanwhile. */
-static void take_back(struct lent *e)
+static void take_back(bool due)
 {
-    if (!e->instead || environ != e->instead)
+    if (!due || !claim())
         return;
-    environ = e->before;
-    sys_call(SYS_munmap, (long)e->instead, (long)e->launch.room_bytes, 0, 0, 0);
+    bool last = lent.users && --lent.users == 0;
+    if (last && environ == lent.instead &&
+        memcmp(environ, lent.as_made, environment_bytes(lent.as_made)) == 0)
+        environ = lent.before;
+    unclaim();
 }
 
 int system(const char *command)
 {
-    struct lent e;
-    lend(&e);
+    bool due = lend();
     int result = NEXT(system)(command);
-    take_back(&e);
+    take_back(due);
     return result;
 }
 
 FILE *popen(const char *command, const char *mode)
 {
-    struct lent e;
-    lend(&e);
+    bool due = lend();
     FILE *result = NEXT(popen)(command, mode);
-    take_back(&e);
+    take_back(due);
     return result;
 }
 
 int wordexp(const char *words, wordexp_t *out, int flags)
 {
-    struct lent e;
-    lend(&e);
+    bool due = lend();
     int result = NEXT(wordexp)(words, out, flags);
-    take_back(&e);
+    take_back(due);
     return result;
 }

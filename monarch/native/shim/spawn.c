@@ -33,8 +33,11 @@ int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *
     char *const *env = launch_environment(&l, path, envp);
     actions_trace(actions);
     int error = NEXT(posix_spawn)(&child, path, actions, attr, argv, env);
-    if (error == E2BIG)
+    if (error == E2BIG && env != envp) {
         error = NEXT(posix_spawn)(&child, path, actions, attr, argv, envp);
+        if (error == 0)
+            launch_unseen(&l);
+    }
     if (error == EACCES)
         error = spawn_origin(&child, path, actions, attr, &(struct words){argv, env});
     actions_trace(actions);
@@ -54,8 +57,11 @@ int posix_spawnp(pid_t *pid, const char *file,
     char *const *env = launch_environment(&l, NULL, envp);
     actions_trace(actions);
     int error = NEXT(posix_spawnp)(&child, file, actions, attr, argv, env);
-    if (error == E2BIG)
+    if (error == E2BIG && env != envp) {
         error = NEXT(posix_spawnp)(&child, file, actions, attr, argv, envp);
+        if (error == 0)
+            launch_unseen(&l);
+    }
     actions_trace(actions);
     if (error == 0)
         launch_spawned(&l, child, file);

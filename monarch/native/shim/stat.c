@@ -6,6 +6,7 @@
 #include "identity.h"
 #include "mark.h"
 #include "next.h"
+#include "object.h"
 #include "process.h"
 #include "shared/rights.h"
 #include "sys.h"
@@ -23,6 +24,8 @@ static const struct entry *answerable(const struct board *b, const struct route 
                                       bool follow)
 {
     const struct entry *e = route_entry(r);
+    if (r->rel_bytes == 0 && !follow && !r->directory_only)
+        return NULL; /* the spelling of the root may be a link */
     if (S_ISLNK(index_attr(r->ix, e)->mode) && (follow || r->directory_only)) {
         if (e->target == NONE32)
             return NULL;
@@ -64,28 +67,66 @@ static bool from_catalog(int dirfd, const char *path, struct stat *out, bool fol
     return true;
 }
 
+/* found_replica - a descriptor's stat is that of a Replica. Its looks will do here, unless
+ * a copy of the File would look the same. */
+static bool found_replica(const struct board *b, int fd, const struct stat *st,
+                          struct identity *id)
+{
+    if (!identity_of(b, st, id))
+        return false;
+    uint32_t mode = index_attr(id->ix, id->entry)->mode;
+    return __builtin_expect((mode & 07777) != 0400, 1) || identity_bears(fd, id);
+}
+
 /* as_origin - gives a redirected descriptor's stat the origin's identity. */
-static int as_origin(int result, struct stat *out)
+static int as_origin(int result, int fd, struct stat *out)
 {
     const struct board *b = result == 0 ? board_marking() : NULL;
     struct identity id;
-    if (b && identity_of(b, out, &id)) {
+    if (b && found_replica(b, fd, out, &id)) {
         identity_describe(&id, out);
         count(COUNTER_stats_descriptor, 1);
     }
     return result;
 }
 
+/* named - the same for what a path leads to, if that is by a descriptor's name in /proc. */
+static int named(int result, int dirfd, const char *path, struct stat *out)
+{
+    const struct board *b = result == 0 && S_ISREG(out->st_mode) ? board_marking()
+                                                                 : NULL;
+    struct identity id;
+    if (!b || !identity_of(b, out, &id) || !object_by_descriptor(dirfd, path))
+        return result;
+    int fd = object_hold(dirfd, path, 0);
+    as_origin(result, fd, out);
+    if (fd >= 0)
+        sys_close(fd);
+    return result;
+}
+
+/* named_at - the same for the *at() forms. */
+static int named_at(int result, int dirfd, const char *path, struct stat *out,
+                    int flags)
+{
+    if (!path || !path[0])
+        return as_origin(result, dirfd, out);
+    return flags & AT_SYMLINK_NOFOLLOW ? result : named(result, dirfd, path, out);
+}
+
 int stat(const char *path, struct stat *out)
 {
-    return from_catalog(AT_FDCWD, path, out, true) ? 0 : NEXT(stat)(path, out);
+    return from_catalog(AT_FDCWD, path, out, true)
+               ? 0
+               : named(NEXT(stat)(path, out), AT_FDCWD, path, out);
 }
 
 int stat64(const char *path, struct stat64 *out)
 {
-    return from_catalog(AT_FDCWD, path, (struct stat *)out, true)
+    struct stat *st = (struct stat *)out;
+    return from_catalog(AT_FDCWD, path, st, true)
                ? 0
-               : NEXT(stat64)(path, out);
+               : named(NEXT(stat64)(path, out), AT_FDCWD, path, st);
 }
 
 int lstat(const char *path, struct stat *out)
@@ -104,14 +145,15 @@ int __xstat(int ver, const char *path, struct stat *out)
 {
     return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, out, true)
                ? 0
-               : NEXT(__xstat)(ver, path, out);
+               : named(NEXT(__xstat)(ver, path, out), AT_FDCWD, path, out);
 }
 
 int __xstat64(int ver, const char *path, struct stat64 *out)
 {
-    return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, (struct stat *)out, true)
+    struct stat *st = (struct stat *)out;
+    return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, st, true)
                ? 0
-               : NEXT(__xstat64)(ver, path, out);
+               : named(NEXT(__xstat64)(ver, path, out), AT_FDCWD, path, st);
 }
 
 int __lxstat(int ver, const char *path, struct stat *out)
@@ -141,7 +183,7 @@ int fstatat(int dirfd, const char *path, struct stat *out, int flags)
     if (at_catalog(dirfd, path, out, flags))
         return 0;
     int result = NEXT(fstatat)(dirfd, path, out, flags);
-    return flags & AT_EMPTY_PATH ? as_origin(result, out) : result;
+    return named_at(result, dirfd, path, out, flags);
 }
 
 int fstatat64(int dirfd, const char *path, struct stat64 *out, int flags)
@@ -149,7 +191,7 @@ int fstatat64(int dirfd, const char *path, struct stat64 *out, int flags)
     if (at_catalog(dirfd, path, (struct stat *)out, flags))
         return 0;
     int result = NEXT(fstatat64)(dirfd, path, out, flags);
-    return flags & AT_EMPTY_PATH ? as_origin(result, (struct stat *)out) : result;
+    return named_at(result, dirfd, path, (struct stat *)out, flags);
 }
 
 int __fxstatat(int ver, int dirfd, const char *path, struct stat *out, int flags)
@@ -157,7 +199,7 @@ int __fxstatat(int ver, int dirfd, const char *path, struct stat *out, int flags
     if (ver == STAT_VERSION && at_catalog(dirfd, path, out, flags))
         return 0;
     int result = NEXT(__fxstatat)(ver, dirfd, path, out, flags);
-    return flags & AT_EMPTY_PATH ? as_origin(result, out) : result;
+    return named_at(result, dirfd, path, out, flags);
 }
 
 int __fxstatat64(int ver, int dirfd, const char *path, struct stat64 *out, int flags)
@@ -165,27 +207,27 @@ int __fxstatat64(int ver, int dirfd, const char *path, struct stat64 *out, int f
     if (ver == STAT_VERSION && at_catalog(dirfd, path, (struct stat *)out, flags))
         return 0;
     int result = NEXT(__fxstatat64)(ver, dirfd, path, out, flags);
-    return flags & AT_EMPTY_PATH ? as_origin(result, (struct stat *)out) : result;
+    return named_at(result, dirfd, path, (struct stat *)out, flags);
 }
 
 int fstat(int fd, struct stat *out)
 {
-    return as_origin(NEXT(fstat)(fd, out), out);
+    return as_origin(NEXT(fstat)(fd, out), fd, out);
 }
 
 int fstat64(int fd, struct stat64 *out)
 {
-    return as_origin(NEXT(fstat64)(fd, out), (struct stat *)out);
+    return as_origin(NEXT(fstat64)(fd, out), fd, (struct stat *)out);
 }
 
 int __fxstat(int ver, int fd, struct stat *out)
 {
-    return as_origin(NEXT(__fxstat)(ver, fd, out), out);
+    return as_origin(NEXT(__fxstat)(ver, fd, out), fd, out);
 }
 
 int __fxstat64(int ver, int fd, struct stat64 *out)
 {
-    return as_origin(NEXT(__fxstat64)(ver, fd, out), (struct stat *)out);
+    return as_origin(NEXT(__fxstat64)(ver, fd, out), fd, (struct stat *)out);
 }
 
 static struct statx_timestamp stamp(struct timespec t)
@@ -214,11 +256,13 @@ static void to_statx(const struct stat *st, struct statx *out)
     out->stx_dev_minor = minor(st->st_dev);
 }
 
-/* statx_as_origin - gives a redirected descriptor's statx the origin's identity; the
- * time of birth is the Replica's and is taken out. */
-static void statx_as_origin(struct statx *out)
+/* statx_as_origin - gives a redirected descriptor's statx, or that of its name in /proc,
+ * the origin's identity; the time of birth is the Replica's and is taken out. */
+static void statx_as_origin(int dirfd, const char *path, int flags, struct statx *out)
 {
-    const struct board *b = board_marking();
+    bool itself = !path || !path[0];
+    const struct board *b = itself || !(flags & AT_SYMLINK_NOFOLLOW) ? board_marking()
+                                                                     : NULL;
     struct identity id;
     struct stat st = {
         .st_dev = makedev(out->stx_dev_major, out->stx_dev_minor),
@@ -228,7 +272,8 @@ static void statx_as_origin(struct statx *out)
         .st_blocks = (blkcnt_t)out->stx_blocks,
         .st_mtim.tv_sec = out->stx_mtime.tv_sec,
     };
-    if (!b || !identity_of(b, &st, &id))
+    if (!b || !(itself ? found_replica(b, dirfd, &st, &id)
+                       : identity_of(b, &st, &id) && object_by_descriptor(dirfd, path)))
         return;
     identity_describe(&id, &st);
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));
@@ -247,8 +292,9 @@ int statx(int dirfd, const char *path, int flags, unsigned mask, struct statx *o
         return 0;
     }
     int result = NEXT(statx)(dirfd, path, flags, mask, out);
-    if (result == 0 && (flags & AT_EMPTY_PATH))
-        statx_as_origin(out);
+    const char *volatile given = path; /* headers promise that it is not NULL */
+    if (result == 0)
+        statx_as_origin(dirfd, given, flags, out);
     return result;
 }
 

@@ -5,22 +5,25 @@
 #include "serve.h"
 #include "sys.h"
 
-#define STREAM(path, mode, staged, named)                                  \
-    struct serving s;                                                      \
-    FILE *stream;                                                          \
-    if (serve_stream(&s, path, mode)) {                                    \
-        s.kept_errno = errno;                                              \
-        stream = (staged);                                                 \
-        if (serve_opened(&s, stream != NULL))                              \
-            return stream;                                                 \
-    }                                                                      \
-    stream = (named);                                                      \
-    if (serve_diverts(&s, AT_FDCWD, path, stream ? fileno(stream) : -1)) { \
-        if (stream)                                                        \
-            fclose(stream);                                                \
-        stream = (staged);                                                 \
-        serve_opened(&s, stream != NULL);                                  \
-    }                                                                      \
+#define STREAM(path, mode, staged, named)                   \
+    struct serving s;                                       \
+    FILE *stream;                                           \
+    if (serve_stream(&s, path, mode)) {                     \
+        s.kept_errno = errno;                               \
+        stream = (staged);                                  \
+        if (serve_opened(&s, stream != NULL))               \
+            return stream;                                  \
+    }                                                       \
+    stream = (named);                                       \
+    int fd = stream ? fileno(stream) : -1;                  \
+    if (s.writes    ? serve_diverts(&s, AT_FDCWD, path, fd) \
+        : s.doubted ? serve_found(&s, fd)                   \
+                    : false) {                              \
+        if (stream)                                         \
+            fclose(stream);                                 \
+        stream = (staged);                                  \
+        serve_opened(&s, stream != NULL);                   \
+    }                                                       \
     return stream;
 
 FILE *fopen(const char *path, const char *mode){

@@ -43,6 +43,7 @@ int utimensat(int dirfd, const char *path, const struct timespec times[2], int f
 {
     struct changing c;
     return change_at(&c, dirfd, path, flags, CHANGE_TIMES)
-               ? change_end(&c, NEXT(utimensat)(dirfd, c.path, times, flags))
+               ? change_end(
+                     &c, NEXT(utimensat)(dirfd, c.path, times, change_flags(&c, flags)))
                : -1;
 }

@@ -4,6 +4,7 @@
 #include "trace.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "identity.h"
@@ -42,30 +43,70 @@ static void trace_holder(const struct board *b, int dirfd, const char *path,
     mark_route(b, &r, where, change, false);
 }
 
-/* stands_above - one of the directories and links in a spelling of a root is this one. */
+/* Directories and links that stood above the roots, as this process saw them before it
+ * changed its view of the file system. */
+static struct {
+    uint64_t dev, ino;
+    uint32_t root;
+} above[64];
+
+static _Atomic uint32_t above_count;
+
+/* remember_above - one more; what finds no room is found by its path, while that leads
+ * there. */
+static void remember_above(const struct stat *st, uint32_t root)
+{
+    uint32_t n = atomic_load_explicit(&above_count, memory_order_acquire);
+    if (n == sizeof(above) / sizeof(above[0]))
+        return;
+    above[n].dev = st->st_dev;
+    above[n].ino = st->st_ino;
+    above[n].root = root;
+    atomic_store_explicit(&above_count, n + 1, memory_order_release);
+}
+
+/* stands_above - one of the directories and links in a spelling of a root is this one;
+ * where none is asked for, they are remembered. */
 static bool stands_above(const struct spelling *s, const struct stat *st)
 {
     SCRATCH(path);
-    struct stat above;
+    struct stat now;
     if (!path || s->bytes >= PATH_BYTES_MAX)
         return false;
     memcpy(path, s->path, s->bytes);
     path[s->bytes] = 0;
     for (char *end = path + s->bytes; end; end = strrchr(path + 1, '/')) {
         *end = 0;
-        if (object_at(AT_FDCWD, path, false, &above) && object_same(&above, st))
+        if (!object_at(AT_FDCWD, path, false, &now))
+            continue;
+        if (!st)
+            remember_above(&now, s->root);
+        else if (object_same(&now, st))
             return true;
     }
     return false;
+}
+
+/* trace_view - before this process changes its view of the file system: what stands above
+ * the roots may have no path in it any more. */
+void trace_view(void)
+{
+    const struct board *b = board_left();
+    for (uint32_t i = 0; b && i < b->spelling_count; i++)
+        stands_above(&b->spellings[i], NULL);
 }
 
 /* trace_above - a directory or link above a root is renamed, replaced or closed to us: so
  * is the root, however the path is spelled. */
 static void trace_above(const struct board *b, const struct stat *st)
 {
+    uint32_t n = atomic_load_explicit(&above_count, memory_order_acquire);
     for (uint32_t i = 0; i < b->spelling_count; i++)
         if (stands_above(&b->spellings[i], st))
-            mark_root(b, b->spellings[i].root);
+            mark_root(b, b->spellings[i].root, MARKED | MARKED_NAME);
+    for (uint32_t i = 0; i < n; i++)
+        if (above[i].dev == st->st_dev && above[i].ino == st->st_ino)
+            mark_root(b, above[i].root, MARKED | MARKED_NAME);
 }
 
 /* trace_name_of - where inodes may change under a file: goes by the path that the kernel
@@ -91,7 +132,7 @@ static void trace_name_of(const struct board *b, int fd, const struct stat *st,
     for (uint32_t i = 0; i < b->catalog->root_count; i++)
         if (b->catalog->roots[i].unstable && S_ISREG(st->st_mode) &&
             (n <= 0 || (st->st_nlink > 1 && st->st_dev == b->catalog->roots[i].dev)))
-            mark_root(b, i);
+            mark_root(b, i, MARKED_ALL);
 }
 
 /* unstable - a root lies where a file may get another inode number. */
@@ -109,11 +150,10 @@ void trace_object(const struct board *b, int dirfd, const char *path,
                   const struct stat *st, enum change change)
 {
     bool leads = S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode);
-    if (mark_object(b, st, change))
-        return;
+    bool known = mark_object(b, st, change);
     if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
-        trace_above(b, st);
-    if (leads || !unstable(b))
+        trace_above(b, st); /* of another root it may be */
+    if (known || leads || !unstable(b))
         return;
     int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
     if (fd < 0)
@@ -152,7 +192,7 @@ void trace_descriptor(const struct board *b, int fd, enum change change)
         return;
     /* A Replica that was cut does not look like one any more: it must not be served. */
     if (identity_inode(b, &st, &file))
-        mark_file(b, file);
+        mark_file(b, file, change);
     else
         trace_object(b, fd, NULL, &st, change);
 }
@@ -188,13 +228,19 @@ void trace_gone(int dirfd, const char *path, int result)
 }
 
 /* trace_created - a name that the Catalog knows cannot be created while it is there; if
- * it could, then it was not what the Catalog says. */
+ * it could, then it was not what the Catalog says. Others show in the times of the
+ * directory that the path leads to after the call. */
 void trace_created(int dirfd, const char *path, int result)
 {
     const struct board *b = result == 0 ? board_marking() : NULL;
+    if (!b || !path)
+        return;
     ROUTE(r);
-    if (b && path && route_at(b, dirfd, path, &r) == ROUTE_FOUND)
-        mark_route(b, &r, ROUTE_FOUND, CHANGE_NAME, false);
+    enum where where = route_at(b, dirfd, path, &r);
+    if (where == ROUTE_FOUND)
+        mark_route(b, &r, where, CHANGE_NAME, false);
+    else
+        trace_holder(b, dirfd, path, CHANGE_CREATE);
 }
 
 /* trace_if_writable - a descriptor that this process has not opened itself. */

@@ -13,5 +13,6 @@ void trace_gone(int dirfd, const char *path, int result);
 void trace_created(int dirfd, const char *path, int result);
 void trace_if_writable(int fd);
 void trace_inherited(void);
+void trace_view(void);
 
 #endif

@@ -6,6 +6,7 @@
 
 int unlinkat(int dirfd, const char *path, int flags);
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags);
+int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
 
 static void lead(void)
 {
@@ -23,4 +24,10 @@ int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned
 {
     lead();
     return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, flags);
+}
+
+int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
+{
+    lead();
+    return (int)syscall(SYS_linkat, from_fd, from, to_fd, to, flags);
 }

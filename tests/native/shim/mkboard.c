@@ -102,9 +102,10 @@ static void obey_file(const char *verb, const char *rel)
     if (strcmp(verb, "lose") == 0)
         unlink(path);
     if (strcmp(verb, "written") == 0)
-        printf("%d\n", board.flags->written[file]);
+        printf("%d\n", board.flags->written[file] != 0);
     else if (strcmp(verb, "dirwritten") == 0)
-        printf("%d\n", board.flags->written[board.catalog->roots[0].dir_base + file]);
+        printf("%d\n",
+               board.flags->written[board.catalog->roots[0].dir_base + file] != 0);
     else
         printf("%s\n", path);
 }
@@ -130,7 +131,7 @@ static void obey(char *line)
     else if (strcmp(line, "processes") == 0)
         print_processes();
     else if (strcmp(line, "root") == 0)
-        printf("%d\n", board.flags->roots[0]);
+        printf("%d\n", board.flags->roots[0] != 0);
     else if (strcmp(line, "mounts") == 0)
         printf("%u\n", board.flags->mounts);
     else if (strcmp(line, "pending") == 0)

@@ -1,0 +1,237 @@
+/* writes.c - opens that may change something, and names that lead to a Replica: what is
+ * met is marked, and a Replica gives way to the origin's file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "identity.h"
+#include "mark.h"
+#include "object.h"
+#include "process.h"
+#include "serve.h"
+#include "sys.h"
+#include "trace.h"
+
+/* lead - the open is to take the origin's file, which is held for it; what has lost its
+ * name cannot be opened any more, and the Replica must not be changed instead. */
+static void lead(struct serving *s)
+{
+    s->final = true;
+    s->cuts = false;
+    s->flags &= ~O_NOFOLLOW; /* the name in /proc is a link */
+    s->path = s->staged;
+    if (s->held >= 0)
+        sys_fd_name(s->staged, s->held);
+    else
+        s->staged[0] = 0;
+}
+
+/* divert - leads an open for writing that would meet a Replica to the origin's file: by a
+ * path, or where that is NULL by a descriptor. */
+static void divert(struct serving *s, int fd, const char *path, const struct stat *st)
+{
+    s->held = path ? identity_hold_path(s->b, fd, path, st, &s->file)
+                   : identity_hold(s->b, fd, st, &s->file);
+    if (s->held == IDENTITY_OTHER)
+        return;
+    if (s->held != IDENTITY_TIER)
+        mark_file(s->b, s->file, CHANGE_BYTES);
+    trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
+    lead(s);
+}
+
+/* serve_write - an open that may change something: marks what its path names. What a
+ * truncation would meet is judged before it, too, unless serve_cut() does that: the
+ * process may not live to do so after, and a Replica must not be cut. All others are
+ * found out afterwards. */
+bool serve_write(struct serving *s, int dirfd, const char *path, int flags)
+{
+    bool reads = (flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
+    bool truncates = (flags & O_TRUNC) && !s->cuts;
+    struct stat st;
+    if (truncates && object_at(dirfd, path, true, &st)) {
+        divert(s, dirfd, path, &st);
+        mark_object(s->b, &st, CHANGE_BYTES);
+    }
+    if (s->final) {
+        count(COUNTER_opens_write, 1);
+        return true;
+    }
+    ROUTE(r);
+    enum where where = route_at(s->b, dirfd, path, &r);
+    if (!reads)
+        mark_route(s->b, &r, where, CHANGE_BYTES, !(flags & O_NOFOLLOW));
+    if (flags & O_CREAT)
+        mark_route(s->b, &r, where, CHANGE_CREATE, true);
+    count(where == ROUTE_OUTSIDE ? COUNTER_opens_outside : COUNTER_opens_write, 1);
+    s->writes = !reads || (flags & O_CREAT);
+    return false;
+}
+
+/* serve_split - keeps O_TRUNC from an open, where the descriptor will do for it as well; where
+ * the file is sure to be new, there is nothing to truncate. */
+void serve_split(struct serving *s)
+{
+    int mode = s->flags & O_ACCMODE;
+    s->cuts = s->b && (s->flags & O_TRUNC) && !(s->flags & (O_EXCL | O_DIRECTORY)) &&
+              (mode == O_WRONLY || mode == O_RDWR);
+    if (s->cuts)
+        s->named &= ~O_TRUNC;
+}
+
+/* sample - tells the user, by a counter, of another name for a dataset. */
+static void sample(const struct serving *s, const struct stat *st)
+{
+    for (uint32_t i = 0; i < s->b->catalog->root_count; i++) {
+        const struct index *ix = board_index(s->b, i);
+        int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
+        if (found >= 0 && index_entry(ix, (uint32_t)found)->file != NONE32)
+            count(COUNTER_opens_elsewhere, 1);
+    }
+}
+
+/* changed - the File is marked, or its agent has gone and nobody would know. */
+static bool changed(const struct identity *id)
+{
+    return mark_seen(id->b, id->root, id->ix, id->entry) || board_superseded(id->b);
+}
+
+/* outdated - another name of a redirected descriptor, whose File was written to since. */
+static bool outdated(struct serving *s, int fd, const struct stat *st)
+{
+    struct identity id;
+    if (!identity_of(s->b, st, &id) || !changed(&id))
+        return false;
+    s->held = identity_hold(s->b, fd, st, &s->file);
+    /* What has only lost its names is the Replica; what was written to is nowhere. */
+    return s->held >= 0 ||
+           (s->held == IDENTITY_GONE && mark_of(id.b, id.root, id.file) & MARKED_BYTES);
+}
+
+/* serve_found - looks at what an outside path has led to. True: that is a Replica whose
+ * File was written to since; open s->path instead. */
+bool serve_found(struct serving *s, int fd)
+{
+    struct stat st;
+    if (fd < 0 || !object_of(fd, &st) || !S_ISREG(st.st_mode))
+        return false;
+    if (s->sampled)
+        sample(s, &st);
+    if (!s->doubted || !outdated(s, fd, &st))
+        return false;
+    lead(s);
+    return true;
+}
+
+/* stream_flags - what the mode of fopen() asks for; glibc looks for a '+' behind a ','
+ * as well. */
+static int stream_flags(const char *mode)
+{
+    int flags = O_RDONLY;
+    if (mode && (mode[0] == 'w' || mode[0] == 'a'))
+        flags = O_WRONLY | O_CREAT | (mode[0] == 'w' ? O_TRUNC : 0);
+    for (const char *m = mode; m && *m; m++)
+        if (*m == '+')
+            flags = O_RDWR | (flags & (O_CREAT | O_TRUNC));
+    return flags;
+}
+
+/* serve_stream - the same for the mode of fopen(). */
+bool serve_stream(struct serving *s, const char *path, const char *mode)
+{
+    return serve_whole(s, AT_FDCWD, path, stream_flags(mode));
+}
+
+/* reread - the same for a path or, where that is NULL, a descriptor to be opened once
+ * more for reading: true where its Replica is out of date. */
+static bool reread(struct serving *s, const char *path, int fd)
+{
+    struct stat st;
+    if (!s->b || !mark_any(s->b))
+        return false;
+    int found = path ? object_hold(AT_FDCWD, path, 0) : fd;
+    if (object_of(found, &st) && outdated(s, found, &st))
+        lead(s);
+    if (path && found >= 0)
+        sys_close(found);
+    return s->final;
+}
+
+/* serve_reopened - the same for freopen(), whose failure closes the stream: what leads to
+ * a Replica has to be known before. No path means the file of `fd` once more. */
+bool serve_reopened(struct serving *s, const char *path, const char *mode, int fd)
+{
+    struct stat st;
+    if (path && serve_stream(s, path, mode))
+        return true;
+    if (!path) {
+        serve_begin(s, stream_flags(mode));
+        s->b = board_marking();
+        s->writes = s->b && s->flags != O_RDONLY;
+    }
+    if (!s->writes)
+        return reread(s, path, fd);
+    if (path ? object_at(AT_FDCWD, path, true, &st) : object_of(fd, &st))
+        divert(s, path ? AT_FDCWD : fd, path, &st);
+    return s->final;
+}
+
+/* serve_diverts - true: the open for writing met a Replica, or was kept out of one by its
+ * mode; open s->path instead. `fd` is what the open gave. */
+bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
+{
+    struct stat st;
+    if (!s->b || !s->writes || (fd < 0 && errno != EACCES))
+        return false;
+    if ((s->flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY) { /* O_CREAT alone */
+        if (!object_of(fd, &st))
+            return false;
+        trace_new(s->b, fd, &st);
+        s->doubted = mark_any(s->b);
+        return serve_found(s, fd);
+    }
+    if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
+        return false;
+    divert(s, path ? dirfd : fd, path, &st);
+    if (fd < 0 || s->final)
+        return s->final;
+    s->cuts = s->cuts && S_ISREG(st.st_mode);
+    trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
+    if (s->flags & O_CREAT) /* a new file may have the inode of a catalogued one */
+        trace_new(s->b, fd, &st);
+    return false;
+}
+
+/* serve_cut - truncates what O_TRUNC was kept from: it is no Replica, and is marked by
+ * now. Returns what the open returns. */
+int serve_cut(const struct serving *s, int fd)
+{
+    long rc = s->cuts && fd >= 0 ? sys_call(SYS_ftruncate, fd, 0, 0, 0, 0) : 0;
+    if (__builtin_expect(rc == 0, 1))
+        return fd;
+    sys_close(fd);
+    errno = (int)-rc;
+    return -1;
+}
+
+/* serve_handle - before an open that no path leads to: with the flags s->named, and then
+ * serve_diverts() tells what to do. */
+void serve_handle(struct serving *s, int flags)
+{
+    serve_begin(s, flags);
+    s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
+    s->b = s->writes ? board_marking() : NULL;
+    serve_split(s);
+}
+
+/* serve_written - after an open for writing that is not to be done again. */
+void serve_written(struct serving *s, int fd)
+{
+    struct stat st;
+    if (!s->b || !(s->writes || s->final) || !object_of(fd, &st))
+        return;
+    trace_descriptor(s->b, fd, CHANGE_BYTES);
+    if (s->flags & O_CREAT)
+        trace_new(s->b, fd, &st);
+}

@@ -1,0 +1,255 @@
+"""Names that lead elsewhere than they seem to."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from support.board_python import begin, python
+from support.shim_fixtures import Board
+
+
+@pytest.fixture
+def linked(board: Board) -> Board:
+    """two.bin and other.bin, staged."""
+    (board.root / "other.bin").write_bytes(b"other")
+    return begin(board, "two.bin", "other.bin")
+
+
+ALIASES = {
+    "slashes": "f'//proc/self/fd/{fd}'",
+    "dot": "f'/./proc/self/fd/{fd}'",
+    "link": "(os.symlink(f'/proc/self/fd/{fd}', '../to-fd'), '../to-fd')[1]",
+    "cwd": "(os.chdir('/proc/self/fd'), str(fd))[1]",
+    "tier": "os.readlink(f'/proc/self/fd/{fd}')",
+}
+READS = {
+    "open": "os.read(os.open(path, os.O_RDONLY), 3).decode()",
+    "openat": (
+        "os.read(os.open(os.path.basename(path), os.O_RDONLY,"
+        " dir_fd=os.open(os.path.dirname(path) or '.', os.O_RDONLY)), 3).decode()"
+    ),
+    "fopen": (
+        "(c.fgets(room, 4, ctypes.c_void_p(c.fopen(path.encode(), b'r'))),"
+        " room.value.decode())[1]"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", READS)
+@pytest.mark.parametrize("alias", ALIASES)
+def test_any_name_of_a_descriptor_shows_what_was_written_since(
+    linked: Board, alias: str, way: str
+) -> None:
+    shown = python(
+        linked,
+        "c = ctypes.CDLL(None); c.fopen.restype = ctypes.c_void_p\n"
+        "room = ctypes.create_string_buffer(4)\n"
+        f"fd = os.open('two.bin', os.O_RDONLY); path = {ALIASES[alias]}\n"
+        f"before = {READS[way]}\n"
+        "with open(D + '/two.bin', 'r+') as f: f.write('NEW')\n"
+        f"print(before, {READS[way]}, os.pread(fd, 3, 0).decode())",
+    )
+
+    assert shown == "two NEW two\n"
+
+
+COPIES = [
+    "cp /dev/stdin ../copy < two.bin",
+    "exec 3<two.bin; cp /dev/fd/3 ../copy",
+    "install /dev/stdin ../copy < two.bin",
+    "exec 3<two.bin; test /proc/self/fd/3 -ef two.bin && cp two.bin ../copy",
+]
+
+
+@pytest.mark.parametrize("command", COPIES)
+def test_name_of_a_descriptor_has_the_files_identity(
+    linked: Board, command: str
+) -> None:
+    linked.run("sh", "-c", command, cwd=linked.root)
+
+    copy = linked.folder / "copy"
+    assert copy.read_bytes() == (linked.root / "two.bin").read_bytes()
+
+
+def test_name_of_a_descriptor_whose_file_was_renamed_and_written_is_stale(
+    linked: Board,
+) -> None:
+    shown = python(
+        linked,
+        "fd, kept = (os.open(n, os.O_RDONLY) for n in ('two.bin', 'other.bin'))\n"
+        "os.unlink('other.bin'); print(read(f'/dev/fd/{kept}'))\n"
+        "os.rename('two.bin', 'moved'); print(read(f'/dev/fd/{fd}'))\n"
+        "with open('moved', 'r+') as f: f.write('NEW')\n"
+        "try: read(f'/dev/fd/{fd}')\n"
+        "except OSError as error: print(error.errno)",
+    )
+
+    assert shown == "oth\ntwo\n116\n"
+
+
+def test_file_is_found_by_any_name_that_it_has_left(board: Board) -> None:
+    (board.root / "a" / "first").write_bytes(b"old")
+    os.link(board.root / "a" / "first", board.root / "z-last")
+    begin(board, "z-last")
+
+    shown = python(
+        board,
+        "fd = os.open('z-last', os.O_RDONLY); os.unlink('a/first')\n"
+        "with open('z-last', 'r+') as f: f.write('NEW')\n"
+        "print(read(f'/proc/self/fd/{fd}')); os.fchmod(fd, 0o600)\n"
+        "print(oct(os.stat('z-last').st_mode), oct(os.fstat(fd).st_mode))",
+    )
+
+    assert shown == "NEW\n0o100600 0o100600\n"
+
+
+FLAGS = ["O_APPEND", "O_CREAT", "O_DSYNC", "O_DIRECT"]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_descriptor_opened_anew_in_an_unusual_way_shows_what_was_written(
+    linked: Board, flag: str
+) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY)\n"
+        "with open('two.bin', 'r+') as f: f.write('NEW')\n"
+        f"try: new = os.open(f'/proc/self/fd/{{fd}}', os.O_RDONLY | os.{flag})\n"
+        "except OSError as error: print(error.errno); sys.exit()\n"
+        "import mmap; room = mmap.mmap(-1, 4096)\n"
+        "os.preadv(new, [room], 0); print(room[:3].decode())",
+    )
+
+    if flag == "O_DIRECT" and shown == "22\n":
+        pytest.skip("this file system knows no O_DIRECT")
+    assert shown == "NEW\n"
+
+
+@pytest.mark.parametrize("path", ["None", "f'/proc/self/fd/{fd}'.encode()"])
+def test_stream_opened_anew_for_reading_shows_what_was_written(
+    linked: Board, path: str
+) -> None:
+    shown = python(
+        linked,
+        "c = ctypes.CDLL(None); c.fopen.restype = c.freopen.restype = ctypes.c_void_p\n"
+        "f = ctypes.c_void_p(c.fopen(b'two.bin', b'r')); fd = c.fileno(f)\n"
+        "with open('two.bin', 'r+') as w: w.write('NEW')\n"
+        f"f = ctypes.c_void_p(c.freopen({path}, b'r', f))\n"
+        "room = ctypes.create_string_buffer(4); c.fgets(room, 4, f)\n"
+        "print(room.value.decode())",
+    )
+
+    assert shown == "NEW\n"
+
+
+@pytest.mark.parametrize("mode", ["r,+", "rb+", "r+,ccs=UTF-8"])
+def test_stream_opened_for_update_reaches_the_origin(linked: Board, mode: str) -> None:
+    replica = Path(linked.ask("where two.bin"))
+    before = replica.read_bytes()
+
+    python(
+        linked,
+        "c = ctypes.CDLL(None); c.fopen.restype = ctypes.c_void_p\n"
+        f"f = ctypes.c_void_p(c.fopen(b'two.bin', {mode.encode()!r}))\n"
+        + ("c.fputws('NEW', f)" if "ccs" in mode else "c.fputs(b'NEW', f)")
+        + "; c.fclose(f)",
+    )
+
+    assert (linked.root / "two.bin").read_bytes()[:3] == b"NEW"
+    assert replica.read_bytes() == before
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["two.bin", "a"])
+@pytest.mark.parametrize("how", ["O_RDONLY", "O_PATH"])
+def test_change_by_a_descriptor_that_follows_no_links_is_seen(
+    linked: Board, name: str, how: str
+) -> None:
+    shown = python(
+        linked,
+        f"before = os.stat({name!r}).st_uid; fd = os.open({name!r}, os.{how})\n"
+        "assert ctypes.CDLL(None).fchownat(fd, b'', 1234, -1, 0x1100) == 0\n"
+        f"print(before, os.fstat(fd).st_uid, os.stat({name!r}).st_uid)",
+    )
+
+    assert shown.split()[1:] == ["1234", "1234"]
+    assert (linked.root / name).stat().st_uid == 1234
+
+
+def test_copy_to_a_new_file_with_the_inode_of_the_old_one_is_whole(
+    linked: Board,
+) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY); old = os.fstat(fd)\n"
+        "for n in range(200):\n"
+        "    os.unlink('two.bin')\n"
+        "    out = os.open('two.bin', os.O_RDWR | os.O_CREAT, 0o600)\n"
+        "    if os.fstat(out).st_ino == old.st_ino: break\n"
+        "    os.close(out)\n"
+        "else: print('no'); sys.exit()\n"
+        "print(os.copy_file_range(fd, out, 1 << 20) == old.st_size,\n"
+        "      os.fstat(fd).st_mode == old.st_mode)",
+    )
+
+    if shown == "no\n":
+        pytest.skip("this file system gives no inode again")
+    assert shown == "True True\n"
+
+
+@pytest.mark.root
+def test_rename_above_a_root_is_seen_by_who_has_changed_its_view(board: Board) -> None:
+    begin(board, "two.bin")
+
+    python(
+        board,
+        f"os.chroot({str(board.folder.parent)!r}); os.chdir('/')\n"
+        f"os.rename({board.folder.name!r}, 'moved'); os.rename('moved', "
+        f"{board.folder.name!r})",
+    )
+
+    assert board.ask("root") == "1"
+
+
+LINK_CALLS = {
+    "rmtree": "import shutil; shutil.rmtree(D + '/../way', ignore_errors=True)",
+    "islink": "assert os.path.islink(D + '/../way')",
+    "realpath": "assert os.path.realpath(D + '/../way') == os.path.realpath(D)",
+    "copy": "assert os.system('cp -a ../way ../copy && test -L ../copy') == 0",
+    "replace": "assert os.system('ln -sfn / ../way') == 0",
+}
+
+
+@pytest.mark.parametrize("call", LINK_CALLS)
+def test_link_that_spells_a_root_is_a_link(board: Board, call: str) -> None:
+    (board.folder / "way").symlink_to(board.root)
+    board.start("-a", str(board.folder / "way"))
+
+    python(board, LINK_CALLS[call])
+
+    assert (board.root / "two.bin").exists()
+
+
+@pytest.mark.parametrize("name", ["fd", "f'/proc/self/fd/{fd}'"])
+def test_change_by_a_descriptor_marks_its_own_file_alone(
+    linked: Board, name: str
+) -> None:
+    python(linked, f"fd = os.open('two.bin', os.O_RDONLY); os.chmod({name}, 0o600)")
+
+    names = sorted(str(p.relative_to(linked.root)) for p in linked.root.rglob("*.bin"))
+    assert [n for n in names if linked.ask(f"written {n}") == "1"] == ["two.bin"]
+
+
+@pytest.mark.root
+def test_name_of_a_descriptor_shows_what_was_written_in_who_has_other_rights(
+    linked: Board,
+) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY); os.setgid(1)\n"
+        "with open('two.bin', 'r+') as f: f.write('NEW')\n"
+        "print(read(f'/dev/fd/{fd}'))",
+    )
+
+    assert shown == "NEW\n"

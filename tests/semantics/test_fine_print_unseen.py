@@ -1,0 +1,199 @@
+"""README's fine print of what is not seen: each sentence is what happens."""
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Under = Callable[..., None]
+Program = Callable[..., Path]
+NOBODY = 65534
+
+# How a file that was staged looks before and after something that is not seen.
+OLD = """
+FILE = D + "/spare.bin"
+def check():
+    with open(FILE, "rb") as file:
+        assert tier(file.fileno()) and file.read() == b"s" * 10_000
+    assert os.stat(FILE).st_size == 10_000
+check()
+"""
+
+
+def unseen(under: Under, tree: Path, body: str) -> None:
+    """Runs what writes to FILE, which must show its old bytes afterwards."""
+    under(f"{OLD}{body}\ncheck()")
+    assert (tree / "spare.bin").read_bytes() != b"s" * 10_000
+
+
+def setuid(program: Program, tree: Path, _: Path) -> list[str]:
+    """A program that runs as another user than the one who starts it."""
+    writer = program("unseen.c")
+    os.chown(writer, NOBODY, NOBODY)
+    writer.chmod(0o4755)
+    (tree / "spare.bin").chmod(0o666)
+    return [str(writer), "libc"]
+
+
+def contained(_: Program, __: Path, run_root: Path) -> list[str]:
+    """A program in a mount namespace that lacks the run directory."""
+    hide = f'mount -t tmpfs none {run_root} && exec sh -c \'printf NEW >"$0"\' "$0"'
+    return ["unshare", "-m", "sh", "-c", hide]
+
+
+def ring(program: Program, _: Path, __: Path) -> list[str]:
+    """A program that has the kernel open the file by io_uring."""
+    file = Path("/proc/sys/kernel/io_uring_disabled")
+    if not file.exists() or file.read_text().strip() != "0":
+        pytest.skip("needs io_uring")
+    return [str(program("unseen.c")), "ring"]
+
+
+# A Go program is static, or makes raw system calls.
+PROGRAMS: dict[str, Callable[[Program, Path, Path], list[str]]] = {
+    "static": lambda program, _, __: [str(program("unseen.c", "-static")), "libc"],
+    "setuid": setuid,
+    "container": contained,
+    "raw": lambda program, _, __: [str(program("unseen.c")), "raw"],
+    "io_uring": ring,
+    "disabled": lambda program, _, __: [
+        *("env", "MONARCH_STAGING_DISABLE=1", str(program("unseen.c")), "libc")
+    ],
+}
+
+
+@pytest.mark.parametrize("way", PROGRAMS)
+def test_programs_without_monarch(
+    under: Under, tree: Path, program: Program, run_root: Path, way: str
+) -> None:
+    """What is written by programs in which Monarch does not work is not seen: static,
+    setuid and Go programs, those in a container without the run directory, raw system
+    calls, io_uring, `MONARCH_STAGING_DISABLE=1`
+    """
+    if way in ("setuid", "container") and os.geteuid() != 0:
+        pytest.skip("needs root")
+    words = PROGRAMS[way](program, tree, run_root)
+    # By the working directory, since another user may not come here from above.
+    run = f"subprocess.run([*{words}, 'spare.bin'], cwd=D, check=True, stderr=-3)"
+    unseen(under, tree, run)
+
+
+def test_the_same_program_is_seen_with_monarch(under: Under, program: Program) -> None:
+    under(f"""{OLD}
+subprocess.run([{str(program("unseen.c"))!r}, "libc", FILE], check=True)
+assert not redirected(FILE)
+""")
+
+
+WAYS = {
+    "libc": """
+os.write(ctypes.CDLL("libc.so.6").open(FILE.encode(), os.O_WRONLY), b"NEW")
+""",
+    "outside": """
+import socket
+ours, theirs = socket.socketpair()
+code = (
+    "import os, socket, sys\\n"
+    "fd = os.open(sys.argv[2], os.O_WRONLY)\\n"
+    "end = socket.socket(fileno=int(sys.argv[1]))\\n"
+    "socket.send_fds(end, [b'x'], [fd])\\n"
+)
+env = {**os.environ, "MONARCH_STAGING_DISABLE": "1", "LD_PRELOAD": ""}
+words = [sys.executable, "-c", code, str(theirs.fileno()), FILE]
+subprocess.run(words, env=env, pass_fds=[theirs.fileno()], check=True)
+os.write(socket.recv_fds(ours, 1, 1)[1][0], b"NEW")
+""",
+    "utmp": """
+libc.updwtmp(FILE.encode(), bytes(384))
+""",
+    # In a PID namespace of its own: what others account for stays as it is.
+    "acct": """
+code = (
+    "import ctypes, os, sys; acct = ctypes.CDLL(None).acct\\n"
+    "assert acct(sys.argv[1].encode()) == 0\\n"
+    "os.system('true'); acct(None)\\n"
+)
+subprocess.run(["unshare", "-pf", sys.executable, "-c", code, FILE], check=True)
+""",
+    "fanotify": """
+fan = libc.fanotify_init(0, os.O_WRONLY)
+mark = libc.fanotify_mark
+mark.argtypes = [*[ctypes.c_uint] * 2, ctypes.c_uint64, ctypes.c_int, ctypes.c_char_p]
+assert mark(fan, 1, 0x20, -100, FILE.encode()) == 0
+plain("cat", FILE)
+event = os.read(fan, 24)
+os.write(int.from_bytes(event[16:20], "little"), b"NEW")
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_ways(under: Under, tree: Path, way: str) -> None:
+    """Nor is what a program writes by functions that it has found in libc itself
+    (`dlsym` on a handle of `libc.so.6`), by a descriptor from outside the job, or by
+    what writes for it: utmp, acct, fanotify
+    """
+    if way in ("acct", "fanotify") and os.geteuid() != 0:
+        pytest.skip("needs root")
+    if way == "acct":
+        need_accounting()
+    unseen(under, tree, WAYS[way])
+
+
+def need_accounting() -> None:
+    """Skips where the kernel does not account for processes."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.acct(b"/none/none")
+    if ctypes.get_errno() != errno.ENOENT:
+        pytest.skip("needs acct()")
+
+
+def test_link_led_elsewhere_and_back(
+    under: Under, tree: Path, program: Program
+) -> None:
+    """A call by path through a link outside of the dataset that another process leads
+    elsewhere and back while the call is made is seen where the link leads before and
+    after
+    """
+    link, tracer = tree.parent / "link", program("led_back.c")
+    link.symlink_to(tree / "spare.bin")
+    under(f"""
+away = D + "/sub/b.bin"
+assert redirected(D + "/spare.bin") and redirected(away)
+words = [{str(tracer)!r}, {str(link)!r}, away, D + "/spare.bin"]
+subprocess.run(words, check=True)
+assert not redirected(D + "/spare.bin")
+assert redirected(away) and os.stat(away).st_size == 50_000
+""")
+    assert (tree / "spare.bin").stat().st_size == 10_000
+    assert (tree / "sub" / "b.bin").stat().st_size == 5
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("by", ["outside", "static"])
+def test_mount_from_outside(
+    under: Under, tree: Path, program: Program, by: str
+) -> None:
+    """A mount by a program outside the job, or by a static one, is seen by programs
+    that start after it in another mount namespace; in the agent's own it is not seen
+    """
+    mounter = [str(program("unseen.c", "-static")), "mount"]
+    run = {"outside": "plain(*mounter, D)", "static": "subprocess.run([*mounter, D])"}
+    (tree.parent / "other").mkdir()
+    (tree.parent / "other" / "b.bin").write_text("other")
+    under(f"""
+mounter = {mounter!r}
+def shown(*before):
+    return subprocess.check_output([*before, "head", "-c1", D + "/sub/b.bin"])
+assert redirected(D + "/sub/b.bin")
+{run[by]}
+try:
+    assert plain("head", "-c1", D + "/sub/b.bin") == b"o"
+    assert redirected(D + "/sub/b.bin") and shown() == b"b"
+    assert shown("unshare", "-m") == b"o"
+finally:
+    subprocess.run(["umount", D + "/sub"], check=True)
+""")
