@@ -10,10 +10,12 @@ from typing import Final
 import monarch.native
 from monarch.errors import MonarchError
 from monarch.tiers.directory import hold_private, remove_tree
-from monarch.tiers.outlived import supersede
+from monarch.tiers.outlived import has_programs, supersede
 
 # What the launcher puts there itself; everything else is an agent's.
 _LAUNCHERS: Final = frozenset({"start", "lock", "agent.log", "failed"})
+# What programs need that live on, and who looks whether they do.
+_OUTLIVING: Final = frozenset({"shim.so", "counters"})
 _SHIM: Final = "libmonarch_shim.so"
 
 log = logging.getLogger("monarch.agent")
@@ -36,8 +38,11 @@ class RunDirectory:
     def _wipe(self) -> None:
         """Remove what a dead agent has left: nothing of it is to be trusted."""
         supersede(self.path)
+        self._clear(_LAUNCHERS)
+
+    def _clear(self, kept: frozenset[str]) -> None:
         for entry in os.scandir(self.path):
-            if entry.name in _LAUNCHERS:
+            if entry.name in kept:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -75,8 +80,14 @@ class RunDirectory:
         os.close(self._lock)
 
     def remove(self) -> None:
-        """Remove the directory, then let go of its lock."""
+        """Remove the directory, then let go of its lock.
+
+        Programs of the job that live on may start others, which find the Shim where it
+        was; who collects leftovers removes it when they have ended.
+        """
         supersede(self.path)
-        if not remove_tree(self.path):
+        if has_programs(self.path):
+            self._clear(_LAUNCHERS | _OUTLIVING)
+        elif not remove_tree(self.path):
             log.warning("run directory stays path=%s", self.path)
         os.close(self._lock)

@@ -145,6 +145,44 @@ def test_what_a_child_writes_that_never_spoke_is_seen_beside_the_next_agent(
     assert beside.read(path) == "(b'NEW', 3)"
 
 
+def test_what_a_program_writes_that_was_started_between_two_agents_is_seen(
+    begin: Begin, program: Run, run_root: Path, dataset: Dataset
+) -> None:
+    first, path = begin(), dataset.paths[0]
+    before = program(first)
+    before.read(path)
+    first.stop()
+    between = before.do(
+        "globals().update(child=__import__('subprocess').Popen(['sh', '-c', "
+        f"'read line; printf NEW > $0', {str(path)!r}], stdin=-1))"
+    )
+    assert between == "None"
+    beside = program(begin())
+    beside.read(path)
+
+    assert before.do("child.communicate(b'go')") == "(None, None)"
+
+    assert beside.read(path) == "(b'NEW', 3)"
+    for one in (before, beside):
+        one.end()
+
+
+def test_run_directory_goes_with_the_last_program_after_its_agent(
+    begin: Begin, program: Run, run_root: Path, dataset: Dataset
+) -> None:
+    agent = begin()
+    before = program(agent)
+    before.read(dataset.paths[0])
+    (agent.run / "start").touch()  # as the launcher does
+    agent.stop()
+
+    kept = {part.name for part in (run_root / "j.n").iterdir()}
+    assert kept <= {"shim.so", "counters", "lock", "start", "agent.log"}
+    assert collect(run_root, time.time()) == []
+    before.end()
+    assert collect(run_root, time.time()) == [run_root / "j.n"]
+
+
 def test_file_that_is_open_for_writing_is_seen_by_the_next_call(
     begin: Begin, program: Run, dataset: Dataset
 ) -> None:

@@ -193,3 +193,51 @@ def test_relative_name_that_begins_on_another_mount_is_the_kernels(
     ]
 
     assert shown == 2 * ["below" if way == "covered directory" else "on top"]
+
+
+@pytest.mark.parametrize("way", ["system", "popen"])
+def test_shell_that_libc_starts_without_any_environment_is_seen(
+    linked: Board, way: str
+) -> None:
+    calls = {
+        "system": "c.system(b'printf NEW > two.bin')",
+        "popen": "c.pclose(ctypes.c_void_p(c.popen(b'printf NEW > two.bin', b'w')))",
+    }
+
+    shown = python(
+        linked,
+        "c = ctypes.CDLL(None); c.popen.restype = ctypes.c_void_p; c.clearenv()\n"
+        f"{calls[way]}; rest = ctypes.c_void_p.in_dll(c, 'environ').value\n"
+        "print(read('two.bin'), rest)",
+    )
+
+    assert shown == "NEW None\n"
+
+
+def test_shell_with_many_variables_is_seen_after_its_run_directory_was_removed(
+    linked: Board,
+) -> None:
+    shown = python(
+        linked,
+        "os.environ.update({f'V{i}': '1' for i in range(3000)})\n"
+        f"import shutil; shutil.rmtree({str(linked.run_dir)!r})\n"
+        "os.system('printf NEW > two.bin'); print(read('two.bin'))",
+        stderr=subprocess.DEVNULL,
+    )
+
+    assert shown == "NEW\n"
+
+
+@pytest.mark.parametrize("at", ["0", "len(old)"])
+def test_child_with_two_lists_of_libraries_is_seen(linked: Board, at: str) -> None:
+    shown = python(
+        linked,
+        "old = [f'{k}={v}'.encode() for k, v in os.environ.items()]\n"
+        f"old.insert({at}, b'LD_PRELOAD=libm.so.6')\n"
+        "e = (ctypes.c_char_p * (len(old) + 1))(*old)\n"
+        "w = (ctypes.c_char_p * 4)(b'sh', b'-c', b'printf NEW > two.bin')\n"
+        "if os.fork() == 0: ctypes.CDLL(None).execve(b'/bin/sh', w, e)\n"
+        "os.wait(); print(read('two.bin'))",
+    )
+
+    assert shown == "NEW\n"

@@ -253,3 +253,17 @@ def test_name_of_a_descriptor_shows_what_was_written_in_who_has_other_rights(
     )
 
     assert shown == "NEW\n"
+
+
+@pytest.mark.parametrize("file", ["two.bin", "a/b/three.bin"])
+def test_removed_file_is_read_by_its_descriptors_name_beside_a_new_one(
+    linked: Board, file: str
+) -> None:
+    linked.ask(f"publish {file}")
+
+    linked.run(
+        *("sh", "-c", '{ rm "$0"; cat /dev/stdin > "$0"; } < "$0"', file),
+        cwd=linked.root,
+    )
+
+    assert (linked.root / file).read_bytes().startswith(file.encode()[:3])

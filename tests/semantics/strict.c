@@ -100,6 +100,7 @@ static bool changes(int directory, const char *cold, const char *made)
 {
     int fd = open(cold, O_RDONLY);
     return fchmod(fd, 0600) == 0 && closed(fd) &&
+           closed(openat(directory, cold, O_WRONLY | O_TRUNC)) &&
            closed(openat(directory, made, O_WRONLY | O_CREAT | O_TRUNC, 0644));
 }
 

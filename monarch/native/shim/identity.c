@@ -138,7 +138,7 @@ bool identity_is(const struct identity *id, int fd)
         return false;
     enum birth birth = id->b->catalog->roots[id->root].unstable
                            ? BIRTH_UNTOLD
-                           : object_birth(fd, id->entry->ctime_ns);
+                           : object_birth(fd, NULL, id->entry->ctime_ns);
     return birth == BIRTH_BEFORE ||
            (birth == BIRTH_UNTOLD &&
             !(mark_of(id->b, id->root, id->file) & MARKED_NAME));
@@ -186,14 +186,33 @@ static bool find_origin(const struct identity *id, char *out)
     return fd >= 0;
 }
 
+/* take_reuse - a new file has the name and the inode number of a File that is not there any
+ * more: programs that compare would take the two for the same. Then the descriptor has the
+ * identity of the Replica, as it has for the kernel. */
+static void take_reuse(const struct identity *id, const struct stat *replica,
+                       struct stat *out)
+{
+    SCRATCH(path);
+    struct stat now;
+    if (path && identity_path(id, path) && object_at(AT_FDCWD, path, false, &now) &&
+        now.st_ino == out->st_ino && now.st_dev == out->st_dev) {
+        out->st_dev = replica->st_dev;
+        out->st_ino = replica->st_ino;
+        out->st_nlink = 0;
+    }
+}
+
 /* take_changes - what a marked File's inode says now; size and blocks stay those of the
  * bytes that the descriptor gives. */
-static void take_changes(const struct identity *id, struct stat *out)
+static void take_changes(const struct identity *id, const struct stat *replica,
+                         struct stat *out)
 {
     struct stat now;
     int fd = hold(id);
-    if (fd < 0)
+    if (fd < 0) {
+        take_reuse(id, replica, out);
         return;
+    }
     if (sys_fstat(fd, &now) == 0) {
         now.st_size = out->st_size;
         now.st_blocks = out->st_blocks;
@@ -205,10 +224,11 @@ static void take_changes(const struct identity *id, struct stat *out)
 /* identity_describe - what fstat() of a redirected descriptor says. */
 void identity_describe(const struct identity *id, struct stat *out)
 {
+    const struct stat replica = *out;
     identity_stat(id->ix, id->entry, out);
     if (__builtin_expect(mark_seen(id->b, id->root, id->ix, id->entry), 0) ||
         __builtin_expect(board_superseded(id->b), 0))
-        take_changes(id, out);
+        take_changes(id, &replica, out);
 }
 
 /* identity_origin_of_fd - the origin's path behind a redirected descriptor; false as well

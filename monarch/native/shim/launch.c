@@ -27,6 +27,15 @@ static long find(char *const envp[], long n, const char *prefix)
     return -1;
 }
 
+/* find_preload - of LD_PRELOAD, the dynamic linker takes the last. */
+static long find_preload(char *const envp[], long n)
+{
+    while (n-- > 0)
+        if (strncmp(envp[n], PRELOAD, sizeof(PRELOAD) - 1) == 0)
+            break;
+    return n;
+}
+
 /* holds_shim - the list names our library already. */
 static bool holds_shim(const struct board *b, const char *list)
 {
@@ -113,7 +122,7 @@ static bool leads_here(const struct board *b, const char *run)
 /* lacks - one of our variables is not in the environment, or leads nowhere. */
 static bool lacks(const struct board *b, char *const envp[], long n)
 {
-    long preload = find(envp, n, PRELOAD), run = find(envp, n, RUN);
+    long preload = find_preload(envp, n), run = find(envp, n, RUN);
     return preload < 0 || !holds_shim(b, envp[preload] + sizeof(PRELOAD) - 1) ||
            run < 0 || !leads_here(b, envp[run] + sizeof(RUN) - 1);
 }
@@ -123,7 +132,7 @@ static bool lacks(const struct board *b, char *const envp[], long n)
 size_t launch_bytes(char *const envp[])
 {
     const struct board *b = board_marking();
-    long n = count_of(envp), at = find(envp, n, PRELOAD);
+    long n = count_of(envp), at = find_preload(envp, n);
     if (!b)
         return 0;
     size_t bytes = ((size_t)n + 3) * sizeof(*envp) +
@@ -201,7 +210,7 @@ static void remove_words(const struct board *b, char *to, const char *list)
 static char *const *without_shim(struct launch *l, const struct board *b,
                                  char *const envp[])
 {
-    long n = count_of(envp), at = find(envp, n, PRELOAD), kept = 0;
+    long n = count_of(envp), at = find_preload(envp, n), kept = 0;
     if (!l->room_bytes || at < 0 || !holds_shim(b, envp[at] + sizeof(PRELOAD) - 1) ||
         loadable(b))
         return envp;
@@ -223,7 +232,7 @@ void launch_scrub(void)
 {
     static char words[PRELOAD_BYTES_MAX];
     const struct board *b = board_left();
-    long n = count_of(environ), at = find(environ, n, PRELOAD);
+    long n = count_of(environ), at = find_preload(environ, n);
     if (!b || process_borrowed() || at < 0 || strlen(environ[at]) >= sizeof(words) ||
         !holds_shim(b, environ[at] + sizeof(PRELOAD) - 1) || loadable(b))
         return;
@@ -256,7 +265,7 @@ char *const *launch_environment(struct launch *l, const char *path, char *const 
     divide(l, l->b, n);
     if (n)
         memcpy(l->entries, envp, (size_t)n * sizeof(*envp));
-    long preload = find(envp, n, PRELOAD), run = find(envp, n, RUN), end = n;
+    long preload = find_preload(envp, n), run = find(envp, n, RUN), end = n;
     const char *old = preload < 0 ? "" : envp[preload] + sizeof(PRELOAD) - 1;
     if (!holds_shim(l->b, old)) {
         set_preload(l, old);

@@ -106,7 +106,7 @@ static void mark_entry(const struct board *b, uint32_t number, const struct entr
     bool directory = S_ISDIR(index_attr(ix, e)->mode);
     if (!directory && e->file != NONE32)
         mark_number(b, (uint64_t)root->file_base + e->file, bits_of(change));
-    if (!directory || change == CHANGE_BYTES)
+    if (!directory || change == CHANGE_BYTES || change == CHANGE_HINT)
         return;
     if (change != CHANGE_TIMES || (link && !follow))
         mark_root(b, number, MARKED | MARKED_NAME);
@@ -114,14 +114,16 @@ static void mark_entry(const struct board *b, uint32_t number, const struct entr
         mark_number(b, (uint64_t)root->dir_base + e->file, MARKED);
 }
 
-/* mark_route - marks what a routed path names. */
+/* mark_route - marks what a routed path names. Whether its bytes change is not said: a new
+ * file may have the name by now. */
 void mark_route(const struct board *b, const struct route *r, enum where where,
                 enum change change, bool follow)
 {
     if (where == ROUTE_OUTSIDE) /* the route is not filled in */
         return;
     if (where == ROUTE_FOUND && change != CHANGE_CREATE)
-        mark_entry(b, r->root, route_entry(r), change, follow);
+        mark_entry(b, r->root, route_entry(r),
+                   change == CHANGE_BYTES ? CHANGE_HINT : change, follow);
     if (where == ROUTE_UNKNOWN ? change == CHANGE_CREATE || change == CHANGE_NAME
                                : change == CHANGE_NAME)
         mark_parent(b, r);

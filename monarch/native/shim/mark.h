@@ -8,6 +8,7 @@
 
 enum change {
     CHANGE_BYTES,  /* contents of a file, through links: opens for writing, truncate */
+    CHANGE_HINT,   /* the same of what had a name: a new file may have it by now */
     CHANGE_RIGHTS, /* mode, owner, attributes */
     CHANGE_TIMES,
     CHANGE_NAME,   /* the name goes, or means something else from now on */

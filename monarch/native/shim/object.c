@@ -69,12 +69,14 @@ bool object_new(int fd)
             x.stx_btime.tv_nsec == x.stx_ctime.tv_nsec);
 }
 
-/* object_birth - whether what a descriptor leads to was made after this moment. */
-enum birth object_birth(int fd, int64_t ns)
+/* object_birth - whether what a path, or where that is NULL a descriptor, leads to was made
+ * after this moment. */
+enum birth object_birth(int fd, const char *path, int64_t ns)
 {
     struct statx x;
-    long rc = sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
-                       STATX_BTIME, (long)&x);
+    long rc = sys_call(SYS_statx, fd, (long)(path ? path : ""),
+                       (path ? 0 : AT_EMPTY_PATH) | AT_STATX_DONT_SYNC, STATX_BTIME,
+                       (long)&x);
     if (rc < 0 || !(x.stx_mask & STATX_BTIME))
         return BIRTH_UNTOLD;
     return x.stx_btime.tv_sec * (int64_t)1000000000 + x.stx_btime.tv_nsec > ns

@@ -15,7 +15,7 @@ enum birth {
 bool object_at(int dirfd, const char *path, bool follow, struct stat *out);
 bool object_of(int fd, struct stat *out);
 bool object_new(int fd);
-enum birth object_birth(int fd, int64_t ns);
+enum birth object_birth(int fd, const char *path, int64_t ns);
 int object_hold(int dirfd, const char *path, int flags);
 bool object_by_descriptor(int dirfd, const char *path);
 bool object_in_proc(const char *path);

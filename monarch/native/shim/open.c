@@ -39,7 +39,11 @@
         fd = (staged);                                                        \
         serve_opened(&s, fd >= 0);                                            \
     }                                                                         \
-    return s.cuts ? serve_cut(&s, fd) : fd;
+    if (__builtin_expect(s.cuts, 0) && !serve_cut(&s, fd)) {                  \
+        fd = (given);                                                         \
+        serve_written(&s, fd);                                                \
+    }                                                                         \
+    return fd;
 
 int open(const char *path, int flags, ...)
 {
@@ -146,7 +150,9 @@ int open_by_handle_at(int mount_fd, struct file_handle *handle, int flags)
     serve_handle(&s, flags);
     int fd = NEXT(open_by_handle_at)(mount_fd, handle, s.named);
     if (fd < 0 || !serve_diverts(&s, AT_FDCWD, NULL, fd))
-        return serve_cut(&s, fd);
+        return s.cuts && !serve_cut(&s, fd)
+                   ? NEXT(open_by_handle_at)(mount_fd, handle, s.named)
+                   : fd;
     sys_close(fd);
     fd = NEXT(open)(s.path, s.flags, 0);
     serve_opened(&s, fd >= 0);

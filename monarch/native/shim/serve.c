@@ -165,10 +165,8 @@ bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
         s->doubted = s->b && path && mark_any(s->b);
         return false;
     }
-    if (changes) {
-        serve_split(s);
-        return serve_write(s, dirfd, path, flags);
-    }
+    if (changes)
+        return serve_write(s, dirfd, path, true);
     if (flags & ~SERVABLE) {
         s->doubted = mark_any(s->b) && !(flags & (O_PATH | O_DIRECTORY));
         return false;
@@ -183,7 +181,7 @@ bool serve_whole(struct serving *s, int dirfd, const char *path, int flags)
         return serve_open(s, dirfd, path, flags);
     serve_begin(s, flags);
     s->b = board_marking();
-    return s->b && path && serve_write(s, dirfd, path, flags);
+    return s->b && path && serve_write(s, dirfd, path, false);
 }
 
 /* serve_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in

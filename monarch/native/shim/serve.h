@@ -29,8 +29,7 @@ struct serving {
 };
 
 void serve_begin(struct serving *s, int flags);
-void serve_split(struct serving *s);
-bool serve_write(struct serving *s, int dirfd, const char *path, int flags);
+bool serve_write(struct serving *s, int dirfd, const char *path, bool splits_allowed);
 bool serve_open(struct serving *s, int dirfd, const char *path, int flags);
 bool serve_whole(struct serving *s, int dirfd, const char *path, int flags);
 bool serve_stream(struct serving *s, const char *path, const char *mode);
@@ -38,7 +37,7 @@ bool serve_reopened(struct serving *s, const char *path, const char *mode, int f
 bool serve_eases(struct serving *s);
 bool serve_opened(struct serving *s, bool opened);
 bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd);
-int serve_cut(const struct serving *s, int fd);
+bool serve_cut(struct serving *s, int fd);
 void serve_handle(struct serving *s, int flags);
 bool serve_found(struct serving *s, int fd);
 void serve_written(struct serving *s, int fd);

@@ -44,7 +44,7 @@ static void unclaim(void)
 static size_t environment_bytes(char *const *environment)
 {
     size_t n = 1;
-    while (environment[n - 1])
+    while (environment && environment[n - 1])
         n++;
     return n * sizeof(*environment);
 }
@@ -68,10 +68,11 @@ static bool make_room(long bytes)
 static bool install(void)
 {
     struct launch l = {.room_bytes = launch_bytes(environ)};
-    if (!l.room_bytes || !make_room((long)((l.room_bytes + 15) & ~(size_t)15)))
-        return false;
+    if (!make_room((long)((l.room_bytes + 15) & ~(size_t)15)))
+        l.room_bytes = 0; /* it only judges then */
     l.entries = lent.instead;
-    if (launch_environment(&l, "/bin/sh", environ) != lent.instead)
+    char *const *made = launch_environment(&l, "/bin/sh", environ);
+    if (!l.room_bytes || made != lent.instead)
         return false;
     memcpy(lent.as_made, lent.instead, environment_bytes(lent.instead));
     lent.before = environ;
@@ -83,7 +84,7 @@ static bool install(void)
 static bool lend(void)
 {
     int kept = errno;
-    if (!environ || !claim())
+    if (!claim())
         return false;
     if (lent.users && environ != lent.instead) /* the program has another one since */
         lent.users = 0;

@@ -144,12 +144,32 @@ static bool unstable(const struct board *b)
     return false;
 }
 
+/* reborn - a new file has the inode number of a File of which a name has gone: it is that
+ * one's bytes that change. Where nobody tells, it is taken for the File. */
+static bool reborn(const struct board *b, int dirfd, const char *path,
+                   const struct stat *st)
+{
+    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
+        const struct index *ix = board_index(b, i);
+        int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
+        const struct entry *e = found < 0 ? NULL : index_entry(ix, (uint32_t)found);
+        if (e && e->file != NONE32 && S_ISREG(index_attr(ix, e)->mode) &&
+            (mark_of(b, i, (uint64_t)b->catalog->roots[i].file_base + e->file) &
+             MARKED_NAME) &&
+            object_birth(dirfd, path, e->ctime_ns) == BIRTH_AFTER)
+            return true;
+    }
+    return false;
+}
+
 /* trace_object - marks by the identity of what a path leads to, or a descriptor where
  * there is no path. */
 void trace_object(const struct board *b, int dirfd, const char *path,
                   const struct stat *st, enum change change)
 {
     bool leads = S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode);
+    if (change == CHANGE_BYTES && reborn(b, dirfd, path, st))
+        change = CHANGE_HINT;
     bool known = mark_object(b, st, change);
     if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
         trace_above(b, st); /* of another root it may be */

@@ -41,43 +41,48 @@ static void divert(struct serving *s, int fd, const char *path, const struct sta
     lead(s);
 }
 
-/* serve_write - an open that may change something: marks what its path names. What a
- * truncation would meet is judged before it, too, unless serve_cut() does that: the
- * process may not live to do so after, and a Replica must not be cut. All others are
- * found out afterwards. */
-bool serve_write(struct serving *s, int dirfd, const char *path, int flags)
+/* splits - O_TRUNC may be kept from an open, because the descriptor will do for it as
+ * well. That is so for a name that the Catalog has: some file systems of other data let an
+ * existing file be opened for writing only with it. */
+static bool splits(const struct serving *s, enum where where)
 {
-    bool reads = (flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
-    bool truncates = (flags & O_TRUNC) && !s->cuts;
+    int mode = s->flags & O_ACCMODE;
+    return where == ROUTE_FOUND && (s->flags & O_TRUNC) &&
+           !(s->flags & (O_EXCL | O_DIRECTORY)) && (mode == O_WRONLY || mode == O_RDWR);
+}
+
+/* judge - finds out what a truncation would meet before it: the process may not live to do
+ * so after, and a Replica must not be cut. */
+static void judge(struct serving *s, int dirfd, const char *path)
+{
     struct stat st;
-    if (truncates && object_at(dirfd, path, true, &st)) {
-        divert(s, dirfd, path, &st);
-        mark_object(s->b, &st, CHANGE_BYTES);
-    }
-    if (s->final) {
-        count(COUNTER_opens_write, 1);
-        return true;
-    }
+    if (!object_at(dirfd, path, true, &st))
+        return;
+    divert(s, dirfd, path, &st);
+    trace_object(s->b, dirfd, path, &st, CHANGE_BYTES);
+}
+
+/* serve_write - an open that may change something: marks what its path names; what it has
+ * opened is found out afterwards. `splits_allowed`: s->named may be other flags. */
+bool serve_write(struct serving *s, int dirfd, const char *path, bool splits_allowed)
+{
+    bool reads = (s->flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
     ROUTE(r);
     enum where where = route_at(s->b, dirfd, path, &r);
     if (!reads)
-        mark_route(s->b, &r, where, CHANGE_BYTES, !(flags & O_NOFOLLOW));
-    if (flags & O_CREAT)
+        mark_route(s->b, &r, where, CHANGE_BYTES, !(s->flags & O_NOFOLLOW));
+    if (s->flags & O_CREAT)
         mark_route(s->b, &r, where, CHANGE_CREATE, true);
-    count(where == ROUTE_OUTSIDE ? COUNTER_opens_outside : COUNTER_opens_write, 1);
-    s->writes = !reads || (flags & O_CREAT);
-    return false;
-}
-
-/* serve_split - keeps O_TRUNC from an open, where the descriptor will do for it as well; where
- * the file is sure to be new, there is nothing to truncate. */
-void serve_split(struct serving *s)
-{
-    int mode = s->flags & O_ACCMODE;
-    s->cuts = s->b && (s->flags & O_TRUNC) && !(s->flags & (O_EXCL | O_DIRECTORY)) &&
-              (mode == O_WRONLY || mode == O_RDWR);
+    s->cuts = splits_allowed && splits(s, where);
     if (s->cuts)
         s->named &= ~O_TRUNC;
+    else if (s->flags & O_TRUNC)
+        judge(s, dirfd, path);
+    count(where == ROUTE_OUTSIDE && !s->final ? COUNTER_opens_outside
+                                              : COUNTER_opens_write,
+          1);
+    s->writes = !s->final && (!reads || (s->flags & O_CREAT));
+    return s->final;
 }
 
 /* sample - tells the user, by a counter, of another name for a dataset. */
@@ -204,15 +209,17 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
 }
 
 /* serve_cut - truncates what O_TRUNC was kept from: it is no Replica, and is marked by
- * now. Returns what the open returns. */
-int serve_cut(const struct serving *s, int fd)
+ * now. False: that could not be opened or truncated so, and is to be opened with O_TRUNC
+ * after all, by s->named. */
+bool serve_cut(struct serving *s, int fd)
 {
-    long rc = s->cuts && fd >= 0 ? sys_call(SYS_ftruncate, fd, 0, 0, 0, 0) : 0;
-    if (__builtin_expect(rc == 0, 1))
-        return fd;
-    sys_close(fd);
-    errno = (int)-rc;
-    return -1;
+    s->named = s->flags;
+    if (fd < 0 || sys_call(SYS_ftruncate, fd, 0, 0, 0, 0) < 0) {
+        if (fd >= 0)
+            sys_close(fd);
+        return false;
+    }
+    return true;
 }
 
 /* serve_handle - before an open that no path leads to: with the flags s->named, and then
@@ -222,7 +229,9 @@ void serve_handle(struct serving *s, int flags)
     serve_begin(s, flags);
     s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
     s->b = s->writes ? board_marking() : NULL;
-    serve_split(s);
+    s->cuts = s->b && splits(s, ROUTE_FOUND);
+    if (s->cuts)
+        s->named &= ~O_TRUNC;
 }
 
 /* serve_written - after an open for writing that is not to be done again. */
