@@ -9,9 +9,10 @@ TESTS = ROOT / "tests"
 # Sentences of the fine print, or parts of them, that tests of other topics show. All
 # others are the docstrings of tests in tests/semantics/test_fine_print*.py.
 ELSEWHERE = {
-    "With `--index`, directories and links are compared with the dataset, files when they "
-    "are copied: one that was changed in place since `monarch index` shows its size, mode "
-    "and times of then until it is opened or staged. What is read of it is right": [
+    "With `--index`, directories and links are compared with the dataset, files when "
+    "they are copied: one that was changed in place since `monarch index` shows its "
+    "size, mode and times of then until it is opened or staged. What is read of it is "
+    "right": [
         "integration/test_index_command.py::"
         "test_a_file_that_changed_in_place_since_is_told_once_it_was_opened",
     ],
