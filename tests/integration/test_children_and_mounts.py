@@ -27,6 +27,7 @@ def test_environment_beside_a_shell_that_libc_starts_is_the_programs(
 CHILDREN = {
     "many variables": "{f'V{i}': '1' for i in range(9000)}",
     "long list": "{'LD_PRELOAD': ':' * 2100}",
+    "any directory": "{'MONARCH_STAGING_RUN': '/tmp'}",
     "another run": "{'MONARCH_STAGING_RUN': '/nonexistent'}",
 }
 

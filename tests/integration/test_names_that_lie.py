@@ -1,6 +1,7 @@
 """Names that lead elsewhere than they seem to."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,39 @@ def test_removed_file_is_read_by_its_descriptors_name_beside_a_new_one(
     )
 
     assert (linked.root / file).read_bytes().startswith(file.encode()[:3])
+
+
+TRIES = {
+    "into": ["mv", "two.bin", "a"],
+    "out of": ["mv", "two.bin", ".."],
+    "beside": ["mv", "../loose", "a"],
+    "unlink": ["unlink", "a"],
+    "over": ["mv", "-T", "a", "two.bin"],
+    "not over": ["mv", "-n", "two.bin", "other.bin"],
+}
+
+
+@pytest.mark.parametrize("way", TRIES)
+def test_name_of_a_directory_that_is_only_tried_lets_the_root_be_served(
+    linked: Board, way: str
+) -> None:
+    (linked.folder / "loose").write_bytes(b"loose")
+
+    subprocess.run(
+        TRIES[way], cwd=linked.root, env=linked.environ(), capture_output=True
+    )
+
+    assert linked.ask("root") == "0"
+    assert linked.ask("written other.bin") == "0"
+
+
+def test_name_of_a_descriptor_has_the_size_that_it_opens(linked: Board) -> None:
+    shown = linked.run(
+        "bash",
+        "-c",
+        "exec 3<two.bin; : > two.bin; test -s /dev/fd/3; echo $?;"
+        "printf NEW > two.bin; stat -Lc %s /dev/fd/3; cat /dev/fd/3",
+        cwd=linked.root,
+    )
+
+    assert shown == "1\n3\nNEW"

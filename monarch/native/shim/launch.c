@@ -114,9 +114,14 @@ static void set_preload(struct launch *l, const char *old)
 /* leads_here - the variable names this run, or another one that there is. */
 static bool leads_here(const struct board *b, const char *run)
 {
+    SCRATCH(path);
     struct stat st;
-    return strcmp(run, b->run) == 0 ||
-           (run[0] && sys_stat(AT_FDCWD, run, &st, 0) == 0 && S_ISDIR(st.st_mode));
+    if (strcmp(run, b->run) == 0)
+        return true;
+    if (!path || !run[0] || strlen(run) + sizeof(SHIM) > PATH_BYTES_MAX)
+        return false;
+    join(join(path, run), SHIM);
+    return sys_stat(AT_FDCWD, path, &st, 0) == 0;
 }
 
 /* lacks - one of our variables is not in the environment, or leads nowhere. */

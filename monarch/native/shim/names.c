@@ -18,23 +18,45 @@ static bool refuses(int dirfd, const char *path)
     return true;
 }
 
+static bool is_directory(int dirfd, const char *path)
+{
+    struct stat st;
+    return object_at(dirfd, path, false, &st) && S_ISDIR(st.st_mode);
+}
+
 /* A name that goes is marked before the call; and after, because a link on the way to it
- * may have been led elsewhere meanwhile. */
-#define GONE(at, path, call)                  \
-    trace_path(at, path, CHANGE_NAME, false); \
-    int result = call;                        \
-    trace_gone(at, path, result);             \
+ * may have been led elsewhere meanwhile. A directory does not go in this way, and its mark
+ * would take the root with it. */
+#define GONE(at, path, call)                      \
+    if (!is_directory(at, path))                  \
+        trace_path(at, path, CHANGE_NAME, false); \
+    int result = call;                            \
+    trace_gone(at, path, result);                 \
     return result;
 
+/* moves - the call may succeed, as things are: programs try to move a file to the name of
+ * a directory before they move it into that. */
+static bool moves(int from_fd, const char *from, int to_fd, const char *to,
+                  unsigned flags)
+{
+    struct stat st;
+    if ((flags & RENAME_EXCHANGE) || !object_at(to_fd, to, false, &st))
+        return true;
+    return !(flags & RENAME_NOREPLACE) &&
+           is_directory(from_fd, from) == (bool)S_ISDIR(st.st_mode);
+}
+
 /* Two names, of which the first goes and the second is replaced. */
-#define MOVES(from_at, from, to_at, to, call)         \
-    if (refuses(from_at, from) || refuses(to_at, to)) \
-        return -1;                                    \
-    trace_path(from_at, from, CHANGE_NAME, false);    \
-    trace_path(to_at, to, CHANGE_NAME, false);        \
-    int result = call;                                \
-    trace_gone(from_at, from, result);                \
-    trace_gone(to_at, to, result);                    \
+#define MOVES(from_at, from, to_at, to, flags, call)   \
+    if (refuses(from_at, from) || refuses(to_at, to))  \
+        return -1;                                     \
+    if (moves(from_at, from, to_at, to, flags)) {      \
+        trace_path(from_at, from, CHANGE_NAME, false); \
+        trace_path(to_at, to, CHANGE_NAME, false);     \
+    }                                                  \
+    int result = call;                                 \
+    trace_gone(from_at, from, result);                 \
+    trace_gone(to_at, to, result);                     \
     return result;
 
 /* A directory that is not empty stays, and nothing has happened: programs try. */
@@ -58,17 +80,18 @@ static bool refuses(int dirfd, const char *path)
 
 int rename(const char *from, const char *to)
 {
-    MOVES(AT_FDCWD, from, AT_FDCWD, to, NEXT(rename)(from, to))
+    MOVES(AT_FDCWD, from, AT_FDCWD, to, 0, NEXT(rename)(from, to))
 }
 
 int renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
-    MOVES(from_fd, from, to_fd, to, NEXT(renameat)(from_fd, from, to_fd, to))
+    MOVES(from_fd, from, to_fd, to, 0, NEXT(renameat)(from_fd, from, to_fd, to))
 }
 
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
-    MOVES(from_fd, from, to_fd, to, NEXT(renameat2)(from_fd, from, to_fd, to, flags))
+    MOVES(from_fd, from, to_fd, to, flags,
+          NEXT(renameat2)(from_fd, from, to_fd, to, flags))
 }
 
 int unlink(const char *path)

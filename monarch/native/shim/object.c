@@ -118,8 +118,10 @@ bool object_by_descriptor(int dirfd, const char *path)
     } how = {O_PATH | O_CLOEXEC, 0, NO_MAGIC_LINKS};
     if (look(dirfd, path, AT_SYMLINK_NOFOLLOW, &st) && !S_ISLNK(st.st_mode))
         return false;
+    if (object_in_proc(path))
+        return true;
     long fd = sys_call(SYS_OPENAT2, dirfd, (long)path, (long)&how, sizeof(how), 0);
     if (fd >= 0)
         sys_close((int)fd);
-    return fd == -ELOOP || (fd < 0 && object_in_proc(path));
+    return fd == -ELOOP;
 }

@@ -86,8 +86,10 @@ static bool lend(void)
     int kept = errno;
     if (!claim())
         return false;
-    if (lent.users && environ != lent.instead) /* the program has another one since */
+    if (lent.users && environ != lent.instead) { /* the program has another one since */
         lent.users = 0;
+        lent.room_bytes = 0;
+    }
     bool due = lent.users || install();
     lent.users += due;
     unclaim();
@@ -104,6 +106,8 @@ static void take_back(bool due)
     if (last && environ == lent.instead &&
         memcmp(environ, lent.as_made, environment_bytes(lent.as_made)) == 0)
         environ = lent.before;
+    else if (last) /* what lies in the room is the program's own from now on */
+        lent.room_bytes = 0;
     unclaim();
 }
 

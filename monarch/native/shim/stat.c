@@ -90,6 +90,20 @@ static int as_origin(int result, int fd, struct stat *out)
     return result;
 }
 
+/* named_anew - where the File was written to, its name in /proc opens the origin's file. */
+static void named_anew(const struct board *b, int fd, struct stat *out)
+{
+    struct stat replica;
+    uint64_t file;
+    if (!mark_any(b) || !object_of(fd, &replica))
+        return;
+    int held = identity_hold(b, fd, &replica, &file);
+    if (held < 0)
+        return;
+    sys_fstat(held, out);
+    sys_close(held);
+}
+
 /* named - the same for what a path leads to, if that is by a descriptor's name in /proc. */
 static int named(int result, int dirfd, const char *path, struct stat *out)
 {
@@ -100,6 +114,7 @@ static int named(int result, int dirfd, const char *path, struct stat *out)
         return result;
     int fd = object_hold(dirfd, path, 0);
     as_origin(result, fd, out);
+    named_anew(b, fd, out);
     if (fd >= 0)
         sys_close(fd);
     return result;
@@ -256,6 +271,32 @@ static void to_statx(const struct stat *st, struct statx *out)
     out->stx_dev_minor = minor(st->st_dev);
 }
 
+/* on_tier - a Tier of this agent, or of an earlier one, lies on this device. */
+static bool on_tier(const struct board *b, uint64_t dev)
+{
+    for (; b; b = b->before)
+        for (uint32_t t = 0; t < b->catalog->tier_count; t++)
+            if (b->catalog->tiers[t].dev == dev)
+                return true;
+    return false;
+}
+
+/* looks - all that tells a Replica, of which a program may have asked for a part. */
+static bool looks(int dirfd, const char *path, const struct statx *out, struct stat *st)
+{
+    const unsigned wanted = STATX_TYPE | STATX_MODE | STATX_SIZE | STATX_MTIME;
+    *st = (struct stat){
+        .st_dev = makedev(out->stx_dev_major, out->stx_dev_minor),
+        .st_ino = out->stx_ino,
+        .st_mode = out->stx_mode,
+        .st_size = (off_t)out->stx_size,
+        .st_blocks = (blkcnt_t)out->stx_blocks,
+        .st_mtim.tv_sec = out->stx_mtime.tv_sec,
+    };
+    return (out->stx_mask & wanted) == wanted ||
+           sys_stat(dirfd, path, st, path[0] ? 0 : AT_EMPTY_PATH) == 0;
+}
+
 /* statx_as_origin - gives a redirected descriptor's statx, or that of its name in /proc,
  * the origin's identity; the time of birth is the Replica's and is taken out. */
 static void statx_as_origin(int dirfd, const char *path, int flags, struct statx *out)
@@ -264,18 +305,18 @@ static void statx_as_origin(int dirfd, const char *path, int flags, struct statx
     const struct board *b = itself || !(flags & AT_SYMLINK_NOFOLLOW) ? board_marking()
                                                                      : NULL;
     struct identity id;
-    struct stat st = {
-        .st_dev = makedev(out->stx_dev_major, out->stx_dev_minor),
-        .st_ino = out->stx_ino,
-        .st_mode = out->stx_mode,
-        .st_size = (off_t)out->stx_size,
-        .st_blocks = (blkcnt_t)out->stx_blocks,
-        .st_mtim.tv_sec = out->stx_mtime.tv_sec,
-    };
-    if (!b || !(itself ? found_replica(b, dirfd, &st, &id)
-                       : identity_of(b, &st, &id) && object_by_descriptor(dirfd, path)))
+    struct stat st;
+    if (!b || !on_tier(b, makedev(out->stx_dev_major, out->stx_dev_minor)) ||
+        !looks(dirfd, itself ? "" : path, out, &st) ||
+        !(itself ? found_replica(b, dirfd, &st, &id)
+                 : identity_of(b, &st, &id) && object_by_descriptor(dirfd, path)))
         return;
     identity_describe(&id, &st);
+    int fd = itself ? -1 : object_hold(dirfd, path, 0);
+    if (fd >= 0) {
+        named_anew(b, fd, &st);
+        sys_close(fd);
+    }
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));
     to_statx(&st, out);
     count(COUNTER_stats_descriptor, 1);
