@@ -14,8 +14,8 @@ from monarch.tiers.outlived import has_programs, supersede
 
 # What the launcher puts there itself; everything else is an agent's.
 _LAUNCHERS: Final = frozenset({"start", "lock", "agent.log", "failed"})
-# What programs need that live on, and who looks whether they do.
-_OUTLIVING: Final = frozenset({"shim.so", "counters"})
+# What programs need that live on.
+_OUTLIVING: Final = frozenset({"shim.so"})
 _SHIM: Final = "libmonarch_shim.so"
 
 log = logging.getLogger("monarch.agent")

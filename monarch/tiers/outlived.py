@@ -8,14 +8,11 @@ programs first to look at the same path again.
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from monarch.native import CONSTANTS, DTYPES, ProcessState, SegmentKind
-
-_WATCHED: Final = (ProcessState.LAUNCHED, ProcessState.ACTIVE, ProcessState.LAUNCHER)
+from monarch.native import CONSTANTS, DTYPES, SegmentKind
 
 
 def supersede(run: Path) -> None:
@@ -30,19 +27,17 @@ def supersede(run: Path) -> None:
 
 
 def has_programs(run: Path) -> bool:
-    """Return whether a process that marks in this run directory's flags lives.
+    """Return whether a living process has loaded the Shim of a run directory.
 
-    Its slot in the counters names it. Since only an agent empties slots, another
-    process may have its number by now: what it has mapped tells.
+    What it has mapped tells, removed or not: a slot in the counters may be missing, or
+    name a process whose number is another's by now.
     """
-    try:
-        inode = os.stat(run / "counters", follow_symlinks=False).st_ino
-        memory = np.fromfile(run / "counters", np.uint8)
-    except OSError:
-        return False
-    if not _is_segment(memory.tobytes()[: DTYPES["segment"].itemsize], "counters"):
-        return False
-    return any(_maps(pid, inode, run.name) for pid in _pids(memory))
+    shim = run / "shim.so"
+    wanted = f" {os.path.realpath(run)}/shim.so".encode()
+    if shim.is_symlink():  # the run directory is on a file system without execution
+        wanted = f" {os.path.realpath(shim)}".encode()
+    processes = (name for name in os.listdir("/proc") if name.isdigit())
+    return any(_maps(process, wanted) for process in processes)
 
 
 def _place_of(segment: str, field: str) -> int:
@@ -62,27 +57,9 @@ def _is_segment(head: bytes, name: str) -> bool:
     return told == (b"MONARCH", *ours)
 
 
-def _pids(memory: npt.NDArray[np.uint8]) -> list[int]:
-    dtype = DTYPES["counters"]
-    if len(memory) != dtype.itemsize:
-        return []
-    counters = memory.view(dtype)[0]
-    slots = counters["process"][1 : int(counters["slots_used_max"])]
-    found: list[int] = slots["pid"][np.isin(slots["state"], _WATCHED)].tolist()
-    return found
-
-
-def _maps(pid: int, inode: int, name: str) -> bool:
-    """Return whether a process has this segment mapped, as far as we may know."""
-    wanted = f"/{name}/counters"
+def _maps(process: str, wanted: bytes) -> bool:
+    """Return whether a process has mapped a file below a directory, if we may know."""
     try:
-        with open(f"/proc/{pid}/maps", errors="surrogateescape") as maps:
-            lines = (line.rstrip("\n").split(None, 5) for line in maps)
-            return any(
-                len(words) == 6 and words[4] == str(inode) and wanted in words[5]
-                for words in lines
-            )
-    except PermissionError:
-        return True
+        return wanted in Path("/proc", process, "maps").read_bytes()
     except OSError:
         return False

@@ -167,6 +167,31 @@ def test_what_a_program_writes_that_was_started_between_two_agents_is_seen(
         one.end()
 
 
+def test_program_that_is_started_between_two_agents_knows_no_replicas(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, (path, other, *_) = begin(), dataset.paths
+    before = program(first)
+    fd = before.do(f"os.open({str(path)!r}, os.O_RDONLY)")
+    before.read(other)
+    first.stop()
+    before.write(path)
+    run = "__import__('subprocess').run"
+    cat = f"{run}(['cat', '/dev/fd/{fd}'], pass_fds=[{fd}], capture_output=True)"
+
+    assert not before.do(f"{cat}.stdout[:3]").startswith("b'NEW'")
+    script = f"env -i sh -c 'read line; printf NEW > {other}'"
+    start = f"Popen(['sh', '-c', {script!r}], stdin=-1)"
+    before.do(f"globals().update(child=__import__('subprocess').{start})")
+    beside = program(begin())
+    beside.read(other)
+    before.do("child.communicate(b'go')")
+    assert other.read_bytes() == b"NEW"
+    assert not beside.read(other).startswith("(b'NEW'")
+    for one in (before, beside):
+        one.end()
+
+
 def test_run_directory_goes_with_the_last_program_after_its_agent(
     begin: Begin, program: Run, run_root: Path, dataset: Dataset
 ) -> None:

@@ -52,6 +52,12 @@ ELSEWHERE = {
         "integration/test_agents_in_turn.py::"
         "test_file_that_is_open_for_writing_is_seen_by_the_next_call",
     ],
+    "A program that it starts before there is one takes a Replica that it inherits for "
+    "a file of its own, and its children are not seen if they do not keep its "
+    "environment": [
+        "integration/test_agents_in_turn.py::"
+        "test_program_that_is_started_between_two_agents_knows_no_replicas",
+    ],
     "A root that hangs holds up only itself": [
         "integration/test_hung_parts.py::"
         "test_a_root_that_hangs_holds_up_no_open_of_another_root",

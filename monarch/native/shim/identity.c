@@ -186,20 +186,17 @@ static bool find_origin(const struct identity *id, char *out)
     return fd >= 0;
 }
 
-/* take_reuse - a new file has the name and the inode number of a File that is not there any
- * more: programs that compare would take the two for the same. Then the descriptor has the
- * identity of the Replica, as it has for the kernel. */
-static void take_reuse(const struct identity *id, const struct stat *replica,
-                       struct stat *out)
+/* reused - a new file has the inode number of a File that is not there any more, under its
+ * name or, as was seen, under another. */
+static bool reused(const struct identity *id)
 {
     SCRATCH(path);
     struct stat now;
-    if (path && identity_path(id, path) && object_at(AT_FDCWD, path, false, &now) &&
-        now.st_ino == out->st_ino && now.st_dev == out->st_dev) {
-        out->st_dev = replica->st_dev;
-        out->st_ino = replica->st_ino;
-        out->st_nlink = 0;
-    }
+    if (mark_of(id->b, id->root, id->file) & MARKED_REUSED)
+        return true;
+    return path && identity_path(id, path) && object_at(AT_FDCWD, path, false, &now) &&
+           now.st_ino == id->entry->ino &&
+           now.st_dev == index_attr(id->ix, id->entry)->dev;
 }
 
 /* take_changes - what a marked File's inode says now; size and blocks stay those of the
@@ -209,10 +206,15 @@ static void take_changes(const struct identity *id, const struct stat *replica,
 {
     struct stat now;
     int fd = hold(id);
-    if (fd < 0) {
-        take_reuse(id, replica, out);
-        return;
+    if (fd < 0 && reused(id)) {
+        /* Programs that compare would take the two for the same; the descriptor has the
+         * identity of the Replica, as it has for the kernel. */
+        out->st_dev = replica->st_dev;
+        out->st_ino = replica->st_ino;
+        out->st_nlink = 0;
     }
+    if (fd < 0)
+        return;
     if (sys_fstat(fd, &now) == 0) {
         now.st_size = out->st_size;
         now.st_blocks = out->st_blocks;

@@ -43,6 +43,12 @@ void mark_file(const struct board *b, uint64_t file, enum change change)
     mark_number(b, file, bits_of(change));
 }
 
+/* mark_reused - a new file has the inode number of this File, which has lost a name. */
+void mark_reused(const struct board *b, uint64_t file)
+{
+    mark_number(b, file, MARKED | MARKED_REUSED);
+}
+
 /* mark_of - all that is known of what has changed in a File. */
 uint8_t mark_of(const struct board *b, uint32_t root, uint64_t file)
 {

@@ -153,11 +153,14 @@ static bool reborn(const struct board *b, int dirfd, const char *path,
         const struct index *ix = board_index(b, i);
         int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
         const struct entry *e = found < 0 ? NULL : index_entry(ix, (uint32_t)found);
-        if (e && e->file != NONE32 && S_ISREG(index_attr(ix, e)->mode) &&
-            (mark_of(b, i, (uint64_t)b->catalog->roots[i].file_base + e->file) &
-             MARKED_NAME) &&
-            object_birth(dirfd, path, e->ctime_ns) == BIRTH_AFTER)
-            return true;
+        if (!e || e->file == NONE32 || !S_ISREG(index_attr(ix, e)->mode))
+            continue;
+        uint64_t file = (uint64_t)b->catalog->roots[i].file_base + e->file;
+        if (!(mark_of(b, i, file) & MARKED_NAME) ||
+            object_birth(dirfd, path, e->ctime_ns) != BIRTH_AFTER)
+            continue;
+        mark_reused(b, file);
+        return true;
     }
     return false;
 }

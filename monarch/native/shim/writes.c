@@ -214,12 +214,13 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
 bool serve_cut(struct serving *s, int fd)
 {
     s->named = s->flags;
-    if (fd < 0 || sys_call(SYS_ftruncate, fd, 0, 0, 0, 0) < 0) {
-        if (fd >= 0)
-            sys_close(fd);
-        return false;
-    }
-    return true;
+    if (fd < 0)
+        return errno != EPERM && errno != EACCES && errno != EINVAL &&
+               errno != EOPNOTSUPP && errno != ENOSYS;
+    if (sys_call(SYS_ftruncate, fd, 0, 0, 0, 0) == 0)
+        return true;
+    sys_close(fd);
+    return false;
 }
 
 /* serve_handle - before an open that no path leads to: with the flags s->named, and then
