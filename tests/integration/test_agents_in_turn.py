@@ -192,6 +192,30 @@ def test_program_that_is_started_between_two_agents_knows_no_replicas(
         one.end()
 
 
+def test_what_such_a_program_has_open_for_writing_is_seen_by_the_next_call(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, (path, other, *_) = begin(), dataset.paths
+    before = program(first)
+    before.read(other)
+    first.stop()
+    script = f"exec >> {path}; read line; : >> {other}; printf NEW; read line"
+    start = f"Popen(['sh', '-c', {script!r}], stdin=-1)"
+    before.do(f"globals().update(child=__import__('subprocess').{start})")
+    beside = program(begin())
+    size = path.stat().st_size
+    beside.read(path)
+
+    before.do("child.stdin.write(b'go\\n') and child.stdin.flush()")
+    while path.stat().st_size == size:
+        time.sleep(0.01)
+
+    assert beside.read(path).endswith(f", {size + 3})")
+    before.do("child.communicate(b'go')")
+    for one in (before, beside):
+        one.end()
+
+
 def test_run_directory_goes_with_the_last_program_after_its_agent(
     begin: Begin, program: Run, run_root: Path, dataset: Dataset
 ) -> None:

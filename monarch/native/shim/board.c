@@ -146,6 +146,8 @@ static enum phase widen(void)
     enum phase found = run_is_ours(&the_board) ? map_board(&the_board, false)
                                                : PHASE_NARROW;
     atomic_store_explicit(&the_phase, found, memory_order_release);
+    if (found == PHASE_LEFT)
+        trace_inherited(); /* it may have been opened before there was an agent */
     return found;
 }
 

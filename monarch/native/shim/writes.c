@@ -43,11 +43,13 @@ static void divert(struct serving *s, int fd, const char *path, const struct sta
 
 /* splits - O_TRUNC may be kept from an open, because the descriptor will do for it as
  * well. That is so for a name that the Catalog has: some file systems of other data let an
- * existing file be opened for writing only with it. */
-static bool splits(const struct serving *s, enum where where)
+ * existing file be opened for writing only with it. An overlay would copy what is to be
+ * truncated. */
+static bool splits(const struct serving *s, enum where where, const struct route *r)
 {
     int mode = s->flags & O_ACCMODE;
     return where == ROUTE_FOUND && (s->flags & O_TRUNC) &&
+           (!r || !s->b->catalog->roots[r->root].unstable) &&
            !(s->flags & (O_EXCL | O_DIRECTORY)) && (mode == O_WRONLY || mode == O_RDWR);
 }
 
@@ -73,7 +75,7 @@ bool serve_write(struct serving *s, int dirfd, const char *path, bool splits_all
         mark_route(s->b, &r, where, CHANGE_BYTES, !(s->flags & O_NOFOLLOW));
     if (s->flags & O_CREAT)
         mark_route(s->b, &r, where, CHANGE_CREATE, true);
-    s->cuts = splits_allowed && splits(s, where);
+    s->cuts = splits_allowed && splits(s, where, &r);
     if (s->cuts)
         s->named &= ~O_TRUNC;
     else if (s->flags & O_TRUNC)
@@ -230,7 +232,7 @@ void serve_handle(struct serving *s, int flags)
     serve_begin(s, flags);
     s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
     s->b = s->writes ? board_marking() : NULL;
-    s->cuts = s->b && splits(s, ROUTE_FOUND);
+    s->cuts = s->b && splits(s, ROUTE_FOUND, NULL);
     if (s->cuts)
         s->named &= ~O_TRUNC;
 }
