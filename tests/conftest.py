@@ -20,6 +20,7 @@ pytest_plugins = (
     "support.node_fixtures",
     "support.program_fixtures",
     "support.shim_fixtures",
+    "support.board_python",
 )
 
 # pytest-timeout fails a test that is late and dumps all threads, but needs the

@@ -9,13 +9,6 @@ from support.board_python import begin, python
 from support.shim_fixtures import Board, Compile
 
 
-@pytest.fixture
-def linked(board: Board) -> Board:
-    """two.bin and other.bin, staged."""
-    (board.root / "other.bin").write_bytes(b"other")
-    return begin(board, "two.bin", "other.bin")
-
-
 def test_environment_beside_a_shell_that_libc_starts_is_the_programs(
     linked: Board, compiled: Compile
 ) -> None:

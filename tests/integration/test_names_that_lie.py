@@ -9,14 +9,6 @@ import pytest
 from support.board_python import begin, python
 from support.shim_fixtures import Board
 
-
-@pytest.fixture
-def linked(board: Board) -> Board:
-    """two.bin and other.bin, staged."""
-    (board.root / "other.bin").write_bytes(b"other")
-    return begin(board, "two.bin", "other.bin")
-
-
 ALIASES = {
     "slashes": "f'//proc/self/fd/{fd}'",
     "dot": "f'/./proc/self/fd/{fd}'",

@@ -37,13 +37,6 @@ MOVES = {
 }
 
 
-@pytest.fixture
-def linked(board: Board) -> Board:
-    """two.bin and other.bin, staged."""
-    (board.root / "other.bin").write_bytes(b"other")
-    return begin(board, "two.bin", "other.bin")
-
-
 def state(path: Path) -> tuple[bytes, int, int, int]:
     """What a change would show in."""
     now = path.stat()

@@ -10,13 +10,6 @@ from support.board_python import begin, python
 from support.shim_fixtures import Board, Compile
 
 
-@pytest.fixture
-def linked(board: Board) -> Board:
-    """two.bin and other.bin, staged."""
-    (board.root / "other.bin").write_bytes(b"other")
-    return begin(board, "two.bin", "other.bin")
-
-
 @pytest.mark.parametrize("loss", ["os.environ.clear()", "os.unsetenv('LD_PRELOAD')"])
 @pytest.mark.parametrize("way", ["system", "popen", "wordexp"])
 def test_shell_that_libc_starts_marks_whatever_the_environment(

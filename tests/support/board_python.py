@@ -4,6 +4,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from support.shim_fixtures import Board
 
 READ = "def read(p):\n    with open(p) as f: return f.read(3)\n"
@@ -32,3 +34,10 @@ def begin(board: Board, *names: str) -> Board:
     for name in names:
         board.ask(f"publish {name}")
     return board
+
+
+@pytest.fixture
+def linked(board: Board) -> Board:
+    """two.bin and other.bin, staged."""
+    (board.root / "other.bin").write_bytes(b"other")
+    return begin(board, "two.bin", "other.bin")
