@@ -104,6 +104,7 @@ def inside(work: Path, names: int) -> None:
         ("outside", "write"),
         ("outside", "truncate"),
         ("inside", "write"),  # marks its files: after all that reads them
+        ("inside", "truncate"),
     ]:
         shim, plain, ratio = pair(program, work / f"{name}.list", kind)
         print(f"row {name} {kind} {shim} {plain} {ratio}", flush=True)
@@ -122,6 +123,7 @@ WRITES = {
     ("outside", "write"): "open+close for writing outside the Namespace, us more",
     ("outside", "truncate"): "the same with O_TRUNC, us more",
     ("inside", "write"): "open+close for writing, catalogued file, us more",
+    ("inside", "truncate"): "the same with O_TRUNC, catalogued, us more",
 }
 """What a write open may cost on a local origin: a microsecond, not a ratio."""
 WRITE_US_MAX = 1.0
