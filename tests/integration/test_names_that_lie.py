@@ -313,3 +313,60 @@ def test_removed_file_is_another_one_than_a_new_file_beside_it(linked: Board) ->
     if shown == "no\n":
         pytest.skip("this file system gives no inode again")
     assert shown == "False 0\n"
+
+
+GOES = {
+    "unlink": "os.unlink('two.bin')",
+    "rename": "os.rename('other.bin', 'two.bin')",
+    "moved": "os.rename('two.bin', 'moved'); os.unlink('moved')",
+}
+COMES = {
+    "mknod": "os.mknod(new, 0o100600)",
+    "mkfifo": "os.mkfifo(new)",
+    "symlink": "os.symlink('x', new)",
+    "mkdir": "os.mkdir(new)",
+    "raw": "ctypes.CDLL(None).mkstemp(ctypes.create_string_buffer(b'new-XXXXXX'))",
+}
+
+
+@pytest.mark.parametrize("goes", GOES)
+@pytest.mark.parametrize("comes", COMES)
+def test_removed_file_shares_its_inode_with_nothing_that_no_open_created(
+    linked: Board, goes: str, comes: str
+) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY); ino = os.fstat(fd).st_ino\n"
+        f"{GOES[goes]}; before = set(os.listdir('.'))\n"
+        "for n in range(20):\n"
+        f"    new = f'new{{n}}'; {COMES[comes]}\n"
+        "made = [os.lstat(n) for n in set(os.listdir('.')) - before]\n"
+        "if ino not in [one.st_ino for one in made]: print('no'); sys.exit()\n"
+        "print(any(os.path.samestat(os.fstat(fd), one) for one in made),\n"
+        "      os.fstat(fd).st_nlink, os.pread(fd, 3, 0).decode())",
+    )
+
+    if shown == "no\n":
+        pytest.skip("this file system gave the inode to no other file")
+    assert shown == "False 0 two\n"
+
+
+STAYS = {
+    "linked": "os.link('two.bin', 'more'); os.unlink('two.bin')",
+    "itself": "os.rename('two.bin', 'two.bin')",
+    "exchanged": "ctypes.CDLL(None).renameat2(-100, b'two.bin', -100, b'other.bin', 2)",
+    "moved": "os.rename('two.bin', 'more')",
+    "failed": "os.path.exists('a') and os.system('unlink a 2>/dev/null')",
+}
+
+
+@pytest.mark.parametrize("stays", STAYS)
+def test_file_that_has_a_name_keeps_its_inode_number(linked: Board, stays: str) -> None:
+    shown = python(
+        linked,
+        "fd = os.open('two.bin', os.O_RDONLY); old = os.fstat(fd)\n"
+        f"{STAYS[stays]}\n"
+        "print(os.path.samestat(os.fstat(fd), old))",
+    )
+
+    assert shown == "True\n"

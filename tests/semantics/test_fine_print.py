@@ -110,9 +110,10 @@ assert redirected("a.bin") and not redirected(short)
 
 def test_lost_name(under: Under, tree: Path) -> None:
     """A change by a redirected descriptor, or by its name in `/proc`, of a file that
-    has lost its names meanwhile, or whose whole path has 1,024 bytes or more, or is out
-    of reach of the process, fails with `ESTALE`, and touches nothing else; so does a
-    read by that name in `/proc`, opened anew, if the file was written to
+    has lost the names of the scan meanwhile, by a rename too, or whose whole path has
+    1,024 bytes or more, or is out of reach of the process, fails with `ESTALE`, and
+    touches nothing else; so does a read by that name in `/proc`, opened anew, if the
+    file was written to
     """
     tree.joinpath(*LONG).mkdir(parents=True)
     (tree / "far").mkdir(0o700)
@@ -136,7 +137,6 @@ for change in (
     else:
         raise AssertionError
 assert os.stat(D + "/spare.bin").st_size == 50_000
-assert os.fstat(fd).st_nlink == 1
 written = os.open(D + "/a.bin", os.O_RDONLY)
 with open(D + "/a.bin", "r+b") as file:
     file.write(b"new")
@@ -167,6 +167,26 @@ for end in (fd, far) if os.geteuid() == 65534 else (fd,):
         name.stat().st_mode & 0o777 == 0o644
         for name in (tree.joinpath(*LONG, "f"), tree / "far" / "f")
     )
+
+
+def test_removed_file(under: Under) -> None:
+    """Once a program of the job has removed a file's last name, `fstat` of a redirected
+    descriptor shows the inode and device of the Replica, because the file's own number
+    may be another's
+    """
+    under("""
+fds = [os.open(D + name, os.O_RDONLY) for name in ("/spare.bin", "/a.bin")]
+assert all(tier(fd) for fd in fds)
+origin = [os.stat(D + name) for name in ("/spare.bin", "/a.bin")]
+copy = plain("stat", "-c", "%d %i", os.readlink(f"/proc/self/fd/{fds[0]}"))
+copy = [int(word) for word in copy.split()]
+os.unlink(D + "/spare.bin")
+os.unlink(D + "/a.bin")
+seen = [os.fstat(fd) for fd in fds]
+assert not os.path.samestat(seen[0], origin[0]) and seen[0].st_nlink == 0
+assert [seen[0].st_dev, seen[0].st_ino] == copy
+assert os.path.samestat(seen[1], origin[1]) and seen[1].st_nlink == 1
+""")
 
 
 def test_links_of_others(under: Under, tree: Path) -> None:

@@ -204,9 +204,9 @@ struct flags {
 
 enum { /* of a mark; all of them where nobody knows what has changed */
        MARKED = 1,
-       MARKED_BYTES = 2,  /* its contents */
-       MARKED_NAME = 4,   /* one of its names: a new file may have its inode number */
-       MARKED_REUSED = 8, /* a new file has its inode number, as was seen */
+       MARKED_BYTES = 2, /* its contents */
+       MARKED_NAME = 4,  /* one of its names: a new file may have its inode number */
+       MARKED_FREED = 8, /* its last name: its inode number is free */
        MARKED_ALL = MARKED | MARKED_BYTES | MARKED_NAME,
 };
 

@@ -186,13 +186,13 @@ static bool find_origin(const struct identity *id, char *out)
     return fd >= 0;
 }
 
-/* reused - a new file has the inode number of a File that is not there any more, under its
- * name or, as was seen, under another. */
-static bool reused(const struct identity *id)
+/* freed - the inode number of a File that is not there any more is that of other files, or
+ * may become that: its last name was seen to go, or a new file has its name. */
+static bool freed(const struct identity *id)
 {
     SCRATCH(path);
     struct stat now;
-    if (mark_of(id->b, id->root, id->file) & MARKED_REUSED)
+    if (mark_of(id->b, id->root, id->file) & MARKED_FREED)
         return true;
     return path && identity_path(id, path) && object_at(AT_FDCWD, path, false, &now) &&
            now.st_ino == id->entry->ino &&
@@ -206,7 +206,7 @@ static void take_changes(const struct identity *id, const struct stat *replica,
 {
     struct stat now;
     int fd = hold(id);
-    if (fd < 0 && reused(id)) {
+    if (fd < 0 && freed(id)) {
         /* Programs that compare would take the two for the same; the descriptor has the
          * identity of the Replica, as it has for the kernel. */
         out->st_dev = replica->st_dev;

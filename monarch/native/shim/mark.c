@@ -43,10 +43,11 @@ void mark_file(const struct board *b, uint64_t file, enum change change)
     mark_number(b, file, bits_of(change));
 }
 
-/* mark_reused - a new file has the inode number of this File, which has lost a name. */
-void mark_reused(const struct board *b, uint64_t file)
+/* mark_freed - this File has lost its last name, and its inode number: other files may
+ * have that. */
+void mark_freed(const struct board *b, uint64_t file)
 {
-    mark_number(b, file, MARKED | MARKED_REUSED);
+    mark_number(b, file, MARKED | MARKED_FREED);
 }
 
 /* mark_of - all that is known of what has changed in a File. */

@@ -27,7 +27,7 @@ void mark_route(const struct board *b, const struct route *r, enum where where,
 /* By identity: what decides. */
 bool mark_object(const struct board *b, const struct stat *st, enum change change);
 void mark_root(const struct board *b, uint32_t root, uint8_t bits);
-void mark_reused(const struct board *b, uint64_t file);
+void mark_freed(const struct board *b, uint64_t file);
 void mark_file(const struct board *b, uint64_t file, enum change change);
 
 #endif

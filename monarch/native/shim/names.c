@@ -18,45 +18,60 @@ static bool refuses(int dirfd, const char *path)
     return true;
 }
 
-static bool is_directory(int dirfd, const char *path)
+/* look - what has a name now; its mode is 0 where nothing has. */
+static struct stat look(int dirfd, const char *path)
 {
     struct stat st;
-    return object_at(dirfd, path, false, &st) && S_ISDIR(st.st_mode);
+    if (!object_at(dirfd, path, false, &st))
+        st.st_mode = 0;
+    return st;
 }
 
 /* A name that goes is marked before the call; and after, because a link on the way to it
  * may have been led elsewhere meanwhile. A directory does not go in this way, and its mark
  * would take the root with it. */
 #define GONE(at, path, call)                      \
-    if (!is_directory(at, path))                  \
+    const struct stat before = look(at, path);    \
+    if (!S_ISDIR(before.st_mode))                 \
         trace_path(at, path, CHANGE_NAME, false); \
     int result = call;                            \
     trace_gone(at, path, result);                 \
+    trace_freed(&before, result);                 \
     return result;
 
 /* moves - the call may succeed, as things are: programs try to move a file to the name of
  * a directory before they move it into that. */
-static bool moves(int from_fd, const char *from, int to_fd, const char *to,
-                  unsigned flags)
+static bool moves(const struct stat *from, const struct stat *to, unsigned flags)
 {
-    struct stat st;
-    if ((flags & RENAME_EXCHANGE) || !object_at(to_fd, to, false, &st))
+    if ((flags & RENAME_EXCHANGE) || !to->st_mode)
         return true;
     return !(flags & RENAME_NOREPLACE) &&
-           is_directory(from_fd, from) == (bool)S_ISDIR(st.st_mode);
+           (bool)S_ISDIR(from->st_mode) == (bool)S_ISDIR(to->st_mode);
+}
+
+/* trace_replaced - what had the second name has lost it, unless the two were exchanged or
+ * are the same file. */
+static void trace_replaced(const struct stat *from, const struct stat *to,
+                           unsigned flags, int result)
+{
+    if (to->st_mode && !(flags & RENAME_EXCHANGE) && !object_same(from, to))
+        trace_freed(to, result);
 }
 
 /* Two names, of which the first goes and the second is replaced. */
 #define MOVES(from_at, from, to_at, to, flags, call)   \
     if (refuses(from_at, from) || refuses(to_at, to))  \
         return -1;                                     \
-    if (moves(from_at, from, to_at, to, flags)) {      \
+    const struct stat moved = look(from_at, from);     \
+    const struct stat replaced = look(to_at, to);      \
+    if (moves(&moved, &replaced, flags)) {             \
         trace_path(from_at, from, CHANGE_NAME, false); \
         trace_path(to_at, to, CHANGE_NAME, false);     \
     }                                                  \
     int result = call;                                 \
     trace_gone(from_at, from, result);                 \
     trace_gone(to_at, to, result);                     \
+    trace_replaced(&moved, &replaced, flags, result);  \
     return result;
 
 /* A directory that is not empty stays, and nothing has happened: programs try. */

@@ -144,25 +144,48 @@ static bool unstable(const struct board *b)
     return false;
 }
 
+/* file_of - the File of a root that has this identity, and its number; NULL: none. */
+static const struct entry *file_of(const struct board *b, uint32_t root,
+                                   const struct stat *st, uint64_t *file)
+{
+    const struct index *ix = board_index(b, root);
+    int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
+    const struct entry *e = found < 0 ? NULL : index_entry(ix, (uint32_t)found);
+    if (!e || e->file == NONE32 || !S_ISREG(index_attr(ix, e)->mode))
+        return NULL;
+    *file = (uint64_t)b->catalog->roots[root].file_base + e->file;
+    return e;
+}
+
 /* reborn - a new file has the inode number of a File of which a name has gone: it is that
  * one's bytes that change. Where nobody tells, it is taken for the File. */
 static bool reborn(const struct board *b, int dirfd, const char *path,
                    const struct stat *st)
 {
     for (uint32_t i = 0; i < b->catalog->root_count; i++) {
-        const struct index *ix = board_index(b, i);
-        int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
-        const struct entry *e = found < 0 ? NULL : index_entry(ix, (uint32_t)found);
-        if (!e || e->file == NONE32 || !S_ISREG(index_attr(ix, e)->mode))
-            continue;
-        uint64_t file = (uint64_t)b->catalog->roots[i].file_base + e->file;
-        if (!(mark_of(b, i, file) & MARKED_NAME) ||
+        uint64_t file;
+        const struct entry *e = file_of(b, i, st, &file);
+        if (!e || !(mark_of(b, i, file) & MARKED_NAME) ||
             object_birth(dirfd, path, e->ctime_ns) != BIRTH_AFTER)
             continue;
-        mark_reused(b, file);
+        mark_freed(b, file);
         return true;
     }
     return false;
+}
+
+/* trace_freed - a file has lost a name. If that was its last one, its inode number is free
+ * for files of which this process sees nothing; a descriptor must not share it with them. */
+void trace_freed(const struct stat *st, int result)
+{
+    const struct board *b = result == 0 ? board_marking() : NULL;
+    if (!b || !S_ISREG(st->st_mode) || st->st_nlink != 1)
+        return;
+    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
+        uint64_t file;
+        if (file_of(b, i, st, &file))
+            mark_freed(b, file);
+    }
 }
 
 /* trace_object - marks by the identity of what a path leads to, or a descriptor where
