@@ -174,12 +174,12 @@ static bool reborn(const struct board *b, int dirfd, const char *path,
     return false;
 }
 
-/* trace_freed - a file has lost a name. If that was its last one, its inode number is free
- * for files of which this process sees nothing; a descriptor must not share it with them. */
-void trace_freed(const struct stat *st, int result)
+/* trace_freed - a file has lost its last name: its inode number is free for files of
+ * which this process sees nothing, and a descriptor must not share it with them. */
+void trace_freed(const struct stat *st)
 {
-    const struct board *b = result == 0 ? board_marking() : NULL;
-    if (!b || !S_ISREG(st->st_mode) || st->st_nlink != 1)
+    const struct board *b = board_marking();
+    if (!b)
         return;
     for (uint32_t i = 0; i < b->catalog->root_count; i++) {
         uint64_t file;
@@ -287,58 +287,4 @@ void trace_created(int dirfd, const char *path, int result)
         mark_route(b, &r, where, CHANGE_NAME, false);
     else
         trace_holder(b, dirfd, path, CHANGE_CREATE);
-}
-
-/* trace_if_writable - a descriptor that this process has not opened itself. */
-void trace_if_writable(int fd)
-{
-    long flags = sys_call(SYS_fcntl, fd, F_GETFL, 0, 0, 0);
-    struct stat st;
-    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
-        !object_of(fd, &st) || !S_ISREG(st.st_mode))
-        return;
-    const struct board *b = board_marking();
-    if (b)
-        trace_descriptor(b, fd, CHANGE_BYTES);
-}
-
-struct name_record { /* struct linux_dirent64, getdents64(2) */
-    uint64_t ino;
-    int64_t next;
-    uint16_t bytes;
-    uint8_t type;
-    char name[];
-};
-
-/* trace_listed - the descriptors that a piece of /proc/self/fd names. */
-static void trace_listed(const char *at, const char *end, int own)
-{
-    while (at < end) {
-        const struct name_record *record = (const struct name_record *)at;
-        int fd = 0;
-        for (const char *digit = record->name; *digit >= '0' && *digit <= '9'; digit++)
-            fd = 10 * fd + (*digit - '0');
-        if (record->name[0] != '.' && fd != own)
-            trace_if_writable(fd);
-        at += record->bytes;
-    }
-}
-
-/* trace_inherited - marks what this process was given open for writing: its output may go
- * to a file of a dataset. Without /proc, the low descriptors must do. */
-void trace_inherited(void)
-{
-    SCRATCH(piece);
-    int list = sys_openat(AT_FDCWD, "/proc/self/fd",
-                          O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int fd = 0; list < 0 && fd < 1024; fd++)
-        trace_if_writable(fd);
-    if (list < 0)
-        return;
-    for (long n = 1; piece && n > 0;) {
-        n = sys_call(SYS_getdents64, list, (long)piece, PATH_BYTES_MAX, 0, 0);
-        if (n > 0)
-            trace_listed(piece, piece + n, list);
-    }
-    sys_close(list);
 }
