@@ -399,3 +399,32 @@ def test_file_that_loses_two_names_at_one_moment_shares_its_inode_with_no_new_on
     if shown.startswith("False"):
         pytest.skip("this file system gives no inode again")
     assert shown == "True 0\n"
+
+
+LONG_NAMES = {
+    "mkdir": "os.mkdir(long('new'))",
+    "rmdir": "os.rmdir(long('b'))",
+    "link": "os.link('two.bin', long('new'))",
+    "rename": "os.rename('two.bin', long('new'))",
+    "mknod": "os.mknod(long('new'))",
+    "symlink": "os.symlink('x', long('new'))",
+}
+
+
+@pytest.mark.parametrize("call", LONG_NAMES)
+def test_change_by_a_very_long_spelling_shows_in_its_directory(
+    board: Board, call: str
+) -> None:
+    (board.root / "a" / "b").rename(board.root / "c")
+    (board.root / "a" / "b").mkdir()
+    os.utime(board.root / "a", (1, 1))
+    begin(board, "two.bin")
+
+    shown = python(
+        board,
+        "long = lambda name: 'a' + '/.' * 600 + '/' + name\n"
+        f"before = os.stat('a').st_mtime; {LONG_NAMES[call]}\n"
+        "print(before, os.stat('a').st_mtime > 1)",
+    )
+
+    assert shown == "1.0 True\n"

@@ -22,24 +22,59 @@ static size_t last_name(const char *path)
     return n;
 }
 
+/* enter - opens the first directories of a path that is too long for one piece, as many as
+ * fit; the rest of the path is relative to the descriptor, which is -1 where that fails. */
+static int enter(int dirfd, const char **path, char *piece)
+{
+    size_t n = PATH_BYTES_MAX - 1;
+    while (n > 0 && (*path)[n] != '/')
+        n--;
+    if (n == 0)
+        return -1;
+    memcpy(piece, *path, n);
+    piece[n] = 0;
+    *path += n;
+    *path += strspn(*path, "/");
+    int fd = sys_openat(dirfd, piece, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -1 : fd;
+}
+
+/* stat_holder - of the directory that holds the last name of a path. */
+static bool stat_holder(int dirfd, const char *path, struct stat *out)
+{
+    SCRATCH(holder);
+    int at = dirfd;
+    bool found = holder;
+    while (found && last_name(path) >= PATH_BYTES_MAX) {
+        int next = enter(at, &path, holder);
+        if (at != dirfd)
+            sys_close(at);
+        found = next >= 0;
+        at = found ? next : dirfd;
+    }
+    if (found) {
+        size_t n = last_name(path);
+        memcpy(holder, n ? path : ".", n ? n : 1);
+        holder[n ? n : 1] = 0;
+        found = object_at(at, holder, true, out);
+    }
+    if (at != dirfd)
+        sys_close(at);
+    return found;
+}
+
 /* trace_holder - routes a path whose own text did not tell, by the identity of the
  * directory that holds its last name. */
 static void trace_holder(const struct board *b, int dirfd, const char *path,
                          enum change change)
 {
-    SCRATCH(holder);
-    size_t n = last_name(path);
     struct stat st;
     uint32_t root, directory;
-    if (!holder || n >= PATH_BYTES_MAX)
-        return;
-    memcpy(holder, n ? path : ".", n ? n : 1);
-    holder[n ? n : 1] = 0;
-    if (!object_at(dirfd, holder, true, &st) ||
+    if (!stat_holder(dirfd, path, &st) ||
         !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
         return;
     ROUTE(r);
-    enum where where = route_below(b, root, directory, path + n, &r);
+    enum where where = route_below(b, root, directory, path + last_name(path), &r);
     mark_route(b, &r, where, change, false);
 }
 
