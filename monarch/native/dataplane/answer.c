@@ -12,7 +12,7 @@
 #include "dataplane/lookup.h"
 #include "dataplane/request.h"
 #include "dataplane/traffic.h"
-#include "shared/replica.h"
+#include "shared/replica_table.h"
 
 enum { PARKED = 1 };
 

@@ -13,11 +13,11 @@
 #include "dataplane/monarch.h"
 #include "dataplane/publish.h"
 #include "dataplane/watch.h"
-#include "shared/counts.h"
+#include "shared/counters.h"
 #include "shared/home.h"
 #include "shared/index.h"
 #include "shared/mountinfo.h"
-#include "shared/replica.h"
+#include "shared/replica_table.h"
 #include "shared/rights.h"
 #include "shared/xxh3.h"
 

@@ -8,7 +8,7 @@
 #include "dataplane/clock.h"
 #include "dataplane/publish.h"
 #include "dataplane/transfer.h"
-#include "shared/replica.h"
+#include "shared/replica_table.h"
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1

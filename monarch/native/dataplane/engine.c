@@ -15,7 +15,7 @@
 #include "dataplane/seal.h"
 #include "dataplane/simd.h"
 #include "dataplane/transfer.h"
-#include "shared/replica.h"
+#include "shared/replica_table.h"
 
 enum {
     IDLE_STOP_MS = 5000

@@ -9,7 +9,7 @@
 #include "dataplane/clock.h"
 #include "dataplane/lookup.h"
 #include "dataplane/transfer.h"
-#include "shared/replica.h"
+#include "shared/replica_table.h"
 
 /* kept_init - none is open. */
 void kept_init(struct kept all[KEPT_MAX])

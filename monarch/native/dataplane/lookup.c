@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "shared/replica.h"
+#include "shared/replica_table.h"
 
 /* lookup_block - the index block of a root. */
 const struct index *lookup_block(const struct catalog *cat, uint32_t root)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "shared/index.h"
-#include "shared/replica.h"
+#include "shared/replica_table.h"
 
 enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
 

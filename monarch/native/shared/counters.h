@@ -1,6 +1,6 @@
-/* counts.h - process slots and counters in the counters segment. */
-#ifndef MONARCH_COUNTS_H
-#define MONARCH_COUNTS_H
+/* counters.h - process slots and counters in the counters segment. */
+#ifndef MONARCH_COUNTERS_H
+#define MONARCH_COUNTERS_H
 
 #include <stdatomic.h>
 #include <stdint.h>

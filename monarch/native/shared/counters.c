@@ -1,5 +1,5 @@
-/* counts.c - claiming a process slot: lock-free, in any process, at any moment. */
-#include "counts.h"
+/* counters.c - claiming a process slot: lock-free, in any process, at any moment. */
+#include "counters.h"
 
 #include <stdbool.h>
 #include <string.h>

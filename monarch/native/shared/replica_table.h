@@ -1,6 +1,6 @@
-/* replica.h - Replicas as all parts see them: name, state word, inode. */
-#ifndef MONARCH_REPLICA_H
-#define MONARCH_REPLICA_H
+/* replica_table.h - Replicas as all parts see them: name, state word, inode. */
+#ifndef MONARCH_REPLICA_TABLE_H
+#define MONARCH_REPLICA_TABLE_H
 
 #include <stdatomic.h>
 

@@ -1,12 +1,12 @@
-/* test_replica.c - Replica names stand for identities; the inode table finds Files while
- * another thread inserts; process slots are taken once. */
+/* test_replica_table.c - Replica names stand for identities; the inode table finds Files
+ * while another thread inserts; process slots are taken once. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "check.h"
-#include "counts.h"
-#include "replica.h"
+#include "counters.h"
+#include "replica_table.h"
 
 enum { INODES = 4096, CLAIMERS = 8, CLAIMS = 400 };
 

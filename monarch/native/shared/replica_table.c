@@ -1,5 +1,5 @@
-/* replica.c - names of Replicas, and the table that recognises their descriptors. */
-#include "replica.h"
+/* replica_table.c - names of Replicas, and the table that finds a File by its inode. */
+#include "replica_table.h"
 
 #include <errno.h>
 
