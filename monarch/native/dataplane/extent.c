@@ -7,7 +7,7 @@
  */
 #include "dataplane/extent.h"
 
-#include "dataplane/frame.h"
+#include "dataplane/wire.h"
 #include "shared/xxh3.h"
 
 /* extent_begin - the next bytes are the first of an Extent. A peer's seal lends its nonce

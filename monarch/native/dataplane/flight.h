@@ -2,7 +2,7 @@
 #ifndef MONARCH_FLIGHT_H
 #define MONARCH_FLIGHT_H
 
-#include "dataplane/fetch.h"
+#include "dataplane/peer_client.h"
 
 int flight_begin(struct receiver *r, struct flight *f,
                  const struct monarch_fetch *order, uint64_t now);

@@ -8,7 +8,7 @@
 #include "dataplane/clock.h"
 #include "dataplane/extent.h"
 #include "dataplane/health.h"
-#include "dataplane/lookup.h"
+#include "shared/catalog.h"
 #include "shared/index.h"
 
 /* transfer_init - makes an idle Transfer ready to run. */

@@ -1,10 +1,10 @@
-/* watch.c - tells threads of the data plane that the state of some File has changed.
+/* replica_state.c - tells threads of the data plane that the state of some File has changed.
  *
  * Programs wait for a state by its futex; a loop cannot. Before it sleeps it arms its
  * watch and looks at the states once more; who stores a state looks for armed watches
  * afterwards. Both steps are in one order for all, so that one of the two sees the other.
  */
-#include "dataplane/watch.h"
+#include "dataplane/replica_state.h"
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-/* frame.h - what two data planes say to each other: fixed-size frames, little-endian.
+/* wire.h - what two data planes say to each other: fixed-size frames, little-endian.
  *
  * A request names one Extent of one File of a Catalog that both nodes hold; there is no
  * path in it. Each request is answered once, in any order, except that the Extents of one

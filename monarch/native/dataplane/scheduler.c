@@ -1,4 +1,4 @@
-/* queue.c - what waits, what runs next, what has ended: all decisions of the engine. */
+/* scheduler.c - what waits, what runs next, what has ended: all decisions of the engine. */
 #include "dataplane/queue.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "dataplane/clock.h"
-#include "dataplane/lookup.h"
+#include "shared/catalog.h"
 #include "dataplane/request.h"
 #include "dataplane/transfer.h"
 

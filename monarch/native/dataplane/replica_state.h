@@ -1,11 +1,11 @@
-/* watch.h - tells threads of the data plane that the state of some File has changed. */
+/* replica_state.h - tells threads of the data plane that the state of some File has changed. */
 #ifndef MONARCH_WATCH_H
 #define MONARCH_WATCH_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "dataplane/loop.h"
+#include "dataplane/poller.h"
 
 struct watch {
     struct watch *next;

@@ -1,9 +1,9 @@
-/* fetch.h - one connection on which this node asks a peer for Files. */
+/* peer_client.h - one connection on which this node asks a peer for Files. */
 #ifndef MONARCH_FETCH_H
 #define MONARCH_FETCH_H
 
-#include "dataplane/frame.h"
-#include "dataplane/loop.h"
+#include "dataplane/wire.h"
+#include "dataplane/poller.h"
 #include "dataplane/monarch.h"
 #include "dataplane/ring.h"
 #include "dataplane/transfer.h"

@@ -1,4 +1,4 @@
-/* kept.h - descriptors of Replicas that peers ask for, kept open for the next one. */
+/* open_replicas.h - descriptors of Replicas that peers ask for, kept open for the next one. */
 #ifndef MONARCH_KEPT_H
 #define MONARCH_KEPT_H
 

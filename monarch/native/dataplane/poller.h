@@ -1,4 +1,4 @@
-/* loop.h - a thread that waits for sockets, and the bell by which others wake it. */
+/* poller.h - a thread that waits for sockets, and the bell by which others wake it. */
 #ifndef MONARCH_LOOP_H
 #define MONARCH_LOOP_H
 

@@ -1,5 +1,5 @@
-/* fetch.c - asks a peer for Files on one connection and takes in what it answers. */
-#include "dataplane/fetch.h"
+/* client_connection.c - asks a peer for Files on one connection and takes in what it answers. */
+#include "dataplane/peer_client.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
-/* answer.h - one connection on which a peer asks and this node answers. */
+/* peer_server.h - one connection on which a peer asks and this node answers. */
 #ifndef MONARCH_ANSWER_H
 #define MONARCH_ANSWER_H
 
-#include "dataplane/frame.h"
-#include "dataplane/kept.h"
-#include "dataplane/loop.h"
+#include "dataplane/wire.h"
+#include "dataplane/open_replicas.h"
+#include "dataplane/poller.h"
 #include "dataplane/monarch.h"
-#include "dataplane/watch.h"
+#include "dataplane/replica_state.h"
 
 enum {
     PIPELINE_MAX = 64,    /* requests of one connection that are not answered yet */

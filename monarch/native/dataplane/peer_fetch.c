@@ -1,4 +1,4 @@
-/* flight.c - one File on its way from a peer into a Tier: the same steps as a copy of the
+/* peer_fetch.c - one File on its way from a peer into a Tier: the same steps as a copy of the
  * origin, with the peer's checksum and seal in place of the origin's identity. */
 #include "dataplane/flight.h"
 

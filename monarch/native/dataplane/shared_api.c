@@ -1,4 +1,4 @@
-/* calls.c - the shared functions in the form in which Python calls them. */
+/* shared_api.c - the shared functions in the form in which Python calls them. */
 #include <errno.h>
 #include <linux/magic.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include "dataplane/clock.h"
 #include "dataplane/monarch.h"
 #include "dataplane/publish.h"
-#include "dataplane/watch.h"
+#include "dataplane/replica_state.h"
 #include "shared/counters.h"
 #include "shared/home.h"
 #include "shared/index.h"

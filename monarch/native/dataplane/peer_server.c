@@ -1,10 +1,10 @@
-/* serve.c - the thread that answers peers, and how Python hands connections to it. */
+/* peer_server.c - the thread that answers peers, and how Python hands connections to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "dataplane/answer.h"
+#include "dataplane/peer_server.h"
 #include "dataplane/clock.h"
 #include "dataplane/ring.h"
 #include "dataplane/traffic.h"

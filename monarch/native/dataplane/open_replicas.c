@@ -1,5 +1,5 @@
-/* kept.c - descriptors of Replicas that peers ask for, kept open for the next one. */
-#include "dataplane/kept.h"
+/* open_replicas.c - descriptors of Replicas that peers ask for, kept open for the next one. */
+#include "dataplane/open_replicas.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "dataplane/clock.h"
-#include "dataplane/lookup.h"
+#include "shared/catalog.h"
 #include "dataplane/transfer.h"
 #include "shared/replica_table.h"
 

@@ -1,10 +1,10 @@
-/* lookup.c - from a File number to its Entry, its Replica's name and its mark. */
-#include "dataplane/lookup.h"
+/* catalog.c - from a File number to its Entry, its Replica's name and its mark. */
+#include "catalog.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "shared/replica_table.h"
+#include "replica_table.h"
 
 /* lookup_block - the index block of a root. */
 const struct index *lookup_block(const struct catalog *cat, uint32_t root)

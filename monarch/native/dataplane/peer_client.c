@@ -1,11 +1,11 @@
-/* receive.c - the threads that fetch Files from peers, and how Python drives them. */
+/* peer_client.c - the threads that fetch Files from peers, and how Python drives them. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "dataplane/clock.h"
-#include "dataplane/fetch.h"
+#include "dataplane/peer_client.h"
 #include "dataplane/simd.h"
 #include "dataplane/traffic.h"
 

@@ -1,5 +1,5 @@
-/* answer.c - takes in what a peer asks on one connection, and answers it by sendfile. */
-#include "dataplane/answer.h"
+/* server_connection.c - takes in what a peer asks on one connection, and answers it by sendfile. */
+#include "dataplane/peer_server.h"
 
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "dataplane/clock.h"
 #include "dataplane/extent.h"
-#include "dataplane/lookup.h"
+#include "shared/catalog.h"
 #include "dataplane/request.h"
 #include "dataplane/traffic.h"
 #include "shared/replica_table.h"

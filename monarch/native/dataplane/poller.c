@@ -1,5 +1,5 @@
-/* loop.c - a thread that waits for sockets, and the bell by which others wake it. */
-#include "dataplane/loop.h"
+/* poller.c - a thread that waits for sockets, and the bell by which others wake it. */
+#include "dataplane/poller.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
-/* lookup.h - what the Catalog and the flags say of a File number. */
+/* catalog.h - what the Catalog and the flags say of a File number. */
 #ifndef MONARCH_LOOKUP_H
 #define MONARCH_LOOKUP_H
 
 #include <stdbool.h>
 
-#include "shared/index.h"
+#include "index.h"
 
 const struct entry *lookup_entry(const struct catalog *cat, uint32_t file,
                                  uint32_t *root);

@@ -1,4 +1,4 @@
-/* layout.c - the shared structures and enums as a text, for Python to build its own
+/* layout_dump.c - the shared structures and enums as a text, for Python to build its own
  * views from; so no layout is written twice.
  *
  * One line per fact, words separated by one blank:
@@ -15,7 +15,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "dataplane/frame.h"
+#include "dataplane/wire.h"
 #include "dataplane/monarch.h"
 #include "shared/layout.h"
 

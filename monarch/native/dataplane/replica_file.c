@@ -1,4 +1,4 @@
-/* copy.c - the file in the Tier: created under a temporary name, checked, published. */
+/* replica_file.c - the file in the Tier: created under a temporary name, checked, published. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

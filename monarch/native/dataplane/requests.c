@@ -1,4 +1,4 @@
-/* request.c - the thread that beats the heart and takes requests out of their slots. */
+/* requests.c - the thread that beats the heart and takes requests out of their slots. */
 #include "dataplane/request.h"
 
 #include <linux/futex.h>

@@ -1,4 +1,4 @@
-/* origin.c - opening a File at its origin, and telling whether it is still the one that
+/* origin_posix.c - opening a File at its origin, and telling whether it is still the one that
  * the Catalog describes. */
 #include <errno.h>
 #include <fcntl.h>

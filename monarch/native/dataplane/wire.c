@@ -1,10 +1,10 @@
-/* frame.c - makes requests, and judges frames that another node has sent. */
-#include "dataplane/frame.h"
+/* wire.c - makes requests, and judges frames that another node has sent. */
+#include "dataplane/wire.h"
 
 #include <errno.h>
 #include <stddef.h>
 
-#include "dataplane/lookup.h"
+#include "shared/catalog.h"
 
 /* frame_ask - the request for one Extent. */
 struct frame_request frame_ask(const struct catalog *cat, uint64_t id, uint32_t file,
