@@ -14,7 +14,7 @@
 #include "dataplane/clock.h"
 #include "dataplane/queue.h"
 #include "dataplane/transfer.h"
-#include "shared/replica_table.h"
+#include "shared/catalog.h"
 
 /* A slow origin is no dead one: twice its slowest step so far may pass. */
 static const uint64_t SILENT_NS = SECOND_NS, SILENT_MAX_NS = 4 * SECOND_NS;

@@ -9,7 +9,6 @@
 #include "dataplane/clock.h"
 #include "shared/catalog.h"
 #include "dataplane/transfer.h"
-#include "shared/replica_table.h"
 
 /* kept_init - none is open. */
 void kept_init(struct kept all[KEPT_MAX])
@@ -39,12 +38,12 @@ static int open_replica(struct engine *e, uint32_t file, uint32_t word, struct s
     uint32_t tier = STATE_TIER(word);
     if (tier >= TIERS_MAX || e->tiers[tier] < 0)
         return -EIO;
-    lookup_name(e->catalog, file, name);
+    catalog_replica_name(e->catalog, file, name);
     int fd = file_openat(e->tiers[tier], name, O_RDONLY | O_NONBLOCK | O_NOCTTY, 0);
     if (fd < 0)
         return fd;
     if (fstat(fd, st) == 0 && S_ISREG(st->st_mode) &&
-        (uint64_t)st->st_size == lookup_entry(e->catalog, file, NULL)->size)
+        (uint64_t)st->st_size == catalog_entry(e->catalog, file, NULL)->size)
         return fd;
     close(fd);
     return -EIO;

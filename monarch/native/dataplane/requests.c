@@ -8,7 +8,7 @@
 #include "dataplane/clock.h"
 #include "dataplane/engine.h"
 #include "dataplane/health.h"
-#include "shared/replica_table.h"
+#include "shared/catalog.h"
 
 /* wanted - whether a state leaves anything to do for who asks: Files that may be staged,
  * and READY ones, whose Replica a program could not open. */

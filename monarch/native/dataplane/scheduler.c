@@ -257,7 +257,7 @@ static void push_order(struct engine *e, const struct monarch_order *order,
 {
     const struct waiting w = {.order = *order, .age = e->age++};
     uint32_t root = 0;
-    lookup_entry(e->catalog, order->file, &root);
+    catalog_entry(e->catalog, order->file, &root);
     ring_push(&e->roots[root].orders[class], &w);
 }
 

@@ -12,7 +12,6 @@
 #include "shared/catalog.h"
 #include "dataplane/request.h"
 #include "dataplane/traffic.h"
-#include "shared/replica_table.h"
 
 enum { PARKED = 1 };
 
@@ -84,8 +83,8 @@ static int verdict(struct server *s, struct pending *p, uint64_t now)
     uint32_t root = 0;
     if (p->status)
         return p->status;
-    lookup_entry(e->catalog, p->file, &root);
-    if (lookup_written(e->flags, root, p->file))
+    catalog_entry(e->catalog, p->file, &root);
+    if (written_load(e->flags, root, p->file))
         return -ENOENT;
     uint32_t word = replica_load(e->catalog, p->file);
     if (STATE_OF(word) == REPLICA_READY)
@@ -135,7 +134,7 @@ static void attach(struct server *s, struct connection *c)
         head->status = -EIO;
         return;
     }
-    uint64_t size = lookup_entry(e->catalog, head->file, NULL)->size;
+    uint64_t size = catalog_entry(e->catalog, head->file, NULL)->size;
     if (size > EXTENT_BYTES && !same_replica(c, out->kept->stamp)) {
         kept_return(out->kept);
         out->kept = NULL;

@@ -13,11 +13,10 @@
 #include "dataplane/monarch.h"
 #include "dataplane/publish.h"
 #include "dataplane/replica_state.h"
+#include "shared/catalog.h"
 #include "shared/counters.h"
 #include "shared/home.h"
-#include "shared/index.h"
 #include "shared/mountinfo.h"
-#include "shared/replica_table.h"
 #include "shared/rights.h"
 #include "shared/xxh3.h"
 

@@ -26,10 +26,10 @@ static int locate(struct engine *e, struct transfer *t)
     uint32_t file = t->order.file;
     if (t->order.tier >= cat->tier_count || t->order.kind > MONARCH_ADOPT_BACKGROUND)
         return -EINVAL;
-    const struct entry *entry = lookup_entry(cat, file, &t->root);
+    const struct entry *entry = catalog_entry(cat, file, &t->root);
     if (!entry)
         return -EINVAL;
-    const struct attr *attr = index_attr(lookup_block(cat, t->root), entry);
+    const struct attr *attr = index_attr(catalog_block(cat, t->root), entry);
     t->dev = attr->dev;
     t->owner = attr->uid;
     t->ino = entry->ino;
@@ -39,14 +39,14 @@ static int locate(struct engine *e, struct transfer *t)
     t->tier = e->tiers[t->order.tier];
     t->tier_dev = cat->tiers[t->order.tier].dev;
     t->digest = e->options.digests + e->options.digest_first[file];
-    lookup_name(cat, file, t->name);
+    catalog_replica_name(cat, file, t->name);
     return 0;
 }
 
 /* transfer_written - nothing of the File is to be staged or served any more. */
 bool transfer_written(const struct engine *e, const struct transfer *t)
 {
-    return lookup_written(e->flags, t->root, t->order.file);
+    return written_load(e->flags, t->root, t->order.file);
 }
 
 /* transfer_prepare - begins a Transfer, whatever its source: -EINVAL or what is wrong with

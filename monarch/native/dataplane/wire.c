@@ -26,7 +26,7 @@ int frame_check_request(const struct catalog *cat, const struct frame_request *f
         return -EPROTO;
     if (f->catalog_digest != cat->digest)
         return -ESTALE;
-    const struct entry *entry = lookup_entry(cat, f->file, NULL);
+    const struct entry *entry = catalog_entry(cat, f->file, NULL);
     if (!entry || f->extent >= frame_extents(entry->size))
         return -EPROTO;
     return 0;
@@ -44,7 +44,7 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *ask
         return -EPROTO;
     if (f->status)
         return f->status < 0 && f->status >= STATUS_MIN && !f->size ? 0 : -EPROTO;
-    const struct entry *entry = lookup_entry(cat, f->file, NULL);
+    const struct entry *entry = catalog_entry(cat, f->file, NULL);
     if (!entry || f->extent >= frame_extents(entry->size))
         return -EPROTO;
     return f->size == frame_extent_bytes(entry->size, f->extent) ? 0 : -EPROTO;

@@ -1,7 +1,9 @@
-/* replica_table.c - names of Replicas, and the table that finds a File by its inode. */
+/* replica_table.c - the table of the inodes segment: from the inode of a Replica to its
+ * File. Changes are serialised by the caller; look-ups need no lock. */
 #include "replica_table.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 
 #include "xxh3.h"
 
@@ -9,23 +11,6 @@ enum { INODE_FREE = 0, INODE_REMOVED = 1 };
 enum {
     CROWDED_PART = 13
 }; /* probes get long when fewer slots than one of so many are free */
-
-/* replica_name - 32 hex digits that stand for the whole identity of a File and its root,
- * so that neither a Replica of an older version of it nor one of another root's File can
- * carry its name. `e` names the File by its first path, `path_hash` is index_hash() of
- * that path, `root_hash` that of the root's realpath. */
-void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
-                  char out[REPLICA_NAME_BYTES])
-{
-    uint64_t words[IDENTITY_WORDS + 1];
-    index_identity(e, path_hash, words);
-    words[IDENTITY_WORDS] = root_hash;
-    for (int half = 0; half < 2; half++) {
-        uint64_t h = xxh3(words, sizeof(words), (uint64_t)half);
-        for (int i = 0; i < 16; i++)
-            out[16 * half + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
-    }
-}
 
 static uint64_t inode_home(const struct inodes *table, uint32_t tier, uint64_t ino)
 {

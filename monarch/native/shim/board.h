@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdatomic.h>
 
+#include "shared/catalog.h"
 #include "shared/counters.h"
-#include "shared/index.h"
 #include "shared/replica_table.h"
 
 enum {

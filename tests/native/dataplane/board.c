@@ -12,8 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shared/index.h"
-#include "shared/replica_table.h"
+#include "shared/catalog.h"
 
 enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
 

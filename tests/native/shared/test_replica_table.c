@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "counters.h"
+#include "catalog.h"
 #include "replica_table.h"
 
 enum { INODES = 4096, CLAIMERS = 8, CLAIMS = 400 };

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "shared/mountinfo.h"
+#include "shared/catalog.h"
 #include "shared/replica_table.h"
 #include "shared/rights.h"
 
