@@ -120,7 +120,7 @@ static int connect_to(int listener)
 
 static void ask(int fd, uint32_t file)
 {
-    struct frame_request f = frame_ask(owner->catalog, file, file, 0);
+    struct frame_request f = frame_request_make(owner->catalog, file, file, 0);
     CHECK(send(fd, &f, sizeof(f), MSG_NOSIGNAL) == sizeof(f));
 }
 

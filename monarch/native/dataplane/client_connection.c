@@ -1,4 +1,5 @@
-/* client_connection.c - asks a peer for Files on one connection and takes in what it answers. */
+/* client_connection.c - sends requests to one peer, reads its replies and ends what is
+ * late. */
 #include "dataplane/peer_client.h"
 
 #include <errno.h>
@@ -7,117 +8,114 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/flight.h"
-#include "dataplane/traffic.h"
-
-static struct monarch_traffic *traffic_of(struct receiver *r, const struct link *l)
+static struct monarch_traffic *traffic_of(struct receiver *r,
+                                          const struct client_connection *c)
 {
-    return &r->traffic[l->peer];
+    return &r->traffic[c->peer];
 }
 
-/* link_new - a connection on which nothing was asked yet; NULL: no memory. */
-struct link *link_new(uint32_t peer, int fd)
+/* client_new - a connection without requests; NULL: no memory. */
+struct client_connection *client_new(uint32_t peer, int fd)
 {
-    struct link *l = calloc(1, sizeof(*l));
-    if (!l)
+    struct client_connection *c = calloc(1, sizeof(*c));
+    if (!c)
         return NULL;
-    l->fd = fd;
-    l->peer = peer;
-    if (!ring_init(&l->queue, sizeof(struct waiting), FETCHES_MAX))
-        return l;
-    free(l);
+    c->fd = fd;
+    c->peer = peer;
+    if (!ring_init(&c->queue, sizeof(struct queued_fetch), FETCHES_MAX))
+        return c;
+    free(c);
     return NULL;
 }
 
-/* close_request - its reply is over. */
-static void close_request(struct link *l, struct asked *a)
+/* close_request - frees a request after its reply. */
+static void close_request(struct client_connection *c, struct sent_request *a)
 {
-    struct flight *f = a->flight;
-    l->moved_ns = clock_ns();
-    a->flight = NULL;
-    l->asked_count--;
+    struct fetch *f = a->fetch;
+    c->progress_ns = clock_ns();
+    a->fetch = NULL;
+    c->open--;
     f->open--;
     if (f->ended && !f->open)
         f->used = false;
 }
 
-/* end_reply - all bytes of the current reply are there. */
-static void end_reply(struct receiver *r, struct link *l)
+/* end_reply - the last byte of the current reply has come. */
+static void end_reply(struct receiver *r, struct client_connection *c)
 {
-    struct flight *f = l->current->flight;
+    struct fetch *f = c->current->fetch;
     if (!f->ended) {
-        int rc = flight_landed(r, f, &l->head);
+        int rc = fetch_extent_end(r, f, &c->head);
         if (rc)
-            flight_end(r, f, rc < 0 ? rc : 0);
+            fetch_end(r, f, rc < 0 ? rc : 0);
     }
-    close_request(l, l->current);
-    l->current = NULL;
+    close_request(c, c->current);
+    c->current = NULL;
 }
 
-/* begin_reply - judges the header of a reply and makes ready for its bytes. */
-static int begin_reply(struct receiver *r, struct link *l)
+/* begin_reply - checks the header of a reply and prepares for its bytes. */
+static int begin_reply(struct receiver *r, struct client_connection *c)
 {
-    struct monarch_traffic *traffic = traffic_of(r, l);
-    struct asked *a = &l->asked[l->head.id % ASKED_PER_LINK];
-    struct flight *f = a->flight;
-    if (!f || frame_check_reply(r->engine->catalog, &a->request, &l->head))
+    struct monarch_traffic *traffic = traffic_of(r, c);
+    struct sent_request *a = &c->requests[c->head.id % REQUESTS_MAX];
+    struct fetch *f = a->fetch;
+    if (!f || frame_check_reply(r->engine->catalog, &a->request, &c->head))
         return -EPROTO;
-    f->waits = l->head.status == -EINPROGRESS;
-    if (f->waits)
+    f->pending = c->head.status == -EINPROGRESS;
+    if (f->pending)
         return 0;
-    if (l->head.status) {
+    if (c->head.status) {
         traffic_add(&traffic->refused, 1);
         if (!f->ended)
-            flight_end(r, f, l->head.status);
-        close_request(l, a);
+            fetch_end(r, f, c->head.status);
+        close_request(c, a);
         return 0;
     }
-    int rc = f->ended ? 0 : flight_extent(r, f, &l->head);
+    int rc = f->ended ? 0 : fetch_extent_begin(r, f, &c->head);
     if (rc == -EPROTO)
         return rc;
     if (rc)
-        flight_end(r, f, rc);
+        fetch_end(r, f, rc);
     traffic_add(&traffic->replies, 1);
-    l->current = a;
-    l->left = l->head.size;
-    if (!l->left)
-        end_reply(r, l);
+    c->current = a;
+    c->left = c->head.size;
+    if (!c->left)
+        end_reply(r, c);
     return 0;
 }
 
-/* wanted - how many bytes are needed to go on. */
-static size_t wanted(const struct link *l)
+/* wanted - how many bytes the next step needs. */
+static size_t wanted(const struct client_connection *c)
 {
-    if (!l->current)
-        return sizeof(l->head);
-    return l->left < CHUNK_BYTES ? l->left : CHUNK_BYTES;
+    if (!c->current)
+        return sizeof(c->head);
+    return c->left < CHUNK_BYTES ? c->left : CHUNK_BYTES;
 }
 
-static void take_chunk(struct receiver *r, struct link *l, size_t n)
+static void take_chunk(struct receiver *r, struct client_connection *c, size_t n)
 {
-    struct flight *f = l->current->flight;
+    struct fetch *f = c->current->fetch;
     if (!f->ended) {
-        int rc = flight_chunk(r, f, l->buffer + l->first, n);
+        int rc = fetch_add(r, f, c->buffer + c->first, n);
         if (rc)
-            flight_end(r, f, rc);
+            fetch_end(r, f, rc);
     }
-    l->left -= n;
-    traffic_add(&traffic_of(r, l)->bytes, n);
-    if (!l->left)
-        end_reply(r, l);
+    c->left -= n;
+    traffic_add(&traffic_of(r, c)->bytes, n);
+    if (!c->left)
+        end_reply(r, c);
 }
 
-/* consume - takes in all that is whole of what has been received. */
-static int consume(struct receiver *r, struct link *l)
+/* consume - processes the complete headers and chunks in the buffer. */
+static int consume(struct receiver *r, struct client_connection *c)
 {
-    for (size_t n; (n = wanted(l)) <= l->fill - l->first; l->first += n) {
+    for (size_t n; (n = wanted(c)) <= c->fill - c->first; c->first += n) {
         int rc = 0;
-        if (l->current)
-            take_chunk(r, l, n);
+        if (c->current)
+            take_chunk(r, c, n);
         else {
-            memcpy(&l->head, l->buffer + l->first, sizeof(l->head));
-            rc = begin_reply(r, l);
+            memcpy(&c->head, c->buffer + c->first, sizeof(c->head));
+            rc = begin_reply(r, c);
         }
         if (rc)
             return rc;
@@ -125,135 +123,137 @@ static int consume(struct receiver *r, struct link *l)
     return 0;
 }
 
-/* take_buffer - a link holds one only while it has bytes: it may be one of thousands. */
-static bool take_buffer(struct lane *lane, struct link *l)
+/* take_buffer - a connection has a buffer only while it has bytes: there may be thousands
+ * of connections. */
+static bool take_buffer(struct client_thread *t, struct client_connection *c)
 {
-    if (!l->buffer && lane->spare_count)
-        l->buffer = lane->spares[--lane->spare_count];
-    else if (!l->buffer)
-        l->buffer = malloc(LINK_BUFFER_BYTES);
-    return l->buffer;
+    if (!c->buffer && t->spare_count)
+        c->buffer = t->spares[--t->spare_count];
+    else if (!c->buffer)
+        c->buffer = malloc(RECEIVE_BUFFER_BYTES);
+    return c->buffer;
 }
 
-static void return_buffer(struct lane *lane, struct link *l)
+static void return_buffer(struct client_thread *t, struct client_connection *c)
 {
-    if (l->first < l->fill)
+    if (c->first < c->fill)
         return;
-    if (lane->spare_count < SPARES_MAX)
-        lane->spares[lane->spare_count++] = l->buffer;
+    if (t->spare_count < SPARES_MAX)
+        t->spares[t->spare_count++] = c->buffer;
     else
-        free(l->buffer);
-    l->buffer = NULL;
-    l->first = l->fill = 0;
+        free(c->buffer);
+    c->buffer = NULL;
+    c->first = c->fill = 0;
 }
 
-/* receive - asks the socket for what is needed and the header behind it, or for more if
- * that is little; the number of bytes or -errno. */
-static ssize_t receive(struct link *l)
+/* receive - reads what is needed and the header behind it, at least RECEIVE_PIECE bytes if
+ * they are there; the number of bytes or -errno. */
+static ssize_t receive(struct client_connection *c)
 {
-    size_t held = l->fill - l->first, more = wanted(l) - held + sizeof(l->head);
+    size_t unread = c->fill - c->first, more = wanted(c) - unread + sizeof(c->head);
     more = more < RECEIVE_PIECE ? RECEIVE_PIECE : more;
-    if (!held || l->first + held + more > LINK_BUFFER_BYTES) {
-        memmove(l->buffer, l->buffer + l->first, held);
-        l->first = 0;
-        l->fill = held;
+    if (!unread || c->first + unread + more > RECEIVE_BUFFER_BYTES) {
+        memmove(c->buffer, c->buffer + c->first, unread);
+        c->first = 0;
+        c->fill = unread;
     }
-    ssize_t n = recv(l->fd, l->buffer + l->fill, more, 0);
+    ssize_t n = recv(c->fd, c->buffer + c->fill, more, 0);
     if (n > 0)
-        l->fill += (size_t)n;
+        c->fill += (size_t)n;
     return n < 0 ? -errno : n;
 }
 
-/* progress - bytes have come, and perhaps for a File. */
-static void progress(struct link *l)
+/* note_progress - notes that bytes have come, perhaps for a File. */
+static void note_progress(struct client_connection *c)
 {
-    l->heard_ns = clock_ns();
-    if (l->current)
-        l->current->flight->moved_ns = l->moved_ns = l->heard_ns;
+    c->heard_ns = clock_ns();
+    if (c->current)
+        c->current->fetch->progress_ns = c->progress_ns = c->heard_ns;
 }
 
-/* ask_extent - puts the request for the next Extent of a File into the send buffer. */
-static void ask_extent(struct receiver *r, struct link *l, struct flight *f,
-                       uint64_t now)
+/* request_extent - puts the request for the next Extent of a File into the send buffer. */
+static void request_extent(struct receiver *r, struct client_connection *c,
+                           struct fetch *f, uint64_t now)
 {
     uint32_t slot = 0;
-    while (l->asked[slot].flight)
+    while (c->requests[slot].fetch)
         slot++;
-    struct asked *a = &l->asked[slot];
-    a->flight = f;
-    a->request = frame_ask(r->engine->catalog, ++l->sequence * ASKED_PER_LINK + slot,
-                           f->order.file, f->asked++);
+    struct sent_request *a = &c->requests[slot];
+    a->fetch = f;
+    a->request = frame_request_make(r->engine->catalog,
+                                    ++c->sequence * REQUESTS_MAX + slot, f->order.file,
+                                    f->requested++);
     f->open++;
-    if (!l->asked_count++)
-        l->heard_ns = now;
-    memcpy(l->out + l->out_bytes, &a->request, sizeof(a->request));
-    l->out_bytes += sizeof(a->request);
-    traffic_add(&traffic_of(r, l)->requests, 1);
+    if (!c->open++)
+        c->heard_ns = now;
+    memcpy(c->out + c->out_bytes, &a->request, sizeof(a->request));
+    c->out_bytes += sizeof(a->request);
+    traffic_add(&traffic_of(r, c)->requests, 1);
 }
 
-static bool may_ask(const struct link *l, const struct flight *f)
+static bool may_request(const struct client_connection *c, const struct fetch *f)
 {
-    return f->used && !f->ended && f->asked < f->extents && f->open < EXTENTS_AHEAD &&
-           l->asked_count < ASKED_PER_LINK &&
-           l->out_bytes + sizeof(struct frame_request) <= sizeof(l->out);
+    return f->used && !f->ended && f->requested < f->extents &&
+           f->open < REQUESTS_AHEAD && c->open < REQUESTS_MAX &&
+           c->out_bytes + sizeof(struct frame_request) <= sizeof(c->out);
 }
 
-/* begin_waiting - begins an order in a free place. */
-static void begin_waiting(struct receiver *r, struct link *l, struct flight *f,
-                          uint64_t now)
+/* begin_queued - begins a queued order if the place is free. */
+static void begin_queued(struct receiver *r, struct client_connection *c,
+                         struct fetch *f, uint64_t now)
 {
-    struct waiting next;
-    while (!f->used && ring_pop(&l->queue, &next)) {
-        int rc = flight_begin(r, f, &next.order, now);
+    struct queued_fetch next;
+    while (!f->used && ring_pop(&c->queue, &next)) {
+        int rc = fetch_begin(r, f, &next.order, now);
         if (rc)
-            flight_end(r, f, rc);
+            fetch_end(r, f, rc);
     }
 }
 
-/* link_pump - begins what may begin, asks for what may be asked for, and sends. */
-int link_pump(struct receiver *r, struct link *l, uint64_t now)
+/* client_send - begins queued orders and sends requests, within the limits of both. */
+int client_send(struct receiver *r, struct client_connection *c, uint64_t now)
 {
     for (uint32_t i = 0; i < r->options.in_flight; i++) {
-        struct flight *f = &l->flights[i];
-        begin_waiting(r, l, f, now);
-        while (may_ask(l, f))
-            ask_extent(r, l, f, now);
+        struct fetch *f = &c->fetches[i];
+        begin_queued(r, c, f, now);
+        while (may_request(c, f))
+            request_extent(r, c, f, now);
     }
-    if (!l->out_bytes)
+    if (!c->out_bytes)
         return 0;
-    ssize_t n = send(l->fd, l->out, l->out_bytes, MSG_NOSIGNAL);
+    ssize_t n = send(c->fd, c->out, c->out_bytes, MSG_NOSIGNAL);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -ECONNRESET;
-    l->out_bytes -= (size_t)n;
-    memmove(l->out, l->out + n, l->out_bytes);
+    c->out_bytes -= (size_t)n;
+    memmove(c->out, c->out + n, c->out_bytes);
     return 0;
 }
 
-/* read_on - takes in one piece of what has come; its bytes or -errno. */
-static ssize_t read_on(struct receiver *r, struct link *l)
+/* receive_piece - reads and processes one piece; the number of bytes or -errno. */
+static ssize_t receive_piece(struct receiver *r, struct client_connection *c)
 {
-    ssize_t n = receive(l);
+    ssize_t n = receive(c);
     if (n == 0)
         return -ECONNRESET;
     if (n < 0)
         return n == -EAGAIN || n == -EINTR ? n : -ECONNRESET;
-    int rc = consume(r, l);
+    int rc = consume(r, c);
     if (rc)
         return rc;
-    progress(l);
+    note_progress(c);
     return n;
 }
 
-static int read_turn(struct receiver *r, struct link *l)
+static int receive_turn(struct receiver *r, struct client_connection *c)
 {
     for (ssize_t turn = RECEIVE_TURN; turn > 0;) {
-        uint32_t asked = l->asked_count;
-        ssize_t n = read_on(r, l);
+        uint32_t open = c->open;
+        ssize_t n = receive_piece(r, c);
         if (n == -EAGAIN)
             return 0;
         if (n < 0 && n != -EINTR)
             return (int)n;
-        int rc = l->asked_count < asked ? link_pump(r, l, l->heard_ns) : 0;
+        int rc = c->open < open ? client_send(r, c, c->heard_ns) : 0;
         if (rc)
             return rc;
         turn -= n > 0 ? n : 0;
@@ -261,113 +261,89 @@ static int read_turn(struct receiver *r, struct link *l)
     return 0;
 }
 
-/* link_read - takes in what has come, and asks for more as soon as something is there, so
- * that the peer sends while this node writes. -EPROTO: it is no answer to what was asked;
- * -ECONNRESET: nothing more will come. */
-int link_read(struct receiver *r, struct link *l)
+/* client_receive - reads replies, and sends the next requests as soon as one is complete, so
+ * that the peer sends while this node writes. -EPROTO: a reply is malformed or does not
+ * match its request; -ECONNRESET: the connection is closed. */
+int client_receive(struct receiver *r, struct client_connection *c)
 {
-    struct lane *lane = lane_of(r, l->peer);
-    if (!take_buffer(lane, l))
+    struct client_thread *t = client_thread_of(r, c->peer);
+    if (!take_buffer(t, c))
         return -ENOMEM;
-    int rc = read_turn(r, l);
+    int rc = receive_turn(r, c);
     if (!rc)
-        return_buffer(lane, l);
+        return_buffer(t, c);
     return rc;
 }
 
-static void refuse(struct receiver *r, const struct waiting *w, int status)
-{
-    receive_done(r, &(struct monarch_arrival){.file = w->order.file,
-                                              .tier = w->order.tier,
-                                              .step = MONARCH_STEP_READ,
-                                              .peer = w->order.peer,
-                                              .status = status});
-}
-
-static uint64_t later(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint64_t in_ns(uint32_t ms)
-{
-    return ms * (SECOND_NS / 1000);
-}
-
-/* silence_ns - how long a peer may say nothing at all while it keeps orders waiting. */
+/* silence_ns - how long a peer may send nothing while requests are acknowledged. */
 static uint64_t silence_ns(const struct receiver *r)
 {
-    return later(in_ns(r->options.react_ms), in_ns(SILENT_MS));
+    return clock_later(r->options.react_ms, SILENT_MS) * MS_NS;
 }
 
-/* link_idle - nothing was asked for on it. */
-bool link_idle(const struct link *l)
+/* client_silent - a reply or acknowledgement is overdue. */
+bool client_silent(const struct receiver *r, const struct client_connection *c,
+                   uint64_t now)
 {
-    return !l->asked_count && !l->queue.count;
+    return c->open && now >= c->heard_ns + r->options.react_ms * MS_NS;
 }
 
-/* link_quiet - the peer has something to say, and has not for longer than it may. */
-bool link_quiet(const struct receiver *r, const struct link *l, uint64_t now)
-{
-    return l->asked_count && now >= l->heard_ns + in_ns(r->options.react_ms);
-}
-
-/* is_late - no byte of it has come for too long; or the peer is silent, and did not even
- * say that it knows of it. */
-static bool is_late(const struct receiver *r, const struct link *l,
-                    const struct flight *f, uint64_t now)
+/* is_late - no byte of the File has come in time, or the peer has sent nothing at all. */
+static bool is_late(const struct receiver *r, const struct client_connection *c,
+                    const struct fetch *f, uint64_t now)
 {
     if (!f->used || f->ended)
         return false;
-    uint64_t react = f->waits ? silence_ns(r) : in_ns(r->options.react_ms);
-    return now >= f->moved_ns + in_ns(r->options.timeout_ms) ||
-           (f->open && now >= later(f->moved_ns, l->heard_ns) + react);
+    uint64_t react = f->pending ? silence_ns(r) : r->options.react_ms * MS_NS;
+    return now >= f->progress_ns + r->options.timeout_ms * MS_NS ||
+           (f->open && now >= clock_later(f->progress_ns, c->heard_ns) + react);
 }
 
-/* is_stuck - nothing goes on at the link that an order waits for to begin. */
-static bool is_stuck(const struct receiver *r, const struct link *l,
-                     const struct waiting *w, uint64_t now)
+/* is_stuck - a queued order waits for a connection that makes no progress. */
+static bool is_stuck(const struct receiver *r, const struct client_connection *c,
+                     const struct queued_fetch *w, uint64_t now)
 {
-    return now >= later(w->since_ns, l->moved_ns) + in_ns(r->options.timeout_ms) ||
-           now >= later(w->since_ns, l->heard_ns) + silence_ns(r);
+    return now >= clock_later(w->since_ns, c->progress_ns) +
+                      r->options.timeout_ms * MS_NS ||
+           now >= clock_later(w->since_ns, c->heard_ns) + silence_ns(r);
 }
 
-/* link_expire - ends the orders for which no byte has come for too long; those that have
- * not begun wait as long as bytes come for others. */
-void link_expire(struct receiver *r, struct link *l, uint64_t now)
+/* client_expire - ends the fetches that are late; queued orders wait as long as bytes come
+ * for others. */
+void client_expire(struct receiver *r, struct client_connection *c, uint64_t now)
 {
-    const struct waiting *w;
+    const struct queued_fetch *w;
     for (uint32_t i = 0; i < r->options.in_flight; i++) {
-        struct flight *f = &l->flights[i];
-        if (!is_late(r, l, f, now))
+        struct fetch *f = &c->fetches[i];
+        if (!is_late(r, c, f, now))
             continue;
-        traffic_add(&traffic_of(r, l)->late, 1);
+        traffic_add(&traffic_of(r, c)->late, 1);
         f->transfer.step = MONARCH_STEP_READ;
-        flight_end(r, f, -ETIMEDOUT);
+        fetch_end(r, f, -ETIMEDOUT);
     }
-    while ((w = ring_peek(&l->queue)) && is_stuck(r, l, w, now)) {
-        struct waiting late;
-        ring_pop(&l->queue, &late);
-        traffic_add(&traffic_of(r, l)->late, 1);
-        refuse(r, &late, -ETIMEDOUT);
+    while ((w = ring_peek(&c->queue)) && is_stuck(r, c, w, now)) {
+        struct queued_fetch late;
+        ring_pop(&c->queue, &late);
+        traffic_add(&traffic_of(r, c)->late, 1);
+        fetch_refuse(r, &late.order, -ETIMEDOUT);
     }
 }
 
-/* link_end - closes the connection; all its orders end with this status. */
-void link_end(struct receiver *r, struct link *l, int status)
+/* client_end - closes and frees the connection; all its orders end with this status. */
+void client_end(struct receiver *r, struct client_connection *c, int status)
 {
-    struct waiting next;
+    struct queued_fetch next;
     for (uint32_t i = 0; i < r->options.in_flight; i++) {
-        struct flight *f = &l->flights[i];
+        struct fetch *f = &c->fetches[i];
         if (!f->used || f->ended)
             continue;
         f->transfer.step = MONARCH_STEP_READ;
-        flight_end(r, f, status);
+        fetch_end(r, f, status);
     }
-    while (ring_pop(&l->queue, &next))
-        refuse(r, &next, status);
-    close(l->fd);
-    ring_free(&l->queue);
-    free(l->buffer);
-    free(l);
+    while (ring_pop(&c->queue, &next))
+        fetch_refuse(r, &next.order, status);
+    close(c->fd);
+    ring_free(&c->queue);
+    free(c->buffer);
+    free(c);
 }

@@ -6,16 +6,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/queue.h"
-#include "dataplane/request.h"
 #include "dataplane/seal.h"
-#include "dataplane/simd.h"
+#include "dataplane/syscalls.h"
 #include "dataplane/transfer.h"
-#include "shared/replica_table.h"
 
 enum {
     IDLE_STOP_MS = 5000
@@ -31,16 +26,16 @@ struct worker {
 static void copy_files(struct engine *e, uint8_t *buffer)
 {
     pthread_mutex_lock(&e->lock);
-    while (!engine_stops(e)) {
-        struct transfer *t = queue_take(e);
+    while (!engine_stopping(e)) {
+        struct transfer *t = scheduler_take(e);
         if (!t) {
-            queue_wait(e);
+            scheduler_wait(e);
             continue;
         }
         pthread_mutex_unlock(&e->lock);
         bool ended = transfer_run(e, t, buffer);
         pthread_mutex_lock(&e->lock);
-        queue_return(e, t, ended);
+        scheduler_return(e, t, ended);
     }
     pthread_mutex_unlock(&e->lock);
 }
@@ -49,11 +44,11 @@ static void *work(void *worker)
 {
     const struct worker *w = worker;
     struct engine *e = w->engine;
-    simd_settle();
+    vector_registers_reset();
     if (w->buffer)
         copy_files(e, w->buffer);
     else
-        request_listen(e);
+        requests_listen(e);
     pthread_mutex_lock(&e->lock);
     e->running--;
     pthread_cond_broadcast(&e->work);
@@ -129,11 +124,9 @@ static int start(struct engine *e)
 {
     uint32_t threads = e->options.threads;
     open_tiers(e);
-    e->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (e->event_fd < 0)
-        return -errno;
-    int rc = init_locks(e);
-    rc = rc ? rc : queue_init(e);
+    int rc = event_fd_open(&e->event_fd);
+    rc = rc ? rc : init_locks(e);
+    rc = rc ? rc : scheduler_init(e);
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
     e->options.seal_key = NULL; /* it was copied */
@@ -146,13 +139,12 @@ static int start(struct engine *e)
 
 static void release(struct engine *e)
 {
-    queue_free(e); /* before the Tiers: ends what lies parked in them */
+    scheduler_free(e); /* before the Tiers: ends what lies parked in them */
     sealer_free(e->sealer);
     for (uint32_t i = 0; i < TIERS_MAX; i++)
         if (e->tiers[i] >= 0)
             close(e->tiers[i]);
-    if (e->event_fd >= 0)
-        close(e->event_fd);
+    event_fd_close(&e->event_fd);
     free(e->buffers);
     free(e->workers);
     free(e);
@@ -176,8 +168,8 @@ int monarch_engine_new(const struct monarch_board *board,
     e->inodes = board->inodes;
     e->options = *options;
     e->euid = geteuid();
-    e->links_descriptors = access("/proc/self/fd", X_OK) == 0;
-    atomic_store(&e->links_itself, true);
+    e->links_by_path = access("/proc/self/fd", X_OK) == 0;
+    atomic_store(&e->links_by_fd, true);
     int rc = start(e);
     if (rc) {
         monarch_engine_free(e, IDLE_STOP_MS);
@@ -191,23 +183,7 @@ int monarch_engine_new(const struct monarch_board *board,
  * itself empties it. */
 int monarch_engine_event_fd(const struct engine *e)
 {
-    return e->event_fd;
-}
-
-/* monarch_engine_forget - takes a Replica's inode out of the table. */
-void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino)
-{
-    pthread_mutex_lock(&e->inodes_lock);
-    replica_remove(e->inodes, tier, ino);
-    pthread_mutex_unlock(&e->inodes_lock);
-}
-
-/* monarch_engine_keep - a Replica has gone, but not what programs have open of it. */
-void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino)
-{
-    pthread_mutex_lock(&e->inodes_lock);
-    replica_keep(e->inodes, tier, ino);
-    pthread_mutex_unlock(&e->inodes_lock);
+    return e->event_fd.fd;
 }
 
 /* join_all - waits for the threads until a time; false if one of them hangs. */
@@ -243,8 +219,8 @@ int monarch_engine_free(struct engine *e, uint32_t patience_ms)
         pthread_mutex_lock(&e->lock);
         pthread_cond_broadcast(&e->work);
         pthread_mutex_unlock(&e->lock);
-        request_ring(e);
-        uint64_t patience_ns = patience_ms * (SECOND_NS / 1000);
+        requests_wake(e);
+        uint64_t patience_ns = patience_ms * MS_NS;
         if (!join_all(e, clock_ns() + patience_ns))
             return -ETIMEDOUT;
     }

@@ -1,4 +1,4 @@
-/* open_replicas.c - descriptors of Replicas that peers ask for, kept open for the next one. */
+/* open_replicas.c - descriptors of Replicas that peers request, kept open for reuse. */
 #include "dataplane/open_replicas.h"
 
 #include <errno.h>
@@ -6,33 +6,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
+#include "dataplane/syscalls.h"
 #include "shared/catalog.h"
-#include "dataplane/transfer.h"
 
-/* kept_init - none is open. */
-void kept_init(struct kept all[KEPT_MAX])
+/* open_replicas_init - no descriptor is open. */
+void open_replicas_init(struct open_replica all[OPEN_REPLICAS_MAX])
 {
-    for (int i = 0; i < KEPT_MAX; i++)
-        all[i] = (struct kept){.fd = -1};
+    for (int i = 0; i < OPEN_REPLICAS_MAX; i++)
+        all[i] = (struct open_replica){.fd = -1};
 }
 
-static void shut(struct kept *k)
+static void close_one(struct open_replica *o)
 {
-    if (k->fd >= 0)
-        close(k->fd);
-    k->fd = -1;
+    if (o->fd >= 0)
+        close(o->fd);
+    o->fd = -1;
 }
 
-/* stamp_of - inode numbers come again; the time at which one got its name does not. */
+/* stamp_of - inode numbers are reused, so the time of the last change is part of it. */
 static uint64_t stamp_of(const struct stat *st)
 {
     return ((uint64_t)st->st_ctim.tv_sec * SECOND_NS + (uint64_t)st->st_ctim.tv_nsec) ^
            st->st_ino << 40;
 }
 
-/* open_replica - a descriptor, or -errno; -EIO: it is not what was published. */
-static int open_replica(struct engine *e, uint32_t file, uint32_t word, struct stat *st)
+/* open_ready - a descriptor, or -errno; -EIO: it is not what was published. */
+static int open_ready(struct engine *e, uint32_t file, uint32_t word, struct stat *st)
 {
     char name[REPLICA_NAME_BYTES + 1];
     uint32_t tier = STATE_TIER(word);
@@ -49,66 +48,67 @@ static int open_replica(struct engine *e, uint32_t file, uint32_t word, struct s
     return -EIO;
 }
 
-/* is_current - the descriptor leads to the Replica that is READY now. One that was evicted
- * and came back has the same state as before, but the old file lost its name. */
-static bool is_current(const struct engine *e, const struct kept *k)
+/* is_current - the descriptor is of the Replica that is READY now. After an eviction and a
+ * new copy the state is the same as before, but the old file has no name. */
+static bool is_current(const struct engine *e, const struct open_replica *o)
 {
     struct stat st;
-    return replica_load(e->catalog, k->file) == k->word && fstat(k->fd, &st) == 0 &&
+    return replica_load(e->catalog, o->file) == o->word && fstat(o->fd, &st) == 0 &&
            st.st_nlink > 0;
 }
 
-/* kept_take - a descriptor of the Replica of a File that is READY, to be returned after
- * use. Each File has one place; where another is in use there, `single` is filled. */
-int kept_take(struct engine *e, struct kept all[KEPT_MAX], uint32_t file,
-              struct kept *single, struct kept **out)
+/* open_replicas_get - a descriptor of the READY Replica of a File, for open_replicas_put()
+ * after use. Each File has one slot; if another File is in use there, `single` is filled. */
+int open_replicas_get(struct engine *e, struct open_replica all[OPEN_REPLICAS_MAX],
+                      uint32_t file, struct open_replica *single,
+                      struct open_replica **out)
 {
-    struct kept *k = &all[file % KEPT_MAX];
+    struct open_replica *o = &all[file % OPEN_REPLICAS_MAX];
     uint32_t word = replica_load(e->catalog, file);
-    if (k->fd < 0 || k->file != file || k->word != word ||
-        (k->spans && !is_current(e, k))) {
+    if (o->fd < 0 || o->file != file || o->word != word ||
+        (o->spans && !is_current(e, o))) {
         struct stat st;
-        int fd = open_replica(e, file, word, &st);
+        int fd = open_ready(e, file, word, &st);
         if (fd < 0)
             return fd;
-        bool busy = k->users > 0;
-        k = busy ? single : k;
+        bool busy = o->users > 0;
+        o = busy ? single : o;
         if (!busy)
-            shut(k);
-        *k = (struct kept){.file = file,
-                           .word = word,
-                           .stamp = stamp_of(&st),
-                           .fd = fd,
-                           .single = busy,
-                           .spans = (uint64_t)st.st_size > EXTENT_BYTES};
+            close_one(o);
+        *o = (struct open_replica){.file = file,
+                                   .word = word,
+                                   .stamp = stamp_of(&st),
+                                   .fd = fd,
+                                   .single = busy,
+                                   .spans = (uint64_t)st.st_size > EXTENT_BYTES};
     }
-    k->users++;
-    *out = k;
+    o->users++;
+    *out = o;
     return 0;
 }
 
-/* kept_return - ends one use. */
-void kept_return(struct kept *k)
+/* open_replicas_put - ends one use. */
+void open_replicas_put(struct open_replica *o)
 {
-    k->users--;
-    if (k->single)
-        shut(k);
+    o->users--;
+    if (o->single)
+        close_one(o);
 }
 
-/* kept_sweep - closes what is READY no more: an evicted Replica takes up its room as long
- * as it is open. */
-void kept_sweep(struct engine *e, struct kept all[KEPT_MAX])
+/* open_replicas_sweep - closes Replicas that are no longer READY: an evicted one occupies
+ * its space as long as it is open. */
+void open_replicas_sweep(struct engine *e, struct open_replica all[OPEN_REPLICAS_MAX])
 {
-    for (int i = 0; i < KEPT_MAX; i++) {
-        struct kept *k = &all[i];
-        if (k->fd >= 0 && !k->users && !is_current(e, k))
-            shut(k);
+    for (int i = 0; i < OPEN_REPLICAS_MAX; i++) {
+        struct open_replica *o = &all[i];
+        if (o->fd >= 0 && !o->users && !is_current(e, o))
+            close_one(o);
     }
 }
 
-/* kept_free - closes all. */
-void kept_free(struct kept all[KEPT_MAX])
+/* open_replicas_close - closes all descriptors. */
+void open_replicas_close(struct open_replica all[OPEN_REPLICAS_MAX])
 {
-    for (int i = 0; i < KEPT_MAX; i++)
-        shut(&all[i]);
+    for (int i = 0; i < OPEN_REPLICAS_MAX; i++)
+        close_one(&all[i]);
 }

@@ -1,14 +1,16 @@
-/* origin_posix.c - opening a File at its origin, and telling whether it is still the one that
- * the Catalog describes. */
+/* origin_posix.c - opening a File at its origin, a POSIX file system, and comparing it with
+ * the Catalog. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "dataplane/syscalls.h"
 #include "dataplane/transfer.h"
-#include "shared/index.h"
+#include "shared/catalog.h"
 
-/* is_time - compares the parts: the sum of a time after 2262 would overflow. */
+/* is_time - compares the parts: nanoseconds of times after 2262 overflow 64 bits. */
 static bool is_time(struct timespec t, int64_t ns)
 {
     struct timespec expected = file_time(ns);
@@ -20,7 +22,7 @@ static int path_of(const struct engine *e, const struct transfer *t, char *out)
 {
     const struct catalog *cat = e->catalog;
     const struct root *root = &cat->roots[t->root];
-    const struct index *ix = (const void *)((const char *)cat + root->block);
+    const struct index *ix = catalog_block(cat, t->root);
     const struct entry *entry = index_first(ix, t->order.file - root->file_base);
     size_t n = root->path & 0xffff, rel = index_path_bytes(entry);
     if (n + 1 + rel >= PATH_MAX)
@@ -32,7 +34,7 @@ static int path_of(const struct engine *e, const struct transfer *t, char *out)
     return 0;
 }
 
-/* origin_unchanged - -ESTALE unless the open source is the File of the Catalog. */
+/* origin_unchanged - -ESTALE unless the open file has the identity in the Catalog. */
 int origin_unchanged(struct transfer *t)
 {
     struct stat st;
@@ -45,8 +47,8 @@ int origin_unchanged(struct transfer *t)
     return same ? 0 : -ESTALE;
 }
 
-/* origin_open - opens the source without waiting for what is no regular file any more
- * and, where the kernel lets us, without changing its atime. */
+/* origin_open - opens the source: O_NONBLOCK in case it is a FIFO by now, and O_NOATIME
+ * where the kernel permits it. */
 int origin_open(struct engine *e, struct transfer *t)
 {
     char path[PATH_MAX];

@@ -1,253 +1,220 @@
-/* peer_client.c - the threads that fetch Files from peers, and how Python drives them. */
+/* peer_client.c - the threads that fetch Files from peers, and the functions by which
+ * Python controls them. */
+#include "dataplane/peer_client.h"
+
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/peer_client.h"
-#include "dataplane/simd.h"
-#include "dataplane/traffic.h"
-
-enum { HANDS_MAX = 1024 };
-
-struct hand { /* fd -1: the connection to the peer is to be closed */
-    int fd;
-    uint32_t peer;
-};
-
-/* settle - makes event_fd readable exactly while there is something to collect. Programs
- * have been woken already: Python hears of successes in batches. */
-static void settle(struct receiver *r, bool all)
+static void disconnect(struct receiver *r, uint32_t peer, int status)
 {
-    uint64_t n = 1;
-    bool waiting = r->done.count > 0 &&
-                   (all || r->failed || r->done.count >= DONE_BATCH);
-    if (waiting && !r->signalled)
-        r->signalled = write(r->event_fd, &n, sizeof(n)) == sizeof(n);
-    else if (!r->done.count && r->signalled)
-        r->signalled = read(r->event_fd, &n, sizeof(n)) != sizeof(n);
-}
-
-/* receive_done - an order has ended. */
-void receive_done(struct receiver *r, const struct monarch_arrival *arrival)
-{
-    struct lane *lane = lane_of(r, arrival->peer);
-    lane->running--;
-    pthread_mutex_lock(&r->lock);
-    r->failed = r->failed || arrival->status;
-    ring_push(&r->done, arrival); /* has room for all that are outstanding */
-    settle(r, lane->running == 0);
-    pthread_mutex_unlock(&r->lock);
-}
-
-static void lose(struct receiver *r, uint32_t peer, int status)
-{
-    struct link *l = r->links[peer];
-    if (!l)
+    struct client_connection *c = r->connections[peer];
+    if (!c)
         return;
-    r->links[peer] = NULL;
+    r->connections[peer] = NULL;
     traffic_add(&r->traffic[peer].connections, UINT64_MAX); /* one less */
     traffic_add(&r->traffic[peer].lost, 1);
     traffic_add(&r->traffic[peer].malformed, status == -EPROTO);
-    link_end(r, l, status);
+    client_end(r, c, status);
 }
 
-static void carry_on(struct receiver *r, struct link *l, uint32_t events)
+static void serve_connection(struct receiver *r, struct client_connection *c,
+                             uint32_t events)
 {
     bool readable = events & (EPOLLIN | EPOLLHUP | EPOLLERR);
-    int rc = readable ? link_read(r, l) : 0;
-    rc = rc ? rc : link_pump(r, l, clock_ns());
+    int rc = readable ? client_receive(r, c) : 0;
+    rc = rc ? rc : client_send(r, c, clock_ns());
     if (rc) {
-        lose(r, l->peer, rc);
+        disconnect(r, c->peer, rc);
         return;
     }
-    uint32_t wanted = EPOLLIN | (l->out_bytes ? EPOLLOUT : 0u);
-    if (wanted == l->events)
+    uint32_t wanted = EPOLLIN | (c->out_bytes ? EPOLLOUT : 0u);
+    if (wanted == c->events)
         return;
-    l->events = wanted;
-    loop_change(&lane_of(r, l->peer)->loop, l->fd, wanted, l->peer);
+    c->events = wanted;
+    poller_modify(&client_thread_of(r, c->peer)->poller, c->fd, wanted, c->peer);
 }
 
-static void take_connection(struct receiver *r, const struct hand *hand)
+static void add_connection(struct receiver *r, const struct peer_command *command)
 {
-    lose(r, hand->peer, -ECONNRESET);
-    struct link *l = link_new(hand->peer, hand->fd);
-    if (!l) {
-        close(hand->fd);
+    disconnect(r, command->peer, -ECONNRESET);
+    struct client_connection *c = client_new(command->peer, command->fd);
+    if (!c) {
+        close(command->fd);
         return;
     }
-    l->events = EPOLLIN;
-    r->links[hand->peer] = l;
-    traffic_add(&r->traffic[hand->peer].connections, 1);
-    if (loop_watch(&lane_of(r, hand->peer)->loop, hand->fd, EPOLLIN, hand->peer))
-        lose(r, hand->peer, -ECONNRESET);
+    c->events = EPOLLIN;
+    r->connections[command->peer] = c;
+    traffic_add(&r->traffic[command->peer].connections, 1);
+    if (poller_add(&client_thread_of(r, command->peer)->poller, command->fd, EPOLLIN,
+                   command->peer))
+        disconnect(r, command->peer, -ECONNRESET);
 }
 
-static void take_order(struct receiver *r, const struct monarch_fetch *order)
+static void queue_order(struct receiver *r, const struct monarch_fetch *order)
 {
-    struct link *l = order->peer < r->options.peers ? r->links[order->peer] : NULL;
-    lane_of(r, order->peer)->running++;
-    if (l) {
-        ring_push(&l->queue, &(struct waiting){*order, clock_ns()});
+    struct client_connection *c = order->peer < r->options.peers
+                                      ? r->connections[order->peer]
+                                      : NULL;
+    client_thread_of(r, order->peer)->running++;
+    if (c) {
+        ring_push(&c->queue, &(struct queued_fetch){*order, clock_ns()});
         return;
     }
-    receive_done(r, &(struct monarch_arrival){.file = order->file,
-                                              .tier = order->tier,
-                                              .step = MONARCH_STEP_READ,
-                                              .peer = order->peer,
-                                              .status = -ENOTCONN});
+    fetch_refuse(r, order, -ENOTCONN);
 }
 
-enum item { NOTHING, HAND, ORDER };
+enum item { NOTHING, COMMAND, ORDER };
 
-/* next_item - orders come after the connections that were handed over before them. */
-static enum item next_item(struct lane *lane, struct hand *hand,
+/* next_item - commands before orders: an order uses the connection made before it. */
+static enum item next_item(struct client_thread *t, struct peer_command *command,
                            struct monarch_fetch *order)
 {
     enum item item = NOTHING;
-    pthread_mutex_lock(&lane->receiver->lock);
-    if (ring_pop(&lane->hands, hand))
-        item = HAND;
-    else if (ring_pop(&lane->orders, order))
+    pthread_mutex_lock(&t->receiver->lock);
+    if (ring_pop(&t->commands, command))
+        item = COMMAND;
+    else if (ring_pop(&t->orders, order))
         item = ORDER;
-    pthread_mutex_unlock(&lane->receiver->lock);
+    pthread_mutex_unlock(&t->receiver->lock);
     return item;
 }
 
-static void take_items(struct lane *lane)
+static void take_items(struct client_thread *t)
 {
-    struct receiver *r = lane->receiver;
+    struct receiver *r = t->receiver;
     struct monarch_fetch order;
-    struct hand hand;
-    for (enum item item; (item = next_item(lane, &hand, &order)) != NOTHING;) {
+    struct peer_command command;
+    for (enum item item; (item = next_item(t, &command, &order)) != NOTHING;) {
         if (item == ORDER)
-            take_order(r, &order);
-        else if (hand.fd >= 0)
-            take_connection(r, &hand);
+            queue_order(r, &order);
+        else if (command.fd >= 0)
+            add_connection(r, &command);
         else
-            lose(r, hand.peer, -ECANCELED);
+            disconnect(r, command.peer, -ECANCELED);
     }
-    for (uint32_t i = lane->number; i < r->options.peers; i += r->options.threads)
-        if (r->links[i] && r->links[i]->queue.count)
-            carry_on(r, r->links[i], 0);
+    for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads)
+        if (r->connections[i] && r->connections[i]->queue.count)
+            serve_connection(r, r->connections[i], 0);
 }
 
-/* tick - ends what is late, and tells Python what has not been worth waking it for. */
-static void tick(struct lane *lane, uint64_t now)
+/* check_timeouts - ends the fetches of the connections of a thread that are late. */
+static void check_timeouts(struct client_thread *t, uint64_t now)
 {
-    struct receiver *r = lane->receiver;
-    for (uint32_t i = lane->number; i < r->options.peers; i += r->options.threads) {
-        if (!r->links[i] || link_idle(r->links[i]))
+    struct receiver *r = t->receiver;
+    for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads) {
+        if (!r->connections[i] || client_idle(r->connections[i]))
             continue;
-        if (link_quiet(r, r->links[i], now))
-            carry_on(r, r->links[i], EPOLLIN); /* it was perhaps we who slept */
-        if (!r->links[i])
+        if (client_silent(r, r->connections[i], now))
+            serve_connection(r, r->connections[i],
+                             EPOLLIN); /* this process may have been suspended */
+        if (!r->connections[i])
             continue;
-        link_expire(r, r->links[i], now);
-        carry_on(r, r->links[i], 0);
+        client_expire(r, r->connections[i], now);
+        serve_connection(r, r->connections[i], 0);
     }
 }
 
-/* keep_time - does what is due again and again; when Python was told is in `told`. */
-static void keep_time(struct lane *lane, uint64_t *ticked, uint64_t *told)
+/* run_periodic - checks time-outs and signals arrivals, each in its period. */
+static void run_periodic(struct client_thread *t, uint64_t *checked,
+                         uint64_t *signalled)
 {
-    struct receiver *r = lane->receiver;
+    struct receiver *r = t->receiver;
     uint64_t now = clock_ns();
-    if (now - *ticked >= RECEIVER_TICK_MS * (SECOND_NS / 1000)) {
-        *ticked = now;
-        tick(lane, now);
+    if (now - *checked >= CLIENT_TICK_MS * MS_NS) {
+        *checked = now;
+        check_timeouts(t, now);
     }
-    if (now - *told >= TELL_MS * (SECOND_NS / 1000)) {
-        *told = now;
+    if (now - *signalled >= SIGNAL_MS * MS_NS) {
+        *signalled = now;
         pthread_mutex_lock(&r->lock);
-        settle(r, true);
+        arrivals_signal(r, true);
         pthread_mutex_unlock(&r->lock);
     }
 }
 
-static void *receive_files(void *own)
+static void *run_client(void *own)
 {
-    struct lane *lane = own;
-    struct receiver *r = lane->receiver;
-    struct epoll_event events[LOOP_EVENTS_MAX];
-    uint64_t ticked = 0, told = 0;
-    simd_settle();
-    while (!loop_stops(&lane->loop)) {
-        bool rung = false;
-        int n = loop_wait(&lane->loop, events, lane->running ? TELL_MS : -1);
+    struct client_thread *t = own;
+    struct receiver *r = t->receiver;
+    struct epoll_event events[POLLER_EVENTS_MAX];
+    uint64_t checked = 0, signalled = 0;
+    vector_registers_reset();
+    while (!poller_stopping(&t->poller)) {
+        bool woken = false;
+        int n = poller_wait(&t->poller, events, t->running ? SIGNAL_MS : -1);
         for (int i = 0; i < n; i++) {
             uint64_t key = events[i].data.u64;
-            rung = rung || key == LOOP_BELL;
-            if (key != LOOP_BELL && r->links[key])
-                carry_on(r, r->links[key], events[i].events);
+            woken = woken || key == POLLER_WAKE_KEY;
+            if (key != POLLER_WAKE_KEY && r->connections[key])
+                serve_connection(r, r->connections[key], events[i].events);
         }
-        if (rung)
-            take_items(lane);
-        keep_time(lane, &ticked, &told);
+        if (woken)
+            take_items(t);
+        run_periodic(t, &checked, &signalled);
     }
     return NULL;
 }
 
-/* lane_open - makes what a thread needs; after a failure too, lane_close() is due. */
-static int lane_open(struct lane *lane)
+/* thread_open - allocates what a thread needs; thread_close() is due even after a failure. */
+static int thread_open(struct client_thread *t)
 {
-    int rc = loop_open(&lane->loop);
-    if (ring_init(&lane->hands, sizeof(struct hand), HANDS_MAX) ||
-        ring_init(&lane->orders, sizeof(struct monarch_fetch), FETCHES_MAX))
+    int rc = poller_open(&t->poller);
+    if (ring_init(&t->commands, sizeof(struct peer_command), PEER_COMMANDS_MAX) ||
+        ring_init(&t->orders, sizeof(struct monarch_fetch), FETCHES_MAX))
         return -ENOMEM;
     return rc;
 }
 
-static void lane_close(struct lane *lane)
+static void thread_close(struct client_thread *t)
 {
-    struct hand hand;
-    while (lane->hands.items && ring_pop(&lane->hands, &hand))
-        if (hand.fd >= 0)
-            close(hand.fd);
-    while (lane->spare_count)
-        free(lane->spares[--lane->spare_count]);
-    loop_close(&lane->loop);
-    ring_free(&lane->hands);
-    ring_free(&lane->orders);
+    struct peer_command command;
+    while (t->commands.items && ring_pop(&t->commands, &command))
+        if (command.fd >= 0)
+            close(command.fd);
+    while (t->spare_count)
+        free(t->spares[--t->spare_count]);
+    poller_close(&t->poller);
+    ring_free(&t->commands);
+    ring_free(&t->orders);
 }
 
-static int open_lanes(struct receiver *r)
+static int open_threads(struct receiver *r)
 {
     int rc = 0;
     for (uint32_t i = 0; i < r->options.threads; i++) {
-        struct lane *lane = &r->lanes[i];
-        *lane = (struct lane){.receiver = r, .number = i};
-        int opened = lane_open(lane);
+        struct client_thread *t = &r->threads[i];
+        *t = (struct client_thread){.receiver = r, .number = i};
+        int opened = thread_open(t);
         rc = rc ? rc : opened;
     }
     for (uint32_t i = 0; !rc && i < r->options.threads; i++)
-        rc = loop_start(&r->lanes[i].loop, receive_files, &r->lanes[i]);
+        rc = poller_start(&r->threads[i].poller, run_client, &r->threads[i]);
     return rc;
 }
 
-static int make_queues(struct receiver *r)
+static int init_queues(struct receiver *r)
 {
     uint32_t peers = r->options.peers;
     pthread_mutex_init(&r->lock, NULL);
     r->traffic = calloc(peers, sizeof(*r->traffic));
-    r->links = calloc(peers, sizeof(void *));
-    if (!r->traffic || !r->links ||
+    r->connections = calloc(peers, sizeof(void *));
+    if (!r->traffic || !r->connections ||
         ring_init(&r->done, sizeof(struct monarch_arrival), FETCHES_MAX))
         return -ENOMEM;
-    r->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return r->event_fd < 0 ? -errno : 0;
+    return event_fd_open(&r->event_fd);
 }
 
 static bool usable(const struct monarch_receiver_options *o)
 {
-    return o->peers && o->peers <= RECEIVER_PEERS_MAX && o->in_flight &&
+    return o->peers && o->peers <= CLIENT_PEERS_MAX && o->in_flight &&
            o->in_flight <= IN_FLIGHT_MAX && o->react_ms && o->threads &&
-           o->threads <= LANES_MAX && o->sealed <= 1;
+           o->threads <= CLIENT_THREADS_MAX && o->sealed <= 1;
 }
 
-/* monarch_receiver_new - starts a receiver into the Tiers of an engine, which must outlive
- * it. -EINVAL: wrong numbers, or it is to check what the engine does not make. */
+/* monarch_receiver_new - starts a client that fetches into the Tiers of an engine, which
+ * must outlive it. -EINVAL: invalid options, or seals or checksums that the engine does not
+ * make. */
 int monarch_receiver_new(struct engine *e,
                          const struct monarch_receiver_options *options,
                          struct receiver **out)
@@ -259,9 +226,9 @@ int monarch_receiver_new(struct engine *e,
         return -ENOMEM;
     r->engine = e;
     r->options = *options;
-    r->event_fd = -1;
-    int rc = make_queues(r);
-    int opened = open_lanes(r);
+    r->event_fd.fd = -1;
+    int rc = init_queues(r);
+    int opened = open_threads(r);
     rc = rc ? rc : opened;
     if (rc) {
         monarch_receiver_free(r);
@@ -271,76 +238,55 @@ int monarch_receiver_new(struct engine *e,
     return 0;
 }
 
-/* monarch_receiver_event_fd - readable while arrivals wait; it is emptied by itself. */
-int monarch_receiver_event_fd(const struct receiver *r)
+static int push_command(struct receiver *r, const struct peer_command *command)
 {
-    return r->event_fd;
-}
-
-static int hand_over(struct receiver *r, const struct hand *hand)
-{
-    struct lane *lane = lane_of(r, hand->peer);
+    struct client_thread *t = client_thread_of(r, command->peer);
     pthread_mutex_lock(&r->lock);
-    bool taken = ring_push(&lane->hands, hand);
+    bool pushed = ring_push(&t->commands, command);
     pthread_mutex_unlock(&r->lock);
-    if (!taken)
+    if (!pushed)
         return -EAGAIN;
-    loop_ring(&lane->loop);
+    poller_wake(&t->poller);
     return 0;
 }
 
-/* monarch_receiver_connect - asks a peer on this socket from now on, which is the
- * receiver's unless this fails; an older one to that peer is closed. */
+/* monarch_receiver_connect - fetches from a peer by this socket and takes ownership of it
+ * unless this fails; an older connection to the peer is closed. */
 int monarch_receiver_connect(struct receiver *r, uint32_t peer, int fd)
 {
     if (peer >= r->options.peers)
         return -EINVAL;
     int rc = socket_prepare(fd);
-    return rc ? rc : hand_over(r, &(struct hand){.fd = fd, .peer = peer});
+    return rc ? rc : push_command(r, &(struct peer_command){.fd = fd, .peer = peer});
 }
 
-/* monarch_receiver_disconnect - closes the connection to a peer, whose orders end with
+/* monarch_receiver_disconnect - closes the connection to a peer; its orders end with
  * -ECANCELED. */
 int monarch_receiver_disconnect(struct receiver *r, uint32_t peer)
 {
     if (peer >= r->options.peers)
         return -EINVAL;
-    return hand_over(r, &(struct hand){.fd = -1, .peer = peer});
+    return push_command(r, &(struct peer_command){.fd = -1, .peer = peer});
 }
 
-/* monarch_receiver_submit - queues orders and returns how many it took: all, unless
+/* monarch_receiver_submit - queues orders and returns how many it accepted: all, unless
  * FETCHES_MAX are not collected yet. */
 uint32_t monarch_receiver_submit(struct receiver *r, const struct monarch_fetch *orders,
                                  uint32_t n)
 {
     uint32_t taken = 0;
-    bool rings[LANES_MAX] = {false};
+    bool wakes[CLIENT_THREADS_MAX] = {false};
     pthread_mutex_lock(&r->lock);
     for (; taken < n && r->outstanding < FETCHES_MAX; taken++, r->outstanding++) {
-        struct lane *lane = lane_of(r, orders[taken].peer);
-        ring_push(&lane->orders, &orders[taken]);
-        rings[lane->number] = true;
+        struct client_thread *t = client_thread_of(r, orders[taken].peer);
+        ring_push(&t->orders, &orders[taken]);
+        wakes[t->number] = true;
     }
     pthread_mutex_unlock(&r->lock);
     for (uint32_t i = 0; i < r->options.threads; i++)
-        if (rings[i])
-            loop_ring(&r->lanes[i].loop);
+        if (wakes[i])
+            poller_wake(&r->threads[i].poller);
     return taken;
-}
-
-/* monarch_receiver_arrivals - takes up to `max` orders that have ended. */
-uint32_t monarch_receiver_arrivals(struct receiver *r, struct monarch_arrival *out,
-                                   uint32_t max)
-{
-    uint32_t n = 0;
-    pthread_mutex_lock(&r->lock);
-    while (n < max && ring_pop(&r->done, &out[n]))
-        n++;
-    r->outstanding -= n;
-    r->failed = r->failed && r->done.count;
-    settle(r, r->signalled);
-    pthread_mutex_unlock(&r->lock);
-    return n;
 }
 
 /* monarch_receiver_traffic - copies the counts of all peers. */
@@ -349,20 +295,19 @@ void monarch_receiver_traffic(const struct receiver *r, struct monarch_traffic *
     traffic_copy(r->traffic, out, r->options.peers);
 }
 
-/* monarch_receiver_free - ends the threads and closes all; what was under way leaves no
- * file. */
+/* monarch_receiver_free - ends the threads and closes all connections; unfinished fetches
+ * leave no file. */
 void monarch_receiver_free(struct receiver *r)
 {
     for (uint32_t i = 0; i < r->options.threads; i++)
-        loop_stop(&r->lanes[i].loop);
-    for (uint32_t i = 0; r->links && i < r->options.peers; i++)
-        lose(r, i, -ECANCELED);
+        poller_stop(&r->threads[i].poller);
+    for (uint32_t i = 0; r->connections && i < r->options.peers; i++)
+        disconnect(r, i, -ECANCELED);
     for (uint32_t i = 0; i < r->options.threads; i++)
-        lane_close(&r->lanes[i]);
-    if (r->event_fd >= 0)
-        close(r->event_fd);
+        thread_close(&r->threads[i]);
+    event_fd_close(&r->event_fd);
     ring_free(&r->done);
-    free(r->links);
+    free(r->connections);
     free(r->traffic);
     free(r);
 }

@@ -1,110 +1,124 @@
-/* peer_client.h - one connection on which this node asks a peer for Files. */
-#ifndef MONARCH_FETCH_H
-#define MONARCH_FETCH_H
+/* peer_client.h - the client that fetches Files from peers, and its connections. The public
+ * name of the client is struct receiver, see monarch.h. */
+#ifndef MONARCH_PEER_CLIENT_H
+#define MONARCH_PEER_CLIENT_H
 
-#include "dataplane/wire.h"
 #include "dataplane/poller.h"
-#include "dataplane/monarch.h"
 #include "dataplane/ring.h"
 #include "dataplane/transfer.h"
+#include "dataplane/wire.h"
 
 enum {
-    ASKED_PER_LINK = 64, /* requests that are not answered; no server parks more */
-    EXTENTS_AHEAD = 4,   /* of them for one File */
-    IN_FLIGHT_MAX = 64,
-    LANES_MAX = 16,
-    SPARES_MAX = 8,     /* buffers that a lane keeps for links that will need one */
-    FETCHES_MAX = 4096, /* orders that were not yet collected */
-    RECEIVER_PEERS_MAX = 1 << 16,
-    RECEIVER_TICK_MS = 50, /* how often orders are looked through for late ones */
-    TELL_MS = 10,          /* how late Python may hear of what has come */
-    SILENT_MS = 1000,      /* nodes that keep others waiting say so ten times in this */
-    RECEIVE_PIECE = 64 << 10, /* asked of the socket at least */
+    REQUESTS_MAX = 64,  /* of one connection without reply: the server's PIPELINE_MAX */
+    REQUESTS_AHEAD = 4, /* of them for one File */
+    IN_FLIGHT_MAX = 64, /* fetches of one connection */
+    CLIENT_THREADS_MAX = 16,
+    SPARES_MAX = 8,     /* buffers that a thread keeps for its connections */
+    FETCHES_MAX = 4096, /* orders that are not collected yet */
+    CLIENT_PEERS_MAX = 1 << 16,
+    CLIENT_TICK_MS = 50,      /* period of the check for time-outs */
+    SIGNAL_MS = 10,           /* how late Python may be woken for arrivals */
+    SILENT_MS = 1000,         /* ten acknowledgements are due in this time */
+    RECEIVE_PIECE = 64 << 10, /* bytes of one recv() at least */
     RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
-    LINK_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
+    RECEIVE_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
 };
 
-struct waiting { /* an order that has not begun */
+struct queued_fetch { /* an order that has not begun */
     struct monarch_fetch order;
     uint64_t since_ns;
 };
 
-struct flight { /* one File that is being fetched */
+struct fetch { /* of one File */
     struct monarch_fetch order;
     struct transfer transfer;
-    uint32_t extents, asked, landed;
-    uint32_t open; /* requests that are not answered */
-    uint64_t began_ns, moved_ns;
+    uint32_t extents, requested, received;
+    uint32_t open; /* requests without reply */
+    uint64_t began_ns, progress_ns;
     bool used;
-    bool waits; /* the peer knows of it, and has not begun to send it */
-    bool ended; /* told to Python; only its open requests are waited for */
+    bool pending; /* the peer has acknowledged a request and not begun its reply */
+    bool ended;   /* its arrival is queued; only its open requests are waited for */
 };
 
-struct asked {
+struct sent_request {
     struct frame_request request;
-    struct flight *flight; /* NULL: free */
+    struct fetch *fetch; /* NULL: free */
 };
 
-struct link {
+struct client_connection {
     int fd;
     uint32_t peer, events;
-    uint64_t moved_ns; /* when an answer came last, or a piece of one */
-    uint64_t
-        heard_ns; /* when anything came last, or was asked for when nothing was due */
+    uint64_t progress_ns; /* when a reply came last, or a piece of one */
+    uint64_t heard_ns;    /* when any byte came last, or the first request was sent */
     uint64_t sequence;
-    struct ring queue; /* of struct waiting */
-    struct flight flights[IN_FLIGHT_MAX];
-    struct asked asked[ASKED_PER_LINK];
-    uint32_t asked_count;
-    struct asked *current; /* whose reply's bytes are coming */
+    struct ring queue; /* struct queued_fetch */
+    struct fetch fetches[IN_FLIGHT_MAX];
+    struct sent_request requests[REQUESTS_MAX];
+    uint32_t open;                /* requests without reply */
+    struct sent_request *current; /* whose bytes are coming */
     struct frame_reply head;
     uint64_t left; /* of these bytes */
     size_t first, fill;
-    uint8_t *buffer; /* NULL: no bytes lie in it */
+    uint8_t *buffer; /* NULL while there are no bytes in it */
     size_t out_bytes;
-    uint8_t out[ASKED_PER_LINK * sizeof(struct frame_request)];
+    uint8_t out[REQUESTS_MAX * sizeof(struct frame_request)];
 };
 
-struct
-    lane { /* a thread and what is its own: the links of the peers that it fetches from */
+struct client_thread { /* and the peers that it fetches from */
     struct receiver *receiver;
     uint32_t number;
     uint32_t running; /* orders that it has taken */
-    struct loop loop;
+    struct poller poller;
     uint8_t *spares[SPARES_MAX];
     uint32_t spare_count;
-    struct ring hands;  /* what Python has handed over: connections; under the lock */
-    struct ring orders; /* and orders; under the lock */
+    struct ring commands; /* struct peer_command; under the lock */
+    struct ring orders;   /* struct monarch_fetch; under the lock */
 };
 
 struct receiver {
     struct engine *engine;
     struct monarch_receiver_options options;
-    struct monarch_traffic *traffic; /* per peer */
-    struct link **links;             /* per peer; its lane's own */
-    struct lane lanes[LANES_MAX];
-    int event_fd;
-    pthread_mutex_t lock; /* guards the rings of the lanes and the rest */
-    struct ring done;
-    uint32_t outstanding;
-    bool signalled; /* event_fd is readable */
-    bool failed;    /* something in `done` is worth waking Python for */
+    struct monarch_traffic *traffic;        /* per peer */
+    struct client_connection **connections; /* per peer; used by its thread alone */
+    struct client_thread threads[CLIENT_THREADS_MAX];
+    pthread_mutex_t lock; /* guards the rings of the threads and the rest */
+    struct ring done;     /* struct monarch_arrival */
+    uint32_t outstanding; /* orders that are not collected */
+    struct event_fd event_fd;
+    bool failed; /* an arrival in `done` is worth waking Python for */
 };
 
-/* lane_of - the thread that a peer belongs to. */
-static inline struct lane *lane_of(struct receiver *r, uint32_t peer)
+/* client_thread_of - the thread that fetches from a peer. */
+static inline struct client_thread *client_thread_of(struct receiver *r, uint32_t peer)
 {
-    return &r->lanes[peer % r->options.threads];
+    return &r->threads[peer % r->options.threads];
 }
 
-struct link *link_new(uint32_t peer, int fd);
-int link_read(struct receiver *r, struct link *l);
-int link_pump(struct receiver *r, struct link *l, uint64_t now);
-bool link_idle(const struct link *l);
-bool link_quiet(const struct receiver *r, const struct link *l, uint64_t now);
-void link_expire(struct receiver *r, struct link *l, uint64_t now);
-void link_end(struct receiver *r, struct link *l, int status);
+/* client_idle - a connection has no requests and no orders. */
+static inline bool client_idle(const struct client_connection *c)
+{
+    return !c->open && !c->queue.count;
+}
 
-void receive_done(struct receiver *r, const struct monarch_arrival *arrival);
+/* client_connection.c */
+struct client_connection *client_new(uint32_t peer, int fd);
+int client_receive(struct receiver *r, struct client_connection *c);
+int client_send(struct receiver *r, struct client_connection *c, uint64_t now);
+bool client_silent(const struct receiver *r, const struct client_connection *c,
+                   uint64_t now);
+void client_expire(struct receiver *r, struct client_connection *c, uint64_t now);
+void client_end(struct receiver *r, struct client_connection *c, int status);
+
+/* peer_fetch.c */
+int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_fetch *order,
+                uint64_t now);
+int fetch_extent_begin(struct receiver *r, struct fetch *f,
+                       const struct frame_reply *head);
+int fetch_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t n);
+int fetch_extent_end(struct receiver *r, struct fetch *f,
+                     const struct frame_reply *head);
+void fetch_end(struct receiver *r, struct fetch *f, int status);
+void fetch_refuse(struct receiver *r, const struct monarch_fetch *order, int status);
+void arrivals_signal(struct receiver *r, bool all);
 
 #endif

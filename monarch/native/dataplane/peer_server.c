@@ -1,23 +1,15 @@
-/* peer_server.c - the thread that answers peers, and how Python hands connections to it. */
+/* peer_server.c - the thread that serves peers, and the functions by which Python controls
+ * it. */
+#include "dataplane/peer_server.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "dataplane/peer_server.h"
-#include "dataplane/clock.h"
-#include "dataplane/ring.h"
-#include "dataplane/traffic.h"
-
-enum { HANDS_MAX = 1024 };
-
-struct hand { /* fd -1: all connections of the peer are to be closed */
-    int fd;
-    uint32_t peer;
-};
-
-/* recount - keeps the numbers of connections that wait and that send. */
-static void recount(struct server *s, struct connection *c, bool waits, bool sends)
+/* recount - updates the counts of connections that wait and that send. */
+static void recount(struct server *s, struct server_connection *c, bool waits,
+                    bool sends)
 {
     s->waiting += (uint32_t)waits - c->counted_waits;
     s->sending += (uint32_t)sends - c->counted_sends;
@@ -25,135 +17,136 @@ static void recount(struct server *s, struct connection *c, bool waits, bool sen
     c->counted_sends = sends;
 }
 
-static void drop(struct server *s, struct connection *c, int status)
+static void drop(struct server *s, struct server_connection *c, int status)
 {
     struct monarch_traffic *traffic = &s->traffic[c->peer];
     traffic_add(&traffic->malformed, status == -EPROTO);
     traffic_add(&traffic->lost, 1);
     traffic_add(&traffic->connections, UINT64_MAX); /* one less */
     recount(s, c, false, false);
-    answer_release(c);
-    s->connections[c->place] = NULL;
+    connection_close(c);
+    s->connections[c->slot] = NULL;
     free(c);
     pthread_mutex_lock(&s->lock);
-    s->taken--;
+    s->connection_count--;
     pthread_mutex_unlock(&s->lock);
 }
 
-static void settle(struct server *s, struct connection *c)
+static void set_events(struct server *s, struct server_connection *c)
 {
-    bool sends = c->out.active || c->more;
+    bool sends = c->out.active || c->turn_over;
     recount(s, c, c->waits, c->out.active);
     uint32_t events = (c->pending_count < PIPELINE_MAX ? EPOLLIN : 0u) |
                       (sends ? EPOLLOUT : 0u);
     if (events == c->events)
         return;
     c->events = events;
-    loop_change(&s->loop, c->fd, events, c->place);
+    poller_modify(&s->poller, c->fd, events, c->slot);
 }
 
-static void carry_on(struct server *s, struct connection *c, uint32_t events)
+static void serve_connection(struct server *s, struct server_connection *c,
+                             uint32_t events)
 {
-    int rc = events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? answer_read(s, c) : 0;
+    int rc = events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? connection_read(s, c) : 0;
     if (!rc && (events & (EPOLLHUP | EPOLLERR)) && c->pending_count == PIPELINE_MAX)
-        rc = -ECONNRESET; /* nothing was read that could have told */
-    rc = rc ? rc : answer_pump(s, c, clock_ns());
+        rc = -ECONNRESET; /* recv() was not called, which would fail */
+    rc = rc ? rc : connection_send(s, c, clock_ns());
     if (rc)
         drop(s, c, rc);
     else
-        settle(s, c);
+        set_events(s, c);
 }
 
-static void take_connection(struct server *s, const struct hand *hand)
+static void add_connection(struct server *s, const struct peer_command *command)
 {
-    uint32_t place = 0;
-    while (s->connections[place])
-        place++;
-    struct connection *c = calloc(1, sizeof(*c));
+    uint32_t slot = 0;
+    while (s->connections[slot])
+        slot++;
+    struct server_connection *c = calloc(1, sizeof(*c));
     if (c)
-        *c = (struct connection){
-            .fd = hand->fd, .peer = hand->peer, .place = place, .events = EPOLLIN};
-    if (!c || loop_watch(&s->loop, hand->fd, EPOLLIN, place)) {
-        close(hand->fd);
+        *c = (struct server_connection){
+            .fd = command->fd, .peer = command->peer, .slot = slot, .events = EPOLLIN};
+    if (!c || poller_add(&s->poller, command->fd, EPOLLIN, slot)) {
+        close(command->fd);
         free(c);
         pthread_mutex_lock(&s->lock);
-        s->taken--;
+        s->connection_count--;
         pthread_mutex_unlock(&s->lock);
         return;
     }
-    s->connections[place] = c;
-    s->places = place >= s->places ? place + 1 : s->places;
+    s->connections[slot] = c;
+    s->slots_used = slot >= s->slots_used ? slot + 1 : s->slots_used;
     traffic_add(&s->traffic[c->peer].connections, 1);
 }
 
 static void drop_peer(struct server *s, uint32_t peer)
 {
-    for (uint32_t i = 0; i < s->places; i++)
+    for (uint32_t i = 0; i < s->slots_used; i++)
         if (s->connections[i] && s->connections[i]->peer == peer)
             drop(s, s->connections[i], -ECANCELED);
 }
 
-static bool next_hand(struct server *s, struct hand *hand)
+static bool pop_command(struct server *s, struct peer_command *command)
 {
     pthread_mutex_lock(&s->lock);
-    bool some = ring_pop(&s->hands, hand);
+    bool found = ring_pop(&s->commands, command);
     pthread_mutex_unlock(&s->lock);
-    return some;
+    return found;
 }
 
-static void take_hands(struct server *s)
+static void run_commands(struct server *s)
 {
-    struct hand hand;
-    while (next_hand(s, &hand)) {
-        if (hand.fd >= 0)
-            take_connection(s, &hand);
+    struct peer_command command;
+    while (pop_command(s, &command)) {
+        if (command.fd >= 0)
+            add_connection(s, &command);
         else
-            drop_peer(s, hand.peer);
+            drop_peer(s, command.peer);
     }
 }
 
-/* look_again - at all that waits for a File or for room in its socket. */
-static void look_again(struct server *s)
+/* retry_all - serves the connections that wait for a File or for room in the socket. */
+static void retry_all(struct server *s)
 {
-    for (uint32_t i = 0; i < s->places; i++)
+    for (uint32_t i = 0; i < s->slots_used; i++)
         if (s->connections[i] &&
             (s->connections[i]->waits || s->connections[i]->out.active))
-            carry_on(s, s->connections[i], 0);
+            serve_connection(s, s->connections[i], 0);
 }
 
-/* patience - how long the loop may sleep. */
-static int patience(const struct server *s)
+/* wait_ms - how long the thread may sleep; -1: until it is woken. */
+static int wait_ms(const struct server *s)
 {
     bool busy = s->sending || s->waiting;
-    for (int i = 0; i < KEPT_MAX && !busy; i++)
-        busy = s->kept[i].fd >= 0;
+    for (int i = 0; i < OPEN_REPLICAS_MAX && !busy; i++)
+        busy = s->replicas[i].fd >= 0;
     return busy ? SERVER_TICK_MS : -1;
 }
 
-static void *serve(void *server)
+static void *run_server(void *server)
 {
     struct server *s = server;
-    struct epoll_event events[LOOP_EVENTS_MAX];
+    struct epoll_event events[POLLER_EVENTS_MAX];
     uint64_t tick = 0;
-    while (!loop_stops(&s->loop)) {
-        bool rung = false;
-        if (s->waiting && watch_arm(&s->watch))
-            look_again(s); /* what changed before the watch was armed */
-        int n = loop_wait(&s->loop, events, patience(s));
+    while (!poller_stopping(&s->poller)) {
+        bool woken = false;
+        if (s->waiting && state_watch_arm(&s->watch))
+            retry_all(s); /* for changes before the watch was armed */
+        int n = poller_wait(&s->poller, events, wait_ms(s));
         for (int i = 0; i < n; i++) {
             uint64_t key = events[i].data.u64;
-            rung = rung || key == LOOP_BELL;
-            if (key != LOOP_BELL && s->connections[key])
-                carry_on(s, s->connections[key], events[i].events);
+            woken = woken || key == POLLER_WAKE_KEY;
+            if (key != POLLER_WAKE_KEY && s->connections[key])
+                serve_connection(s, s->connections[key], events[i].events);
         }
-        if (rung)
-            take_hands(s);
+        if (woken)
+            run_commands(s);
         uint64_t now = clock_ns();
-        if (now - tick < SERVER_TICK_MS * (SECOND_NS / 1000))
+        if (now - tick < SERVER_TICK_MS * MS_NS)
             continue;
         tick = now;
-        look_again(s);
-        kept_sweep(s->engine, s->kept);
+        retry_all(s);
+        open_replicas_sweep(s->engine, s->replicas);
     }
     return NULL;
 }
@@ -164,7 +157,7 @@ static bool usable(const struct monarch_server_options *o)
 }
 
 /* monarch_server_new - starts a server of the Replicas of an engine, which must outlive
- * it. -EINVAL: wrong numbers. */
+ * it. -EINVAL: invalid options. */
 int monarch_server_new(struct engine *e, const struct monarch_server_options *options,
                        struct server **out)
 {
@@ -175,16 +168,17 @@ int monarch_server_new(struct engine *e, const struct monarch_server_options *op
         return -ENOMEM;
     s->engine = e;
     s->options = *options;
-    kept_init(s->kept);
+    open_replicas_init(s->replicas);
     pthread_mutex_init(&s->lock, NULL);
-    int rc = loop_open(&s->loop);
-    watch_add(&s->watch, e->catalog, &s->loop);
+    int rc = poller_open(&s->poller);
+    state_watch_add(&s->watch, e->catalog, &s->poller);
     s->traffic = calloc(options->peers, sizeof(*s->traffic));
     s->connections = calloc(options->connections, sizeof(void *));
-    if (!rc && (!s->traffic || !s->connections ||
-                ring_init(&s->hands, sizeof(struct hand), HANDS_MAX)))
+    if (!rc &&
+        (!s->traffic || !s->connections ||
+         ring_init(&s->commands, sizeof(struct peer_command), PEER_COMMANDS_MAX)))
         rc = -ENOMEM;
-    rc = rc ? rc : loop_start(&s->loop, serve, s);
+    rc = rc ? rc : poller_start(&s->poller, run_server, s);
     if (rc) {
         monarch_server_free(s);
         return rc;
@@ -193,30 +187,30 @@ int monarch_server_new(struct engine *e, const struct monarch_server_options *op
     return 0;
 }
 
-static int hand_over(struct server *s, const struct hand *hand)
+static int push_command(struct server *s, const struct peer_command *command)
 {
     int rc = 0;
     pthread_mutex_lock(&s->lock);
-    if (hand->fd >= 0 && s->taken == s->options.connections)
+    if (command->fd >= 0 && s->connection_count == s->options.connections)
         rc = -EMFILE;
-    else if (!ring_push(&s->hands, hand))
+    else if (!ring_push(&s->commands, command))
         rc = -EAGAIN;
     else
-        s->taken += hand->fd >= 0;
+        s->connection_count += command->fd >= 0;
     pthread_mutex_unlock(&s->lock);
     if (!rc)
-        loop_ring(&s->loop);
+        poller_wake(&s->poller);
     return rc;
 }
 
-/* monarch_server_adopt - answers what an authenticated peer asks on this socket, which is
- * the server's from now on unless this fails. -EMFILE: it has as many as it may. */
+/* monarch_server_adopt - serves an authenticated peer on this socket and takes ownership of
+ * it unless this fails. -EMFILE: the limit of connections is reached. */
 int monarch_server_adopt(struct server *s, uint32_t peer, int fd)
 {
     if (peer >= s->options.peers)
         return -EINVAL;
     int rc = socket_prepare(fd);
-    return rc ? rc : hand_over(s, &(struct hand){.fd = fd, .peer = peer});
+    return rc ? rc : push_command(s, &(struct peer_command){.fd = fd, .peer = peer});
 }
 
 /* monarch_server_drop - closes all connections of a peer. */
@@ -224,7 +218,7 @@ int monarch_server_drop(struct server *s, uint32_t peer)
 {
     if (peer >= s->options.peers)
         return -EINVAL;
-    return hand_over(s, &(struct hand){.fd = -1, .peer = peer});
+    return push_command(s, &(struct peer_command){.fd = -1, .peer = peer});
 }
 
 /* monarch_server_traffic - copies the counts of all peers. */
@@ -233,21 +227,21 @@ void monarch_server_traffic(const struct server *s, struct monarch_traffic *out)
     traffic_copy(s->traffic, out, s->options.peers);
 }
 
-/* monarch_server_free - ends the thread, replies in mid-sending too, and closes all. */
+/* monarch_server_free - ends the thread and closes all connections; replies are cut. */
 void monarch_server_free(struct server *s)
 {
-    struct hand hand;
-    loop_stop(&s->loop);
-    watch_remove(&s->watch);
-    for (uint32_t i = 0; i < s->places; i++)
+    struct peer_command command;
+    poller_stop(&s->poller);
+    state_watch_remove(&s->watch);
+    for (uint32_t i = 0; i < s->slots_used; i++)
         if (s->connections[i])
             drop(s, s->connections[i], -ECANCELED);
-    while (s->hands.items && next_hand(s, &hand))
-        if (hand.fd >= 0)
-            close(hand.fd);
-    kept_free(s->kept);
-    loop_close(&s->loop);
-    ring_free(&s->hands);
+    while (s->commands.items && pop_command(s, &command))
+        if (command.fd >= 0)
+            close(command.fd);
+    open_replicas_close(s->replicas);
+    poller_close(&s->poller);
+    ring_free(&s->commands);
     free(s->connections);
     free(s->traffic);
     free(s);

@@ -1,79 +1,79 @@
-/* peer_server.h - one connection on which a peer asks and this node answers. */
-#ifndef MONARCH_ANSWER_H
-#define MONARCH_ANSWER_H
+/* peer_server.h - the server of this node's Replicas, and its connections to peers. */
+#ifndef MONARCH_PEER_SERVER_H
+#define MONARCH_PEER_SERVER_H
 
-#include "dataplane/wire.h"
 #include "dataplane/open_replicas.h"
 #include "dataplane/poller.h"
-#include "dataplane/monarch.h"
 #include "dataplane/replica_state.h"
+#include "dataplane/wire.h"
 
 enum {
-    PIPELINE_MAX = 64,    /* requests of one connection that are not answered yet */
+    PIPELINE_MAX = 64,    /* requests of one connection that have no reply yet */
     SEND_TURN = 4 << 20,  /* bytes after which other connections get their turn */
     SEND_PIECE = 1 << 20, /* bytes of one sendfile() */
-    SERVER_TICK_MS =
-        100, /* how often a File is asked for again, and who waits told so */
+    SERVER_TICK_MS = 100, /* period of -EINPROGRESS, and of requests to Python */
     CONNECTIONS_MAX = 8192,
     FETCHES_OPEN_MAX = 64, /* Files that one peer fetches at once */
 };
 
-struct pending {
-    uint64_t id, since_ns, asked_ns;
+struct pending_request {
+    uint64_t id, since_ns, forwarded_ns;
     uint32_t file, extent;
-    int32_t status; /* known already, or 0 */
-    bool ready;     /* the File was, when this came */
-    bool told;      /* the peer knows that it waits */
+    int32_t status;    /* known already, or 0 */
+    bool ready;        /* the File was READY when the request came */
+    bool acknowledged; /* the peer knows that the request is pending */
 };
 
-struct begun { /* a File of several Extents, and the Replica that they are read from */
+struct
+    fetched_file { /* a File of several Extents, and the Replica that they come from */
     uint64_t file, stamp; /* file: its number + 1; 0 = free */
 };
 
-struct outgoing { /* the reply that is being sent */
+struct reply { /* that is being sent */
     bool active;
     uint32_t head_sent;
     struct frame_reply head;
-    struct kept *kept; /* where its bytes come from, or NULL */
-    struct kept single;
+    struct open_replica *replica; /* where its bytes come from, or NULL */
+    struct open_replica single;
     int64_t offset;
     uint64_t left;
 };
 
-struct connection {
+struct server_connection {
     int fd;
-    uint32_t peer, place; /* its number among the server's connections */
-    uint32_t events;      /* that its loop waits for */
+    uint32_t peer, slot; /* its number among the connections of the server */
+    uint32_t events;     /* that the poller waits for */
     uint32_t pending_count;
-    bool waits;                        /* one of its requests waits for a File */
-    bool counted_waits, counted_sends; /* as the server has them in its numbers */
-    bool more; /* it could go on sending, but its turn was over */
-    uint64_t moved_ns;
+    bool waits;                        /* a request waits for its File */
+    bool counted_waits, counted_sends; /* as they are in the counts of the server */
+    bool turn_over;                    /* it could send more */
+    uint64_t progress_ns;
     size_t in_bytes;
     uint8_t in[PIPELINE_MAX * sizeof(struct frame_request)];
-    struct pending pending[PIPELINE_MAX];
-    struct begun begun[FETCHES_OPEN_MAX];
-    uint32_t begun_next; /* the place to use again next */
-    struct outgoing out;
+    struct pending_request pending[PIPELINE_MAX];
+    struct fetched_file fetched[FETCHES_OPEN_MAX];
+    uint32_t fetched_next; /* the slot to reuse next */
+    struct reply out;
 };
 
 struct server {
     struct engine *engine;
     struct monarch_server_options options;
     struct monarch_traffic *traffic; /* per peer */
-    struct loop loop;
-    struct watch watch;
-    struct kept kept[KEPT_MAX];
-    struct connection **connections; /* the thread's own */
-    uint32_t waiting, sending;       /* how many of them do */
-    uint32_t places;                 /* that were ever used */
-    pthread_mutex_t lock;            /* guards the rest */
-    struct ring hands;               /* what Python has handed over */
-    uint32_t taken;                  /* connections, handed over or open */
+    struct poller poller;
+    struct state_watch watch;
+    struct open_replica replicas[OPEN_REPLICAS_MAX];
+    struct server_connection **connections; /* used by the thread alone */
+    uint32_t waiting, sending;              /* connections that wait, and that send */
+    uint32_t slots_used;                    /* connections[] at or above: never used */
+    pthread_mutex_t lock;                   /* guards the rest */
+    struct ring commands;                   /* struct peer_command */
+    uint32_t connection_count;              /* open, or in a command */
 };
 
-int answer_read(struct server *s, struct connection *c);
-int answer_pump(struct server *s, struct connection *c, uint64_t now);
-void answer_release(struct connection *c);
+/* server_connection.c */
+int connection_read(struct server *s, struct server_connection *c);
+int connection_send(struct server *s, struct server_connection *c, uint64_t now);
+void connection_close(struct server_connection *c);
 
 #endif

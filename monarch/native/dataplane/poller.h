@@ -1,6 +1,6 @@
-/* poller.h - a thread that waits for sockets, and the bell by which others wake it. */
-#ifndef MONARCH_LOOP_H
-#define MONARCH_LOOP_H
+/* poller.h - a thread that polls sockets, and how other threads wake it. */
+#ifndef MONARCH_POLLER_H
+#define MONARCH_POLLER_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,31 +8,31 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-#define LOOP_BELL UINT64_MAX /* the key of the bell among those of sockets */
+#define POLLER_WAKE_KEY UINT64_MAX /* the key of poller_wake() among those of sockets */
 
-enum { LOOP_EVENTS_MAX = 64 };
+enum { POLLER_EVENTS_MAX = 64 };
 
-struct loop {
-    int epoll, bell;
+struct poller {
+    int epoll, wake_fd;
     bool started;
     atomic_bool stopping;
     pthread_t thread;
 };
 
-int loop_open(struct loop *l);
-int loop_start(struct loop *l, void *(*run)(void *), void *owner);
-void loop_ring(struct loop *l);
-void loop_stop(struct loop *l);
-void loop_close(struct loop *l);
-int loop_watch(struct loop *l, int fd, uint32_t events, uint64_t key);
-void loop_change(struct loop *l, int fd, uint32_t events, uint64_t key);
-int loop_wait(struct loop *l, struct epoll_event events[LOOP_EVENTS_MAX],
-              int patience_ms);
+int poller_open(struct poller *p);
+int poller_start(struct poller *p, void *(*run)(void *), void *argument);
+void poller_wake(struct poller *p);
+void poller_stop(struct poller *p);
+void poller_close(struct poller *p);
+int poller_add(struct poller *p, int fd, uint32_t events, uint64_t key);
+void poller_modify(struct poller *p, int fd, uint32_t events, uint64_t key);
+int poller_wait(struct poller *p, struct epoll_event events[POLLER_EVENTS_MAX],
+                int timeout_ms);
 int socket_prepare(int fd);
 
-static inline bool loop_stops(const struct loop *l)
+static inline bool poller_stopping(const struct poller *p)
 {
-    return atomic_load_explicit(&l->stopping, memory_order_acquire);
+    return atomic_load_explicit(&p->stopping, memory_order_acquire);
 }
 
 #endif

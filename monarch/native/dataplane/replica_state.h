@@ -1,22 +1,27 @@
-/* replica_state.h - tells threads of the data plane that the state of some File has changed. */
-#ifndef MONARCH_WATCH_H
-#define MONARCH_WATCH_H
+/* replica_state.h - the state words of Files, and the threads that watch them. */
+#ifndef MONARCH_REPLICA_STATE_H
+#define MONARCH_REPLICA_STATE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
-#include "dataplane/poller.h"
+struct catalog;
+struct poller;
 
-struct watch {
-    struct watch *next;
-    const void *catalog;
-    struct loop *loop;
+struct state_watch { /* of a thread that polls; see state_watch_arm() */
+    struct state_watch *next;
+    const struct catalog *catalog;
+    struct poller *poller;
     atomic_bool armed;
 };
 
-void watch_add(struct watch *w, const void *catalog, struct loop *loop);
-void watch_remove(struct watch *w);
-bool watch_arm(struct watch *w);
-void watch_tell(const void *catalog);
+void replica_state_store(const struct catalog *cat, uint32_t file, uint32_t word);
+void replica_state_set_busy(const struct catalog *cat, uint32_t file, bool busy);
+
+void state_watch_add(struct state_watch *w, const struct catalog *cat,
+                     struct poller *poller);
+void state_watch_remove(struct state_watch *w);
+bool state_watch_arm(struct state_watch *w);
 
 #endif

@@ -1,17 +1,31 @@
-/* requests.c - the thread that beats the heart and takes requests out of their slots. */
-#include "dataplane/request.h"
-
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include "dataplane/clock.h"
+/* requests.c - the requests segment: heartbeat, state of the agent, slots by which programs
+ * ask for Files, and their way to Python. */
 #include "dataplane/engine.h"
-#include "dataplane/health.h"
+
+#include <limits.h>
+
+#include "dataplane/syscalls.h"
 #include "shared/catalog.h"
 
-/* wanted - whether a state leaves anything to do for who asks: Files that may be staged,
- * and READY ones, whose Replica a program could not open. */
+/* monarch_agent_state_store - publishes the state of the agent and wakes launchers. */
+void monarch_agent_state_store(void *requests, uint32_t state)
+{
+    _Atomic uint32_t *word =
+        (_Atomic uint32_t *)&((struct requests *)requests)->agent_state;
+    atomic_store_explicit(word, state, memory_order_release);
+    futex_wake(word, INT_MAX);
+}
+
+/* monarch_beat - one heartbeat; the engine calls it every HEARTBEAT_MS. */
+void monarch_beat(void *requests)
+{
+    struct requests *r = requests;
+    atomic_store_explicit((_Atomic uint64_t *)&r->heartbeat_ns, clock_ns(),
+                          memory_order_release);
+}
+
+/* wanted - whether a request for a File in this state goes to Python: the File may be
+ * staged, or it is READY and a program could not open its Replica. */
 static bool wanted(uint32_t word)
 {
     if (STATE_OF(word) == REPLICA_READY)
@@ -19,8 +33,8 @@ static bool wanted(uint32_t word)
     return STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_NONE;
 }
 
-/* collect - empties slots until `max` Files are found; programs write the slots, so any
- * value may be in them. */
+/* collect - empties slots until it has `max` Files; programs write the slots, so any value
+ * may be in them. */
 static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
 {
     uint32_t n = 0;
@@ -35,7 +49,8 @@ static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
     return n;
 }
 
-static void forward(struct engine *e, uint32_t file)
+/* push_request - queues a File for Python once. */
+static void push_request(struct engine *e, uint32_t file)
 {
     uint8_t bit = (uint8_t)(1u << file % 8);
     if (e->asked_bits[file / 8] & bit)
@@ -44,13 +59,13 @@ static void forward(struct engine *e, uint32_t file)
     ring_push(&e->asked, &file);
 }
 
-/* drain - moves requests on; what finds no room stays in its slot until Python has
- * taken some. */
+/* drain - moves requests from their slots to Python's queue; those that do not fit stay
+ * in their slots until Python has collected some. */
 static void drain(struct engine *e)
 {
     uint32_t files[REQUEST_SLOTS];
     pthread_mutex_lock(&e->lock);
-    engine_settle(e);
+    engine_signal(e);
     uint32_t room = e->asked.capacity - e->asked.count;
     pthread_mutex_unlock(&e->lock);
     uint32_t n = collect(e, files, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
@@ -58,43 +73,58 @@ static void drain(struct engine *e)
         return;
     pthread_mutex_lock(&e->lock);
     for (uint32_t i = 0; i < n; i++)
-        forward(e, files[i]);
-    engine_settle(e);
+        push_request(e, files[i]);
+    engine_signal(e);
     pthread_mutex_unlock(&e->lock);
 }
 
-/* request_forward - asks Python for a File on behalf of another node; dropped where Python
- * is late, for who waits asks again. */
-void request_forward(struct engine *e, uint32_t file)
+/* requests_forward - queues a File for Python on behalf of another node; dropped if the
+ * queue is full, because the server repeats it. */
+void requests_forward(struct engine *e, uint32_t file)
 {
     if (!wanted(replica_load(e->catalog, file)))
         return;
     pthread_mutex_lock(&e->lock);
     if (e->asked.count < e->asked.capacity)
-        forward(e, file);
-    engine_settle(e);
+        push_request(e, file);
+    engine_signal(e);
     pthread_mutex_unlock(&e->lock);
 }
 
-/* request_listen - what the thread does; a bell that is lost costs one heartbeat at most. */
-void request_listen(struct engine *e)
+/* requests_listen - the body of the thread; a lost wake-up costs one heartbeat at most. */
+void requests_listen(struct engine *e)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&e->requests->bell;
-    const struct timespec slice = clock_timespec(HEARTBEAT_MS * (SECOND_NS / 1000));
-    while (!engine_stops(e)) {
+    const struct timespec slice = clock_timespec(HEARTBEAT_MS * MS_NS);
+    while (!engine_stopping(e)) {
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
         monarch_beat(e->requests);
         drain(e);
-        health_watch(e);
-        if (!engine_stops(e))
+        health_check(e);
+        if (!engine_stopping(e))
             syscall(SYS_futex, bell, FUTEX_WAIT, seen, &slice, NULL, 0);
     }
 }
 
-/* request_ring - wakes the thread, as programs do. */
-void request_ring(struct engine *e)
+/* requests_wake - wakes the thread, as programs do. */
+void requests_wake(struct engine *e)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&e->requests->bell;
     atomic_fetch_add_explicit(bell, 1, memory_order_release);
-    syscall(SYS_futex, bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+    futex_wake(bell, 1);
+}
+
+/* monarch_engine_requests - collects up to `max` Files that programs or peers wait for. */
+uint32_t monarch_engine_requests(struct engine *e, uint32_t *files, uint32_t max)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&e->lock);
+    bool full = e->asked.count == e->asked.capacity;
+    for (; n < max && ring_pop(&e->asked, &files[n]); n++)
+        e->asked_bits[files[n] / 8] &= (uint8_t) ~(1u << files[n] % 8);
+    engine_signal(e);
+    pthread_mutex_unlock(&e->lock);
+    if (full && n)
+        requests_wake(e); /* some requests may still be in their slots */
+    return n;
 }

@@ -1,17 +1,15 @@
-/* scheduler.c - what waits, what runs next, what has ended: all decisions of the engine. */
-#include "dataplane/queue.h"
+/* scheduler.c - which order runs next: one queue per root and class, demand first. */
+#include "dataplane/engine.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "shared/catalog.h"
-#include "dataplane/request.h"
 #include "dataplane/transfer.h"
+#include "shared/catalog.h"
 
-/* init_transfers - every Transfer that can be begun has its place. */
+#define THROTTLE_BURST_NS (SECOND_NS / 10) /* what an idle throttle may save up */
+
+/* init_transfers - allocates all Transfers that can be begun at once. */
 static int init_transfers(struct engine *e)
 {
     uint32_t count = e->options.threads + e->options.background_max * e->root_count;
@@ -30,13 +28,13 @@ static int init_transfers(struct engine *e)
 static int init_root(struct root_queue *q, uint32_t background_max)
 {
     for (int class = 0; class < CLASS_COUNT; class ++)
-        if (ring_init(&q->orders[class], sizeof(struct waiting), ORDERS_MAX))
+        if (ring_init(&q->orders[class], sizeof(struct queued_order), ORDERS_MAX))
             return -ENOMEM;
     return ring_init(&q->parked, sizeof(struct transfer *), background_max + 1);
 }
 
-/* queue_init - makes all queues; each root gets an equal share of the threads. */
-int queue_init(struct engine *e)
+/* scheduler_init - creates all queues; each root gets an equal share of the threads. */
+int scheduler_init(struct engine *e)
 {
     uint32_t roots = e->root_count;
     e->roots = calloc(roots ? roots : 1, sizeof(*e->roots));
@@ -65,8 +63,8 @@ static void free_root(struct root_queue *q)
     ring_free(&q->parked);
 }
 
-/* queue_free - ends what lies parked and releases the queues. */
-void queue_free(struct engine *e)
+/* scheduler_free - cancels parked Transfers and frees the queues. */
+void scheduler_free(struct engine *e)
 {
     for (uint32_t i = 0; e->roots && i < e->root_count; i++)
         free_root(&e->roots[i]);
@@ -78,33 +76,22 @@ void queue_free(struct engine *e)
     free(e->transfers);
 }
 
-/* engine_settle - makes event_fd readable exactly while something waits for Python. */
-void engine_settle(struct engine *e)
-{
-    bool waiting = e->asked.count > 0 || e->done.count > 0 || e->health_news;
-    uint64_t n = 1;
-    if (waiting && !e->signalled)
-        e->signalled = write(e->event_fd, &n, sizeof(n)) == sizeof(n);
-    else if (!waiting && e->signalled)
-        e->signalled = read(e->event_fd, &n, sizeof(n)) != sizeof(n);
-}
-
 static bool has_thread(const struct engine *e, const struct root_queue *q)
 {
     return q->running + q->lost < e->root_threads;
 }
 
-/* oldest_order - the root in which an order of this class has waited longest, of those
- * that may take another thread; NULL: none. */
+/* oldest_order - the root with the oldest order of this class among the roots that may
+ * use another thread; NULL: none. */
 static struct root_queue *oldest_order(const struct engine *e, enum order_class class)
 {
     struct root_queue *found = NULL;
     uint64_t age = UINT64_MAX;
     for (uint32_t i = 0; i < e->root_count; i++) {
         struct root_queue *q = &e->roots[i];
-        const struct waiting *w = ring_peek(&q->orders[class]);
-        bool rests = q->stalled && class == CLASS_BACKGROUND;
-        if (!w || rests || w->age >= age || !has_thread(e, q))
+        const struct queued_order *w = ring_peek(&q->orders[class]);
+        bool suspended = q->stalled && class == CLASS_BACKGROUND;
+        if (!w || suspended || w->age >= age || !has_thread(e, q))
             continue;
         age = w->age;
         found = q;
@@ -112,7 +99,7 @@ static struct root_queue *oldest_order(const struct engine *e, enum order_class 
     return found;
 }
 
-/* oldest_parked - the same for Transfers that have let others go first. */
+/* oldest_parked - the same for Transfers that yielded to others. */
 static struct root_queue *oldest_parked(const struct engine *e)
 {
     struct root_queue *found = NULL;
@@ -128,7 +115,8 @@ static struct root_queue *oldest_parked(const struct engine *e)
     return found;
 }
 
-/* background_full - as many Transfers yield to others as may; what hangs does not count. */
+/* background_full - the limit of background Transfers is reached; those of stalled roots
+ * do not count. */
 static bool background_full(const struct engine *e)
 {
     uint32_t begun = 0;
@@ -148,7 +136,7 @@ static struct transfer *run_now(struct engine *e, struct transfer *t)
 static struct transfer *begin_order(struct engine *e, struct root_queue *q,
                                     enum order_class class)
 {
-    struct waiting w;
+    struct queued_order w;
     struct transfer *t;
     if (!q || !ring_peek(&e->spare) || !ring_pop(&q->orders[class], &w))
         return NULL;
@@ -157,6 +145,18 @@ static struct transfer *begin_order(struct engine *e, struct root_queue *q,
     t->queue = (uint32_t)(q - e->roots);
     q->background_begun += class == CLASS_BACKGROUND;
     return run_now(e, t);
+}
+
+/* throttle_charge - books bytes that are about to be read at time `now`. */
+static void throttle_charge(struct throttle *t, uint64_t bytes, uint64_t now)
+{
+    if (!t->bytes_per_s)
+        return;
+    uint64_t saved = now > THROTTLE_BURST_NS ? now - THROTTLE_BURST_NS : 0;
+    if (t->open_at_ns < saved)
+        t->open_at_ns = saved;
+    double seconds = (double)bytes / (double)t->bytes_per_s;
+    t->open_at_ns += (uint64_t)(seconds * (double)SECOND_NS);
 }
 
 /* chunk_bytes - how much of the origin the next chunk of a Transfer reads. */
@@ -168,7 +168,7 @@ static uint64_t chunk_bytes(const struct transfer *t)
     return left < CHUNK_BYTES ? left : CHUNK_BYTES;
 }
 
-/* background_waits - something could run if the throttle lets it. */
+/* background_waits - a background Transfer can run as soon as the throttle permits. */
 static bool background_waits(const struct engine *e)
 {
     return oldest_parked(e) ||
@@ -185,9 +185,9 @@ static struct transfer *take_background(struct engine *e)
     return run_now(e, t);
 }
 
-/* queue_take - the Transfer to run now, or NULL: demand, then background ones that were
- * begun, then new ones. */
-struct transfer *queue_take(struct engine *e)
+/* scheduler_take - the Transfer to run now, or NULL: demand first, then parked background
+ * Transfers, then new ones. */
+struct transfer *scheduler_take(struct engine *e)
 {
     struct root_queue *q = oldest_order(e, CLASS_DEMAND);
     struct transfer *t = begin_order(e, q, CLASS_DEMAND);
@@ -202,10 +202,10 @@ struct transfer *queue_take(struct engine *e)
     return t;
 }
 
-/* queue_wait - sleeps until there may be something to take. */
-void queue_wait(struct engine *e)
+/* scheduler_wait - sleeps until there may be a Transfer to run. */
+void scheduler_wait(struct engine *e)
 {
-    engine_settle(e);
+    engine_signal(e);
     if (!background_waits(e)) {
         pthread_cond_wait(&e->work, &e->lock);
         return;
@@ -214,7 +214,7 @@ void queue_wait(struct engine *e)
     pthread_cond_timedwait(&e->work, &e->lock, &until);
 }
 
-/* stop_running - gives the thread back to the root's share. */
+/* stop_running - returns the thread to the share of the root. */
 static void stop_running(struct engine *e, struct transfer *t)
 {
     struct root_queue *q = &e->roots[t->queue];
@@ -224,13 +224,13 @@ static void stop_running(struct engine *e, struct transfer *t)
         q->running--;
     t->running = false;
     if (e->root_count > 1)
-        pthread_cond_signal(&e->work); /* another may wait for just this share */
+        pthread_cond_signal(&e->work); /* a thread may wait for this share */
 }
 
-/* queue_return - takes a Transfer back: ended, or parked behind the others. Programs have
- * been woken already, so Python is told of successes in batches: waking it for each would
- * cost a fifth of the throughput. It hears of them at the latest with the heartbeat. */
-void queue_return(struct engine *e, struct transfer *t, bool ended)
+/* scheduler_return - completes a Transfer that has ended and parks any other. Programs have
+ * been woken already, so Python collects successes in batches, at the latest with the next
+ * heartbeat: waking it for each one would cost a fifth of the throughput. */
+void scheduler_return(struct engine *e, struct transfer *t, bool ended)
 {
     struct root_queue *q = &e->roots[t->queue];
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
@@ -248,21 +248,21 @@ void queue_return(struct engine *e, struct transfer *t, bool ended)
     ring_push(&e->done, &t->completion);
     ring_push(&e->spare, &t);
     if (t->completion.status || e->done.count >= DONE_BATCH)
-        engine_settle(e);
+        engine_signal(e);
 }
 
-/* push_order - an order for no File is refused by the Transfer that it becomes. */
+/* push_order - queues an order at its root; the Transfer rejects an invalid File. */
 static void push_order(struct engine *e, const struct monarch_order *order,
                        enum order_class class)
 {
-    const struct waiting w = {.order = *order, .age = e->age++};
+    const struct queued_order w = {.order = *order, .age = e->age++};
     uint32_t root = 0;
     catalog_entry(e->catalog, order->file, &root);
     ring_push(&e->roots[root].orders[class], &w);
 }
 
-/* monarch_engine_submit - queues orders of both classes and returns how many it took: it
- * stops at the first whose class has ORDERS_MAX orders that were not yet collected. */
+/* monarch_engine_submit - queues orders and returns how many it accepted: it stops at the
+ * first whose class has ORDERS_MAX orders that are not collected yet. */
 uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *orders,
                                uint32_t n)
 {
@@ -283,7 +283,7 @@ uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *ord
     return taken;
 }
 
-/* monarch_engine_completions - takes up to `max` orders that have ended. */
+/* monarch_engine_completions - collects up to `max` orders that have ended. */
 uint32_t monarch_engine_completions(struct engine *e, struct monarch_completion *out,
                                     uint32_t max)
 {
@@ -291,22 +291,7 @@ uint32_t monarch_engine_completions(struct engine *e, struct monarch_completion 
     pthread_mutex_lock(&e->lock);
     for (; n < max && ring_pop(&e->done, &out[n]); n++)
         e->outstanding[order_class(out[n].kind)]--;
-    engine_settle(e);
+    engine_signal(e);
     pthread_mutex_unlock(&e->lock);
-    return n;
-}
-
-/* monarch_engine_requests - takes up to `max` Files that programs ask for. */
-uint32_t monarch_engine_requests(struct engine *e, uint32_t *files, uint32_t max)
-{
-    uint32_t n = 0;
-    pthread_mutex_lock(&e->lock);
-    bool full = e->asked.count == e->asked.capacity;
-    for (; n < max && ring_pop(&e->asked, &files[n]); n++)
-        e->asked_bits[files[n] / 8] &= (uint8_t) ~(1u << files[n] % 8);
-    engine_settle(e);
-    pthread_mutex_unlock(&e->lock);
-    if (full && n)
-        request_ring(e); /* requests were left in their slots */
     return n;
 }

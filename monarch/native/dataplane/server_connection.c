@@ -1,4 +1,4 @@
-/* server_connection.c - takes in what a peer asks on one connection, and answers it by sendfile. */
+/* server_connection.c - reads the requests of a peer and sends the replies by sendfile(). */
 #include "dataplane/peer_server.h"
 
 #include <errno.h>
@@ -7,15 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/extent.h"
+#include "dataplane/transfer.h"
 #include "shared/catalog.h"
-#include "dataplane/request.h"
-#include "dataplane/traffic.h"
 
-enum { PARKED = 1 };
+enum { PENDING = 1 };
 
-static struct monarch_traffic *traffic_of(struct server *s, const struct connection *c)
+static struct monarch_traffic *traffic_of(struct server *s,
+                                          const struct server_connection *c)
 {
     return &s->traffic[c->peer];
 }
@@ -25,8 +23,8 @@ static bool is_ready(const struct engine *e, uint32_t file)
     return STATE_OF(replica_load(e->catalog, file)) == REPLICA_READY;
 }
 
-/* take_frames - turns the whole frames that have come into pending requests. */
-static int take_frames(struct server *s, struct connection *c)
+/* take_frames - turns the complete frames in the buffer into pending requests. */
+static int take_frames(struct server *s, struct server_connection *c)
 {
     size_t at = 0;
     uint64_t now = clock_ns();
@@ -37,7 +35,7 @@ static int take_frames(struct server *s, struct connection *c)
         int rc = frame_check_request(s->engine->catalog, &f);
         if (rc == -EPROTO)
             return rc;
-        c->pending[c->pending_count++] = (struct pending){
+        c->pending[c->pending_count++] = (struct pending_request){
             .id = f.id,
             .since_ns = now,
             .file = f.file,
@@ -51,9 +49,9 @@ static int take_frames(struct server *s, struct connection *c)
     return 0;
 }
 
-/* answer_read - takes in as many requests as there is room for; -EPROTO: one of them is
- * no request; -ECONNRESET: the peer has gone. */
-int answer_read(struct server *s, struct connection *c)
+/* connection_read - reads as many requests as there is room for; -EPROTO: one of them is
+ * malformed; -ECONNRESET: the peer has closed the connection. */
+int connection_read(struct server *s, struct server_connection *c)
 {
     size_t room = (PIPELINE_MAX - c->pending_count) * sizeof(struct frame_request);
     if (room <= c->in_bytes)
@@ -67,17 +65,17 @@ int answer_read(struct server *s, struct connection *c)
     return take_frames(s, c);
 }
 
-/* ask - tells Python that the File is wanted, as often as a program would. */
-static void ask(struct engine *e, struct pending *p, uint64_t now)
+/* forward - requests the File from Python, again with each tick, as programs do. */
+static void forward(struct engine *e, struct pending_request *p, uint64_t now)
 {
-    if (p->asked_ns && now - p->asked_ns < SERVER_TICK_MS * (SECOND_NS / 1000))
+    if (p->forwarded_ns && now - p->forwarded_ns < SERVER_TICK_MS * MS_NS)
         return;
-    p->asked_ns = now;
-    request_forward(e, p->file);
+    p->forwarded_ns = now;
+    requests_forward(e, p->file);
 }
 
-/* verdict - 0: to be answered with bytes; -errno; or PARKED. */
-static int verdict(struct server *s, struct pending *p, uint64_t now)
+/* reply_status - 0: the reply has bytes; -errno: it has none; or PENDING. */
+static int reply_status(struct server *s, struct pending_request *p, uint64_t now)
 {
     struct engine *e = s->engine;
     uint32_t root = 0;
@@ -91,14 +89,15 @@ static int verdict(struct server *s, struct pending *p, uint64_t now)
         return 0;
     if (STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) != REASON_NONE)
         return -ENOENT;
-    if (now - p->since_ns >= s->options.park_ms * (SECOND_NS / 1000))
+    if (now - p->since_ns >= s->options.park_ms * MS_NS)
         return -EAGAIN;
-    ask(e, p, now);
-    return PARKED;
+    forward(e, p, now);
+    return PENDING;
 }
 
-/* skipped - an earlier Extent of the same File waits: this one must not overtake it. */
-static bool skipped(const struct connection *c, uint32_t number)
+/* follows_pending - an earlier request for the same File is pending: replies for one File
+ * keep the order of the requests. */
+static bool follows_pending(const struct server_connection *c, uint32_t number)
 {
     for (uint32_t i = 0; i < number; i++)
         if (c->pending[i].file == c->pending[number].file)
@@ -106,39 +105,39 @@ static bool skipped(const struct connection *c, uint32_t number)
     return false;
 }
 
-/* same_replica - all Extents of a fetch are read from the Replica that the first was read
- * from: one that has taken its place may hold other bytes, although each is right. */
-static bool same_replica(struct connection *c, uint64_t stamp)
+/* same_replica - all Extents of a fetch must come from one Replica: a later Replica of the
+ * File may have other bytes, although each Extent is correct. */
+static bool same_replica(struct server_connection *c, uint64_t stamp)
 {
     const struct frame_reply *head = &c->out.head;
-    struct begun *known = NULL;
+    struct fetched_file *known = NULL;
     for (uint32_t i = 0; i < FETCHES_OPEN_MAX && !known; i++)
-        if (c->begun[i].file == (uint64_t)head->file + 1)
-            known = &c->begun[i];
+        if (c->fetched[i].file == (uint64_t)head->file + 1)
+            known = &c->fetched[i];
     if (known && head->extent)
         return known->stamp == stamp;
     if (!known)
-        known = &c->begun[c->begun_next++ % FETCHES_OPEN_MAX];
-    *known = (struct begun){.file = (uint64_t)head->file + 1, .stamp = stamp};
+        known = &c->fetched[c->fetched_next++ % FETCHES_OPEN_MAX];
+    *known = (struct fetched_file){.file = (uint64_t)head->file + 1, .stamp = stamp};
     return true;
 }
 
-/* attach - finds the bytes of a reply; else it becomes one without. */
-static void attach(struct server *s, struct connection *c)
+/* attach_bytes - opens the Replica for a reply, or makes it a reply without bytes. */
+static void attach_bytes(struct server *s, struct server_connection *c)
 {
     struct engine *e = s->engine;
-    struct outgoing *out = &c->out;
+    struct reply *out = &c->out;
     struct frame_reply *head = &out->head;
-    if (kept_take(e, s->kept, head->file, &out->single, &out->kept)) {
-        request_forward(e, head->file); /* Python is to look at it */
+    if (open_replicas_get(e, s->replicas, head->file, &out->single, &out->replica)) {
+        requests_forward(e, head->file); /* Python checks the Replica */
         head->status = -EIO;
         return;
     }
     uint64_t size = catalog_entry(e->catalog, head->file, NULL)->size;
-    if (size > EXTENT_BYTES && !same_replica(c, out->kept->stamp)) {
-        kept_return(out->kept);
-        out->kept = NULL;
-        head->status = -EAGAIN; /* the peer is to begin anew */
+    if (size > EXTENT_BYTES && !same_replica(c, out->replica->stamp)) {
+        open_replicas_put(out->replica);
+        out->replica = NULL;
+        head->status = -EAGAIN; /* the peer starts again */
         return;
     }
     uint64_t place = e->options.digest_first[head->file] + head->extent;
@@ -149,64 +148,66 @@ static void attach(struct server *s, struct connection *c)
     out->left = head->size;
 }
 
-static void say(struct connection *c, const struct pending *p, int status)
+static void begin_head(struct server_connection *c, const struct pending_request *p,
+                       int status)
 {
-    c->out = (struct outgoing){.active = true,
-                               .head = {.magic = FRAME_REPLY_MAGIC,
-                                        .status = status,
-                                        .id = p->id,
-                                        .file = p->file,
-                                        .extent = p->extent,
-                                        .ready = p->ready ? FRAME_READY : 0}};
+    c->out = (struct reply){.active = true,
+                            .head = {.magic = FRAME_REPLY_MAGIC,
+                                     .status = status,
+                                     .id = p->id,
+                                     .file = p->file,
+                                     .extent = p->extent,
+                                     .ready = p->ready ? FRAME_READY : 0}};
 }
 
-static void begin_reply(struct server *s, struct connection *c, uint32_t number,
+static void begin_reply(struct server *s, struct server_connection *c, uint32_t number,
                         int status)
 {
-    const struct pending p = c->pending[number];
+    const struct pending_request p = c->pending[number];
     struct monarch_traffic *traffic = traffic_of(s, c);
     c->pending_count--;
     memmove(&c->pending[number], &c->pending[number + 1],
             (c->pending_count - number) * sizeof(p));
-    say(c, &p, status);
+    begin_head(c, &p, status);
     if (!status)
-        attach(s, c);
+        attach_bytes(s, c);
     traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
 }
 
-/* tell - says of a request that waits that it is known, and that this node lives; false:
- * that was said just now. */
-static bool tell(struct connection *c, struct pending *p, uint64_t now)
+/* acknowledge - begins a reply of -EINPROGRESS; false: the last one was sent just now. */
+static bool acknowledge(struct server_connection *c, struct pending_request *p,
+                        uint64_t now)
 {
-    if (p->told && now - c->moved_ns < SERVER_TICK_MS * (SECOND_NS / 1000))
+    if (p->acknowledged && now - c->progress_ns < SERVER_TICK_MS * MS_NS)
         return false;
-    p->told = true;
-    say(c, p, -EINPROGRESS);
+    p->acknowledged = true;
+    begin_head(c, p, -EINPROGRESS);
     return true;
 }
 
-/* choose - begins the next thing to say: the reply to the oldest request that can be
- * answered, or before it that one waits; false: nothing. */
-static bool choose(struct server *s, struct connection *c, uint64_t now)
+/* begin_next - begins the reply to the oldest request that can be answered, or the
+ * acknowledgement of one before it; false: there is nothing to send. */
+static bool begin_next(struct server *s, struct server_connection *c, uint64_t now)
 {
-    bool chosen = false;
+    bool begun = false;
     c->waits = false;
-    for (uint32_t i = 0; i < c->pending_count && !chosen; i++) {
-        int status = skipped(c, i) ? PARKED : verdict(s, &c->pending[i], now);
-        c->waits = c->waits || status == PARKED;
-        chosen = status != PARKED || tell(c, &c->pending[i], now);
-        if (status != PARKED)
+    for (uint32_t i = 0; i < c->pending_count && !begun; i++) {
+        int status = follows_pending(c, i) ? PENDING
+                                           : reply_status(s, &c->pending[i], now);
+        c->waits = c->waits || status == PENDING;
+        begun = status != PENDING || acknowledge(c, &c->pending[i], now);
+        if (status != PENDING)
             begin_reply(s, c, i, status);
     }
-    if (chosen)
-        c->moved_ns = now;
-    return chosen;
+    if (begun)
+        c->progress_ns = now;
+    return begun;
 }
 
-static ssize_t send_head(struct connection *c)
+static ssize_t send_head(struct server_connection *c)
 {
-    struct outgoing *out = &c->out;
+    struct reply *out = &c->out;
     const int flags = MSG_NOSIGNAL | (out->left ? MSG_MORE : 0);
     ssize_t n = send(c->fd, (const char *)&out->head + out->head_sent,
                      sizeof(out->head) - out->head_sent, flags);
@@ -215,12 +216,12 @@ static ssize_t send_head(struct connection *c)
     return n;
 }
 
-static ssize_t send_bytes(struct server *s, struct connection *c)
+static ssize_t send_bytes(struct server *s, struct server_connection *c)
 {
-    struct outgoing *out = &c->out;
+    struct reply *out = &c->out;
     uint64_t piece = out->left < SEND_PIECE ? out->left : SEND_PIECE;
-    ssize_t n = sendfile(c->fd, out->kept->fd, &out->offset, piece);
-    if (n == 0) { /* the Replica has been cut: nothing true can follow */
+    ssize_t n = sendfile(c->fd, out->replica->fd, &out->offset, piece);
+    if (n == 0) { /* the Replica was truncated: there are no correct bytes */
         errno = EIO;
         return -1;
     }
@@ -231,49 +232,49 @@ static ssize_t send_bytes(struct server *s, struct connection *c)
     return n;
 }
 
-static void end_reply(struct connection *c)
+static void end_reply(struct server_connection *c)
 {
-    if (c->out.kept)
-        kept_return(c->out.kept);
-    c->out.kept = NULL;
+    if (c->out.replica)
+        open_replicas_put(c->out.replica);
+    c->out.replica = NULL;
     c->out.active = false;
 }
 
-/* send_on - sends a piece; the number of bytes, or -errno. */
-static ssize_t send_on(struct server *s, struct connection *c, uint64_t now)
+/* send_piece - sends the next piece of a reply; the number of bytes, or -errno. */
+static ssize_t send_piece(struct server *s, struct server_connection *c, uint64_t now)
 {
     bool head = c->out.head_sent < sizeof(c->out.head);
     ssize_t n = head ? send_head(c) : send_bytes(s, c);
     if (n < 0)
         return -errno;
-    c->moved_ns = now;
+    c->progress_ns = now;
     if (c->out.head_sent == sizeof(c->out.head) && !c->out.left)
         end_reply(c);
     return n;
 }
 
-/* answer_pump - answers what can be answered until the socket is full or the turn is
- * over; -errno: the connection is broken, or its peer takes nothing any more. */
-int answer_pump(struct server *s, struct connection *c, uint64_t now)
+/* connection_send - sends replies until the socket is full, the turn is over or there is
+ * nothing to send; -errno: the connection is broken; -ETIMEDOUT: the peer reads nothing. */
+int connection_send(struct server *s, struct server_connection *c, uint64_t now)
 {
     ssize_t turn = SEND_TURN;
-    while (turn > 0 && (c->out.active || choose(s, c, now))) {
-        ssize_t n = send_on(s, c, now);
+    while (turn > 0 && (c->out.active || begin_next(s, c, now))) {
+        ssize_t n = send_piece(s, c, now);
         if (n == -EAGAIN) {
-            c->more = false;
-            uint64_t stall_ns = s->options.stall_ms * (SECOND_NS / 1000);
-            return now > c->moved_ns + stall_ns ? -ETIMEDOUT : 0;
+            c->turn_over = false;
+            uint64_t stall_ns = s->options.stall_ms * MS_NS;
+            return now > c->progress_ns + stall_ns ? -ETIMEDOUT : 0;
         }
         if (n < 0 && n != -EINTR)
             return (int)n;
         turn -= n > 0 ? n : 0;
     }
-    c->more = turn <= 0;
+    c->turn_over = turn <= 0;
     return 0;
 }
 
-/* answer_release - closes the connection and forgets what was asked on it. */
-void answer_release(struct connection *c)
+/* connection_close - closes the socket and the Replica of the current reply. */
+void connection_close(struct server_connection *c)
 {
     end_reply(c);
     close(c->fd);

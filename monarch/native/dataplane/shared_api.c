@@ -1,7 +1,6 @@
-/* shared_api.c - the shared functions in the form in which Python calls them. */
+/* shared_api.c - the functions of shared/ that libmonarch.so exports to Python. */
 #include <errno.h>
 #include <linux/magic.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/vfs.h>
 
@@ -9,10 +8,7 @@
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
 
-#include "dataplane/clock.h"
 #include "dataplane/monarch.h"
-#include "dataplane/publish.h"
-#include "dataplane/replica_state.h"
 #include "shared/catalog.h"
 #include "shared/counters.h"
 #include "shared/home.h"
@@ -95,27 +91,6 @@ void monarch_replica_name(const void *block, uint64_t root_hash, uint32_t entry,
     const struct entry *e = index_entry(block, entry);
     uint64_t hash = index_hash(index_path(block, e), index_path_bytes(e));
     replica_name(e, root_hash, hash, out);
-}
-
-/* monarch_state_store - publishes the state of a File and wakes all that wait for it. */
-void monarch_state_store(void *catalog, uint32_t file, uint32_t word)
-{
-    publish_word((uint32_t *)replica_word(catalog, file), word);
-    watch_tell(catalog);
-}
-
-/* monarch_agent_state_store - publishes the state of the agent and wakes launchers. */
-void monarch_agent_state_store(void *requests, uint32_t state)
-{
-    publish_word(&((struct requests *)requests)->agent_state, state);
-}
-
-/* monarch_beat - says "alive" once; the engine does so by itself while it lives. */
-void monarch_beat(void *requests)
-{
-    struct requests *r = requests;
-    atomic_store_explicit((_Atomic uint64_t *)&r->heartbeat_ns, clock_ns(),
-                          memory_order_release);
 }
 
 /* monarch_rights_read - fills in a struct rights of this process. */

@@ -1,14 +1,15 @@
-/* wire.c - makes requests, and judges frames that another node has sent. */
+/* wire.c - makes and checks the frames between peers, and reads their traffic counts. */
 #include "dataplane/wire.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include "shared/catalog.h"
 
-/* frame_ask - the request for one Extent. */
-struct frame_request frame_ask(const struct catalog *cat, uint64_t id, uint32_t file,
-                               uint32_t extent)
+/* frame_request_make - the request for one Extent. */
+struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
+                                        uint32_t file, uint32_t extent)
 {
     return (struct frame_request){.magic = FRAME_REQUEST_MAGIC,
                                   .kind = FRAME_EXTENT,
@@ -18,8 +19,7 @@ struct frame_request frame_ask(const struct catalog *cat, uint64_t id, uint32_t 
                                   .extent = extent};
 }
 
-/* frame_check_request - 0; -ESTALE: it speaks of another Catalog, in which the File may
- * well be; -EPROTO: no peer of ours sends this. */
+/* frame_check_request - 0; -ESTALE: it names another Catalog; -EPROTO: it is malformed. */
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
     if (f->magic != FRAME_REQUEST_MAGIC || f->kind != FRAME_EXTENT || f->reserved)
@@ -32,8 +32,8 @@ int frame_check_request(const struct catalog *cat, const struct frame_request *f
     return 0;
 }
 
-/* frame_check_reply - 0, or -EPROTO unless it answers a request that was made, with just
- * as many bytes as the Catalog says. */
+/* frame_check_reply - -EPROTO unless it answers the request, with as many bytes as the
+ * Catalog says. */
 int frame_check_reply(const struct catalog *cat, const struct frame_request *asked,
                       const struct frame_reply *f)
 {
@@ -48,4 +48,15 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *ask
     if (!entry || f->extent >= frame_extents(entry->size))
         return -EPROTO;
     return f->size == frame_extent_bytes(entry->size, f->extent) ? 0 : -EPROTO;
+}
+
+/* traffic_copy - reads the counts of all peers while another thread adds to them: each is
+ * valid, but they are not of one moment. */
+void traffic_copy(const struct monarch_traffic *from, struct monarch_traffic *to,
+                  uint32_t peers)
+{
+    _Atomic uint64_t *in = (_Atomic uint64_t *)(uintptr_t)from;
+    uint64_t *out = (uint64_t *)to;
+    for (size_t i = 0; i < peers * (sizeof(*from) / sizeof(*out)); i++)
+        out[i] = atomic_load_explicit(&in[i], memory_order_relaxed);
 }

@@ -1,14 +1,19 @@
-/* files.c - system calls that are carried on through signals and short counts, and times
- * of files. */
+/* syscalls.h - system calls that are repeated after signals and short counts, times of
+ * files, and futexes. Each returns -errno on failure. */
+#ifndef MONARCH_SYSCALLS_H
+#define MONARCH_SYSCALLS_H
+
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <stdint.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "dataplane/clock.h"
-#include "dataplane/transfer.h"
 
-/* file_time - a time of the Catalog as the kernel has it; before 1970 it is negative. */
-struct timespec file_time(int64_t ns)
+/* file_time - a time of the Catalog as a struct timespec; negative before 1970. */
+static inline struct timespec file_time(int64_t ns)
 {
     int64_t seconds = ns / (int64_t)SECOND_NS, rest = ns % (int64_t)SECOND_NS;
     if (rest < 0)
@@ -16,8 +21,8 @@ struct timespec file_time(int64_t ns)
     return (struct timespec){seconds, rest};
 }
 
-/* file_openat - a descriptor or -errno. */
-int file_openat(int dir, const char *path, int flags, mode_t mode)
+/* file_openat - a descriptor, closed on exec, of a path whose last name is no link. */
+static inline int file_openat(int dir, const char *path, int flags, mode_t mode)
 {
     for (;;) {
         int fd = openat(dir, path, flags | O_CLOEXEC | O_NOFOLLOW, mode);
@@ -28,8 +33,8 @@ int file_openat(int dir, const char *path, int flags, mode_t mode)
     }
 }
 
-/* file_read - reads until `n` bytes are there or the file ends; their number or -errno. */
-ssize_t file_read(int fd, void *buffer, size_t n)
+/* file_read - reads until `n` bytes are there or the file ends; returns their number. */
+static inline ssize_t file_read(int fd, void *buffer, size_t n)
 {
     size_t got = 0;
     while (got < n) {
@@ -44,8 +49,8 @@ ssize_t file_read(int fd, void *buffer, size_t n)
     return (ssize_t)got;
 }
 
-/* file_write - writes all or returns -errno. */
-int file_write(int fd, const void *bytes, size_t n)
+/* file_write - writes all bytes or fails. */
+static inline int file_write(int fd, const void *bytes, size_t n)
 {
     size_t put = 0;
     while (put < n) {
@@ -59,3 +64,11 @@ int file_write(int fd, const void *bytes, size_t n)
     }
     return 0;
 }
+
+/* futex_wake - wakes up to `count` threads, of any process, that wait on a word. */
+static inline void futex_wake(void *word, int count)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+#endif
