@@ -16,7 +16,7 @@ from monarch.native.engine import (
     seal_library,
     state_store,
 )
-from monarch.native.home import home, homes, is_home
+from monarch.native.host import home, homes, is_home
 from monarch.native.index import (
     BlockError,
     Memory,
