@@ -1,4 +1,4 @@
-"""The door to the native data plane: layouts, look-ups, copies, peers."""
+"""The Python interface of the native data plane: layouts, look-ups, copies, peers."""
 
 from monarch.native.engine import (
     Board,
@@ -10,22 +10,25 @@ from monarch.native.engine import (
     Seals,
     agent_state_store,
     beat,
+    state_store,
+)
+from monarch.native.host import (
+    home,
+    homes,
+    inodes_unstable,
+    is_home,
     mounts_cover,
     rights_mark,
     rights_store,
     seal_library,
-    state_store,
 )
-from monarch.native.host import home, homes, is_home
 from monarch.native.index import (
     BlockError,
-    Memory,
     hash64,
     index_check,
     index_find,
     index_find_inode,
     index_finish,
-    inodes_unstable,
     replica_name,
 )
 from monarch.native.layout import (
@@ -47,6 +50,7 @@ from monarch.native.layout import (
     word_parts,
     word_source,
 )
+from monarch.native.library import Memory
 from monarch.native.peers import (
     Arrival,
     Fetch,

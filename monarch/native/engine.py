@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native.index import span
 from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Step
-from monarch.native.library import LIB
+from monarch.native.library import LIB, Memory, span
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from monarch.native.index import Memory
 
 BATCH_MAX = 1024
 PATIENCE_MS = 5000
@@ -212,12 +209,6 @@ class Engine:
         return self._handle
 
 
-def seal_library() -> str | None:
-    """The system's library that makes seals on this node; None: there is none."""
-    name: bytes | None = LIB.monarch_seal_library()
-    return name.decode() if name else None
-
-
 def state_store(catalog: Memory, file: int, word: int) -> None:
     """Publishes the state word of a File and wakes the programs that wait for it."""
     LIB.monarch_state_store(span(catalog)[0], file, word)
@@ -231,22 +222,6 @@ def agent_state_store(requests: Memory, state: int) -> None:
 def beat(requests: Memory) -> None:
     """Says that the agent is alive; an Engine does so by itself every 100 ms."""
     LIB.monarch_beat(span(requests)[0])
-
-
-def rights_store(rights: Memory) -> None:
-    """Writes what this process may read, for the Shim to compare with."""
-    LIB.monarch_rights_read(span(rights)[0])
-
-
-def rights_mark() -> int:
-    """What this process may read by groups and capabilities, in one word."""
-    return int(LIB.monarch_rights_mark())
-
-
-def mounts_cover(block: Memory, directory: bytes) -> bool:
-    """Whether something is mounted on a name below a root that its block holds."""
-    found = LIB.monarch_mounts_cover(span(block)[0], directory, len(directory))
-    return bool(found)
 
 
 def _board_record(board: Board) -> npt.NDArray[Any]:

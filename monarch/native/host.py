@@ -1,4 +1,4 @@
-"""The directory that is a user's alone on a medium, as the launcher finds it."""
+"""What the host gives to this process: private directories, rights, mounts, seals."""
 
 import ctypes
 import os
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from monarch.native.library import LIB
+from monarch.native.library import LIB, Memory, span
 
 # As in shared/home.h.
 _BYTES_MAX: Final = 256
@@ -14,7 +14,7 @@ _HOMES_MAX: Final = 8
 
 
 def homes(base: Path | None = None) -> list[Path]:
-    """Return the homes of this user that are there.
+    """Return the existing private directories of this user on a medium.
 
     Args:
         base: the medium; None is that of run directories.
@@ -26,9 +26,13 @@ def homes(base: Path | None = None) -> list[Path]:
 
 
 def home(base: Path | None = None, *, make: bool = False) -> Path:
-    """Return the home to be used, made if it is new, or only its name.
+    """Return the private directory to be used on a medium.
 
-    It is the plain one where none can be made: whoever uses it finds out why.
+    If it cannot be created, this is its plain name: its use fails with the reason.
+
+    Args:
+        base: as in homes().
+        make: create it if it does not exist.
     """
     out = ctypes.create_string_buffer(_BYTES_MAX)
     if LIB.monarch_home_choose(_name(base), make, out) and not out.value:
@@ -37,8 +41,39 @@ def home(base: Path | None = None, *, make: bool = False) -> Path:
 
 
 def is_home(path: Path) -> bool:
-    """Return whether a path has the name of a home of this user."""
+    """Return whether a path has the name of a private directory of this user."""
     return bool(re.fullmatch(rf"monarch-{os.geteuid()}(\.[0-9a-f]{{12}})?", path.name))
+
+
+def inodes_unstable(directory: bytes) -> bool:
+    """Return whether files below a directory may change their inode numbers.
+
+    Overlays copy a file when it is written to; many FUSE servers invent the numbers.
+    True also where the file system cannot be determined.
+    """
+    return bool(LIB.monarch_inodes_unstable(directory))
+
+
+def rights_store(rights: Memory) -> None:
+    """Write the rights of this process to a record, which the Shim compares with."""
+    LIB.monarch_rights_read(span(rights)[0])
+
+
+def rights_mark() -> int:
+    """Return the groups and capabilities of this process as one word."""
+    return int(LIB.monarch_rights_mark())
+
+
+def mounts_cover(block: Memory, directory: bytes) -> bool:
+    """Return whether a catalogued name below a root is a mount point."""
+    found = LIB.monarch_mounts_cover(span(block)[0], directory, len(directory))
+    return bool(found)
+
+
+def seal_library() -> str | None:
+    """Return the name of the library that makes seals; None: there is none."""
+    name: bytes | None = LIB.monarch_seal_library()
+    return name.decode() if name else None
 
 
 def _name(base: Path | None) -> bytes | None:

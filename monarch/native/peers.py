@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native.index import span
 from monarch.native.layout import DTYPES, Step
-from monarch.native.library import LIB
+from monarch.native.library import LIB, span
 
 if TYPE_CHECKING:
     from types import TracebackType
