@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from monarch.agent.notify import Notifier
+from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.setup import Setup
 from monarch.errors import UsageError
 from monarch.origins.index import Dataset, Indexed, empty_index, prepare_index

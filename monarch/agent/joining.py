@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 
 from monarch import native
+from monarch.agent.cluster import Found, Peers
 from monarch.agent.indexing import index_datasets
 from monarch.agent.integrity import (
     Integrity,
@@ -13,13 +14,12 @@ from monarch.agent.integrity import (
     inability,
     objection,
 )
+from monarch.agent.job_spec import Terms
+from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.namespace import Namespace
-from monarch.agent.notify import Notifier
-from monarch.agent.peers import Found, Peers
 from monarch.agent.setup import Setup
-from monarch.agent.snapshot import Figures
-from monarch.agent.terms import Terms
-from monarch.beside import in_thread, log_failure
+from monarch.agent.stats import Figures
+from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.metrics import Tally
 from monarch.origins.index import Indexed

@@ -10,15 +10,15 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
-from monarch.agent.ending import remove_tiers
-from monarch.agent.life import Agent
-from monarch.agent.meeting import Meeting, find_meeting
-from monarch.agent.notify import Notifier
-from monarch.agent.peers import Peers
+from monarch.agent.agent import Agent
+from monarch.agent.bootstrap import Meeting, find_meeting
+from monarch.agent.cluster import Peers
+from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
-from monarch.agent.tierwatch import prepare_tiers
+from monarch.agent.shutdown import remove_tiers
+from monarch.agent.tier_watch import prepare_tiers
 from monarch.cluster import mesh_job, node_name
 from monarch.config import RunOptions, run_directory, to_json
 from monarch.errors import MonarchError

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from monarch import native
-from monarch.admission import footprints
 from monarch.agent.mark_table import MarkTable
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
@@ -21,10 +20,11 @@ from monarch.catalog.segment import (
     catalog_digest,
     plan_catalog,
 )
-from monarch.model import shown
+from monarch.catalog.unmanaged import shown
 from monarch.origins.index import Indexed
 from monarch.origins.layout import LAYOUT
 from monarch.stager import FileTable
+from monarch.stager.capacity import footprints
 from monarch.tiers import Tier
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from monarch.admission import footprint
 from monarch.agent.namespace import Namespace
 from monarch.stager import ExtentDigests, Stager, describe, match
+from monarch.stager.capacity import footprint
 from monarch.tiers import Tier
 from monarch.tiers.retain import Manifest, claim, keep, namespace_digest
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from monarch.beside import begin
+from monarch.background import begin
+from monarch.catalog.unmanaged import Patterns
 from monarch.config import Config, RunOptions, load, require_datasets, run_directory
 from monarch.errors import MonarchError
-from monarch.model import Patterns
 from monarch.origins.index import Dataset
 from monarch.report import check_report_file, fill_template
 from monarch.tiers import RamTier, Tier, TierSettings, open_tier, open_transit

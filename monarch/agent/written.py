@@ -13,7 +13,7 @@ from typing import Final
 
 from monarch.agent.mark_table import MarkTable
 from monarch.agent.namespace import Namespace
-from monarch.beside import log_failure
+from monarch.background import log_failure
 from monarch.metrics import Tally
 from monarch.peers.mesh import Mesh
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import Listing, Survey
-from monarch.model import PATH_BYTES_MAX, Unmanaged
+from monarch.catalog.unmanaged import PATH_BYTES_MAX, Unmanaged
 
 LINK_DEPTH_MAX = 8
 """Directory links that may follow each other in one path."""

@@ -20,8 +20,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from monarch.catalog.unmanaged import Patterns
 from monarch.errors import UsageError
-from monarch.model import Patterns
 
 _CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
 _NOTHING = rb"(?!)"

@@ -12,8 +12,8 @@ import numpy as np
 
 from monarch.catalog.block import Block
 from monarch.catalog.layout import Bytes, Hash, Layout, Records, aligned
+from monarch.catalog.unmanaged import shown
 from monarch.errors import UsageError
-from monarch.model import shown
 
 BYTES_PER_FILE = 176
 """What all segments together may take for one File."""

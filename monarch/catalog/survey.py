@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.catalog.layout import Records
-from monarch.model import Unmanaged
+from monarch.catalog.unmanaged import Unmanaged
 
 ROW = np.dtype(
     [

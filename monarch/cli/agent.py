@@ -13,7 +13,7 @@ from monarch.cli.run import parse_run_argv, run
 from monarch.errors import MonarchError, UsageError
 
 if TYPE_CHECKING:
-    from monarch.agent.meeting import Meeting
+    from monarch.agent.bootstrap import Meeting
     from monarch.config import Config
 
 EPILOG = """\b
@@ -60,8 +60,8 @@ agent.params += [option for option in run.params if option.name in _SHARED]
 
 def _serve_launcher(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> NoReturn:
     """Be what `monarch run`, whose arguments these are, has started."""
+    from monarch.agent.launcher_pipe import Notifier
     from monarch.agent.main import serve
-    from monarch.agent.notify import Notifier
 
     code = serve(run_dir, Notifier(notify_fd), lambda: parse_run_argv(argv))
     logging.shutdown()
@@ -72,7 +72,7 @@ def _serve_launcher(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> NoR
 def _serve_job(given: dict[str, Any]) -> NoReturn:
     """Be the agent of a job in the foreground."""
     from monarch.agent.main import serve
-    from monarch.cli.narrator import Narrator
+    from monarch.cli.terminal_notifier import Narrator
     from monarch.cluster import node_name, run_root, safe_name
     from monarch.config import RunOptions, current_directory, load
 
@@ -150,7 +150,7 @@ def _meeting(config: Config, job: str) -> Meeting | None:
 def _meeting_by_mpi(mpi: Any, config: Config, job: str) -> Meeting | None:
     """Meet by MPI and leave it: an agent's life is no MPI program."""
     from monarch.mpi.launch import Launch
-    from monarch.mpi.meeting import meet_by_mpi
+    from monarch.mpi.mpi_bootstrap import meet_by_mpi
     from monarch.mpi.ranks import Ranks
 
     meeting = None

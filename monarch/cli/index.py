@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monarch.catalog.unmanaged import Patterns, Unmanaged, shown
 from monarch.errors import UsageError
-from monarch.model import Patterns, Unmanaged, shown
 from monarch.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:

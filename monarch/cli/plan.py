@@ -228,8 +228,8 @@ def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
 
 def _scanned_roots(config: Config) -> list[MappedRoot]:
     """Return what the datasets of the configuration hold now."""
+    from monarch.catalog.unmanaged import Patterns
     from monarch.config import require_datasets
-    from monarch.model import Patterns
     from monarch.origins.index import Dataset, prepare_index
 
     require_datasets(config)
@@ -256,10 +256,10 @@ def _place(
 ) -> Placement:
     """Place the Files as the agents of a job would."""
     from monarch import native
-    from monarch.admission import footprints
     from monarch.catalog.segment import OpenPolicy, catalog_digest, plan_catalog
     from monarch.origins.layout import LAYOUT
     from monarch.placement import Mode, Placement
+    from monarch.stager.capacity import footprints
 
     # A job would refuse nested datasets and the like; so does its plan.
     plan_catalog(LAYOUT, roots, [], OpenPolicy(0, 0, 0))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from monarch.placement import Forecast, Share
-from monarch.report.words import room_advice
+from monarch.report.format import room_advice
 from monarch.units import format_count, format_size
 
 Description: TypeAlias = dict[str, Any]

@@ -33,7 +33,7 @@ def _text(file: Path, content: Mapping[str, Any], node: str | None) -> str:
     """Return a report as text; what was edited by hand may lack anything."""
     from monarch.errors import UsageError
     from monarch.report import render, render_node
-    from monarch.report.words import printable
+    from monarch.report.format import printable
 
     try:
         text = render(content) if node is None else render_node(content, node)

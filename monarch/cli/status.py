@@ -67,7 +67,7 @@ def _describe(answer: dict[str, Any]) -> str:
 
 def node_lines(nodes: list[dict[str, Any]]) -> list[str]:
     """Return how the nodes of a job stand, those that are not there by name."""
-    from monarch.report.words import listed, many, short_names
+    from monarch.report.format import listed, many, short_names
 
     if not nodes:
         return []

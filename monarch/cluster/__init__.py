@@ -1,15 +1,7 @@
 """Which job and which node this is, and which other nodes the job has."""
 
-from monarch.cluster.census import Census
 from monarch.cluster.hostsjob import hosts_job, mesh_job
 from monarch.cluster.interface import address_of, own_addresses
-from monarch.cluster.membership import (
-    Alone,
-    Membership,
-    Scattered,
-    find_members,
-    launched_by_mpi,
-)
 from monarch.cluster.names import (
     NAME_MAX,
     RUN_VARIABLE,
@@ -20,6 +12,14 @@ from monarch.cluster.names import (
     run_roots,
     safe_name,
 )
+from monarch.cluster.nodes import (
+    Alone,
+    Membership,
+    Scattered,
+    find_members,
+    launched_by_mpi,
+)
+from monarch.cluster.rank_registry import Census
 from monarch.cluster.remains import Remains, remove_remains
 from monarch.cluster.rendezvous import rendezvous_directory, usual_rendezvous
 from monarch.cluster.secret import given_secret, job_secret, read_secret

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from monarch.cluster.meeting import Left, machine, read_left
+from monarch.cluster.address_files import Left, machine, read_left
 from monarch.cluster.names import NAME_MAX
 from monarch.cluster.secret import SECRET_BYTES
 

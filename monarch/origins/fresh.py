@@ -13,7 +13,7 @@ import numpy as np
 from monarch import native
 from monarch.catalog.block import Block
 from monarch.catalog.layout import NONE32
-from monarch.model import Patterns, shown
+from monarch.catalog.unmanaged import Patterns, shown
 from monarch.origins.root import OriginRoot
 from monarch.origins.saved import IndexUnusableError, RootIndex
 from monarch.origins.walk import Progress

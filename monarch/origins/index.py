@@ -15,7 +15,7 @@ from monarch import native
 from monarch.catalog.build import build_block, unlisted_links
 from monarch.catalog.segment import MappedRoot
 from monarch.catalog.survey import ATTR, ROW, Survey
-from monarch.model import Patterns, Unmanaged
+from monarch.catalog.unmanaged import Patterns, Unmanaged
 from monarch.origins.fresh import check_fresh
 from monarch.origins.layout import LAYOUT
 from monarch.origins.root import OriginRoot, open_root, stages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from monarch.model import Unmanaged
+from monarch.catalog.unmanaged import Unmanaged
 
 _REASONS = {
     errno.ENOENT: Unmanaged.LINK_DANGLING,

@@ -7,8 +7,8 @@ import stat
 from dataclasses import dataclass
 
 from monarch import native
+from monarch.catalog.unmanaged import shown
 from monarch.errors import UsageError
-from monarch.model import shown
 
 
 @dataclass(frozen=True, slots=True)

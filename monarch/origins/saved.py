@@ -18,12 +18,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from monarch import native
+from monarch.atomic_file import whole_file
 from monarch.catalog.block import Block
 from monarch.catalog.layout import Bytes
+from monarch.catalog.unmanaged import Patterns, Unmanaged
 from monarch.errors import MonarchError
-from monarch.model import Patterns, Unmanaged
 from monarch.origins.layout import LAYOUT
-from monarch.wholefile import whole_file
 
 DESCRIPTION_BYTES_MAX = 1 << 20
 READ_BYTES = 64 << 20

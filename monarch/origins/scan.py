@@ -10,7 +10,7 @@ from monarch.catalog.hops import Names, catalogued_links
 from monarch.catalog.links import follow_links
 from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import Survey
-from monarch.model import Patterns, Unmanaged
+from monarch.catalog.unmanaged import Patterns, Unmanaged
 from monarch.origins.root import OriginRoot
 from monarch.origins.walk import Progress, Walk
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import ATTR, ROW, Listing
-from monarch.model import PATH_BYTES_MAX, Unmanaged
-from monarch.origins.links import resolve_link
-from monarch.origins.metadata import (
+from monarch.catalog.unmanaged import PATH_BYTES_MAX, Unmanaged
+from monarch.origins.limits import (
     Row,
     has_identity,
     is_exact,
@@ -24,6 +23,7 @@ from monarch.origins.metadata import (
     make_row,
     shared_values,
 )
+from monarch.origins.links import resolve_link
 from monarch.origins.root import OriginRoot
 
 BATCH_NAMES = 512

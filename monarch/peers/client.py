@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from monarch.peers.link import Address, Link
+from monarch.peers.catalog_broadcast import Chunk, Offer, Shipment
+from monarch.peers.connection import Address, Link
+from monarch.peers.membership import Roster
 from monarch.peers.protocol import (
     Identity,
     Journal,
@@ -15,9 +17,7 @@ from monarch.peers.protocol import (
     Phase,
     ProtocolError,
 )
-from monarch.peers.roster import Roster
 from monarch.peers.session import Pace, Session
-from monarch.peers.shipment import Chunk, Offer, Shipment
 
 # Between the trials of two addresses of a node.
 STAGGER_S: Final = 0.25

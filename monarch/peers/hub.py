@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from monarch.peers.link import Link
+from monarch.peers.connection import Link
+from monarch.peers.membership import Roster
 from monarch.peers.protocol import (
     Journal,
     Kind,
@@ -14,7 +15,6 @@ from monarch.peers.protocol import (
     ProtocolError,
     Standing,
 )
-from monarch.peers.roster import Roster
 from monarch.peers.session import Pace, Session
 
 

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from monarch.beside import in_thread
-from monarch.cluster.meeting import read_addresses, remove_address, write_address
+from monarch.background import in_thread
+from monarch.cluster.address_files import read_addresses, remove_address, write_address
+from monarch.peers.catalog_broadcast import Buffer, Shipment, ancestors
 from monarch.peers.client import Ears, Follower, ask_socket, fetch, reach
+from monarch.peers.connection import Address, Link, Tampering
 from monarch.peers.hub import Hub
-from monarch.peers.link import Address, Link, Tampering
+from monarch.peers.membership import Roster
 from monarch.peers.protocol import (
     BODY_BYTES_MAX,
     NOTE_BYTES_MAX,
@@ -32,11 +34,9 @@ from monarch.peers.protocol import (
     Standing,
     View,
 )
-from monarch.peers.roster import Roster
 from monarch.peers.server import PORTS_TRIED, Server, serve_shipment
 from monarch.peers.session import Pace, Session
 from monarch.peers.settings import Hooks, Settings
-from monarch.peers.shipment import Buffer, Shipment, ancestors
 
 # The nodes that may be the hub, in this order.
 SUCCESSORS_MAX: Final = 3

@@ -6,10 +6,10 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from monarch.peers.link import Link, Tampering
+from monarch.peers.catalog_broadcast import Offer, Shipment
+from monarch.peers.connection import Link, Tampering
 from monarch.peers.protocol import Identity, Kind, Message, ProtocolError
 from monarch.peers.session import Pace
-from monarch.peers.shipment import Offer, Shipment
 
 BACKLOG: Final = 1024
 # Connections that have proved nothing yet; the oldest gives way to the newest.

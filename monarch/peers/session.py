@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from monarch.peers.link import Link
+from monarch.peers.connection import Link
 from monarch.peers.protocol import Journal, Kind, Member, Message, Phase, Telling
 
 BEAT_S: Final = 0.5

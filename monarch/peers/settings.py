@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from monarch.cluster import own_addresses
-from monarch.peers.link import Address
+from monarch.peers.connection import Address
 from monarch.peers.protocol import Identity, View
 
 

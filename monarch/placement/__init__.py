@@ -2,7 +2,7 @@
 
 from monarch.placement.fill import FillOrder, fill_files
 from monarch.placement.forecast import Forecast, Share, forecast
-from monarch.placement.place import Mode, Node, Placement
+from monarch.placement.placement import Mode, Node, Placement
 
 __all__ = [
     "FillOrder",

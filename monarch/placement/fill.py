@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from monarch.placement.place import Placement
+from monarch.placement.placement import Placement
 
 LOOKED_AT_MAX = 64
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monarch.placement.place import Placement
-from monarch.placement.room import Bytes
+from monarch.placement.first_fit import Bytes
+from monarch.placement.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)

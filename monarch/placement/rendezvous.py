@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from monarch.placement.lots import CHUNK, Lots, file_keys
+from monarch.placement.hrw_scores import CHUNK, Lots, file_keys
 
 Numbers: TypeAlias = npt.NDArray[np.intp]
 Nodes: TypeAlias = npt.NDArray[np.uint16]

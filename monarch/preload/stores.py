@@ -10,7 +10,6 @@ from typing import Final, Self
 import numpy as np
 
 from monarch import native
-from monarch.admission import footprints
 from monarch.agent.namespace import extent_arrays, publish
 from monarch.agent.retention import claim_all, expiry_s, offer
 from monarch.agent.rundir import RunDirectory
@@ -23,6 +22,7 @@ from monarch.native import Reason, ReplicaState, state_word
 from monarch.origins.index import Indexed
 from monarch.preload.asker import AHEAD, Asker
 from monarch.stager import ExtentDigests, FillSettings, Stager, describe
+from monarch.stager.capacity import footprints
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
 from monarch.tiers.retain import keep, namespace_digest

@@ -14,10 +14,9 @@ from typing import Final, Protocol
 import numpy as np
 
 from monarch import native
-from monarch.admission import footprints
+from monarch.agent.job_spec import indexed_from
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.setup import Setup
-from monarch.agent.terms import indexed_from
 from monarch.catalog.layout import Bytes
 from monarch.catalog.segment import catalog_digest
 from monarch.errors import MonarchError, UsageError
@@ -29,6 +28,7 @@ from monarch.preload.crew import Crew, agreed
 from monarch.preload.inbox import Inbox
 from monarch.preload.outbox import Outbox
 from monarch.preload.stores import Stores
+from monarch.stager.capacity import footprints
 from monarch.tiers.directory import hold_private
 from monarch.tiers.leftovers import collect_all
 

@@ -6,7 +6,6 @@ from monarch.report.file import (
     read_report,
     write_report,
 )
-from monarch.report.fragment import FRAGMENT_BYTES_MAX, fragment
 from monarch.report.merge import merge
 from monarch.report.model import (
     JobFigures,
@@ -17,6 +16,7 @@ from monarch.report.model import (
     Unstaged,
     WaitBucket,
 )
+from monarch.report.node_report import FRAGMENT_BYTES_MAX, fragment
 from monarch.report.nodes import find_node
 from monarch.report.onenode import render_node
 from monarch.report.summarize import summarize

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from monarch.atomic_file import whole_file
 from monarch.errors import UsageError
 from monarch.report.model import SCHEMA, Report
-from monarch.wholefile import whole_file
 
 # A larger file is not a report.
 REPORT_BYTES_MAX: Final = 256 << 20

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Final
 
-from monarch.report.fragment import FragmentError, read_fragment, shorter, told_peers
 from monarch.report.model import (
     OTHERS,
     ProcessFigures,
@@ -16,6 +15,7 @@ from monarch.report.model import (
     Unstaged,
     WaitBucket,
 )
+from monarch.report.node_report import FragmentError, read_fragment, shorter, told_peers
 from monarch.report.summarize import ratio, summarize
 
 CHANGED_MAX: Final = 20

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from monarch.errors import UsageError
+from monarch.report.format import WIDTH, fitted, listed, many, percent, short_names
 from monarch.report.model import Report
-from monarch.report.words import WIDTH, fitted, listed, many, percent, short_names
 from monarch.units import format_count, format_size
 
 # Of more nodes than this the table shows the least and the most of each column.

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from monarch.report.format import folded, many, percent
 from monarch.report.model import Report
 from monarch.report.nodes import find_node, missing_lines, peer_lines
 from monarch.report.summarize import ratio
@@ -12,7 +13,6 @@ from monarch.report.text import (
     tier_lines,
     unstaged_lines,
 )
-from monarch.report.words import folded, many, percent
 from monarch.units import format_count, format_size
 
 Row = Mapping[str, Any]

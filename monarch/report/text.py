@@ -5,9 +5,9 @@ from functools import partial
 from typing import Any
 
 from monarch.metrics import UNITS
+from monarch.report.format import folded, many, percent, room_advice
 from monarch.report.model import POOL, Report
 from monarch.report.nodes import node_lines, peer_lines, where
-from monarch.report.words import folded, many, percent, room_advice
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 _INACTIVE_MAX = 10

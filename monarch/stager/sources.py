@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from monarch.breaker import WELL, Breaker, Event, State, after, ask
 from monarch.metrics import Tally
 from monarch.placement import Placement
+from monarch.stager.breaker import WELL, Breaker, Event, State, after, ask
 
 _NEVER_SEEN = Breaker(State.OPEN, since_s=-float("inf"))
 

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Sequence
 
-from monarch.admission import Ledger, Outcome, Room, Verdict
 from monarch.metrics import Tally
 from monarch.native import (
     CONSTANTS,
@@ -21,13 +20,14 @@ from monarch.native import (
 )
 from monarch.placement import FillOrder
 from monarch.stager.adoption import Adoption
-from monarch.stager.background import Background, FillSettings
-from monarch.stager.exchange import NO_ROOM, Exchange, Fate, Sharing
-from monarch.stager.flight import Engine, Flight
+from monarch.stager.capacity import Ledger, Outcome, Room, Verdict
+from monarch.stager.fill import Background, FillSettings
 from monarch.stager.losses import Losses
+from monarch.stager.policy import NO_ROOM, Exchange, Fate, Sharing
 from monarch.stager.postponed import Postponed
-from monarch.stager.shelf import Shelf
+from monarch.stager.replicas import Shelf
 from monarch.stager.table import ABSENT, READY, TIER_UNIT, FileTable
+from monarch.stager.transfer import Engine, Flight
 from monarch.tiers import Tier
 from monarch.tiers.probe import Finding
 

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from monarch.atomic_file import whole_file
 from monarch.tiers.directory import open_private, remove_tree
-from monarch.wholefile import whole_file
 
 RETAINED: Final = "retained-"
 MANIFEST: Final = "manifest.npz"

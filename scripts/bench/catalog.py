@@ -18,7 +18,7 @@ from monarch import native
 from monarch.catalog.build import build_block
 from monarch.catalog.segment import MappedRoot, OpenPolicy, plan_catalog
 from monarch.catalog.survey import ATTR, ROW, Listing, Survey
-from monarch.model import Patterns
+from monarch.catalog.unmanaged import Patterns
 from monarch.origins.layout import LAYOUT
 from monarch.origins.saved import RootIndex, read_index, save_index
 

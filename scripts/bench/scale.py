@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from silence import Silence, silence
 
-from monarch.placement.lots import Lots, file_keys
+from monarch.placement.hrw_scores import Lots, file_keys
 from monarch.placement.rendezvous import FLAT_NODES_MAX, Rendezvous
 
 SAMPLE = 20_000

@@ -4,7 +4,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from monarch.agent.peers import FORLORN_S
+from monarch.agent.cluster import FORLORN_S
 from monarch.peers.session import BEAT_S, BEATS_MISSED
 from support.clusters import Cluster
 from support.jobs import wait_until

@@ -11,7 +11,7 @@ from monarch.agent.integrity import (
     reduced,
     seal_key,
 )
-from monarch.agent.terms import Terms, make_terms
+from monarch.agent.job_spec import Terms, make_terms
 from monarch.config import Peers
 from monarch.errors import MonarchError
 from monarch.peers.protocol import Member, Standing, View
@@ -86,7 +86,7 @@ def view_of(*seals: bool) -> View:
 
 
 def test_terms_say_what_is_used_and_give_nothing_to_who_cannot(monkeypatch):
-    monkeypatch.setattr("monarch.agent.terms.catalog_digest", lambda *_: 5)
+    monkeypatch.setattr("monarch.agent.job_spec.catalog_digest", lambda *_: 5)
     names, view = ["n0", "n1"], view_of(True, False)
 
     demanded = make_terms(names, view, Peers(integrity="mac"), [])

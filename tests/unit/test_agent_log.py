@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from monarch.agent import main
-from monarch.peers.link import Tampering
+from monarch.peers.connection import Tampering
 from monarch.peers.protocol import Identity
 from monarch.peers.server import REFUSALS_S, Server
 

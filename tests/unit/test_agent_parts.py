@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from monarch.agent.notify import Notifier
+from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.processes import Processes, start_time
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments

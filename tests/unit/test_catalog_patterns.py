@@ -3,9 +3,9 @@
 import pytest
 
 from monarch.catalog.patterns import Selection
+from monarch.catalog.unmanaged import Patterns
 from monarch.config.models import Dataset
 from monarch.errors import UsageError
-from monarch.model import Patterns
 
 
 def includes(pattern: str, path: str) -> bool:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from monarch import native
-from monarch.model import Patterns
+from monarch.catalog.unmanaged import Patterns
 from monarch.origins.fresh import check_fresh
 from monarch.origins.index import Dataset, prepare_index
 from monarch.origins.layout import LAYOUT
@@ -246,7 +246,8 @@ def test_an_index_of_names_that_this_process_may_not_look_up_is_refused(
     file = tmp_path / "rights.index"
     save_index(file, Tree.scan(own_root).index)
     check = (
-        "import sys; from pathlib import Path; from monarch.model import Patterns\n"
+        "import sys; from pathlib import Path\n"
+        "from monarch.catalog.unmanaged import Patterns\n"
         "from monarch.origins.fresh import check_fresh\n"
         "from monarch.origins.root import open_root\n"
         "from monarch.origins.saved import read_index\n"

@@ -17,8 +17,8 @@ from monarch.catalog.segment import (
     TierPlace,
     plan_catalog,
 )
+from monarch.catalog.unmanaged import PATH_BYTES_MAX
 from monarch.errors import UsageError
-from monarch.model import PATH_BYTES_MAX
 from monarch.origins.layout import LAYOUT
 from support.surveys import flat_block, flat_survey
 

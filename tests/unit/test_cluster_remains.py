@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from monarch.cluster import remains, remove_remains
-from monarch.cluster.meeting import machine, read_addresses, write_address
+from monarch.cluster.address_files import machine, read_addresses, write_address
 
 OLD_S = 7200.0
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from monarch.cluster import given_secret, job_secret, read_secret, secret
-from monarch.cluster.meeting import read_addresses, remove_address, write_address
+from monarch.cluster.address_files import read_addresses, remove_address, write_address
 from monarch.cluster.secret import remove_secret
 from monarch.errors import MonarchError
 

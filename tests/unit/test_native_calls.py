@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from monarch import native
 from monarch.catalog.block import Block
+from monarch.catalog.unmanaged import Patterns
 from monarch.errors import MonarchError
-from monarch.model import Patterns
 from monarch.native import library
 from monarch.origins.layout import LAYOUT
 from support.trees import Tree

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import pytest
 
-from monarch.peers import link as links
-from monarch.peers.link import Link
+from monarch.peers import connection
+from monarch.peers.catalog_broadcast import CHUNK_BYTES, ancestors
+from monarch.peers.connection import Link
 from monarch.peers.protocol import Identity, Kind, Phase, ProtocolError, Standing
-from monarch.peers.shipment import CHUNK_BYTES, ancestors
 from support.meshes import PATIENCE_S, SECRET, job, make_node, open_descriptors
 
 
@@ -195,7 +195,7 @@ def test_random_bytes_silence_and_long_frames_do_not_hurt_an_agent(tmp_path):
 
 
 def test_a_stranger_who_says_nothing_is_sent_away_in_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(links, "HANDSHAKE_S", 0.2)
+    monkeypatch.setattr(connection, "HANDSHAKE_S", 0.2)
 
     async def main():
         async with job(1, tmp_path) as nodes:

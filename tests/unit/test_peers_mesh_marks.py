@@ -2,7 +2,7 @@
 
 import asyncio
 
-from monarch.peers.link import Link
+from monarch.peers.connection import Link
 from monarch.peers.protocol import Identity, Kind
 from monarch.peers.protocol.messages import FORMS
 from support.meshes import PATIENCE_S, SECRET, job, make_node

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from monarch.peers.client import reach
-from monarch.peers.link import HANDSHAKE_S
+from monarch.peers.connection import HANDSHAKE_S
 from monarch.peers.protocol import Identity
 from support.meshes import SECRET, job, open_descriptors
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch.placement import Mode, Node, Placement
-from monarch.placement.lots import minus_log
+from monarch.placement.first_fit import fitting
+from monarch.placement.hrw_scores import minus_log
 from monarch.placement.rendezvous import FLAT_NODES_MAX, GROUP_NODES, Rendezvous
-from monarch.placement.room import fitting
 
 PAGE = 4096
 SETTINGS = settings(max_examples=25, deadline=None)

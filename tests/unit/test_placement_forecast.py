@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch.admission import footprints
 from monarch.placement import Mode, Node, Placement, forecast
+from monarch.stager.capacity import footprints
 
 SIZES = st.lists(st.integers(0, 150_000), max_size=120).map(
     lambda sizes: np.array(sizes, np.uint64)

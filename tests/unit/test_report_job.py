@@ -17,8 +17,8 @@ from monarch.report import (
     summarize,
     write_report,
 )
+from monarch.report.format import WIDTH
 from monarch.report.nodes import ROWS_MAX, node_lines
-from monarch.report.words import WIDTH
 from support.figures import FOUR, JOB, MIB, many, node, snapshot
 
 

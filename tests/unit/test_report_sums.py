@@ -18,7 +18,7 @@ from monarch.report import (
     merge,
     render,
 )
-from monarch.report.fragment import read_fragment
+from monarch.report.node_report import read_fragment
 from support.figures import node
 
 counts = st.integers(0, 2**50)

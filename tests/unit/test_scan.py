@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from monarch.catalog.segment import MappedRoot, catalog_digest
+from monarch.catalog.unmanaged import PATH_BYTES_MAX, Patterns, Unmanaged
 from monarch.errors import UsageError
-from monarch.model import PATH_BYTES_MAX, Patterns, Unmanaged
 from monarch.native import hash64
 from monarch.origins import walk
 from monarch.origins.root import open_root

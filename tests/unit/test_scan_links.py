@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from monarch.catalog import links
-from monarch.model import Patterns, Unmanaged
+from monarch.catalog.unmanaged import Patterns, Unmanaged
 from monarch.origins.root import stages
 from support.trees import NONE32, Tree, lstat_of
 

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from monarch.admission import PAGE_BYTES
 from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
+from monarch.stager.capacity import PAGE_BYTES
 from support import stages
 from support.stages import FILL, Stage
 

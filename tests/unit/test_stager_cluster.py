@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch.admission import footprint
 from monarch.native import Fetch, ReplicaState, Step, word_parts
 from monarch.placement import Mode, Placement
+from monarch.stager.capacity import footprint
 from support.stages import FILL, NO_FILL, Stage, make_stage, memory_directory, place
 
 PAGE = 4096

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pytest
 
 from monarch import native
-from monarch.admission import footprints
 from monarch.metrics import Tally
 from monarch.native import (
     DTYPES,
@@ -28,6 +27,7 @@ from monarch.native import (
 )
 from monarch.placement import Mode, Node, Placement
 from monarch.stager import FileTable, FillSettings, Sharing, Sources, Stager
+from monarch.stager.capacity import footprints
 from monarch.tiers import open_transit
 from support.stages import memory_directory
 from unit.test_native_staging import PATIENCE_MS, SIZES, Job, make_job

@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from monarch.breaker import FAILURES_MAX
 from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
 from monarch.placement import Mode
+from monarch.stager.breaker import FAILURES_MAX
 from support.stages import (
     ABSENT,
     PAGE,

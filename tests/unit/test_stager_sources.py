@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.breaker import FAILURES_MAX, PAUSE_FIRST_S, PAUSE_MAX_S
 from monarch.metrics import Tally
 from monarch.placement import Mode, Placement
 from monarch.stager import Opening, Sources
+from monarch.stager.breaker import FAILURES_MAX, PAUSE_FIRST_S, PAUSE_MAX_S
 from support.stages import place
 
 COUNT, NODES = 200, 5

@@ -16,23 +16,16 @@ RATCHET = Path(__file__).with_name("tidy_ratchet.json")
 
 # Imports point down this table, never sideways; see SIDEWAYS for the exceptions.
 LAYERS = (
-    {
-        "monarch",
-        "beside",
-        "model",
-        "metrics",
-        "errors",
-        "units",
-        "wholefile",
-        "hostlist",
-    },
+    {"monarch", "background", "metrics", "errors", "units", "atomic_file", "hostlist"},
     {"config"},
-    {
-        *("catalog", "placement", "admission", "breaker", "peers.protocol", "replica"),
-        "selector",
-    },
+    {"catalog", "placement", "peers.protocol", "replica"},
     {"tiers", "origins", "cluster", "native"},
-    {"peers.link", "peers.session", "peers.shipment", "peers.roster"},
+    {
+        "peers.connection",
+        "peers.session",
+        "peers.catalog_broadcast",
+        "peers.membership",
+    },
     {"stager", "peers.client", "peers.server", "peers.hub", "peers.settings"},
     {"peers.mesh"},
     {"agent", "report"},
@@ -44,11 +37,10 @@ LAYERS = (
 SIDEWAYS = {
     ("units", "errors"),  # a size that cannot be read is a usage error
     ("hostlist", "errors"),  # so is a host list
-    ("model", "errors"),  # so is a state transition that is not in the table
     ("origins", "native"),  # the scan hashes and finishes index blocks natively
     ("tiers", "native"),  # Replica names are computed natively
     ("cluster", "native"),  # the launcher's run directories are found as it finds them
-    ("peers.session", "peers.link"),  # a session is what a joined link becomes
+    ("peers.session", "peers.connection"),  # a session is what a joined one becomes
     ("agent", "report"),  # the agent ends with a report
 }
 

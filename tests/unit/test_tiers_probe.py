@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.agent import tierwatch
+from monarch.agent import tier_watch
 from monarch.tiers.probe import Finding, Probe, fault_of, inspect
 
 
@@ -89,7 +89,7 @@ def test_a_step_that_hangs_is_not_waited_for() -> None:
     hanging = threading.Event()
 
     async def asked() -> str:
-        return await tierwatch.answer(lambda: str(hanging.wait(60)), limit_s=0.1)
+        return await tier_watch.answer(lambda: str(hanging.wait(60)), limit_s=0.1)
 
     assert asyncio.run(asked()) == "no answer in 0.1 s"
     hanging.set()
@@ -104,7 +104,7 @@ def test_a_loop_that_stood_still_takes_no_tier_for_a_hanging_one() -> None:
         return ""
 
     async def stopped() -> str:
-        asking = asyncio.create_task(tierwatch.answer(step, limit_s=0.5))
+        asking = asyncio.create_task(tier_watch.answer(step, limit_s=0.5))
         await asyncio.sleep(0)
         began.wait(10)
         threading.Event().wait(1)  # the loop runs nothing meanwhile

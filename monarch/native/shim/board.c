@@ -136,6 +136,13 @@ static inline enum phase phase_now(void)
     return __builtin_expect(phase != PHASE_UNKNOWN, 1) ? phase : open_once();
 }
 
+/* trace_earlier - what was opened or mapped before there was this agent. */
+static void trace_earlier(void)
+{
+    trace_inherited();
+    trace_mapped();
+}
+
 /* widen - maps the segments after all, because something is about to be changed that
  * other processes must not read any more. */
 static enum phase widen(void)
@@ -147,7 +154,7 @@ static enum phase widen(void)
                                                : PHASE_NARROW;
     atomic_store_explicit(&the_phase, found, memory_order_release);
     if (found == PHASE_LEFT)
-        trace_inherited(); /* it may have been opened before there was an agent */
+        trace_earlier();
     return found;
 }
 
@@ -213,7 +220,7 @@ static const struct board *succeed(struct board *last)
     }
     if (!process_borrowed())
         process_begin(next->counters);
-    trace_inherited();
+    trace_earlier();
     return next;
 }
 

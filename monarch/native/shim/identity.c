@@ -145,15 +145,13 @@ bool identity_is(const struct identity *id, int fd)
 }
 
 /* hold_name - opens nothing, but holds what has the path of this Entry now: a descriptor
- * of the File, or IDENTITY_GONE where it has lost this name. */
-static int hold_name(const struct identity *id, const struct entry *name)
+ * of the File, and that path, or IDENTITY_GONE where it has lost this name. */
+static int hold_name(const struct identity *id, const struct entry *name, char *path)
 {
-    SCRATCH(path);
     struct identity named = *id;
     named.entry = name;
-    int fd = path && identity_path(&named, path)
-                 ? object_hold(AT_FDCWD, path, O_NOFOLLOW)
-                 : IDENTITY_GONE;
+    int fd = identity_path(&named, path) ? object_hold(AT_FDCWD, path, O_NOFOLLOW)
+                                         : IDENTITY_GONE;
     if (fd < 0)
         return IDENTITY_GONE;
     if (identity_is(id, fd))
@@ -162,25 +160,31 @@ static int hold_name(const struct identity *id, const struct entry *name)
     return IDENTITY_GONE;
 }
 
-/* hold - the same by any name that the Catalog has for the File. */
-static int hold(const struct identity *id)
+/* hold_at - the same by any name that the Catalog has for the File. */
+static int hold_at(const struct identity *id, char *path)
 {
-    int fd = hold_name(id, id->entry);
+    int fd = hold_name(id, id->entry, path);
     if (fd >= 0 || index_attr(id->ix, id->entry)->nlink < 2)
         return fd;
     for (uint32_t i = 0; fd < 0 && i < id->ix->entry_count; i++) {
         const struct entry *e = index_entry(id->ix, i);
         if (e != id->entry && e->file == id->entry->file &&
             S_ISREG(index_attr(id->ix, e)->mode))
-            fd = hold_name(id, e);
+            fd = hold_name(id, e, path);
     }
     return fd;
 }
 
-/* find_origin - the path of the File at the origin, if it still has that name. */
+static int hold(const struct identity *id)
+{
+    SCRATCH(path);
+    return path ? hold_at(id, path) : IDENTITY_GONE;
+}
+
+/* find_origin - a path of the File at the origin, if it still has one of its names. */
 static bool find_origin(const struct identity *id, char *out)
 {
-    int fd = identity_path(id, out) ? hold_name(id, id->entry) : -1;
+    int fd = hold_at(id, out);
     if (fd >= 0)
         sys_close(fd);
     return fd >= 0;

@@ -1,10 +1,12 @@
 /* names.c - names that come, go or change: marked before, or where it worked. */
 #include <errno.h>
+#include <fcntl.h>
 
 #include "change.h"
 #include "identity.h"
 #include "next.h"
 #include "object.h"
+#include "sys.h"
 #include "trace.h"
 
 /* refuses - the call would change what a Replica's name in its Tier stands for; it may be
@@ -18,25 +20,53 @@ static bool refuses(int dirfd, const char *path)
     return true;
 }
 
-/* look - what has a name now; its mode is 0 where nothing has. */
-static struct stat look(int dirfd, const char *path)
-{
+struct named { /* what had a name before the call; mode 0: nothing */
     struct stat st;
-    if (!object_at(dirfd, path, false, &st))
-        st.st_mode = 0;
-    return st;
+    int fd; /* stands for what has other names, too; below 0: nothing does */
+};
+
+/* look - holds nothing that has one name only: NFS would rename instead of removing it. */
+static struct named look(int dirfd, const char *path)
+{
+    struct named n = {.fd = -1};
+    if (!object_at(dirfd, path, false, &n.st))
+        n.st.st_mode = 0;
+    else if (S_ISREG(n.st.st_mode) && n.st.st_nlink > 1)
+        n.fd = object_hold(dirfd, path, O_NOFOLLOW);
+    return n;
+}
+
+/* lost - the call has taken a name from it. Where it had more, another process may take
+ * those at the same moment: the descriptor tells what is left. */
+static void lost(struct named *n)
+{
+    if (n->fd < 0)
+        n->st.st_nlink--;
+    else if (!object_of(n->fd, &n->st))
+        return;
+    if (n->st.st_nlink == 0)
+        trace_freed(&n->st);
+}
+
+/* leave - after the call; `taken`: it took the name. */
+static void leave(struct named *n, bool taken)
+{
+    if (taken && S_ISREG(n->st.st_mode))
+        lost(n);
+    if (n->fd >= 0)
+        sys_close(n->fd);
 }
 
 /* A name that goes is marked before the call; and after, because a link on the way to it
  * may have been led elsewhere meanwhile. A directory does not go in this way, and its mark
  * would take the root with it. */
 #define GONE(at, path, call)                      \
-    const struct stat before = look(at, path);    \
-    if (!S_ISDIR(before.st_mode))                 \
+    struct named gone = look(at, path);           \
+    if (!S_ISDIR(gone.st.st_mode))                \
         trace_path(at, path, CHANGE_NAME, false); \
     int result = call;                            \
     trace_gone(at, path, result);                 \
-    trace_freed(&before, result);                 \
+    leave(&gone, result == 0);                    \
     return result;
 
 /* moves - the call may succeed, as things are: programs try to move a file to the name of
@@ -49,29 +79,22 @@ static bool moves(const struct stat *from, const struct stat *to, unsigned flags
            (bool)S_ISDIR(from->st_mode) == (bool)S_ISDIR(to->st_mode);
 }
 
-/* trace_replaced - what had the second name has lost it, unless the two were exchanged or
- * are the same file. */
-static void trace_replaced(const struct stat *from, const struct stat *to,
-                           unsigned flags, int result)
-{
-    if (to->st_mode && !(flags & RENAME_EXCHANGE) && !object_same(from, to))
-        trace_freed(to, result);
-}
-
 /* Two names, of which the first goes and the second is replaced. */
-#define MOVES(from_at, from, to_at, to, flags, call)   \
-    if (refuses(from_at, from) || refuses(to_at, to))  \
-        return -1;                                     \
-    const struct stat moved = look(from_at, from);     \
-    const struct stat replaced = look(to_at, to);      \
-    if (moves(&moved, &replaced, flags)) {             \
-        trace_path(from_at, from, CHANGE_NAME, false); \
-        trace_path(to_at, to, CHANGE_NAME, false);     \
-    }                                                  \
-    int result = call;                                 \
-    trace_gone(from_at, from, result);                 \
-    trace_gone(to_at, to, result);                     \
-    trace_replaced(&moved, &replaced, flags, result);  \
+#define MOVES(from_at, from, to_at, to, flags, call)            \
+    if (refuses(from_at, from) || refuses(to_at, to))           \
+        return -1;                                              \
+    struct named first = look(from_at, from);                   \
+    struct named second = look(to_at, to);                      \
+    if (moves(&first.st, &second.st, flags)) {                  \
+        trace_path(from_at, from, CHANGE_NAME, false);          \
+        trace_path(to_at, to, CHANGE_NAME, false);              \
+    }                                                           \
+    int result = call;                                          \
+    trace_gone(from_at, from, result);                          \
+    trace_gone(to_at, to, result);                              \
+    leave(&first, false);                                       \
+    leave(&second, result == 0 && !((flags)&RENAME_EXCHANGE) && \
+                       !object_same(&first.st, &second.st));    \
     return result;
 
 /* A directory that is not empty stays, and nothing has happened: programs try. */

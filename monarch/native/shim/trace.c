@@ -22,24 +22,59 @@ static size_t last_name(const char *path)
     return n;
 }
 
+/* enter - opens the first directories of a path that is too long for one piece, as many as
+ * fit; the rest of the path is relative to the descriptor, which is -1 where that fails. */
+static int enter(int dirfd, const char **path, char *piece)
+{
+    size_t n = PATH_BYTES_MAX - 1;
+    while (n > 0 && (*path)[n] != '/')
+        n--;
+    if (n == 0)
+        return -1;
+    memcpy(piece, *path, n);
+    piece[n] = 0;
+    *path += n;
+    *path += strspn(*path, "/");
+    int fd = sys_openat(dirfd, piece, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -1 : fd;
+}
+
+/* stat_holder - of the directory that holds the last name of a path. */
+static bool stat_holder(int dirfd, const char *path, struct stat *out)
+{
+    SCRATCH(holder);
+    int at = dirfd;
+    bool found = holder;
+    while (found && last_name(path) >= PATH_BYTES_MAX) {
+        int next = enter(at, &path, holder);
+        if (at != dirfd)
+            sys_close(at);
+        found = next >= 0;
+        at = found ? next : dirfd;
+    }
+    if (found) {
+        size_t n = last_name(path);
+        memcpy(holder, n ? path : ".", n ? n : 1);
+        holder[n ? n : 1] = 0;
+        found = object_at(at, holder, true, out);
+    }
+    if (at != dirfd)
+        sys_close(at);
+    return found;
+}
+
 /* trace_holder - routes a path whose own text did not tell, by the identity of the
  * directory that holds its last name. */
 static void trace_holder(const struct board *b, int dirfd, const char *path,
                          enum change change)
 {
-    SCRATCH(holder);
-    size_t n = last_name(path);
     struct stat st;
     uint32_t root, directory;
-    if (!holder || n >= PATH_BYTES_MAX)
-        return;
-    memcpy(holder, n ? path : ".", n ? n : 1);
-    holder[n ? n : 1] = 0;
-    if (!object_at(dirfd, holder, true, &st) ||
+    if (!stat_holder(dirfd, path, &st) ||
         !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
         return;
     ROUTE(r);
-    enum where where = route_below(b, root, directory, path + n, &r);
+    enum where where = route_below(b, root, directory, path + last_name(path), &r);
     mark_route(b, &r, where, change, false);
 }
 
@@ -174,12 +209,12 @@ static bool reborn(const struct board *b, int dirfd, const char *path,
     return false;
 }
 
-/* trace_freed - a file has lost a name. If that was its last one, its inode number is free
- * for files of which this process sees nothing; a descriptor must not share it with them. */
-void trace_freed(const struct stat *st, int result)
+/* trace_freed - a file has lost its last name: its inode number is free for files of
+ * which this process sees nothing, and a descriptor must not share it with them. */
+void trace_freed(const struct stat *st)
 {
-    const struct board *b = result == 0 ? board_marking() : NULL;
-    if (!b || !S_ISREG(st->st_mode) || st->st_nlink != 1)
+    const struct board *b = board_marking();
+    if (!b)
         return;
     for (uint32_t i = 0; i < b->catalog->root_count; i++) {
         uint64_t file;
@@ -287,58 +322,4 @@ void trace_created(int dirfd, const char *path, int result)
         mark_route(b, &r, where, CHANGE_NAME, false);
     else
         trace_holder(b, dirfd, path, CHANGE_CREATE);
-}
-
-/* trace_if_writable - a descriptor that this process has not opened itself. */
-void trace_if_writable(int fd)
-{
-    long flags = sys_call(SYS_fcntl, fd, F_GETFL, 0, 0, 0);
-    struct stat st;
-    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
-        !object_of(fd, &st) || !S_ISREG(st.st_mode))
-        return;
-    const struct board *b = board_marking();
-    if (b)
-        trace_descriptor(b, fd, CHANGE_BYTES);
-}
-
-struct name_record { /* struct linux_dirent64, getdents64(2) */
-    uint64_t ino;
-    int64_t next;
-    uint16_t bytes;
-    uint8_t type;
-    char name[];
-};
-
-/* trace_listed - the descriptors that a piece of /proc/self/fd names. */
-static void trace_listed(const char *at, const char *end, int own)
-{
-    while (at < end) {
-        const struct name_record *record = (const struct name_record *)at;
-        int fd = 0;
-        for (const char *digit = record->name; *digit >= '0' && *digit <= '9'; digit++)
-            fd = 10 * fd + (*digit - '0');
-        if (record->name[0] != '.' && fd != own)
-            trace_if_writable(fd);
-        at += record->bytes;
-    }
-}
-
-/* trace_inherited - marks what this process was given open for writing: its output may go
- * to a file of a dataset. Without /proc, the low descriptors must do. */
-void trace_inherited(void)
-{
-    SCRATCH(piece);
-    int list = sys_openat(AT_FDCWD, "/proc/self/fd",
-                          O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for (int fd = 0; list < 0 && fd < 1024; fd++)
-        trace_if_writable(fd);
-    if (list < 0)
-        return;
-    for (long n = 1; piece && n > 0;) {
-        n = sys_call(SYS_getdents64, list, (long)piece, PATH_BYTES_MAX, 0, 0);
-        if (n > 0)
-            trace_listed(piece, piece + n, list);
-    }
-    sys_close(list);
 }

@@ -57,11 +57,11 @@ def enter(order: dict[str, Any], can: frozenset[str]) -> Play:
     """The play that an order describes."""
     ground = Ground(Path(order["base"]))
     os.chdir(ground.main)
-    names: dict[int, tuple[str, ...]] = {}
+    names: dict[tuple[int, ...], tuple[str, ...]] = {}
     for name in tree.CATALOGUED:
         path = os.path.normpath(ground.main / name)
-        ino = truth.raw_stat(path, False)[4]
-        names[ino] = (*names.get(ino, ()), path)
+        identity = truth.raw_identity(path)
+        names[identity] = (*names.get(identity, ()), path)
     hot = tuple(order["hot"])
     return Play(ground, hot, order["inherited"], can, names)
 

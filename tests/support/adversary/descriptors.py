@@ -25,8 +25,8 @@ def hold(play: Play) -> str:
         os.close(descriptor)
         os.close(raw)
         return "a directory"
-    ino = truth.raw_fstat(raw)[4]
-    names = play.names.get(ino, (os.path.realpath(path),))
+    identity = truth.raw_identity(f"/proc/self/fd/{raw}")
+    names = play.names.get(identity, (os.path.realpath(path),))
     held = Held(descriptor, raw, path, truth.raw_read(path), names)
     slot = play.random.randrange(HELD_MAX)
     if slot in play.held:

@@ -60,8 +60,8 @@ class Play:
     hot: tuple[str, ...]
     inherited: int
     can: frozenset[str]
-    # The names that each file has at the start, by inode.
-    names: dict[int, tuple[str, ...]]
+    # The names that each file has at the start, by its identity.
+    names: dict[tuple[int, ...], tuple[str, ...]]
     random: Random = field(default_factory=Random)
     held: dict[int, Held] = field(default_factory=dict)
     children: list["subprocess.Popen[bytes]"] = field(default_factory=list)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.wholefile import whole_file
+from monarch.atomic_file import whole_file
 
 
 def test_the_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:

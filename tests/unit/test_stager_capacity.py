@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from monarch.admission import (
+from monarch.stager.capacity import (
     PAGE_BYTES,
     Account,
     Ledger,

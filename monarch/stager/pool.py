@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.admission import Account, footprint
 from monarch.native import Reason, ReplicaState, state_word
-from monarch.stager.shelf import Shelf
+from monarch.stager.capacity import Account, footprint
+from monarch.stager.replicas import Shelf
 from monarch.stager.table import ABSENT
 from monarch.tiers import Tier
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from monarch.agent.setup import Setup
-from monarch.beside import in_thread, within
+from monarch.background import in_thread, within
 from monarch.errors import MonarchError
 from monarch.stager import Stager
 from monarch.tiers import Tier

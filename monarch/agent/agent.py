@@ -9,27 +9,27 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from monarch import native
+from monarch.agent.cluster import Peers
 from monarch.agent.control import ControlSocket
-from monarch.agent.ending import end_namespace, remove_tiers, tell_report
+from monarch.agent.job_spec import Terms
 from monarch.agent.joining import Joining
+from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.namespace import Namespace, extent_arrays, publish
-from monarch.agent.notify import Notifier
-from monarch.agent.peers import Peers
 from monarch.agent.processes import Processes
 from monarch.agent.retention import claim_all, offer
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
-from monarch.agent.snapshot import Figures
+from monarch.agent.shutdown import end_namespace, remove_tiers, tell_report
 from monarch.agent.staging import (
     count_segments,
     make_engine,
     make_stager,
     start_line,
 )
-from monarch.agent.terms import Terms
-from monarch.agent.tierwatch import TierWatch
-from monarch.beside import in_thread, log_failure
+from monarch.agent.stats import Figures
+from monarch.agent.tier_watch import TierWatch
+from monarch.background import in_thread, log_failure
 from monarch.native import AgentState
 from monarch.origins.index import Indexed
 from monarch.report import summarize

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from monarch.agent.terms import indexed_from
+from monarch.agent.job_spec import indexed_from
+from monarch.catalog.unmanaged import Patterns
 from monarch.errors import MonarchError
-from monarch.model import Patterns
 from monarch.origins.index import Dataset, prepare_index
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.wholefile import whole_file
+from monarch.atomic_file import whole_file
 
 ADDRESS_BYTES_MAX: Final = 2048
 HOSTS_MAX: Final = 8

@@ -20,7 +20,7 @@ from monarch.report import (
     merge,
     render,
 )
-from monarch.report.fragment import FragmentError, read_fragment
+from monarch.report.node_report import FragmentError, read_fragment
 from support.figures import FOUR, many, node
 
 

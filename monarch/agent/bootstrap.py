@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from monarch.agent.notify import Notifier
+from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.setup import Setup
 from monarch.cluster import (
     Alone,
@@ -22,8 +22,8 @@ from monarch.cluster import (
     own_addresses,
     rendezvous_directory,
 )
-from monarch.cluster.meeting import remove_address
-from monarch.cluster.membership import HOST_LIST
+from monarch.cluster.address_files import remove_address
+from monarch.cluster.nodes import HOST_LIST
 from monarch.cluster.secret import remove_secret
 from monarch.errors import MonarchError, UsageError
 

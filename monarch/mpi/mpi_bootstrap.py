@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from monarch.agent.meeting import KNOWN_MAX, Address, Meeting
+from monarch.agent.bootstrap import KNOWN_MAX, Address, Meeting
 from monarch.cluster import Membership, address_of
 from monarch.cluster.secret import SECRET_BYTES
 from monarch.errors import UsageError

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from monarch.agent.notify import Notifier
+from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.retention import retain_all
 from monarch.agent.setup import Setup
-from monarch.agent.snapshot import Figures
-from monarch.beside import within
+from monarch.agent.stats import Figures
+from monarch.background import within
 from monarch.native import Reason, ReplicaState, state_word
 from monarch.report import (
     fill_template,

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from monarch.cluster.membership import Membership, Scattered
+from monarch.cluster.nodes import Membership, Scattered
 from monarch.errors import MonarchError
 
 # Files of killed jobs of the same name; living nodes touch theirs at each look.

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from monarch import native
-from monarch.admission import footprints
+from monarch.agent.bootstrap import Meeting
 from monarch.agent.integrity import Integrity
-from monarch.agent.meeting import Meeting
+from monarch.agent.job_spec import Terms
 from monarch.agent.setup import Setup
-from monarch.agent.terms import Terms
-from monarch.beside import in_thread, log_failure
+from monarch.background import in_thread, log_failure
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
 from monarch.placement import Placement
 from monarch.stager import Sharing, Sources, Stager
+from monarch.stager.capacity import footprints
 
 LOOK_S: Final = 0.1
 CONNECTING_MAX: Final = 16

@@ -19,13 +19,13 @@ from monarch.native import (
 )
 from monarch.placement import FillOrder, Mode, fill_files
 from monarch.stager.adoption import Adoption
-from monarch.stager.allotment import Allotment
-from monarch.stager.background import Background
-from monarch.stager.flight import Flight, Receiver
-from monarch.stager.shelf import Shelf
+from monarch.stager.fill import Background
+from monarch.stager.pool import Transit
+from monarch.stager.replicas import Shelf
+from monarch.stager.reserved_space import Allotment
 from monarch.stager.sources import Sources
 from monarch.stager.table import ABSENT
-from monarch.stager.transit import Transit
+from monarch.stager.transfer import Flight, Receiver
 from monarch.tiers import Tier
 
 LATE_MAX: Final = 64

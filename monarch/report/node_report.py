@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from monarch import __version__
+from monarch.report.format import printable
 from monarch.report.model import (
     OTHERS,
     JobFigures,
@@ -19,7 +20,6 @@ from monarch.report.model import (
     plain,
     types_of,
 )
-from monarch.report.words import printable
 
 FORMAT: Final = 1
 FRAGMENT_BYTES_MAX: Final = 1 << 20

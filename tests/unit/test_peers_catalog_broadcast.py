@@ -5,8 +5,8 @@ import os
 import pytest
 import zstandard
 
+from monarch.peers.catalog_broadcast import CHUNK_BYTES, Chunk
 from monarch.peers.protocol import ProtocolError
-from monarch.peers.shipment import CHUNK_BYTES, Chunk
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch.report.words import (
+from monarch.report.format import (
     WIDTH,
     fitted,
     folded,

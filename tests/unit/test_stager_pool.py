@@ -8,7 +8,7 @@ import pytest
 
 from monarch.native import Reason, ReplicaState, Step
 from monarch.placement import Mode, Placement
-from monarch.stager.transit import BUSY_S, HELD_S, OPEN_S, PROOF_S, is_unused
+from monarch.stager.pool import BUSY_S, HELD_S, OPEN_S, PROOF_S, is_unused
 from support.stages import Stage, make_stage, memory_directory, place
 
 PAGE = 4096
@@ -278,7 +278,7 @@ def test_a_lease_proves_that_a_file_is_unused_and_leaves_none_behind():
 
 
 def test_without_leases_there_is_no_transit(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("monarch.stager.transit.is_unused", lambda fd: False)
+    monkeypatch.setattr("monarch.stager.pool.is_unused", lambda fd: False)
     stage = make_stage(tmp_path, [PAGE] * 50)
     stage.share(place(50, [1 << 20] * 2), 0, POOL_FILES * PAGE)
     file = remote(stage.sources.placement)[0]

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from monarch.placement.lots import CHUNK
+from monarch.placement.first_fit import Bytes, fitting
+from monarch.placement.hrw_scores import CHUNK
 from monarch.placement.rendezvous import Mask, Nodes, Numbers, Rendezvous
-from monarch.placement.room import Bytes, fitting
 
 SPILL_MAX: Final = 8
 """How many more nodes are asked where a File's first one has no room."""

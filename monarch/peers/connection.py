@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Self
 
-from monarch.beside import in_thread
+from monarch.background import in_thread
 from monarch.peers.protocol import (
     NONCE_BYTES,
     AlteredError,

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from monarch.agent.bootstrap import Meeting
 from monarch.agent.integrity import Integrity, can_seal, reduced, seal_key
-from monarch.agent.links import Links
-from monarch.agent.meeting import Meeting
-from monarch.agent.notify import Notifier
+from monarch.agent.job_spec import Terms, indexed_from, make_terms, told_datasets
+from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.peer_sockets import Links
 from monarch.agent.setup import Setup
-from monarch.agent.snapshot import Figures
-from monarch.agent.terms import Terms, indexed_from, make_terms, told_datasets
+from monarch.agent.stats import Figures
 from monarch.agent.written import WrittenMarks
-from monarch.beside import in_thread, log_failure
+from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.origins.index import Indexed
 from monarch.peers.mesh import Mesh

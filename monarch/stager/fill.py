@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.placement import FillOrder
-from monarch.stager.flight import Flight
+from monarch.stager.transfer import Flight
 
 LOOK_AHEAD: Final = 2
 FETCHES_AHEAD: Final = 128

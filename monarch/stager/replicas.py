@@ -4,9 +4,9 @@ import logging
 from collections.abc import Container, Sequence
 from typing import Protocol
 
-from monarch.admission import Ledger, bytes_to_free, choose_victims
 from monarch.metrics import Tally
 from monarch.native import Reason, ReplicaState, state_word
+from monarch.stager.capacity import Ledger, bytes_to_free, choose_victims
 from monarch.stager.table import ABSENT, FileTable
 from monarch.tiers import Tier
 from monarch.tiers.probe import Finding, inspect

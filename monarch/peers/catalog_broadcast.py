@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import zstandard
 
-from monarch.beside import in_thread
+from monarch.background import in_thread
 from monarch.peers.protocol import Message, ProtocolError
 
 CHUNK_BYTES: Final = 256 << 10

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monarch.agent.snapshot import Figures
+from monarch.agent.stats import Figures
 from monarch.cluster import Membership
 from monarch.metrics import Tally
 from monarch.native import COUNTERS, Reason, ReplicaState, Traffic, state_word

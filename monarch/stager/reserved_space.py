@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from monarch.admission import Ledger, footprint, footprints
+from monarch.stager.capacity import Ledger, footprint, footprints
 from monarch.stager.table import ABSENT, TIER_UNIT, FileTable
 
 
