@@ -1,4 +1,5 @@
-/* poller.h - a thread that polls sockets, and how other threads wake it. */
+/* poller.h - a thread that polls sockets, and how other threads wake it and hand sockets
+ * of peers to it. */
 #ifndef MONARCH_POLLER_H
 #define MONARCH_POLLER_H
 
@@ -18,6 +19,13 @@ struct poller {
     atomic_bool stopping;
     pthread_t thread;
 };
+
+struct peer_command { /* fd -1: close the connections of the peer */
+    int fd;
+    uint32_t peer;
+};
+
+enum { PEER_COMMANDS_MAX = 1024 };
 
 int poller_open(struct poller *p);
 int poller_start(struct poller *p, void *(*run)(void *), void *argument);

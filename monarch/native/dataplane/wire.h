@@ -72,14 +72,6 @@ int frame_check_request(const struct catalog *cat, const struct frame_request *f
 int frame_check_reply(const struct catalog *cat, const struct frame_request *asked,
                       const struct frame_reply *f);
 
-/* What Python has handed to the thread of a server or client. */
-struct peer_command { /* fd -1: close the connections of the peer */
-    int fd;
-    uint32_t peer;
-};
-
-enum { PEER_COMMANDS_MAX = 1024 };
-
 /* traffic_add - adds to a count that other threads read. */
 static inline void traffic_add(uint64_t *count, uint64_t n)
 {
