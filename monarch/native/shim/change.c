@@ -6,7 +6,7 @@
 #include "identity.h"
 #include "next.h"
 #include "object.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* lead - leads the call to the origin's file behind a Replica, whatever its name is by
  * now; false: it is not there any more, or the Replica itself is meant, and that must not

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 
 #include "identity.h"
-#include "launch.h"
+#include "child_env.h"
 #include "next.h"
 #include "sys.h"
 

@@ -4,7 +4,7 @@
 
 #include <sys/stat.h>
 
-#include "board.h"
+#include "attach.h"
 
 struct identity {          /* the File whose Replica a descriptor leads to */
     const struct board *b; /* that knows it */

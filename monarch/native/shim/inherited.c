@@ -5,7 +5,7 @@
 
 #include "object.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* trace_if_writable - a descriptor that this process has not opened itself. */
 void trace_if_writable(int fd)

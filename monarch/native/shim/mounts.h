@@ -2,7 +2,7 @@
 #ifndef MONARCH_MOUNTS_H
 #define MONARCH_MOUNTS_H
 
-#include "board.h"
+#include "attach.h"
 
 enum ground { /* what the names below a root lead to */
               GROUND_UNKNOWN = 0,

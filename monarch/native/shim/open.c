@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "next.h"
-#include "serve.h"
+#include "redirect.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* The mode is there only with these flags; reading it otherwise would be undefined. */
 #define MODE_OF(flags, mode)                                     \

@@ -2,7 +2,7 @@
 #ifndef MONARCH_ROUTE_H
 #define MONARCH_ROUTE_H
 
-#include "board.h"
+#include "attach.h"
 #include "scratch.h"
 
 enum where {

@@ -2,7 +2,7 @@
 #ifndef MONARCH_SEGMENTS_H
 #define MONARCH_SEGMENTS_H
 
-#include "board.h"
+#include "attach.h"
 
 bool segments_map(struct board *b);
 void segments_unmap(struct board *b);

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "launch.h"
+#include "child_env.h"
 #include "next.h"
 #include "sys.h"
 

@@ -1,9 +1,9 @@
 /* spawn.c - posix_spawn(), which calls no exec function that could be interposed. */
 #include <errno.h>
 
-#include "actions.h"
+#include "spawn_actions.h"
 #include "identity.h"
-#include "launch.h"
+#include "child_env.h"
 #include "next.h"
 #include "scratch.h"
 

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "next.h"
-#include "serve.h"
+#include "redirect.h"
 #include "sys.h"
 
 #define STREAM(path, mode, staged, named)                   \

@@ -2,7 +2,7 @@
 #ifndef MONARCH_WAIT_H
 #define MONARCH_WAIT_H
 
-#include "board.h"
+#include "attach.h"
 
 bool wait_agent_lives(const struct board *b);
 bool wait_request(const struct board *b, uint64_t file);

@@ -9,9 +9,9 @@
 #include "mark.h"
 #include "object.h"
 #include "process.h"
-#include "serve.h"
+#include "redirect.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* lead - the open is to take the origin's file, which is held for it; what has lost its
  * name cannot be opened any more, and the Replica must not be changed instead. */

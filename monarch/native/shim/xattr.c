@@ -5,7 +5,7 @@
 #include "change.h"
 #include "identity.h"
 #include "next.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* linux/fs.h, which some versions of sys/mount.h cannot stand beside. */
 #define GETFLAGS _IOC(_IOC_READ, 'f', 1, sizeof(long))

@@ -1,6 +1,6 @@
-/* board.c - finds the segments of the job at the first use, and those of its next agent
+/* attach.c - finds the segments of the job at the first use, and those of its next agent
  * when the first has gone. */
-#include "board.h"
+#include "attach.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "segments.h"
 #include "shared/rights.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 
 enum phase {
     PHASE_UNKNOWN = 0, /* nobody has looked yet */

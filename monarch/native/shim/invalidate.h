@@ -1,6 +1,6 @@
-/* trace.h - marks what a call changes, however the caller has spelled it. */
-#ifndef MONARCH_TRACE_H
-#define MONARCH_TRACE_H
+/* invalidate.h - marks what a call changes, however the caller has spelled it. */
+#ifndef MONARCH_INVALIDATE_H
+#define MONARCH_INVALIDATE_H
 
 #include "mark.h"
 

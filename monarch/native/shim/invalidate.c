@@ -1,7 +1,7 @@
-/* trace.c - finds what a call changes: by the text of its path, by the identity of what
+/* invalidate.c - finds what a call changes: by the text of its path, by the identity of what
  * the path leads to, by that of the directory that holds its last name, and by that of
  * what stands above the roots. */
-#include "trace.h"
+#include "invalidate.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
-/* board.h - the segments of the job as this process sees them. */
-#ifndef MONARCH_BOARD_H
-#define MONARCH_BOARD_H
+/* attach.h - the segments of the job as this process sees them. */
+#ifndef MONARCH_ATTACH_H
+#define MONARCH_ATTACH_H
 
 #include <stdbool.h>
 #include <stdatomic.h>

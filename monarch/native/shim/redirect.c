@@ -1,6 +1,6 @@
-/* serve.c - decides who answers an open: a ready Replica, one worth waiting for, or the
+/* redirect.c - decides who answers an open: a ready Replica, one worth waiting for, or the
  * origin; and counts which. */
-#include "serve.h"
+#include "redirect.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "object.h"
 #include "process.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 #include "wait.h"
 
 #if defined(__x86_64__)

@@ -1,7 +1,7 @@
-/* actions.c - the opens for writing among the file actions of posix_spawn(), which happen
+/* spawn_actions.c - the opens for writing among the file actions of posix_spawn(), which happen
  * in the child before any code of ours runs there. Their paths are kept from the call
  * that adds them, and marked before and after the child is started. */
-#include "actions.h"
+#include "spawn_actions.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 #include "next.h"
 #include "object.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 
 enum { RECORDS = 16 };
 

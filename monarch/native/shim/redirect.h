@@ -1,6 +1,6 @@
-/* serve.h - what one open gets: a Replica, the origin, or the origin by another path. */
-#ifndef MONARCH_SERVE_H
-#define MONARCH_SERVE_H
+/* redirect.h - what one open gets: a Replica, the origin, or the origin by another path. */
+#ifndef MONARCH_REDIRECT_H
+#define MONARCH_REDIRECT_H
 
 #include <stdio.h>
 

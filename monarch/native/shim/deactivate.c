@@ -1,9 +1,9 @@
-/* leave.c - calls after which paths or rights are no longer those of the Catalog. */
-#include "launch.h"
+/* deactivate.c - calls after which paths or rights are no longer those of the Catalog. */
+#include "child_env.h"
 #include "mounts.h"
 #include "next.h"
 #include "shared/rights.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* leave - ends serving in this process; programs that libc itself starts from now on are
  * not told to load what they could not. */

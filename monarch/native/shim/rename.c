@@ -1,4 +1,4 @@
-/* names.c - names that come, go or change: marked before, or where it worked. */
+/* rename.c - names that come, go or change: marked before, or where it worked. */
 #include <errno.h>
 #include <fcntl.h>
 
@@ -7,7 +7,7 @@
 #include "next.h"
 #include "object.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* refuses - the call would change what a Replica's name in its Tier stands for; it may be
  * removed, and is then read from the origin. */

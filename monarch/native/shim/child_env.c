@@ -1,6 +1,6 @@
-/* launch.c - puts the Shim back into scrubbed environments, and tells the agent of each
+/* child_env.c - puts the Shim back into scrubbed environments, and tells the agent of each
  * program started, so that those the Shim cannot enter are seen too. */
-#include "launch.h"
+#include "child_env.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,10 +1,10 @@
-/* launch.h - programs started by this one: kept under the Shim, and recorded. */
-#ifndef MONARCH_LAUNCH_H
-#define MONARCH_LAUNCH_H
+/* child_env.h - programs started by this one: kept under the Shim, and recorded. */
+#ifndef MONARCH_CHILD_ENV_H
+#define MONARCH_CHILD_ENV_H
 
 #include <sys/types.h>
 
-#include "board.h"
+#include "attach.h"
 
 enum {
     PRELOAD_BYTES_MAX = 2048,

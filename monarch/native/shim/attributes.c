@@ -1,4 +1,4 @@
-/* at.c - the part of routing that asks the kernel: working directory, dirfd, root check. */
+/* attributes.c - the part of routing that asks the kernel: working directory, dirfd, root check. */
 #include <errno.h>
 #include <string.h>
 
