@@ -1,4 +1,4 @@
-/* counters.c - claiming a process slot: lock-free, in any process, at any moment. */
+/* counters.c - process slots of the counters segment, claimed without a lock. */
 #include "counters.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@ static _Atomic uint32_t *state_of(struct process *p)
     return (_Atomic uint32_t *)&p->state;
 }
 
-/* raise_used - keeps the high-water mark of slots that were ever claimed. */
+/* raise_used - raises the high-water mark of claimed slots. */
 static void raise_used(struct counters *all, uint32_t used)
 {
     _Atomic uint32_t *mark = (_Atomic uint32_t *)&all->slots_used_max;
@@ -21,7 +21,7 @@ static void raise_used(struct counters *all, uint32_t used)
 static void fill(struct process *p, uint32_t pid, const char *name)
 {
     size_t n = name ? strlen(name) : 0;
-    if (n >= PROCESS_NAME_BYTES) { /* the end of a path tells more than its start */
+    if (n >= PROCESS_NAME_BYTES) { /* the end of a path is the distinctive part */
         name += n - (PROCESS_NAME_BYTES - 1);
         n = PROCESS_NAME_BYTES - 1;
     }
@@ -31,7 +31,7 @@ static void fill(struct process *p, uint32_t pid, const char *name)
     p->pid = pid;
 }
 
-/* process_of - the slot that a process holds already, or NULL. */
+/* process_of - the slot that a process has claimed, or NULL. */
 struct process *process_of(struct counters *all, uint32_t pid)
 {
     uint32_t used = atomic_load_explicit((_Atomic uint32_t *)&all->slots_used_max,
@@ -45,9 +45,8 @@ struct process *process_of(struct counters *all, uint32_t pid)
     return NULL;
 }
 
-/* process_claim - takes a free slot for a process; slot 0 is shared by those that find
- * none, and its name stays empty. The slot is the caller's until the process has died;
- * the agent alone frees it. */
+/* process_claim - claims a free slot for a process until the process ends; the agent
+ * alone frees it. Processes that find no free slot share slot 0, which has no name. */
 struct process *process_claim(struct counters *all, uint32_t pid, uint32_t state,
                               const char *name)
 {

@@ -8,9 +8,8 @@
 #include "xxh3.h"
 
 enum { INODE_FREE = 0, INODE_REMOVED = 1 };
-enum {
-    CROWDED_PART = 13
-}; /* probes get long when fewer slots than one of so many are free */
+/* Probes get long when less than this part of the slots is free. */
+enum { CROWDED_PART = 13 };
 
 static uint64_t inode_home(const struct inodes *table, uint32_t tier, uint64_t ino)
 {
@@ -36,20 +35,19 @@ static uint32_t tier_of(const struct inode *slot)
     return slot->tier & ~INODE_KEPT;
 }
 
-/* inode_place - the slot that holds (tier, ino), else the first that may take it, or NULL
- * when the table is full. */
+/* inode_place - the slot of (tier, ino), else the first free one; NULL: the table is full. */
 static struct inode *inode_place(struct inodes *table, uint32_t tier, uint64_t ino)
 {
     uint64_t i = inode_home(table, tier, ino);
     struct inode *removed = NULL;
     for (uint64_t n = 0; n + 1 < table->slot_count; n++) {
         struct inode *slot = &table->slots[i];
-        uint64_t held = inode_load(slot);
-        if (held == ino && tier_of(slot) == tier)
+        uint64_t ino_seen = inode_load(slot);
+        if (ino_seen == ino && tier_of(slot) == tier)
             return slot;
-        if (held == INODE_FREE)
+        if (ino_seen == INODE_FREE)
             return removed ? removed : slot;
-        if (held == INODE_REMOVED && !removed)
+        if (ino_seen == INODE_REMOVED && !removed)
             removed = slot;
         i = i + 1 == table->slot_count ? 0 : i + 1;
     }
@@ -62,10 +60,10 @@ int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
     uint64_t i = inode_home(table, tier, ino);
     for (uint64_t n = 0; n < table->slot_count; n++) {
         const struct inode *slot = &table->slots[i];
-        uint64_t held = inode_load(slot);
-        if (held == INODE_FREE)
+        uint64_t ino_seen = inode_load(slot);
+        if (ino_seen == INODE_FREE)
             return -1;
-        if (held == ino) {
+        if (ino_seen == ino) {
             const struct inode seen = {.file = slot->file, .tier = tier_of(slot)};
             atomic_thread_fence(memory_order_acquire); /* read before the second look */
             if (seen.tier == tier && inode_load(slot) == ino)
@@ -76,7 +74,7 @@ int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
     return -1;
 }
 
-/* free_removed - lets probes end where nothing can lie behind: before a free slot. */
+/* free_removed - frees the removed slots before a free slot, so that probes end earlier. */
 static void free_removed(struct inodes *table, uint64_t i)
 {
     uint64_t last = table->slot_count - 1;
@@ -86,14 +84,14 @@ static void free_removed(struct inodes *table, uint64_t i)
         inode_store(&table->slots[i], INODE_FREE);
 }
 
-static void take_out(struct inodes *table, struct inode *slot)
+static void remove_slot(struct inodes *table, struct inode *slot)
 {
     table->used--;
     table->kept -= (slot->tier & INODE_KEPT) != 0;
     inode_store(slot, INODE_REMOVED);
 }
 
-/* make_room - removes what was kept longest, more or less, where a table is crowded. */
+/* make_room - removes kept inodes, roughly the oldest first, from a crowded table. */
 static void make_room(struct inodes *table)
 {
     while (table->kept &&
@@ -103,13 +101,12 @@ static void make_room(struct inodes *table)
         table->hand = i + 1 == table->slot_count ? 0 : i + 1;
         if (inode_load(slot) <= INODE_REMOVED || !(slot->tier & INODE_KEPT))
             continue;
-        take_out(table, slot);
+        remove_slot(table, slot);
         free_removed(table, i);
     }
 }
 
-/* replica_insert - maps (tier, ino) to a File; concurrent changes are the caller's to
- * serialise, look-ups may run at any time. -ENOSPC: the table is full. */
+/* replica_insert - maps (tier, ino) to a File. -ENOSPC: the table is full. */
 int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t file)
 {
     make_room(table);
@@ -117,7 +114,7 @@ int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t f
     if (!slot)
         return -ENOSPC;
     if (inode_load(slot) == ino)
-        take_out(table, slot); /* look-ups must not see half of it */
+        remove_slot(table, slot); /* look-ups must not see a half-written slot */
     slot->file = file;
     slot->tier = tier;
     inode_store(slot, ino);
@@ -125,38 +122,38 @@ int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t f
     return 0;
 }
 
-/* held_place - the slot of an inode that is there, or -1. */
-static int64_t held_place(const struct inodes *table, uint32_t tier, uint64_t ino)
+/* find_slot - the number of the slot of an inode, or -1. */
+static int64_t find_slot(const struct inodes *table, uint32_t tier, uint64_t ino)
 {
     uint64_t i = inode_home(table, tier, ino);
     for (uint64_t n = 0; n < table->slot_count; n++) {
         const struct inode *slot = &table->slots[i];
-        uint64_t held = inode_load(slot);
-        if (held == INODE_FREE)
+        uint64_t ino_seen = inode_load(slot);
+        if (ino_seen == INODE_FREE)
             return -1;
-        if (held == ino && tier_of(slot) == tier)
+        if (ino_seen == ino && tier_of(slot) == tier)
             return (int64_t)i;
         i = i + 1 == table->slot_count ? 0 : i + 1;
     }
     return -1;
 }
 
-/* replica_remove - forgets an inode whose file is going; its slot stays occupied as long
- * as probes have to go on past it. To be serialised with replica_insert(). */
+/* replica_remove - removes an inode whose file is about to be unlinked; its slot stays
+ * occupied as long as probes must continue behind it. */
 void replica_remove(struct inodes *table, uint32_t tier, uint64_t ino)
 {
-    int64_t i = held_place(table, tier, ino);
+    int64_t i = find_slot(table, tier, ino);
     if (i < 0)
         return;
-    take_out(table, &table->slots[i]);
+    remove_slot(table, &table->slots[i]);
     free_removed(table, (uint64_t)i);
 }
 
-/* replica_keep - the Replica of an inode has gone; descriptors of it are known as long as
- * there is room. To be serialised with replica_insert(). */
+/* replica_keep - keeps the inode of a removed Replica, of which programs may have
+ * descriptors, until its slot is needed. */
 void replica_keep(struct inodes *table, uint32_t tier, uint64_t ino)
 {
-    int64_t i = held_place(table, tier, ino);
+    int64_t i = find_slot(table, tier, ino);
     if (i < 0 || (table->slots[i].tier & INODE_KEPT))
         return;
     table->slots[i].tier |= INODE_KEPT;
