@@ -1,13 +1,13 @@
 """The Python interface of the native data plane: layouts, look-ups, copies, peers."""
 
 from monarch.native.engine import (
-    Board,
     Completion,
     Engine,
     Health,
     Options,
     Order,
     Seals,
+    Segments,
     agent_state_store,
     beat,
     state_store,
@@ -68,7 +68,6 @@ __all__ = [
     "AgentState",
     "Arrival",
     "BlockError",
-    "Board",
     "ColdMode",
     "Completion",
     "CounterSpec",
@@ -87,6 +86,7 @@ __all__ = [
     "ReplicaState",
     "Seals",
     "SegmentKind",
+    "Segments",
     "ServerOptions",
     "Source",
     "Step",

@@ -1,5 +1,5 @@
-/* layout_dump.c - the shared structures and enums as a text, for Python to build its own
- * views from; so no layout is written twice.
+/* layout_dump.c - the shared structures and enums as a text, from which Python builds its
+ * own views: no layout is written twice.
  *
  * One line per fact, words separated by one blank:
  *
@@ -29,7 +29,7 @@ struct row {
 
 #define MEMBER_OF(s, f) (((struct s *)0)->f)
 
-/* Arrays decay to pointers here, which is how each names its item. */
+/* Arrays decay to pointers here, so that each has the kind of its items. */
 #define KIND(x) \
     _Generic((x), \
         uint8_t: "u1", \
@@ -241,11 +241,11 @@ static const struct row rows[] = {
     FIELD(inodes, hand),
     TAIL(inodes, slots),
 
-    STRUCT(monarch_board),
-    FIELD(monarch_board, catalog),
-    FIELD(monarch_board, flags),
-    FIELD(monarch_board, requests),
-    FIELD(monarch_board, inodes),
+    STRUCT(monarch_segments),
+    FIELD(monarch_segments, catalog),
+    FIELD(monarch_segments, flags),
+    FIELD(monarch_segments, requests),
+    FIELD(monarch_segments, inodes),
 
     STRUCT(monarch_options),
     FIELD(monarch_options, threads),
@@ -417,7 +417,7 @@ static const char counter_lines[] =
 
 static char text[TEXT_BYTES_MAX];
 
-/* append - adds a formatted piece; a text that does not fit is cut, which a test sees. */
+/* append - appends a formatted piece; a test detects a text that is truncated. */
 __attribute__((format(printf, 2, 3))) static size_t append(size_t at,
                                                            const char *format, ...)
 {
@@ -451,7 +451,7 @@ static void write_text(void)
     append(at, "%s", counter_lines);
 }
 
-/* monarch_layout - the text, made at the first call; it lives as long as the library. */
+/* monarch_layout - the text, formatted at the first call; valid as long as the library. */
 const char *monarch_layout(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

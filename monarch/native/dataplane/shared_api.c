@@ -16,13 +16,13 @@
 #include "shared/rights.h"
 #include "shared/xxh3.h"
 
-/* monarch_hash - XXH3 of some bytes. */
+/* monarch_hash - the 64-bit XXH3 of some bytes. */
 uint64_t monarch_hash(const void *bytes, size_t n, uint64_t seed)
 {
     return xxh3(bytes, n, seed);
 }
 
-/* monarch_wait_bucket_ns - the shortest wait that wait_bucket() puts into a bucket. */
+/* monarch_wait_bucket_ns - the shortest wait in a bucket of wait_bucket(). */
 uint64_t monarch_wait_bucket_ns(uint32_t bucket)
 {
     if (bucket == 0 || bucket >= WAIT_BUCKETS)
@@ -43,9 +43,9 @@ int monarch_index_check(const void *block, size_t length)
     return index_check(block, length);
 }
 
-/* monarch_inodes_unstable - whether a file below this directory may get another inode
- * number while it stays where it is: overlays copy a file when it is written to, and
- * many FUSE servers number what they are asked for (statfs(2)). -errno: unknown. */
+/* monarch_inodes_unstable - whether files below this directory may change their inode
+ * numbers: overlays copy a file when it is written to, and many FUSE servers number files
+ * as they are looked up (statfs(2)). -errno: unknown. */
 int monarch_inodes_unstable(const char *directory)
 {
     struct statfs fs;
@@ -66,14 +66,14 @@ int64_t monarch_index_find_inode(const void *block, uint64_t dev, uint64_t ino)
     return index_find_inode(block, dev, ino);
 }
 
-/* monarch_home_choose - see home_choose(); no base is that of run directories. */
+/* monarch_home_choose - see home_choose(); without a base that of run directories. */
 int monarch_home_choose(const char *base, int make, char *out)
 {
     return home_choose(base ? base : HOME_BASE, make, out);
 }
 
-/* monarch_home_list - writes the paths of home_list(), each to HOME_BYTES_MAX bytes; returns
- * how many. */
+/* monarch_home_list - writes the paths of home_list(), HOME_BYTES_MAX bytes each, and returns
+ * their number. */
 int monarch_home_list(const char *base, char *out)
 {
     struct homes all;
@@ -93,14 +93,14 @@ void monarch_replica_name(const void *block, uint64_t root_hash, uint32_t entry,
     replica_name(e, root_hash, hash, out);
 }
 
-/* monarch_rights_read - fills in a struct rights of this process. */
+/* monarch_rights_read - fills in the struct rights of this process. */
 void monarch_rights_read(void *rights)
 {
     rights_read(rights);
     rights_locate(rights);
 }
 
-/* monarch_rights_mark - see rights_mark(); of this process. */
+/* monarch_rights_mark - the rights_mark() of this process. */
 uint32_t monarch_rights_mark(void)
 {
     struct rights mine;
