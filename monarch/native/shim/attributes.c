@@ -1,130 +1,232 @@
-/* attributes.c - the part of routing that asks the kernel: working directory, dirfd, root check. */
+/* attributes.c - calls that change the mode, owner, times, length, extended attributes or
+ * flags of a file. */
 #include <errno.h>
-#include <string.h>
+#include <stdarg.h>
 
-#include "mounts.h"
-#include "object.h"
-#include "route.h"
-#include "sys.h"
+#include "change.h"
+#include "identity.h"
+#include "next.h"
+#include "invalidate.h"
 
-static enum where from_cwd(const struct board *b, const char *path, struct route *r)
+/* linux/fs.h, which some versions of sys/mount.h cannot stand beside. */
+#define GETFLAGS _IOC(_IOC_READ, 'f', 1, sizeof(long))
+#define SETFLAGS _IOC(_IOC_WRITE, 'f', 2, sizeof(long))
+#define ENABLE_VERITY _IOC(_IOC_WRITE, 'f', 133, 128)
+#define FSGETXATTR _IOC(_IOC_READ, 'X', 31, 28)
+#define FSSETXATTR _IOC(_IOC_WRITE, 'X', 32, 28)
+
+int chmod(const char *path, mode_t mode)
 {
-    SCRATCH(cwd);
-    long n = cwd ? sys_call(SYS_getcwd, (long)cwd, PATH_BYTES_MAX, 0, 0, 0) : 0;
-    if (n < 2 || cwd[0] != '/') /* deleted or unreachable directories say so here */
-        return ROUTE_OUTSIDE;
-    enum where where = route_from(b, cwd, n == 2 ? 0 : (size_t)n - 1, path, r);
-    /* A mount on top of the working directory does not show in its path. */
-    if (where != ROUTE_OUTSIDE)
-        r->apart = mounts_apart(b, r->root, AT_FDCWD, "");
-    return where;
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(chmod)(c.path, mode))
 }
 
-static enum where from_directory(const struct board *b, int dirfd, const char *path,
-                                 struct route *r)
+int lchmod(const char *path, mode_t mode)
 {
-    struct stat st;
-    uint32_t root, directory;
-    if (sys_fstat(dirfd, &st) < 0 || !S_ISDIR(st.st_mode) ||
-        !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
-        return ROUTE_OUTSIDE;
-    r->apart = mounts_apart(b, root, dirfd, "");
-    return route_below(b, root, directory, path, r);
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lchmod)(path, mode))
 }
 
-/* passes_parent - a component of the path begins with "..". */
-static bool passes_parent(const char *path)
+int fchmod(int fd, mode_t mode)
 {
-    const char *at = strchr(path, '.');
-    while (at && (at[1] != '.' || (at > path && at[-1] != '/')))
-        at = strchr(at + 1, '.');
-    return at != NULL;
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(chmod)(c.path, mode), NEXT(fchmod)(fd, mode))
 }
 
-/* root_below - routes the rest of a path that leads to this root with its first `n`
- * bytes, by the word of the kernel. */
-static enum where root_below(const struct board *b, uint32_t number, int dirfd,
-                             const char *path, size_t n, struct route *r)
+int fchmodat(int dirfd, const char *path, mode_t mode, int flags)
 {
-    const struct root *root = &b->catalog->roots[number];
-    SCRATCH(head);
-    struct stat st;
-    if (!head || n >= PATH_BYTES_MAX)
-        return ROUTE_OUTSIDE;
-    memcpy(head, path, n);
-    head[n] = 0;
-    if (!object_at(dirfd, head, true, &st) || st.st_dev != root->dev ||
-        st.st_ino != root->ino)
-        return ROUTE_OUTSIDE;
-    r->apart = mounts_apart(b, number, dirfd, head);
-    return route_below(b, number, 0, path + n, r);
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
+               ? change_end(
+                     &c, NEXT(fchmodat)(dirfd, c.path, mode, change_flags(&c, flags)))
+               : -1;
 }
 
-/* from_parent - routes a path that goes up before it comes to a root, as programs do that
- * look for their data beside themselves: the kernel says what a component with the name
- * of the root leads to. */
-static enum where from_parent(const struct board *b, int dirfd, const char *path,
-                              struct route *r)
+int chown(const char *path, uid_t uid, gid_t gid)
 {
-    for (uint32_t i = 0; i < b->spelling_count; i++) {
-        const struct spelling *s = &b->spellings[i];
-        const char *name = memrchr(s->path, '/', s->bytes);
-        size_t n = (size_t)(s->path + s->bytes - name);
-        const char *at = strstr(path, "..");
-        for (; at; at = strchr(at + 1, '/')) {
-            if (strncmp(at, name, n) != 0 || (at[n] != '/' && at[n] != 0))
-                continue;
-            enum where where = root_below(b, s->root, dirfd, path,
-                                          (size_t)(at - path) + n, r);
-            if (where != ROUTE_OUTSIDE)
-                return where;
-        }
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(chown)(c.path, uid, gid))
+}
+
+int lchown(const char *path, uid_t uid, gid_t gid)
+{
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lchown)(path, uid, gid))
+}
+
+int fchown(int fd, uid_t uid, gid_t gid)
+{
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(chown)(c.path, uid, gid),
+              NEXT(fchown)(fd, uid, gid))
+}
+
+int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags)
+{
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
+               ? change_end(&c, NEXT(fchownat)(dirfd, c.path, uid, gid,
+                                               change_flags(&c, flags)))
+               : -1;
+}
+
+int truncate(const char *path, off_t length)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_BYTES, NEXT(truncate)(c.path, length))
+}
+
+int truncate64(const char *path, off64_t length)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_BYTES, NEXT(truncate64)(c.path, length))
+}
+
+int utime(const char *path, const struct utimbuf *times)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_TIMES, NEXT(utime)(c.path, times))
+}
+
+int utimes(const char *path, const struct timeval times[2])
+{
+    CHANGE(AT_FDCWD, path, CHANGE_TIMES, NEXT(utimes)(c.path, times))
+}
+
+int lutimes(const char *path, const struct timeval times[2])
+{
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_TIMES, NEXT(lutimes)(path, times))
+}
+
+int futimes(int fd, const struct timeval times[2])
+{
+    CHANGE_FD(fd, CHANGE_TIMES, NEXT(utimes)(c.path, times), NEXT(futimes)(fd, times))
+}
+
+int futimens(int fd, const struct timespec times[2])
+{
+    CHANGE_FD(fd, CHANGE_TIMES, NEXT(utimensat)(AT_FDCWD, c.path, times, 0),
+              NEXT(futimens)(fd, times))
+}
+
+/* No path means the descriptor itself. */
+int futimesat(int dirfd, const char *path, const struct timeval times[2])
+{
+    const char *volatile given = path; /* headers promise that it is not NULL */
+    if (given) {
+        CHANGE(dirfd, path, CHANGE_TIMES, NEXT(futimesat)(dirfd, c.path, times))
     }
-    return ROUTE_OUTSIDE;
+    CHANGE_FD(dirfd, CHANGE_TIMES, NEXT(utimes)(c.path, times),
+              NEXT(futimesat)(dirfd, given, times))
 }
 
-static bool is(const struct route *r, uint32_t entry, const struct stat *st)
+int utimensat(int dirfd, const char *path, const struct timespec times[2], int flags)
 {
-    const struct entry *e = index_entry(r->ix, entry);
-    return st->st_ino == e->ino && st->st_dev == index_attr(r->ix, e)->dev;
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_TIMES)
+               ? change_end(
+                     &c, NEXT(utimensat)(dirfd, c.path, times, change_flags(&c, flags)))
+               : -1;
 }
 
-/* proved - the kernel finds, under this name, what the Catalog has; and where that is a
- * link, what it leads to. */
-static bool proved(int dirfd, const char *path, const struct route *r)
+int setxattr(const char *path, const char *name, const void *value, size_t size,
+             int flags)
 {
-    struct stat st;
-    if (sys_stat(dirfd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !is(r, r->entry, &st))
-        return false;
-    uint32_t target = route_entry(r)->target;
-    return !S_ISLNK(st.st_mode) || target == NONE32 ||
-           (sys_stat(dirfd, path, &st, 0) == 0 && is(r, target, &st));
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS,
+           NEXT(setxattr)(c.path, name, value, size, flags))
 }
 
-/* route_at - routes what a program gives to an *at() call; nothing is remembered, since
- * threads may change directories in ways that nobody sees. Headers promise that paths
- * are not NULL, so that this is where it is found out. */
-enum where route_at(const struct board *b, int dirfd, const char *path, struct route *r)
+int lsetxattr(const char *path, const char *name, const void *value, size_t size,
+              int flags)
 {
-    enum where where = ROUTE_OUTSIDE;
-    if (!path)
-        return ROUTE_OUTSIDE;
-    r->apart = false;
-    if (path[0] == '/')
-        where = route_absolute(b, path, r);
-    else if (path[0] && dirfd == AT_FDCWD)
-        where = from_cwd(b, path, r);
-    else if (path[0])
-        where = from_directory(b, dirfd, path, r);
-    if (where == ROUTE_OUTSIDE && passes_parent(path))
-        where = from_parent(b, dirfd, path, r);
-    if (where == ROUTE_OUTSIDE)
-        return where;
-    enum ground ground = r->spelling != NONE32 ? mounts_ground(b, r->spelling)
-                                               : GROUND_SAME;
-    if (__builtin_expect(ground == GROUND_SAME && !r->apart, 1))
-        return where;
-    if (ground != GROUND_DOUBTFUL && ground != GROUND_SAME)
-        return ROUTE_OUTSIDE;
-    return where == ROUTE_UNKNOWN || proved(dirfd, path, r) ? where : ROUTE_OUTSIDE;
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS,
+                NEXT(lsetxattr)(path, name, value, size, flags))
+}
+
+int fsetxattr(int fd, const char *name, const void *value, size_t size, int flags)
+{
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(setxattr)(c.path, name, value, size, flags),
+              NEXT(fsetxattr)(fd, name, value, size, flags))
+}
+
+int removexattr(const char *path, const char *name)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(removexattr)(c.path, name))
+}
+
+int lremovexattr(const char *path, const char *name)
+{
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lremovexattr)(path, name))
+}
+
+int fremovexattr(int fd, const char *name)
+{
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(removexattr)(c.path, name),
+              NEXT(fremovexattr)(fd, name))
+}
+
+/* origin_of - the name of a held descriptor of the origin's file behind a redirected one;
+ * -1: the call is for the descriptor itself. Reading marks nothing. */
+static int origin_of(int fd, char name[FD_NAME_BYTES])
+{
+    int held = identity_hold_fd(fd);
+    if (held >= 0)
+        sys_fd_name(name, held);
+    return held;
+}
+
+ssize_t fgetxattr(int fd, const char *name, void *value, size_t size)
+{
+    char origin[FD_NAME_BYTES];
+    int held = origin_of(fd, origin);
+    if (held < 0)
+        return NEXT(fgetxattr)(fd, name, value, size);
+    ssize_t result = getxattr(origin, name, value, size);
+    sys_close(held);
+    return result;
+}
+
+ssize_t flistxattr(int fd, char *list, size_t size)
+{
+    char origin[FD_NAME_BYTES];
+    int held = origin_of(fd, origin);
+    if (held < 0)
+        return NEXT(flistxattr)(fd, list, size);
+    ssize_t result = listxattr(origin, list, size);
+    sys_close(held);
+    return result;
+}
+
+/* ioctl_origin - asks the origin's file by a name that stands for it. */
+static int ioctl_origin(const char *origin, unsigned long request, void *argument)
+{
+    int fd = sys_openat(AT_FDCWD, origin, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        errno = -fd;
+        return -1;
+    }
+    int result = NEXT(ioctl)(fd, request, argument);
+    sys_close(fd);
+    return result;
+}
+
+static int ioctl_get(int fd, unsigned long request, void *argument)
+{
+    char origin[FD_NAME_BYTES];
+    int held = origin_of(fd, origin);
+    if (held < 0)
+        return NEXT(ioctl)(fd, request, argument);
+    int result = ioctl_origin(origin, request, argument);
+    sys_close(held);
+    return result;
+}
+
+static int ioctl_set(int fd, unsigned long request, void *argument)
+{
+    CHANGE_FD(fd, CHANGE_RIGHTS, ioctl_origin(c.path, request, argument),
+              NEXT(ioctl)(fd, request, argument))
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list rest;
+    va_start(rest, request);
+    void *argument = va_arg(rest, void *);
+    va_end(rest);
+    if (request == SETFLAGS || request == FSSETXATTR || request == ENABLE_VERITY)
+        return ioctl_set(fd, request, argument);
+    if (request == GETFLAGS || request == FSGETXATTR)
+        return ioctl_get(fd, request, argument);
+    return NEXT(ioctl)(fd, request, argument);
 }

@@ -13,14 +13,14 @@ enum {
 
 /* Prepares the record of a launch, and room for another environment where that may be
  * needed. */
-#define LAUNCH(l, given)                                                            \
-    struct launch l                                                                 \
-        __attribute__((cleanup(launch_end))) = {.room_bytes = launch_bytes(given)}; \
-    l.entries = l.room_bytes <= ON_STACK_MAX ? __builtin_alloca(l.room_bytes)       \
-                                             : launch_room(&l);
+#define CHILD_ENV(l, given)                                                       \
+    struct child_env l                                                            \
+        __attribute__((cleanup(child_end))) = {.room_bytes = child_bytes(given)}; \
+    l.entries = l.room_bytes <= ON_STACK_MAX ? __builtin_alloca(l.room_bytes)     \
+                                             : child_room(&l);
 
-struct launch { /* lives on the stack, so that a vfork child may use it */
-    const struct board *b;
+struct child_env { /* lives on the stack, so that a vfork child may use it */
+    const struct segments *seg;
     struct process *slot;                 /* NULL: nothing was recorded */
     char name_before[PROCESS_NAME_BYTES]; /* to go back to when the launch fails */
     char *const *given;                   /* the environment that the program passes */
@@ -30,15 +30,16 @@ struct launch { /* lives on the stack, so that a vfork child may use it */
     char *run;
 };
 
-size_t launch_bytes(char *const envp[]);
-void *launch_room(struct launch *l);
-void launch_end(struct launch *l);
-void launch_unseen(const struct launch *l);
+size_t child_bytes(char *const envp[]);
+void *child_room(struct child_env *l);
+void child_end(struct child_env *l);
+void child_unseen(const struct child_env *l);
 
-char *const *launch_environment(struct launch *l, const char *path, char *const envp[]);
-void launch_begin(struct launch *l, const char *name);
-void launch_failed(struct launch *l);
-void launch_scrub(void);
-void launch_spawned(const struct launch *l, pid_t pid, const char *name);
+char *const *child_environment(struct child_env *l, const char *path,
+                               char *const envp[]);
+void child_begin(struct child_env *l, const char *name);
+void child_failed(struct child_env *l);
+void child_scrub(void);
+void child_spawned(const struct child_env *l, pid_t pid, const char *name);
 
 #endif

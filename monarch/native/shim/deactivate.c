@@ -9,8 +9,8 @@
  * not told to load what they could not. */
 static void leave(void)
 {
-    board_leave();
-    launch_scrub();
+    detach();
+    child_scrub();
 }
 
 /* Changed rights, or another user namespace, end serving in this process. */
@@ -23,7 +23,7 @@ static void leave(void)
 static void view_ends(bool when)
 {
     if (when)
-        trace_view();
+        invalidate_view();
 }
 
 static bool became_another(const struct rights *before)

@@ -7,17 +7,17 @@
 #include "sys.h"
 #include "invalidate.h"
 
-/* trace_if_writable - a descriptor that this process has not opened itself. */
-void trace_if_writable(int fd)
+/* invalidate_if_writable - a descriptor that this process has not opened itself. */
+void invalidate_if_writable(int fd)
 {
     long flags = sys_call(SYS_fcntl, fd, F_GETFL, 0, 0, 0);
     struct stat st;
     if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
         !object_of(fd, &st) || !S_ISREG(st.st_mode))
         return;
-    const struct board *b = board_marking();
-    if (b)
-        trace_descriptor(b, fd, CHANGE_BYTES);
+    const struct segments *seg = attach_for_marking();
+    if (seg)
+        invalidate_descriptor(seg, fd, CHANGE_BYTES);
 }
 
 struct name_record { /* struct linux_dirent64, getdents64(2) */
@@ -28,8 +28,8 @@ struct name_record { /* struct linux_dirent64, getdents64(2) */
     char name[];
 };
 
-/* trace_listed - the descriptors that a piece of /proc/self/fd names. */
-static void trace_listed(const char *at, const char *end, int own)
+/* invalidate_listed - the descriptors that a piece of /proc/self/fd names. */
+static void invalidate_listed(const char *at, const char *end, int own)
 {
     while (at < end) {
         const struct name_record *record = (const struct name_record *)at;
@@ -37,26 +37,26 @@ static void trace_listed(const char *at, const char *end, int own)
         for (const char *digit = record->name; *digit >= '0' && *digit <= '9'; digit++)
             fd = 10 * fd + (*digit - '0');
         if (record->name[0] != '.' && fd != own)
-            trace_if_writable(fd);
+            invalidate_if_writable(fd);
         at += record->bytes;
     }
 }
 
-/* trace_inherited - marks what this process was given open for writing: its output may go
+/* invalidate_inherited - marks what this process was given open for writing: its output may go
  * to a file of a dataset. Without /proc, the low descriptors must do. */
-void trace_inherited(void)
+void invalidate_inherited(void)
 {
     SCRATCH(piece);
     int list = sys_openat(AT_FDCWD, "/proc/self/fd",
                           O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int fd = 0; list < 0 && fd < 1024; fd++)
-        trace_if_writable(fd);
+        invalidate_if_writable(fd);
     if (list < 0)
         return;
     for (long n = 1; piece && n > 0;) {
         n = sys_call(SYS_getdents64, list, (long)piece, PATH_BYTES_MAX, 0, 0);
         if (n > 0)
-            trace_listed(piece, piece + n, list);
+            invalidate_listed(piece, piece + n, list);
     }
     sys_close(list);
 }
@@ -82,14 +82,14 @@ static unsigned digit(char c)
 
 /* mark_mapped - a File that the line names is written to without any call. Where devices
  * are anonymous, as on btrfs, the line has another one than stat tells. */
-static void mark_mapped(const struct board *b, const struct mapping *m)
+static void mark_mapped(const struct segments *seg, const struct mapping *m)
 {
     if (!m->writes || !m->shared || !m->ino)
         return;
-    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
-        const struct stat st = {.st_dev = b->catalog->roots[i].dev, .st_ino = m->ino};
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
+        const struct stat st = {.st_dev = seg->catalog->roots[i].dev, .st_ino = m->ino};
         if (major(st.st_dev) == 0 || st.st_dev == makedev(m->major, m->minor))
-            mark_object(b, &st, CHANGE_BYTES);
+            mark_object(seg, &st, CHANGE_BYTES);
     }
 }
 
@@ -115,22 +115,22 @@ static void read_mapping(struct mapping *m, char c)
     }
 }
 
-/* trace_mapped - marks what this process has mapped to write to: the descriptor may be
+/* invalidate_mapped - marks what this process has mapped to write to: the descriptor may be
  * closed. */
-void trace_mapped(void)
+void invalidate_mapped(void)
 {
-    const struct board *b = board_marking();
+    const struct segments *seg = attach_for_marking();
     SCRATCH(piece);
     int list = sys_openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
     struct mapping m = {0};
-    for (long n = 1; b && piece && list >= 0 && n > 0;) {
+    for (long n = 1; seg && piece && list >= 0 && n > 0;) {
         n = sys_call(SYS_read, list, (long)piece, PATH_BYTES_MAX, 0, 0);
         for (long i = 0; i < n; i++) {
             if (piece[i] != '\n') {
                 read_mapping(&m, piece[i]);
                 continue;
             }
-            mark_mapped(b, &m);
+            mark_mapped(seg, &m);
             m = (struct mapping){0};
         }
     }

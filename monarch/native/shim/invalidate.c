@@ -63,19 +63,19 @@ static bool stat_holder(int dirfd, const char *path, struct stat *out)
     return found;
 }
 
-/* trace_holder - routes a path whose own text did not tell, by the identity of the
+/* invalidate_holder - routes a path whose own text did not tell, by the identity of the
  * directory that holds its last name. */
-static void trace_holder(const struct board *b, int dirfd, const char *path,
-                         enum change change)
+static void invalidate_holder(const struct segments *seg, int dirfd, const char *path,
+                              enum change change)
 {
     struct stat st;
     uint32_t root, directory;
     if (!stat_holder(dirfd, path, &st) ||
-        !route_directory(b, st.st_dev, st.st_ino, &root, &directory))
+        !route_directory(seg, st.st_dev, st.st_ino, &root, &directory))
         return;
     ROUTE(r);
-    enum where where = route_below(b, root, directory, path + last_name(path), &r);
-    mark_route(b, &r, where, change, false);
+    enum where where = route_below(seg, root, directory, path + last_name(path), &r);
+    mark_route(seg, &r, where, change, false);
 }
 
 /* Directories and links that stood above the roots, as this process saw them before it
@@ -122,33 +122,33 @@ static bool stands_above(const struct spelling *s, const struct stat *st)
     return false;
 }
 
-/* trace_view - before this process changes its view of the file system: what stands above
+/* invalidate_view - before this process changes its view of the file system: what stands above
  * the roots may have no path in it any more. */
-void trace_view(void)
+void invalidate_view(void)
 {
-    const struct board *b = board_left();
-    for (uint32_t i = 0; b && i < b->spelling_count; i++)
-        stands_above(&b->spellings[i], NULL);
+    const struct segments *seg = attached_segments();
+    for (uint32_t i = 0; seg && i < seg->spelling_count; i++)
+        stands_above(&seg->spellings[i], NULL);
 }
 
-/* trace_above - a directory or link above a root is renamed, replaced or closed to us: so
+/* invalidate_above - a directory or link above a root is renamed, replaced or closed to us: so
  * is the root, however the path is spelled. */
-static void trace_above(const struct board *b, const struct stat *st)
+static void invalidate_above(const struct segments *seg, const struct stat *st)
 {
     uint32_t n = atomic_load_explicit(&above_count, memory_order_acquire);
-    for (uint32_t i = 0; i < b->spelling_count; i++)
-        if (stands_above(&b->spellings[i], st))
-            mark_root(b, b->spellings[i].root, MARKED | MARKED_NAME);
+    for (uint32_t i = 0; i < seg->spelling_count; i++)
+        if (stands_above(&seg->spellings[i], st))
+            mark_root(seg, seg->spellings[i].root, MARKED | MARKED_NAME);
     for (uint32_t i = 0; i < n; i++)
         if (above[i].dev == st->st_dev && above[i].ino == st->st_ino)
-            mark_root(b, above[i].root, MARKED | MARKED_NAME);
+            mark_root(seg, above[i].root, MARKED | MARKED_NAME);
 }
 
-/* trace_name_of - where inodes may change under a file: goes by the path that the kernel
+/* invalidate_name_of - where inodes may change under a file: goes by the path that the kernel
  * has for a descriptor. What has other names, which this does not tell, takes the roots
  * on its device with it. */
-static void trace_name_of(const struct board *b, int fd, const struct stat *st,
-                          enum change change)
+static void invalidate_name_of(const struct segments *seg, int fd,
+                               const struct stat *st, enum change change)
 {
     char name[FD_NAME_BYTES];
     SCRATCH(path);
@@ -157,101 +157,101 @@ static void trace_name_of(const struct board *b, int fd, const struct stat *st,
     if (n > 0) {
         ROUTE(r);
         path[n] = 0;
-        enum where where = route_at(b, AT_FDCWD, path, &r);
-        mark_route(b, &r, where, change, true);
+        enum where where = route_at(seg, AT_FDCWD, path, &r);
+        mark_route(seg, &r, where, change, true);
         if (where == ROUTE_OUTSIDE)
-            trace_holder(b, AT_FDCWD, path, change);
+            invalidate_holder(seg, AT_FDCWD, path, change);
         if (where == ROUTE_FOUND)
             return;
     }
-    for (uint32_t i = 0; i < b->catalog->root_count; i++)
-        if (b->catalog->roots[i].unstable && S_ISREG(st->st_mode) &&
-            (n <= 0 || (st->st_nlink > 1 && st->st_dev == b->catalog->roots[i].dev)))
-            mark_root(b, i, MARKED_ALL);
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++)
+        if (seg->catalog->roots[i].unstable && S_ISREG(st->st_mode) &&
+            (n <= 0 || (st->st_nlink > 1 && st->st_dev == seg->catalog->roots[i].dev)))
+            mark_root(seg, i, MARKED_ALL);
 }
 
 /* unstable - a root lies where a file may get another inode number. */
-static bool unstable(const struct board *b)
+static bool unstable(const struct segments *seg)
 {
-    for (uint32_t i = 0; i < b->catalog->root_count; i++)
-        if (b->catalog->roots[i].unstable)
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++)
+        if (seg->catalog->roots[i].unstable)
             return true;
     return false;
 }
 
 /* file_of - the File of a root that has this identity, and its number; NULL: none. */
-static const struct entry *file_of(const struct board *b, uint32_t root,
+static const struct entry *file_of(const struct segments *seg, uint32_t root,
                                    const struct stat *st, uint64_t *file)
 {
-    const struct index *ix = board_index(b, root);
+    const struct index *ix = segments_index(seg, root);
     int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
     const struct entry *e = found < 0 ? NULL : index_entry(ix, (uint32_t)found);
     if (!e || e->file == NONE32 || !S_ISREG(index_attr(ix, e)->mode))
         return NULL;
-    *file = (uint64_t)b->catalog->roots[root].file_base + e->file;
+    *file = (uint64_t)seg->catalog->roots[root].file_base + e->file;
     return e;
 }
 
 /* reborn - a new file has the inode number of a File of which a name has gone: it is that
  * one's bytes that change. Where nobody tells, it is taken for the File. */
-static bool reborn(const struct board *b, int dirfd, const char *path,
+static bool reborn(const struct segments *seg, int dirfd, const char *path,
                    const struct stat *st)
 {
-    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
         uint64_t file;
-        const struct entry *e = file_of(b, i, st, &file);
-        if (!e || !(mark_of(b, i, file) & MARKED_NAME) ||
+        const struct entry *e = file_of(seg, i, st, &file);
+        if (!e || !(mark_of(seg, i, file) & MARKED_NAME) ||
             object_birth(dirfd, path, e->ctime_ns) != BIRTH_AFTER)
             continue;
-        mark_freed(b, file);
+        mark_freed(seg, file);
         return true;
     }
     return false;
 }
 
-/* trace_freed - a file has lost its last name: its inode number is free for files of
+/* invalidate_freed - a file has lost its last name: its inode number is free for files of
  * which this process sees nothing, and a descriptor must not share it with them. */
-void trace_freed(const struct stat *st)
+void invalidate_freed(const struct stat *st)
 {
-    const struct board *b = board_marking();
-    if (!b)
+    const struct segments *seg = attach_for_marking();
+    if (!seg)
         return;
-    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
         uint64_t file;
-        if (file_of(b, i, st, &file))
-            mark_freed(b, file);
+        if (file_of(seg, i, st, &file))
+            mark_freed(seg, file);
     }
 }
 
-/* trace_object - marks by the identity of what a path leads to, or a descriptor where
+/* invalidate_object - marks by the identity of what a path leads to, or a descriptor where
  * there is no path. */
-void trace_object(const struct board *b, int dirfd, const char *path,
-                  const struct stat *st, enum change change)
+void invalidate_object(const struct segments *seg, int dirfd, const char *path,
+                       const struct stat *st, enum change change)
 {
     bool leads = S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode);
-    if (change == CHANGE_BYTES && reborn(b, dirfd, path, st))
+    if (change == CHANGE_BYTES && reborn(seg, dirfd, path, st))
         change = CHANGE_HINT;
-    bool known = mark_object(b, st, change);
+    bool known = mark_object(seg, st, change);
     if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
-        trace_above(b, st); /* of another root it may be */
-    if (known || leads || !unstable(b))
+        invalidate_above(seg, st); /* of another root it may be */
+    if (known || leads || !unstable(seg))
         return;
     int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
     if (fd < 0)
         return;
-    trace_name_of(b, fd, st, change);
+    invalidate_name_of(seg, fd, st, change);
     if (path)
         sys_close(fd);
 }
 
-/* trace_new - a file that an open has created, perhaps at the end of a link: it shows in
+/* invalidate_new - a file that an open has created, perhaps at the end of a link: it shows in
  * the times of its directory. */
-void trace_new(const struct board *b, int fd, const struct stat *st)
+void invalidate_new(const struct segments *seg, int fd, const struct stat *st)
 {
     char name[FD_NAME_BYTES];
     bool near = false;
-    for (uint32_t i = 0; i < b->catalog->root_count; i++)
-        near = near || b->catalog->roots[i].dev == st->st_dev;
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++)
+        near = near || seg->catalog->roots[i].dev == st->st_dev;
     if (!near || !object_new(fd))
         return;
     SCRATCH(path);
@@ -260,66 +260,66 @@ void trace_new(const struct board *b, int fd, const struct stat *st)
     if (n <= 0)
         return;
     path[n] = 0;
-    trace_holder(b, AT_FDCWD, path, CHANGE_CREATE);
+    invalidate_holder(seg, AT_FDCWD, path, CHANGE_CREATE);
 }
 
-/* trace_descriptor - marks what a descriptor leads to: this sees through every spelling,
+/* invalidate_descriptor - marks what a descriptor leads to: this sees through every spelling,
  * link and mount. */
-void trace_descriptor(const struct board *b, int fd, enum change change)
+void invalidate_descriptor(const struct segments *seg, int fd, enum change change)
 {
     struct stat st;
     uint64_t file;
     if (!object_of(fd, &st))
         return;
     /* A Replica that was cut does not look like one any more: it must not be served. */
-    if (identity_inode(b, &st, &file))
-        mark_file(b, file, change);
+    if (identity_inode(seg, &st, &file))
+        mark_file(seg, file, change);
     else
-        trace_object(b, fd, NULL, &st, change);
+        invalidate_object(seg, fd, NULL, &st, change);
 }
 
-/* trace_path - marks what a call by path is about to change. */
-void trace_path(int dirfd, const char *path, enum change change, bool follow)
+/* invalidate_path - marks what a call by path is about to change. */
+void invalidate_path(int dirfd, const char *path, enum change change, bool follow)
 {
-    const struct board *b = board_marking();
+    const struct segments *seg = attach_for_marking();
     struct stat st;
-    if (!b || !path || !path[0])
+    if (!seg || !path || !path[0])
         return;
     ROUTE(r);
-    enum where where = route_at(b, dirfd, path, &r);
-    mark_route(b, &r, where, change, follow);
+    enum where where = route_at(seg, dirfd, path, &r);
+    mark_route(seg, &r, where, change, follow);
     if (change != CHANGE_CREATE && object_at(dirfd, path, follow, &st))
-        trace_object(b, dirfd, path, &st, change);
+        invalidate_object(seg, dirfd, path, &st, change);
     if (where != ROUTE_FOUND && (change == CHANGE_NAME || change == CHANGE_CREATE))
-        trace_holder(b, dirfd, path, change);
+        invalidate_holder(seg, dirfd, path, change);
 }
 
-/* trace_gone - a name has gone, or means something else now: in the directory that its
+/* invalidate_gone - a name has gone, or means something else now: in the directory that its
  * path leads to after the call. */
-void trace_gone(int dirfd, const char *path, int result)
+void invalidate_gone(int dirfd, const char *path, int result)
 {
-    const struct board *b = result == 0 ? board_marking() : NULL;
-    if (!b || !path)
+    const struct segments *seg = result == 0 ? attach_for_marking() : NULL;
+    if (!seg || !path)
         return;
     ROUTE(r);
-    enum where where = route_at(b, dirfd, path, &r);
-    mark_route(b, &r, where, CHANGE_NAME, false);
+    enum where where = route_at(seg, dirfd, path, &r);
+    mark_route(seg, &r, where, CHANGE_NAME, false);
     if (where != ROUTE_FOUND)
-        trace_holder(b, dirfd, path, CHANGE_NAME);
+        invalidate_holder(seg, dirfd, path, CHANGE_NAME);
 }
 
-/* trace_created - a name that the Catalog knows cannot be created while it is there; if
+/* invalidate_created - a name that the Catalog knows cannot be created while it is there; if
  * it could, then it was not what the Catalog says. Others show in the times of the
  * directory that the path leads to after the call. */
-void trace_created(int dirfd, const char *path, int result)
+void invalidate_created(int dirfd, const char *path, int result)
 {
-    const struct board *b = result == 0 ? board_marking() : NULL;
-    if (!b || !path)
+    const struct segments *seg = result == 0 ? attach_for_marking() : NULL;
+    if (!seg || !path)
         return;
     ROUTE(r);
-    enum where where = route_at(b, dirfd, path, &r);
+    enum where where = route_at(seg, dirfd, path, &r);
     if (where == ROUTE_FOUND)
-        mark_route(b, &r, where, CHANGE_NAME, false);
+        mark_route(seg, &r, where, CHANGE_NAME, false);
     else
-        trace_holder(b, dirfd, path, CHANGE_CREATE);
+        invalidate_holder(seg, dirfd, path, CHANGE_CREATE);
 }

@@ -4,17 +4,17 @@
 
 #include "mark.h"
 
-void trace_path(int dirfd, const char *path, enum change change, bool follow);
-void trace_object(const struct board *b, int dirfd, const char *path,
-                  const struct stat *st, enum change change);
-void trace_descriptor(const struct board *b, int fd, enum change change);
-void trace_new(const struct board *b, int fd, const struct stat *st);
-void trace_gone(int dirfd, const char *path, int result);
-void trace_freed(const struct stat *st);
-void trace_created(int dirfd, const char *path, int result);
-void trace_if_writable(int fd);
-void trace_inherited(void);
-void trace_mapped(void);
-void trace_view(void);
+void invalidate_path(int dirfd, const char *path, enum change change, bool follow);
+void invalidate_object(const struct segments *seg, int dirfd, const char *path,
+                       const struct stat *st, enum change change);
+void invalidate_descriptor(const struct segments *seg, int fd, enum change change);
+void invalidate_new(const struct segments *seg, int fd, const struct stat *st);
+void invalidate_gone(int dirfd, const char *path, int result);
+void invalidate_freed(const struct stat *st);
+void invalidate_created(int dirfd, const char *path, int result);
+void invalidate_if_writable(int fd);
+void invalidate_inherited(void);
+void invalidate_mapped(void);
+void invalidate_view(void);
 
 #endif

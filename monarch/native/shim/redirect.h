@@ -8,8 +8,8 @@
 
 enum { STAGED_BYTES = TIER_PATH_MAX + 1 + REPLICA_NAME_BYTES + 1 };
 
-struct serving {
-    const struct board *b;
+struct redirect {
+    const struct segments *seg;
     const char *path; /* open this instead of what the program named */
     int flags;        /* in this way */
     int named;        /* and what the program named in this one */
@@ -28,19 +28,20 @@ struct serving {
     char staged[STAGED_BYTES];
 };
 
-void serve_begin(struct serving *s, int flags);
-bool serve_write(struct serving *s, int dirfd, const char *path, bool splits_allowed);
-bool serve_open(struct serving *s, int dirfd, const char *path, int flags);
-bool serve_whole(struct serving *s, int dirfd, const char *path, int flags);
-bool serve_stream(struct serving *s, const char *path, const char *mode);
-bool serve_reopened(struct serving *s, const char *path, const char *mode, int fd);
-bool serve_eases(struct serving *s);
-bool serve_opened(struct serving *s, bool opened);
-bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd);
-bool serve_cut(struct serving *s, int fd);
-void serve_handle(struct serving *s, int flags);
-bool serve_found(struct serving *s, int fd);
-void serve_written(struct serving *s, int fd);
-bool serve_entry(struct serving *s, const struct route *r, const struct entry *e);
+void redirect_begin(struct redirect *s, int flags);
+bool redirect_write(struct redirect *s, int dirfd, const char *path,
+                    bool splits_allowed);
+bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags);
+bool redirect_whole(struct redirect *s, int dirfd, const char *path, int flags);
+bool redirect_stream(struct redirect *s, const char *path, const char *mode);
+bool redirect_reopened(struct redirect *s, const char *path, const char *mode, int fd);
+bool redirect_eases(struct redirect *s);
+bool redirect_opened(struct redirect *s, bool opened);
+bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd);
+bool redirect_cut(struct redirect *s, int fd);
+void redirect_handle(struct redirect *s, int flags);
+bool redirect_found(struct redirect *s, int fd);
+void redirect_written(struct redirect *s, int fd);
+bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e);
 
 #endif
