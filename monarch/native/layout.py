@@ -88,7 +88,7 @@ COUNTERS = _TEXT.counters
 
 
 class SegmentKind(IntEnum):
-    """What a segment holds."""
+    """The kind of a segment."""
 
     CATALOG = _ENUMS["segment_kind"]["SEGMENT_CATALOG"]
     FLAGS = _ENUMS["segment_kind"]["SEGMENT_FLAGS"]

@@ -123,8 +123,7 @@ static int consume(struct receiver *r, struct client_connection *c)
     return 0;
 }
 
-/* take_buffer - a connection has a buffer only while it has bytes: there may be thousands
- * of connections. */
+/* take_buffer - only a connection with unread bytes has one: there may be thousands. */
 static bool take_buffer(struct client_thread *t, struct client_connection *c)
 {
     if (!c->buffer && t->spare_count)
@@ -146,8 +145,8 @@ static void return_buffer(struct client_thread *t, struct client_connection *c)
     c->first = c->fill = 0;
 }
 
-/* receive - reads what is needed and the header behind it, at least RECEIVE_PIECE bytes if
- * they are there; the number of bytes or -errno. */
+/* receive - reads what is needed and the header behind it, at least RECEIVE_PIECE bytes
+ * if they are there; the number of bytes or -errno. */
 static ssize_t receive(struct client_connection *c)
 {
     size_t unread = c->fill - c->first, more = wanted(c) - unread + sizeof(c->head);
@@ -171,7 +170,8 @@ static void note_progress(struct client_connection *c)
         c->current->fetch->progress_ns = c->progress_ns = c->heard_ns;
 }
 
-/* request_extent - puts the request for the next Extent of a File into the send buffer. */
+/* request_extent - puts the request for the next Extent of a File into the send
+ * buffer. */
 static void request_extent(struct receiver *r, struct client_connection *c,
                            struct fetch *f, uint64_t now)
 {
@@ -261,9 +261,9 @@ static int receive_turn(struct receiver *r, struct client_connection *c)
     return 0;
 }
 
-/* client_receive - reads replies, and sends the next requests as soon as one is complete, so
- * that the peer sends while this node writes. -EPROTO: a reply is malformed or does not
- * match its request; -ECONNRESET: the connection is closed. */
+/* client_receive - reads replies, and sends the next requests as soon as one is
+ * complete, so that the peer sends while this node writes. -EPROTO: a reply is
+ * malformed or does not match its request; -ECONNRESET: the connection is closed. */
 int client_receive(struct receiver *r, struct client_connection *c)
 {
     struct client_thread *t = client_thread_of(r, c->peer);
@@ -288,7 +288,8 @@ bool client_silent(const struct receiver *r, const struct client_connection *c,
     return c->open && now >= c->heard_ns + r->options.react_ms * MS_NS;
 }
 
-/* is_late - no byte of the File has come in time, or the peer has sent nothing at all. */
+/* is_late - no byte of the File has come in time, or the peer has sent nothing at
+ * all. */
 static bool is_late(const struct receiver *r, const struct client_connection *c,
                     const struct fetch *f, uint64_t now)
 {
@@ -308,8 +309,8 @@ static bool is_stuck(const struct receiver *r, const struct client_connection *c
            now >= clock_later(w->since_ns, c->heard_ns) + silence_ns(r);
 }
 
-/* client_expire - ends the fetches that are late; queued orders wait as long as bytes come
- * for others. */
+/* client_expire - ends the fetches that are late; queued orders wait as long as bytes
+ * come for others. */
 void client_expire(struct receiver *r, struct client_connection *c, uint64_t now)
 {
     const struct queued_fetch *w;

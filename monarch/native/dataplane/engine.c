@@ -1,5 +1,5 @@
-/* engine.c - starts and ends the threads of an engine: one listens to programs, the others
- * run Transfers.
+/* engine.c - starts and ends the threads of an engine: one listens to programs, the
+ * others run Transfers.
  */
 #include "dataplane/engine.h"
 

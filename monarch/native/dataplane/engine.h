@@ -14,9 +14,9 @@
 
 enum {
     THREADS_MAX = 256,
-    ORDERS_MAX = 4096, /* per class: queued, running or not yet collected */
-    ASKED_MAX = 4096,  /* requests that Python has not collected yet */
-    DONE_BATCH = 32,   /* completions that are worth waking Python for */
+    ORDERS_MAX = 4096,    /* per class: queued, running or not yet collected */
+    REQUESTED_MAX = 4096, /* requests that Python has not collected yet */
+    DONE_BATCH = 32,      /* completions that are worth waking Python for */
     HEARTBEAT_MS = 100,
 };
 
@@ -82,9 +82,9 @@ struct engine {
     uint32_t outstanding[CLASS_COUNT];
     struct ring spare; /* unused items of `transfers` */
     struct throttle throttle;
-    struct ring asked;   /* Files that programs and peers wait for */
-    uint8_t *asked_bits; /* one per File: it is in `asked` */
-    struct ring done;    /* struct monarch_completion */
+    struct ring requested;   /* Files that programs and peers wait for */
+    uint8_t *requested_bits; /* one per File: it is in `requested` */
+    struct ring done;        /* struct monarch_completion */
     struct monarch_health health;
     bool health_changed; /* since Python has read it */
     struct event_fd event_fd;
@@ -101,11 +101,12 @@ static inline bool engine_stopping(const struct engine *e)
     return atomic_load_explicit(&e->stopping, memory_order_acquire);
 }
 
-/* engine_signal - makes event_fd readable exactly while Python has something to collect;
- * under the lock. */
+/* engine_signal - makes event_fd readable exactly while Python has something to
+ * collect; under the lock. */
 static inline void engine_signal(struct engine *e)
 {
-    event_fd_set(&e->event_fd, e->asked.count || e->done.count || e->health_changed);
+    event_fd_set(&e->event_fd,
+                 e->requested.count || e->done.count || e->health_changed);
 }
 
 /* scheduler.c - which order runs next; the callers hold the lock */

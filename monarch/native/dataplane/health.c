@@ -30,8 +30,8 @@ void health_note_step(struct engine *e, struct transfer *t)
     atomic_store_explicit(&q->progress_ns, now, memory_order_relaxed);
 }
 
-/* health_piece - how many of the next n bytes to read at once: few from a slow origin, so
- * that each piece shows progress. */
+/* health_piece - how many of the next n bytes to read at once: few from a slow origin,
+ * so that each piece shows progress. */
 size_t health_piece(const struct engine *e, const struct transfer *t, size_t n)
 {
     const struct root_queue *q = &e->roots[t->queue];

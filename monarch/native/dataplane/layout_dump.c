@@ -451,7 +451,8 @@ static void write_text(void)
     append(at, "%s", counter_lines);
 }
 
-/* monarch_layout - the text, formatted at the first call; valid as long as the library. */
+/* monarch_layout - the text, formatted at the first call; valid as long as the
+ * library. */
 const char *monarch_layout(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -48,8 +48,8 @@ static int open_ready(struct engine *e, uint32_t file, uint32_t word, struct sta
     return -EIO;
 }
 
-/* is_current - the descriptor is of the Replica that is READY now. After an eviction and a
- * new copy the state is the same as before, but the old file has no name. */
+/* is_current - the descriptor is of the Replica that is READY now. After an eviction
+ * and a new copy the state is the same as before, but the old file has no name. */
 static bool is_current(const struct engine *e, const struct open_replica *o)
 {
     struct stat st;
@@ -57,8 +57,9 @@ static bool is_current(const struct engine *e, const struct open_replica *o)
            st.st_nlink > 0;
 }
 
-/* open_replicas_get - a descriptor of the READY Replica of a File, for open_replicas_put()
- * after use. Each File has one slot; if another File is in use there, `single` is filled. */
+/* open_replicas_get - a descriptor of the READY Replica of a File, for
+ * open_replicas_put() after use. Each File has one slot; if another File is in use
+ * there, `single` is filled. */
 int open_replicas_get(struct engine *e, struct open_replica all[OPEN_REPLICAS_MAX],
                       uint32_t file, struct open_replica *single,
                       struct open_replica **out)
@@ -95,8 +96,8 @@ void open_replicas_put(struct open_replica *o)
         close_one(o);
 }
 
-/* open_replicas_sweep - closes Replicas that are no longer READY: an evicted one occupies
- * its space as long as it is open. */
+/* open_replicas_sweep - closes Replicas that are no longer READY: an evicted one
+ * occupies its space as long as it is open. */
 void open_replicas_sweep(struct engine *e, struct open_replica all[OPEN_REPLICAS_MAX])
 {
     for (int i = 0; i < OPEN_REPLICAS_MAX; i++) {

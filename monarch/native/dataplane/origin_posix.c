@@ -1,5 +1,5 @@
-/* origin_posix.c - opening a File at its origin, a POSIX file system, and comparing it with
- * the Catalog. */
+/* origin_posix.c - opening a File at its origin, a POSIX file system, and comparing it
+ * with the Catalog. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,7 +17,8 @@ static bool is_time(struct timespec t, int64_t ns)
     return t.tv_sec == expected.tv_sec && t.tv_nsec == expected.tv_nsec;
 }
 
-/* path_of - the absolute path of a File's first Entry, in a buffer of PATH_MAX bytes. */
+/* path_of - the absolute path of a File's first Entry, in a buffer of PATH_MAX
+ * bytes. */
 static int path_of(const struct engine *e, const struct transfer *t, char *out)
 {
     const struct catalog *cat = e->catalog;

@@ -156,7 +156,8 @@ static void *run_client(void *own)
     return NULL;
 }
 
-/* thread_open - allocates what a thread needs; thread_close() is due even after a failure. */
+/* thread_open - allocates what a thread needs; thread_close() is due even after a
+ * failure. */
 static int thread_open(struct client_thread *t)
 {
     int rc = poller_open(&t->poller);
@@ -212,9 +213,9 @@ static bool usable(const struct monarch_receiver_options *o)
            o->threads <= CLIENT_THREADS_MAX && o->sealed <= 1;
 }
 
-/* monarch_receiver_new - starts a client that fetches into the Tiers of an engine, which
- * must outlive it. -EINVAL: invalid options, or seals or checksums that the engine does not
- * make. */
+/* monarch_receiver_new - starts a client that fetches into the Tiers of an engine,
+ * which must outlive it. -EINVAL: invalid options, or seals or checksums that the
+ * engine does not make. */
 int monarch_receiver_new(struct engine *e,
                          const struct monarch_receiver_options *options,
                          struct receiver **out)
@@ -250,8 +251,8 @@ static int push_command(struct receiver *r, const struct peer_command *command)
     return 0;
 }
 
-/* monarch_receiver_connect - fetches from a peer by this socket and takes ownership of it
- * unless this fails; an older connection to the peer is closed. */
+/* monarch_receiver_connect - fetches from a peer by this socket and takes ownership of
+ * it unless this fails; an older connection to the peer is closed. */
 int monarch_receiver_connect(struct receiver *r, uint32_t peer, int fd)
 {
     if (peer >= r->options.peers)
@@ -295,8 +296,8 @@ void monarch_receiver_traffic(const struct receiver *r, struct monarch_traffic *
     traffic_copy(r->traffic, out, r->options.peers);
 }
 
-/* monarch_receiver_free - ends the threads and closes all connections; unfinished fetches
- * leave no file. */
+/* monarch_receiver_free - ends the threads and closes all connections; unfinished
+ * fetches leave no file. */
 void monarch_receiver_free(struct receiver *r)
 {
     for (uint32_t i = 0; i < r->options.threads; i++)

@@ -1,5 +1,5 @@
-/* peer_client.h - the client that fetches Files from peers, and its connections. The public
- * name of the client is struct receiver, see monarch.h. */
+/* peer_client.h - the client that fetches Files from peers, and its connections. The
+ * public name of the client is struct receiver, see monarch.h. */
 #ifndef MONARCH_PEER_CLIENT_H
 #define MONARCH_PEER_CLIENT_H
 

@@ -1,6 +1,6 @@
 /* peer_fetch.c - the Transfer of one File from a peer into a Tier, and the queue of its
- * results for Python. The steps are those of a copy of the origin, with the checksum and
- * seal of the peer instead of the identity of the origin.
+ * results for Python. The steps are those of a copy of the origin, with the checksum
+ * and seal of the peer instead of the identity of the origin.
  */
 #include "dataplane/peer_client.h"
 
@@ -23,8 +23,9 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_fetch 
     return 0;
 }
 
-/* fetch_extent_begin - prepares for the bytes of an Extent. -EPROTO: it is not the next one;
- * -ESTALE: the File is marked *written*; else the temporary file cannot be created. */
+/* fetch_extent_begin - prepares for the bytes of an Extent. -EPROTO: it is not the next
+ * one; -ESTALE: the File is marked *written*; else the temporary file cannot be
+ * created. */
 int fetch_extent_begin(struct receiver *r, struct fetch *f,
                        const struct frame_reply *head)
 {
@@ -63,8 +64,9 @@ static bool is_correct(const struct receiver *r, const struct transfer *t,
     return t->chain == head->digest;
 }
 
-/* fetch_extent_end - verifies an Extent. 1: it was the last one and the File is published.
- * -EBADMSG: the bytes were changed on the way, or no node of the job has staged them. */
+/* fetch_extent_end - verifies an Extent. 1: it was the last one and the File is
+ * published. -EBADMSG: the bytes were changed on the way, or no node of the job has
+ * staged them. */
 int fetch_extent_end(struct receiver *r, struct fetch *f,
                      const struct frame_reply *head)
 {
@@ -86,8 +88,9 @@ int fetch_extent_end(struct receiver *r, struct fetch *f,
     return rc ? rc : 1;
 }
 
-/* arrivals_signal - makes event_fd readable if Python has arrivals to collect: `all`, or a
- * batch or a failure. Programs have been woken already. Under the lock of the receiver. */
+/* arrivals_signal - makes event_fd readable if Python has arrivals to collect: `all`,
+ * or a batch or a failure. Programs have been woken already. Under the lock of the
+ * receiver. */
 void arrivals_signal(struct receiver *r, bool all)
 {
     bool worth = all || r->failed || r->done.count >= DONE_BATCH;

@@ -1,5 +1,5 @@
-/* peer_server.c - the thread that serves peers, and the functions by which Python controls
- * it. */
+/* peer_server.c - the thread that serves peers, and the functions by which Python
+ * controls it. */
 #include "dataplane/peer_server.h"
 
 #include <errno.h>
@@ -203,8 +203,8 @@ static int push_command(struct server *s, const struct peer_command *command)
     return rc;
 }
 
-/* monarch_server_adopt - serves an authenticated peer on this socket and takes ownership of
- * it unless this fails. -EMFILE: the limit of connections is reached. */
+/* monarch_server_adopt - serves an authenticated peer on this socket and takes
+ * ownership of it unless this fails. -EMFILE: the limit of connections is reached. */
 int monarch_server_adopt(struct server *s, uint32_t peer, int fd)
 {
     if (peer >= s->options.peers)

@@ -24,8 +24,8 @@ int poller_open(struct poller *p)
     return poller_add(p, p->wake_fd, EPOLLIN, POLLER_WAKE_KEY);
 }
 
-/* poller_start - runs a function in a new thread, which blocks all signals: Python's main
- * thread receives them. */
+/* poller_start - runs a function in a new thread, which blocks all signals: Python's
+ * main thread receives them. */
 int poller_start(struct poller *p, void *(*run)(void *), void *argument)
 {
     sigset_t all, before;
@@ -93,7 +93,8 @@ int poller_wait(struct poller *p, struct epoll_event events[POLLER_EVENTS_MAX],
     return n < 0 ? 0 : n;
 }
 
-/* choose_congestion - replaces BBR, whose pacing costs 2.5 to 3.4 times on local links. */
+/* choose_congestion - replaces BBR, whose pacing costs 2.5 to 3.4 times on local
+ * links. */
 static void choose_congestion(int fd)
 {
     static const char *const better[] = {"cubic", "reno"};

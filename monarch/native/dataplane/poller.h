@@ -1,5 +1,5 @@
-/* poller.h - a thread that polls sockets, and how other threads wake it and hand sockets
- * of peers to it. */
+/* poller.h - a thread that polls sockets, and how other threads wake it and hand
+ * sockets of peers to it. */
 #ifndef MONARCH_POLLER_H
 #define MONARCH_POLLER_H
 

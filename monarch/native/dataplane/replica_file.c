@@ -1,5 +1,5 @@
-/* replica_file.c - the file of a Replica in a Tier: created under a temporary name, written,
- * verified and published, or adopted from an earlier job. */
+/* replica_file.c - the file of a Replica in a Tier: created under a temporary name,
+ * written, verified and published, or adopted from an earlier job. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,8 +16,9 @@
 #define RENAME_NOREPLACE 1
 #endif
 
-/* replica_file_adopt - opens a Replica that an earlier job has left as the source, to check
- * it. -ENOENT: there is none; -EBADMSG: no agent of this user has published it. */
+/* replica_file_adopt - opens a Replica that an earlier job has left as the source, to
+ * check it. -ENOENT: there is none; -EBADMSG: no agent of this user has published
+ * it. */
 int replica_file_adopt(struct transfer *t, uid_t euid)
 {
     struct stat st;
@@ -36,8 +37,8 @@ int replica_file_adopt(struct transfer *t, uid_t euid)
     return st.st_dev == t->tier_dev ? 0 : -EXDEV;
 }
 
-/* create_unnamed - creates a file that no other process can open, truncate or replace, and
- * that the kernel removes if the agent is killed. */
+/* create_unnamed - creates a file that no other process can open, truncate or replace,
+ * and that the kernel removes if the agent is killed. */
 static int create_unnamed(struct engine *e, struct transfer *t)
 {
     if (!e->links_by_path)
@@ -45,8 +46,8 @@ static int create_unnamed(struct engine *e, struct transfer *t)
     return file_openat(t->tier, ".", O_WRONLY | O_TMPFILE, 0400);
 }
 
-/* create_named - creates a temporary file on file systems without O_TMPFILE; an existing
- * file of that name was left by an agent of this user. */
+/* create_named - creates a temporary file on file systems without O_TMPFILE; an
+ * existing file of that name was left by an agent of this user. */
 static int create_named(struct transfer *t)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL;
@@ -71,8 +72,8 @@ int replica_file_create(struct engine *e, struct transfer *t)
     return 0;
 }
 
-/* replica_file_write - appends a chunk. If a named file was truncated meanwhile, writing
- * would leave a hole in a file of the right size. */
+/* replica_file_write - appends a chunk. If a named file was truncated meanwhile,
+ * writing would leave a hole in a file of the right size. */
 int replica_file_write(struct transfer *t, const void *bytes, size_t n)
 {
     struct stat st;
@@ -93,8 +94,8 @@ static int check_name(const struct transfer *t)
     return st.st_ino == t->replica_ino && st.st_dev == t->tier_dev ? 0 : -EBADMSG;
 }
 
-/* replica_file_verify - checks that the copy is complete, read-only and what its name leads
- * to, and gives it the mtime of the origin. */
+/* replica_file_verify - checks that the copy is complete, read-only and what its name
+ * leads to, and gives it the mtime of the origin. */
 int replica_file_verify(struct transfer *t)
 {
     struct stat st;
@@ -146,8 +147,8 @@ static int link_by_path(const struct transfer *t)
     return linked ? 0 : -errno;
 }
 
-/* link_unnamed - links by the descriptor, in half the time that the path in /proc takes.
- * Before Linux 6.10 that is for root alone; others get ENOENT. */
+/* link_unnamed - links by the descriptor, in half the time that the path in /proc
+ * takes. Before Linux 6.10 that is for root alone; others get ENOENT. */
 static int link_unnamed(struct engine *e, const struct transfer *t)
 {
     if (!atomic_load_explicit(&e->links_by_fd, memory_order_relaxed))
@@ -188,8 +189,8 @@ void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino)
     pthread_mutex_unlock(&e->inodes_lock);
 }
 
-/* monarch_engine_keep - keeps the inode of a removed Replica, which programs may still have
- * open, until its slot is needed. */
+/* monarch_engine_keep - keeps the inode of a removed Replica, which programs may still
+ * have open, until its slot is needed. */
 void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino)
 {
     pthread_mutex_lock(&e->inodes_lock);

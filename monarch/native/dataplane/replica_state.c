@@ -2,8 +2,8 @@
  *
  * Every change of a state word is made here. Programs wait for a state by its futex; a
  * thread that polls sockets cannot. Before it sleeps it arms its watch and looks at the
- * states once more; whoever stores a state looks for armed watches afterwards. Both steps
- * are sequentially consistent, so that one of the two sees the other.
+ * states once more; a thread that stores a state looks for armed watches afterwards.
+ * Both steps are sequentially consistent, so that one of the two sees the other.
  */
 #include "dataplane/replica_state.h"
 
@@ -51,7 +51,8 @@ void state_watch_remove(struct state_watch *w)
     pthread_mutex_unlock(&lock);
 }
 
-/* state_watch_arm - asks for one wake-up at the next change; false: it was armed already. */
+/* state_watch_arm - asks for one wake-up at the next change; false: it was armed
+ * already. */
 bool state_watch_arm(struct state_watch *w)
 {
     if (atomic_exchange(&w->armed, true))
@@ -74,8 +75,9 @@ static void wake_watches(const struct catalog *cat)
     pthread_mutex_unlock(&lock);
 }
 
-/* replica_state_store - publishes the state of a File: who reads the word sees all that
- * was written before it. Wakes all programs and threads that wait for it. */
+/* replica_state_store - publishes the state of a File: a process that reads the word
+ * sees all that was written before it. Wakes all programs and threads that wait for
+ * it. */
 void replica_state_store(const struct catalog *cat, uint32_t file, uint32_t word)
 {
     _Atomic uint32_t *at = replica_word(cat, file);
@@ -84,8 +86,8 @@ void replica_state_store(const struct catalog *cat, uint32_t file, uint32_t word
     wake_watches(cat);
 }
 
-/* replica_state_set_busy - tells programs not to wait for a File that is being staged, or
- * to wait again. A File that is published at this moment keeps its new state. */
+/* replica_state_set_busy - tells programs not to wait for a File that is being staged,
+ * or to wait again. A File that is published at this moment keeps its new state. */
 void replica_state_set_busy(const struct catalog *cat, uint32_t file, bool busy)
 {
     if (file >= cat->file_count)

@@ -1,5 +1,5 @@
-/* requests.c - the requests segment: heartbeat, state of the agent, slots by which programs
- * ask for Files, and their way to Python. */
+/* requests.c - the requests segment: heartbeat, state of the agent, slots by which
+ * programs ask for Files, and their way to Python. */
 #include "dataplane/engine.h"
 
 #include <limits.h>
@@ -33,8 +33,8 @@ static bool wanted(uint32_t word)
     return STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_NONE;
 }
 
-/* collect - empties slots until it has `max` Files; programs write the slots, so any value
- * may be in them. */
+/* collect - empties slots until it has `max` Files; programs write the slots, so any
+ * value may be in them. */
 static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
 {
     uint32_t n = 0;
@@ -53,10 +53,10 @@ static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
 static void push_request(struct engine *e, uint32_t file)
 {
     uint8_t bit = (uint8_t)(1u << file % 8);
-    if (e->asked_bits[file / 8] & bit)
+    if (e->requested_bits[file / 8] & bit)
         return;
-    e->asked_bits[file / 8] |= bit;
-    ring_push(&e->asked, &file);
+    e->requested_bits[file / 8] |= bit;
+    ring_push(&e->requested, &file);
 }
 
 /* drain - moves requests from their slots to Python's queue; those that do not fit stay
@@ -66,7 +66,7 @@ static void drain(struct engine *e)
     uint32_t files[REQUEST_SLOTS];
     pthread_mutex_lock(&e->lock);
     engine_signal(e);
-    uint32_t room = e->asked.capacity - e->asked.count;
+    uint32_t room = e->requested.capacity - e->requested.count;
     pthread_mutex_unlock(&e->lock);
     uint32_t n = collect(e, files, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
     if (!n)
@@ -85,13 +85,14 @@ void requests_forward(struct engine *e, uint32_t file)
     if (!wanted(replica_load(e->catalog, file)))
         return;
     pthread_mutex_lock(&e->lock);
-    if (e->asked.count < e->asked.capacity)
+    if (e->requested.count < e->requested.capacity)
         push_request(e, file);
     engine_signal(e);
     pthread_mutex_unlock(&e->lock);
 }
 
-/* requests_listen - the body of the thread; a lost wake-up costs one heartbeat at most. */
+/* requests_listen - the body of the thread; a lost wake-up costs one heartbeat at
+ * most. */
 void requests_listen(struct engine *e)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&e->requests->bell;
@@ -114,14 +115,15 @@ void requests_wake(struct engine *e)
     futex_wake(bell, 1);
 }
 
-/* monarch_engine_requests - collects up to `max` Files that programs or peers wait for. */
+/* monarch_engine_requests - collects up to `max` Files that programs or peers wait
+ * for. */
 uint32_t monarch_engine_requests(struct engine *e, uint32_t *files, uint32_t max)
 {
     uint32_t n = 0;
     pthread_mutex_lock(&e->lock);
-    bool full = e->asked.count == e->asked.capacity;
-    for (; n < max && ring_pop(&e->asked, &files[n]); n++)
-        e->asked_bits[files[n] / 8] &= (uint8_t) ~(1u << files[n] % 8);
+    bool full = e->requested.count == e->requested.capacity;
+    for (; n < max && ring_pop(&e->requested, &files[n]); n++)
+        e->requested_bits[files[n] / 8] &= (uint8_t) ~(1u << files[n] % 8);
     engine_signal(e);
     pthread_mutex_unlock(&e->lock);
     if (full && n)

@@ -38,9 +38,9 @@ int scheduler_init(struct engine *e)
 {
     uint32_t roots = e->root_count;
     e->roots = calloc(roots ? roots : 1, sizeof(*e->roots));
-    e->asked_bits = calloc(e->catalog->file_count / 8 + 1, 1);
-    if (!e->roots || !e->asked_bits || init_transfers(e) ||
-        ring_init(&e->asked, sizeof(uint32_t), ASKED_MAX) ||
+    e->requested_bits = calloc(e->catalog->file_count / 8 + 1, 1);
+    if (!e->roots || !e->requested_bits || init_transfers(e) ||
+        ring_init(&e->requested, sizeof(uint32_t), REQUESTED_MAX) ||
         ring_init(&e->done, sizeof(struct monarch_completion),
                   CLASS_COUNT * ORDERS_MAX))
         return -ENOMEM;
@@ -69,10 +69,10 @@ void scheduler_free(struct engine *e)
     for (uint32_t i = 0; e->roots && i < e->root_count; i++)
         free_root(&e->roots[i]);
     ring_free(&e->spare);
-    ring_free(&e->asked);
+    ring_free(&e->requested);
     ring_free(&e->done);
     free(e->roots);
-    free(e->asked_bits);
+    free(e->requested_bits);
     free(e->transfers);
 }
 
@@ -115,8 +115,8 @@ static struct root_queue *oldest_parked(const struct engine *e)
     return found;
 }
 
-/* background_full - the limit of background Transfers is reached; those of stalled roots
- * do not count. */
+/* background_full - the limit of background Transfers is reached; those of stalled
+ * roots do not count. */
 static bool background_full(const struct engine *e)
 {
     uint32_t begun = 0;
@@ -185,8 +185,8 @@ static struct transfer *take_background(struct engine *e)
     return run_now(e, t);
 }
 
-/* scheduler_take - the Transfer to run now, or NULL: demand first, then parked background
- * Transfers, then new ones. */
+/* scheduler_take - the Transfer to run now, or NULL: demand first, then parked
+ * background Transfers, then new ones. */
 struct transfer *scheduler_take(struct engine *e)
 {
     struct root_queue *q = oldest_order(e, CLASS_DEMAND);
@@ -227,9 +227,9 @@ static void stop_running(struct engine *e, struct transfer *t)
         pthread_cond_signal(&e->work); /* a thread may wait for this share */
 }
 
-/* scheduler_return - completes a Transfer that has ended and parks any other. Programs have
- * been woken already, so Python collects successes in batches, at the latest with the next
- * heartbeat: waking it for each one would cost a fifth of the throughput. */
+/* scheduler_return - completes a Transfer that has ended and parks any other. Programs
+ * have been woken already, so Python collects successes in batches, at the latest with
+ * the next heartbeat: waking it for each one would cost a fifth of the throughput. */
 void scheduler_return(struct engine *e, struct transfer *t, bool ended)
 {
     struct root_queue *q = &e->roots[t->queue];
@@ -261,8 +261,8 @@ static void push_order(struct engine *e, const struct monarch_order *order,
     ring_push(&e->roots[root].orders[class], &w);
 }
 
-/* monarch_engine_submit - queues orders and returns how many it accepted: it stops at the
- * first whose class has ORDERS_MAX orders that are not collected yet. */
+/* monarch_engine_submit - queues orders and returns how many it accepted: it stops at
+ * the first whose class has ORDERS_MAX orders that are not collected yet. */
 uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *orders,
                                uint32_t n)
 {

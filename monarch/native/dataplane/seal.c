@@ -1,17 +1,19 @@
 /* seal.c - the MAC of an Extent, which only the nodes of the job can make or check.
  *
  * It is made once, while the bytes are staged or adopted, and travels with them: a node
- * that has fetched an Extent passes on the seal that it has checked. It covers the Catalog,
- * the File, the Extent and its length, so that the answer to another request fails too.
+ * that has fetched an Extent passes on the seal that it has checked. It covers the
+ * Catalog, the File, the Extent and its length, so that the answer to another request
+ * fails too.
  *
- * Each seal has a nonce of 96 random bits. With 2^32 seals of one key the probability that
- * any two are equal is 2^-33, and such a pair helps to forge under that nonce only.
+ * Each seal has a nonce of 96 random bits. With 2^32 seals of one key the probability
+ * that any two are equal is 2^-33, and such a pair helps to forge under that nonce
+ * only.
  *
- * The MAC is ChaCha20-Poly1305 without plain text: all bytes are associated data, so that
- * each nonce has its own Poly1305 key. Measured beside AES-256-GMAC and HMAC-SHA256, each
- * by OpenSSL 3.0 on one core of an AMD EPYC with AVX-512, 110 KB a message: 14.1, 9.5 and
- * 2.0 GB/s. A repeated nonce lets an attacker forge under that nonce alone; with GMAC it
- * would reveal the authentication key of the job.
+ * The MAC is ChaCha20-Poly1305 without plain text: all bytes are associated data, so
+ * that each nonce has its own Poly1305 key. Measured beside AES-256-GMAC and
+ * HMAC-SHA256, each by OpenSSL 3.0 on one core of an AMD EPYC with AVX-512, 110 KB a
+ * message: 14.1, 9.5 and 2.0 GB/s. A repeated nonce lets an attacker forge under that
+ * nonce alone; with GMAC it would reveal the authentication key of the job.
  */
 #include "dataplane/seal.h"
 
@@ -39,7 +41,8 @@ enum { GET_TAG = 0x10, PIECE_BYTES_MAX = 1 << 30 }; /* EVP_CTRL_AEAD_GET_TAG */
 
 static struct libcrypto loaded;
 
-/* find - looks up one function; POSIX lets dlsym() return function pointers as void *. */
+/* find - looks up one function; POSIX lets dlsym() return function pointers as void
+ * *. */
 static bool find(void *library, const char *name, void *function)
 {
     void *found = dlsym(library, name);
@@ -127,8 +130,8 @@ static void load_first(void)
     }
 }
 
-/* libcrypto_load - loads the system's OpenSSL at the first call; NULL: there is none that
- * works. Nothing is linked, so that a node without it runs without seals. */
+/* libcrypto_load - loads the system's OpenSSL at the first call; NULL: there is none
+ * that works. Nothing is linked, so that a node without it runs without seals. */
 static const struct libcrypto *libcrypto_load(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -153,19 +156,20 @@ struct sealer {
     uint32_t spare_count;
 };
 
-struct preface { /* what stands before the bytes, little-endian */
+struct preface { /* authenticated before the bytes, little-endian */
     char label[16];
     uint64_t catalog_digest;
     uint32_t file, extent;
     uint64_t bytes, zero;
 };
 
-/* The bytes must begin at a whole block of Poly1305: elsewhere it takes twice as long. */
+/* The bytes must begin at a whole block of Poly1305: elsewhere it takes twice as
+ * long. */
 _Static_assert(sizeof(struct preface) == 48 && sizeof(struct preface) % 16 == 0,
                "no holes");
 
-/* sealer_new - copies the job's key, for the Files of one Catalog. -ENOSYS: this node has
- * no libcrypto. */
+/* sealer_new - copies the job's key, for the Files of one Catalog. -ENOSYS: this node
+ * has no libcrypto. */
 int sealer_new(const uint8_t *key, uint64_t catalog_digest, struct sealer **out)
 {
     const struct libcrypto *library = libcrypto_load();
@@ -188,7 +192,8 @@ static void free_sealing(struct sealing *g)
     free(g);
 }
 
-/* sealer_free - frees the sealer, or nothing if it is NULL; no seal may be in progress. */
+/* sealer_free - frees the sealer, or nothing if it is NULL; no seal may be in
+ * progress. */
 void sealer_free(struct sealer *s)
 {
     if (!s)
@@ -250,8 +255,8 @@ int seal_nonce(struct monarch_seal *seal)
     return n == sizeof(seal->nonce) ? 0 : -ENOMEM;
 }
 
-/* monarch_seal_library - the name of the library that makes seals; NULL: there is none, or
- * the kernel has no random numbers. */
+/* monarch_seal_library - the name of the library that makes seals; NULL: there is none,
+ * or the kernel has no random numbers. */
 const char *monarch_seal_library(void)
 {
     const struct libcrypto *library = libcrypto_load();

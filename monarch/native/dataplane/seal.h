@@ -12,7 +12,7 @@
 
 #include "dataplane/monarch.h"
 
-struct sealer;  /* the job's key, and contexts that hold it */
+struct sealer;  /* the key of the job, and contexts with it */
 struct sealing; /* one seal in progress */
 
 struct extent_name { /* which bytes the seal covers */
@@ -37,8 +37,9 @@ __attribute__((target("avx"))) static inline void vector_registers_clear_uppers(
     _mm256_zeroupper();
 }
 
-/* vector_registers_reset - clears the upper halves of the vector registers, which OpenSSL's
- * ChaCha20 leaves in use and new threads inherit: xxh3() would take six times as long. */
+/* vector_registers_reset - clears the upper halves of the vector registers, which
+ * OpenSSL's ChaCha20 leaves in use and new threads inherit: xxh3() would take six times
+ * as long. */
 static inline void vector_registers_reset(void)
 {
     if (__builtin_cpu_supports("avx"))

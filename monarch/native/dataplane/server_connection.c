@@ -1,4 +1,5 @@
-/* server_connection.c - reads the requests of a peer and sends the replies by sendfile(). */
+/* server_connection.c - reads the requests of a peer and sends the replies by
+ * sendfile(). */
 #include "dataplane/peer_server.h"
 
 #include <errno.h>
@@ -49,8 +50,8 @@ static int take_frames(struct server *s, struct server_connection *c)
     return 0;
 }
 
-/* connection_read - reads as many requests as there is room for; -EPROTO: one of them is
- * malformed; -ECONNRESET: the peer has closed the connection. */
+/* connection_read - reads as many requests as there is room for; -EPROTO: one of them
+ * is malformed; -ECONNRESET: the peer has closed the connection. */
 int connection_read(struct server *s, struct server_connection *c)
 {
     size_t room = (PIPELINE_MAX - c->pending_count) * sizeof(struct frame_request);
@@ -95,8 +96,8 @@ static int reply_status(struct server *s, struct pending_request *p, uint64_t no
     return PENDING;
 }
 
-/* follows_pending - an earlier request for the same File is pending: replies for one File
- * keep the order of the requests. */
+/* follows_pending - an earlier request for the same File is pending: replies for one
+ * File keep the order of the requests. */
 static bool follows_pending(const struct server_connection *c, uint32_t number)
 {
     for (uint32_t i = 0; i < number; i++)
@@ -105,8 +106,8 @@ static bool follows_pending(const struct server_connection *c, uint32_t number)
     return false;
 }
 
-/* same_replica - all Extents of a fetch must come from one Replica: a later Replica of the
- * File may have other bytes, although each Extent is correct. */
+/* same_replica - all Extents of a fetch must come from one Replica: a later Replica of
+ * the File may have other bytes, although each Extent is correct. */
 static bool same_replica(struct server_connection *c, uint64_t stamp)
 {
     const struct frame_reply *head = &c->out.head;
@@ -175,7 +176,8 @@ static void begin_reply(struct server *s, struct server_connection *c, uint32_t 
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
 }
 
-/* acknowledge - begins a reply of -EINPROGRESS; false: the last one was sent just now. */
+/* acknowledge - begins a reply of -EINPROGRESS; false: the last one was sent just
+ * now. */
 static bool acknowledge(struct server_connection *c, struct pending_request *p,
                         uint64_t now)
 {
@@ -253,8 +255,9 @@ static ssize_t send_piece(struct server *s, struct server_connection *c, uint64_
     return n;
 }
 
-/* connection_send - sends replies until the socket is full, the turn is over or there is
- * nothing to send; -errno: the connection is broken; -ETIMEDOUT: the peer reads nothing. */
+/* connection_send - sends replies until the socket is full, the turn is over or there
+ * is nothing to send; -errno: the connection is broken; -ETIMEDOUT: the peer reads
+ * nothing. */
 int connection_send(struct server *s, struct server_connection *c, uint64_t now)
 {
     ssize_t turn = SEND_TURN;

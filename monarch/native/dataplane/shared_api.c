@@ -44,8 +44,8 @@ int monarch_index_check(const void *block, size_t length)
 }
 
 /* monarch_inodes_unstable - whether files below this directory may change their inode
- * numbers: overlays copy a file when it is written to, and many FUSE servers number files
- * as they are looked up (statfs(2)). -errno: unknown. */
+ * numbers: overlays copy a file when it is written to, and many FUSE servers number
+ * files as they are looked up (statfs(2)). -errno: unknown. */
 int monarch_inodes_unstable(const char *directory)
 {
     struct statfs fs;
@@ -72,8 +72,8 @@ int monarch_home_choose(const char *base, int make, char *out)
     return home_choose(base ? base : HOME_BASE, make, out);
 }
 
-/* monarch_home_list - writes the paths of home_list(), HOME_BYTES_MAX bytes each, and returns
- * their number. */
+/* monarch_home_list - writes the paths of home_list(), HOME_BYTES_MAX bytes each, and
+ * returns their number. */
 int monarch_home_list(const char *base, char *out)
 {
     struct homes all;
@@ -83,8 +83,8 @@ int monarch_home_list(const char *base, char *out)
     return all.count;
 }
 
-/* monarch_replica_name - the name in a Tier of the File whose first Entry this is, below
- * the root whose realpath has this hash. */
+/* monarch_replica_name - the name in a Tier of the File whose first Entry this is,
+ * below the root whose realpath has this hash. */
 void monarch_replica_name(const void *block, uint64_t root_hash, uint32_t entry,
                           char out[32])
 {

@@ -33,7 +33,8 @@ static inline int file_openat(int dir, const char *path, int flags, mode_t mode)
     }
 }
 
-/* file_read - reads until `n` bytes are there or the file ends; returns their number. */
+/* file_read - reads until `n` bytes are there or the file ends; returns their
+ * number. */
 static inline ssize_t file_read(int fd, void *buffer, size_t n)
 {
     size_t got = 0;

@@ -1,10 +1,11 @@
-/* transfer.c - the steps of a Transfer from its order to its completion, chunk by chunk.
+/* transfer.c - the steps of a Transfer from its order to its completion, chunk by
+ * chunk.
  *
- * The checksum and the seal of each Extent are computed while its bytes pass and kept as
- * long as the agent lives: peers get them with the bytes, so that the server needs not
- * read the bytes and can use sendfile(). Checksums also go to the manifest of a retained
- * Tier; seals do not, as the next job has another key. Where there are seals and no Tier
- * is retained, checksums are not computed: they cost half as much as seals.
+ * The checksum and the seal of each Extent are computed while its bytes pass and kept
+ * as long as the agent lives: peers get them with the bytes, so that the server needs
+ * not read the bytes and can use sendfile(). Checksums also go to the manifest of a
+ * retained Tier; seals do not, as the next job has another key. Where there are seals
+ * and no Tier is retained, checksums are not computed: they cost half as much as seals.
  */
 #include "dataplane/transfer.h"
 
@@ -71,8 +72,8 @@ int transfer_prepare(struct engine *e, struct transfer *t)
     return transfer_written(e, t) ? -ESTALE : 0;
 }
 
-/* extent_begin - begins an Extent. Its seal has the nonce of the peer's seal, with which
- * it is to be compared, or a new one if `peers` is NULL. */
+/* extent_begin - begins an Extent. Its seal has the nonce of the peer's seal, with
+ * which it is to be compared, or a new one if `peers` is NULL. */
 int extent_begin(struct engine *e, struct transfer *t, const struct monarch_seal *peers)
 {
     uint32_t extent = (uint32_t)(t->offset / EXTENT_BYTES);
@@ -105,8 +106,8 @@ int extent_end(struct transfer *t)
 }
 
 /* extent_store - stores checksum and seal for the peer server and goes on to the next
- * Extent. The lock is for a File that is staged again: a mixture of an old and a new seal
- * would make this node look like a forger. */
+ * Extent. The lock is for a File that is staged again: a mixture of an old and a new
+ * seal would make this node look like a forger. */
 void extent_store(struct engine *e, struct transfer *t)
 {
     uint64_t place = (uint64_t)(t->digest - e->options.digests);
@@ -184,8 +185,8 @@ static ssize_t read_chunk(struct engine *e, struct transfer *t, uint8_t *buffer,
     return (ssize_t)got;
 }
 
-/* copy_chunk - reads up to CHUNK_BYTES, writes them and adds them to checksum and seal. The
- * read that should reach the end asks for one byte more and must not get it. */
+/* copy_chunk - reads up to CHUNK_BYTES, writes them and adds them to checksum and seal.
+ * The read that should reach the end requests one byte more and must not get it. */
 static int copy_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t left = t->size - t->offset;
@@ -249,8 +250,9 @@ static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
     return rc ? rc : finish(e, t);
 }
 
-/* transfer_run - continues a Transfer, with a buffer of TRANSFER_BUFFER_BYTES; true when it
- * has ended. A background Transfer returns after each chunk to yield to others. */
+/* transfer_run - continues a Transfer, with a buffer of TRANSFER_BUFFER_BYTES; true
+ * when it has ended. A background Transfer returns after each chunk to yield to
+ * others. */
 bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t began = clock_ns();
@@ -263,8 +265,8 @@ bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
     return true;
 }
 
-/* transfer_end - closes the files of a Transfer and fills in its completion. A failed copy
- * leaves no file; an adopted Replica with a wrong checksum is removed. */
+/* transfer_end - closes the files of a Transfer and fills in its completion. A failed
+ * copy leaves no file; an adopted Replica with a wrong checksum is removed. */
 void transfer_end(struct transfer *t, int status)
 {
     seal_drop(&t->sealing);

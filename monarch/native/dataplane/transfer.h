@@ -1,5 +1,5 @@
-/* transfer.h - one running copy from a Source into a Tier, or one check of a Replica that
- * an earlier job has left there. */
+/* transfer.h - one running copy from a Source into a Tier, or one check of a Replica
+ * that an earlier job has left there. */
 #ifndef MONARCH_TRANSFER_H
 #define MONARCH_TRANSFER_H
 
@@ -10,13 +10,13 @@
 #include "dataplane/seal.h"
 
 enum {
-    /* One byte more than a chunk is read at the end, so that growth of the origin shows. */
+    /* The last read asks for one byte more, so that growth of the origin shows. */
     TRANSFER_BUFFER_BYTES = CHUNK_BYTES + 4096,
     TEMPORARY_BYTES = 1 + REPLICA_NAME_BYTES + 1 + 10 + sizeof(".part"),
 };
 
-/* All that is needed of the Catalog is copied here first: a thread whose system call hangs
- * may return when the Catalog is no longer mapped. */
+/* All that is needed of the Catalog is copied here first: a thread whose system call
+ * hangs may return when the Catalog is no longer mapped. */
 struct transfer {
     struct monarch_order order;
     uint32_t queue;            /* number of its root, also before it has begun */

@@ -1,4 +1,5 @@
-/* wire.c - makes and checks the frames between peers, and reads their traffic counts. */
+/* wire.c - makes and checks the frames between peers, and reads their traffic
+ * counts. */
 #include "dataplane/wire.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@ struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
                                   .extent = extent};
 }
 
-/* frame_check_request - 0; -ESTALE: it names another Catalog; -EPROTO: it is malformed. */
+/* frame_check_request - 0; -ESTALE: it names another Catalog; -EPROTO: it is
+ * malformed. */
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
     if (f->magic != FRAME_REQUEST_MAGIC || f->kind != FRAME_EXTENT || f->reserved)
@@ -34,11 +36,11 @@ int frame_check_request(const struct catalog *cat, const struct frame_request *f
 
 /* frame_check_reply - -EPROTO unless it answers the request, with as many bytes as the
  * Catalog says. */
-int frame_check_reply(const struct catalog *cat, const struct frame_request *asked,
+int frame_check_reply(const struct catalog *cat, const struct frame_request *request,
                       const struct frame_reply *f)
 {
-    if (f->magic != FRAME_REPLY_MAGIC || f->id != asked->id || f->file != asked->file ||
-        f->extent != asked->extent)
+    if (f->magic != FRAME_REPLY_MAGIC || f->id != request->id ||
+        f->file != request->file || f->extent != request->extent)
         return -EPROTO;
     if (f->ready && f->ready != FRAME_READY)
         return -EPROTO;
@@ -50,8 +52,8 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *ask
     return f->size == frame_extent_bytes(entry->size, f->extent) ? 0 : -EPROTO;
 }
 
-/* traffic_copy - reads the counts of all peers while another thread adds to them: each is
- * valid, but they are not of one moment. */
+/* traffic_copy - reads the counts of all peers while another thread adds to them: each
+ * is valid, but they are not of one moment. */
 void traffic_copy(const struct monarch_traffic *from, struct monarch_traffic *to,
                   uint32_t peers)
 {

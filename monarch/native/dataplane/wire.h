@@ -1,15 +1,16 @@
 /* wire.h - the protocol between two data planes: fixed-size frames, little-endian.
  *
- * A request names one Extent of one File of a Catalog that both nodes have; it contains no
- * path. Each request gets one reply, in any order, except that the replies for one File
- * keep the order of its requests. A reply with status 0 is followed by `size` bytes. Any
- * number of replies with -EINPROGRESS may precede the reply: the request is known and waits
- * for its File. One comes at once, the others show that the node is alive.
+ * A request names one Extent of one File of a Catalog that both nodes have; it contains
+ * no path. Each request gets one reply, in any order, except that the replies for one
+ * File keep the order of its requests. A reply with status 0 is followed by `size`
+ * bytes. Any number of replies with -EINPROGRESS may precede the reply: the request is
+ * known and waits for its File. One comes at once, the others show that the node is
+ * alive.
  *
  * Only the seal protects against an attacker on the wire. It covers the bytes and their
- * identity, and the client knows what it requested: a request or a head that was changed or
- * forged can cost the reply or the connection, as cutting the wire can, but it gives no
- * wrong bytes. `ready` is for the report alone.
+ * identity, and the client knows what it requested: a request or a head that was
+ * changed or forged can cost the reply or the connection, as cutting the wire can, but
+ * it gives no wrong bytes. `ready` is for the report alone.
  */
 #ifndef MONARCH_WIRE_H
 #define MONARCH_WIRE_H
@@ -69,7 +70,7 @@ static inline uint64_t frame_extent_bytes(uint64_t size, uint32_t extent)
 struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
                                         uint32_t file, uint32_t extent);
 int frame_check_request(const struct catalog *cat, const struct frame_request *f);
-int frame_check_reply(const struct catalog *cat, const struct frame_request *asked,
+int frame_check_reply(const struct catalog *cat, const struct frame_request *request,
                       const struct frame_reply *f);
 
 /* traffic_add - adds to a count that other threads read. */

@@ -1,4 +1,5 @@
-/* catalog.c - from a File number to its Entry and its Replica's name, and *written* marks. */
+/* catalog.c - from a File number to its Entry and its Replica's name, and *written*
+ * marks. */
 #include "catalog.h"
 
 #include <stddef.h>
@@ -29,10 +30,10 @@ const struct entry *catalog_entry(const struct catalog *cat, uint32_t file,
     return index_first(ix, file - cat->roots[r].file_base);
 }
 
-/* replica_name - 32 hex digits that stand for the whole identity of a File and its root,
- * so that neither a Replica of an older version of it nor one of another root's File can
- * carry its name. `e` names the File by its first path, `path_hash` is index_hash() of
- * that path, `root_hash` that of the root's realpath. */
+/* replica_name - 32 hex digits that stand for the whole identity of a File and its
+ * root, so that neither a Replica of an older version of it nor one of another root's
+ * File can carry its name. `e` names the File by its first path, `path_hash` is
+ * index_hash() of that path, `root_hash` that of the root's realpath. */
 void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
                   char out[REPLICA_NAME_BYTES])
 {
@@ -46,7 +47,8 @@ void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
     }
 }
 
-/* catalog_replica_name - the name of the Replica of an existing File, NUL-terminated. */
+/* catalog_replica_name - the name of the Replica of an existing File,
+ * NUL-terminated. */
 void catalog_replica_name(const struct catalog *cat, uint32_t file,
                           char out[REPLICA_NAME_BYTES + 1])
 {
@@ -58,8 +60,8 @@ void catalog_replica_name(const struct catalog *cat, uint32_t file,
     out[REPLICA_NAME_BYTES] = 0;
 }
 
-/* written_load - whether a program has announced that it changes the File; stat may show
- * the change late on network file systems. */
+/* written_load - whether a program has announced that it changes the File; stat may
+ * show the change late on network file systems. */
 bool written_load(const struct flags *flags, uint32_t root, uint32_t file)
 {
     const _Atomic uint8_t *whole = (_Atomic uint8_t *)(uintptr_t)&flags->roots[root];

@@ -1,4 +1,5 @@
-/* catalog.h - a File of the Catalog by its number: Entry, Replica name, state word, mark. */
+/* catalog.h - a File of the Catalog by its number: Entry, Replica name, state word,
+ * mark. */
 #ifndef MONARCH_CATALOG_H
 #define MONARCH_CATALOG_H
 

@@ -1,9 +1,9 @@
 /* home.h - the private directory of a user on a medium that other users can write to.
  *
- * It is BASE/monarch-UID. Another user can occupy that name, but cannot create a directory
- * that this user owns: in that case it is BASE/monarch-UID.RANDOM, which all processes of
- * the user find by its owner and mode. The functions are inline because shared/ is linked
- * into the Shim, which must not contain calls of malloc or stdio. */
+ * It is BASE/monarch-UID. Another user can occupy that name, but cannot create a
+ * directory that this user owns: in that case it is BASE/monarch-UID.RANDOM, which all
+ * processes of the user find by its owner and mode. The functions are inline because
+ * shared/ is linked into the Shim, which must not contain calls of malloc or stdio. */
 #ifndef MONARCH_HOME_H
 #define MONARCH_HOME_H
 
@@ -53,7 +53,8 @@ static inline bool home_plain(const char *base, char out[HOME_BYTES_MAX])
            HOME_BYTES_MAX - 16;
 }
 
-/* home_add - keeps the smallest names in order, so that all processes agree on the first. */
+/* home_add - keeps the smallest names in order, so that all processes agree on the
+ * first. */
 static inline void home_add(struct homes *all, int first, const char *path)
 {
     int at = all->count;
@@ -132,8 +133,9 @@ static inline int home_lock(const char *base)
     return fd;
 }
 
-/* home_choose - writes the path of the private directory to be used; `make` creates it if
- * it does not exist. Returns 0 or -errno; after a failure `out` is the plain name. */
+/* home_choose - writes the path of the private directory to be used; `make` creates it
+ * if it does not exist. Returns 0 or -errno; after a failure `out` is the plain
+ * name. */
 static inline int home_choose(const char *base, bool make, char out[HOME_BYTES_MAX])
 {
     struct homes all;

@@ -1,4 +1,5 @@
-/* index.c - the hash tables of an index block: filled once, looked up without a lock. */
+/* index.c - the hash tables of an index block: filled once, looked up without a
+ * lock. */
 #include "index.h"
 
 #include <errno.h>
@@ -114,7 +115,8 @@ static int insert_path(struct index *ix, uint32_t number)
     return 0;
 }
 
-/* insert_inode - inserts the first Entry of each inode: the others name the same file. */
+/* insert_inode - inserts the first Entry of each inode: the others name the same
+ * file. */
 static void insert_inode(struct index *ix, uint32_t number)
 {
     struct slot *slots = (struct slot *)((char *)ix + ix->inode_slots);
@@ -170,8 +172,8 @@ static bool arrays_valid(const struct index *ix)
     return array_end(ix, end, ix->arena, ix->arena_bytes) != 0;
 }
 
-/* shape_valid - every array is inside the block, and the tables have a free slot, so that
- * a probe ends. */
+/* shape_valid - every array is inside the block, and the tables have a free slot, so
+ * that a probe ends. */
 static bool shape_valid(const struct index *ix, size_t length)
 {
     return length >= sizeof(*ix) && ix->seg.length == length &&
@@ -210,8 +212,8 @@ static bool entries_valid(const struct index *ix)
            index_path_bytes(index_entry(ix, 0)) == 0;
 }
 
-/* slots_used - the number of occupied slots of a table; more than there are Entries if a
- * slot has an invalid Entry. */
+/* slots_used - the number of occupied slots of a table; more than there are Entries if
+ * a slot has an invalid Entry. */
 static uint32_t slots_used(const struct index *ix, const struct slot *slots,
                            uint32_t count)
 {
@@ -231,8 +233,9 @@ static bool tables_valid(const struct index *ix)
            slots_used(ix, inode_slots(ix), ix->inode_slot_count) <= ix->entry_count;
 }
 
-/* index_finish - fills both tables, the identity and the digest of a block whose entries, attrs,
- * first_entry and arena are in place. -EINVAL: broken block, -EEXIST: a path twice. */
+/* index_finish - fills both tables, the identity and the digest of a block whose
+ * entries, attrs, first_entry and arena are in place. -EINVAL: broken block, -EEXIST: a
+ * path twice. */
 int index_finish(struct index *ix, size_t length)
 {
     if (!shape_valid(ix, length) || !entries_valid(ix))
@@ -250,8 +253,8 @@ int index_finish(struct index *ix, size_t length)
     return 0;
 }
 
-/* index_check - checks that look-ups in an untrusted block stay inside it. -EINVAL: shape
- * or references; -EBADMSG: digest or identity. */
+/* index_check - checks that look-ups in an untrusted block stay inside it. -EINVAL:
+ * shape or references; -EBADMSG: digest or identity. */
 int index_check(const struct index *ix, size_t length)
 {
     if (!shape_valid(ix, length))

@@ -292,8 +292,8 @@ struct inode {    /* written: file, then ino with release */
     uint32_t tier; /* number of the Tier, and INODE_KEPT */
 };
 
-/* The Replica was removed, but programs may have it open: the inode stays until its slot
- * is needed. */
+/* The Replica was removed, but programs may have it open: the inode stays until its
+ * slot is needed. */
 #define INODE_KEPT 0x80000000u
 
 struct inodes {

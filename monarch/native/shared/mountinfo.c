@@ -85,8 +85,8 @@ static bool covers(const struct mountinfo *m, const struct index *ix,
            index_find(ix, m->point + head, m->length - head) >= 0;
 }
 
-/* mountinfo_covers - a catalogued name below a root is a mount point; `directory` is the
- * kernel's path of the root. True also if this is unknown. */
+/* mountinfo_covers - a catalogued name below a root is a mount point; `directory` is
+ * the kernel's path of the root. True also if this is unknown. */
 bool mountinfo_covers(struct mountinfo *m, const struct index *ix,
                       const char *directory, size_t n)
 {

@@ -35,7 +35,8 @@ static uint32_t tier_of(const struct inode *slot)
     return slot->tier & ~INODE_KEPT;
 }
 
-/* inode_place - the slot of (tier, ino), else the first free one; NULL: the table is full. */
+/* inode_place - the slot of (tier, ino), else the first free one; NULL: the table is
+ * full. */
 static struct inode *inode_place(struct inodes *table, uint32_t tier, uint64_t ino)
 {
     uint64_t i = inode_home(table, tier, ino);
@@ -74,7 +75,8 @@ int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
     return -1;
 }
 
-/* free_removed - frees the removed slots before a free slot, so that probes end earlier. */
+/* free_removed - frees the removed slots before a free slot, so that probes end
+ * earlier. */
 static void free_removed(struct inodes *table, uint64_t i)
 {
     uint64_t last = table->slot_count - 1;

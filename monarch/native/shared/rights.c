@@ -81,7 +81,8 @@ static uint64_t namespace_of(const char *name)
     return syscall(SYS_newfstatat, -1, name, &st, 0) == 0 ? st.st_ino : 0;
 }
 
-/* rights_locate - adds the root of the process, and its namespaces where /proc is there. */
+/* rights_locate - adds the root of the process, and its namespaces where /proc is
+ * there. */
 void rights_locate(struct rights *out)
 {
     int kept = errno;
@@ -96,7 +97,8 @@ void rights_locate(struct rights *out)
     errno = kept;
 }
 
-/* rights_placed - the process sees the same mounts under the same paths as the agent. */
+/* rights_placed - the process sees the same mounts under the same paths as the
+ * agent. */
 bool rights_placed(const struct rights *mine, const struct rights *agents)
 {
     return mine->mount_ns && mine->mount_ns == agents->mount_ns &&
@@ -116,8 +118,8 @@ bool rights_same(const struct rights *a, const struct rights *b)
 }
 
 /* rights_cover - this process may read all that the agent may read. In another user
- * namespace ids have other numbers, and capabilities do not apply to files of the agent's
- * namespace; there, the owner of the segments has the agent's user id. */
+ * namespace ids have other numbers, and capabilities do not apply to files of the
+ * agent's namespace; there, the owner of the segments has the agent's user id. */
 bool rights_cover(const struct rights *mine, const struct rights *agents)
 {
     bool known = mine->user_ns && agents->user_ns;
