@@ -416,6 +416,25 @@ def test_the_c_scanner_measures_functions_and_nothing_else() -> None:
     assert [f.public for f in found] == [False, True]
 
 
+def test_the_call_reader_follows_inline_functions_and_no_own_names(
+    tmp_path: Path,
+) -> None:
+    header, one, two = (tmp_path / name for name in ("one.h", "one.c", "two.c"))
+    header.write_text("static inline void peek(void) { deep(); }")
+    one.write_text(
+        "static void own(void) {} /* noted() */\n"
+        "void top(struct s *x) { own(); peek(); x->member(1); }"
+    )
+    two.write_text(
+        "void deep(void) {} void own(void) {}\nvoid member(int i) { top(0); }"
+    )
+
+    found = csource.calls([header, one, two])
+
+    assert found == {one: {"deep": {two}}, two: {"top": {one}}}
+    assert circle({path: set().union(*calls.values()) for path, calls in found.items()})
+
+
 PY_SAMPLE = '''
 def outer(self, a, b, *, c):
     """Two
