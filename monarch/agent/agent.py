@@ -10,17 +10,20 @@ from typing import Any, Final
 
 from monarch import native
 from monarch.agent.cluster import Peers
-from monarch.agent.control import ControlSocket
+from monarch.agent.control import ControlSocket, Notifier
 from monarch.agent.job_spec import Terms
 from monarch.agent.joining import Joining
-from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.processes import Processes
-from monarch.agent.retention import claim_all, offer
-from monarch.agent.rundir import RunDirectory
-from monarch.agent.segments import Segments
+from monarch.agent.segments import RunDirectory, Segments
 from monarch.agent.setup import Setup
-from monarch.agent.shutdown import end_namespace, remove_tiers, tell_report
+from monarch.agent.shutdown import (
+    claim_all,
+    end_namespace,
+    offer,
+    remove_tiers,
+    tell_report,
+)
 from monarch.agent.staging import (
     count_segments,
     make_engine,

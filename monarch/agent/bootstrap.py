@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.control import Notifier
 from monarch.agent.setup import Setup
 from monarch.cluster import (
     Alone,

@@ -9,13 +9,21 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from monarch.agent.bootstrap import Meeting
-from monarch.agent.integrity import Integrity, can_seal, reduced, seal_key
-from monarch.agent.job_spec import Terms, indexed_from, make_terms, told_datasets
-from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.control import Notifier
+from monarch.agent.job_spec import (
+    Integrity,
+    Terms,
+    can_seal,
+    indexed_from,
+    make_terms,
+    reduced,
+    seal_key,
+    told_datasets,
+)
 from monarch.agent.peer_sockets import Links
 from monarch.agent.setup import Setup
 from monarch.agent.stats import Figures
-from monarch.agent.written import WrittenMarks
+from monarch.agent.written_marks import WrittenMarks
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.origins.index import Indexed

@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 from monarch import native
 from monarch.agent.cluster import Found, Peers
-from monarch.agent.indexing import index_datasets
-from monarch.agent.integrity import (
+from monarch.agent.control import Notifier
+from monarch.agent.job_spec import (
     Integrity,
     Sealing,
+    Terms,
     can_seal,
     inability,
     objection,
 )
-from monarch.agent.job_spec import Terms
-from monarch.agent.launcher_pipe import Notifier
-from monarch.agent.namespace import Namespace
+from monarch.agent.namespace import Namespace, index_datasets
 from monarch.agent.setup import Setup
 from monarch.agent.stats import Figures
 from monarch.background import in_thread, log_failure

@@ -13,9 +13,8 @@ from typing import Final
 from monarch.agent.agent import Agent
 from monarch.agent.bootstrap import Meeting, find_meeting
 from monarch.agent.cluster import Peers
-from monarch.agent.launcher_pipe import Notifier
-from monarch.agent.rundir import RunDirectory
-from monarch.agent.segments import Segments
+from monarch.agent.control import Notifier
+from monarch.agent.segments import RunDirectory, Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
 from monarch.agent.shutdown import remove_tiers
 from monarch.agent.tier_watch import prepare_tiers

@@ -9,8 +9,7 @@ from typing import Final
 
 from monarch import native
 from monarch.agent.bootstrap import Meeting
-from monarch.agent.integrity import Integrity
-from monarch.agent.job_spec import Terms
+from monarch.agent.job_spec import Integrity, Terms
 from monarch.agent.setup import Setup
 from monarch.background import in_thread, log_failure
 from monarch.peers.mesh import Mesh

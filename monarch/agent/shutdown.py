@@ -2,14 +2,16 @@
 
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from monarch.agent.launcher_pipe import Notifier
-from monarch.agent.retention import retain_all
+from monarch.agent.control import Notifier
+from monarch.agent.namespace import Namespace
 from monarch.agent.setup import Setup
 from monarch.agent.stats import Figures
 from monarch.background import within
@@ -21,7 +23,10 @@ from monarch.report import (
     summarize,
     write_report,
 )
-from monarch.stager import ExtentDigests
+from monarch.stager import ExtentDigests, Stager, describe, match
+from monarch.stager.capacity import footprint
+from monarch.tiers import Tier
+from monarch.tiers.retain import Manifest, claim, keep, namespace_digest
 
 REMOVE_S = 2.0
 
@@ -83,3 +88,63 @@ def end_namespace(
         log.exception("tiers are not retained")
     words = stager.table.words
     words[:] = np.uint32(state_word(ReplicaState.ABSENT, reason=Reason.STOPPING))
+
+
+def expiry_s(retain: str | float, now_s: float) -> float:
+    """Return when what is retained now may go: at a time, or never by itself."""
+    return now_s + retain if isinstance(retain, int | float) else math.inf
+
+
+def claim_all(tiers: Sequence[Tier], roots: Sequence[bytes]) -> dict[int, Manifest]:
+    """Take over what earlier jobs over these roots have left, by Tier number."""
+    digest, found = namespace_digest(roots), {}
+    for number, tier in enumerate(tiers):
+        manifest = claim(tier.directory, tier.home, digest)
+        if manifest is None:
+            continue
+        tier.count_in(sum(map(footprint, manifest.sizes.tolist())))
+        found[number] = manifest
+        log.info("retained claimed tier=%s files=%d", tier.name, len(manifest.names))
+    return found
+
+
+def offer(
+    stager: Stager,
+    namespace: Namespace,
+    manifests: dict[int, Manifest],
+    extents: ExtentDigests,
+) -> None:
+    """Let the Stager adopt what the manifests hold, and remove what nobody wants."""
+    names = [
+        (file, namespace.name_of(file)) for file in range(len(namespace.inventory))
+    ]
+    for number, manifest in manifests.items():
+        tier = stager.tiers[number]
+        files, strangers = match(manifest, names, stager.table.sizes, extents)
+        for file in files:
+            size = int(stager.table.sizes[file])
+            if file in stager.adoption.tiers:
+                strangers.add(namespace.name_of(file))
+            elif stager.ledger.reserve_in(number, size):
+                stager.adoption.tiers[file] = number
+            else:
+                strangers.add(namespace.name_of(file))
+        for name in strangers:
+            (tier.directory / name).unlink(missing_ok=True)
+
+
+def retain_all(
+    stager: Stager, namespace: Namespace, extents: ExtentDigests, retain: str | float
+) -> None:
+    """Set every Tier aside with a manifest of its ready Replicas."""
+    digest = namespace_digest([root.path for root in namespace.roots])
+    expires_s = expiry_s(retain, time.time())
+    table = stager.table
+    for number, tier in enumerate(stager.tiers):
+        files = table.ready_in(number)
+        files = files[np.equal(table.written[files], 0)]
+        if not len(files) or not tier.directory.is_dir():
+            continue
+        manifest = describe(files, namespace.name_of, table.sizes, extents, expires_s)
+        keep(tier.directory, tier.home, digest, manifest)
+        log.info("tier retained tier=%s files=%d", tier.name, len(files))

@@ -60,7 +60,7 @@ agent.params += [option for option in run.params if option.name in _SHARED]
 
 def _serve_launcher(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> NoReturn:
     """Be what `monarch run`, whose arguments these are, has started."""
-    from monarch.agent.launcher_pipe import Notifier
+    from monarch.agent.control import Notifier
     from monarch.agent.main import serve
 
     code = serve(run_dir, Notifier(notify_fd), lambda: parse_run_argv(argv))

@@ -15,7 +15,7 @@ import numpy as np
 
 from monarch import native
 from monarch.agent.job_spec import indexed_from
-from monarch.agent.rundir import RunDirectory
+from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.catalog.layout import Bytes
 from monarch.catalog.segment import catalog_digest

@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from monarch.agent.integrity import (
+from monarch.agent.job_spec import (
     Integrity,
+    Terms,
     chosen,
+    make_terms,
     objection,
     reduced,
     seal_key,
 )
-from monarch.agent.job_spec import Terms, make_terms
 from monarch.config import Peers
 from monarch.errors import MonarchError
 from monarch.peers.protocol import Member, Standing, View

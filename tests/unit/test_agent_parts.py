@@ -9,10 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.control import Notifier
 from monarch.agent.processes import Processes, start_time
-from monarch.agent.rundir import RunDirectory
-from monarch.agent.segments import Segments
+from monarch.agent.segments import RunDirectory, Segments
 from monarch.errors import MonarchError
 from monarch.native import COUNTERS, DTYPES, ProcessState
 

@@ -1,12 +1,19 @@
 """The marks of written Files on one node, and which of them the others are told."""
 
+import asyncio
+import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from monarch.agent.namespace import Namespace
+from monarch.background import log_failure
+from monarch.metrics import Tally
 from monarch.native import CONSTANTS
+from monarch.peers.mesh import Mesh
 from monarch.peers.protocol.marks import ROOTS
 
 PIECE_BYTES: Final = 1 << 20
@@ -44,6 +51,12 @@ class MarkTable:
         self._known = np.zeros_like(written)
         self._whole = np.zeros(self._root_count, bool)
         self._singly = np.zeros(self._root_count, np.int64)
+
+    @classmethod
+    def of(cls, namespace: Namespace) -> Self:
+        """Return the table over the flags segment of a Namespace."""
+        segments = namespace.segments
+        return cls(*segments.marks(), namespace.mark_bases, segments.note_marks)
 
     def __repr__(self) -> str:
         return f"<MarkTable {np.count_nonzero(self._known)} known>"
@@ -105,3 +118,73 @@ class MarkTable:
     def pieces(self) -> range:
         """Return where the pieces of the table start."""
         return range(0, len(self._written), PIECE_BYTES)
+
+
+SWEEP_S: Final = 0.1
+# Of very many Files, sweeping takes one part in so many of the time.
+SWEEP_PARTS: Final = 100
+SWEEP_S_MAX: Final = 1.0
+# An agent that ends does not wait longer for the others to learn of the last marks.
+LAST_S: Final = 1.0
+
+log = logging.getLogger("monarch.agent")
+
+
+class WrittenMarks:
+    """Keeps the marks of this node and those of the others the same."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._table: MarkTable | None = None
+        self._tally = Tally()
+        self._files = 0
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<WrittenMarks {self._table!r}>"
+
+    def watch(self, namespace: Namespace, tally: Tally) -> None:
+        """Tell and take marks from now on; due before programs are served."""
+        self._table = MarkTable.of(namespace)
+        self._tally, self._files = tally, len(namespace.inventory)
+        self.take(self._mesh.open_marks(namespace.digest))
+        self._sweeping = asyncio.create_task(self._keep_sweeping(self._table))
+        self._sweeping.add_done_callback(log_failure)
+
+    def take(self, marks: Sequence[int]) -> None:
+        """Set marks that another node has told."""
+        if self._table is None or not marks:
+            return
+        new = self._table.set(marks)
+        self._tally.files_written_elsewhere += int((new < self._files).sum())
+        log.debug("files written elsewhere marks=%d new=%d", len(marks), len(new))
+
+    async def _keep_sweeping(self, table: MarkTable) -> None:
+        while True:
+            try:
+                busy_s = await self._sweep(table)
+            except Exception:
+                self._tally.agent_errors += 1
+                log.exception("marks are not told")
+                busy_s = SWEEP_S_MAX
+            await asyncio.sleep(min(max(SWEEP_S, SWEEP_PARTS * busy_s), SWEEP_S_MAX))
+
+    async def _sweep(self, table: MarkTable) -> float:
+        """Tell what programs have marked; return the seconds of work that it was."""
+        busy_s = 0.0
+        self._mesh.mark(table.new_roots())
+        for start in table.pieces:
+            begin_s = time.thread_time()
+            self._mesh.mark(table.new_in(start))
+            busy_s += time.thread_time() - begin_s
+            await asyncio.sleep(0)  # the loop answers cold opens between two pieces
+        return busy_s
+
+    async def close(self) -> None:
+        """Tell what is marked by now, and look no more."""
+        if self._sweeping is None or self._table is None:
+            return
+        self._sweeping.cancel()
+        await self._sweep(self._table)
+        if not await self._mesh.told(LAST_S):
+            log.warning("the last marks are not acknowledged")
