@@ -24,7 +24,7 @@ from monarch.cluster import (
 )
 from monarch.cluster.address_files import remove_address
 from monarch.cluster.nodes import HOST_LIST
-from monarch.cluster.secret import remove_secret
+from monarch.cluster.rendezvous_directory import remove_secret
 from monarch.errors import MonarchError, UsageError
 
 # As many nodes as may hold the others together are looked for at a known port.

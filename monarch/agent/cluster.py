@@ -27,9 +27,9 @@ from monarch.agent.written_marks import WrittenMarks
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.origins.index import Indexed
+from monarch.peers.addresses import Hooks, Settings
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
-from monarch.peers.settings import Hooks, Settings
 from monarch.report import fragment
 
 TELL_AFTER_S: Final = 1.0

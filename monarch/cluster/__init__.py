@@ -20,9 +20,9 @@ from monarch.cluster.nodes import (
     launched_by_mpi,
 )
 from monarch.cluster.rank_registry import Census
-from monarch.cluster.remains import Remains, remove_remains
 from monarch.cluster.rendezvous import rendezvous_directory, usual_rendezvous
-from monarch.cluster.secret import given_secret, job_secret, read_secret
+from monarch.cluster.rendezvous_directory import given_secret, job_secret, read_secret
+from monarch.cluster.stale_files import Remains, remove_remains
 from monarch.hostlist import expand_hosts
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 
 from monarch.agent.bootstrap import KNOWN_MAX, Address, Meeting
 from monarch.cluster import Membership, address_of
-from monarch.cluster.secret import SECRET_BYTES
+from monarch.cluster.rendezvous_directory import SECRET_BYTES
 from monarch.errors import UsageError
 from monarch.preload.crew import Crew, agreed
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from monarch.background import in_thread
 from monarch.cluster.address_files import read_addresses, remove_address, write_address
+from monarch.peers.addresses import Hooks, Settings
 from monarch.peers.catalog_broadcast import Buffer, Shipment, ancestors
 from monarch.peers.client import Ears, Follower, ask_socket, fetch, reach
 from monarch.peers.connection import Address, Link, Tampering
@@ -36,7 +37,6 @@ from monarch.peers.protocol import (
 )
 from monarch.peers.server import PORTS_TRIED, Server, serve_shipment
 from monarch.peers.session import Pace, Session
-from monarch.peers.settings import Hooks, Settings
 
 # The nodes that may be the hub, in this order.
 SUCCESSORS_MAX: Final = 3

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from monarch.cluster import job_secret
+from monarch.peers.addresses import Hooks, Settings
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Identity, View
-from monarch.peers.settings import Hooks, Settings
 
 
 def tell(view: View) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monarch.peers.addresses import Hooks, Settings
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Identity, View
-from monarch.peers.settings import Hooks, Settings
 
 SECRET = b"k" * 32
 PATIENCE_S = 20.0

@@ -26,7 +26,7 @@ LAYERS = (
         "peers.catalog_broadcast",
         "peers.membership",
     },
-    {"stager", "peers.client", "peers.server", "peers.hub", "peers.settings"},
+    {"stager", "peers.client", "peers.server", "peers.hub", "peers.addresses"},
     {"peers.mesh"},
     {"agent", "report"},
     {"preload"},

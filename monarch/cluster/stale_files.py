@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from monarch.cluster.address_files import Left, machine, read_left
 from monarch.cluster.names import NAME_MAX
-from monarch.cluster.secret import SECRET_BYTES
+from monarch.cluster.rendezvous_directory import SECRET_BYTES
 
 # A job that starts has a secret before it has addresses, and then waits for its nodes.
 NEWBORN_S: Final = 60.0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.cluster import remains, remove_remains
+from monarch.cluster import remove_remains, stale_files
 from monarch.cluster.address_files import machine, read_addresses, write_address
 
 OLD_S = 7200.0
@@ -86,7 +86,7 @@ def test_a_job_of_which_an_agent_lives_here_keeps_all(tmp_path, dead_port):
 def test_an_address_that_does_not_answer_proves_nothing(
     tmp_path, dead_port, monkeypatch
 ):
-    monkeypatch.setattr(remains, "CONNECT_S", 0.2)
+    monkeypatch.setattr(stale_files, "CONNECT_S", 0.2)
     with closing(socket.socket()) as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

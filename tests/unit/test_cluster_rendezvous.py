@@ -4,18 +4,20 @@ import errno
 import os
 import stat
 import threading
+from importlib import import_module
 
 import pytest
 
-from monarch.cluster import given_secret, job_secret, read_secret, secret
+from monarch.cluster import given_secret, job_secret, read_secret
 from monarch.cluster.address_files import read_addresses, remove_address, write_address
-from monarch.cluster.secret import remove_secret
+from monarch.cluster.rendezvous_directory import remove_secret
 from monarch.errors import MonarchError
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(secret, "WRITTEN_WITHIN_S", 0.2)
+    module = import_module("monarch.cluster.rendezvous_directory")
+    monkeypatch.setattr(module, "WRITTEN_WITHIN_S", 0.2)
 
 
 def test_all_nodes_of_a_job_have_the_secret_that_the_first_has_made(tmp_path):
