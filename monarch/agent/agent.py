@@ -187,7 +187,7 @@ class Agent:
         peers = self.joining.peers
         if terms is None or peers is None:
             return start_line(self.setup, namespace)
-        if not peers.meeting.speaks:
+        if not peers.bootstrap.announces:
             return ""
         return start_line(self.setup, namespace, len(terms.nodes))
 

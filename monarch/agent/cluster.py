@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from monarch.agent.bootstrap import Meeting
+from monarch.agent.bootstrap import Bootstrap
 from monarch.agent.control import Notifier
 from monarch.agent.job_spec import (
     Integrity,
@@ -47,8 +47,8 @@ log = logging.getLogger("monarch.agent")
 class Peers:
     """Joins the nodes of the job, and gives them the Catalog or takes it from them."""
 
-    def __init__(self, meeting: Meeting, setup: Setup, notifier: Notifier) -> None:
-        self.meeting = meeting
+    def __init__(self, bootstrap: Bootstrap, setup: Setup, notifier: Notifier) -> None:
+        self.bootstrap = bootstrap
         self._setup = setup
         self._notifier = notifier
         self._offering: asyncio.Task[None] | None = None
@@ -58,7 +58,7 @@ class Peers:
         self._told = ""
         self._cleared = False
         self.mesh = Mesh(
-            _settings(meeting, setup),
+            _settings(bootstrap, setup),
             Hooks(
                 changed=lambda view: self.links.look(view),
                 data=lambda peer, fd: self.links.adopt(peer, fd),
@@ -67,7 +67,7 @@ class Peers:
             ),
         )
         self.written = WrittenMarks(self.mesh)
-        self.links = Links(meeting, setup, self.mesh)
+        self.links = Links(bootstrap, setup, self.mesh)
 
     def __repr__(self) -> str:
         return f"<Peers {self.mesh!r}>"
@@ -83,7 +83,7 @@ class Peers:
 
     def seal_key(self) -> bytes:
         """Return the key of the job's seals."""
-        return seal_key(self.meeting.secret, self.meeting.job)
+        return seal_key(self.bootstrap.secret, self.bootstrap.job)
 
     # -- the catalog ------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Peers:
         left_s = self._setup.config.peers.join_timeout - self._age_s()
         with self._telling(self._missing):
             await self.mesh.until(lambda view: view.complete, max(0.0, left_s))
-        view, names = self.mesh.view, self.meeting.nodes
+        view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
             return found
         terms = make_terms(names, view, self._setup.config.peers, indexed)
@@ -115,7 +115,7 @@ class Peers:
         if terms.integrity is Integrity.MAC or all(m.seals for m in joined):
             return
         if self._setup.config.peers.integrity == "auto":
-            names = [self.meeting.nodes[member.number] for member in joined]
+            names = [self.bootstrap.nodes[member.number] for member in joined]
             self._notifier.warn(reduced(names, [m.seals for m in joined]))
 
     async def _offered_before(self, view: View) -> Found | None:
@@ -139,7 +139,7 @@ class Peers:
         Raises:
             MonarchError: it is not of use here; the text says why.
         """
-        first = self.meeting.nodes[0]
+        first = self.bootstrap.nodes[0]
         with self._telling(lambda: f"waiting for {first}"):
             if not await self.mesh.until(_first_joined, timeout_s):
                 return None
@@ -152,7 +152,7 @@ class Peers:
     async def _read(self, about: Any, blocks: list[memoryview]) -> Found:
         terms = Terms.from_told(about.get("terms", {}))
         if about.get("datasets") != told_datasets(self._setup.datasets):
-            raise MonarchError(f"{self.meeting.nodes[0]} was given other datasets")
+            raise MonarchError(f"{self.bootstrap.nodes[0]} was given other datasets")
         return await in_thread(indexed_from, self._setup.datasets, blocks), terms
 
     async def _catalog(self) -> tuple[Any, list[memoryview]] | None:
@@ -177,7 +177,7 @@ class Peers:
 
     def _unseen(self, view: View) -> str:
         unseen = [
-            self.meeting.nodes[member.number]
+            self.bootstrap.nodes[member.number]
             for member in view.members
             if member.standing is Standing.UNSEEN
         ]
@@ -188,7 +188,7 @@ class Peers:
         return f"{', '.join(unseen[:3])}{more} {verb}"
 
     def _missing(self) -> str:
-        joined, count = len(self.mesh.view.joined), len(self.meeting.nodes)
+        joined, count = len(self.mesh.view.joined), len(self.bootstrap.nodes)
         return f"waiting for nodes: {joined} of {count} are there"
 
     @contextlib.contextmanager
@@ -196,7 +196,7 @@ class Peers:
         """Say what a long wait is for, again and again."""
 
         async def tell() -> None:
-            while self.meeting.speaks:
+            while self.bootstrap.announces:
                 await asyncio.sleep(TELL_AFTER_S)
                 self._notifier.progress(what())
 
@@ -250,13 +250,13 @@ class Peers:
         running = sum(member.phase is not Phase.FINISHED for member in joined)
         nodes = "node" if running == 1 else "nodes"
         text = f"serving {running} {nodes} on which programs run"
-        if text != self._told and self.meeting.speaks:
+        if text != self._told and self.bootstrap.announces:
             self._told = text
             self._notifier.progress(text)
 
     def _in_touch(self) -> bool:
         """Return whether we hear of the others, or have done so a moment ago."""
-        own = self.meeting.number
+        own = self.bootstrap.number
         if all(member.number == own for member in self.mesh.view.joined):
             return False
         now_s = time.monotonic()
@@ -286,7 +286,7 @@ class Peers:
     async def _clear_up(self) -> None:
         """Remove what nodes meet by, before any of them may begin the next job."""
         self._cleared = True
-        await in_thread(partial(self.meeting.leave, ended=True))
+        await in_thread(partial(self.bootstrap.clean_up, job_ended=True))
 
     async def close(self) -> None:
         """Leave the job, whose secret goes with the node that holds it together."""
@@ -295,7 +295,7 @@ class Peers:
             self._offering.cancel()
         ended = self.mesh.is_hub and self.mesh.view.finished and not self._cleared
         await self.mesh.close()
-        await in_thread(partial(self.meeting.leave, ended=ended))
+        await in_thread(partial(self.bootstrap.clean_up, job_ended=ended))
 
 
 def _first_joined(view: View) -> bool:
@@ -306,16 +306,16 @@ def _first_left(view: View) -> bool:
     return view.members[0].standing is Standing.LEFT
 
 
-def _settings(meeting: Meeting, setup: Setup) -> Settings:
+def _settings(bootstrap: Bootstrap, setup: Setup) -> Settings:
     capacities = tuple(tier.capacity_bytes for tier in setup.tiers)
-    own = meeting.addresses.get(meeting.number)
+    own = bootstrap.addresses.get(bootstrap.number)
     return Settings(
-        identity=Identity(meeting.job, meeting.number, meeting.secret),
-        nodes=len(meeting.nodes),
+        identity=Identity(bootstrap.job, bootstrap.number, bootstrap.secret),
+        nodes=len(bootstrap.nodes),
         capacities=capacities,
-        host=meeting.host,
+        host=bootstrap.host,
         port=own[1] if own is not None else setup.config.peers.port,
-        addresses=meeting.addresses,
-        directory=meeting.directory,
+        addresses=bootstrap.addresses,
+        directory=bootstrap.directory,
         seals=can_seal(),
     )

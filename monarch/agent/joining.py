@@ -68,20 +68,20 @@ class Joining:
             self._warn_alone(f"the others cannot reach it: {error.strerror}")
             return
         figures.join(
-            peers.meeting.membership,
+            peers.bootstrap.node_list,
             lambda: peers.mesh.view,
             lambda: peers.mesh.altered,
         )
 
     async def index(self) -> tuple[list[Indexed], Terms | None]:
         """Take the Catalog of the first node, or make our own."""
-        if self.peers is not None and self.peers.meeting.number:
+        if self.peers is not None and self.peers.bootstrap.number:
             timeout_s = self._setup.config.peers.join_timeout
             if found := await self._receive(self.peers, timeout_s):
                 return found
             self._warn_late()
         indexed = await in_thread(index_datasets, self._setup, self._notifier)
-        if self.peers is None or self.peers.meeting.number:
+        if self.peers is None or self.peers.bootstrap.number:
             return indexed, None
         found = await self.peers.offer(indexed)
         return found if await self._agree(self.peers, found[1]) else (indexed, None)
@@ -91,7 +91,7 @@ class Joining:
         try:
             found = await peers.receive(timeout_s)
         except MonarchError as error:
-            self._warn_alone(f"the catalog of {peers.meeting.nodes[0]}: {error}")
+            self._warn_alone(f"the catalog of {peers.bootstrap.nodes[0]}: {error}")
             await self._leave()
             return None
         return found if found and await self._agree(peers, found[1]) else None
@@ -99,7 +99,7 @@ class Joining:
     async def _agree(self, peers: Peers, terms: Terms) -> bool:
         """Return whether we may share on these terms; else leave, and tell why."""
         wish = self._setup.config.peers.integrity
-        first = peers.meeting.nodes[0]
+        first = peers.bootstrap.nodes[0]
         why = objection(terms.integrity, first, wish, able=can_seal())
         if why:
             self._warn_alone(why)
@@ -124,7 +124,7 @@ class Joining:
 
     def _warn_late(self) -> None:
         if self.peers is not None:
-            first, why = self.peers.meeting.nodes[0], self.peers.mesh.why
+            first, why = self.peers.bootstrap.nodes[0], self.peers.mesh.why
             reason = f" ({why})" if why else ""
             self._notifier.warn(
                 f"{first} is not there yet{reason}: this node works alone until it is"
@@ -187,7 +187,7 @@ class Joining:
             return
         terms = found[1]
         if terms.digest != figures.namespace.digest:
-            first = peers.meeting.nodes[0]
+            first = peers.bootstrap.nodes[0]
             self._warn_alone(f"{first} has indexed other files than this node")
             await self._leave()
             return

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from monarch.agent.agent import Agent
-from monarch.agent.bootstrap import Meeting, find_meeting
+from monarch.agent.bootstrap import Bootstrap, find_bootstrap
 from monarch.agent.cluster import Peers
 from monarch.agent.control import Notifier
 from monarch.agent.segments import RunDirectory, Segments
@@ -31,25 +31,25 @@ Parse = Callable[[], tuple[RunOptions, list[str]]]
 
 
 def serve(
-    run_dir: Path, notifier: Notifier, parse: Parse, meeting: Meeting | None = None
+    run_dir: Path, notifier: Notifier, parse: Parse, bootstrap: Bootstrap | None = None
 ) -> int:
     """Be the agent of a run directory; tell the launcher what prevents it.
 
     Args:
         parse: gives the options of `monarch run` and the program's argv.
-        meeting: the other nodes, where they are not to be looked for.
+        bootstrap: the other nodes, where they are not to be looked for.
     """
     try:
         options, command = parse()
         setup = make_setup(options, command, run_dir.name, os.environ)
         for warning in setup.warnings:
             notifier.warn(warning)
-        if meeting is None:
+        if bootstrap is None:
             job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
             hosts, here = setup.config.hosts, run_directory()
             job = mesh_job(job, hosts, options, os.environ, here)
-            meeting = find_meeting(setup, job, os.environ, notifier)
-        _hold(run_dir, setup, notifier, meeting)
+            bootstrap = find_bootstrap(setup, job, os.environ, notifier)
+        _hold(run_dir, setup, notifier, bootstrap)
     except MonarchError as error:
         notifier.fail(error.exit_code, str(error))
         return error.exit_code
@@ -64,11 +64,11 @@ def serve(
 
 
 def _hold(
-    run_dir: Path, setup: Setup, notifier: Notifier, meeting: Meeting | None
+    run_dir: Path, setup: Setup, notifier: Notifier, bootstrap: Bootstrap | None
 ) -> None:
     """Own the run directory and the Tiers while the agent lives."""
     run = RunDirectory(run_dir)
-    if meeting is not None:
+    if bootstrap is not None:
         setup = with_transit(setup, run_dir)
     try:
         _allow_descriptors()
@@ -80,7 +80,7 @@ def _hold(
         setup = prepare_tiers(setup, run_dir, notifier.warn)
         if setup.transit is not None:
             setup.transit.prepare(held=run_dir)
-        asyncio.run(_live(setup, run, segments, notifier, meeting))
+        asyncio.run(_live(setup, run, segments, notifier, bootstrap))
     except BaseException:
         # The launcher tells those beside it why, and needs the directory for it.
         remove_tiers(setup, run_dir)
@@ -105,9 +105,9 @@ async def _live(
     run: RunDirectory,
     segments: Segments,
     notifier: Notifier,
-    meeting: Meeting | None,
+    bootstrap: Bootstrap | None,
 ) -> None:
-    peers = Peers(meeting, setup, notifier) if meeting is not None else None
+    peers = Peers(bootstrap, setup, notifier) if bootstrap is not None else None
     await Agent(setup, run, segments, notifier, peers).live()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from monarch import native
-from monarch.agent.bootstrap import Meeting
+from monarch.agent.bootstrap import Bootstrap
 from monarch.agent.job_spec import Integrity, Terms
 from monarch.agent.setup import Setup
 from monarch.background import in_thread, log_failure
@@ -42,9 +42,9 @@ class Ends:
 class Links:
     """Keeps a data link to every node that is there and not to be left alone."""
 
-    def __init__(self, meeting: Meeting, setup: Setup, mesh: Mesh) -> None:
+    def __init__(self, bootstrap: Bootstrap, setup: Setup, mesh: Mesh) -> None:
         self.ends: Ends | None = None
-        self._meeting = meeting
+        self._bootstrap = bootstrap
         self._setup = setup
         self._mesh = mesh
         self._early: dict[int, int] = {}
@@ -64,7 +64,7 @@ class Links:
         placement = await in_thread(
             Placement, terms.nodes, needs, terms.digest, terms.mode
         )
-        own, tally = self._meeting.number, stager.tally
+        own, tally = self._bootstrap.number, stager.tally
         sources = await in_thread(Sources, placement, own, tally)
         sealed = terms.integrity is Integrity.MAC
         self.ends = self._make_ends(engine, sources, sealed=sealed)
@@ -80,7 +80,7 @@ class Links:
     def _make_ends(
         self, engine: native.Engine, sources: Sources, *, sealed: bool
     ) -> Ends:
-        config, count = self._setup.config, len(self._meeting.nodes)
+        config, count = self._setup.config, len(self._bootstrap.nodes)
         park_s = PARK_PART * config.cold_open.timeout
         # A node that comes again still has its old connection for a moment.
         most = max(CONNECTIONS_MIN, 2 * count)
@@ -122,7 +122,7 @@ class Links:
                     await self._stirred.wait()
 
     def _is_settled(self) -> bool:
-        own, ends = self._meeting.number, self.ends
+        own, ends = self._bootstrap.number, self.ends
         return ends is None or all(
             member.number == own or ends.sources.usable(member.number)
             for member in self._mesh.view.joined
@@ -144,7 +144,7 @@ class Links:
 
     def _may_connect(self, sources: Sources, member: Member) -> bool:
         number = member.number
-        if number == self._meeting.number or number in self._connecting:
+        if number == self._bootstrap.number or number in self._connecting:
             return False
         return member.phase is not Phase.STARTING and sources.due(number)
 
@@ -201,7 +201,7 @@ class Links:
         self._stirred.set()
 
     def _leave(self, ends: Ends, peer: int) -> None:
-        log.warning("node left node=%s", self._meeting.nodes[peer])
+        log.warning("node left node=%s", self._bootstrap.nodes[peer])
         if self._mesh.own.phase is Phase.FINISHED:
             ends.sources.left(peer)
         else:
@@ -211,8 +211,8 @@ class Links:
 
     def complain(self, about: int) -> None:
         """Another node has found a peer late: it counts as if we had once."""
-        known = 0 <= about < len(self._meeting.nodes)
-        if self.ends is not None and known and about != self._meeting.number:
+        known = 0 <= about < len(self._bootstrap.nodes)
+        if self.ends is not None and known and about != self._bootstrap.number:
             self.ends.sources.complained(about)
 
     def attend(self) -> None:
@@ -220,7 +220,7 @@ class Links:
         if self.ends is None:
             return
         for peer, heard in self.ends.sources.openings():
-            log.warning("breaker opened peer=%s", self._meeting.nodes[peer])
+            log.warning("breaker opened peer=%s", self._bootstrap.nodes[peer])
             self.ends.receiver.disconnect(peer)
             # That a node has left everybody sees without being told.
             if not heard and self._standings.get(peer) is not Standing.LEFT:

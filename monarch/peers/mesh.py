@@ -16,7 +16,11 @@ from functools import partial
 from typing import Any, Final
 
 from monarch.background import in_thread
-from monarch.cluster.address_files import read_addresses, remove_address, write_address
+from monarch.cluster.rendezvous_directory import (
+    read_addresses,
+    remove_address,
+    write_address,
+)
 from monarch.peers.addresses import Hooks, Settings
 from monarch.peers.catalog_broadcast import Buffer, Shipment, ancestors
 from monarch.peers.client import Ears, Follower, ask_socket, fetch, reach

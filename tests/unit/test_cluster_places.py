@@ -4,10 +4,12 @@ import os
 import socket
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from monarch.cluster import address_of, interface, own_addresses, rendezvous_directory
+from monarch.cluster import address_of, open_rendezvous, own_addresses
 from monarch.errors import MonarchError, UsageError
 
 
@@ -35,25 +37,30 @@ def test_what_is_no_place_of_this_node_is_one_line_with_those_that_are(given):
     with pytest.raises(UsageError) as refused:
         address_of(given)
 
-    assert str(refused.value).startswith(f"peers.interface: {given} is not there")
+    assert str(refused.value).startswith(f"peers.interface: {given} does not exist")
     assert "lo" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_an_interface_without_ipv4_stands_for_its_global_ipv6_address(
-    tmp_path, monkeypatch
-):
-    table = tmp_path / "if_inet6"
-    table.write_text(
-        "fe800000000000000000000000000001 02 40 20 80    ib0\n"
-        "20010db8000000000000000000000007 02 40 00 80    ib0\n"
-        "fe800000000000000000000000000002 03 40 20 80    ib1\n"
-    )
-    monkeypatch.setattr(interface, "_INET6", table)
-    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (3, "ib1")])
+def test_an_interface_without_ipv4_stands_for_its_global_ipv6_address(monkeypatch):
+    rows = {
+        "lo": [(socket.AF_INET, "127.0.0.1")],
+        "ib0": [
+            (socket.AF_INET6, "fe80::1%ib0"),
+            (socket.AF_INET6, "2001:db8::7"),
+            (socket.AF_PACKET, "00:00:00:00:00:00"),
+        ],
+        "ib1": [(socket.AF_INET6, "fe80::2%ib1")],
+    }
+    found = {
+        name: [SimpleNamespace(family=family, address=text) for family, text in given]
+        for name, given in rows.items()
+    }
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
 
     assert address_of("ib0") == "2001:db8::7"
-    with pytest.raises(UsageError, match=r"ib1 has no address, .* one of lo$"):
+    assert own_addresses() == ["2001:db8::7"]
+    with pytest.raises(UsageError, match=r"ib1 has no address; .* one of lo, ib0$"):
         address_of("ib1")
 
 
@@ -74,9 +81,9 @@ def test_nodes_meet_in_the_home_directory_unless_told_otherwise(
     filled = {name: value.format(tmp=tmp_path) for name, value in environ.items()}
     before = os.umask(0)
     try:
-        found = rendezvous_directory(None, filled)
-        again = rendezvous_directory(None, filled)
-        given = rendezvous_directory(str(tmp_path / "given"), filled)
+        found = open_rendezvous(None, filled)
+        again = open_rendezvous(None, filled)
+        given = open_rendezvous(str(tmp_path / "given"), filled)
     finally:
         os.umask(before)
 
@@ -91,11 +98,11 @@ def test_a_directory_that_others_may_change_is_refused(tmp_path, mode):
     place.mkdir()
     place.chmod(mode)
 
-    with pytest.raises(MonarchError, match=r"peers\.rendezvous: .* others may write"):
-        rendezvous_directory(str(place), {})
+    with pytest.raises(MonarchError, match=r"peers\.rendezvous: .* is writable"):
+        open_rendezvous(str(place), {})
 
     place.chmod(mode | stat.S_ISVTX)
-    assert rendezvous_directory(str(place), {}) == place
+    assert open_rendezvous(str(place), {}) == place
 
 
 @pytest.mark.root
@@ -103,11 +110,11 @@ def test_a_directory_of_another_user_is_refused(tmp_path):
     os.chown(tmp_path, 1, 1)
 
     with pytest.raises(MonarchError, match="belongs to user 1"):
-        rendezvous_directory(str(tmp_path), {})
+        open_rendezvous(str(tmp_path), {})
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
 
     with pytest.raises(MonarchError, match=r"peers\.rendezvous: .*: Not a directory"):
-        rendezvous_directory(str(tmp_path / "file" / "below"), {})
+        open_rendezvous(str(tmp_path / "file" / "below"), {})
