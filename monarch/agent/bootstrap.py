@@ -25,9 +25,8 @@ from monarch.cluster import (
 from monarch.cluster.nodes import HOST_LIST
 from monarch.cluster.rendezvous_directory import remove_address, remove_secret
 from monarch.errors import MonarchError, UsageError
+from monarch.peers.membership import HUBS_MAX
 
-# As many nodes as may be the hub are looked for at a known port.
-KNOWN_MAX: Final = 3
 POLL_S: Final = 0.2
 PROGRESS_AFTER_S: Final = 1.0
 
@@ -83,7 +82,7 @@ class Bootstrap:
             return
         if self.owns_secret:
             remove_secret(self.directory, self.job)
-        for number in range(min(KNOWN_MAX, len(self.nodes))):
+        for number in range(min(HUBS_MAX, len(self.nodes))):
             # Nodes that were lost have not removed theirs.
             remove_address(self.directory, self.job, number)
 
@@ -169,7 +168,7 @@ def _bootstrap(
         number: (nodes[number], port) for number, port in node_list.ports.items()
     }
     if peers.port:
-        for number, name in enumerate(nodes[:KNOWN_MAX]):
+        for number, name in enumerate(nodes[:HUBS_MAX]):
             addresses.setdefault(number, (name, peers.port))
     host = address_of(peers.interface) if peers.interface is not None else ""
     if peers.secret_file is not None and addresses:

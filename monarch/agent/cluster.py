@@ -27,8 +27,8 @@ from monarch.agent.written_marks import WrittenMarks
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.origins.index import Indexed
-from monarch.peers.addresses import Hooks, Settings
-from monarch.peers.mesh import Mesh
+from monarch.peers.addresses import PeerSettings
+from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
 from monarch.report import fragment
 
@@ -59,11 +59,11 @@ class Peers:
         self._cleared = False
         self.mesh = Mesh(
             _settings(bootstrap, setup),
-            Hooks(
-                changed=lambda view: self.links.look(view),
-                data=lambda peer, fd: self.links.adopt(peer, fd),
-                note=self._noted,
-                marks=lambda marks: self.written.take(marks),
+            MeshCallbacks(
+                view_changed=lambda view: self.links.look(view),
+                socket_received=lambda peer, fd: self.links.adopt(peer, fd),
+                note_received=self._noted,
+                marks_received=lambda marks: self.written.take(marks),
             ),
         )
         self.written = WrittenMarks(self.mesh)
@@ -95,7 +95,7 @@ class Peers:
         """
         left_s = self._setup.config.peers.join_timeout - self._age_s()
         with self._telling(self._missing):
-            await self.mesh.until(lambda view: view.complete, max(0.0, left_s))
+            await self.mesh.wait_until(lambda view: view.complete, max(0.0, left_s))
         view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
             return found
@@ -105,7 +105,7 @@ class Peers:
             self._notifier.warn(f"{late} not there yet: placed without")
         about = {"terms": terms.told(), "datasets": told_datasets(self._setup.datasets)}
         blocks = [one.index.block.memory.data for one in indexed]
-        self._offering = asyncio.create_task(self.mesh.offer(about, blocks))
+        self._offering = asyncio.create_task(self.mesh.catalog.offer(about, blocks))
         self._offering.add_done_callback(log_failure)
         return indexed, terms
 
@@ -123,11 +123,11 @@ class Peers:
         running = [m.number for m in view.joined if m.phase is Phase.RUNNING]
         try:
             async with asyncio.timeout(self._setup.config.peers.join_timeout):
-                shipment = await self.mesh.offered_before(running)
+                shipment = await self.mesh.catalog.fetch_earlier(running)
                 if shipment is None:
                     return None
                 found = await self._read(*await in_thread(shipment.unload))
-                await self.mesh.offer_again(shipment)
+                await self.mesh.catalog.offer_again(shipment)
                 return found
         except (TimeoutError, MonarchError) as error:
             log.warning("not as offered before why=%s", error or "late")
@@ -141,7 +141,7 @@ class Peers:
         """
         first = self.bootstrap.nodes[0]
         with self._telling(lambda: f"waiting for {first}"):
-            if not await self.mesh.until(_first_joined, timeout_s):
+            if not await self.mesh.wait_until(_first_joined, timeout_s):
                 return None
         with self._telling(lambda: f"waiting for {first} to index the datasets"):
             found = await self._catalog()
@@ -157,8 +157,8 @@ class Peers:
 
     async def _catalog(self) -> tuple[Any, list[memoryview]] | None:
         """Fetch the Catalog; the first node may leave before it has one."""
-        fetching = asyncio.create_task(self.mesh.catalog())
-        gone = asyncio.create_task(self.mesh.until(_first_left, float("inf")))
+        fetching = asyncio.create_task(self.mesh.catalog.fetch())
+        gone = asyncio.create_task(self.mesh.wait_until(_first_left, float("inf")))
         try:
             await asyncio.wait((fetching, gone), return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(TimeoutError):
@@ -274,14 +274,14 @@ class Peers:
         patience_s = REPORT_S if finished else HURRY_S
         if not self.mesh.is_hub:
             own = await in_thread(fragment, figures.snapshot())
-            if await self.mesh.report(own, patience_s):
+            if await self.mesh.send_report(own, patience_s):
                 return None
         if self.mesh.is_hub:
             if finished:
                 await self._clear_up()
-                self.mesh.seal()
-            await self.mesh.gathered(patience_s)
-        return dict(self.mesh.fragments)
+                self.mesh.end_job()
+            await self.mesh.wait_for_reports(patience_s)
+        return dict(self.mesh.node_reports)
 
     async def _clear_up(self) -> None:
         """Remove what nodes meet by, before any of them may begin the next job."""
@@ -306,10 +306,10 @@ def _first_left(view: View) -> bool:
     return view.members[0].standing is Standing.LEFT
 
 
-def _settings(bootstrap: Bootstrap, setup: Setup) -> Settings:
+def _settings(bootstrap: Bootstrap, setup: Setup) -> PeerSettings:
     capacities = tuple(tier.capacity_bytes for tier in setup.tiers)
     own = bootstrap.addresses.get(bootstrap.number)
-    return Settings(
+    return PeerSettings(
         identity=Identity(bootstrap.job, bootstrap.number, bootstrap.secret),
         nodes=len(bootstrap.nodes),
         capacities=capacities,

@@ -70,7 +70,7 @@ class Joining:
         figures.join(
             peers.bootstrap.node_list,
             lambda: peers.mesh.view,
-            lambda: peers.mesh.altered,
+            lambda: peers.mesh.tampered,
         )
 
     async def index(self) -> tuple[list[Indexed], Terms | None]:
@@ -124,7 +124,7 @@ class Joining:
 
     def _warn_late(self) -> None:
         if self.peers is not None:
-            first, why = self.peers.bootstrap.nodes[0], self.peers.mesh.why
+            first, why = self.peers.bootstrap.nodes[0], self.peers.mesh.last_error
             reason = f" ({why})" if why else ""
             self._notifier.warn(
                 f"{first} is not there yet{reason}: this node works alone until it is"

@@ -114,7 +114,7 @@ class Links:
 
     async def settle(self, patience_s: float) -> None:
         """Wait until every node that is there can be asked, but not for long."""
-        await self._mesh.until(lambda view: view.started, patience_s)
+        await self._mesh.wait_until(lambda view: view.started, patience_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECTED_S):
                 while not self._is_settled():
@@ -224,4 +224,4 @@ class Links:
             self.ends.receiver.disconnect(peer)
             # That a node has left everybody sees without being told.
             if not heard and self._standings.get(peer) is not Standing.LEFT:
-                self._mesh.note({"late": peer})
+                self._mesh.send_note({"late": peer})

@@ -186,5 +186,5 @@ class WrittenMarks:
             return
         self._sweeping.cancel()
         await self._sweep(self._table)
-        if not await self._mesh.told(LAST_S):
+        if not await self._mesh.wait_for_acknowledgement(LAST_S):
             log.warning("the last marks are not acknowledged")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from monarch.agent.bootstrap import KNOWN_MAX, Address, Bootstrap
+from monarch.agent.bootstrap import Address, Bootstrap
 from monarch.cluster import NodeList, address_of
 from monarch.cluster.rendezvous_directory import SECRET_BYTES
 from monarch.errors import UsageError
+from monarch.peers.membership import HUBS_MAX
 from monarch.preload.crew import Crew, agreed
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def bootstrap_by_mpi(crew: Crew, job: str, peers: Peers) -> Bootstrap:
         job=job,
         node_list=NodeList(crew.nodes, crew.number, "MPI", {}),
         secret=crew.from_first(secret if crew.number == 0 else None).tobytes(),
-        addresses=dict(enumerate(found[:KNOWN_MAX])),
+        addresses=dict(enumerate(found[:HUBS_MAX])),
         host=host,
     )
 
