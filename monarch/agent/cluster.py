@@ -12,15 +12,15 @@ from monarch.agent.bootstrap import Bootstrap
 from monarch.agent.control import Notifier
 from monarch.agent.job_spec import (
     Integrity,
-    Terms,
+    JobSpec,
     can_seal,
-    indexed_from,
-    make_terms,
-    reduced,
+    datasets_payload,
+    indexes_from_blocks,
+    make_job_spec,
+    no_seals_warning,
     seal_key,
-    told_datasets,
 )
-from monarch.agent.peer_sockets import Links
+from monarch.agent.peer_sockets import PeerSockets
 from monarch.agent.setup import Setup
 from monarch.agent.stats import Figures
 from monarch.agent.written_marks import WrittenMarks
@@ -39,7 +39,7 @@ FORLORN_S: Final = 5.0
 REPORT_S: Final = 10.0
 HURRY_S: Final = 2.0
 
-Found: TypeAlias = tuple[list[Indexed], Terms]
+Found: TypeAlias = tuple[list[Indexed], JobSpec]
 
 log = logging.getLogger("monarch.agent")
 
@@ -60,14 +60,14 @@ class Peers:
         self.mesh = Mesh(
             _settings(bootstrap, setup),
             MeshCallbacks(
-                view_changed=lambda view: self.links.look(view),
+                view_changed=lambda view: self.links.update(view),
                 socket_received=lambda peer, fd: self.links.adopt(peer, fd),
                 note_received=self._noted,
                 marks_received=lambda marks: self.written.take(marks),
             ),
         )
         self.written = WrittenMarks(self.mesh)
-        self.links = Links(bootstrap, setup, self.mesh)
+        self.links = PeerSockets(bootstrap, setup, self.mesh)
 
     def __repr__(self) -> str:
         return f"<Peers {self.mesh!r}>"
@@ -88,7 +88,7 @@ class Peers:
     # -- the catalog ------------------------------------------------------------
 
     async def offer(self, indexed: list[Indexed]) -> Found:
-        """Fix the terms, and begin to send the Catalog to all others.
+        """Fix the spec, and begin to send the Catalog to all others.
 
         Where the others have both already, from an agent that was here before this one,
         these stay: by two Placements nodes would ask each other in circles.
@@ -99,27 +99,30 @@ class Peers:
         view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
             return found
-        terms = make_terms(names, view, self._setup.config.peers, indexed)
-        self._tell_reduced(terms, view)
-        if late := self._unseen(view):
-            self._notifier.warn(f"{late} not there yet: placed without")
-        about = {"terms": terms.told(), "datasets": told_datasets(self._setup.datasets)}
+        spec = make_job_spec(names, view, self._setup.config.peers, indexed)
+        self._warn_no_seals(spec, view)
+        if warning := self._unseen(view):
+            self._notifier.warn(warning)
+        about = {
+            "terms": spec.payload(),
+            "datasets": datasets_payload(self._setup.datasets),
+        }
         blocks = [one.index.block.memory.data for one in indexed]
         self._offering = asyncio.create_task(self.mesh.catalog.offer(about, blocks))
         self._offering.add_done_callback(log_failure)
-        return indexed, terms
+        return indexed, spec
 
-    def _tell_reduced(self, terms: Terms, view: View) -> None:
-        """Tell of nodes because of which there are no seals, although nobody minds."""
+    def _warn_no_seals(self, spec: JobSpec, view: View) -> None:
+        """Name the nodes because of which a job on `auto` uses no seals."""
         joined = view.joined
-        if terms.integrity is Integrity.MAC or all(m.seals for m in joined):
+        if spec.integrity is Integrity.MAC or all(m.seals for m in joined):
             return
         if self._setup.config.peers.integrity == "auto":
             names = [self.bootstrap.nodes[member.number] for member in joined]
-            self._notifier.warn(reduced(names, [m.seals for m in joined]))
+            self._notifier.warn(no_seals_warning(names, [m.seals for m in joined]))
 
     async def _offered_before(self, view: View) -> Found | None:
-        """Return the Catalog and the terms by which others work already."""
+        """Return the Catalog and the spec that others use already."""
         running = [m.number for m in view.joined if m.phase is Phase.RUNNING]
         try:
             async with asyncio.timeout(self._setup.config.peers.join_timeout):
@@ -150,10 +153,14 @@ class Peers:
         return await self._read(*found)
 
     async def _read(self, about: Any, blocks: list[memoryview]) -> Found:
-        terms = Terms.from_told(about.get("terms", {}))
-        if about.get("datasets") != told_datasets(self._setup.datasets):
-            raise MonarchError(f"{self.bootstrap.nodes[0]} was given other datasets")
-        return await in_thread(indexed_from, self._setup.datasets, blocks), terms
+        spec = JobSpec.from_payload(about.get("terms", {}))
+        if about.get("datasets") != datasets_payload(self._setup.datasets):
+            raise MonarchError(
+                f"{self.bootstrap.nodes[0]} has other datasets in its configuration"
+            )
+        return await in_thread(
+            indexes_from_blocks, self._setup.datasets, blocks, self.bootstrap.nodes[0]
+        ), spec
 
     async def _catalog(self) -> tuple[Any, list[memoryview]] | None:
         """Fetch the Catalog; the first node may leave before it has one."""
@@ -184,12 +191,13 @@ class Peers:
         if not unseen:
             return ""
         more = f" and {len(unseen) - 3} more" if len(unseen) > 3 else ""
-        verb = "is" if len(unseen) == 1 else "are"
-        return f"{', '.join(unseen[:3])}{more} {verb}"
+        names = f"{', '.join(unseen[:3])}{more}"
+        verb, them = ("has", "it") if len(unseen) == 1 else ("have", "them")
+        return f"{names} {verb} not joined; continuing without {them}"
 
     def _missing(self) -> str:
         joined, count = len(self.mesh.view.joined), len(self.bootstrap.nodes)
-        return f"waiting for nodes: {joined} of {count} are there"
+        return f"waiting for nodes: {joined} of {count} have joined"
 
     @contextlib.contextmanager
     def _telling(self, what: Callable[[], str]) -> Iterator[None]:
@@ -211,14 +219,14 @@ class Peers:
     def _noted(self, number: int, said: dict[str, Any]) -> None:
         late = said.get("late")
         if isinstance(late, int) and late != number:
-            self.links.complain(late)
+            self.links.report_late(late)
 
     # -- end ----------------------------------------------------------------------
 
     async def settle(self) -> None:
         """Let the programs of all nodes start together, as far as they are there."""
         with self._telling(self._unsettled):
-            await self.links.settle(self._setup.config.peers.join_timeout)
+            await self.links.wait_connected(self._setup.config.peers.join_timeout)
 
     def _unsettled(self) -> str:
         joined = self.mesh.view.joined

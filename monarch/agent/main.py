@@ -1,4 +1,4 @@
-"""The agent process from its first line to its exit code."""
+"""The agent process: set-up, log, event loop and exit code."""
 
 import asyncio
 import errno
@@ -23,7 +23,7 @@ from monarch.config import RunOptions, run_directory, to_json
 from monarch.errors import MonarchError
 
 LOG_BYTES_MAX: Final = 2 << 20
-"""Of agent.log; when it is full it becomes agent.log.1, and another one begins."""
+"""The limit of agent.log, which is renamed to agent.log.1 when it is full."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -33,11 +33,12 @@ Parse = Callable[[], tuple[RunOptions, list[str]]]
 def serve(
     run_dir: Path, notifier: Notifier, parse: Parse, bootstrap: Bootstrap | None = None
 ) -> int:
-    """Be the agent of a run directory; tell the launcher what prevents it.
+    """Run the agent of a run directory; return its exit code.
 
     Args:
-        parse: gives the options of `monarch run` and the program's argv.
-        bootstrap: the other nodes, where they are not to be looked for.
+        notifier: told of failures before it is closed.
+        parse: returns the options of `monarch run` and the program's argv.
+        bootstrap: how to find the other nodes; None: by the environment.
     """
     try:
         options, command = parse()
@@ -49,7 +50,7 @@ def serve(
             hosts, here = setup.config.hosts, run_directory()
             job = mesh_job(job, hosts, options, os.environ, here)
             bootstrap = find_bootstrap(setup, job, os.environ, notifier)
-        _hold(run_dir, setup, notifier, bootstrap)
+        _run(run_dir, setup, notifier, bootstrap)
     except MonarchError as error:
         notifier.fail(error.exit_code, str(error))
         return error.exit_code
@@ -63,10 +64,10 @@ def serve(
     return 0
 
 
-def _hold(
+def _run(
     run_dir: Path, setup: Setup, notifier: Notifier, bootstrap: Bootstrap | None
 ) -> None:
-    """Own the run directory and the Tiers while the agent lives."""
+    """Own the run directory and the Tiers while the agent runs."""
     run = RunDirectory(run_dir)
     if bootstrap is not None:
         setup = with_transit(setup, run_dir)
@@ -82,20 +83,20 @@ def _hold(
             setup.transit.prepare(held=run_dir)
         asyncio.run(_live(setup, run, segments, notifier, bootstrap))
     except BaseException:
-        # The launcher tells those beside it why, and needs the directory for it.
+        # The launcher writes the reason into the directory, for others of its job.
         remove_tiers(setup, run_dir)
-        run.leave()
+        run.clear()
         raise
     run.remove()
 
 
 def _lacks_room(error: Exception) -> bool:
-    """Return whether the launcher's line says it all, and a log would find no room."""
+    """Return whether a file system is full: the log could not be written either."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _allow_descriptors() -> None:
-    """One for each process of the job and each copy: the usual 1024 may be too few."""
+    """Raise the limit: each process of the job and each copy takes one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -112,7 +113,7 @@ async def _live(
 
 
 def _open_log(run_dir: Path, level: str) -> None:
-    """Log into the run directory, which is memory: two files of bounded size."""
+    """Log into the run directory, which is in memory: two files of bounded size."""
     handler = RotatingFileHandler(
         run_dir / "agent.log", maxBytes=LOG_BYTES_MAX, backupCount=1
     )

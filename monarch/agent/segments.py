@@ -1,4 +1,4 @@
-"""The shared-memory segments of a job, created complete or not at all."""
+"""The run directory of a job on this node, and the shared-memory segments in it."""
 
 import errno
 import logging
@@ -20,33 +20,35 @@ from monarch.native import CONSTANTS, DTYPES, SegmentKind, rights_store
 from monarch.tiers.directory import hold_private, remove_tree
 from monarch.tiers.outlived import has_programs, supersede
 
-# What the launcher puts there itself; everything else is an agent's.
-_LAUNCHERS: Final = frozenset({"start", "lock", "agent.log", "failed"})
-# What programs need that live on.
-_OUTLIVING: Final = frozenset({"shim.so"})
-_SHIM: Final = "libmonarch_shim.so"
+# Files of the launcher; all others are the agent's.
+_LAUNCHER_FILES: Final = frozenset({"start", "lock", "agent.log", "failed"})
+# Files that programs need which outlive the agent.
+_SHIM_FILES: Final = frozenset({"shim.so"})
+_SHIM_LIBRARY: Final = "libmonarch_shim.so"
+
+Bytes = npt.NDArray[np.uint8]
 
 log = logging.getLogger("monarch.agent")
 
 
 class RunDirectory:
-    """A private directory, held by a lock that only a death gives back."""
+    """A private directory, locked until this process ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         lock = hold_private(path)
         if lock is None:
-            raise MonarchError(f"{path}: another agent is there already")
+            raise MonarchError(f"{path}: another agent is already running")
         self._lock = lock
-        self._wipe()
+        self._remove_segments()
 
     def __repr__(self) -> str:
         return f"<RunDirectory {self.path}>"
 
-    def _wipe(self) -> None:
-        """Remove what a dead agent has left: nothing of it is to be trusted."""
+    def _remove_segments(self) -> None:
+        """Remove all files of an agent: those of a dead one may be incomplete."""
         supersede(self.path)
-        self._clear(_LAUNCHERS)
+        self._clear(_LAUNCHER_FILES)
 
     def _clear(self, kept: frozenset[str]) -> None:
         for entry in os.scandir(self.path):
@@ -58,7 +60,7 @@ class RunDirectory:
                 os.unlink(entry.path)
 
     def write(self, name: str, content: str) -> None:
-        """Write a small file for people."""
+        """Write a small text file."""
         fd = os.open(
             self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
         )
@@ -66,8 +68,8 @@ class RunDirectory:
             file.write(content)
 
     def place_shim(self) -> None:
-        """Copy the Shim to where no space or colon is in its path."""
-        source = Path(monarch.native.__file__).parent / _SHIM
+        """Copy the Shim here: LD_PRELOAD allows no space or colon in its path."""
+        source = Path(monarch.native.__file__).parent / _SHIM_LIBRARY
         target = self.path / "shim.so"
         if not source.exists():
             raise MonarchError(f"{source} is missing; install Monarch again")
@@ -82,30 +84,27 @@ class RunDirectory:
                 f"{self.path}: no room for shim.so: {error.strerror}"
             ) from error
 
-    def leave(self) -> None:
-        """Remove all that is ours and let go of the lock."""
-        self._wipe()
+    def clear(self) -> None:
+        """Remove the agent's files, but not the launcher's, and release the lock."""
+        self._remove_segments()
         os.close(self._lock)
 
     def remove(self) -> None:
-        """Remove the directory, then let go of its lock.
+        """Remove the directory, then release its lock.
 
-        Programs of the job that live on may start others, which find the Shim where it
-        was; who collects leftovers removes it when they have ended.
+        While programs of the job are running the Shim stays, because they may start
+        others; the next collection of leftovers removes it.
         """
         supersede(self.path)
         if has_programs(self.path):
-            self._clear(_LAUNCHERS | _OUTLIVING)
+            self._clear(_LAUNCHER_FILES | _SHIM_FILES)
         elif not remove_tree(self.path):
-            log.warning("run directory stays path=%s", self.path)
+            log.warning("run directory not removed path=%s", self.path)
         os.close(self._lock)
 
 
-Bytes = npt.NDArray[np.uint8]
-
-
 class Segments:
-    """Creates the segments of one agent's life and keeps their mappings."""
+    """Creates the segments of one agent and keeps their mappings."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -116,20 +115,20 @@ class Segments:
         return f"<Segments {' '.join(self.memory)} generation {self.generation:#x}>"
 
     def create_first(self) -> None:
-        """Create the two segments that launchers look for before there is a catalog."""
+        """Create the two segments that launchers need before there is a Catalog."""
         self.create("counters", DTYPES["counters"].itemsize, self._write_header)
         self.create("requests", DTYPES["requests"].itemsize, self._write_requests)
 
     def create(
         self, name: str, length: int, write: Callable[[str, Bytes], None]
     ) -> Bytes:
-        """Create a segment: under its own name it is complete from the first moment."""
+        """Create a segment, which gets its name when it is complete."""
         temporary = self._directory / f".{name}"
         fd = os.open(
             temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
         )
         try:
-            # Memory that is promised only would end a program by SIGBUS later.
+            # Pages that are not allocated now could end a program by SIGBUS later.
             _allocate(fd, length)
             mapping = mmap.mmap(fd, length)
         except OSError as error:
@@ -165,19 +164,20 @@ class Segments:
         return roots, self.written(int(self.record("flags")["count"]))
 
     def note_marks(self) -> None:
-        """Tell programs that something is marked."""
+        """Set the word that makes programs read the marks."""
         dtype = DTYPES["flags"]
         self.memory["flags"][: dtype.itemsize].view(dtype)["marked"] = 1
 
     def inodes_of(self, files: Sequence[int], tier: int) -> list[int]:
-        """Return the inodes under which Replicas that are there are recognised."""
+        """Return the inodes of the Replicas of some Files in a Tier."""
         slots = self._inodes()
-        mine = (slots["tier"] == tier) & (slots["ino"] > 1)
-        found: list[int] = slots["ino"][mine & np.isin(slots["file"], files)].tolist()
+        in_tier = (slots["tier"] == tier) & (slots["ino"] > 1)
+        chosen = in_tier & np.isin(slots["file"], files)
+        found: list[int] = slots["ino"][chosen].tolist()
         return found
 
     def inodes_in(self, tier: int) -> list[int]:
-        """Return the inodes of all Replicas that are there in a Tier."""
+        """Return the inodes of all Replicas in a Tier."""
         slots = self._inodes()
         found: list[int] = slots["ino"][
             (slots["tier"] == tier) & (slots["ino"] > 1)

@@ -1,4 +1,4 @@
-"""What an ending agent leaves: a report, a summary, and retained Tiers if asked."""
+"""The end of an agent: its report, and Tiers removed or retained for later jobs."""
 
 import contextlib
 import logging
@@ -33,38 +33,46 @@ REMOVE_S = 2.0
 log = logging.getLogger("monarch.agent")
 
 
-def tell_report(
+# -- the report ---------------------------------------------------------------------
+
+
+def publish_report(
     setup: Setup,
     figures: Figures,
-    fragments: Mapping[int, bytes],
+    node_reports: Mapping[int, bytes],
     notifier: Notifier,
 ) -> None:
-    """Write the report and print it as the summary.
+    """Write the report, and print its summary.
 
     Args:
-        fragments: what other nodes have reported, by their numbers.
+        node_reports: the reports of other nodes, by their numbers.
     """
     own = figures.snapshot()
-    report = merge(own, fragments) if own.nodes else summarize(own)
+    report = merge(own, node_reports) if own.nodes else summarize(own)
     template = setup.config.report.file
     if template is not None:
         path = fill_template(template, figures.job, figures.node)
         try:
             found = write_report(path, report, mode=0o666 & ~setup.umask)
             if found != path:
-                notifier.warn(f"others have told more of the job: this is in {found}")
+                notifier.warn(
+                    f"a more complete report already exists; saved as {found}"
+                )
         except OSError as error:
-            notifier.warn(f"the report is not written: {path}: {error.strerror}")
-            log.error("report failed path=%s error=%s", path, error)
+            notifier.warn(f"cannot write the report: {path}: {error.strerror}")
+            log.error("report not written path=%s error=%s", path, error)
     if not setup.quiet:
         notifier.say(render(report))
 
 
+# -- Tiers and Replicas -------------------------------------------------------------
+
+
 def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
-    """Remove what the Tiers of this job still hold; doing it twice does no harm.
+    """Remove the Tiers of this job that exist; may be called twice.
 
     Args:
-        lost: numbers of Tiers that may never answer: those are not waited for.
+        lost: numbers of Tiers that may never answer: REMOVE_S each at most.
     """
     for number, tier in enumerate(setup.tiers):
         if number not in lost:
@@ -77,7 +85,7 @@ def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
 def end_namespace(
     setup: Setup, figures: Figures, extents: ExtentDigests | None
 ) -> None:
-    """Withdraw every Replica from programs that live on, and retain it if asked."""
+    """Set all Replicas absent, because programs may still run; retain the Tiers."""
     stager, namespace = figures.stager, figures.namespace
     if stager is None or namespace is None or extents is None:
         return
@@ -85,18 +93,21 @@ def end_namespace(
         if setup.config.retain != "job":
             retain_all(stager, namespace, extents, setup.config.retain)
     except Exception:
-        log.exception("tiers are not retained")
+        log.exception("tiers not retained")
     words = stager.table.words
     words[:] = np.uint32(state_word(ReplicaState.ABSENT, reason=Reason.STOPPING))
 
 
+# -- retained Tiers -----------------------------------------------------------------
+
+
 def expiry_s(retain: str | float, now_s: float) -> float:
-    """Return when what is retained now may go: at a time, or never by itself."""
+    """Return when a Tier that is retained now expires; inf: never."""
     return now_s + retain if isinstance(retain, int | float) else math.inf
 
 
 def claim_all(tiers: Sequence[Tier], roots: Sequence[bytes]) -> dict[int, Manifest]:
-    """Take over what earlier jobs over these roots have left, by Tier number."""
+    """Take over the Tiers that earlier jobs have retained of these roots, by number."""
     digest, found = namespace_digest(roots), {}
     for number, tier in enumerate(tiers):
         manifest = claim(tier.directory, tier.home, digest)
@@ -114,29 +125,29 @@ def offer(
     manifests: dict[int, Manifest],
     extents: ExtentDigests,
 ) -> None:
-    """Let the Stager adopt what the manifests hold, and remove what nobody wants."""
+    """Offer retained Replicas to the Stager for adoption, and remove all others."""
     names = [
         (file, namespace.name_of(file)) for file in range(len(namespace.inventory))
     ]
     for number, manifest in manifests.items():
         tier = stager.tiers[number]
-        files, strangers = match(manifest, names, stager.table.sizes, extents)
+        files, unwanted = match(manifest, names, stager.table.sizes, extents)
         for file in files:
             size = int(stager.table.sizes[file])
             if file in stager.adoption.tiers:
-                strangers.add(namespace.name_of(file))
+                unwanted.add(namespace.name_of(file))
             elif stager.ledger.reserve_in(number, size):
                 stager.adoption.tiers[file] = number
             else:
-                strangers.add(namespace.name_of(file))
-        for name in strangers:
+                unwanted.add(namespace.name_of(file))
+        for name in unwanted:
             (tier.directory / name).unlink(missing_ok=True)
 
 
 def retain_all(
     stager: Stager, namespace: Namespace, extents: ExtentDigests, retain: str | float
 ) -> None:
-    """Set every Tier aside with a manifest of its ready Replicas."""
+    """Retain every Tier with a manifest of its ready Replicas."""
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
     table = stager.table

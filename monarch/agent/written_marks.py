@@ -1,4 +1,9 @@
-"""The marks of written Files on one node, and which of them the others are told."""
+"""The marks of written Files: those of this node are sent to all, theirs are set here.
+
+Programs set marks in the flags segment without a message, so it is searched for new
+ones. A mark of another node is set there, too: from then on programs of this node read
+the origin, and the data plane neither copies, fetches nor serves the File.
+"""
 
 import asyncio
 import logging
@@ -17,9 +22,9 @@ from monarch.peers.mesh import Mesh
 from monarch.peers.protocol.marks import ROOTS
 
 PIECE_BYTES: Final = 1 << 20
-# So many marks of one root are told one by one; with more of them, the root is told.
-SINGLY_MAX: Final = 16_384
-# Others do not tell what has changed in a File.
+# More marks of one root than this are sent as a mark of the whole root.
+SINGLE_MAX: Final = 16_384
+# The value of a mark of another node, which may mean any kind of change.
 MARKED_ALL: Final = CONSTANTS["MARKED_ALL"]
 
 Bytes = npt.NDArray[np.uint8]
@@ -27,13 +32,13 @@ Numbers = npt.NDArray[np.int64]
 
 
 class MarkTable:
-    """The marks of this node, and which of them the other nodes know or are told.
+    """The marks of this node, and which of them are known to the other nodes.
 
     Args:
         roots: one byte for each root, shared with programs.
         written: one byte for each File, and then for each directory.
         bases: the first File of each root, and then its first directory.
-        note: tells programs that there is a mark.
+        notify: called when marks were set, to make programs read them.
     """
 
     def __init__(
@@ -41,16 +46,16 @@ class MarkTable:
         roots: Bytes,
         written: Bytes,
         bases: Sequence[int],
-        note: Callable[[], None],
+        notify: Callable[[], None],
     ) -> None:
         self._roots = roots
         self._written = written
         self._bases = np.array(bases, np.int64)
-        self._note = note
+        self._notify = notify
         self._root_count = len(bases) // 2
         self._known = np.zeros_like(written)
         self._whole = np.zeros(self._root_count, bool)
-        self._singly = np.zeros(self._root_count, np.int64)
+        self._single_counts = np.zeros(self._root_count, np.int64)
 
     @classmethod
     def of(cls, namespace: Namespace) -> Self:
@@ -72,28 +77,28 @@ class MarkTable:
     def new_in(self, start: int) -> list[int]:
         """Return marks that were set in a piece of the table since the last call.
 
-        A root of which there are too many is marked whole, for the others.
+        Too many marks of one root are replaced by a mark of the whole root.
         """
         live = self._written[start : start + PIECE_BYTES]
         known = self._known[start : start + PIECE_BYTES]
         if np.array_equal(live, known):
             return []
-        # Programs go on setting marks: what is looked at is looked at once.
+        # Programs set marks meanwhile: each byte is read only once.
         found = live.copy()
         new = np.flatnonzero(found != known)
         known[new] = found[new]
-        return self._told(new + start)
+        return self._to_send(new + start)
 
-    def _told(self, new: Numbers) -> list[int]:
+    def _to_send(self, new: Numbers) -> list[int]:
         roots = self._roots_of(new)
         single = ~self._whole[roots]
         new, roots = new[single], roots[single]
-        self._singly += np.bincount(roots, minlength=self._root_count)
-        crowded = (self._singly > SINGLY_MAX) & ~self._whole
+        self._single_counts += np.bincount(roots, minlength=self._root_count)
+        crowded = (self._single_counts > SINGLE_MAX) & ~self._whole
         self._whole |= crowded
-        told: list[int] = np.flatnonzero(crowded).tolist()
-        told += (new[~crowded[roots]] + ROOTS).tolist()
-        return told
+        marks: list[int] = np.flatnonzero(crowded).tolist()
+        marks += (new[~crowded[roots]] + ROOTS).tolist()
+        return marks
 
     def _roots_of(self, numbers: Numbers) -> Numbers:
         places = np.searchsorted(self._bases, numbers, side="right") - 1
@@ -101,17 +106,17 @@ class MarkTable:
         return roots
 
     def set(self, marks: Sequence[int]) -> Numbers:
-        """Set marks that another node has told; return those that are new here."""
-        told = np.array(marks, np.int64)
-        roots = told[told < self._root_count]
+        """Set marks of another node; return those that are new here."""
+        received = np.array(marks, np.int64)
+        roots = received[received < self._root_count]
         self._roots[roots] = MARKED_ALL
         self._whole[roots] = True
-        numbers = told[told >= ROOTS] - ROOTS
+        numbers = received[received >= ROOTS] - ROOTS
         numbers = numbers[numbers < len(self._written)]
         new: Numbers = numbers[self._known[numbers] == 0]
         self._written[new] = MARKED_ALL
         self._known[new] = MARKED_ALL
-        self._note()
+        self._notify()
         return new
 
     @property
@@ -120,57 +125,57 @@ class MarkTable:
         return range(0, len(self._written), PIECE_BYTES)
 
 
-SWEEP_S: Final = 0.1
-# Of very many Files, sweeping takes one part in so many of the time.
-SWEEP_PARTS: Final = 100
-SWEEP_S_MAX: Final = 1.0
-# An agent that ends does not wait longer for the others to learn of the last marks.
+SEARCH_S: Final = 0.1
+# Of very many Files, the search takes at most one part in so many of the time.
+SEARCH_PARTS: Final = 100
+SEARCH_S_MAX: Final = 1.0
+# How long an agent that ends waits for the acknowledgement of its last marks.
 LAST_S: Final = 1.0
 
 log = logging.getLogger("monarch.agent")
 
 
 class WrittenMarks:
-    """Keeps the marks of this node and those of the others the same."""
+    """Sends the marks of this node to the others, and sets theirs on this node."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._table: MarkTable | None = None
         self._tally = Tally()
         self._files = 0
-        self._sweeping: asyncio.Task[None] | None = None
+        self._searching: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<WrittenMarks {self._table!r}>"
 
     def watch(self, namespace: Namespace, tally: Tally) -> None:
-        """Tell and take marks from now on; due before programs are served."""
+        """Exchange marks from now on; due before programs are served."""
         self._table = MarkTable.of(namespace)
         self._tally, self._files = tally, len(namespace.inventory)
         self.take(self._mesh.open_marks(namespace.digest))
-        self._sweeping = asyncio.create_task(self._keep_sweeping(self._table))
-        self._sweeping.add_done_callback(log_failure)
+        self._searching = asyncio.create_task(self._keep_searching(self._table))
+        self._searching.add_done_callback(log_failure)
 
     def take(self, marks: Sequence[int]) -> None:
-        """Set marks that another node has told."""
+        """Set marks of another node."""
         if self._table is None or not marks:
             return
         new = self._table.set(marks)
         self._tally.files_written_elsewhere += int((new < self._files).sum())
         log.debug("files written elsewhere marks=%d new=%d", len(marks), len(new))
 
-    async def _keep_sweeping(self, table: MarkTable) -> None:
+    async def _keep_searching(self, table: MarkTable) -> None:
         while True:
             try:
-                busy_s = await self._sweep(table)
+                busy_s = await self._send_new(table)
             except Exception:
                 self._tally.agent_errors += 1
-                log.exception("marks are not told")
-                busy_s = SWEEP_S_MAX
-            await asyncio.sleep(min(max(SWEEP_S, SWEEP_PARTS * busy_s), SWEEP_S_MAX))
+                log.exception("marks not sent")
+                busy_s = SEARCH_S_MAX
+            await asyncio.sleep(min(max(SEARCH_S, SEARCH_PARTS * busy_s), SEARCH_S_MAX))
 
-    async def _sweep(self, table: MarkTable) -> float:
-        """Tell what programs have marked; return the seconds of work that it was."""
+    async def _send_new(self, table: MarkTable) -> float:
+        """Send new marks of programs; return the CPU seconds of the search."""
         busy_s = 0.0
         self._mesh.mark(table.new_roots())
         for start in table.pieces:
@@ -181,10 +186,10 @@ class WrittenMarks:
         return busy_s
 
     async def close(self) -> None:
-        """Tell what is marked by now, and look no more."""
-        if self._sweeping is None or self._table is None:
+        """Send the last marks, and stop."""
+        if self._searching is None or self._table is None:
             return
-        self._sweeping.cancel()
-        await self._sweep(self._table)
+        self._searching.cancel()
+        await self._send_new(self._table)
         if not await self._mesh.wait_for_acknowledgement(LAST_S):
-            log.warning("the last marks are not acknowledged")
+            log.warning("last marks not acknowledged")

@@ -98,7 +98,7 @@ def test_marks_beyond_this_catalog_are_passed_over():
 
 
 def test_a_root_of_which_too_much_is_written_is_told_whole(monkeypatch):
-    monkeypatch.setattr(written_marks, "SINGLY_MAX", 20)
+    monkeypatch.setattr(written_marks, "SINGLE_MAX", 20)
     table = Table()
     table.written[:20] = 1
     assert table.sweep() == files(*range(20))

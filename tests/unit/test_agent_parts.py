@@ -75,7 +75,7 @@ def test_nothing_that_a_dead_agent_has_left_is_trusted(tmp_path):
     run = RunDirectory(path)
 
     assert sorted(e.name for e in path.iterdir()) == ["agent.log", "lock", "start"]
-    with pytest.raises(MonarchError, match="another agent is there already"):
+    with pytest.raises(MonarchError, match="another agent is already running"):
         RunDirectory(path)
     run.remove()
     assert not path.exists()
