@@ -40,12 +40,12 @@ class RunDirectory:
         if lock is None:
             raise MonarchError(f"{path}: another agent is already running")
         self._lock = lock
-        self._remove_segments()
+        self._remove_agent_files()
 
     def __repr__(self) -> str:
         return f"<RunDirectory {self.path}>"
 
-    def _remove_segments(self) -> None:
+    def _remove_agent_files(self) -> None:
         """Remove all files of an agent: those of a dead one may be incomplete."""
         supersede(self.path)
         self._clear(_LAUNCHER_FILES)
@@ -86,7 +86,7 @@ class RunDirectory:
 
     def clear(self) -> None:
         """Remove the agent's files, but not the launcher's, and release the lock."""
-        self._remove_segments()
+        self._remove_agent_files()
         os.close(self._lock)
 
     def remove(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from monarch.cluster import (
     given_secret,
     job_secret,
+    open_rendezvous,
     read_secret,
     rendezvous_directory,
 )
@@ -155,3 +156,60 @@ def test_a_secret_that_cannot_be_written_leaves_no_empty_file(tmp_path, monkeypa
     with pytest.raises(MonarchError, match="No space left on device"):
         job_secret(tmp_path, "7.0")
     assert not list(tmp_path.iterdir())
+
+
+# -- the directory ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"XDG_STATE_HOME": "{tmp}/state"}, "state/monarch-staging"),
+        ({"HOME": "{tmp}"}, ".local/state/monarch-staging"),
+        (
+            {"HOME": "{tmp}", "XDG_STATE_HOME": "relative"},
+            ".local/state/monarch-staging",
+        ),
+    ],
+)
+def test_the_directory_is_in_the_home_directory_by_default(tmp_path, environ, path):
+    filled = {name: value.format(tmp=tmp_path) for name, value in environ.items()}
+    before = os.umask(0)
+    try:
+        found = open_rendezvous(None, filled)
+        again = open_rendezvous(None, filled)
+        given = open_rendezvous(str(tmp_path / "given"), filled)
+    finally:
+        os.umask(before)
+
+    assert found == again == tmp_path / path
+    assert given == tmp_path / "given"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o720])
+def test_a_directory_that_others_may_change_is_refused(tmp_path, mode):
+    place = tmp_path / "place"
+    place.mkdir()
+    place.chmod(mode)
+
+    with pytest.raises(MonarchError, match=r"peers\.rendezvous: .* is writable"):
+        open_rendezvous(str(place), {})
+
+    place.chmod(mode | stat.S_ISVTX)
+    assert open_rendezvous(str(place), {}) == place
+
+
+@pytest.mark.root
+def test_a_directory_of_another_user_is_refused(tmp_path):
+    os.chown(tmp_path, 1, 1)
+
+    with pytest.raises(MonarchError, match="belongs to user 1"):
+        open_rendezvous(str(tmp_path), {})
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(MonarchError, match=r"peers\.rendezvous: .*: Not a directory"):
+        open_rendezvous(str(tmp_path / "file" / "below"), {})
