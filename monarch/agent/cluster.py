@@ -23,7 +23,7 @@ from monarch.agent.job_spec import (
 from monarch.agent.peer_sockets import PeerSockets
 from monarch.agent.setup import Setup
 from monarch.agent.stats import Figures
-from monarch.agent.written_marks import WrittenMarks
+from monarch.agent.written_marks import MarkExchange
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.origins.index import Indexed
@@ -66,7 +66,7 @@ class Peers:
                 marks_received=lambda marks: self.written.take(marks),
             ),
         )
-        self.written = WrittenMarks(self.mesh)
+        self.written = MarkExchange(self.mesh)
         self.links = PeerSockets(bootstrap, setup, self.mesh)
 
     def __repr__(self) -> str:

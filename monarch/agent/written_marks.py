@@ -27,8 +27,17 @@ SINGLE_MAX: Final = 16_384
 # The value of a mark of another node, which may mean any kind of change.
 MARKED_ALL: Final = CONSTANTS["MARKED_ALL"]
 
+SEARCH_S: Final = 0.1
+# Of very many Files, the search takes at most one part in so many of the time.
+SEARCH_PARTS: Final = 100
+SEARCH_S_MAX: Final = 1.0
+# How long an agent that ends waits for the acknowledgement of its last marks.
+LAST_S: Final = 1.0
+
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
+
+log = logging.getLogger("monarch.agent")
 
 
 class MarkTable:
@@ -125,17 +134,7 @@ class MarkTable:
         return range(0, len(self._written), PIECE_BYTES)
 
 
-SEARCH_S: Final = 0.1
-# Of very many Files, the search takes at most one part in so many of the time.
-SEARCH_PARTS: Final = 100
-SEARCH_S_MAX: Final = 1.0
-# How long an agent that ends waits for the acknowledgement of its last marks.
-LAST_S: Final = 1.0
-
-log = logging.getLogger("monarch.agent")
-
-
-class WrittenMarks:
+class MarkExchange:
     """Sends the marks of this node to the others, and sets theirs on this node."""
 
     def __init__(self, mesh: Mesh) -> None:
@@ -146,7 +145,7 @@ class WrittenMarks:
         self._searching: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<WrittenMarks {self._table!r}>"
+        return f"<MarkExchange {self._table!r}>"
 
     def watch(self, namespace: Namespace, tally: Tally) -> None:
         """Exchange marks from now on; due before programs are served."""
