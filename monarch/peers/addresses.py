@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from monarch.cluster.rendezvous_directory import (
 )
 from monarch.peers.connection import PORTS_TRIED, Address, Connection
 from monarch.peers.membership import HUBS_MAX, Membership
-from monarch.peers.protocol import Identity, ProtocolError
+from monarch.peers.protocol import Identity, Member, ProtocolError, Standing
 
 # Between the attempts at two addresses of a node.
 STAGGER_S: Final = 0.25
@@ -56,6 +57,17 @@ class PeerSettings:
         if self.host:
             return [self.host]
         return [socket.gethostname(), *own_addresses()]
+
+    def member(self) -> Member:
+        """Return this node as the others see it, without the port of its agent."""
+        return Member(
+            self.identity.number,
+            Standing.JOINED,
+            self.host,
+            capacities=self.capacities,
+            life=int.from_bytes(os.urandom(7)),
+            seals=self.seals,
+        )
 
 
 class AddressBook:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ class Mesh:
         self._number = settings.identity.number
         self._timing = Timing.of(settings.nodes)
         self._membership = Membership(
-            settings.nodes, _own_member(settings), callbacks.view_changed
+            settings.nodes, settings.member(), callbacks.view_changed
         )
         self._marks = MarkLog(callbacks.marks_received, self._wake)
         self._hub = Hub(self._membership, self._timing, self._receive_note, self._marks)
@@ -334,19 +333,6 @@ class Mesh:
             member.number in self.node_reports or member.number == self._number
             for member in view.joined
         )
-
-
-def _own_member(settings: PeerSettings) -> Member:
-    return Member(
-        settings.identity.number,
-        Standing.JOINED,
-        settings.host,
-        port=0,
-        capacities=settings.capacities,
-        phase=Phase.STARTING,
-        life=int.from_bytes(os.urandom(7)),
-        seals=settings.seals,
-    )
 
 
 async def _cancelled(task: "asyncio.Task[None]") -> None:
