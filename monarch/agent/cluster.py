@@ -18,7 +18,7 @@ from monarch.agent.stats import Figures
 from monarch.agent.written import WrittenMarks
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
 from monarch.peers.settings import Hooks, Settings

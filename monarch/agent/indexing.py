@@ -9,7 +9,7 @@ from typing import Final
 from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.setup import Setup
 from monarch.errors import UsageError
-from monarch.origins.index import Dataset, Indexed, empty_index, prepare_index
+from monarch.origins.dataset import Dataset, Indexed, empty_index, prepare_index
 from monarch.tiers.probe import FAULTS
 from monarch.units import format_count
 

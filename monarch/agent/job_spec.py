@@ -11,8 +11,8 @@ from monarch.agent.integrity import Integrity, chosen
 from monarch.catalog.block import Block
 from monarch.catalog.segment import catalog_digest
 from monarch.errors import MonarchError
-from monarch.origins.fresh import is_same_tree
-from monarch.origins.index import Dataset, Indexed
+from monarch.origins.dataset import Dataset, Indexed
+from monarch.origins.index_file import is_same_tree
 from monarch.origins.layout import LAYOUT
 from monarch.origins.root import open_root
 from monarch.origins.saved import RootIndex

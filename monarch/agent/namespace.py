@@ -21,7 +21,7 @@ from monarch.catalog.segment import (
     plan_catalog,
 )
 from monarch.catalog.unmanaged import shown
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.origins.layout import LAYOUT
 from monarch.stager import FileTable
 from monarch.stager.capacity import footprints

@@ -11,7 +11,7 @@ from monarch.background import begin
 from monarch.catalog.unmanaged import Patterns
 from monarch.config import Config, RunOptions, load, require_datasets, run_directory
 from monarch.errors import MonarchError
-from monarch.origins.index import Dataset
+from monarch.origins.dataset import Dataset
 from monarch.report import check_report_file, fill_template
 from monarch.tiers import RamTier, Tier, TierSettings, open_tier, open_transit
 from monarch.tiers.checks import check_places

@@ -17,7 +17,7 @@ from monarch.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
     from monarch.config import Config
-    from monarch.config.models import Dataset
+    from monarch.config.schema import Dataset
     from monarch.origins.saved import RootIndex
 
 QUIET_SECONDS = 1.0
@@ -107,7 +107,7 @@ def _plain_dataset(path: str) -> Dataset:
     """Return a dataset that no configuration says anything about."""
     from pydantic import ValidationError
 
-    from monarch.config.models import Dataset
+    from monarch.config.schema import Dataset
 
     try:
         return Dataset(path=os.path.abspath(path))
@@ -120,7 +120,7 @@ def _patterns(dataset: Dataset) -> Patterns:
 
 
 def _save(dataset: Dataset, output: str | None, threads: int) -> None:
-    from monarch.origins.index import scan_index
+    from monarch.origins.dataset import scan_index
     from monarch.origins.root import open_root
     from monarch.origins.saved import save_index
 
@@ -161,7 +161,7 @@ def _left_out(unmanaged: Mapping[Unmanaged, int]) -> str:
 
 def _check(file: Path, paths: Sequence[str], config: Config) -> int:
     """Say whether a job would use a saved index; return the exit code."""
-    from monarch.origins.fresh import check_fresh
+    from monarch.origins.index_file import check_fresh
     from monarch.origins.root import open_root
     from monarch.origins.saved import IndexUnusableError, read_index
 

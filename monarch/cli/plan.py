@@ -230,7 +230,7 @@ def _scanned_roots(config: Config) -> list[MappedRoot]:
     """Return what the datasets of the configuration hold now."""
     from monarch.catalog.unmanaged import Patterns
     from monarch.config import require_datasets
-    from monarch.origins.index import Dataset, prepare_index
+    from monarch.origins.dataset import Dataset, prepare_index
 
     require_datasets(config)
     roots = []

@@ -10,7 +10,8 @@ from monarch.config.load import (
     require_datasets,
     run_directory,
 )
-from monarch.config.models import (
+from monarch.config.options import RunOptions, parse_tier
+from monarch.config.schema import (
     Agent,
     Catalog,
     ColdOpen,
@@ -23,7 +24,6 @@ from monarch.config.models import (
     Report,
     Tier,
 )
-from monarch.config.options import RunOptions, parse_tier
 from monarch.config.tree import Layer, Where
 
 __all__ = [

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from monarch.config.models import POOL_NAME, Config, Dataset
+from monarch.config.schema import POOL_NAME, Config, Dataset
 from monarch.config.tree import KeyPath, key_text
 from monarch.hostlist import read_hosts
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from monarch.config.models import Config
+from monarch.config.schema import Config
 
 
 def to_json(config: Config) -> str:

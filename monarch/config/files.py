@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.config.models import SCHEMA
 from monarch.config.options import RunOptions
+from monarch.config.schema import SCHEMA
 from monarch.config.tree import Fault, Layer, Node, Refused, Where, find, found
-from monarch.config.yamlfile import read_file
+from monarch.config.yaml import read_file
 
 SITE_FILE: Path = Path("/etc/monarch-staging/config.yaml")
 LOCAL_FILE: Final = "monarch.yaml"

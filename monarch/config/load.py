@@ -7,10 +7,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from monarch.config.conflicts import conflicts
-from monarch.config.faults import faults_of
-from monarch.config.fields import Surroundings
 from monarch.config.files import Source, read_sources
-from monarch.config.layers import (
+from monarch.config.options import RunOptions
+from monarch.config.overrides import (
     Assignment,
     assign,
     default_tree,
@@ -19,8 +18,7 @@ from monarch.config.layers import (
     join,
     option_assignments,
 )
-from monarch.config.models import Config
-from monarch.config.options import RunOptions
+from monarch.config.schema import Config
 from monarch.config.tree import (
     Fault,
     KeyPath,
@@ -33,6 +31,8 @@ from monarch.config.tree import (
     plain,
     plant,
 )
+from monarch.config.types import Surroundings
+from monarch.config.validation import faults_of
 from monarch.errors import ConfigError, UsageError
 
 

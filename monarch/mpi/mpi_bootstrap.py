@@ -15,7 +15,7 @@ from monarch.errors import UsageError
 from monarch.preload.crew import Crew, agreed
 
 if TYPE_CHECKING:
-    from monarch.config.models import Peers
+    from monarch.config.schema import Peers
 
 
 def meet_by_mpi(crew: Crew, job: str, peers: Peers) -> Meeting:

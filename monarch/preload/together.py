@@ -21,7 +21,7 @@ from monarch.catalog.layout import Bytes
 from monarch.catalog.segment import catalog_digest
 from monarch.errors import MonarchError, UsageError
 from monarch.native import Reason
-from monarch.origins.index import Dataset, Indexed, prepare_index
+from monarch.origins.dataset import Dataset, Indexed, prepare_index
 from monarch.placement import Mode, Node, Placement
 from monarch.preload.account import Account, NodeAccount
 from monarch.preload.crew import Crew, agreed

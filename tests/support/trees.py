@@ -7,7 +7,7 @@ from pathlib import Path
 from monarch import native
 from monarch.catalog.block import Block
 from monarch.catalog.unmanaged import Patterns, Unmanaged
-from monarch.origins.index import scan_index
+from monarch.origins.dataset import scan_index
 from monarch.origins.root import open_root
 from monarch.origins.saved import RootIndex
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from monarch import native
 from monarch.catalog.unmanaged import Patterns
-from monarch.origins.fresh import check_fresh
-from monarch.origins.index import Dataset, prepare_index
+from monarch.origins.dataset import Dataset, prepare_index
+from monarch.origins.index_file import check_fresh
 from monarch.origins.layout import LAYOUT
 from monarch.origins.root import open_root
 from monarch.origins.saved import IndexUnusableError, read_index, save_index
@@ -248,7 +248,7 @@ def test_an_index_of_names_that_this_process_may_not_look_up_is_refused(
     check = (
         "import sys; from pathlib import Path\n"
         "from monarch.catalog.unmanaged import Patterns\n"
-        "from monarch.origins.fresh import check_fresh\n"
+        "from monarch.origins.index_file import check_fresh\n"
         "from monarch.origins.root import open_root\n"
         "from monarch.origins.saved import read_index\n"
         "index = read_index(Path(sys.argv[1]))\n"

@@ -10,8 +10,8 @@ from monarch.config import (
     RunOptions,
     from_json,
     load,
-    models,
     require_datasets,
+    schema,
     to_json,
 )
 from monarch.errors import ConfigError
@@ -203,8 +203,8 @@ def test_names_and_directories_of_tiers_are_their_own(refusal):
 
 
 def test_shared_memory_has_room_for_all_tiers_and_the_pool_of_peers():
-    assert CONSTANTS["TIERS_MAX"] == models.TIERS_MAX + 1
-    assert models.POOL_NAME == transit.NAME
+    assert CONSTANTS["TIERS_MAX"] == schema.TIERS_MAX + 1
+    assert schema.POOL_NAME == transit.NAME
 
 
 def test_dataset_given_twice_or_inside_another_is_refused(refusal):

@@ -1,9 +1,9 @@
-"""Tests of monarch.config.yamlfile: what YAML may say, and what it may not."""
+"""Tests of monarch.config.yaml: what YAML may say, and what it may not."""
 
 import pytest
 
 from monarch.config.tree import Layer, Refused, Where, find, plain
-from monarch.config.yamlfile import FILE_BYTES_MAX, read_file, read_text, read_value
+from monarch.config.yaml import FILE_BYTES_MAX, read_file, read_text, read_value
 
 HERE = Where(Layer.OPTION, "--set x")
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from monarch.config.fields import (
+from monarch.config.types import (
     AnyPath,
     Bandwidth,
     Bytes,

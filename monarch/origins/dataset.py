@@ -16,7 +16,7 @@ from monarch.catalog.build import build_block, unlisted_links
 from monarch.catalog.segment import MappedRoot
 from monarch.catalog.survey import ATTR, ROW, Survey
 from monarch.catalog.unmanaged import Patterns, Unmanaged
-from monarch.origins.fresh import check_fresh
+from monarch.origins.index_file import check_fresh
 from monarch.origins.layout import LAYOUT
 from monarch.origins.root import OriginRoot, open_root, stages
 from monarch.origins.saved import IndexUnusableError, RootIndex, read_index

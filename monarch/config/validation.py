@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from monarch.config.models import Config
+from monarch.config.schema import Config
 from monarch.config.tree import Fault, KeyPath, Node, find, found, key_text
 
 FAULTS_MAX: Final = 100

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from monarch.config.models import Config
 from monarch.config.options import RunOptions, parse_tier
+from monarch.config.schema import Config
 from monarch.config.tree import (
     Fault,
     KeyPath,
@@ -21,7 +21,7 @@ from monarch.config.tree import (
     plant,
     put,
 )
-from monarch.config.yamlfile import DEPTH_MAX, read_value
+from monarch.config.yaml import DEPTH_MAX, read_value
 
 PREFIX: Final = "MONARCH_STAGING_"
 
