@@ -97,7 +97,7 @@ def test_show_of_a_broken_configuration_is_a_usage_error(here, capsys):
 
     assert main(["config", "show"]) == 2
     assert capsys.readouterr().err.startswith(
-        "monarch: monarch.yaml:1:9: retain: found"
+        "monarch: monarch.yaml:1:9: retain: 'x' is not valid; use job"
     )
 
 
