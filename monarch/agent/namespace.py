@@ -11,18 +11,10 @@ from monarch.agent.mark_table import MarkTable
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
-from monarch.catalog.inventory import Inventory
-from monarch.catalog.segment import (
-    CatalogPlan,
-    MappedRoot,
-    OpenPolicy,
-    TierPlace,
-    catalog_digest,
-    plan_catalog,
-)
-from monarch.catalog.unmanaged import shown
+from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
+from monarch.catalog.segment import CatalogPlan, OpenPolicy, TierPlace, plan_catalog
+from monarch.errors import shown
 from monarch.origins.dataset import Indexed
-from monarch.origins.layout import LAYOUT
 from monarch.stager import FileTable
 from monarch.stager.capacity import footprints
 from monarch.tiers import Tier
@@ -38,7 +30,7 @@ class Namespace:
         # What all Files take of Tiers, each of them whole pages.
         self.room_bytes = int(footprints(self.inventory.sizes).sum())
         self.bases = plan.file_bases
-        self.digest = catalog_digest(plan.roots, native.hash64)
+        self.digest = catalog_digest(plan.roots)
         self._mark_bases = (*plan.file_bases, *plan.directory_bases)
         self._first = [root.block.first_entry for root in self.roots]
 
@@ -82,7 +74,6 @@ class Namespace:
 def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespace:
     """Write the segments that programs look for; the catalog is the last of them."""
     plan = plan_catalog(
-        LAYOUT,
         [one.mapped() for one in indexed],
         [_place(tier) for tier in (*setup.tiers, *filter(None, [setup.transit]))],
         _policy(setup, indexed),
@@ -97,7 +88,7 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
     segments.create(
         "catalog",
         plan.length,
-        lambda _, m: plan.write_into(m, generation, native.hash64),
+        lambda _, m: plan.write_into(m, generation),
     )
     return Namespace(plan, segments)
 
@@ -107,7 +98,7 @@ def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:
     memory = segments.memory["catalog"]
     mapped = []
     for place, root in zip(plan.places.blocks, plan.roots, strict=True):
-        block = Block(memory[place : place + len(root.block.memory)], LAYOUT)
+        block = Block(memory[place : place + len(root.block.memory)])
         mapped.append(replace(root, block=block))
     return mapped
 

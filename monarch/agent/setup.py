@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from monarch.background import begin
-from monarch.catalog.unmanaged import Patterns
+from monarch.catalog.patterns import Patterns
 from monarch.config import Config, RunOptions, load, require_datasets, run_directory
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset

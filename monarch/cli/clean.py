@@ -29,7 +29,7 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 
     for place in places:
         if not place.is_dir():
-            raise UsageError(f"{place}: there is no such directory")
+            raise UsageError(f"{place}: no such directory")
     found = {*run_roots(os.environ), *homes()}
     found |= {home for place in places for home in homes(place)}
     for home in sorted(found):

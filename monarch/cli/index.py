@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monarch.catalog.unmanaged import Patterns, Unmanaged, shown
-from monarch.errors import UsageError
+from monarch.catalog.patterns import Patterns
+from monarch.catalog.survey import Unmanaged
+from monarch.errors import UsageError, shown
 from monarch.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
     from monarch.config import Config
     from monarch.config.schema import Dataset
-    from monarch.origins.saved import RootIndex
+    from monarch.origins.index_file import RootIndex
 
 QUIET_SECONDS = 1.0
 """How long a scan may take before it says how far it is."""
@@ -121,8 +122,8 @@ def _patterns(dataset: Dataset) -> Patterns:
 
 def _save(dataset: Dataset, output: str | None, threads: int) -> None:
     from monarch.origins.dataset import scan_index
+    from monarch.origins.index_file import save_index
     from monarch.origins.root import open_root
-    from monarch.origins.saved import save_index
 
     root = open_root(dataset.path)
     file = Path(output or dataset.index or f"{Path(dataset.path).name}.monarch-index")
@@ -161,9 +162,8 @@ def _left_out(unmanaged: Mapping[Unmanaged, int]) -> str:
 
 def _check(file: Path, paths: Sequence[str], config: Config) -> int:
     """Say whether a job would use a saved index; return the exit code."""
-    from monarch.origins.index_file import check_fresh
+    from monarch.origins.index_file import IndexUnusableError, check_fresh, read_index
     from monarch.origins.root import open_root
-    from monarch.origins.saved import IndexUnusableError, read_index
 
     if len(paths) > 1:
         raise UsageError("--check: takes the index of one dataset")

@@ -14,7 +14,7 @@ from monarch.cli.index import ScanProgress
 from monarch.errors import UsageError
 
 if TYPE_CHECKING:
-    from monarch.catalog.segment import MappedRoot
+    from monarch.catalog.inventory import MappedRoot
     from monarch.config import Config
     from monarch.placement import Node, Placement
 
@@ -213,8 +213,8 @@ def _tier_bytes(config: Config) -> list[int]:
 
 def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
     """Return what saved indexes list, whether or not it is still so."""
-    from monarch.catalog.segment import MappedRoot
-    from monarch.origins.saved import IndexUnusableError, read_index
+    from monarch.catalog.inventory import MappedRoot
+    from monarch.origins.index_file import IndexUnusableError, read_index
 
     roots = []
     for file in files:
@@ -228,7 +228,7 @@ def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
 
 def _scanned_roots(config: Config) -> list[MappedRoot]:
     """Return what the datasets of the configuration hold now."""
-    from monarch.catalog.unmanaged import Patterns
+    from monarch.catalog.patterns import Patterns
     from monarch.config import require_datasets
     from monarch.origins.dataset import Dataset, prepare_index
 
@@ -255,13 +255,12 @@ def _place(
     nodes: Sequence[Node], roots: Sequence[MappedRoot], inventory: Any, mode: str
 ) -> Placement:
     """Place the Files as the agents of a job would."""
-    from monarch import native
-    from monarch.catalog.segment import OpenPolicy, catalog_digest, plan_catalog
-    from monarch.origins.layout import LAYOUT
+    from monarch.catalog.inventory import catalog_digest
+    from monarch.catalog.segment import OpenPolicy, plan_catalog
     from monarch.placement import Mode, Placement
     from monarch.stager.capacity import footprints
 
     # A job would refuse nested datasets and the like; so does its plan.
-    plan_catalog(LAYOUT, roots, [], OpenPolicy(0, 0, 0))
+    plan_catalog(roots, [], OpenPolicy(0, 0, 0))
     needs = footprints(inventory.sizes)
-    return Placement(nodes, needs, catalog_digest(roots, native.hash64), Mode(mode))
+    return Placement(nodes, needs, catalog_digest(roots), Mode(mode))

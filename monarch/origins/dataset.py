@@ -1,9 +1,10 @@
-"""The index of a dataset root: loaded where a fresh one was saved, else scanned."""
+"""A dataset and its index: loaded from a fresh index file, else made by a scan."""
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,20 +14,23 @@ import numpy as np
 
 from monarch import native
 from monarch.catalog.build import build_block, unlisted_links
-from monarch.catalog.segment import MappedRoot
-from monarch.catalog.survey import ATTR, ROW, Survey
-from monarch.catalog.unmanaged import Patterns, Unmanaged
-from monarch.origins.index_file import check_fresh
-from monarch.origins.layout import LAYOUT
+from monarch.catalog.inventory import MappedRoot
+from monarch.catalog.links import Names, catalogued_links, follow_links
+from monarch.catalog.patterns import Patterns, Selection
+from monarch.catalog.survey import ATTR, ROW, Survey, Unmanaged
+from monarch.origins.index_file import (
+    IndexUnusableError,
+    RootIndex,
+    check_fresh,
+    read_index,
+)
 from monarch.origins.root import OriginRoot, open_root, stages
-from monarch.origins.saved import IndexUnusableError, RootIndex, read_index
-from monarch.origins.scan import scan
-from monarch.origins.walk import Progress
+from monarch.origins.walk import Progress, Walk
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What is asked for: a root, which names of it, and maybe a saved index."""
+    """A dataset root, the patterns of its names, and its index file, if any."""
 
     path: str
     patterns: Patterns
@@ -39,7 +43,7 @@ class Indexed:
     """A dataset with its index.
 
     Attributes:
-        loaded: the index was loaded, not scanned.
+        loaded: the index was loaded from a file.
     """
 
     dataset: Dataset
@@ -48,17 +52,46 @@ class Indexed:
     loaded: bool
 
     def mapped(self) -> MappedRoot:
-        """Return the root as the catalog of a job takes it."""
+        """Return the root for the catalog of a job."""
         root = self.root
         named = (root.given, *map(os.fsencode, self.dataset.aliases))
         if root.answers:
-            # A program may lead any link on the way elsewhere: all are watched.
+            # A program may change any link in the path, so all are names of the root.
             named = tuple(dict.fromkeys(way for name in named for way in stages(name)))
         return MappedRoot(root.path, named, self.index.block, root.unstable)
 
 
-def _nothing() -> None:
-    """Be told and do nothing."""
+def _ignore() -> None:
+    """Do nothing."""
+
+
+def scan(
+    root: OriginRoot,
+    patterns: Patterns,
+    *,
+    threads: int = 16,
+    progress: Progress | None = None,
+) -> Survey:
+    """Scan all names below a root that the patterns select."""
+    selection = Selection(patterns)
+    started_ns = time.time_ns()
+    walk = Walk(root, selection)
+    walk.run(threads, progress)
+    directories = {listing.path for listing in walk.listings}
+    links = catalogued_links(Names(root.path, walk.texts, directories), walk.links)
+    walk.unmanaged[Unmanaged.LINK_UNLISTED] += len(walk.links) - len(links)
+    survey = Survey(
+        root=root.path,
+        top=walk.top,
+        listings=tuple(sorted(walk.listings, key=lambda listing: listing.path)),
+        attrs=walk.attrs,
+        links=links,
+        unmanaged=+walk.unmanaged,
+        scanned_ns=started_ns,
+        scan_euid=os.geteuid(),
+        scan_rights=native.rights_mark(),
+    )
+    return follow_links(survey, selection)
 
 
 def scan_index(
@@ -75,7 +108,7 @@ def scan_index(
 
 
 def _indexed(survey: Survey, root: OriginRoot, patterns: Patterns) -> RootIndex:
-    block = build_block(survey, LAYOUT, native.index_finish)
+    block = build_block(survey)
     unmanaged = Counter(survey.unmanaged)
     unmanaged[Unmanaged.LINK_UNLISTED] += unlisted_links(survey, block)
     return RootIndex(block, root.path, patterns, +unmanaged)
@@ -87,16 +120,16 @@ def prepare_index(
     threads: int = 16,
     warn: Callable[[str], None],
     progress: Progress | None = None,
-    answered: Callable[[], None] = _nothing,
+    answered: Callable[[], None] = _ignore,
 ) -> Indexed:
-    """Load the saved index of a dataset, or scan where there is none that is fresh.
+    """Load the index file of a dataset, or scan if there is no fresh one.
 
     Args:
-        progress: called with numbers that grow while the origin answers.
-        answered: called when the origin is not asked any more.
+        progress: called with an increasing count while the origin responds.
+        answered: called after the last request to the origin.
 
     Raises:
-        UsageError: the root is not a directory that can be read.
+        UsageError: the root is not a readable directory.
     """
     root = open_root(dataset.path)
     if dataset.saved is not None:
@@ -107,7 +140,7 @@ def prepare_index(
             )
             answered()
             if int(index.block.header["root_dev"]) != root.dev:
-                index.block.move_to_device(root.dev, native.index_finish)
+                index.block.move_to_device(root.dev)
         except IndexUnusableError as reason:
             warn(f"index {dataset.saved} is not used, scanning instead: {reason}")
         else:
@@ -118,9 +151,9 @@ def prepare_index(
 
 
 def empty_index(dataset: Dataset) -> Indexed:
-    """Return the index of a root of which nothing is known: it names no File.
+    """Return an index without any File, for a root that does not respond.
 
-    No directory has its identity, so that every process leaves the root alone.
+    No directory has its identity, so that every process ignores the root.
     """
     path = os.path.abspath(os.fsencode(dataset.path))
     root = OriginRoot(path, path, dev=0, ino=0)

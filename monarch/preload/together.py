@@ -17,8 +17,8 @@ from monarch import native
 from monarch.agent.job_spec import indexed_from
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.setup import Setup
-from monarch.catalog.layout import Bytes
-from monarch.catalog.segment import catalog_digest
+from monarch.catalog.block import Bytes
+from monarch.catalog.inventory import catalog_digest
 from monarch.errors import MonarchError, UsageError
 from monarch.native import Reason
 from monarch.origins.dataset import Dataset, Indexed, prepare_index
@@ -103,7 +103,7 @@ def stage_together(task: Task, crew: Crew, teller: Teller) -> Account:
             return held.enter_context(Stores(task.setup, run, indexed))
 
         stores = agreed(crew, begin)
-        digest = crew.all_of(catalog_digest(stores.namespace.roots, native.hash64))
+        digest = crew.all_of(catalog_digest(stores.namespace.roots))
         share = _divide(stores, crew, digest[0], task.mode)
         own = _fill(stores, crew, _Work(share, teller))
         agreed(crew, stores.set_aside)

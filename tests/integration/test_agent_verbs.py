@@ -74,7 +74,7 @@ def test_a_place_to_clean_that_is_no_directory_is_refused(run_root, tmp_path):
         done = verb("clean", place)
 
         assert done.returncode == 2
-        assert done.stderr == f"monarch: {place}: there is no such directory\n"
+        assert done.stderr == f"monarch: {place}: no such directory\n"
 
 
 def test_stop_returns_when_the_agent_has_gone(agent, run_root):

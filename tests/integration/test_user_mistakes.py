@@ -151,7 +151,7 @@ def test_a_working_directory_that_is_gone_is_told(
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("none", "No such file or directory"), ("file", "it is not a saved index")],
+    [("none", "No such file or directory"), ("file", "not an index file")],
 )
 def test_an_index_that_cannot_be_used_is_named_once_and_scanned_for(
     place, monarch_command, run_root, name, reason

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from monarch.agent.job_spec import indexed_from
-from monarch.catalog.unmanaged import Patterns
+from monarch.catalog.patterns import Patterns
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset, prepare_index
 

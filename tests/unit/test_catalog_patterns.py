@@ -2,8 +2,7 @@
 
 import pytest
 
-from monarch.catalog.patterns import Selection
-from monarch.catalog.unmanaged import Patterns
+from monarch.catalog.patterns import Patterns, Selection
 from monarch.config.schema import Dataset
 from monarch.errors import UsageError
 

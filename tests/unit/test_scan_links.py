@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from monarch.catalog import links
-from monarch.catalog.unmanaged import Patterns, Unmanaged
+from monarch.catalog.patterns import Patterns
+from monarch.catalog.survey import Unmanaged
 from monarch.origins.root import stages
 from support.trees import NONE32, Tree, lstat_of
 
