@@ -1,4 +1,4 @@
-"""`monarch clean`: removes what jobs that died have left on this node."""
+"""`monarch clean`: removes the leftovers of dead jobs on this node."""
 
 import os
 import shutil
@@ -13,14 +13,17 @@ import click
     "places", nargs=-1, metavar="[PLACE]...", type=click.Path(path_type=Path)
 )
 @click.option(
-    "--retained", is_flag=True, help="Remove what was retained for later jobs, too."
+    "--retained",
+    is_flag=True,
+    help="Also remove files that are retained for later jobs.",
 )
 def clean(places: tuple[Path, ...], retained: bool) -> None:
-    """Remove your leftovers below the run root and each PLACE, a tier's path.
+    """Remove leftovers of your dead jobs in the run root and each PLACE, a tier's path.
 
-    Jobs that live keep theirs. Agents do the same when they start, so this is for the
-    end of a batch job. Secrets and addresses of jobs all of whose known nodes refuse
-    connections are removed from the usual rendezvous directory, and from each PLACE.
+    Running jobs are not affected. Agents do the same when they start, so this is for
+    the end of a batch job. Secrets and addresses of jobs are removed from the default
+    rendezvous directory and from each PLACE if all known nodes of the job refuse
+    connections.
     """
     from monarch.cluster import run_roots
     from monarch.errors import UsageError
@@ -42,17 +45,17 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 
 
 def _remove_remains(places: tuple[Path, ...]) -> None:
-    """Remove what dead jobs of several nodes have left where they met."""
+    """Remove the leftovers of dead jobs of several nodes in rendezvous directories."""
     from monarch.cluster import remove_remains, run_roots, usual_rendezvous
     from monarch.tiers.directory import is_locked
 
-    def lives(job: str) -> bool:
+    def is_running(job: str) -> bool:
         found = [run for root in run_roots(os.environ) for run in root.glob(f"{job}.*")]
         return any(map(is_locked, found))
 
     usual = usual_rendezvous(os.environ)
     for place in sorted({usual, *places}):
-        found = remove_remains(place, time.time(), lives, usual=place == usual)
+        found = remove_remains(place, time.time(), is_running, usual=place == usual)
         for path in found.removed:
             click.echo(f"removed {path}")
         for line in found.kept:

@@ -1,4 +1,4 @@
-"""The account of a job: where its bytes came from, and what went wrong."""
+"""The report of a job: where its bytes came from, and the problems."""
 
 from monarch.report.file import (
     check_report_file,
@@ -18,9 +18,8 @@ from monarch.report.model import (
 )
 from monarch.report.node_report import FRAGMENT_BYTES_MAX, fragment
 from monarch.report.nodes import find_node
-from monarch.report.onenode import render_node
 from monarch.report.summarize import summarize
-from monarch.report.text import render
+from monarch.report.text import one_node_parts, render, render_node, report_parts
 
 __all__ = [
     "FRAGMENT_BYTES_MAX",
@@ -36,9 +35,11 @@ __all__ = [
     "find_node",
     "fragment",
     "merge",
+    "one_node_parts",
     "read_report",
     "render",
     "render_node",
+    "report_parts",
     "summarize",
     "write_report",
 ]

@@ -55,7 +55,7 @@ def test_without_an_agent_the_answer_is_1(run_root, name):
     shown = verb(name)
 
     assert shown.returncode == 1
-    assert shown.stderr == "monarch: no agent of yours runs on this node\n"
+    assert shown.stderr == "monarch: no agent of yours is running on this node\n"
 
 
 @pytest.mark.parametrize("name", ["status", "stop"])
@@ -63,7 +63,7 @@ def test_a_job_without_an_agent_is_named(agent, name):
     shown = verb(name, "--job", "other")
 
     assert shown.returncode == 1
-    assert shown.stderr == "monarch: no agent of job 'other' runs on this node\n"
+    assert shown.stderr == "monarch: no agent of job 'other' is running on this node\n"
     assert agent.process.poll() is None
 
 

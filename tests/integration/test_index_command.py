@@ -143,7 +143,7 @@ def test_progress_is_shown_when_a_scan_takes_longer_than_a_second(
 ) -> None:
     import time
 
-    from monarch.cli.index import ScanProgress
+    from monarch.cli.terminal import ScanProgress
 
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])

@@ -45,7 +45,7 @@ def test_a_program_that_is_left_alone_is_named(summary):
 
     assert "monarch: active in 1 of 2 processes; " in text
     assert (
-        "cat (1): static, set-uid, excluded, of other rights or switched off\n" in text
+        "cat (1): static, setuid, excluded, with other privileges or disabled\n" in text
     )
 
 
@@ -113,4 +113,7 @@ def test_the_room_that_tiny_files_take_is_told(summary, dataset):
 
     text = summary("cat */* >/dev/null")
 
-    assert "  small files: 1.7 KiB take 2.3 MiB of the tiers, in whole pages;\n" in text
+    assert (
+        "  small files: 1.7 KiB use 2.3 MiB of the tiers, because files use whole\n"
+        in text
+    )

@@ -31,11 +31,11 @@ from support.figures import FOUR, many, node
         (b"[" * 100_000, "it is not JSON"),
         (b"\xff\xfe{}", "it is not JSON"),
         (b"[]", "it is not an object"),
-        (b"{}", "it counts other things"),
-        (b'{"fragment": 1}', "it lacks changed"),
+        (b"{}", "it has other counters"),
+        (b'{"fragment": 1}', "changed is missing"),
         (
             b'{"fragment": 2, "version": "9.1\\u001b[2J"}',
-            "it is of version 9.1\\x1b[2J, and this one is ",
+            "it is of version 9.1\\x1b[2J, not ",
         ),
         (b"x" * (FRAGMENT_BYTES_MAX + 1), "it is too long"),
     ],
@@ -45,9 +45,9 @@ def test_what_is_no_report_of_ours_names_its_node(sent, why):
         node(0, FOUR), {n: fragment(node(n, FOUR)) for n in (1, 2)} | {3: sent}
     )
 
-    assert report["nodes"][3]["why"].startswith(f"sent what cannot be read: {why}")
+    assert report["nodes"][3]["why"].startswith(f"its report is not valid: {why}")
     assert report["counters"]["opens_miss"] == 300
-    assert "no report of node3: sent what cannot be read" in render(report)
+    assert "no report from node3: its report is not valid" in render(report)
 
 
 def test_a_node_that_counts_other_things_is_not_added_up():
@@ -56,13 +56,13 @@ def test_a_node_that_counts_other_things_is_not_added_up():
 
     report = merge(node(0, FOUR), {1: sent})
 
-    assert report["nodes"][1]["why"].endswith("it counts other things")
+    assert report["nodes"][1]["why"].endswith("it has other counters")
 
 
 def test_a_node_cannot_report_in_anothers_name():
     report = merge(node(0, FOUR), {2: fragment(node(1, FOUR))})
 
-    assert report["nodes"][2]["why"].endswith("it tells of another node")
+    assert report["nodes"][2]["why"].endswith("it is of another node")
     assert not report["nodes"][1]["reported"]
 
 
@@ -143,7 +143,7 @@ def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
     text = render(report)
     assert text.replace("\n", "").isprintable()
     row = report["nodes"][1]
-    assert row["reported"] or f"  no report of node1: {row['why'][:20]}" in text
+    assert row["reported"] or f"  no report from node1: {row['why'][:20]}" in text
 
 
 @settings(deadline=None)
