@@ -65,7 +65,7 @@ class Unmanaged(StrEnum):
 
 _TEXTS = {
     Unmanaged.EXCLUDED: "excluded by include, exclude or never",
-    Unmanaged.SPECIAL: "neither files, directories nor links",
+    Unmanaged.SPECIAL: "not a file, directory or link",
     Unmanaged.MOUNT: "on another file system that is mounted there",
     Unmanaged.UNREADABLE: "unreadable",
     Unmanaged.LONG: f"with a path longer than {PATH_BYTES_MAX} bytes",

@@ -109,10 +109,12 @@ def _save(dataset: Dataset, output: str | None, threads: int) -> None:
 
 
 def _summary(made: RootIndex) -> str:
+    from monarch.report.format import many
+
     block = made.block
     counts = (
-        f"{shown(made.root)}: {format_count(block.file_count)} files, "
-        f"{format_count(block.directory_count)} directories, "
+        f"{shown(made.root)}: {many(block.file_count, 'files')}, "
+        f"{many(block.directory_count, 'directories')}, "
         f"{format_size(int(block.sizes().sum()))}"
     )
     return counts + _unmanaged(made.unmanaged)

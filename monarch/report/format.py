@@ -50,6 +50,8 @@ def many(count: int, units: str) -> str:
     """Return a count with its unit: `1 file`, `1,204 files`, `2 processes`."""
     if count != 1:
         return f"{format_count(count)} {units}"
+    if units.endswith("ies"):
+        return f"1 {units.removesuffix('ies')}y"
     if units.endswith("sses"):
         return f"1 {units.removesuffix('es')}"
     return f"1 {units.removesuffix('s')}"

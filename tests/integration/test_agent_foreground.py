@@ -111,7 +111,7 @@ def test_without_a_name_nobody_would_find_it(words):
     [
         (["--no-such"], "unexpected argument '--no-such'"),
         (["program"], "unexpected argument 'program'"),
-        (["--set", "fill.concurrency=0"], "fill.concurrency: found 0"),
+        (["--set", "fill.concurrency=0"], "fill.concurrency: 0 is not valid"),
         (["--tier", "ssd:1MiB:/nowhere"], "/nowhere does not exist"),
     ],
 )

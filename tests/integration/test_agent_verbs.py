@@ -40,7 +40,8 @@ def test_status_shows_what_an_agent_does(agent, run_root, arguments):
     shown = verb("status", *arguments)
 
     assert shown.returncode == 0
-    assert shown.stdout.startswith(f"{run_root / 'j.n'}: ready, agent ")
+    text = " ".join(shown.stdout.split())
+    assert text.startswith(f"{run_root / 'j.n'}: ready, agent ")
     assert "used by 41 files" in shown.stdout
 
 

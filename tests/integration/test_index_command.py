@@ -34,7 +34,7 @@ def test_an_index_is_written_and_summed_up_in_one_line(
 
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
-    for part in ("1 files", "2 directories", "2.0 KiB", "pets.monarch-index"):
+    for part in ("1 file,", "2 directories", "2.0 KiB", "pets.monarch-index"):
         assert part in done.stdout
     assert "1 excluded by include, exclude or never" in done.stdout
     assert "1 not a file, directory or link" in done.stdout

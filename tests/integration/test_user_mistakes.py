@@ -76,7 +76,7 @@ MISTAKES = [
         "--data dataset --tier ssd:1MiB:{place}/tier --tier ssd:1MiB:{place}/same",
         "tiers[1].path: {place}/same is the place of tier 'ssd' already; give each ",
     ),
-    ("--data dataset --set fill=", "--set fill=: fill: '' is not valid; "),
+    ("--data dataset --set fill=", "--set fill=: fill: null is not valid; "),
     ("--data dataset --set fil.enabled=no", "--set fil.enabled=no: fil: unknown key"),
     ("--data dataset --index a --data tier", "--index: needs exactly one dataset; "),
     ("--data dataset --report tier", "report.file: {place}/tier is a directory; name "),
@@ -172,7 +172,7 @@ def test_a_variable_with_a_typing_error_is_told(
     done = run_in(place, monarch_command, "--data dataset")
 
     assert done.returncode == 2
-    assert "; did you mean 'MONARCH_STAGING_DISABLE'?" in done.stderr
+    assert "; did you mean MONARCH_STAGING_DISABLE?" in done.stderr
     assert not (place / "started").exists()
 
 

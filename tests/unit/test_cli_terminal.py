@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 
 from monarch.cli import terminal
-from monarch.report.format import WIDTH, Table, plain_text
+from monarch.report.format import WIDTH, Part, Table, plain_text
 
 TABLE = Table(
     ("node", "files", "bytes"),
     (20, 10, 12),
     (("n0", "1,204", "1.2 GiB"), ("all", "2,408", "2.4 GiB")),
 )
-PARTS = ["monarch: a headline", TABLE, "  staged: 1 file", "  bad\x1b[2J"]
+PARTS: list[Part] = ["monarch: a headline", TABLE, "  staged: 1 file", "  bad\x1b[2J"]
 
 
 @pytest.fixture
