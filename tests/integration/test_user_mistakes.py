@@ -144,8 +144,8 @@ def test_a_working_directory_that_is_gone_is_told(
         ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
 
-    line = "the working directory cannot be used: No such file or directory; go to "
-    assert done.stderr == f"monarch: {line}another one first\n"
+    line = "the working directory cannot be used: No such file or directory; change to "
+    assert done.stderr == f"monarch: {line}another one\n"
     assert done.returncode == 2
 
 
