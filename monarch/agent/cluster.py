@@ -22,7 +22,7 @@ from monarch.origins.dataset import Indexed
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
 from monarch.peers.settings import Hooks, Settings
-from monarch.report import fragment
+from monarch.report import encode_node_report
 
 TELL_AFTER_S: Final = 1.0
 # An agent that hears nothing of a job any more does not wait for it much longer.
@@ -265,7 +265,7 @@ class Peers:
         finished = self.mesh.view.finished and self.mesh.hub is not None
         patience_s = REPORT_S if finished else HURRY_S
         if not self.mesh.is_hub:
-            own = await in_thread(fragment, figures.snapshot())
+            own = await in_thread(encode_node_report, figures.snapshot())
             if await self.mesh.report(own, patience_s):
                 return None
         if self.mesh.is_hub:

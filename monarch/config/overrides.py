@@ -132,8 +132,8 @@ def environment_faults(environ: Mapping[str, str]) -> list[Fault]:
             continue
         near = difflib.get_close_matches(word, known, n=1)
         hint = f"did you mean {PREFIX}{near[0]}?" if near else _VARIABLES
-        what = f"unknown variable; {hint}"
-        faults.append(Fault(Where(Layer.ENVIRONMENT, name), "", what))
+        problem = f"unknown variable; {hint}"
+        faults.append(Fault(Where(Layer.ENVIRONMENT, name), "", problem))
     return faults
 
 
@@ -174,8 +174,8 @@ def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignmen
     if options.index is not None:
         where = Where(Layer.OPTION, "--index")
         if (len(options.data) or datasets) != 1:
-            what = "needs exactly one dataset; otherwise set datasets[N].index"
-            raise Refused([Fault(where, "", what)])
+            problem = "needs exactly one dataset; otherwise set datasets[N].index"
+            raise Refused([Fault(where, "", problem)])
         yield Assignment(("datasets", 0, "index"), Node(options.index, where))
     for setting in options.settings:
         key, equals, text = setting.partition("=")
@@ -188,15 +188,15 @@ def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignmen
 def assign(tree: Node, assignment: Assignment) -> Node:
     """Return the tree with one more value in it."""
     if len(assignment.path) > DEPTH_MAX:
-        what = f"unknown key (of {len(assignment.path)} levels)"
-        raise Refused([Fault(assignment.value.where, "", what)])
+        problem = f"unknown key (of {len(assignment.path)} levels)"
+        raise Refused([Fault(assignment.value.where, "", problem)])
     try:
         return put(tree, assignment.path, assignment.value)
     except IndexError as error:
         length = error.args[0]
-        what = f"no such item; use an index from 0 to {length}"
+        problem = f"no such item; use an index from 0 to {length}"
         key = key_text(assignment.path)
-        raise Refused([Fault(assignment.value.where, key, what)]) from None
+        raise Refused([Fault(assignment.value.where, key, problem)]) from None
 
 
 def join(lower: Node, upper: Node) -> Node:

@@ -75,8 +75,8 @@ def _mapping_of(text: str, top: Where) -> Node:
     if tree is None or tree.value is None:
         return Node({}, top)
     if not isinstance(tree.value, dict):
-        what = f"{describe(tree.value)} is not valid; use keys such as `schema: 1`"
-        raise Refused([Fault(tree.where, "", what)])
+        problem = f"{describe(tree.value)} is not valid; use keys such as `schema: 1`"
+        raise Refused([Fault(tree.where, "", problem)])
     return tree
 
 
@@ -86,8 +86,8 @@ def read_text(text: str, place: Place) -> Node | None:
         top = yaml.compose(text, Loader=_Loader)
     except yaml.reader.ReaderError as error:
         mark = _mark_at(text, int(error.position))
-        what = f"the character {chr(_code(error.character))!r} is not allowed"
-        raise Refused([Fault(place(mark), "", what)]) from None
+        problem = f"the character {chr(_code(error.character))!r} is not allowed"
+        raise Refused([Fault(place(mark), "", problem)]) from None
     except yaml.MarkedYAMLError as error:
         raise Refused([_syntax_fault(error, place)]) from None
     except RecursionError:
@@ -163,8 +163,10 @@ class _Conversion:
                 name in _PATTERNS and _PATTERNS[name][0].fullmatch(node.value)
             ):
                 return _Part(Node(_scalar(name, node.value), where))
-        what = f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it"
-        self.faults.append(Fault(where, "", what))
+        problem = (
+            f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it"
+        )
+        self.faults.append(Fault(where, "", problem))
         return _Part(Node(None, where))
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, _Part]:
@@ -175,12 +177,12 @@ class _Conversion:
             where = self._place(key_node.start_mark)
             key = key_node.value
             if key_node.tag not in (f"{_TAG}str", _MERGE):
-                what = f"the key {_shown(key)} is not text; put quotes around it"
-                self.faults.append(Fault(where, "", what))
+                problem = f"the key {_shown(key)} is not text; put quotes around it"
+                self.faults.append(Fault(where, "", problem))
             elif key in first_seen:
                 line = first_seen[key].line + 1
-                what = f"duplicate key (first on line {line})"
-                self.faults.append(Fault(where, key, what))
+                problem = f"duplicate key (first on line {line})"
+                self.faults.append(Fault(where, key, problem))
             elif key_node.tag == _MERGE:
                 merged = self._merged(value_node)
             else:
@@ -197,8 +199,8 @@ class _Conversion:
         for source in sources:
             tree = self.convert(source).node
             if not isinstance(tree.value, dict):
-                what = f"{describe(tree.value)} cannot be merged; use a mapping"
-                self.faults.append(Fault(tree.where, "<<", what))
+                problem = f"{describe(tree.value)} cannot be merged; use a mapping"
+                self.faults.append(Fault(tree.where, "<<", problem))
                 continue
             fields = {**self._fields.get(id(source), {}), **fields}
         return fields
@@ -237,8 +239,8 @@ def _syntax_fault(error: yaml.MarkedYAMLError, place: Place) -> Fault:
 
 
 def _too_much(where: Where) -> Fault:
-    what = "nesting or aliases exceed the limit of "
-    return Fault(where, "", f"{what}{DEPTH_MAX} levels or {NODES_MAX} values")
+    problem = "nesting or aliases exceed the limit of "
+    return Fault(where, "", f"{problem}{DEPTH_MAX} levels or {NODES_MAX} values")
 
 
 def _mark_at(text: str, position: int) -> yaml.Mark:

@@ -151,7 +151,7 @@ class _Mismatch:
     """Why an index does not match its root."""
 
     directory: bytes
-    what: str
+    problem: str
 
 
 def check_fresh(
@@ -181,7 +181,7 @@ def check_fresh(
     fault = _first_mismatch(index.block, root, threads, progress)
     if fault is not None:
         path = os.path.join(root.path, fault.directory)
-        raise IndexUnusableError(f"{shown(path)} {fault.what}")
+        raise IndexUnusableError(f"{shown(path)} {fault.problem}")
 
 
 def is_same_tree(block: Block, root: OriginRoot) -> bool:

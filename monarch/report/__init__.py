@@ -16,13 +16,13 @@ from monarch.report.model import (
     Unstaged,
     WaitBucket,
 )
-from monarch.report.node_report import FRAGMENT_BYTES_MAX, fragment
+from monarch.report.node_report import NODE_REPORT_BYTES_MAX, encode_node_report
 from monarch.report.nodes import find_node
 from monarch.report.summarize import summarize
 from monarch.report.text import one_node_parts, render, render_node, report_parts
 
 __all__ = [
-    "FRAGMENT_BYTES_MAX",
+    "NODE_REPORT_BYTES_MAX",
     "JobFigures",
     "PeerFigures",
     "ProcessFigures",
@@ -31,9 +31,9 @@ __all__ = [
     "Unstaged",
     "WaitBucket",
     "check_report_file",
+    "encode_node_report",
     "fill_template",
     "find_node",
-    "fragment",
     "merge",
     "one_node_parts",
     "read_report",

@@ -16,9 +16,9 @@ from monarch.report.model import (
     WaitBucket,
 )
 from monarch.report.node_report import (
-    FragmentError,
+    NodeReportError,
+    decode_node_report,
     listed_peers,
-    read_fragment,
     shorter,
 )
 from monarch.report.summarize import ratio, summarize
@@ -31,29 +31,29 @@ _NO_REPORT: Final = {
 }
 
 
-def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
+def merge(own: Snapshot, reports: Mapping[int, bytes]) -> Report:
     """Return the report of the whole job.
 
     Args:
         own: the figures of this node.
-        fragments: the reports of the other nodes, by node number.
+        reports: the reports of the other nodes, by node number.
     """
     if len(own.nodes) < 2:
         return summarize(own)
     # The peers of this node are limited like those of the others.
     found = {own.number: replace(own, peers=shorter(own.peers, listed_peers(own)))}
-    why = {peer.number: _NO_REPORT.get(peer.standing, "") for peer in own.peers}
-    for number in set(range(len(own.nodes))) & set(fragments) - {own.number}:
+    reason = {peer.number: _NO_REPORT.get(peer.standing, "") for peer in own.peers}
+    for number in set(range(len(own.nodes))) & set(reports) - {own.number}:
         try:
-            found[number] = read_fragment(fragments[number], number, own)
-        except FragmentError as error:
-            why[number] = f"its report is not valid: {error}"
+            found[number] = decode_node_report(reports[number], number, own)
+        except NodeReportError as error:
+            reason[number] = f"its report is not valid: {error}"
     parts = [found[number] for number in sorted(found)]
     seen = _seen(parts)
     rows = [
         _node_row(found[number])
         if number in found
-        else _missing_row(number, name, why.get(number, ""), seen)
+        else _missing_row(number, name, reason.get(number, ""), seen)
         for number, name in enumerate(own.nodes)
     ]
     total = {**summarize(_total(own, parts))}
@@ -210,14 +210,14 @@ def _seen(parts: Sequence[Snapshot]) -> dict[str, Counter[int]]:
 
 
 def _missing_row(
-    number: int, name: str, why: str, seen: Mapping[str, Counter[int]]
+    number: int, name: str, reason: str, seen: Mapping[str, Counter[int]]
 ) -> dict[str, Any]:
     """Return the row of a node without a report, from the figures of its peers."""
     return {
         "number": number,
         "name": name,
         "reported": False,
-        "why": why or "its report did not arrive in time",
+        "why": reason or "its report did not arrive in time",
         "fetched_from_it_files": seen["fetched_files"][number],
         "fetched_from_it_bytes": seen["fetched_bytes"][number],
         "served_to_it_files": seen["served_files"][number],

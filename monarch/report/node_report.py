@@ -22,7 +22,7 @@ from monarch.report.model import (
 )
 
 FORMAT: Final = 1
-FRAGMENT_BYTES_MAX: Final = 1 << 20
+NODE_REPORT_BYTES_MAX: Final = 1 << 20
 # The limit on pairs of nodes in a report; in larger jobs each node lists fewer peers.
 PAIRS_MAX: Final = 16384
 PEERS_MIN: Final = 16
@@ -50,23 +50,23 @@ _WANTED: Final = {
 Row = TypeVar("Row")
 
 
-class FragmentError(ValueError):
+class NodeReportError(ValueError):
     """The bytes of a node are not a valid report, for the reason in the text."""
 
 
-def fragment(snapshot: Snapshot) -> bytes:
-    """Return the report of a node in at most FRAGMENT_BYTES_MAX bytes.
+def encode_node_report(snapshot: Snapshot) -> bytes:
+    """Return the report of a node in at most NODE_REPORT_BYTES_MAX bytes.
 
     The end of a long list is summed up in one row, so that totals stay exact.
     """
     for rows_max in _ROWS_MAX:
         body = _encoded(_cut(snapshot, rows_max))
-        if len(body) <= FRAGMENT_BYTES_MAX:
+        if len(body) <= NODE_REPORT_BYTES_MAX:
             return body
     raise ValueError(f"a report of {len(body)} bytes")
 
 
-def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
+def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
     """Return the figures in the report of another node.
 
     Args:
@@ -74,15 +74,15 @@ def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
         like: the figures of this node, which have the same counters.
 
     Raises:
-        FragmentError: the bytes are not a valid report.
+        NodeReportError: the bytes are not a valid report.
     """
     found = _document(body)
     if set(found["counters"]) != set(like.counters) or set(found["tally"]) != set(
         like.tally
     ):
-        raise FragmentError(_other_version(found))
+        raise NodeReportError(_other_version(found))
     if found["number"] != number:
-        raise FragmentError("it is of another node")
+        raise NodeReportError("it is of another node")
     snapshot = Snapshot(
         run=_record(JobFigures, found["run"]),
         counters=_counts(found["counters"]),
@@ -101,7 +101,7 @@ def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
     if any(
         f"opens_hit_tier{n}" not in like.counters for n in range(len(snapshot.tiers))
     ):
-        raise FragmentError(f"it has {len(snapshot.tiers)} tiers")
+        raise NodeReportError(f"it has {len(snapshot.tiers)} tiers")
     return snapshot
 
 
@@ -187,21 +187,21 @@ def shorter(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, .
 
 def _document(body: bytes) -> dict[str, Any]:
     """Return the JSON object, whose members are not yet verified."""
-    if len(body) > FRAGMENT_BYTES_MAX:
-        raise FragmentError("it is too long")
+    if len(body) > NODE_REPORT_BYTES_MAX:
+        raise NodeReportError("it is too long")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise FragmentError("it is not JSON") from error
+        raise NodeReportError("it is not JSON") from error
     if not isinstance(found, dict):
-        raise FragmentError("it is not an object")
+        raise NodeReportError("it is not an object")
     if found.get("fragment") != FORMAT:
-        raise FragmentError(_other_version(found))
+        raise NodeReportError(_other_version(found))
     if lacking := sorted(_WANTED - set(found)):
-        raise FragmentError(f"{lacking[0]} is missing")
+        raise NodeReportError(f"{lacking[0]} is missing")
     for name in ("counters", "tally"):
         if not isinstance(found[name], dict):
-            raise FragmentError(f"{name} is not an object")
+            raise NodeReportError(f"{name} is not an object")
     return found
 
 
@@ -218,7 +218,7 @@ def _counts(found: dict[str, Any]) -> dict[str, int]:
 
 def _records(kind: type[Row], rows: Any) -> tuple[Row, ...]:
     if not isinstance(rows, list):
-        raise FragmentError("a list is missing")
+        raise NodeReportError("a list is missing")
     return tuple(_record(kind, row) for row in rows)
 
 
@@ -226,7 +226,7 @@ def _record(kind: type[Any], row: Any) -> Any:
     """Return a dataclass of a row of values, after checking their types."""
     wanted = types_of(kind)
     if not isinstance(row, list) or len(row) != len(wanted):
-        raise FragmentError(f"{kind.__name__} needs {len(wanted)} values")
+        raise NodeReportError(f"{kind.__name__} needs {len(wanted)} values")
     return kind(
         *(
             _checked(wanted[name], value, OTHERS if name == "number" else 0)
@@ -247,7 +247,7 @@ def _checked(kind: Any, value: Any, least: int = 0) -> Any:
         return printable(value)
     if kind == tuple[str, ...] and isinstance(value, list):
         return tuple(_checked(str, one) for one in value)
-    raise FragmentError("a value is not valid")
+    raise NodeReportError("a value is not valid")
 
 
 def _peers(rows: Any, number: int, nodes: Sequence[str]) -> tuple[PeerFigures, ...]:
@@ -256,7 +256,7 @@ def _peers(rows: Any, number: int, nodes: Sequence[str]) -> tuple[PeerFigures, .
     peers = []
     for peer in _records(PeerFigures, rows):
         if peer.number not in known:
-            raise FragmentError("it lists an unknown node")
+            raise NodeReportError("it lists an unknown node")
         known.remove(peer.number)
         is_named = peer.number == OTHERS or peer.name == nodes[peer.number]
         peers.append(peer if is_named else replace(peer, name=nodes[peer.number]))

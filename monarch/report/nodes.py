@@ -132,10 +132,10 @@ def peer_parts(report: Report) -> list[Part]:
     ]
 
 
-def where(report: Report, holds: Callable[[Row], bool]) -> str:
+def where(report: Report, applies: Callable[[Row], bool]) -> str:
     """Return the nodes to which a predicate applies, as `on n1 and n2`."""
     nodes = _named(report.get("nodes", ()))
-    names = [row["name"] for row in nodes if row["reported"] and holds(row)]
+    names = [row["name"] for row in nodes if row["reported"] and applies(row)]
     if len(names) > 1 and len(names) == sum(row["reported"] for row in nodes):
         return "on every node"
     return f"on {listed(names, NAMES_MAX)}" if names else ""

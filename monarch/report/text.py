@@ -190,12 +190,12 @@ def tier_lines(report: Report) -> list[str]:
 
     Several nodes may have a Replica of one File, so Replicas are counted.
     """
-    held = "replicas" if "nodes" in report else "files"
+    unit = "replicas" if "nodes" in report else "files"
     lines = []
     for number, tier in enumerate(report["tiers"]):
         line = f"  tier {tier['name']}: {format_size(tier['used_bytes'])} of "
         line += f"{format_size(tier['capacity_bytes'])} used by "
-        line += many(tier["files"], held)
+        line += many(tier["files"], unit)
         if not tier["in_service"]:
             nodes = where(report, partial(_has_lost, number))
             line += f"; out of service {nodes}".rstrip()
@@ -238,7 +238,7 @@ def fallback_lines(report: Report) -> list[str]:
     ]
 
 
-def _has_survived(what: str, node: Mapping[str, Any]) -> bool:
+def _had_problem(what: str, node: Mapping[str, Any]) -> bool:
     return any(one["what"] == what for one in node["survived"])
 
 
@@ -247,7 +247,7 @@ def survived_lines(report: Report) -> list[str]:
     shown = {row["cause"] for row in report["fallbacks"]}
     lines = [
         f"  {many(row['count'], UNITS[row['what']])} {row['text']} "
-        f"{where(report, partial(_has_survived, row['what']))}".rstrip()
+        f"{where(report, partial(_had_problem, row['what']))}".rstrip()
         for row in report["survived"]
         if row["what"] not in shown
     ]

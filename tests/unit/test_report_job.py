@@ -10,7 +10,7 @@ from monarch.cli.report import report as report_verb
 from monarch.report import (
     PeerFigures,
     TierFigures,
-    fragment,
+    encode_node_report,
     merge,
     read_report,
     render,
@@ -29,7 +29,7 @@ def job(names=FOUR, own=0, lacking=(), **changed):
         for number, name in enumerate(names)
     ]
     sent = {
-        number: fragment(part)
+        number: encode_node_report(part)
         for number, part in enumerate(parts)
         if number not in (own, *lacking)
     }
