@@ -51,7 +51,9 @@ def print_rich(parts: Sequence[Part], console: Console) -> None:
             line = Text(part.lstrip(" "), style="" if number else "bold")
             console.print(Padding(line, (0, 0, 0, indent)))
             continue
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        table = RichTable(
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold"
+        )
         for column, title in enumerate(part.titles):
             table.add_column(
                 title, justify="right" if column else "left", overflow="fold"
