@@ -17,7 +17,7 @@ from monarch.report.model import (
     WaitBucket,
 )
 from monarch.report.node_report import NODE_REPORT_BYTES_MAX, encode_node_report
-from monarch.report.nodes import find_node
+from monarch.report.node_table import find_node
 from monarch.report.summarize import summarize
 from monarch.report.text import one_node_parts, render, render_node, report_parts
 

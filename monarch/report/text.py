@@ -7,7 +7,7 @@ from typing import Any, Final
 from monarch.metrics import UNITS
 from monarch.report.format import Part, Table, many, percent, plain_text, room_advice
 from monarch.report.model import POOL, Report
-from monarch.report.nodes import (
+from monarch.report.node_table import (
     find_node,
     missing_lines,
     node_parts,

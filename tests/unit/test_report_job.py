@@ -18,7 +18,7 @@ from monarch.report import (
     write_report,
 )
 from monarch.report.format import WIDTH, plain_text
-from monarch.report.nodes import ROWS_MAX, node_parts
+from monarch.report.node_table import ROWS_MAX, node_parts
 from support.figures import FOUR, JOB, MIB, many, node, snapshot
 
 
