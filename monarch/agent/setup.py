@@ -142,7 +142,7 @@ def _datasets(config: Config) -> tuple[Dataset, ...]:
             path=dataset.path,
             patterns=Patterns(dataset.include, dataset.exclude, dataset.never),
             aliases=dataset.aliases,
-            saved=Path(dataset.index) if dataset.index else None,
+            index_file=Path(dataset.index) if dataset.index else None,
         )
         for dataset in config.datasets
     )

@@ -28,7 +28,7 @@ from monarch.config.tree import (
     find,
     key_text,
     plain,
-    plant,
+    tree_of,
 )
 from monarch.config.types import Environment
 from monarch.config.validation import conflicts, faults_of
@@ -100,7 +100,7 @@ def from_json(text: str) -> Config:
     try:
         return Config.model_validate_json(text)
     except ValidationError as error:
-        tree = plant({}, Where(Layer.FILE, "configuration"))
+        tree = tree_of({}, Where(Layer.FILE, "configuration"))
         lines = tuple(map(str, faults_of(error, tree)))
         raise ConfigError(lines) from None
 

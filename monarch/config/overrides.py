@@ -17,8 +17,8 @@ from monarch.config.tree import (
     key_path,
     key_text,
     merge,
-    plant,
     put,
+    tree_of,
 )
 from monarch.config.yaml import DEPTH_MAX, read_value
 
@@ -111,7 +111,7 @@ class Assignment:
 def default_tree() -> Node:
     """Return the tree of all defaults."""
     values = Config().model_dump(mode="json", by_alias=True)
-    return plant(values, Where(Layer.DEFAULT))
+    return tree_of(values, Where(Layer.DEFAULT))
 
 
 def environment_assignments(environ: Mapping[str, str]) -> Iterator[Assignment]:
@@ -157,7 +157,7 @@ def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignmen
     if options.data:
         where = Where(Layer.OPTION, "--data")
         yield Assignment(
-            ("datasets",), plant([{"path": p} for p in options.data], where)
+            ("datasets",), tree_of([{"path": p} for p in options.data], where)
         )
     if options.tiers:
         where = Where(Layer.OPTION, "--tier")
@@ -222,7 +222,7 @@ def _tiers(texts: tuple[str, ...]) -> list[Node]:
         count = kinds.count(tier["kind"])
         if count > 1:
             tier["name"] = f"{tier['kind']}-{count}"
-        tiers.append(plant(tier, where))
+        tiers.append(tree_of(tier, where))
     if faults:
         raise Refused(faults)
     return tiers

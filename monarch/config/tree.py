@@ -103,12 +103,12 @@ class Refused(Exception):
         super().__init__("; ".join(map(str, self.faults)))
 
 
-def plant(value: object, where: Where) -> Node:
+def tree_of(value: object, where: Where) -> Node:
     """Return the tree of values that all come from one place."""
     if isinstance(value, dict):
-        return Node({key: plant(item, where) for key, item in value.items()}, where)
+        return Node({key: tree_of(item, where) for key, item in value.items()}, where)
     if isinstance(value, list | tuple):
-        return Node([plant(item, where) for item in value], where)
+        return Node([tree_of(item, where) for item in value], where)
     assert value is None or isinstance(value, str | int | float | bool)
     return Node(value, where)
 

@@ -24,7 +24,7 @@ from monarch.origins.index_file import (
     check_fresh,
     read_index,
 )
-from monarch.origins.root import OriginRoot, open_root, stages
+from monarch.origins.root import OriginRoot, link_expansions, open_root
 from monarch.origins.walk import Progress, Walk
 
 
@@ -35,7 +35,7 @@ class Dataset:
     path: str
     patterns: Patterns
     aliases: tuple[str, ...] = ()
-    saved: Path | None = None
+    index_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,11 @@ class Indexed:
         """Return the root for the catalog of a job."""
         root = self.root
         named = (root.given, *map(os.fsencode, self.dataset.aliases))
-        if root.answers:
+        if root.responds:
             # A program may change any link in the path, so all are names of the root.
-            named = tuple(dict.fromkeys(way for name in named for way in stages(name)))
+            named = tuple(
+                dict.fromkeys(path for name in named for path in link_expansions(name))
+            )
         return MappedRoot(root.path, named, self.index.block, root.unstable)
 
 
@@ -132,9 +134,9 @@ def prepare_index(
         UsageError: the root is not a readable directory.
     """
     root = open_root(dataset.path)
-    if dataset.saved is not None:
+    if dataset.index_file is not None:
         try:
-            index = read_index(dataset.saved)
+            index = read_index(dataset.index_file)
             check_fresh(
                 index, root, dataset.patterns, threads=threads, progress=progress
             )
@@ -142,7 +144,7 @@ def prepare_index(
             if int(index.block.header["root_dev"]) != root.dev:
                 index.block.move_to_device(root.dev)
         except IndexUnusableError as reason:
-            warn(f"index {dataset.saved} is not used, scanning instead: {reason}")
+            warn(f"index {dataset.index_file} is not used, scanning instead: {reason}")
         else:
             return Indexed(dataset, root, index, loaded=True)
     survey = scan(root, dataset.patterns, threads=threads, progress=progress)

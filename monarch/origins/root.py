@@ -7,6 +7,7 @@ import stat
 from dataclasses import dataclass
 
 from monarch import native
+from monarch.catalog.links import HOPS_MAX
 from monarch.errors import UsageError, shown
 
 
@@ -25,7 +26,7 @@ class OriginRoot:
     unstable: bool = False
 
     @property
-    def answers(self) -> bool:
+    def responds(self) -> bool:
         """Return whether the directory responded; requests below it may hang if not."""
         return self.ino != 0
 
@@ -33,18 +34,14 @@ class OriginRoot:
         return shown(self.path)
 
 
-STAGES_MAX = 40
-"""Links in one path that the kernel follows (path_resolution(7))."""
-
-
-def stages(path: bytes) -> list[bytes]:
+def link_expansions(path: bytes) -> list[bytes]:
     """Return a path, and the path after the expansion of each link in it.
 
-    ``/a/l/d`` with ``l`` leading to ``m`` and ``m`` to ``b`` has the stages ``/a/l/d``,
-    ``/a/m/d`` and ``/a/b/d``: a change of any of these links changes the target.
+    With links from ``l`` to ``m`` and from ``m`` to ``b``, ``/a/l/d`` has the expansions
+    ``/a/l/d``, ``/a/m/d`` and ``/a/b/d``: a change of any link changes the target.
     """
     found = [path]
-    while len(found) <= STAGES_MAX and (further := _past_link(found[-1])) is not None:
+    while len(found) <= HOPS_MAX and (further := _past_link(found[-1])) is not None:
         found.append(further)
     return found
 

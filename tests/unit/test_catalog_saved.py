@@ -290,7 +290,7 @@ def test_a_changed_directory_of_any_name_is_named_in_one_printable_line(
 
 def test_a_fresh_index_is_loaded_instead_of_scanning(root: Path, saved: Path) -> None:
     said: list[str] = []
-    dataset = Dataset(str(root), Patterns(never=("*.lock",)), saved=saved)
+    dataset = Dataset(str(root), Patterns(never=("*.lock",)), index_file=saved)
 
     indexed = prepare_index(dataset, warn=said.append)
 
@@ -305,7 +305,7 @@ def test_an_index_from_a_node_with_other_device_numbers_is_loaded(
     tree.block.move_to_device(4711)
     save_index(tmp_path / "x.index", tree.index)
     said: list[str] = []
-    dataset = Dataset(str(own_root), Patterns(), saved=tmp_path / "x.index")
+    dataset = Dataset(str(own_root), Patterns(), index_file=tmp_path / "x.index")
 
     indexed = prepare_index(dataset, warn=said.append)
 
