@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from monarch.placement import Forecast, Share
-from monarch.report.format import Part, Table, fitted, plain_text, room_advice
+from monarch.report.format import Part, Table, fitted, room_advice
 from monarch.units import format_count, format_size
 
 Description: TypeAlias = dict[str, Any]
@@ -53,11 +53,6 @@ def describe(
             "bytes_read_again": max(s.only_here_bytes for s in found.shares),
         },
     }
-
-
-def render(plan: Description) -> str:
-    """Return a plan as plain text."""
-    return plain_text(plan_parts(plan))
 
 
 def plan_parts(plan: Description) -> list[Part]:

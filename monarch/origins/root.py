@@ -37,8 +37,9 @@ class OriginRoot:
 def link_expansions(path: bytes) -> list[bytes]:
     """Return a path, and the path after the expansion of each link in it.
 
-    With links from ``l`` to ``m`` and from ``m`` to ``b``, ``/a/l/d`` has the expansions
-    ``/a/l/d``, ``/a/m/d`` and ``/a/b/d``: a change of any link changes the target.
+    With a link from ``l`` to ``m`` and one from ``m`` to ``b``, the expansions of
+    ``/a/l/d`` are ``/a/l/d``, ``/a/m/d`` and ``/a/b/d``: a change of any link changes
+    the target.
     """
     found = [path]
     while len(found) <= HOPS_MAX and (further := _past_link(found[-1])) is not None:

@@ -19,7 +19,7 @@ from monarch.report.model import (
 from monarch.report.node_report import NODE_REPORT_BYTES_MAX, encode_node_report
 from monarch.report.node_table import find_node
 from monarch.report.summarize import summarize
-from monarch.report.text import one_node_parts, render, render_node, report_parts
+from monarch.report.text import one_node_parts, render, report_parts
 
 __all__ = [
     "NODE_REPORT_BYTES_MAX",
@@ -38,7 +38,6 @@ __all__ = [
     "one_node_parts",
     "read_report",
     "render",
-    "render_node",
     "report_parts",
     "summarize",
     "write_report",

@@ -258,15 +258,6 @@ def survived_lines(report: Report) -> list[str]:
 # -- one node of a job ----------------------------------------------------------------
 
 
-def render_node(report: Report, name: str) -> str:
-    """Return the plain text about one node of a job.
-
-    Raises:
-        UsageError: the report does not contain the node.
-    """
-    return plain_text(one_node_parts(report, name))
-
-
 def one_node_parts(report: Report, name: str) -> list[Part]:
     """Return the lines and tables about one node of a job.
 
