@@ -13,7 +13,7 @@ from monarch.cli.run import parse_run_argv, run
 from monarch.errors import MonarchError, UsageError
 
 if TYPE_CHECKING:
-    from monarch.agent.bootstrap import Meeting
+    from monarch.agent.bootstrap import Bootstrap
     from monarch.config import Config
 
 EPILOG = """\b
@@ -60,7 +60,7 @@ agent.params += [option for option in run.params if option.name in _SHARED]
 
 def _serve_launcher(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> NoReturn:
     """Run the agent that `monarch run` with these arguments has started."""
-    from monarch.agent.launcher_pipe import Notifier
+    from monarch.agent.control import Notifier
     from monarch.agent.main import serve
 
     code = serve(run_dir, Notifier(notify_fd), lambda: parse_run_argv(argv))
@@ -83,17 +83,17 @@ def _serve_job(given: dict[str, Any]) -> NoReturn:
         )
     config = load(options, os.environ, current_directory()).config
     node, job = node_name(os.environ), safe_name(options.job)
-    meeting = _meeting(config, job)
+    bootstrap = _bootstrap(config, job)
     run_dir = run_root(os.environ) / f"{job}.{node}"
     start = _StartLock(run_dir)
     notifier = TerminalNotifier(
-        node if meeting else "",
+        node if bootstrap else "",
         start.release,
-        first=meeting is None or meeting.number == 0,
+        first=bootstrap is None or bootstrap.number == 0,
         quiet=options.quiet,
     )
     # An ordinary exit, because mpiexec treats any other as a failure of all ranks.
-    raise SystemExit(serve(run_dir, notifier, lambda: (options, []), meeting))
+    raise SystemExit(serve(run_dir, notifier, lambda: (options, []), bootstrap))
 
 
 class _StartLock:
@@ -119,15 +119,15 @@ class _StartLock:
 # -- MPI ----------------------------------------------------------------------------
 
 
-def _meeting(config: Config, job: str) -> Meeting | None:
-    """Return the nodes as MPI knows them; None if another source names the nodes.
+def _bootstrap(config: Config, job: str) -> Bootstrap | None:
+    """Return the bootstrap by MPI; None if another source names the nodes.
 
     A process that is not the first on its node exits here.
     """
     from monarch.cluster import (
-        Membership,
-        Scattered,
-        find_members,
+        NodeList,
+        UnnamedNodes,
+        find_nodes,
         launched_by_mpi,
         node_name,
     )
@@ -137,32 +137,32 @@ def _meeting(config: Config, job: str) -> Meeting | None:
     if alone or not launched_by_mpi(os.environ):
         return None
     names = [node_name(os.environ)]
-    found = find_members(os.environ, Path.read_text, config.hosts, names)
-    if isinstance(found, Membership):
+    found = find_nodes(os.environ, Path.read_text, config.hosts, names)
+    if isinstance(found, NodeList):
         return None
     try:
         mpi = import_mpi()
     except UsageError:
-        if isinstance(found, Scattered):
+        if isinstance(found, UnnamedNodes):
             raise
         return None
-    return _meeting_by_mpi(mpi, config, job)
+    return _bootstrap_by_mpi(mpi, config, job)
 
 
-def _meeting_by_mpi(mpi: Any, config: Config, job: str) -> Meeting | None:
-    """Exchange addresses by MPI and finalize it before the agent runs."""
+def _bootstrap_by_mpi(mpi: Any, config: Config, job: str) -> Bootstrap | None:
+    """Exchange addresses by MPI and finalize MPI before the agent runs."""
     from monarch.mpi.launch import Launch
-    from monarch.mpi.mpi_bootstrap import meet_by_mpi
+    from monarch.mpi.mpi_bootstrap import bootstrap_by_mpi
     from monarch.mpi.ranks import Ranks
 
-    meeting = None
+    bootstrap = None
     with Launch(mpi, os.environ) as launch:
         try:
             if launch.acts and len(launch.nodes) > 1:
-                meeting = meet_by_mpi(Ranks(mpi, launch, 0), job, config.peers)
+                bootstrap = bootstrap_by_mpi(Ranks(mpi, launch, 0), job, config.peers)
         except MonarchError as error:
             # The error is the same on all nodes, so one of them prints it.
             raise error if launch.first else SystemExit(error.exit_code) from None
     if not launch.acts:
         raise SystemExit(0)
-    return meeting
+    return bootstrap
