@@ -179,11 +179,11 @@ def tool() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def countfs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def countfs_program() -> Path:
     """The compiled counting file system, or a skip with what is missing for it."""
     if lack := countfs.missing():
         pytest.skip(lack)
-    return countfs.build(tmp_path_factory.mktemp("countfs"))
+    return countfs.build()
 
 
 @pytest.fixture

@@ -171,12 +171,11 @@ def test_a_root_whose_scan_hangs_leaves_the_others_staged(
 
 
 @pytest.fixture(scope="session")
-def tierfs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tierfs_program() -> Path:
     """The compiled file system that fails and hangs when it is told."""
     if lack := countfs.missing():
         pytest.skip(lack)
-    source = countfs.SOURCE.with_name("tierfs.c")
-    return countfs.build(tmp_path_factory.mktemp("tierfs"), source)
+    return countfs.build(countfs.SOURCE.with_name("tierfs.c"))
 
 
 @pytest.fixture

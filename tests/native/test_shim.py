@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support import compiler
 from support.shim_fixtures import (
     NATIVE,
     SHARED,
@@ -23,7 +24,7 @@ PARTS = (
 )
 MODES = {
     "bare": (),
-    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "address": compiler.ADDRESS,
 }
 
 
@@ -65,17 +66,14 @@ def test_sanitizer_catches_a_planted_overflow(
 
 
 @pytest.fixture
-def sanitized(
-    board: Board, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Board, str]:
+def sanitized(board: Board) -> tuple[Board, str]:
     """A board whose Shim is built with sanitizers, and the library they need."""
     runtime = subprocess.check_output(
         ["cc", "-print-file-name=libasan.so"], text=True
     ).strip()
     if shutil.which("cc") is None or not Path(runtime).is_absolute():
         pytest.skip("no libasan")
-    folder = tmp_path_factory.mktemp("sanitized")
-    board.library = build_shim(folder / "shim.so", *MODES["address"])
+    board.library = build_shim(*MODES["address"])
     board.start("-d", "1")
     return board, runtime
 

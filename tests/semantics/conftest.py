@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support import compiler
+
 HERE = Path(__file__).parent
 # What each program begins with: D is the dataset, tier(fd) tells whether a descriptor
 # is one of a Replica, plain() runs another program that Monarch does not reach.
@@ -84,16 +86,11 @@ def under(tree: Path, line: Callable[..., list[str]]) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def program(
-    tmp_path_factory: pytest.TempPathFactory, tool: Callable[[str], str]
-) -> Callable[..., Path]:
-    """A function that compiles a C file of this directory, each time anew."""
-    compiler = tool("cc")
+def program(tool: Callable[[str], str]) -> Callable[..., Path]:
+    """A function that compiles a C file of this directory."""
+    base = [tool("cc"), "-std=gnu11", "-D_GNU_SOURCE", *compiler.WARNINGS]
 
     def make(source: str, *flags: str) -> Path:
-        target = tmp_path_factory.mktemp("c") / Path(source).stem
-        base = [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
-        subprocess.run([*base, *flags, "-o", target, HERE / source], check=True)
-        return target
+        return compiler.build(Path(source).stem, *base, *flags, HERE / source)
 
     return make

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support import compiler
+
 NATIVE = Path(__file__).parents[2] / "monarch" / "native"
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Wformat=2", "-Werror"]
 
@@ -42,28 +44,26 @@ int main(void)
 """
 
 
-def build(folder: Path, *flags: str) -> Path:
+def build(*flags: str) -> Path:
     """Compiles the launcher; returns the command."""
-    command = folder / "monarch"
-    sources = [*NATIVE.glob("launcher/*.c"), *NATIVE.glob("shared/*.c")]
-    compile_c(command, *map(str, sources), *flags)
-    return command
+    sources = sorted([*NATIVE.glob("launcher/*.c"), *NATIVE.glob("shared/*.c")])
+    return compile_c("monarch", *sources, *flags)
 
 
-def compile_c(target: Path, *words: str) -> None:
+def compile_c(name: str, *words: str | Path) -> Path:
     """Compiles a C program with the warnings of the project."""
     standard = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{NATIVE}", "-g", "-O1"]
-    subprocess.run([*standard, *WARNINGS, *words, "-o", target], check=True)
+    return compiler.build(name, *standard, *WARNINGS, *words)
 
 
 def layout(folder: Path) -> dict[str, Any]:
     """The sizes and offsets that the fake agent needs, and a Shim that does nothing."""
-    source, program = folder / "layout.c", folder / "layout"
+    source = folder / "layout.c"
     source.write_text(LAYOUT)
-    compile_c(program, str(source))
-    shim_source, shim = folder / "shim.c", folder / "shim.so"
+    program = compile_c("layout", source)
+    shim_source = folder / "shim.c"
     shim_source.write_text("extern int shim_is_here; int shim_is_here = 1;\n")
-    compile_c(shim, "-shared", "-fPIC", str(shim_source))
+    shim = compile_c("shim.so", "-shared", "-fPIC", shim_source)
     sizes: dict[str, Any] = json.loads(subprocess.check_output([program]))
     return sizes | {"shim": str(shim)}
 

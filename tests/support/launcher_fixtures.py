@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support import compiler
 from support.launcher import SANITIZED, Launch, build, compile_c, layout
 
 # Counts what it gets; a second signal within the grace period would be counted too.
@@ -28,10 +29,9 @@ sys.exit(17)
 
 
 @pytest.fixture(scope="session")
-def launcher_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def launcher_build() -> Path:
     """The launcher, with sanitizers if MONARCH_TEST_SANITIZE is set."""
-    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    return build(tmp_path_factory.mktemp("launcher"), *(flags if SANITIZED else []))
+    return build(*(compiler.ADDRESS if SANITIZED else ()))
 
 
 @pytest.fixture(scope="session")
@@ -66,12 +66,9 @@ def end_agent(pid: int, launch: Launch) -> None:
 
 
 @pytest.fixture(scope="session")
-def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def show() -> Path:
     """A program that prints everything it has inherited."""
-    source = Path(__file__).with_name("show.c")
-    program = tmp_path_factory.mktemp("show") / "show"
-    compile_c(program, str(source))
-    return program
+    return compile_c("show", Path(__file__).with_name("show.c"))
 
 
 @pytest.fixture

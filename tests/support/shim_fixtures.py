@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from support import compiler
+
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "monarch" / "native"
 SOURCES = ROOT / "tests" / "native" / "shim"
-WARNINGS = ("-Wall", "-Wextra", "-Wno-nonnull", "-Werror")
+WARNINGS = (*compiler.WARNINGS, "-Wno-nonnull")
 INCLUDES = (f"-I{NATIVE}", f"-I{SOURCES}")
 BASE = ("cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", *INCLUDES)
 SHARED = tuple(str(path) for path in sorted((NATIVE / "shared").glob("*.c")))
@@ -20,39 +22,34 @@ SHARED = tuple(str(path) for path in sorted((NATIVE / "shared").glob("*.c")))
 Compile = Callable[..., Path]
 
 
-def build_shim(target: Path, *flags: str) -> Path:
+def build_shim(*flags: str) -> Path:
     """Builds the Shim as CMake does, with more flags if any."""
     sources = [str(path) for path in sorted((NATIVE / "shim").glob("*.c"))]
     hidden = ("-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec")
     link = ("-shared", "-Wl,-z,relro,-z,now,-z,nodelete", "-Wl,--no-as-needed")
-    command = [*BASE, *hidden, "-U_FORTIFY_SOURCE", *flags, *link, "-o", str(target)]
-    subprocess.run([*command, *sources, *SHARED, "-l:libdl.so.2"], check=True)
-    return target
+    command = [*BASE, *hidden, "-U_FORTIFY_SOURCE", *flags, *link]
+    end = [*sources, *SHARED, "-l:libdl.so.2"]
+    return compiler.build("libmonarch_shim.so", *command, *end)
 
 
 @pytest.fixture(scope="session")
-def shim_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shim_library() -> Path:
     """The Shim under test; MONARCH_TEST_SHIM names one that is built already."""
     built = os.environ.get("MONARCH_TEST_SHIM")
     if built:
         return Path(built)
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
-    return build_shim(tmp_path_factory.mktemp("shim") / "libmonarch_shim.so")
+    return build_shim()
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
-    """A function that compiles a program of tests/native/shim, each once."""
-    folder = tmp_path_factory.mktemp("programs")
+def compiled() -> Compile:
+    """A function that compiles a program of tests/native/shim."""
 
     def compile_program(source: str, *flags: str, name: str | None = None) -> Path:
-        program = folder / (name or Path(source).stem)
-        if not program.exists():
-            paths = ("-o", str(program), str(SOURCES / source))
-            command = [*BASE, *WARNINGS, *paths, *flags, "-ldl", "-lpthread"]
-            subprocess.run(command, check=True)
-        return program
+        words = [*BASE, *WARNINGS, str(SOURCES / source), *flags, "-ldl", "-lpthread"]
+        return compiler.build(name or Path(source).stem, *words)
 
     return compile_program
 
