@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -159,6 +160,7 @@ def included_home(path: Path, name: str) -> str:
     return "nowhere"
 
 
+@cache
 def worst_values() -> dict[str, list[tuple[int, str]]]:
     """Each limited quantity with its values and their places, the worst first."""
     values: dict[str, list[tuple[int, str]]] = {name: [] for name in WALLS}
