@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support import countfs
+from support import countfs, processes
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
@@ -123,20 +123,7 @@ def run_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root.mkdir(mode=0o700)
     monkeypatch.setenv("MONARCH_STAGING_RUN_DIR", str(root))
     yield root
-    end_agents(root)
-
-
-def end_agents(root: Path) -> None:
-    """Kills each process that still holds a run directory below `root`."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"agent" in arguments and any(
-            word.startswith(os.fsencode(root)) for word in arguments
-        ):
-            os.kill(int(process.name), signal.SIGKILL)
+    processes.kill_agents(f"{root}/")
 
 
 @pytest.fixture(scope="session")

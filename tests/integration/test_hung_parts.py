@@ -14,7 +14,7 @@ from support import countfs
 from support.agents import AgentProcess, start_agent
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
-from support.jobs import wait_until
+from support.processes import wait_until
 
 SERVED_S = 3.0
 """Ample for an open that is served or sent on; others may wait ten times longer."""

@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from support import compiler
+from support.processes import wait_until
 
 NATIVE = Path(__file__).parents[2] / "monarch" / "native"
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Wformat=2", "-Werror"]
@@ -149,11 +149,3 @@ class Launch:
         first = self.popen("--job", "j", *options, "sh", "-c", program)
         wait_until(lambda: list(self.run_root.glob("j.*/requests")))
         return first
-
-
-def wait_until(holds: Callable[[], object], limit_s: float = 30) -> None:
-    """Waits for something to become true."""
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)

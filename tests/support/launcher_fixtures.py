@@ -1,14 +1,12 @@
 """Fixtures of the launcher's tests."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import compiler
+from support import compiler, processes
 from support.launcher import SANITIZED, Launch, build, compile_c, layout
 
 # Counts what it gets; a second signal within the grace period would be counted too.
@@ -51,18 +49,7 @@ def launch(
         # The Shim comes before the sanitizer's library in a nested launcher.
         launch.environ["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0"
     yield launch
-    for event in launch.events("start"):
-        end_agent(event["pid"], launch)
-
-
-def end_agent(pid: int, launch: Launch) -> None:
-    """Kills an agent of this test that is still there."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return
-    if os.fsencode(launch.run_root) in command:
-        os.kill(pid, signal.SIGKILL)
+    processes.kill_agents(f"{launch.run_root}/")
 
 
 @pytest.fixture(scope="session")
