@@ -17,6 +17,7 @@ from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
 pytest_plugins = (
+    "support.scheduling",
     "support.node_fixtures",
     "support.program_fixtures",
     "support.shim_fixtures",
