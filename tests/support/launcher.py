@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support import compiler
+from support import compiler, segments
 from support.processes import wait_until
 
 NATIVE = Path(__file__).parents[2] / "monarch" / "native"
@@ -29,20 +29,6 @@ HEALTHY: list[Step] = [
     ["remove"],
 ]
 
-LAYOUT = """
-#include <stddef.h>
-#include <stdio.h>
-#include "shared/layout.h"
-int main(void)
-{
-    printf("{\\"requests\\": %zu, \\"counters\\": %zu, \\"process\\": %zu, "
-           "\\"process_size\\": %zu, \\"used\\": %zu, \\"version\\": %u}",
-           sizeof(struct requests), sizeof(struct counters),
-           offsetof(struct counters, process), sizeof(struct process),
-           offsetof(struct counters, slots_used_max), LAYOUT_VERSION);
-}
-"""
-
 
 def build(*flags: str) -> Path:
     """Compiles the launcher; returns the command."""
@@ -56,16 +42,11 @@ def compile_c(name: str, *words: str | Path) -> Path:
     return compiler.build(name, *standard, *WARNINGS, *words)
 
 
-def layout(folder: Path) -> dict[str, Any]:
-    """The sizes and offsets that the fake agent needs, and a Shim that does nothing."""
-    source = folder / "layout.c"
-    source.write_text(LAYOUT)
-    program = compile_c("layout", source)
-    shim_source = folder / "shim.c"
-    shim_source.write_text("extern int shim_is_here; int shim_is_here = 1;\n")
-    shim = compile_c("shim.so", "-shared", "-fPIC", shim_source)
-    sizes: dict[str, Any] = json.loads(subprocess.check_output([program]))
-    return sizes | {"shim": str(shim)}
+def layout() -> dict[str, Any]:
+    """What the fake agent knows of segments, and a Shim that does nothing."""
+    source = Path(__file__).with_name("empty_shim.c")
+    shim = compile_c("shim.so", "-shared", "-fPIC", source)
+    return {**segments.described(), "shim": str(shim)}
 
 
 @dataclass(frozen=True)

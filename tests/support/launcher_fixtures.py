@@ -33,9 +33,9 @@ def launcher_build() -> Path:
 
 
 @pytest.fixture(scope="session")
-def launcher_layout(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def launcher_layout() -> dict[str, Any]:
     """What the fake agent knows of shared memory."""
-    return layout(tmp_path_factory.mktemp("layout"))
+    return layout()
 
 
 @pytest.fixture
