@@ -207,7 +207,7 @@ enum { /* of a mark; all of them where nobody knows what has changed */
        MARKED_BYTES = 2, /* its contents */
        MARKED_NAME = 4,  /* one of its names: a new file may have its inode number */
        MARKED_FREED = 8, /* its last name: its inode number is free */
-       MARKED_ALL = MARKED | MARKED_BYTES | MARKED_NAME,
+       MARKED_ALL = MARKED | MARKED_BYTES | MARKED_NAME | MARKED_FREED,
 };
 
 /* ---- requests ------------------------------------------------------------------- */

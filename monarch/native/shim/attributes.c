@@ -1,11 +1,12 @@
-/* xattr.c - extended attributes and flags of files, which Replicas do not carry. */
+/* attributes.c - calls that change the mode, owner, times, length, extended attributes or
+ * flags of a file. */
 #include <errno.h>
 #include <stdarg.h>
 
 #include "change.h"
 #include "identity.h"
 #include "next.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* linux/fs.h, which some versions of sys/mount.h cannot stand beside. */
 #define GETFLAGS _IOC(_IOC_READ, 'f', 1, sizeof(long))
@@ -13,6 +14,111 @@
 #define ENABLE_VERITY _IOC(_IOC_WRITE, 'f', 133, 128)
 #define FSGETXATTR _IOC(_IOC_READ, 'X', 31, 28)
 #define FSSETXATTR _IOC(_IOC_WRITE, 'X', 32, 28)
+
+int chmod(const char *path, mode_t mode)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(chmod)(c.path, mode))
+}
+
+int lchmod(const char *path, mode_t mode)
+{
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lchmod)(path, mode))
+}
+
+int fchmod(int fd, mode_t mode)
+{
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(chmod)(c.path, mode), NEXT(fchmod)(fd, mode))
+}
+
+int fchmodat(int dirfd, const char *path, mode_t mode, int flags)
+{
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
+               ? change_end(
+                     &c, NEXT(fchmodat)(dirfd, c.path, mode, change_flags(&c, flags)))
+               : -1;
+}
+
+int chown(const char *path, uid_t uid, gid_t gid)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(chown)(c.path, uid, gid))
+}
+
+int lchown(const char *path, uid_t uid, gid_t gid)
+{
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lchown)(path, uid, gid))
+}
+
+int fchown(int fd, uid_t uid, gid_t gid)
+{
+    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(chown)(c.path, uid, gid),
+              NEXT(fchown)(fd, uid, gid))
+}
+
+int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags)
+{
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
+               ? change_end(&c, NEXT(fchownat)(dirfd, c.path, uid, gid,
+                                               change_flags(&c, flags)))
+               : -1;
+}
+
+int truncate(const char *path, off_t length)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_BYTES, NEXT(truncate)(c.path, length))
+}
+
+int truncate64(const char *path, off64_t length)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_BYTES, NEXT(truncate64)(c.path, length))
+}
+
+int utime(const char *path, const struct utimbuf *times)
+{
+    CHANGE(AT_FDCWD, path, CHANGE_TIMES, NEXT(utime)(c.path, times))
+}
+
+int utimes(const char *path, const struct timeval times[2])
+{
+    CHANGE(AT_FDCWD, path, CHANGE_TIMES, NEXT(utimes)(c.path, times))
+}
+
+int lutimes(const char *path, const struct timeval times[2])
+{
+    CHANGE_LINK(AT_FDCWD, path, CHANGE_TIMES, NEXT(lutimes)(path, times))
+}
+
+int futimes(int fd, const struct timeval times[2])
+{
+    CHANGE_FD(fd, CHANGE_TIMES, NEXT(utimes)(c.path, times), NEXT(futimes)(fd, times))
+}
+
+int futimens(int fd, const struct timespec times[2])
+{
+    CHANGE_FD(fd, CHANGE_TIMES, NEXT(utimensat)(AT_FDCWD, c.path, times, 0),
+              NEXT(futimens)(fd, times))
+}
+
+/* No path means the descriptor itself. */
+int futimesat(int dirfd, const char *path, const struct timeval times[2])
+{
+    const char *volatile given = path; /* headers promise that it is not NULL */
+    if (given) {
+        CHANGE(dirfd, path, CHANGE_TIMES, NEXT(futimesat)(dirfd, c.path, times))
+    }
+    CHANGE_FD(dirfd, CHANGE_TIMES, NEXT(utimes)(c.path, times),
+              NEXT(futimesat)(dirfd, given, times))
+}
+
+int utimensat(int dirfd, const char *path, const struct timespec times[2], int flags)
+{
+    struct changing c;
+    return change_at(&c, dirfd, path, flags, CHANGE_TIMES)
+               ? change_end(
+                     &c, NEXT(utimensat)(dirfd, c.path, times, change_flags(&c, flags)))
+               : -1;
+}
 
 int setxattr(const char *path, const char *name, const void *value, size_t size,
              int flags)

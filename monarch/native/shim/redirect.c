@@ -1,6 +1,6 @@
-/* serve.c - decides who answers an open: a ready Replica, one worth waiting for, or the
+/* redirect.c - decides who answers an open: a ready Replica, one worth waiting for, or the
  * origin; and counts which. */
-#include "serve.h"
+#include "redirect.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "object.h"
 #include "process.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 #include "wait.h"
 
 #if defined(__x86_64__)
@@ -31,7 +31,7 @@ enum {
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
                             O_SYNC | O_NOFOLLOW | LARGEFILE;
 
-static bool origin(const struct serving *s, int why)
+static bool origin(const struct redirect *s, int why)
 {
     count(COUNTER_opens_origin, 1);
     count(COUNTER_bytes_origin, s->size);
@@ -41,21 +41,21 @@ static bool origin(const struct serving *s, int why)
 }
 
 /* name_replica - writes the path of the File's Replica in the Tier of its state word. */
-static bool name_replica(struct serving *s, const struct route *r,
+static bool name_replica(struct redirect *s, const struct route *r,
                          const struct entry *e, uint32_t word)
 {
     s->tier = STATE_TIER(word);
     s->source = STATE_SOURCE(word);
-    if (s->tier >= s->b->catalog->tier_count)
+    if (s->tier >= s->seg->catalog->tier_count)
         return false;
-    const struct tier *tier = &s->b->catalog->tiers[s->tier];
+    const struct tier *tier = &s->seg->catalog->tiers[s->tier];
     const struct entry *first = index_first(r->ix, e->file);
     uint64_t hash = r->hash;
     if (first != route_entry(r)) /* a link, or another name of the same File */
         hash = index_hash(index_path(r->ix, first), index_path_bytes(first));
     memcpy(s->staged, tier->path, tier->path_bytes);
     s->staged[tier->path_bytes] = '/';
-    replica_name(first, s->b->catalog->roots[r->root].path_hash, hash,
+    replica_name(first, s->seg->catalog->roots[r->root].path_hash, hash,
                  s->staged + tier->path_bytes + 1);
     s->staged[tier->path_bytes + 1 + REPLICA_NAME_BYTES] = 0;
     s->path = s->staged;
@@ -71,55 +71,55 @@ static bool waits(const struct catalog *c, uint64_t size)
 
 /* await - asks for a cold File and, if it is small, waits for it: its state word when it
  * got ready, else 0 with the reason counted. */
-static uint32_t await(struct serving *s, uint32_t word)
+static uint32_t await(struct redirect *s, uint32_t word)
 {
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
         return origin(s, (int)wait_refusal(word));
-    if (!waits(s->b->catalog, s->size)) {
-        if (wait_agent_lives(s->b) && STATE_OF(word) == REPLICA_ABSENT)
-            wait_request(s->b, s->file);
+    if (!waits(s->seg->catalog, s->size)) {
+        if (wait_agent_lives(s->seg) && STATE_OF(word) == REPLICA_ABSENT)
+            wait_request(s->seg, s->file);
         return origin(s, COUNTER_origin_large);
     }
     if (process_borrowed())
         return origin(s, COUNTER_origin_vfork);
     enum counter why = COUNTER_origin_timeout;
-    word = wait_ready(s->b, s->file, &why);
+    word = wait_ready(s->seg, s->file, &why);
     s->waited = true;
     return word ? word : origin(s, (int)why);
 }
 
-/* serve_entry - decides for a managed regular File; `written` is read after READY was
+/* redirect_entry - decides for a managed regular File; `written` is read after READY was
  * seen, so that a mark set before a write is never missed. */
-bool serve_entry(struct serving *s, const struct route *r, const struct entry *e)
+bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e)
 {
-    uint64_t file = (uint64_t)s->b->catalog->roots[r->root].file_base + e->file;
+    uint64_t file = (uint64_t)s->seg->catalog->roots[r->root].file_base + e->file;
     s->file = file;
     s->size = e->size;
     s->waited = false;
-    if (file >= s->b->catalog->file_count)
+    if (file >= s->seg->catalog->file_count)
         return false;
-    __builtin_prefetch(&s->b->flags->written[file]);
-    uint32_t word = replica_load(s->b->catalog, file);
-    if (mark_seen(s->b, r->root, r->ix, e))
+    __builtin_prefetch(&s->seg->flags->written[file]);
+    uint32_t word = replica_load(s->seg->catalog, file);
+    if (mark_seen(s->seg, r->root, r->ix, e))
         return origin(s, COUNTER_origin_written);
     if (STATE_OF(word) != REPLICA_READY) {
         word = await(s, word);
         if (!word)
             return false;
-        if (mark_seen(s->b, r->root, r->ix, e))
+        if (mark_seen(s->seg, r->root, r->ix, e))
             return origin(s, COUNTER_origin_written);
     }
     return name_replica(s, r, e, word) || origin(s, COUNTER_origin_lost);
 }
 
-/* serve_read - a read-only open: only a catalogued regular file can have a Replica. */
-static bool serve_read(struct serving *s, int dirfd, const char *path, int flags)
+/* redirect_read - a read-only open: only a catalogued regular file can have a Replica. */
+static bool redirect_read(struct redirect *s, int dirfd, const char *path, int flags)
 {
     ROUTE(r);
-    enum where where = route_at(s->b, dirfd, path, &r);
+    enum where where = route_at(s->seg, dirfd, path, &r);
     if (__builtin_expect(where != ROUTE_FOUND, 1)) {
         uint64_t before = counted(COUNTER_opens_outside);
-        s->doubted = mark_any(s->b);
+        s->doubted = mark_any(s->seg);
         s->sampled = before < SAMPLED_FIRST || before % SAMPLED_EVERY == 0;
         count(COUNTER_opens_outside, 1);
         return false;
@@ -136,11 +136,11 @@ static bool serve_read(struct serving *s, int dirfd, const char *path, int flags
         return false;
     if ((flags & O_NOATIME) && index_attr(r.ix, e)->uid != sys_geteuid())
         return false; /* for owners only, as the origin will say */
-    return serve_entry(s, &r, e);
+    return redirect_entry(s, &r, e);
 }
 
-/* serve_begin - nothing is known of an open with these flags. */
-void serve_begin(struct serving *s, int flags)
+/* redirect_begin - nothing is known of an open with these flags. */
+void redirect_begin(struct redirect *s, int flags)
 {
     s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
     s->held = IDENTITY_OTHER;
@@ -153,40 +153,40 @@ static bool may_change(int flags)
     return (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
 }
 
-/* serve_open - true: open s->path first, then ask serve_opened(); false: open what the
+/* redirect_open - true: open s->path first, then ask redirect_opened(); false: open what the
  * program named, with the flags s->named. */
-bool serve_open(struct serving *s, int dirfd, const char *path, int flags)
+bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags)
 {
     bool changes = may_change(flags);
-    serve_begin(s, flags);
-    s->b = changes ? board_marking() : board_enter();
-    if (__builtin_expect(!s->b || !path, 0)) {
-        s->b = board_left();
-        s->doubted = s->b && path && mark_any(s->b);
+    redirect_begin(s, flags);
+    s->seg = changes ? attach_for_marking() : attach_for_serving();
+    if (__builtin_expect(!s->seg || !path, 0)) {
+        s->seg = attached_segments();
+        s->doubted = s->seg && path && mark_any(s->seg);
         return false;
     }
     if (changes)
-        return serve_write(s, dirfd, path, true);
+        return redirect_write(s, dirfd, path, true);
     if (flags & ~SERVABLE) {
-        s->doubted = mark_any(s->b) && !(flags & (O_PATH | O_DIRECTORY));
+        s->doubted = mark_any(s->seg) && !(flags & (O_PATH | O_DIRECTORY));
         return false;
     }
-    return serve_read(s, dirfd, path, flags);
+    return redirect_read(s, dirfd, path, flags);
 }
 
-/* serve_whole - the same for calls whose flags cannot be changed. */
-bool serve_whole(struct serving *s, int dirfd, const char *path, int flags)
+/* redirect_whole - the same for calls whose flags cannot be changed. */
+bool redirect_whole(struct redirect *s, int dirfd, const char *path, int flags)
 {
     if (!may_change(flags))
-        return serve_open(s, dirfd, path, flags);
-    serve_begin(s, flags);
-    s->b = board_marking();
-    return s->b && path && serve_write(s, dirfd, path, false);
+        return redirect_open(s, dirfd, path, flags);
+    redirect_begin(s, flags);
+    s->seg = attach_for_marking();
+    return s->seg && path && redirect_write(s, dirfd, path, false);
 }
 
-/* serve_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in
+/* redirect_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in
  * memory anyway, so try without. */
-bool serve_eases(struct serving *s)
+bool redirect_eases(struct redirect *s)
 {
     if (s->final || errno != EINVAL || !(s->flags & O_DIRECT))
         return false;
@@ -196,7 +196,7 @@ bool serve_eases(struct serving *s)
 
 /* count_served - a hit is what was ready at the first look; what was waited for came
  * from a peer that had it ready, or the origin had to be read for it. */
-static void count_served(const struct serving *s)
+static void count_served(const struct redirect *s)
 {
     bool peer = s->source == SOURCE_PEER;
     if (!s->waited) {
@@ -215,9 +215,9 @@ static bool tier_failed(int error)
            error == ENXIO || error == ENODEV || error == ENOTCONN || error == EUCLEAN;
 }
 
-/* serve_opened - counts how the open of s->path went; false: now open what the program
+/* redirect_opened - counts how the open of s->path went; false: now open what the program
  * named, the Replica is gone or may not be opened. */
-bool serve_opened(struct serving *s, bool opened)
+bool redirect_opened(struct redirect *s, bool opened)
 {
     if (s->held >= 0)
         sys_close(s->held);
@@ -230,7 +230,7 @@ bool serve_opened(struct serving *s, bool opened)
         return true;
     }
     if (tier_failed(errno))
-        wait_request(s->b, s->file); /* the agent looks whether it is still there */
+        wait_request(s->seg, s->file); /* the agent looks whether it is still there */
     errno = s->kept_errno;
     return origin(s, COUNTER_origin_lost);
 }

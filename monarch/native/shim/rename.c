@@ -1,42 +1,72 @@
-/* names.c - names that come, go or change: marked before, or where it worked. */
+/* rename.c - names that come, go or change: marked before, or where it worked. */
 #include <errno.h>
+#include <fcntl.h>
 
 #include "change.h"
 #include "identity.h"
 #include "next.h"
 #include "object.h"
-#include "trace.h"
+#include "sys.h"
+#include "invalidate.h"
 
 /* refuses - the call would change what a Replica's name in its Tier stands for; it may be
  * removed, and is then read from the origin. */
 static bool refuses(int dirfd, const char *path)
 {
-    const struct board *b = path ? board_marking() : NULL;
-    if (!b || !identity_named(b, dirfd, path))
+    const struct segments *seg = path ? attach_for_marking() : NULL;
+    if (!seg || !identity_named(seg, dirfd, path))
         return false;
     errno = identity_error(IDENTITY_TIER);
     return true;
 }
 
-/* look - what has a name now; its mode is 0 where nothing has. */
-static struct stat look(int dirfd, const char *path)
-{
+struct named { /* what had a name before the call; mode 0: nothing */
     struct stat st;
-    if (!object_at(dirfd, path, false, &st))
-        st.st_mode = 0;
-    return st;
+    int fd; /* stands for what has other names, too; below 0: nothing does */
+};
+
+/* look - holds nothing that has one name only: NFS would rename instead of removing it. */
+static struct named look(int dirfd, const char *path)
+{
+    struct named n = {.fd = -1};
+    if (!object_at(dirfd, path, false, &n.st))
+        n.st.st_mode = 0;
+    else if (S_ISREG(n.st.st_mode) && n.st.st_nlink > 1)
+        n.fd = object_hold(dirfd, path, O_NOFOLLOW);
+    return n;
+}
+
+/* lost - the call has taken a name from it. Where it had more, another process may take
+ * those at the same moment: the descriptor tells what is left. */
+static void lost(struct named *n)
+{
+    if (n->fd < 0)
+        n->st.st_nlink--;
+    else if (!object_of(n->fd, &n->st))
+        return;
+    if (n->st.st_nlink == 0)
+        invalidate_freed(&n->st);
+}
+
+/* leave - after the call; `taken`: it took the name. */
+static void leave(struct named *n, bool taken)
+{
+    if (taken && S_ISREG(n->st.st_mode))
+        lost(n);
+    if (n->fd >= 0)
+        sys_close(n->fd);
 }
 
 /* A name that goes is marked before the call; and after, because a link on the way to it
  * may have been led elsewhere meanwhile. A directory does not go in this way, and its mark
  * would take the root with it. */
-#define GONE(at, path, call)                      \
-    const struct stat before = look(at, path);    \
-    if (!S_ISDIR(before.st_mode))                 \
-        trace_path(at, path, CHANGE_NAME, false); \
-    int result = call;                            \
-    trace_gone(at, path, result);                 \
-    trace_freed(&before, result);                 \
+#define GONE(at, path, call)                           \
+    struct named gone = look(at, path);                \
+    if (!S_ISDIR(gone.st.st_mode))                     \
+        invalidate_path(at, path, CHANGE_NAME, false); \
+    int result = call;                                 \
+    invalidate_gone(at, path, result);                 \
+    leave(&gone, result == 0);                         \
     return result;
 
 /* moves - the call may succeed, as things are: programs try to move a file to the name of
@@ -49,48 +79,41 @@ static bool moves(const struct stat *from, const struct stat *to, unsigned flags
            (bool)S_ISDIR(from->st_mode) == (bool)S_ISDIR(to->st_mode);
 }
 
-/* trace_replaced - what had the second name has lost it, unless the two were exchanged or
- * are the same file. */
-static void trace_replaced(const struct stat *from, const struct stat *to,
-                           unsigned flags, int result)
-{
-    if (to->st_mode && !(flags & RENAME_EXCHANGE) && !object_same(from, to))
-        trace_freed(to, result);
-}
-
 /* Two names, of which the first goes and the second is replaced. */
-#define MOVES(from_at, from, to_at, to, flags, call)   \
-    if (refuses(from_at, from) || refuses(to_at, to))  \
-        return -1;                                     \
-    const struct stat moved = look(from_at, from);     \
-    const struct stat replaced = look(to_at, to);      \
-    if (moves(&moved, &replaced, flags)) {             \
-        trace_path(from_at, from, CHANGE_NAME, false); \
-        trace_path(to_at, to, CHANGE_NAME, false);     \
-    }                                                  \
-    int result = call;                                 \
-    trace_gone(from_at, from, result);                 \
-    trace_gone(to_at, to, result);                     \
-    trace_replaced(&moved, &replaced, flags, result);  \
+#define MOVES(from_at, from, to_at, to, flags, call)            \
+    if (refuses(from_at, from) || refuses(to_at, to))           \
+        return -1;                                              \
+    struct named first = look(from_at, from);                   \
+    struct named second = look(to_at, to);                      \
+    if (moves(&first.st, &second.st, flags)) {                  \
+        invalidate_path(from_at, from, CHANGE_NAME, false);     \
+        invalidate_path(to_at, to, CHANGE_NAME, false);         \
+    }                                                           \
+    int result = call;                                          \
+    invalidate_gone(from_at, from, result);                     \
+    invalidate_gone(to_at, to, result);                         \
+    leave(&first, false);                                       \
+    leave(&second, result == 0 && !((flags)&RENAME_EXCHANGE) && \
+                       !object_same(&first.st, &second.st));    \
     return result;
 
 /* A directory that is not empty stays, and nothing has happened: programs try. */
-#define EMPTIED(at, path, call)                            \
-    struct stat before;                                    \
-    const struct board *b = board_marking();               \
-    bool there = b && object_at(at, path, false, &before); \
-    trace_path(at, path, CHANGE_CREATE, false);            \
-    int result = call;                                     \
-    trace_gone(at, path, result);                          \
-    if (result == 0 && there)                              \
-        trace_object(b, at, path, &before, CHANGE_NAME);   \
+#define EMPTIED(at, path, call)                                 \
+    struct stat before;                                         \
+    const struct segments *seg = attach_for_marking();          \
+    bool there = seg && object_at(at, path, false, &before);    \
+    invalidate_path(at, path, CHANGE_CREATE, false);            \
+    int result = call;                                          \
+    invalidate_gone(at, path, result);                          \
+    if (result == 0 && there)                                   \
+        invalidate_object(seg, at, path, &before, CHANGE_NAME); \
     return result;
 
 /* A name that comes marks its directory before; after, what the Catalog had there. */
-#define COMES(at, path, call)                   \
-    trace_path(at, path, CHANGE_CREATE, false); \
-    int result = call;                          \
-    trace_created(at, path, result);            \
+#define COMES(at, path, call)                        \
+    invalidate_path(at, path, CHANGE_CREATE, false); \
+    int result = call;                               \
+    invalidate_created(at, path, result);            \
     return result;
 
 int rename(const char *from, const char *to)
@@ -142,9 +165,9 @@ int link(const char *from, const char *to)
     struct changing c;
     if (!change_link(&c, AT_FDCWD, from, CHANGE_RIGHTS))
         return -1;
-    trace_path(AT_FDCWD, to, CHANGE_CREATE, false);
+    invalidate_path(AT_FDCWD, to, CHANGE_CREATE, false);
     int result = change_end(&c, NEXT(link)(from, to));
-    trace_created(AT_FDCWD, to, result);
+    invalidate_created(AT_FDCWD, to, result);
     return result;
 }
 
@@ -168,9 +191,9 @@ int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
     int how = link_from(&c, from_fd, from, flags);
     if (how < 0)
         return -1;
-    trace_path(to_fd, to, CHANGE_CREATE, false);
+    invalidate_path(to_fd, to, CHANGE_CREATE, false);
     int result = change_end(&c, NEXT(linkat)(from_fd, c.path, to_fd, to, how));
-    trace_created(to_fd, to, result);
+    invalidate_created(to_fd, to, result);
     return result;
 }
 

@@ -1,16 +1,16 @@
-/* leave.c - calls after which paths or rights are no longer those of the Catalog. */
-#include "launch.h"
+/* deactivate.c - calls after which paths or rights are no longer those of the Catalog. */
+#include "child_env.h"
 #include "mounts.h"
 #include "next.h"
 #include "shared/rights.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* leave - ends serving in this process; programs that libc itself starts from now on are
  * not told to load what they could not. */
 static void leave(void)
 {
-    board_leave();
-    launch_scrub();
+    detach();
+    child_scrub();
 }
 
 /* Changed rights, or another user namespace, end serving in this process. */
@@ -23,7 +23,7 @@ static void leave(void)
 static void view_ends(bool when)
 {
     if (when)
-        trace_view();
+        invalidate_view();
 }
 
 static bool became_another(const struct rights *before)

@@ -1,6 +1,6 @@
-/* launch.c - puts the Shim back into scrubbed environments, and tells the agent of each
+/* child_env.c - puts the Shim back into scrubbed environments, and tells the agent of each
  * program started, so that those the Shim cannot enter are seen too. */
-#include "launch.h"
+#include "child_env.h"
 
 #include <errno.h>
 #include <string.h>
@@ -37,10 +37,10 @@ static long find_preload(char *const envp[], long n)
 }
 
 /* holds_shim - the list names our library already. */
-static bool holds_shim(const struct board *b, const char *list)
+static bool holds_shim(const struct segments *seg, const char *list)
 {
-    for (const char *at = list; (at = strstr(at, b->run)); at++) {
-        const char *end = at + b->run_bytes;
+    for (const char *at = list; (at = strstr(at, seg->run)); at++) {
+        const char *end = at + seg->run_bytes;
         if (strncmp(end, SHIM, sizeof(SHIM) - 1) == 0 &&
             (at == list || at[-1] == ':' || at[-1] == ' '))
             return true;
@@ -55,9 +55,9 @@ static char *join(char *to, const char *from)
     return to + n;
 }
 
-static size_t preload_bytes(const struct board *b, const char *old)
+static size_t preload_bytes(const struct segments *seg, const char *old)
 {
-    return sizeof(PRELOAD) + b->run_bytes + sizeof(SHIM) + strlen(old) + 1;
+    return sizeof(PRELOAD) + seg->run_bytes + sizeof(SHIM) + strlen(old) + 1;
 }
 
 static long count_of(char *const envp[])
@@ -68,8 +68,8 @@ static long count_of(char *const envp[])
     return n;
 }
 
-/* launch_room - memory for an environment that is too large for the stack. */
-void *launch_room(struct launch *l)
+/* child_room - memory for an environment that is too large for the stack. */
+void *child_room(struct child_env *l)
 {
     long at = sys_call(SYS_mmap, 0, (long)l->room_bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -79,44 +79,44 @@ void *launch_room(struct launch *l)
     return NULL;
 }
 
-/* launch_end - gives that memory back, where the program was not started. */
-void launch_end(struct launch *l)
+/* child_end - gives that memory back, where the program was not started. */
+void child_end(struct child_env *l)
 {
     if (l->room_bytes > ON_STACK_MAX)
         sys_call(SYS_munmap, (long)l->entries, (long)l->room_bytes, 0, 0, 0);
 }
 
-/* launch_unseen - the program has to be started without the Shim: what it writes will not
+/* child_unseen - the program has to be started without the Shim: what it writes will not
  * be seen, so that nothing more is served. */
-void launch_unseen(const struct launch *l)
+void child_unseen(const struct child_env *l)
 {
-    for (uint32_t i = 0; l->b && i < l->b->catalog->root_count; i++)
-        mark_root(l->b, i, MARKED_ALL);
+    for (uint32_t i = 0; l->seg && i < l->seg->catalog->root_count; i++)
+        mark_root(l->seg, i, MARKED_ALL);
 }
 
 /* divide - shares the room out for an environment of `n` entries. */
-static void divide(struct launch *l, const struct board *b, long n)
+static void divide(struct child_env *l, const struct segments *seg, long n)
 {
     l->run = (char *)(l->entries + n + 3);
-    l->preload = l->run + sizeof(RUN) + b->run_bytes;
+    l->preload = l->run + sizeof(RUN) + seg->run_bytes;
 }
 
 /* set_preload - whatever the program has asked for, then our library: others that
  * translate paths must have done so before it sees them. */
-static void set_preload(struct launch *l, const char *old)
+static void set_preload(struct child_env *l, const char *old)
 {
     char *at = join(join(l->preload, PRELOAD), old);
     if (!strchr("=: ", at[-1]))
         at = join(at, ":");
-    join(join(at, l->b->run), SHIM);
+    join(join(at, l->seg->run), SHIM);
 }
 
 /* leads_here - the variable names this run, or another one that there is. */
-static bool leads_here(const struct board *b, const char *run)
+static bool leads_here(const struct segments *seg, const char *run)
 {
     SCRATCH(path);
     struct stat st;
-    if (strcmp(run, b->run) == 0)
+    if (strcmp(run, seg->run) == 0)
         return true;
     if (!path || !run[0] || strlen(run) + sizeof(SHIM) > PATH_BYTES_MAX)
         return false;
@@ -125,25 +125,25 @@ static bool leads_here(const struct board *b, const char *run)
 }
 
 /* lacks - one of our variables is not in the environment, or leads nowhere. */
-static bool lacks(const struct board *b, char *const envp[], long n)
+static bool lacks(const struct segments *seg, char *const envp[], long n)
 {
     long preload = find_preload(envp, n), run = find(envp, n, RUN);
-    return preload < 0 || !holds_shim(b, envp[preload] + sizeof(PRELOAD) - 1) ||
-           run < 0 || !leads_here(b, envp[run] + sizeof(RUN) - 1);
+    return preload < 0 || !holds_shim(seg, envp[preload] + sizeof(PRELOAD) - 1) ||
+           run < 0 || !leads_here(seg, envp[run] + sizeof(RUN) - 1);
 }
 
-/* launch_bytes - the room for an environment with all that we may put in; 0: we have
+/* child_bytes - the room for an environment with all that we may put in; 0: we have
  * nothing to do with it, or it is too large to be changed without need. */
-size_t launch_bytes(char *const envp[])
+size_t child_bytes(char *const envp[])
 {
-    const struct board *b = board_marking();
+    const struct segments *seg = attach_for_marking();
     long n = count_of(envp), at = find_preload(envp, n);
-    if (!b)
+    if (!seg)
         return 0;
     size_t bytes = ((size_t)n + 3) * sizeof(*envp) +
-                   preload_bytes(b, at < 0 ? "" : envp[at]) + sizeof(RUN) +
-                   b->run_bytes;
-    return bytes <= ON_STACK_MAX || lacks(b, envp, n) ? bytes : 0;
+                   preload_bytes(seg, at < 0 ? "" : envp[at]) + sizeof(RUN) +
+                   seg->run_bytes;
+    return bytes <= ON_STACK_MAX || lacks(seg, envp, n) ? bytes : 0;
 }
 
 static bool privileged(const char *path)
@@ -154,24 +154,24 @@ static bool privileged(const char *path)
 }
 
 /* wanted - the entries to copy when something is missing in the environment, else -1. */
-static long wanted(const struct launch *l, const char *path, char *const envp[])
+static long wanted(const struct child_env *l, const char *path, char *const envp[])
 {
     long n = count_of(envp), off = find(envp, n, DISABLE);
     if (!l->room_bytes || privileged(path) ||
         (off >= 0 && strcmp(envp[off] + sizeof(DISABLE) - 1, "1") == 0))
         return -1;
-    return lacks(l->b, envp, n) ? n : -1;
+    return lacks(l->seg, envp, n) ? n : -1;
 }
 
 /* loadable - the dynamic linker would find our library: its directory goes with the job,
  * and another root or user may not reach it. */
-static bool loadable(const struct board *b)
+static bool loadable(const struct segments *seg)
 {
     SCRATCH(path);
     struct stat st;
-    if (!path || b->run_bytes + sizeof(SHIM) > PATH_BYTES_MAX)
+    if (!path || seg->run_bytes + sizeof(SHIM) > PATH_BYTES_MAX)
         return false;
-    join(join(path, b->run), SHIM);
+    join(join(path, seg->run), SHIM);
     int fd = sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
     if (fd <
         0) /* that this process can open no more says nothing of the next program */
@@ -184,23 +184,23 @@ static bool loadable(const struct board *b)
 
 /* removed - the run directory has gone, and with it our library: it is neither the rights
  * of this process nor its view of the file system that keep it from the next program. */
-static bool removed(const struct board *b)
+static bool removed(const struct segments *seg)
 {
     struct stat st;
-    int error = sys_stat(AT_FDCWD, b->run, &st, 0);
+    int error = sys_stat(AT_FDCWD, seg->run, &st, 0);
     return error == -ENOENT || error == -ENOTDIR || error == -ESTALE;
 }
 
 /* remove_words - copies a list for LD_PRELOAD without our library. */
-static void remove_words(const struct board *b, char *to, const char *list)
+static void remove_words(const struct segments *seg, char *to, const char *list)
 {
     char *start = to;
     for (size_t n, whole; *list; list += whole) {
         n = strcspn(list, ": ");
         whole = n + strspn(list + n, ": ");
-        if (n == b->run_bytes + sizeof(SHIM) - 1 &&
-            memcmp(list, b->run, b->run_bytes) == 0 &&
-            memcmp(list + b->run_bytes, SHIM, sizeof(SHIM) - 1) == 0)
+        if (n == seg->run_bytes + sizeof(SHIM) - 1 &&
+            memcmp(list, seg->run, seg->run_bytes) == 0 &&
+            memcmp(list + seg->run_bytes, SHIM, sizeof(SHIM) - 1) == 0)
             continue;
         memcpy(to, list, whole);
         to += whole;
@@ -212,15 +212,15 @@ static void remove_words(const struct board *b, char *to, const char *list)
 
 /* without_shim - the environment for a program that our library cannot enter: the
  * dynamic linker would complain to its stderr. */
-static char *const *without_shim(struct launch *l, const struct board *b,
+static char *const *without_shim(struct child_env *l, const struct segments *seg,
                                  char *const envp[])
 {
     long n = count_of(envp), at = find_preload(envp, n), kept = 0;
-    if (!l->room_bytes || at < 0 || !holds_shim(b, envp[at] + sizeof(PRELOAD) - 1) ||
-        loadable(b))
+    if (!l->room_bytes || at < 0 || !holds_shim(seg, envp[at] + sizeof(PRELOAD) - 1) ||
+        loadable(seg))
         return envp;
-    divide(l, b, n);
-    remove_words(b, join(l->preload, PRELOAD), envp[at] + sizeof(PRELOAD) - 1);
+    divide(l, seg, n);
+    remove_words(seg, join(l->preload, PRELOAD), envp[at] + sizeof(PRELOAD) - 1);
     for (long i = 0; i < n; i++) {
         if (i != at)
             l->entries[kept++] = envp[i];
@@ -231,17 +231,17 @@ static char *const *without_shim(struct launch *l, const struct board *b,
     return l->entries;
 }
 
-/* launch_scrub - takes our library out of the environment of this process if new programs
+/* child_scrub - takes our library out of the environment of this process if new programs
  * could not load it: system() and popen() hand that on as it is. */
-void launch_scrub(void)
+void child_scrub(void)
 {
     static char words[PRELOAD_BYTES_MAX];
-    const struct board *b = board_left();
+    const struct segments *seg = attached_segments();
     long n = count_of(environ), at = find_preload(environ, n);
-    if (!b || process_borrowed() || at < 0 || strlen(environ[at]) >= sizeof(words) ||
-        !holds_shim(b, environ[at] + sizeof(PRELOAD) - 1) || loadable(b))
+    if (!seg || process_borrowed() || at < 0 || strlen(environ[at]) >= sizeof(words) ||
+        !holds_shim(seg, environ[at] + sizeof(PRELOAD) - 1) || loadable(seg))
         return;
-    remove_words(b, join(words, PRELOAD), environ[at] + sizeof(PRELOAD) - 1);
+    remove_words(seg, join(words, PRELOAD), environ[at] + sizeof(PRELOAD) - 1);
     if (words[sizeof(PRELOAD) - 1])
         environ[at] = words;
     else
@@ -249,35 +249,36 @@ void launch_scrub(void)
             environ[at] = environ[at + 1];
 }
 
-/* launch_environment - the environment to start a program with: the caller's own unless
+/* child_environment - the environment to start a program with: the caller's own unless
  * it has lost the Shim, or names one that cannot be loaded. `path` is NULL when it is
  * not known. */
-char *const *launch_environment(struct launch *l, const char *path, char *const envp[])
+char *const *child_environment(struct child_env *l, const char *path,
+                               char *const envp[])
 {
-    l->b = board_marking();
+    l->seg = attach_for_marking();
     l->slot = NULL;
     l->given = envp;
-    if (!l->b)
+    if (!l->seg)
         return envp;
-    if (!loadable(l->b)) {
-        if (board_enter() && !l->b->elsewhere && removed(l->b))
-            launch_unseen(l);
-        return without_shim(l, l->b, envp);
+    if (!loadable(l->seg)) {
+        if (attach_for_serving() && !l->seg->elsewhere && removed(l->seg))
+            child_unseen(l);
+        return without_shim(l, l->seg, envp);
     }
-    long n = l->b->injects ? wanted(l, path, envp) : -1;
+    long n = l->seg->injects ? wanted(l, path, envp) : -1;
     if (n < 0)
         return envp;
-    divide(l, l->b, n);
+    divide(l, l->seg, n);
     if (n)
         memcpy(l->entries, envp, (size_t)n * sizeof(*envp));
     long preload = find_preload(envp, n), run = find(envp, n, RUN), end = n;
     const char *old = preload < 0 ? "" : envp[preload] + sizeof(PRELOAD) - 1;
-    if (!holds_shim(l->b, old)) {
+    if (!holds_shim(l->seg, old)) {
         set_preload(l, old);
         l->entries[preload < 0 ? end++ : preload] = l->preload;
     }
-    if (run < 0 || !leads_here(l->b, envp[run] + sizeof(RUN) - 1)) {
-        join(join(l->run, RUN), l->b->run);
+    if (run < 0 || !leads_here(l->seg, envp[run] + sizeof(RUN) - 1)) {
+        join(join(l->run, RUN), l->seg->run);
         l->entries[run < 0 ? end++ : run] = l->run;
     }
     l->entries[end] = NULL;
@@ -296,28 +297,28 @@ static void rename_slot(struct process *slot, const char *name)
 
 /* own_slot - the slot of this process; a vfork child, which runs in its parent's memory,
  * finds or takes one without writing there. */
-static struct process *own_slot(const struct launch *l, const char *name)
+static struct process *own_slot(const struct child_env *l, const char *name)
 {
     struct process *slot = atomic_load_explicit(&process_life->slot,
                                                 memory_order_relaxed);
     if (!process_borrowed())
         return slot;
-    if (slot == &l->b->counters->process[0]) /* then its children have none either */
+    if (slot == &l->seg->counters->process[0]) /* then its children have none either */
         return slot;
-    struct process *own = process_of(l->b->counters, sys_getpid());
+    struct process *own = process_of(l->seg->counters, sys_getpid());
     return own ? own
-               : process_claim(l->b->counters, sys_getpid(), PROCESS_LAUNCHED, name);
+               : process_claim(l->seg->counters, sys_getpid(), PROCESS_LAUNCHED, name);
 }
 
-/* launch_begin - this process is about to become another program. */
-void launch_begin(struct launch *l, const char *name)
+/* child_begin - this process is about to become another program. */
+void child_begin(struct child_env *l, const char *name)
 {
-    if (!l->b || !name)
+    if (!l->seg || !name)
         return;
     struct process *slot = atomic_load_explicit(&process_life->slot,
                                                 memory_order_relaxed);
     struct process *own = own_slot(l, name);
-    if (!slot || !own || own == &l->b->counters->process[0])
+    if (!slot || !own || own == &l->seg->counters->process[0])
         return;
     memcpy(l->name_before, slot->name, PROCESS_NAME_BYTES);
     rename_slot(own, name);
@@ -325,9 +326,9 @@ void launch_begin(struct launch *l, const char *name)
     l->slot = own;
 }
 
-/* launch_failed - exec has come back: the process is what it was, or, after vfork, what
+/* child_failed - exec has come back: the process is what it was, or, after vfork, what
  * its parent is. The slot stays its own, since the agent may know it by now. */
-void launch_failed(struct launch *l)
+void child_failed(struct child_env *l)
 {
     if (!l->slot)
         return;
@@ -335,16 +336,16 @@ void launch_failed(struct launch *l)
     process_resume(l->slot);
 }
 
-/* launch_spawned - records a child of posix_spawn(), unless it has spoken for itself; if
+/* child_spawned - records a child of posix_spawn(), unless it has spoken for itself; if
  * both did so at once, both slots say the same. */
-void launch_spawned(const struct launch *l, pid_t pid, const char *name)
+void child_spawned(const struct child_env *l, pid_t pid, const char *name)
 {
-    if (!l->b || !name || own_slot(l, name) == &l->b->counters->process[0] ||
-        process_of(l->b->counters, (uint32_t)pid))
+    if (!l->seg || !name || own_slot(l, name) == &l->seg->counters->process[0] ||
+        process_of(l->seg->counters, (uint32_t)pid))
         return;
-    struct process *mine = process_claim(l->b->counters, (uint32_t)pid,
+    struct process *mine = process_claim(l->seg->counters, (uint32_t)pid,
                                          PROCESS_LAUNCHED, name);
-    struct process *first = process_of(l->b->counters, (uint32_t)pid);
-    if (mine != first && mine != &l->b->counters->process[0])
+    struct process *first = process_of(l->seg->counters, (uint32_t)pid);
+    if (mine != first && mine != &l->seg->counters->process[0])
         process_state(mine, PROCESS_ACTIVE);
 }
