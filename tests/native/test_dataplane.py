@@ -12,6 +12,7 @@ from monarch import native
 from support import compiler
 
 PROGRAMS = Path(__file__).with_name("dataplane")
+BUILDER = Path(__file__).with_name("segment_builder.c")
 NATIVE = compiler.NATIVE
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow"]
 FLAGS += ["-Werror", f"-I{PROGRAMS}", f"-I{NATIVE}"]
@@ -38,6 +39,7 @@ def build(name: str, mode: str) -> Path:
     words = ["cc", *FLAGS, *MODES[mode]]
     sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
     sources += [PROGRAMS / f"{part}.c" for part in ("board", "fault", "peer")]
+    sources.append(BUILDER)
     parts = compiler.objects(words, sorted(sources))
     libraries = ("-pthread", "-ldl", WRAPPED)
     return compiler.build(name, *words, PROGRAMS / f"{name}.c", *parts, *libraries)
@@ -104,7 +106,7 @@ def test_the_frame_fuzzer_finds_nothing(
 ) -> None:
     program = tmp_path / "peer_fuzz"
     sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
-    sources += [PROGRAMS / "board.c", PROGRAMS / "peer_fuzz.c"]
+    sources += [BUILDER, PROGRAMS / "board.c", PROGRAMS / "peer_fuzz.c"]
     sanitizers = "-fsanitize=fuzzer,address,undefined"
     words = ["clang", *FLAGS, sanitizers, "-o", str(program), *map(str, sources)]
     built = subprocess.run([*words, "-pthread", "-ldl"], capture_output=True, text=True)

@@ -8,9 +8,9 @@ import pytest
 
 from support import compiler
 from support.shim_fixtures import (
+    BOARD,
     NATIVE,
     SHARED,
-    SOURCES,
     Board,
     Compile,
     build_shim,
@@ -32,10 +32,9 @@ MODES = {
 def route_program(request: pytest.FixtureRequest, compiled: Compile) -> Path:
     """test_route, bare and with sanitizers."""
     parts = [str(NATIVE / "shim" / f"{part}.c") for part in PARTS]
-    board = str(SOURCES / "board_build.c")
     flags = MODES[request.param]
     name = f"test_route-{request.param}"
-    return compiled("test_route.c", *parts, board, *SHARED, *flags, name=name)
+    return compiled("test_route.c", *parts, *BOARD, *SHARED, *flags, name=name)
 
 
 @pytest.fixture

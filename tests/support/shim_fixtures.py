@@ -17,6 +17,7 @@ SOURCES = ROOT / "tests" / "native" / "shim"
 WARNINGS = (*compiler.WARNINGS, "-Wno-nonnull")
 INCLUDES = (f"-I{NATIVE}", f"-I{SOURCES}")
 BASE = ("cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", *INCLUDES)
+BOARD = (str(SOURCES / "board_build.c"), str(SOURCES.parent / "segment_builder.c"))
 SHARED = tuple(str(path) for path in sorted((NATIVE / "shared").glob("*.c")))
 
 Compile = Callable[..., Path]
@@ -161,8 +162,8 @@ def fill(root: Path) -> None:
 @pytest.fixture
 def board(shim_library: Path, compiled: Compile, tmp_path: Path) -> Iterator[Board]:
     """A dataset and a Tier; the test starts the agent."""
-    tools = (str(SOURCES / "board_build.c"), *SHARED)
-    board = Board(tmp_path, compiled("mkboard.c", *tools), shim_library)
+    program = compiled("mkboard.c", *BOARD, *SHARED)
+    board = Board(tmp_path, program, shim_library)
     board.root.mkdir()
     board.tier.mkdir(mode=0o700)
     fill(board.root)
