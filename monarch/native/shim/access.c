@@ -40,7 +40,8 @@ static int refused(int result, int dirfd, const char *path, int mode, int flags)
     if (!seg || !path)
         return result;
     bool found = path[0] ? identity_origin_of_path(seg, dirfd, path, origin, &file)
-                         : identity_origin_of_fd(dirfd, origin, &file);
+                         : identity_origin_of_fd(attach_for_marking(), dirfd, origin,
+                                                 &file);
     return found ? NEXT(faccessat)(AT_FDCWD, origin, mode, flags & AT_EACCESS) : result;
 }
 

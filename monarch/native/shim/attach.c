@@ -138,10 +138,10 @@ static inline enum phase phase_now(void)
 }
 
 /* invalidate_earlier - what was opened or mapped before there was this agent. */
-static void invalidate_earlier(void)
+static void invalidate_earlier(const struct segments *seg)
 {
-    invalidate_inherited();
-    invalidate_mapped();
+    invalidate_inherited(seg);
+    invalidate_mapped(seg);
 }
 
 /* widen - maps the segments after all, because something is about to be changed that
@@ -155,7 +155,7 @@ static enum phase widen(void)
                                                   : PHASE_NARROW;
     atomic_store_explicit(&the_phase, found, memory_order_release);
     if (found == PHASE_LEFT)
-        invalidate_earlier();
+        invalidate_earlier(&the_segments);
     return found;
 }
 
@@ -222,7 +222,7 @@ static const struct segments *succeed(struct segments *last)
     }
     if (!process_borrowed())
         process_begin(next->counters);
-    invalidate_earlier();
+    invalidate_earlier(next);
     return next;
 }
 
@@ -266,8 +266,10 @@ const struct segments *attached_segments(void)
 __attribute__((constructor)) static void begin(void)
 {
     enum phase phase = phase_now();
-    if (phase == PHASE_OPEN || phase == PHASE_LEFT)
+    if (phase == PHASE_OPEN || phase == PHASE_LEFT) {
         settle(&the_segments, phase);
-    if (phase != PHASE_INERT)
-        invalidate_inherited();
+        invalidate_inherited(attach_for_marking());
+    } else if (phase == PHASE_NARROW && invalidate_inherited(NULL)) {
+        widen();
+    }
 }

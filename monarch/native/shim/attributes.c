@@ -160,7 +160,7 @@ int fremovexattr(int fd, const char *name)
  * -1: the call is for the descriptor itself. Reading marks nothing. */
 static int origin_of(int fd, char name[FD_NAME_BYTES])
 {
-    int held = identity_hold_fd(fd);
+    int held = identity_hold_fd(attach_for_marking(), fd);
     if (held >= 0)
         sys_fd_name(name, held);
     return held;

@@ -42,7 +42,7 @@ static bool begin(struct changing *c)
     if (!lead(c, seg, file))
         return false;
     if (c->held < 0)
-        invalidate_path(c->dirfd, c->path, c->change, c->follow);
+        invalidate_path(attach_for_marking(), c->dirfd, c->path, c->change, c->follow);
     return true;
 }
 

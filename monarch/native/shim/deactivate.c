@@ -23,7 +23,7 @@ static void leave(void)
 static void view_ends(bool when)
 {
     if (when)
-        invalidate_view();
+        invalidate_view(attached_segments());
 }
 
 static bool became_another(const struct rights *before)
@@ -67,10 +67,10 @@ int setns(int fd, int type)
 
 /* What is mounted, or taken away, covers or shows other files: each process looks again
  * at what it sees. */
-#define MOUNT(call)     \
-    int result = call;  \
-    if (result == 0)    \
-        mounts_moved(); \
+#define MOUNT(call)                         \
+    int result = call;                      \
+    if (result == 0)                        \
+        mounts_moved(attach_for_marking()); \
     return result;
 
 int mount(const char *source, const char *target, const char *type, unsigned long flags,

@@ -43,7 +43,8 @@ __attribute__((noinline)) static int exec_origin(const struct origin_ask *ask)
     int kept = errno;
     bool found = seg && (ask->path ? identity_origin_of_path(seg, AT_FDCWD, ask->path,
                                                              origin, &file)
-                                   : identity_origin_of_fd(ask->fd, origin, &file));
+                                   : identity_origin_of_fd(attach_for_marking(),
+                                                           ask->fd, origin, &file));
     errno = kept;
     return found ? execve(origin, ask->argv, ask->envp) : -1;
 }

@@ -240,9 +240,9 @@ void identity_describe(const struct identity *id, struct stat *out)
 /* identity_origin_of_fd - the origin's path behind a redirected descriptor; false as well
  * when that path is not the File's any more: what is done to the descriptor then stays
  * with the Replica, which is not served again. */
-bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
+bool identity_origin_of_fd(const struct segments *seg, int fd, char out[PATH_BYTES_MAX],
+                           uint64_t *file)
 {
-    const struct segments *seg = attach_for_marking();
     struct identity id;
     struct stat st;
     if (!seg || !object_of(fd, &st) || !identity_of(seg, &st, &id) ||
@@ -341,9 +341,8 @@ int identity_error(int held)
 }
 
 /* identity_hold_fd - the same as identity_hold() for a redirected descriptor. */
-int identity_hold_fd(int fd)
+int identity_hold_fd(const struct segments *seg, int fd)
 {
-    const struct segments *seg = attach_for_marking();
     struct stat st;
     uint64_t file;
     return seg && object_of(fd, &st) ? identity_hold(seg, fd, &st, &file)

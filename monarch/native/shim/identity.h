@@ -19,7 +19,8 @@ bool identity_of(const struct segments *seg, const struct stat *st,
 void identity_stat(const struct index *ix, const struct entry *e, struct stat *out);
 void identity_describe(const struct identity *id, struct stat *out);
 bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX]);
-bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file);
+bool identity_origin_of_fd(const struct segments *seg, int fd, char out[PATH_BYTES_MAX],
+                           uint64_t *file);
 bool identity_origin_of_path(const struct segments *seg, int dirfd, const char *path,
                              char out[PATH_BYTES_MAX], uint64_t *file);
 
@@ -39,6 +40,6 @@ int identity_hold_path(const struct segments *seg, int dirfd, const char *path,
                        const struct stat *st, uint64_t *file);
 bool identity_named(const struct segments *seg, int dirfd, const char *path);
 int identity_error(int held);
-int identity_hold_fd(int fd);
+int identity_hold_fd(const struct segments *seg, int fd);
 
 #endif

@@ -7,17 +7,24 @@
 #include "sys.h"
 #include "invalidate.h"
 
-/* invalidate_if_writable - a descriptor that this process has not opened itself. */
-void invalidate_if_writable(int fd)
+/* writable - true for a descriptor of a regular file that can be written by it. */
+static bool writable(int fd, struct stat *st)
 {
     long flags = sys_call(SYS_fcntl, fd, F_GETFL, 0, 0, 0);
+    return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY &&
+           object_of(fd, st) && S_ISREG(st->st_mode);
+}
+
+/* invalidate_if_writable - a descriptor that this process has not opened itself; `seg` may
+ * be NULL. False: nothing can be written by it. */
+bool invalidate_if_writable(const struct segments *seg, int fd)
+{
     struct stat st;
-    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
-        !object_of(fd, &st) || !S_ISREG(st.st_mode))
-        return;
-    const struct segments *seg = attach_for_marking();
+    if (!writable(fd, &st))
+        return false;
     if (seg)
         invalidate_descriptor(seg, fd, CHANGE_BYTES);
+    return true;
 }
 
 struct name_record { /* struct linux_dirent64, getdents64(2) */
@@ -29,36 +36,41 @@ struct name_record { /* struct linux_dirent64, getdents64(2) */
 };
 
 /* invalidate_listed - the descriptors that a piece of /proc/self/fd names. */
-static void invalidate_listed(const char *at, const char *end, int own)
+static bool invalidate_listed(const struct segments *seg, const char *piece, long n,
+                              int own)
 {
-    while (at < end) {
+    bool found = false;
+    for (const char *at = piece; at < piece + n;) {
         const struct name_record *record = (const struct name_record *)at;
         int fd = 0;
         for (const char *digit = record->name; *digit >= '0' && *digit <= '9'; digit++)
             fd = 10 * fd + (*digit - '0');
         if (record->name[0] != '.' && fd != own)
-            invalidate_if_writable(fd);
+            found |= invalidate_if_writable(seg, fd);
         at += record->bytes;
     }
+    return found;
 }
 
-/* invalidate_inherited - marks what this process was given open for writing: its output may go
- * to a file of a dataset. Without /proc, the low descriptors must do. */
-void invalidate_inherited(void)
+/* invalidate_inherited - marks what this process was given open for writing: its output
+ * may go to a file of a dataset. Without /proc, the low descriptors must do. `seg` may be
+ * NULL. False: nothing can be written by those. */
+bool invalidate_inherited(const struct segments *seg)
 {
     SCRATCH(piece);
+    bool found = false;
     int list = sys_openat(AT_FDCWD, "/proc/self/fd",
                           O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (int fd = 0; list < 0 && fd < 1024; fd++)
-        invalidate_if_writable(fd);
+        found |= invalidate_if_writable(seg, fd);
     if (list < 0)
-        return;
+        return found;
     for (long n = 1; piece && n > 0;) {
         n = sys_call(SYS_getdents64, list, (long)piece, PATH_BYTES_MAX, 0, 0);
-        if (n > 0)
-            invalidate_listed(piece, piece + n, list);
+        found |= n > 0 && invalidate_listed(seg, piece, n, list);
     }
     sys_close(list);
+    return found;
 }
 
 enum mapping_field { /* of a line in /proc/self/maps, proc_pid_maps(5) */
@@ -117,9 +129,8 @@ static void read_mapping(struct mapping *m, char c)
 
 /* invalidate_mapped - marks what this process has mapped to write to: the descriptor may be
  * closed. */
-void invalidate_mapped(void)
+void invalidate_mapped(const struct segments *seg)
 {
-    const struct segments *seg = attach_for_marking();
     SCRATCH(piece);
     int list = sys_openat(AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
     struct mapping m = {0};

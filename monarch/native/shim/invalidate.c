@@ -124,9 +124,8 @@ static bool stands_above(const struct spelling *s, const struct stat *st)
 
 /* invalidate_view - before this process changes its view of the file system: what stands above
  * the roots may have no path in it any more. */
-void invalidate_view(void)
+void invalidate_view(const struct segments *seg)
 {
-    const struct segments *seg = attached_segments();
     for (uint32_t i = 0; seg && i < seg->spelling_count; i++)
         stands_above(&seg->spellings[i], NULL);
 }
@@ -211,9 +210,8 @@ static bool reborn(const struct segments *seg, int dirfd, const char *path,
 
 /* invalidate_freed - a file has lost its last name: its inode number is free for files of
  * which this process sees nothing, and a descriptor must not share it with them. */
-void invalidate_freed(const struct stat *st)
+void invalidate_freed(const struct segments *seg, const struct stat *st)
 {
-    const struct segments *seg = attach_for_marking();
     if (!seg)
         return;
     for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
@@ -279,9 +277,9 @@ void invalidate_descriptor(const struct segments *seg, int fd, enum change chang
 }
 
 /* invalidate_path - marks what a call by path is about to change. */
-void invalidate_path(int dirfd, const char *path, enum change change, bool follow)
+void invalidate_path(const struct segments *seg, int dirfd, const char *path,
+                     enum change change, bool follow)
 {
-    const struct segments *seg = attach_for_marking();
     struct stat st;
     if (!seg || !path || !path[0])
         return;
@@ -296,10 +294,10 @@ void invalidate_path(int dirfd, const char *path, enum change change, bool follo
 
 /* invalidate_gone - a name has gone, or means something else now: in the directory that its
  * path leads to after the call. */
-void invalidate_gone(int dirfd, const char *path, int result)
+void invalidate_gone(const struct segments *seg, int dirfd, const char *path,
+                     int result)
 {
-    const struct segments *seg = result == 0 ? attach_for_marking() : NULL;
-    if (!seg || !path)
+    if (result != 0 || !seg || !path)
         return;
     ROUTE(r);
     enum where where = route_at(seg, dirfd, path, &r);
@@ -311,10 +309,10 @@ void invalidate_gone(int dirfd, const char *path, int result)
 /* invalidate_created - a name that the Catalog knows cannot be created while it is there; if
  * it could, then it was not what the Catalog says. Others show in the times of the
  * directory that the path leads to after the call. */
-void invalidate_created(int dirfd, const char *path, int result)
+void invalidate_created(const struct segments *seg, int dirfd, const char *path,
+                        int result)
 {
-    const struct segments *seg = result == 0 ? attach_for_marking() : NULL;
-    if (!seg || !path)
+    if (result != 0 || !seg || !path)
         return;
     ROUTE(r);
     enum where where = route_at(seg, dirfd, path, &r);

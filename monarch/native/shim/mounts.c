@@ -31,9 +31,8 @@ static uint32_t generation(const struct segments *seg)
 }
 
 /* mounts_moved - this process has mounted or unmounted something. */
-void mounts_moved(void)
+void mounts_moved(const struct segments *seg)
 {
-    const struct segments *seg = attach_for_marking();
     if (seg)
         atomic_fetch_add_explicit((_Atomic uint32_t *)&seg->flags->mounts, 1,
                                   memory_order_release);

@@ -14,6 +14,6 @@ enum ground { /* what the names below a root lead to */
 enum ground mounts_ground(const struct segments *seg, uint32_t spelling);
 bool mounts_apart(const struct segments *seg, uint32_t root, int dirfd,
                   const char *path);
-void mounts_moved(void);
+void mounts_moved(const struct segments *seg);
 
 #endif

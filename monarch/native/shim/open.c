@@ -141,7 +141,7 @@ int creat64(const char *path, mode_t mode)
 static int received(int fd)
 {
     if (fd >= 0)
-        invalidate_if_writable(fd);
+        invalidate_if_writable(attach_for_marking(), fd);
     return fd;
 }
 

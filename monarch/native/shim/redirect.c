@@ -139,14 +139,6 @@ static bool redirect_read(struct redirect *s, int dirfd, const char *path, int f
     return redirect_entry(s, &r, e);
 }
 
-/* redirect_begin - nothing is known of an open with these flags. */
-void redirect_begin(struct redirect *s, int flags)
-{
-    s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
-    s->held = IDENTITY_OTHER;
-    s->flags = s->named = flags;
-}
-
 /* may_change - these flags of an open let the program change something. */
 static bool may_change(int flags)
 {
@@ -182,6 +174,12 @@ bool redirect_whole(struct redirect *s, int dirfd, const char *path, int flags)
     redirect_begin(s, flags);
     s->seg = attach_for_marking();
     return s->seg && path && redirect_write(s, dirfd, path, false);
+}
+
+/* redirect_stream - the same for the mode of fopen(). */
+bool redirect_stream(struct redirect *s, const char *path, const char *mode)
+{
+    return redirect_whole(s, AT_FDCWD, path, redirect_stream_flags(mode));
 }
 
 /* redirect_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "identity.h"
 #include "route.h"
 
 enum { STAGED_BYTES = TIER_PATH_MAX + 1 + REPLICA_NAME_BYTES + 1 };
@@ -28,12 +29,12 @@ struct redirect {
     char staged[STAGED_BYTES];
 };
 
-void redirect_begin(struct redirect *s, int flags);
 bool redirect_write(struct redirect *s, int dirfd, const char *path,
                     bool splits_allowed);
 bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags);
 bool redirect_whole(struct redirect *s, int dirfd, const char *path, int flags);
 bool redirect_stream(struct redirect *s, const char *path, const char *mode);
+int redirect_stream_flags(const char *mode);
 bool redirect_reopened(struct redirect *s, const char *path, const char *mode, int fd);
 bool redirect_eases(struct redirect *s);
 bool redirect_opened(struct redirect *s, bool opened);
@@ -43,5 +44,13 @@ void redirect_handle(struct redirect *s, int flags);
 bool redirect_found(struct redirect *s, int fd);
 void redirect_written(struct redirect *s, int fd);
 bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e);
+
+/* redirect_begin - nothing is known of an open with these flags. */
+static inline void redirect_begin(struct redirect *s, int flags)
+{
+    s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
+    s->held = IDENTITY_OTHER;
+    s->flags = s->named = flags;
+}
 
 #endif

@@ -45,7 +45,7 @@ static void lost(struct named *n)
     else if (!object_of(n->fd, &n->st))
         return;
     if (n->st.st_nlink == 0)
-        invalidate_freed(&n->st);
+        invalidate_freed(attach_for_marking(), &n->st);
 }
 
 /* leave - after the call; `taken`: it took the name. */
@@ -60,13 +60,13 @@ static void leave(struct named *n, bool taken)
 /* A name that goes is marked before the call; and after, because a link on the way to it
  * may have been led elsewhere meanwhile. A directory does not go in this way, and its mark
  * would take the root with it. */
-#define GONE(at, path, call)                           \
-    struct named gone = look(at, path);                \
-    if (!S_ISDIR(gone.st.st_mode))                     \
-        invalidate_path(at, path, CHANGE_NAME, false); \
-    int result = call;                                 \
-    invalidate_gone(at, path, result);                 \
-    leave(&gone, result == 0);                         \
+#define GONE(at, path, call)                                                 \
+    struct named gone = look(at, path);                                      \
+    if (!S_ISDIR(gone.st.st_mode))                                           \
+        invalidate_path(attach_for_marking(), at, path, CHANGE_NAME, false); \
+    int result = call;                                                       \
+    invalidate_gone(attach_for_marking(), at, path, result);                 \
+    leave(&gone, result == 0);                                               \
     return result;
 
 /* moves - the call may succeed, as things are: programs try to move a file to the name of
@@ -80,40 +80,40 @@ static bool moves(const struct stat *from, const struct stat *to, unsigned flags
 }
 
 /* Two names, of which the first goes and the second is replaced. */
-#define MOVES(from_at, from, to_at, to, flags, call)            \
-    if (refuses(from_at, from) || refuses(to_at, to))           \
-        return -1;                                              \
-    struct named first = look(from_at, from);                   \
-    struct named second = look(to_at, to);                      \
-    if (moves(&first.st, &second.st, flags)) {                  \
-        invalidate_path(from_at, from, CHANGE_NAME, false);     \
-        invalidate_path(to_at, to, CHANGE_NAME, false);         \
-    }                                                           \
-    int result = call;                                          \
-    invalidate_gone(from_at, from, result);                     \
-    invalidate_gone(to_at, to, result);                         \
-    leave(&first, false);                                       \
-    leave(&second, result == 0 && !((flags)&RENAME_EXCHANGE) && \
-                       !object_same(&first.st, &second.st));    \
+#define MOVES(from_at, from, to_at, to, flags, call)                              \
+    if (refuses(from_at, from) || refuses(to_at, to))                             \
+        return -1;                                                                \
+    struct named first = look(from_at, from);                                     \
+    struct named second = look(to_at, to);                                        \
+    if (moves(&first.st, &second.st, flags)) {                                    \
+        invalidate_path(attach_for_marking(), from_at, from, CHANGE_NAME, false); \
+        invalidate_path(attach_for_marking(), to_at, to, CHANGE_NAME, false);     \
+    }                                                                             \
+    int result = call;                                                            \
+    invalidate_gone(attach_for_marking(), from_at, from, result);                 \
+    invalidate_gone(attach_for_marking(), to_at, to, result);                     \
+    leave(&first, false);                                                         \
+    leave(&second, result == 0 && !((flags)&RENAME_EXCHANGE) &&                   \
+                       !object_same(&first.st, &second.st));                      \
     return result;
 
 /* A directory that is not empty stays, and nothing has happened: programs try. */
-#define EMPTIED(at, path, call)                                 \
-    struct stat before;                                         \
-    const struct segments *seg = attach_for_marking();          \
-    bool there = seg && object_at(at, path, false, &before);    \
-    invalidate_path(at, path, CHANGE_CREATE, false);            \
-    int result = call;                                          \
-    invalidate_gone(at, path, result);                          \
-    if (result == 0 && there)                                   \
-        invalidate_object(seg, at, path, &before, CHANGE_NAME); \
+#define EMPTIED(at, path, call)                                            \
+    struct stat before;                                                    \
+    const struct segments *seg = attach_for_marking();                     \
+    bool there = seg && object_at(at, path, false, &before);               \
+    invalidate_path(attach_for_marking(), at, path, CHANGE_CREATE, false); \
+    int result = call;                                                     \
+    invalidate_gone(attach_for_marking(), at, path, result);               \
+    if (result == 0 && there)                                              \
+        invalidate_object(seg, at, path, &before, CHANGE_NAME);            \
     return result;
 
 /* A name that comes marks its directory before; after, what the Catalog had there. */
-#define COMES(at, path, call)                        \
-    invalidate_path(at, path, CHANGE_CREATE, false); \
-    int result = call;                               \
-    invalidate_created(at, path, result);            \
+#define COMES(at, path, call)                                              \
+    invalidate_path(attach_for_marking(), at, path, CHANGE_CREATE, false); \
+    int result = call;                                                     \
+    invalidate_created(attach_for_marking(), at, path, result);            \
     return result;
 
 int rename(const char *from, const char *to)
@@ -165,9 +165,9 @@ int link(const char *from, const char *to)
     struct changing c;
     if (!change_link(&c, AT_FDCWD, from, CHANGE_RIGHTS))
         return -1;
-    invalidate_path(AT_FDCWD, to, CHANGE_CREATE, false);
+    invalidate_path(attach_for_marking(), AT_FDCWD, to, CHANGE_CREATE, false);
     int result = change_end(&c, NEXT(link)(from, to));
-    invalidate_created(AT_FDCWD, to, result);
+    invalidate_created(attach_for_marking(), AT_FDCWD, to, result);
     return result;
 }
 
@@ -191,9 +191,9 @@ int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
     int how = link_from(&c, from_fd, from, flags);
     if (how < 0)
         return -1;
-    invalidate_path(to_fd, to, CHANGE_CREATE, false);
+    invalidate_path(attach_for_marking(), to_fd, to, CHANGE_CREATE, false);
     int result = change_end(&c, NEXT(linkat)(from_fd, c.path, to_fd, to, how));
-    invalidate_created(to_fd, to, result);
+    invalidate_created(attach_for_marking(), to_fd, to, result);
     return result;
 }
 

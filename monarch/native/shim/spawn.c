@@ -86,7 +86,7 @@ static void remember(const void *actions, const char *path, enum kind kind)
         memcpy(r->path, full, strlen(full) + 1);
         atomic_store(&r->kind, kind);
     } else if (kind == KIND_OPEN) {
-        invalidate_path(AT_FDCWD, full, CHANGE_BYTES, true);
+        invalidate_path(attach_for_marking(), AT_FDCWD, full, CHANGE_BYTES, true);
     }
 }
 
@@ -95,8 +95,8 @@ static void invalidate_actions(const posix_spawn_file_actions_t *actions)
 {
     struct record *r = actions ? next_of(records, actions, KIND_OPEN) : NULL;
     for (; r; r = next_of(r + 1, actions, KIND_OPEN)) {
-        invalidate_path(AT_FDCWD, r->path, CHANGE_BYTES, true);
-        invalidate_path(AT_FDCWD, r->path, CHANGE_CREATE, true);
+        invalidate_path(attach_for_marking(), AT_FDCWD, r->path, CHANGE_BYTES, true);
+        invalidate_path(attach_for_marking(), AT_FDCWD, r->path, CHANGE_CREATE, true);
     }
 }
 

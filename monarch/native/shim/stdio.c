@@ -54,7 +54,8 @@ static const char *reopened(struct redirect *s, const char *path, const char *mo
                             FILE *stream)
 {
     const char *volatile named = path; /* headers promise that it is not NULL */
-    if (!redirect_reopened(s, named, mode, stream ? fileno(stream) : -1))
+    if (!(named && redirect_stream(s, named, mode)) &&
+        !redirect_reopened(s, named, mode, stream ? fileno(stream) : -1))
         return named;
     s->kept_errno = errno;
     if (s->final)

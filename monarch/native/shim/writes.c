@@ -134,9 +134,9 @@ bool redirect_found(struct redirect *s, int fd)
     return true;
 }
 
-/* stream_flags - what the mode of fopen() asks for; glibc looks for a '+' behind a ','
+/* redirect_stream_flags - what the mode of fopen() asks for; glibc looks for a '+' behind a ','
  * as well. */
-static int stream_flags(const char *mode)
+int redirect_stream_flags(const char *mode)
 {
     int flags = O_RDONLY;
     if (mode && (mode[0] == 'w' || mode[0] == 'a'))
@@ -145,12 +145,6 @@ static int stream_flags(const char *mode)
         if (*m == '+')
             flags = O_RDWR | (flags & (O_CREAT | O_TRUNC));
     return flags;
-}
-
-/* redirect_stream - the same for the mode of fopen(). */
-bool redirect_stream(struct redirect *s, const char *path, const char *mode)
-{
-    return redirect_whole(s, AT_FDCWD, path, stream_flags(mode));
 }
 
 /* reread - the same for a path or, where that is NULL, a descriptor to be opened once
@@ -168,15 +162,14 @@ static bool reread(struct redirect *s, const char *path, int fd)
     return s->final;
 }
 
-/* redirect_reopened - the same for freopen(), whose failure closes the stream: what leads to
- * a Replica has to be known before. No path means the file of `fd` once more. */
+/* redirect_reopened - for freopen(), whose failure closes the stream: what leads to a
+ * Replica has to be known before. A path was not redirected by redirect_stream(); none
+ * means the file of `fd` once more. */
 bool redirect_reopened(struct redirect *s, const char *path, const char *mode, int fd)
 {
     struct stat st;
-    if (path && redirect_stream(s, path, mode))
-        return true;
     if (!path) {
-        redirect_begin(s, stream_flags(mode));
+        redirect_begin(s, redirect_stream_flags(mode));
         s->seg = attach_for_marking();
         s->writes = s->seg && s->flags != O_RDONLY;
     }
