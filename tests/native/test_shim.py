@@ -19,8 +19,8 @@ from support.shim_fixtures import (
 
 # Without the exported functions, which would stand before the sanitizer's own.
 PARTS = (
-    *("route", "at", "board", "mounts", "process", "identity", "wait", "mark"),
-    *("trace", "object", "scratch", "segments"),
+    *("route", "route_at", "attach", "mounts", "process", "identity", "wait", "mark"),
+    *("invalidate", "inherited", "object", "segments"),
 )
 MODES = {
     "bare": (),
