@@ -18,7 +18,7 @@ from support.dataset import Dataset, make_dataset
 
 pytest_plugins = (
     "support.scheduling",
-    "support.node_fixtures",
+    "support.fixtures",
     "support.program_fixtures",
     "support.shim_fixtures",
     "support.board_python",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.gate import gate
+from support.replica_reads import gate
 from support.programs import Runner, consumer
 from support.zeroed import run_zeroed
 

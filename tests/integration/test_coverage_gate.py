@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.gate import gate, origin_opens, traced
+from support.replica_reads import gate, origin_opens, traced
 from support.programs import Runner
 from support.readers import READERS, STATIC, Reader
 
