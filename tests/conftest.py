@@ -19,9 +19,7 @@ from support.dataset import Dataset, make_dataset
 pytest_plugins = (
     "support.scheduling",
     "support.fixtures",
-    "support.program_fixtures",
     "support.shim_fixtures",
-    "support.board_python",
 )
 
 # pytest-timeout fails a test that is late and dumps all threads, but needs the

@@ -1,11 +1,13 @@
-"""Fixtures of the Shim's tests: the library, C programs, and a pretended agent."""
+"""The Shim for tests: the library, C programs, a pretended agent, Python programs."""
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,9 @@ INCLUDES = (f"-I{NATIVE}", f"-I{SOURCES}")
 BASE = ("cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", *INCLUDES)
 BOARD = (str(SOURCES / "board_build.c"), str(SOURCES.parent / "segment_builder.c"))
 SHARED = tuple(str(path) for path in sorted((NATIVE / "shared").glob("*.c")))
+
+# What each Python program under the Shim begins with.
+READ = "def read(p):\n    with open(p) as f: return f.read(3)\n"
 
 Compile = Callable[..., Path]
 
@@ -193,3 +198,35 @@ def zero(root: Path) -> None:
 def probe(compiled: Compile) -> Path:
     """The program that calls one libc function by its name."""
     return compiled("probe.c")
+
+
+def python(
+    board: Board, script: str, interpreter: str = sys.executable, **options: Any
+) -> str:
+    """What a Python program under the Shim prints."""
+    head = f"import os, ctypes, sys\nD = {str(board.root)!r}\nos.chdir(D)\n{READ}"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = subprocess.run(
+        [interpreter, "-c", head + script],
+        env=board.environ(PYTHONDONTWRITEBYTECODE="1"),
+        text=True,
+        timeout=60,
+        **{**pipes, **options},
+    )
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+def begin(board: Board, *names: str) -> Board:
+    """The dataset is catalogued, and these Files are staged."""
+    board.start()
+    for name in names:
+        board.ask(f"publish {name}")
+    return board
+
+
+@pytest.fixture
+def linked(board: Board) -> Board:
+    """two.bin and other.bin, staged."""
+    (board.root / "other.bin").write_bytes(b"other")
+    return begin(board, "two.bin", "other.bin")
