@@ -1,6 +1,7 @@
 """A dataset with every kind of name, and programs that look at it under Monarch."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -86,11 +87,16 @@ def under(tree: Path, line: Callable[..., list[str]]) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
-def program(tool: Callable[[str], str]) -> Callable[..., Path]:
-    """A function that compiles a C file of this directory."""
+def program(
+    tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """A function that compiles a C file of this directory; each call gives a new copy,
+    of which the test may change the owner and the mode."""
     base = [tool("cc"), "-std=gnu11", "-D_GNU_SOURCE", *compiler.WARNINGS]
 
     def make(source: str, *flags: str) -> Path:
-        return compiler.build(Path(source).stem, *base, *flags, HERE / source)
+        name = Path(source).stem
+        made = compiler.build(name, *base, *flags, HERE / source)
+        return Path(shutil.copy(made, tmp_path_factory.mktemp("c") / name))
 
     return make
