@@ -31,7 +31,10 @@ SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]
 SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
 SKIPPED = 77
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
+]
 
 
 def build(name: str, mode: str) -> Path:
