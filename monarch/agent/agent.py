@@ -10,17 +10,20 @@ from typing import Any, Final
 
 from monarch import native
 from monarch.agent.cluster import Peers
-from monarch.agent.control import ControlSocket
-from monarch.agent.job_spec import Terms
+from monarch.agent.control import ControlSocket, Notifier
+from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
-from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.processes import Processes
-from monarch.agent.retention import claim_all, offer
-from monarch.agent.rundir import RunDirectory
-from monarch.agent.segments import Segments
+from monarch.agent.segments import RunDirectory, Segments
 from monarch.agent.setup import Setup
-from monarch.agent.shutdown import end_namespace, remove_tiers, tell_report
+from monarch.agent.shutdown import (
+    claim_all,
+    end_namespace,
+    offer,
+    publish_report,
+    remove_tiers,
+)
 from monarch.agent.staging import (
     count_segments,
     make_engine,
@@ -148,7 +151,9 @@ class Agent:
         )
         ending.cancel()
 
-    async def _begin_staging(self, indexed: list[Indexed], terms: Terms | None) -> None:
+    async def _begin_staging(
+        self, indexed: list[Indexed], spec: JobSpec | None
+    ) -> None:
         manifests: dict[int, Manifest] = {}
         if self.setup.config.retain != "job":
             roots = [one.root.path for one in indexed]
@@ -159,14 +164,14 @@ class Agent:
         indexed.clear()
         count_segments(self.setup, self.segments)
         self._extents = ExtentDigests(*extent_arrays(namespace))
-        sealing = self.joining.sealing(terms)
+        sealing = self.joining.sealing(spec)
         self._engine = make_engine(self.setup, self.segments, self._extents, sealing)
         tally = self.figures.tally
         stager = make_stager(self.setup, namespace, self._engine, tally)
         if manifests:
             await in_thread(offer, stager, namespace, manifests, self._extents)
         self.figures.namespace = namespace
-        await self.joining.share(self._engine, stager, self.figures, terms)
+        await self.joining.share(self._engine, stager, self.figures, spec)
         settling = asyncio.ensure_future(self.joining.settle())
         await self._first_of(settling, None)
         settling.cancel()
@@ -177,16 +182,16 @@ class Agent:
         loop.call_soon(self._turn)
         self.figures.plain = ""
         self._become(AgentState.READY)
-        self.notifier.ready(self._start_line(namespace, terms))
+        self.notifier.ready(self._start_line(namespace, spec))
 
-    def _start_line(self, namespace: Namespace, terms: Terms | None) -> str:
+    def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
         """Return what to say at the start; nothing if another node says it."""
         peers = self.joining.peers
-        if terms is None or peers is None:
+        if spec is None or peers is None:
             return start_line(self.setup, namespace)
-        if not peers.meeting.speaks:
+        if not peers.bootstrap.announces:
             return ""
-        return start_line(self.setup, namespace, len(terms.nodes))
+        return start_line(self.setup, namespace, len(spec.nodes))
 
     def _go_plain(self, why: str) -> None:
         """The program starts now; later ones of the job may find the catalog."""
@@ -211,7 +216,7 @@ class Agent:
             self._waking = True
             loop.call_later(stager.wake_s, self._wake)
         if self.joining.peers is not None:
-            self.joining.peers.links.attend()
+            self.joining.peers.links.check_breakers()
         self._attend_tiers(stager)
         if self._stored_bytes() >= self._guard_at_bytes:
             self._guarded(self._guard)
@@ -362,7 +367,7 @@ class Agent:
                 self.notifier.done()
             elif programs or fragments:
                 told = (self.setup, self.figures, fragments, self.notifier)
-                await in_thread(tell_report, *told)
+                await in_thread(publish_report, *told)
         except Exception:
             log.exception("report failed")
         if peers is not None:

@@ -6,17 +6,16 @@ from collections.abc import Callable
 
 from monarch import native
 from monarch.agent.cluster import Found, Peers
-from monarch.agent.indexing import index_datasets
-from monarch.agent.integrity import (
+from monarch.agent.control import Notifier
+from monarch.agent.job_spec import (
     Integrity,
+    JobSpec,
     Sealing,
     can_seal,
-    inability,
-    objection,
+    integrity_conflict,
+    no_seals_reason,
 )
-from monarch.agent.job_spec import Terms
-from monarch.agent.launcher_pipe import Notifier
-from monarch.agent.namespace import Namespace
+from monarch.agent.namespace import Namespace, index_datasets
 from monarch.agent.setup import Setup
 from monarch.agent.stats import Figures
 from monarch.background import in_thread, log_failure
@@ -28,7 +27,7 @@ from monarch.stager import Stager
 
 
 class Joining:
-    """Finds the Catalog, and lets the Stager share as soon as the terms are known.
+    """Finds the Catalog, and lets the Stager share as soon as the spec are known.
 
     Args:
         turn: to be called when Files have arrived.
@@ -60,7 +59,7 @@ class Joining:
             return
         if self._setup.config.peers.integrity == "mac" and not can_seal():
             self.peers = None
-            self._warn_alone(f"peers.integrity is mac, but {inability()}")
+            self._warn_alone(f"peers.integrity is mac, but {no_seals_reason()}")
             return
         try:
             await peers.open()
@@ -69,20 +68,20 @@ class Joining:
             self._warn_alone(f"the others cannot reach it: {error.strerror}")
             return
         figures.join(
-            peers.meeting.membership,
+            peers.bootstrap.node_list,
             lambda: peers.mesh.view,
-            lambda: peers.mesh.altered,
+            lambda: peers.mesh.tampered,
         )
 
-    async def index(self) -> tuple[list[Indexed], Terms | None]:
+    async def index(self) -> tuple[list[Indexed], JobSpec | None]:
         """Take the Catalog of the first node, or make our own."""
-        if self.peers is not None and self.peers.meeting.number:
+        if self.peers is not None and self.peers.bootstrap.number:
             timeout_s = self._setup.config.peers.join_timeout
             if found := await self._receive(self.peers, timeout_s):
                 return found
             self._warn_late()
         indexed = await in_thread(index_datasets, self._setup, self._notifier)
-        if self.peers is None or self.peers.meeting.number:
+        if self.peers is None or self.peers.bootstrap.number:
             return indexed, None
         found = await self.peers.offer(indexed)
         return found if await self._agree(self.peers, found[1]) else (indexed, None)
@@ -92,43 +91,43 @@ class Joining:
         try:
             found = await peers.receive(timeout_s)
         except MonarchError as error:
-            self._warn_alone(f"the catalog of {peers.meeting.nodes[0]}: {error}")
+            self._warn_alone(f"the catalog of {peers.bootstrap.nodes[0]}: {error}")
             await self._leave()
             return None
         return found if found and await self._agree(peers, found[1]) else None
 
-    async def _agree(self, peers: Peers, terms: Terms) -> bool:
-        """Return whether we may share on these terms; else leave, and tell why."""
+    async def _agree(self, peers: Peers, spec: JobSpec) -> bool:
+        """Return whether we may share on these spec; else leave, and tell why."""
         wish = self._setup.config.peers.integrity
-        first = peers.meeting.nodes[0]
-        why = objection(terms.integrity, first, wish, able=can_seal())
+        first = peers.bootstrap.nodes[0]
+        why = integrity_conflict(spec.integrity, first, wish, can=can_seal())
         if why:
             self._warn_alone(why)
             await self._leave()
         return not why
 
-    def sealing(self, terms: Terms | None) -> Sealing | None:
+    def sealing(self, spec: JobSpec | None) -> Sealing | None:
         """Return how Extents are to be sealed; None: they are not.
 
-        A node that does not know the terms yet seals what it stages if it can: else it
+        A node that does not know the spec yet seals what it stages if it can: else it
         could give nothing of that once it has joined.
         """
         wish = self._setup.config.peers.integrity
         if self.peers is None or wish == "checksum" or not can_seal():
             return None
-        if terms is not None and terms.integrity is not Integrity.MAC:
+        if spec is not None and spec.integrity is not Integrity.MAC:
             return None
-        return Sealing(self.peers.seal_key(), agreed=terms is not None)
+        return Sealing(self.peers.seal_key(), agreed=spec is not None)
 
     def _warn_alone(self, why: str) -> None:
         self._notifier.warn(f"this node works alone: {why}")
 
     def _warn_late(self) -> None:
         if self.peers is not None:
-            first, why = self.peers.meeting.nodes[0], self.peers.mesh.why
+            first, why = self.peers.bootstrap.nodes[0], self.peers.mesh.last_error
             reason = f" ({why})" if why else ""
             self._notifier.warn(
-                f"{first} is not there yet{reason}: this node works alone until it is"
+                f"{first} has not joined yet{reason}: this node works alone until then"
             )
 
     async def _leave(self) -> None:
@@ -147,21 +146,21 @@ class Joining:
         engine: native.Engine,
         stager: Stager,
         figures: Figures,
-        terms: Terms | None,
+        spec: JobSpec | None,
     ) -> None:
-        """Share from now on, or without terms as soon as the first node is there."""
+        """Share from now on, or without spec as soon as the first node is there."""
         if self.peers is None:
             return
-        if terms is None:
+        if spec is None:
             late = self._share_late(self.peers, engine, stager, figures)
             self._late = asyncio.create_task(late)
             self._late.add_done_callback(log_failure)
             return
-        await self._share(self.peers, engine, stager, figures, terms)
+        await self._share(self.peers, engine, stager, figures, spec)
 
     async def settle(self) -> None:
         """Wait for the others: who begins before owners can be asked reads twice."""
-        if self.peers is not None and self.peers.links.ends is not None:
+        if self.peers is not None and self.peers.links.endpoints is not None:
             await self.peers.settle()
 
     async def _share(
@@ -170,10 +169,10 @@ class Joining:
         engine: native.Engine,
         stager: Stager,
         figures: Figures,
-        terms: Terms,
+        spec: JobSpec,
     ) -> None:
-        stager.share(await peers.links.open(engine, stager, terms))
-        ends = peers.links.ends
+        stager.share(await peers.links.open(engine, stager, spec))
+        ends = peers.links.endpoints
         assert ends is not None
         figures.share(ends.server, ends.receiver, ends.sources)
         loop = asyncio.get_running_loop()
@@ -186,13 +185,13 @@ class Joining:
         found = await self._receive(peers, math.inf)
         if found is None or figures.namespace is None:
             return
-        terms = found[1]
-        if terms.digest != figures.namespace.digest:
-            first = peers.meeting.nodes[0]
-            self._warn_alone(f"{first} has indexed other files than this node")
+        spec = found[1]
+        if spec.digest != figures.namespace.digest:
+            first = peers.bootstrap.nodes[0]
+            self._warn_alone(f"{first} has indexed different files")
             await self._leave()
             return
-        await self._share(peers, engine, stager, figures, terms)
+        await self._share(peers, engine, stager, figures, spec)
 
     def stop(self) -> None:
         """Share no more."""

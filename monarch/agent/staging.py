@@ -1,7 +1,7 @@
 """What stages: the native engine and the Stager, made from a setup."""
 
 from monarch import native
-from monarch.agent.integrity import Sealing
+from monarch.agent.job_spec import Sealing
 from monarch.agent.namespace import Namespace
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
@@ -24,7 +24,7 @@ def make_engine(
     """
     config, memory = setup.config, segments.memory
     wanted = DEMAND_THREADS + config.fill.concurrency
-    board = native.Board(
+    board = native.Segments(
         memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
     )
     options = native.Options(

@@ -14,7 +14,7 @@ from monarch.agent.namespace import Namespace
 from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
 from monarch.catalog.unmanaged import shown
-from monarch.cluster import Membership, node_name
+from monarch.cluster import NodeList, node_name
 from monarch.metrics import Tally
 from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState, Traffic
 from monarch.peers.protocol import Standing, View
@@ -102,7 +102,7 @@ class Figures:
         self.namespace: Namespace | None = None
         self.stager: Stager | None = None
         self.plain = ""
-        self._membership: Membership | None = None
+        self._membership: NodeList | None = None
         self._view: Callable[[], View] | None = None
         self._altered: Callable[[], int] = lambda: 0
         self._exchange: Exchange | None = None
@@ -115,7 +115,7 @@ class Figures:
 
     def join(
         self,
-        membership: Membership,
+        membership: NodeList,
         view: Callable[[], View],
         altered: Callable[[], int] = lambda: 0,
     ) -> None:

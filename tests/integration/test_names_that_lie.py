@@ -427,3 +427,17 @@ def test_change_by_a_very_long_spelling_shows_in_its_directory(
     )
 
     assert shown == "1.0 True\n"
+
+
+def test_link_with_two_names_shows_what_becomes_of_the_other(board: Board) -> None:
+    os.symlink("two.bin", board.root / "a" / "way")
+    os.link(board.root / "a" / "way", board.root / "way", follow_symlinks=False)
+    begin(board, "two.bin")
+
+    shown = python(
+        board,
+        "before = os.lstat('way').st_nlink; os.unlink('a/way')\n"
+        "print(before, os.lstat('way').st_nlink)",
+    )
+
+    assert shown == "2 1\n"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from monarch.agent.stats import Figures
-from monarch.cluster import Membership
+from monarch.cluster import NodeList
 from monarch.metrics import Tally
 from monarch.native import COUNTERS, Reason, ReplicaState, Traffic, state_word
 from monarch.peers.protocol import Member, Phase, Standing, View
@@ -79,7 +79,7 @@ def view():
 
 
 def membership(names=NAMES):
-    return Membership(names, min(1, len(names) - 1), "hosts", {})
+    return NodeList(names, min(1, len(names) - 1), "hosts", {})
 
 
 def staging():
@@ -174,7 +174,7 @@ def test_all_nodes_together_tell_of_each_unstaged_file_once(view, placement):
     told: dict[str, int] = {}
     for number in range(len(NAMES)):
         figures = figures_of_nobody()
-        figures.join(Membership(NAMES, number, "hosts", {}), lambda: view)
+        figures.join(NodeList(NAMES, number, "hosts", {}), lambda: view)
         sources = Sources(placement, number, Tally())
         end: Any = FakeEnd()
         figures.share(end, end, sources)

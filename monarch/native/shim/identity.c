@@ -137,9 +137,9 @@ bool identity_is(const struct identity *id, int fd)
     if (!object_of(fd, &now) || now.st_ino != id->entry->ino ||
         now.st_dev != index_attr(id->ix, id->entry)->dev)
         return false;
-    enum birth birth = id->seg->catalog->roots[id->root].unstable
-                           ? BIRTH_UNTOLD
-                           : object_birth(fd, NULL, id->entry->ctime_ns);
+    enum birth birth = object_birth(fd, NULL, id->entry->ctime_ns);
+    if (birth == BIRTH_AFTER && id->seg->catalog->roots[id->root].unstable)
+        birth = BIRTH_UNTOLD; /* an overlay copies a file that is changed */
     return birth == BIRTH_BEFORE ||
            (birth == BIRTH_UNTOLD &&
             !(mark_of(id->seg, id->root, id->file) & MARKED_NAME));

@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "shared/counts.h"
-#include "shared/index.h"
-#include "shared/replica.h"
+#include "shared/catalog.h"
+#include "shared/counters.h"
+#include "shared/replica_table.h"
 
 enum {
     PREFIXES_MAX = 256, /* spellings of roots; a catalog with more is not used */

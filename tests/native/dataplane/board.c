@@ -12,9 +12,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+<<<<<<< HEAD
 #include "../segment_builder.h"
 #include "shared/index.h"
 #include "shared/replica.h"
+=======
+#include "shared/catalog.h"
+>>>>>>> main
 
 enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
 
@@ -231,8 +235,8 @@ void board_free(struct board *b)
 /* board_start - a new engine; options other than these two are set in b->options. */
 void board_start(struct board *b, uint32_t threads, uint32_t background_max)
 {
-    const struct monarch_board segments = {b->catalog, b->flags, b->requests,
-                                           b->inodes};
+    const struct monarch_segments segments = {b->catalog, b->flags, b->requests,
+                                              b->inodes};
     b->options.threads = threads;
     b->options.background_max = background_max;
     b->options.digests = b->digests;

@@ -17,7 +17,8 @@
 
 #include "../segment_builder.h"
 #include "shared/mountinfo.h"
-#include "shared/replica.h"
+#include "shared/catalog.h"
+#include "shared/replica_table.h"
 #include "shared/rights.h"
 
 enum { ATTRS_MAX = 4096 };
