@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from support import countfs
+from support import countfs, processes
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
 pytest_plugins = (
-    "support.node_fixtures",
-    "support.program_fixtures",
+    "support.scheduling",
+    "support.fixtures",
     "support.shim_fixtures",
-    "support.board_python",
 )
 
 # pytest-timeout fails a test that is late and dumps all threads, but needs the
@@ -123,20 +122,7 @@ def run_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root.mkdir(mode=0o700)
     monkeypatch.setenv("MONARCH_STAGING_RUN_DIR", str(root))
     yield root
-    end_agents(root)
-
-
-def end_agents(root: Path) -> None:
-    """Kills each process that still holds a run directory below `root`."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"agent" in arguments and any(
-            word.startswith(os.fsencode(root)) for word in arguments
-        ):
-            os.kill(int(process.name), signal.SIGKILL)
+    processes.kill_agents(f"{root}/")
 
 
 @pytest.fixture(scope="session")
@@ -179,11 +165,11 @@ def tool() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def countfs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def countfs_program() -> Path:
     """The compiled counting file system, or a skip with what is missing for it."""
     if lack := countfs.missing():
         pytest.skip(lack)
-    return countfs.build(tmp_path_factory.mktemp("countfs"))
+    return countfs.build()
 
 
 @pytest.fixture
