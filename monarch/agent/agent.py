@@ -34,7 +34,7 @@ from monarch.agent.stats import Figures
 from monarch.agent.tier_watch import TierWatch
 from monarch.background import in_thread, log_failure
 from monarch.native import AgentState
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.report import summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all

@@ -26,11 +26,11 @@ from monarch.agent.stats import Figures
 from monarch.agent.written_marks import MarkExchange
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.peers.addresses import PeerSettings
 from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
-from monarch.report import fragment
+from monarch.report import encode_node_report
 
 TELL_AFTER_S: Final = 1.0
 # An agent that hears nothing of a job any more does not wait for it much longer.
@@ -281,7 +281,7 @@ class Peers:
         finished = self.mesh.view.finished and self.mesh.hub is not None
         patience_s = REPORT_S if finished else HURRY_S
         if not self.mesh.is_hub:
-            own = await in_thread(fragment, figures.snapshot())
+            own = await in_thread(encode_node_report, figures.snapshot())
             if await self.mesh.send_report(own, patience_s):
                 return None
         if self.mesh.is_hub:

@@ -21,7 +21,7 @@ from monarch.agent.stats import Figures
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.metrics import Tally
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.peers.protocol import Phase
 from monarch.stager import Stager
 

@@ -18,7 +18,7 @@ from monarch.agent.staging import engine_threads
 from monarch.errors import MonarchError
 from monarch.metrics import Tally
 from monarch.native import Reason, ReplicaState, state_word
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.preload.asker import AHEAD, Asker
 from monarch.stager import ExtentDigests, FillSettings, Stager, describe
 from monarch.stager.capacity import footprints

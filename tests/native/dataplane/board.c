@@ -12,18 +12,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-<<<<<<< HEAD
 #include "../segment_builder.h"
-#include "shared/index.h"
-#include "shared/replica.h"
-    =======
 #include "shared/catalog.h"
-    >>>>>>> main
 
-    enum {
-        PATH_STEP = 16,
-        PATIENCE_MS = 60000
-    };
+enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
 
 const uint8_t board_key[SEAL_KEY_BYTES] = "the secret of a job, by HMAC...";
 
