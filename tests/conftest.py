@@ -17,7 +17,6 @@ from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
 pytest_plugins = (
-    "support.scheduling",
     "support.fixtures",
     "support.shim_fixtures",
 )
@@ -59,7 +58,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Skips, with its reason, each test whose condition is not met here."""
+    """Skips, with its reason, each test whose condition is not met here, and puts the
+    slow ones first where workers share the tests."""
     skips = {
         "root": (os.geteuid() == 0, "needs root"),
         "frameworks": (config.getoption("--frameworks"), "needs --frameworks"),
@@ -71,6 +71,9 @@ def pytest_collection_modifyitems(
         for marker, (met, reason) in skips.items():
             if not met and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    if hasattr(config, "workerinput"):
+        # A slow test that ran last would keep one worker busy and the others idle.
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(wrapper=True)
