@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, SANITIZED, START, Launch, Step, wait_until
+from support.launcher import HEALTHY, SANITIZED, START, Launch, Step
+from support.processes import wait_until
 
 pytest_plugins = ["support.launcher_fixtures"]
 

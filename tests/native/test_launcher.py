@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from support import compiler
 from support.launcher import NATIVE, compile_c
 
 HERE = Path(__file__).parent
 MODES = {
-    "bare": [],
-    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "bare": (),
+    "address": compiler.ADDRESS,
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_launcher_parts_pass(mode: str, tmp_path: Path) -> None:
+def test_launcher_parts_pass(mode: str) -> None:
     parts = [path for path in NATIVE.glob("launcher/*.c") if path.name != "main.c"]
     sources = [*HERE.glob("launcher/*.c"), *parts, *NATIVE.glob("shared/*.c")]
-    program = tmp_path / "parts"
-    compile_c(program, *map(str, sources), *MODES[mode])
+    program = compile_c("parts", *sorted(sources), *MODES[mode])
 
     done = subprocess.run(
         [program],

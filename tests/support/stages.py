@@ -160,7 +160,10 @@ class Stage:
         self.stager.turn()
 
     def _write(self, file: int, tier: int) -> None:
-        self.path(file, tier).write_bytes(b"x" * int(self.table.sizes[file]))
+        size_bytes = int(self.table.sizes[file])
+        with self.path(file, tier).open("wb") as replica:
+            replica.write(b"x" * min(size_bytes, PAGE))
+            replica.truncate(size_bytes)
 
     def path(self, file: int, tier: int) -> Path:
         """Return the path of a Replica."""

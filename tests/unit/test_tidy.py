@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -248,6 +249,7 @@ def test_no_new_file_is_too_short_for_a_topic() -> None:
     assert not new, offences("Merge these with the file of their topic", new)
 
 
+@cache
 def worst_values() -> dict[str, list[tuple[int, str]]]:
     """Each limited quantity with its values and their places, the worst first."""
     values: dict[str, list[tuple[int, str]]] = {name: [] for name in WALLS}

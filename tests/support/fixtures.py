@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run several nodes on this machine."""
+"""Fixtures: programs that run under Monarch, and several nodes on one machine."""
 
 import tempfile
 from collections.abc import Callable, Iterator
@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from support import spaces
+from support import readers, spaces
 from support.clusters import Cluster, Shape, Tools, clustered
+from support.programs import Runner
+from support.richtree import make_rich_tree
 from support.spaces import Between, Space
 
 
@@ -51,3 +53,25 @@ def between(tool: Callable[[str], str], tmp_path: Path) -> Iterator[Between]:
     folder.mkdir(mode=0o700)
     with spaces.meddled(folder) as found:
         yield found
+
+
+@pytest.fixture
+def runner(monarch_command: Path, run_root: Path, tmp_path: Path) -> Runner:
+    """Runs programs plain and under the installed Monarch."""
+    return Runner(monarch_command, tmp_path)
+
+
+@pytest.fixture
+def rich_tree(tmp_path: Path) -> Path:
+    """A dataset root with a bit of everything that a tree can hold."""
+    root = tmp_path / "rich" / "tree"
+    root.mkdir(parents=True)
+    return make_rich_tree(root)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the compiled consumers, or a skip with what is missing."""
+    if lack := readers.missing():
+        pytest.skip(lack)
+    return readers.build_programs(tmp_path_factory.mktemp("programs"))

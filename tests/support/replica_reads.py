@@ -1,12 +1,15 @@
-"""Asks the kernel, by strace, which files a program opens at their origin."""
+"""Proof that programs read Replicas: strace shows what they open at the origin, or the
+origin is zeroed under them."""
 
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from support.programs import Runner, Words, stage
+from support.programs import Outcome, Runner, Words, finish, read_report, stage, start
+from support.richtree import zero
 
 # strace -y says behind a returned descriptor which file it is, links resolved.
 OPENED = re.compile(
@@ -54,3 +57,22 @@ def gate(runner: Runner, root: Path, words: Words) -> list[str]:
     script = f"{stage(root)} && {traced(words, traces)}"
     runner.under_monarch(["sh", "-c", script], roots=[root]).succeed()
     return list(origin_opens(traces, root))
+
+
+def run_zeroed(runner: Runner, root: Path, words: Words) -> Outcome:
+    """Stages, zeroes the origin from outside the job, then lets the program run.
+
+    The program must have made redirected opens of its own, beside those of staging.
+    """
+    report = runner.folder / "zeroed.json"
+    script = f'{stage(root)} && read answer && exec "$@"'
+    line = runner.line([root], report, ["--set", "retain=job"])
+    job = start([*line, "sh", "-c", script, "sh", *words], stdin=subprocess.PIPE)
+    assert job.stdout
+    said = job.stdout.readline().split()
+    zeroed = zero(root) if said[:1] == [b"staged"] else 0
+    found = finish(job, answer=b"zeroed\n").succeed()
+    outcome = Outcome(*found.words, read_report(report, found))
+    assert zeroed > 0
+    assert outcome.redirected_opens > int(said[1])
+    return outcome

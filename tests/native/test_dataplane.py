@@ -1,27 +1,26 @@
 """The data plane's C programs, run bare, under ASan with UBSan and under TSan."""
 
-import functools
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from monarch import native
+from support import compiler
 
-ROOT = Path(__file__).parents[2]
-PROGRAMS = ROOT / "tests" / "native" / "dataplane"
-NATIVE = ROOT / "monarch" / "native"
+PROGRAMS = Path(__file__).with_name("dataplane")
+BUILDER = Path(__file__).with_name("segment_builder.c")
+NATIVE = compiler.NATIVE
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow"]
 FLAGS += ["-Werror", f"-I{PROGRAMS}", f"-I{NATIVE}"]
 WRAPPED = "-Wl,--wrap=read,--wrap=write,--wrap=openat,--wrap=linkat,--wrap=syscall"
 MODES = {
-    "bare": [],
-    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-    "thread": ["-fsanitize=thread"],
+    "bare": (),
+    "address": compiler.ADDRESS,
+    "thread": compiler.THREAD,
 }
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
@@ -32,47 +31,21 @@ SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]
 SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
 SKIPPED = 77
 
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-
-
-@functools.cache
-def build_folder() -> Path:
-    """A folder for the objects of this run, removed with the process."""
-    return Path(_folder().name)
-
-
-@functools.cache
-def _folder() -> "tempfile.TemporaryDirectory[str]":
-    return tempfile.TemporaryDirectory(prefix="monarch-engine-tests-")
-
-
-@functools.cache
-def engine_objects(mode: str) -> tuple[str, ...]:
-    """The engine and what the programs share, compiled once for each mode."""
-    folder = build_folder() / mode
-    folder.mkdir()
-    sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
-    sources += [PROGRAMS / f"{name}.c" for name in ("board", "fault", "peer")]
-    words = ["cc", *FLAGS, *MODES[mode], "-c", *map(str, sources)]
-    subprocess.run(words, check=True, cwd=folder)
-    return tuple(str(path) for path in sorted(folder.glob("*.o")))
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
+]
 
 
 def build(name: str, mode: str) -> Path:
     """The program of this name in this mode."""
-    program = build_folder() / f"{name}-{mode}"
-    source = str(PROGRAMS / f"{name}.c")
-    parts = [
-        *FLAGS,
-        *MODES[mode],
-        source,
-        *engine_objects(mode),
-        "-pthread",
-        "-ldl",
-        WRAPPED,
-    ]
-    subprocess.run(["cc", "-o", str(program), *parts], check=True)
-    return program
+    words = ["cc", *FLAGS, *MODES[mode]]
+    sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
+    sources += [PROGRAMS / f"{part}.c" for part in ("board", "fault", "peer")]
+    sources.append(BUILDER)
+    parts = compiler.objects(words, sorted(sources))
+    libraries = ("-pthread", "-ldl", WRAPPED)
+    return compiler.build(name, *words, PROGRAMS / f"{name}.c", *parts, *libraries)
 
 
 def run(
@@ -136,7 +109,7 @@ def test_the_frame_fuzzer_finds_nothing(
 ) -> None:
     program = tmp_path / "peer_fuzz"
     sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
-    sources += [PROGRAMS / "board.c", PROGRAMS / "peer_fuzz.c"]
+    sources += [BUILDER, PROGRAMS / "board.c", PROGRAMS / "peer_fuzz.c"]
     sanitizers = "-fsanitize=fuzzer,address,undefined"
     words = ["clang", *FLAGS, sanitizers, "-o", str(program), *map(str, sources)]
     built = subprocess.run([*words, "-pthread", "-ldl"], capture_output=True, text=True)
