@@ -3,9 +3,9 @@
 from monarch.stager.adoption import Adoption, ExtentDigests, describe, match
 from monarch.stager.fill import FillSettings
 from monarch.stager.policy import Sharing
+from monarch.stager.replicas import FileTable
 from monarch.stager.sources import Opening, PeerEvents, Sources
 from monarch.stager.stager import Stager
-from monarch.stager.table import FileTable
 from monarch.stager.transfer import Engine, Receiver
 
 __all__ = [

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from monarch.native import Reason, ReplicaState, state_word
-from monarch.stager.replicas import Shelf
+from monarch.stager.removal import Shelf
 from monarch.tiers.probe import Finding
 
 LOST_MAX = 2

@@ -21,10 +21,10 @@ from monarch.placement import FillOrder, Mode, fill_files
 from monarch.stager.adoption import Adoption
 from monarch.stager.fill import Background
 from monarch.stager.pool import Transit
-from monarch.stager.replicas import Shelf
+from monarch.stager.removal import Shelf
+from monarch.stager.replicas import ABSENT
 from monarch.stager.reserved_space import Allotment
 from monarch.stager.sources import Sources
-from monarch.stager.table import ABSENT
 from monarch.stager.transfer import Flight, Receiver
 from monarch.tiers import Tier
 

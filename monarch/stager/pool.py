@@ -13,8 +13,8 @@ from typing import Final
 
 from monarch.native import Reason, ReplicaState, state_word
 from monarch.stager.capacity import Account, footprint
-from monarch.stager.replicas import Shelf
-from monarch.stager.table import ABSENT
+from monarch.stager.removal import Shelf
+from monarch.stager.replicas import ABSENT
 from monarch.tiers import Tier
 
 OPEN_S: Final = 0.05

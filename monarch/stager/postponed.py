@@ -9,7 +9,7 @@ from collections.abc import Container
 from typing import Final
 
 from monarch.native import Reason, ReplicaState, state_word
-from monarch.stager.table import ABSENT, FileTable
+from monarch.stager.replicas import ABSENT, FileTable
 
 PROBE_S: Final = 1.0
 """How often one File is tried of a root that does not answer."""

@@ -1,136 +1,72 @@
-"""The Replicas that lie ready in the Tiers, and the ways in which they go."""
+"""The Files of a job as the agent sees and marks them in shared memory."""
 
-import logging
-from collections.abc import Container, Sequence
-from typing import Protocol
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from monarch.metrics import Tally
-from monarch.native import Reason, ReplicaState, state_word
-from monarch.stager.capacity import Ledger, bytes_to_free, choose_victims
-from monarch.stager.table import ABSENT, FileTable
-from monarch.tiers import Tier
-from monarch.tiers.probe import Finding, inspect
+import numpy as np
+import numpy.typing as npt
 
-VICTIMS_MAX = 512
+from monarch.native import CONSTANTS, Reason, ReplicaState, state_word
 
-log = logging.getLogger("monarch.stager")
-
-
-class Recogniser(Protocol):
-    """What knows descriptors of staged files by their inodes."""
-
-    def forget(self, tier: int, ino: int) -> None:
-        """Recognise descriptors of this inode no more."""
-
-    def keep(self, tier: int, ino: int) -> None:
-        """Recognise descriptors of a Replica that has gone as long as there is room."""
+TIER_UNIT = CONSTANTS["STATE_TIER_UNIT"]
+REASON_UNIT = CONSTANTS["STATE_REASON_UNIT"]
+ABSENT = int(ReplicaState.ABSENT)
+READY = int(ReplicaState.READY)
 
 
-class Shelf:
-    """Removes Replicas: lost ones, wrong ones, and those whose memory is needed.
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """Sizes, names, state words and written marks of all Files, by File number.
 
-    Attributes:
-        places: the Tiers and, behind them, the transit pool if there is one.
-        flying: Files with a Transfer; that one may be READY before we are told, and its
-            room is only promised until then.
+    Args:
+        words: the state words; the engine stores READY, the agent everything else.
+        written: one sticky mark per File; programs set it too.
+        passes: whether the whole root of a File passes through.
+        store: writes a state word with release and wakes those who wait on it.
+        name_of: the name of a File's Replica.
+        inodes_of: the inodes of the Replicas of some Files in a Tier.
+        inodes_in: the inodes of all Replicas that were ever in a Tier.
+        bases: the first File of each root.
     """
 
-    def __init__(
-        self,
-        table: FileTable,
-        recogniser: Recogniser,
-        tiers: Sequence[Tier],
-        ledger: Ledger,
-        tally: Tally,
-    ) -> None:
-        self.table = table
-        self.recogniser = recogniser
-        self.tiers = tiers
-        self.places = list(tiers)
-        self.flying: Container[int] = ()
-        self.ledger = ledger
-        self.tally = tally
+    sizes: npt.NDArray[np.uint64]
+    words: npt.NDArray[np.uint32]
+    written: npt.NDArray[np.uint8]
+    passes: Callable[[int], bool]
+    store: Callable[[int, int], None]
+    name_of: Callable[[int], str]
+    inodes_of: Callable[[Sequence[int], int], list[int]]
+    inodes_in: Callable[[int], list[int]]
+    bases: Sequence[int] = (0,)
 
-    def look_for(self, file: int, tier: int) -> Finding:
-        """Look for the Replica of a File; it may take as long as the medium does.
+    def root_of(self, file: int) -> int:
+        """Return the number of the root that a File belongs to."""
+        return bisect_right(self.bases, file) - 1
 
-        Raises:
-            OSError: the medium has failed.
-        """
-        path = self.places[tier].directory / self.table.name_of(file)
-        return inspect(path, self._size_of(file))
+    def files_of(self, root: int) -> slice:
+        """Return the Files of a root."""
+        return slice(*[*self.bases, len(self.sizes)][root : root + 2])
 
-    def forget(self, file: int, tier: int) -> None:
-        """Remove a Replica that is lost; programs may still have it open."""
-        self.table.words[file] = ABSENT
-        self._keep([file], tier)
-        self.unlink(file, tier)
-        self.ledger.drop(tier, int(self.table.sizes[file]))
-        self.tally.replicas_lost += 1
-        log.warning("replica lost file=%d tier=%s", file, self.places[tier].name)
+    def ready_in(self, tier: int) -> npt.NDArray[np.int64]:
+        """Return the Files whose Replica is ready in a Tier."""
+        sourceless = self.words % REASON_UNIT
+        return np.flatnonzero(sourceless == state_word(ReplicaState.READY, tier))
 
-    def leave(self, file: int, tier: int) -> None:
-        """Serve no Replica that has come into a Tier which was given up meanwhile."""
-        self.table.words[file] = ABSENT
-        self._keep([file], tier)
-        self.ledger.drop(tier, self._size_of(file))
+    def is_ready_in(self, file: int, tier: int) -> bool:
+        """Return whether the Replica of a File is ready in this Tier."""
+        word = int(self.words[file]) % REASON_UNIT
+        return word == state_word(ReplicaState.READY, tier)
 
-    def retire(self, tier: int) -> bool:
-        """Take a Tier that has gone out of service; False if it is so already."""
-        account = self.ledger.account(tier)
-        if not account.in_service:
-            return False
-        self.ledger.retire(tier)
-        self.tally.tiers_lost += 1
-        files = [f for f in self.table.ready_in(tier).tolist() if f not in self.flying]
-        self.table.words[files] = ABSENT
-        for ino in self.table.inodes_in(tier):
-            self.recogniser.keep(tier, ino)
-        account.used_bytes = 0
-        self.tally.replicas_lost += len(files)
-        log.error("tier lost tier=%s replicas=%d", self.places[tier].name, len(files))
-        return True
+    def absent(self, reason: Reason) -> npt.NDArray[np.int64]:
+        """Return the Files that are absent for a reason."""
+        word = state_word(ReplicaState.ABSENT, reason=reason)
+        return np.flatnonzero(self.words == word)
 
-    def relieve(self, used_bytes: int, limit_bytes: int) -> int:
-        """Evict some RAM Replicas if memory is short; return the bytes given back."""
-        need, freed = bytes_to_free(used_bytes, limit_bytes), 0
-        for number, tier in enumerate(self.tiers):
-            if tier.kind == "ram" and freed < need:
-                freed += self._evict_from(number, need - freed)
-        return freed
+    def is_written(self, file: int) -> bool:
+        """Return whether a File is marked, by itself or with its root."""
+        return bool(self.written[file]) or self.passes(file)
 
-    def _evict_from(self, tier: int, need_bytes: int) -> int:
-        last = self.table.ready_in(tier)[-VICTIMS_MAX:].tolist()
-        ready = [file for file in last if file not in self.flying]
-        victims = choose_victims(ready, self._size_of, need_bytes)
-        for file in victims:
-            self._evict(file, tier)
-        if victims:
-            self._keep(victims, tier)
-            # What is given back must not be filled again.
-            self.ledger.shrink(tier)
-        return sum(self._size_of(file) for file in victims)
-
-    def _evict(self, file: int, tier: int) -> None:
-        # What other nodes hold too may still pass through the pool, which is small.
-        reason = Reason.MEMORY if self.ledger.transit is None else Reason.NONE
-        self.table.store(file, state_word(ReplicaState.EVICTING, tier))
-        self.unlink(file, tier)
-        self.table.store(file, state_word(ReplicaState.ABSENT, reason=reason))
-        self.ledger.drop(tier, self._size_of(file))
-        self.tally.evicted_files += 1
-        self.tally.evicted_bytes += self._size_of(file)
-
-    def _keep(self, files: Sequence[int], tier: int) -> None:
-        for ino in self.table.inodes_of(files, tier):
-            self.recogniser.keep(tier, ino)
-
-    def unlink(self, file: int, tier: int) -> None:
-        """Remove the name of a Replica, if it is there."""
-        try:
-            (self.places[tier].directory / self.table.name_of(file)).unlink()
-        except OSError as error:
-            log.debug("unlink failed file=%d error=%s", file, error)
-
-    def _size_of(self, file: int) -> int:
-        return int(self.table.sizes[file])
+    def is_due(self, file: int) -> bool:
+        """Return whether a File is absent, worth staging and not written."""
+        return self.words[file] == ABSENT and not self.is_written(file)

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.stager.capacity import Ledger, footprint, footprints
-from monarch.stager.table import ABSENT, TIER_UNIT, FileTable
+from monarch.stager.replicas import ABSENT, TIER_UNIT, FileTable
 
 
 class Allotment:

@@ -25,8 +25,8 @@ from monarch.stager.fill import Background, FillSettings
 from monarch.stager.losses import Losses
 from monarch.stager.policy import NO_ROOM, Exchange, Fate, Sharing
 from monarch.stager.postponed import Postponed
-from monarch.stager.replicas import Shelf
-from monarch.stager.table import ABSENT, READY, TIER_UNIT, FileTable
+from monarch.stager.removal import Shelf
+from monarch.stager.replicas import ABSENT, READY, TIER_UNIT, FileTable
 from monarch.stager.transfer import Engine, Flight
 from monarch.tiers import Tier
 from monarch.tiers.probe import Finding
