@@ -1,21 +1,18 @@
 """The marks of written Files on one node, and which of them the others are told."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native import CONSTANTS
 from monarch.peers.protocol.marks import ROOTS
+from monarch.stager import WrittenMarks
 
 PIECE_BYTES: Final = 1 << 20
 # So many marks of one root are told one by one; with more of them, the root is told.
 SINGLY_MAX: Final = 16_384
-# Others do not tell what has changed in a File.
-MARKED_ALL: Final = CONSTANTS["MARKED_ALL"]
 
-Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 
@@ -23,25 +20,17 @@ class MarkTable:
     """The marks of this node, and which of them the other nodes know or are told.
 
     Args:
-        roots: one byte for each root, shared with programs.
-        written: one byte for each File, and then for each directory.
+        marks: shared with programs.
         bases: the first File of each root, and then its first directory.
-        note: tells programs that there is a mark.
     """
 
-    def __init__(
-        self,
-        roots: Bytes,
-        written: Bytes,
-        bases: Sequence[int],
-        note: Callable[[], None],
-    ) -> None:
-        self._roots = roots
-        self._written = written
+    def __init__(self, marks: WrittenMarks, bases: Sequence[int]) -> None:
+        self._marks = marks
+        self._roots = marks.roots
+        self._written = marks.marks
         self._bases = np.array(bases, np.int64)
-        self._note = note
         self._root_count = len(bases) // 2
-        self._known = np.zeros_like(written)
+        self._known = np.zeros_like(marks.marks)
         self._whole = np.zeros(self._root_count, bool)
         self._singly = np.zeros(self._root_count, np.int64)
 
@@ -91,14 +80,14 @@ class MarkTable:
         """Set marks that another node has told; return those that are new here."""
         told = np.array(marks, np.int64)
         roots = told[told < self._root_count]
-        self._roots[roots] = MARKED_ALL
+        self._marks.set_roots(roots)
         self._whole[roots] = True
         numbers = told[told >= ROOTS] - ROOTS
         numbers = numbers[numbers < len(self._written)]
         new: Numbers = numbers[self._known[numbers] == 0]
-        self._written[new] = MARKED_ALL
-        self._known[new] = MARKED_ALL
-        self._note()
+        self._marks.set(new)
+        self._known[new] = self._written[new]
+        self._marks.notify()
         return new
 
     @property

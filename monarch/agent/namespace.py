@@ -23,7 +23,7 @@ from monarch.catalog.segment import (
 from monarch.catalog.unmanaged import shown
 from monarch.origins.index import Indexed
 from monarch.origins.layout import LAYOUT
-from monarch.stager import FileTable
+from monarch.stager import FileTable, Replicas, WrittenMarks
 from monarch.stager.capacity import footprints
 from monarch.tiers import Tier
 
@@ -39,6 +39,7 @@ class Namespace:
         self.room_bytes = int(footprints(self.inventory.sizes).sum())
         self.bases = plan.file_bases
         self.digest = catalog_digest(plan.roots, native.hash64)
+        self.written = WrittenMarks(*segments.marks(), segments.note_marks)
         self._mark_bases = (*plan.file_bases, *plan.directory_bases)
         self._first = [root.block.first_entry for root in self.roots]
 
@@ -52,27 +53,25 @@ class Namespace:
         root = self.roots[number]
         return native.replica_name(root.block.memory, root.path, entry)
 
-    def table(self) -> FileTable:
-        """Return the Files as the Stager sees them."""
-        count = len(self.inventory)
+    def replicas(self) -> Replicas:
+        """Return the Files with their states, as the Stager sees and changes them."""
         catalog = self.segments.memory["catalog"]
-        roots, _ = self.segments.marks()
-        return FileTable(
-            sizes=self.inventory.sizes,
-            words=self.segments.words(count),
-            written=self.segments.written(count),
-            passes=lambda file: bool(roots[self.inventory.root_of(file)]),
-            store=lambda file, word: native.state_store(catalog, file, word),
-            name_of=self.name_of,
-            inodes_of=self.segments.inodes_of,
-            inodes_in=self.segments.inodes_in,
-            bases=self.bases,
+        return Replicas(
+            FileTable(
+                sizes=self.inventory.sizes,
+                words=self.segments.words(len(self.inventory)),
+                marks=self.written,
+                publish=lambda file, word: native.state_store(catalog, file, word),
+                name_of=self.name_of,
+                inodes_of=self.segments.inodes_of,
+                inodes_in=self.segments.inodes_in,
+                bases=self.bases,
+            )
         )
 
     def marks(self) -> MarkTable:
         """Return the marks that programs and other nodes set."""
-        segments = self.segments
-        return MarkTable(*segments.marks(), self._mark_bases, segments.note_marks)
+        return MarkTable(self.written, self._mark_bases)
 
     def path(self, file: int) -> str:
         """Return the path of a File on its Origin, for people."""

@@ -61,7 +61,7 @@ class Links:
         self, engine: native.Engine, stager: Stager, terms: Terms
     ) -> Sharing:
         """Compute the Placement and begin to connect; return what the Stager needs."""
-        needs = footprints(stager.table.sizes)
+        needs = footprints(stager.replicas.sizes)
         placement = await in_thread(
             Placement, terms.nodes, needs, terms.digest, terms.mode
         )

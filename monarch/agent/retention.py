@@ -5,8 +5,6 @@ import math
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from monarch.agent.namespace import Namespace
 from monarch.stager import ExtentDigests, Stager, describe, match
 from monarch.stager.capacity import footprint
@@ -46,9 +44,9 @@ def offer(
     ]
     for number, manifest in manifests.items():
         tier = stager.tiers[number]
-        files, strangers = match(manifest, names, stager.table.sizes, extents)
+        files, strangers = match(manifest, names, stager.replicas.sizes, extents)
         for file in files:
-            size = int(stager.table.sizes[file])
+            size = stager.replicas.size_of(file)
             if file in stager.adoption.tiers:
                 strangers.add(namespace.name_of(file))
             elif stager.ledger.reserve_in(number, size):
@@ -65,12 +63,11 @@ def retain_all(
     """Set every Tier aside with a manifest of its ready Replicas."""
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
-    table = stager.table
+    sizes = stager.replicas.sizes
     for number, tier in enumerate(stager.tiers):
-        files = table.ready_in(number)
-        files = files[np.equal(table.written[files], 0)]
+        files = stager.replicas.unwritten(stager.replicas.ready_in(number))
         if not len(files) or not tier.directory.is_dir():
             continue
-        manifest = describe(files, namespace.name_of, table.sizes, extents, expires_s)
+        manifest = describe(files, namespace.name_of, sizes, extents, expires_s)
         keep(tier.directory, tier.home, digest, manifest)
         log.info("tier retained tier=%s files=%d", tier.name, len(files))

@@ -6,14 +6,11 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.retention import retain_all
 from monarch.agent.setup import Setup
 from monarch.agent.stats import Figures
 from monarch.background import within
-from monarch.native import Reason, ReplicaState, state_word
 from monarch.report import (
     fill_template,
     merge,
@@ -81,5 +78,4 @@ def end_namespace(
             retain_all(stager, namespace, extents, setup.config.retain)
     except Exception:
         log.exception("tiers are not retained")
-    words = stager.table.words
-    words[:] = np.uint32(state_word(ReplicaState.ABSENT, reason=Reason.STOPPING))
+    stager.replicas.end()

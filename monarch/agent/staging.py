@@ -60,7 +60,7 @@ def make_stager(
     fill = FillSettings(
         config.fill.enabled, config.fill.concurrency, waits[config.cold_open.mode]
     )
-    return Stager(namespace.table(), engine, setup.tiers, fill, tally)
+    return Stager(namespace.replicas(), engine, setup.tiers, fill, tally)
 
 
 def count_segments(setup: Setup, segments: Segments) -> None:

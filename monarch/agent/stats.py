@@ -212,7 +212,7 @@ class Figures:
                 tier.kind,
                 tier.capacity_bytes,
                 account.used_bytes,
-                len(self.stager.table.ready_in(number)),
+                len(self.stager.replicas.ready_in(number)),
                 account.in_service,
             )
             for number, (tier, account) in enumerate(
@@ -232,15 +232,15 @@ class Figures:
     def _unstaged(self) -> tuple[Unstaged, ...]:
         if self.stager is None:
             return ()
-        table = self.stager.table
+        replicas = self.stager.replicas
         found = []
         for reason, text in _REASONS.items():
-            files = self._of_ours(table.absent(reason))
-            size = int(table.sizes[files].sum())
+            files = self._of_ours(replicas.absent(reason))
+            size = int(replicas.sizes[files].sum())
             found.append(Unstaged(text, len(files), size))
-        busy = table.words % _TIER_UNIT == ReplicaState.STAGING
-        under_way = self._of_ours(np.flatnonzero(busy))
-        size = int(table.sizes[under_way].sum())
+        staging = np.flatnonzero(replicas.in_state(ReplicaState.STAGING))
+        under_way = self._of_ours(staging)
+        size = int(replicas.sizes[under_way].sum())
         found.append(Unstaged("being copied", len(under_way), size))
         return tuple(found)
 
@@ -280,9 +280,6 @@ class Figures:
             for root, mark in zip(self.namespace.roots, marks, strict=False)
             if mark
         )
-
-
-_TIER_UNIT = native.CONSTANTS["STATE_TIER_UNIT"]
 
 
 def _buckets(counts: list[int]) -> tuple[WaitBucket, ...]:

@@ -97,11 +97,12 @@ class Inbox:
     def _begin(self, file: int) -> _Landing | None:
         """Reserve room and open a file for a File; None if there is no room."""
         stager = self._stores.stager
-        tier = stager.ledger.reserve(int(stager.table.sizes[file]))
+        tier = stager.ledger.reserve(stager.replicas.size_of(file))
         if tier is None:
             return None
         directory = stager.tiers[tier].directory
-        landing = _Landing(tier, directory / f".{stager.table.name_of(file)}.part", -1)
+        part = directory / f".{stager.replicas.name_of(file)}.part"
+        landing = _Landing(tier, part, -1)
         self._landings[file] = landing
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         landing.fd = os.open(landing.part, flags, 0o400)
@@ -129,7 +130,7 @@ class Inbox:
         landing = self._landings.pop(file, None)
         if landing is None:
             return
-        size = int(self._stores.stager.table.sizes[file])
+        size = self._stores.stager.replicas.size_of(file)
         self._stores.stager.ledger.release(landing.tier, size)
         if landing.fd >= 0:
             os.close(landing.fd)

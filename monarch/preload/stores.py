@@ -18,10 +18,10 @@ from monarch.agent.setup import Setup
 from monarch.agent.staging import engine_threads
 from monarch.errors import MonarchError
 from monarch.metrics import Tally
-from monarch.native import Reason, ReplicaState, state_word
+from monarch.native import Reason, ReplicaState
 from monarch.origins.index import Indexed
 from monarch.preload.asker import AHEAD, Asker
-from monarch.stager import ExtentDigests, FillSettings, Stager, describe
+from monarch.stager import Event, ExtentDigests, FillSettings, Stager, describe
 from monarch.stager.capacity import footprints
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
@@ -53,12 +53,12 @@ class Stores:
             first.count_out(sum(map(len, segments.memory.values())))
         self.extents = ExtentDigests(*extent_arrays(self.namespace))
         self._engine = self._start_engine(segments)
-        table = self.namespace.table()
-        self.asker = Asker(self._engine, table.words, setup.config.fill.concurrency)
+        replicas = self.namespace.replicas()
+        self.asker = Asker(self._engine, replicas.words, setup.config.fill.concurrency)
         # Nothing is urgent: the engine's limits on background copies hold for all.
         ahead = AHEAD * setup.config.fill.concurrency
         fill = FillSettings(False, ahead, urgent_bytes_max=-1)
-        self.stager = Stager(table, self.asker, setup.tiers, fill, self.tally)
+        self.stager = Stager(replicas, self.asker, setup.tiers, fill, self.tally)
         offer(self.stager, self.namespace, manifests, self.extents)
         self._closed = False
 
@@ -87,15 +87,15 @@ class Stores:
         Args:
             kept: marks the Files that this node is to hold.
         """
-        table, held = self.stager.table, self.stager.adoption.tiers
+        replicas, held = self.stager.replicas, self.stager.adoption.tiers
         strangers = [file for file in held if not kept[file]]
-        needs = footprints(table.sizes)
+        needs = footprints(replicas.sizes)
         wanted = int(needs[kept].sum()) + int(needs[strangers].sum())
         if wanted <= self.capacity_bytes:
             return
         for file in strangers:
             tier = held.pop(file)
-            self.stager.ledger.release(tier, int(table.sizes[file]))
+            self.stager.ledger.release(tier, replicas.size_of(file))
             self.stager.shelf.unlink(file, tier)
 
     def wait(self, seconds: float) -> None:
@@ -111,9 +111,7 @@ class Stores:
 
     def ready(self) -> np.ndarray:
         """Return which Files are staged."""
-        states = self.stager.table.words % native.CONSTANTS["STATE_TIER_UNIT"]
-        marks: np.ndarray = states == int(ReplicaState.READY)
-        return marks
+        return self.stager.replicas.in_state(ReplicaState.READY)
 
     def mtime_ns(self, file: int) -> int:
         """Return when a File was changed last."""
@@ -124,8 +122,7 @@ class Stores:
 
     def refuse(self, file: int) -> None:
         """Note that a File cannot be had."""
-        word = state_word(ReplicaState.ABSENT, reason=Reason.ERROR)
-        self.stager.table.store(file, word)
+        self.stager.replicas.change(file, Event.REFUSED, reason=Reason.ERROR)
 
     def set_aside(self) -> None:
         """End all copies, and retain the Tiers for later jobs.
@@ -148,16 +145,16 @@ class Stores:
                 tier.remove(held=self.run.path)
 
     def _retain(self) -> None:
-        namespace, table = self.namespace, self.stager.table
+        namespace, replicas = self.namespace, self.stager.replicas
         digest = namespace_digest([root.path for root in namespace.roots])
         expires_s = expiry_s(self.setup.config.retain, time.time())
         unchecked = self.stager.adoption.tiers
         for number, tier in enumerate(self.setup.tiers):
             waiting = [file for file, where in unchecked.items() if where == number]
-            files = np.union1d(table.ready_in(number), np.array(waiting, np.int64))
+            files = np.union1d(replicas.ready_in(number), np.array(waiting, np.int64))
             if len(files):
                 manifest = describe(
-                    files, namespace.name_of, table.sizes, self.extents, expires_s
+                    files, namespace.name_of, replicas.sizes, self.extents, expires_s
                 )
                 keep(tier.directory, tier.home, digest, manifest)
 

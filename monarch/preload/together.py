@@ -168,7 +168,7 @@ def _divide(stores: Stores, crew: Crew, digest: int, mode: Mode) -> _Share:
     """Place the Files as the agents of a job on these nodes will."""
     rooms = crew.all_of(stores.capacity_bytes)
     nodes = [Node(name, room) for name, room in zip(crew.nodes, rooms, strict=True)]
-    needs = footprints(stores.stager.table.sizes)
+    needs = footprints(stores.stager.replicas.sizes)
     placement = Placement(nodes, needs, digest, mode)
     return _Share(placement, placement.kept(crew.number))
 
@@ -255,11 +255,11 @@ def _standing(stores: Stores, share: _Share) -> Standing:
 
 
 def _own_account(stores: Stores, work: _Work, crew: Crew, inbox: Inbox) -> NodeAccount:
-    table, tally = stores.stager.table, stores.tally
+    replicas, tally = stores.stager.replicas, stores.tally
     ready, kept = stores.ready(), work.share.kept
     lacking = np.flatnonzero(kept & ~ready)
     reasons: dict[str, int] = {}
-    for word in table.words[lacking].tolist():
+    for word in replicas.words[lacking].tolist():
         reason = native.word_parts(word)[2]
         text = _REASONS.get(reason, "could not be copied")
         reasons[text] = reasons.get(text, 0) + 1
@@ -272,7 +272,7 @@ def _own_account(stores: Stores, work: _Work, crew: Crew, inbox: Inbox) -> NodeA
         node=crew.nodes[crew.number],
         kept_files=int(np.count_nonzero(kept)),
         held_files=int(np.count_nonzero(ready)),
-        held_bytes=int(table.sizes[ready].sum()),
+        held_bytes=int(replicas.sizes[ready].sum()),
         adopted_files=work.adopted_files,
         origin_files=tally.staged_files,
         origin_bytes=tally.origin_read_bytes,
@@ -289,7 +289,7 @@ def _account(
     mode: Mode,
     told: tuple[float, Sequence[NodeAccount]],
 ) -> Account:
-    sizes, placed = stores.stager.table.sizes, placement.placed
+    sizes, placed = stores.stager.replicas.sizes, placement.placed
     seconds, nodes = told
     unplaced = int(np.count_nonzero(~placed))
     short = 0

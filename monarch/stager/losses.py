@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from monarch.native import Reason, ReplicaState, state_word
+from monarch.native import Reason
 from monarch.stager.removal import Shelf
+from monarch.stager.replicas import Event
 from monarch.tiers.probe import Finding
 
 LOST_MAX = 2
@@ -49,17 +50,19 @@ class Losses:
 
     def note_found(self, file: int, tier: int, finding: Finding) -> None:
         """Note what was found of a Replica that a program could not open."""
-        table = self._shelf.table
-        if finding is Finding.HELD or not table.is_ready_in(file, tier):
+        replicas = self._shelf.replicas
+        if finding is Finding.HELD or replicas.ready_tier(file) != tier:
             return
         if finding is Finding.TIER_GONE:
             self.withdraw(tier, "its directory has gone")
-        else:
+        if file in self._shelf.flying:
+            return  # the end of its Transfer is not known yet: programs ask again
+        if finding is not Finding.TIER_GONE:
             self._shelf.forget(file, tier)
         count = self._counts[file] = self._counts.get(file, 0) + 1
         self._renew(file, count <= LOST_MAX)
         if count > LOST_MAX:
-            table.store(file, state_word(ReplicaState.ABSENT, reason=Reason.ERROR))
+            replicas.change(file, Event.REFUSED, reason=Reason.ERROR)
 
     def withdraw(self, tier: int, why: str) -> None:
         """Use a Tier no more; its Files are worth staging into another one."""

@@ -13,16 +13,14 @@ from monarch.native import (
     Fetch,
     OrderKind,
     Reason,
-    ReplicaState,
     Step,
-    state_word,
 )
 from monarch.placement import FillOrder, Mode, fill_files
 from monarch.stager.adoption import Adoption
 from monarch.stager.fill import Background
 from monarch.stager.pool import Transit
 from monarch.stager.removal import Shelf
-from monarch.stager.replicas import ABSENT
+from monarch.stager.replicas import Event
 from monarch.stager.reserved_space import Allotment
 from monarch.stager.sources import Sources
 from monarch.stager.transfer import Flight, Receiver
@@ -30,8 +28,6 @@ from monarch.tiers import Tier
 
 LATE_MAX: Final = 64
 """So often a large File is asked for again that its owner is still reading."""
-
-NO_ROOM: Final = state_word(ReplicaState.ABSENT, reason=Reason.NO_ROOM)
 
 _LINK_ENDED: Final = frozenset({errno.ECONNRESET, errno.ENOTCONN, errno.EPROTO})
 _AT_TIER: Final = frozenset({Step.ORDER, Step.CREATE, Step.WRITE, Step.PUBLISH})
@@ -68,14 +64,14 @@ class Exchange:
     def __init__(self, sharing: Sharing, shelf: Shelf, background: Background) -> None:
         self.sources = sharing.sources
         self.receiver = sharing.receiver
-        self._table, self._ledger = shelf.table, shelf.ledger
+        self._replicas, self._ledger = shelf.replicas, shelf.ledger
         self._tally = shelf.tally
         self._is_large = background.is_large
         shelf.places.append(sharing.transit)
         self.pool = Transit(
             sharing.transit, len(shelf.tiers), shelf, self.sources.clock
         )
-        self.allotment = Allotment(self.sources.kept, self._table, self._ledger)
+        self.allotment = Allotment(self.sources.kept, self._replicas, self._ledger)
         self._owned, self._others = fill_files(
             self.sources.placement, self.sources.kept, self.sources.own
         )
@@ -92,8 +88,8 @@ class Exchange:
         Args:
             refuse: gives up the Replica of a File in a Tier that was to be adopted.
         """
-        words = self._table.words
-        words[(words == NO_ROOM) & self.sources.placement.placed] = ABSENT
+        placed = np.flatnonzero(self.sources.placement.placed)
+        self._replicas.retry_all(placed, Reason.NO_ROOM)
         files = np.fromiter(adoption.tiers, np.intp, len(adoption.tiers))
         self.allotment.settle_all(files)
         others = files[~self.sources.kept[files]].tolist()
@@ -113,7 +109,7 @@ class Exchange:
         if self.pool.waits(file):
             return None
         if not sources.placed(file):
-            self._table.store(file, NO_ROOM)
+            self._replicas.change(file, Event.REFUSED, reason=Reason.NO_ROOM)
             return None
         if not asked and not self._may_fill(file):
             return None
@@ -139,7 +135,7 @@ class Exchange:
         tier = None
         if self.sources.keeps(file):
             self.allotment.settle(file)
-            tier = self._ledger.reserve(int(self._table.sizes[file]))
+            tier = self._ledger.reserve(self._replicas.size_of(file))
         elif peer is None or self.sources.placement.mode is not Mode.PARTITION:
             tier = self.allotment.reserve_spare(file)
         if tier is not None or not asked:
@@ -151,7 +147,7 @@ class Exchange:
         if not asked:
             return
         if not self.pool.fits(file):
-            self._table.store(file, NO_ROOM)
+            self._replicas.change(file, Event.REFUSED, reason=Reason.NO_ROOM)
         elif not self._is_large(file):
             self.pool.queue(file)
 
@@ -192,7 +188,7 @@ class Exchange:
 
     def _judge(self, flight: Flight, arrival: Arrival) -> Fate:
         if arrival.status == 0:
-            self.sources.answered(arrival.peer, int(self._table.sizes[flight.file]))
+            self.sources.answered(arrival.peer, self._replicas.size_of(flight.file))
             return Fate.ARRIVED
         self._tally.peer_failures += 1
         cause = -arrival.status
@@ -244,10 +240,9 @@ class Exchange:
         """What this node reads from the Origin it also keeps, if there is room."""
         tier = self.allotment.reserve_spare(flight.file)
         if tier is not None:
-            self._ledger.release(flight.tier, int(self._table.sizes[flight.file]))
+            self._ledger.release(flight.tier, self._replicas.size_of(flight.file))
             flight.tier = tier
-            word = state_word(ReplicaState.STAGING, tier)
-            self._table.words[flight.file] = word
+            self._replicas.change(flight.file, Event.MOVED, tier=tier)
 
     # -- background fill --------------------------------------------------------
 

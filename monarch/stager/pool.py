@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.native import Reason, ReplicaState, state_word
+from monarch.native import Reason
 from monarch.stager.capacity import Account, footprint
 from monarch.stager.removal import Shelf
-from monarch.stager.replicas import ABSENT
+from monarch.stager.replicas import Event
 from monarch.tiers import Tier
 
 OPEN_S: Final = 0.05
@@ -32,9 +32,6 @@ STEPS_MAX: Final = 64
 NAMELESS_MAX: Final = 1024
 """Replicas without a name whose bytes are not given back: each holds a descriptor."""
 QUEUE_MAX: Final = 1024
-
-_BUSY: Final = state_word(ReplicaState.ABSENT, reason=Reason.BUSY)
-_STOPPING: Final = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
 
 log = logging.getLogger("monarch.stager")
 
@@ -68,7 +65,7 @@ class Transit:
         self.number = number
         self._tier = tier
         self._shelf = shelf
-        self._table = shelf.table
+        self._replicas = shelf.replicas
         self._clock = clock
         self._ready: dict[int, float] = {}
         self._nameless: deque[_Nameless] = deque()
@@ -153,7 +150,7 @@ class Transit:
         """Give all descriptors back, and answer those who wait for room."""
         self._close_all()
         for file in self._queue:
-            self._table.store(file, _STOPPING)
+            self._replicas.change(file, Event.REFUSED, reason=Reason.STOPPING)
         self._queue.clear()
 
     def clear(self) -> None:
@@ -186,9 +183,9 @@ class Transit:
             self._evict(oldest[0], now_s)
 
     def _evict(self, file: int, now_s: float) -> None:
-        if not self._table.is_ready_in(file, self.number):
+        if self._replicas.ready_tier(file) != self.number:
             return  # it was lost, and may be in another Tier by now
-        path = self._tier.directory / self._table.name_of(file)
+        path = self._tier.directory / self._replicas.name_of(file)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -197,7 +194,7 @@ class Transit:
         found, room = os.fstat(fd), self._room_of(file)
         # Never EVICTING, which sends programs to the Origin: who comes just now may
         # wait, because the File can come in again at once.
-        self._table.store(file, ABSENT)
+        self._replicas.change(file, Event.REMOVED)
         self._shelf.unlink(file, self.number)
         self._nameless.append(_Nameless(fd, found.st_ino, room, now_s + PROOF_S))
         self._leaving_bytes += room
@@ -239,14 +236,13 @@ class Transit:
     def _refuse(self, file: int) -> None:
         """Send programs to the Origin, which answers sooner than the pool."""
         self._shelf.tally.transit_full += 1
-        self._table.store(file, _BUSY)
+        self._replicas.change(file, Event.REFUSED, reason=Reason.BUSY)
         self._busy.append((file, self._clock() + BUSY_S))
 
     def _end_busy(self, now_s: float) -> None:
         while self._busy and self._busy[0][1] <= now_s:
             file, _ = self._busy.popleft()
-            if self._table.words[file] == _BUSY:
-                self._table.words[file] = ABSENT
+            self._replicas.retry(file, Reason.BUSY)
 
     def _close_all(self) -> None:
         for one in (*self._nameless, *self._held):
@@ -256,7 +252,7 @@ class Transit:
         self._leaving_bytes = 0
 
     def _size_of(self, file: int) -> int:
-        return int(self._table.sizes[file])
+        return self._replicas.size_of(file)
 
     def _room_of(self, file: int) -> int:
         return footprint(self._size_of(file))

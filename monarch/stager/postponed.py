@@ -8,15 +8,14 @@ import time
 from collections.abc import Container
 from typing import Final
 
-from monarch.native import Reason, ReplicaState, state_word
-from monarch.stager.replicas import ABSENT, FileTable
+from monarch.native import Reason
+from monarch.stager.replicas import Event, Replicas
 
 PROBE_S: Final = 1.0
 """How often one File is tried of a root that does not answer."""
 AGAIN_S: Final = 0.5
 """After how long a File is tried again that could not be copied; then twice that."""
 AGAIN_MAX_S: Final = 30.0
-_BUSY: Final = state_word(ReplicaState.ABSENT, reason=Reason.BUSY)
 
 
 class Postponed:
@@ -30,10 +29,10 @@ class Postponed:
         clock: seconds that never go back.
     """
 
-    def __init__(self, table: FileTable, in_flight: Container[int]) -> None:
+    def __init__(self, replicas: Replicas, in_flight: Container[int]) -> None:
         self.stalled = 0
         self.clock = time.monotonic
-        self._table = table
+        self._replicas = replicas
         self._in_flight = in_flight
         self._refused: dict[int, int] = {}
         self._probes: dict[int, tuple[int, float]] = {}
@@ -58,20 +57,19 @@ class Postponed:
         self.stalled = stalled
         for root in range(back.bit_length()):
             if back >> root & 1:
-                words = self._table.words[self._table.files_of(root)]
-                words[words == _BUSY] = ABSENT
+                self._replicas.retry_root(root, Reason.BUSY)
                 self._refused.pop(root, None)
                 self._probes.pop(root, None)
         return back != 0
 
     def is_stalled(self, file: int) -> bool:
         """Return whether the origin of a File does not answer."""
-        return bool(self.stalled and self.stalled >> self._table.root_of(file) & 1)
+        return bool(self.stalled and self.stalled >> self._replicas.root_of(file) & 1)
 
     def refuse(self, file: int) -> None:
         """Send programs to the origin for a File of a stalled root."""
-        self._table.store(file, _BUSY)
-        self._refused[self._table.root_of(file)] = file
+        self._replicas.change(file, Event.REFUSED, reason=Reason.BUSY)
+        self._refused[self._replicas.root_of(file)] = file
 
     def probes(self) -> list[int]:
         """Return a File of each stalled root that is to be tried now."""
@@ -82,8 +80,7 @@ class Postponed:
                 continue
             del self._refused[root]
             self._probes[root] = (file, now_s)
-            if self._table.words[file] == _BUSY:
-                self._table.words[file] = ABSENT
+            if self._replicas.retry(file, Reason.BUSY):
                 found.append(file)
         return found
 
@@ -93,7 +90,7 @@ class Postponed:
         """Try a File again later, because the node cannot copy it now."""
         tries = self._tries[file] = self._tries.get(file, 0) + 1
         self._due_s[file] = self.clock() + min(AGAIN_S * 2 ** (tries - 1), AGAIN_MAX_S)
-        self._table.store(file, _BUSY)
+        self._replicas.change(file, Event.FAILED, reason=Reason.BUSY)
 
     def succeeded(self, file: int) -> None:
         """A Transfer of a File has come to its good end."""
@@ -107,6 +104,5 @@ class Postponed:
         due = [file for file, at_s in self._due_s.items() if at_s <= now_s]
         for file in due:
             del self._due_s[file]
-            if self._table.words[file] == _BUSY:
-                self._table.words[file] = ABSENT
-        return [file for file in due if self._table.is_due(file)]
+            self._replicas.retry(file, Reason.BUSY)
+        return [file for file in due if self._replicas.is_due(file)]

@@ -5,9 +5,9 @@ from collections.abc import Container, Sequence
 from typing import Protocol
 
 from monarch.metrics import Tally
-from monarch.native import Reason, ReplicaState, state_word
+from monarch.native import Reason
 from monarch.stager.capacity import Ledger, bytes_to_free, choose_victims
-from monarch.stager.replicas import ABSENT, FileTable
+from monarch.stager.replicas import Event, Replicas
 from monarch.tiers import Tier
 from monarch.tiers.probe import Finding, inspect
 
@@ -37,13 +37,13 @@ class Shelf:
 
     def __init__(
         self,
-        table: FileTable,
+        replicas: Replicas,
         recogniser: Recogniser,
         tiers: Sequence[Tier],
         ledger: Ledger,
         tally: Tally,
     ) -> None:
-        self.table = table
+        self.replicas = replicas
         self.recogniser = recogniser
         self.tiers = tiers
         self.places = list(tiers)
@@ -57,21 +57,21 @@ class Shelf:
         Raises:
             OSError: the medium has failed.
         """
-        path = self.places[tier].directory / self.table.name_of(file)
+        path = self.places[tier].directory / self.replicas.name_of(file)
         return inspect(path, self._size_of(file))
 
     def forget(self, file: int, tier: int) -> None:
         """Remove a Replica that is lost; programs may still have it open."""
-        self.table.words[file] = ABSENT
+        self.replicas.change(file, Event.LOST)
         self._keep([file], tier)
         self.unlink(file, tier)
-        self.ledger.drop(tier, int(self.table.sizes[file]))
+        self.ledger.drop(tier, self.replicas.size_of(file))
         self.tally.replicas_lost += 1
         log.warning("replica lost file=%d tier=%s", file, self.places[tier].name)
 
     def leave(self, file: int, tier: int) -> None:
         """Serve no Replica that has come into a Tier which was given up meanwhile."""
-        self.table.words[file] = ABSENT
+        self.replicas.change(file, Event.LOST)
         self._keep([file], tier)
         self.ledger.drop(tier, self._size_of(file))
 
@@ -82,13 +82,14 @@ class Shelf:
             return False
         self.ledger.retire(tier)
         self.tally.tiers_lost += 1
-        files = [f for f in self.table.ready_in(tier).tolist() if f not in self.flying]
-        self.table.words[files] = ABSENT
-        for ino in self.table.inodes_in(tier):
+        ready = self.replicas.ready_in(tier)
+        lost = ready[[file not in self.flying for file in ready.tolist()]]
+        self.replicas.change_all(lost, Event.LOST)
+        for ino in self.replicas.inodes_in(tier):
             self.recogniser.keep(tier, ino)
         account.used_bytes = 0
-        self.tally.replicas_lost += len(files)
-        log.error("tier lost tier=%s replicas=%d", self.places[tier].name, len(files))
+        self.tally.replicas_lost += len(lost)
+        log.error("tier lost tier=%s replicas=%d", self.places[tier].name, len(lost))
         return True
 
     def relieve(self, used_bytes: int, limit_bytes: int) -> int:
@@ -100,7 +101,7 @@ class Shelf:
         return freed
 
     def _evict_from(self, tier: int, need_bytes: int) -> int:
-        last = self.table.ready_in(tier)[-VICTIMS_MAX:].tolist()
+        last = self.replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()
         ready = [file for file in last if file not in self.flying]
         victims = choose_victims(ready, self._size_of, need_bytes)
         for file in victims:
@@ -114,23 +115,23 @@ class Shelf:
     def _evict(self, file: int, tier: int) -> None:
         # What other nodes hold too may still pass through the pool, which is small.
         reason = Reason.MEMORY if self.ledger.transit is None else Reason.NONE
-        self.table.store(file, state_word(ReplicaState.EVICTING, tier))
+        self.replicas.change(file, Event.EVICTED, tier=tier)
         self.unlink(file, tier)
-        self.table.store(file, state_word(ReplicaState.ABSENT, reason=reason))
+        self.replicas.change(file, Event.REMOVED, reason=reason)
         self.ledger.drop(tier, self._size_of(file))
         self.tally.evicted_files += 1
         self.tally.evicted_bytes += self._size_of(file)
 
     def _keep(self, files: Sequence[int], tier: int) -> None:
-        for ino in self.table.inodes_of(files, tier):
+        for ino in self.replicas.inodes_of(files, tier):
             self.recogniser.keep(tier, ino)
 
     def unlink(self, file: int, tier: int) -> None:
         """Remove the name of a Replica, if it is there."""
         try:
-            (self.places[tier].directory / self.table.name_of(file)).unlink()
+            (self.places[tier].directory / self.replicas.name_of(file)).unlink()
         except OSError as error:
             log.debug("unlink failed file=%d error=%s", file, error)
 
     def _size_of(self, file: int) -> int:
-        return int(self.table.sizes[file])
+        return self.replicas.size_of(file)

@@ -3,8 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
+from monarch.native import ReplicaState
 from monarch.stager.capacity import Ledger, footprint, footprints
-from monarch.stager.replicas import ABSENT, TIER_UNIT, FileTable
+from monarch.stager.replicas import Replicas
 
 
 class Allotment:
@@ -15,13 +16,13 @@ class Allotment:
     """
 
     def __init__(
-        self, kept: npt.NDArray[np.bool_], table: FileTable, ledger: Ledger
+        self, kept: npt.NDArray[np.bool_], replicas: Replicas, ledger: Ledger
     ) -> None:
         self._ledger = ledger
-        self._sizes = table.sizes
+        self._sizes = replicas.sizes
         self._kept = kept
-        self._owed = kept & (table.words % TIER_UNIT == ABSENT)
-        self.owed_bytes = int(footprints(table.sizes[self._owed]).sum())
+        self._owed = kept & replicas.in_state(ReplicaState.ABSENT)
+        self.owed_bytes = int(footprints(replicas.sizes[self._owed]).sum())
 
     def __repr__(self) -> str:
         return f"<Allotment {self.owed_bytes} bytes owed>"

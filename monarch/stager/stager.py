@@ -8,25 +8,22 @@ from collections.abc import Sequence
 
 from monarch.metrics import Tally
 from monarch.native import (
-    CONSTANTS,
     Arrival,
     Completion,
     Order,
     OrderKind,
     Reason,
-    ReplicaState,
     Step,
-    state_word,
 )
 from monarch.placement import FillOrder
 from monarch.stager.adoption import Adoption
 from monarch.stager.capacity import Ledger, Outcome, Room, Verdict
 from monarch.stager.fill import Background, FillSettings
 from monarch.stager.losses import Losses
-from monarch.stager.policy import NO_ROOM, Exchange, Fate, Sharing
+from monarch.stager.policy import Exchange, Fate, Sharing
 from monarch.stager.postponed import Postponed
 from monarch.stager.removal import Shelf
-from monarch.stager.replicas import ABSENT, READY, TIER_UNIT, FileTable
+from monarch.stager.replicas import Event, Replicas
 from monarch.stager.transfer import Engine, Flight
 from monarch.tiers import Tier
 from monarch.tiers.probe import Finding
@@ -34,9 +31,7 @@ from monarch.tiers.probe import Finding
 FILL_STEP = 8
 FILL_STEPS_MAX = 16
 
-_MARKED_ALL = CONSTANTS["MARKED_ALL"]
 _AT_TIER = frozenset({Step.CREATE, Step.WRITE, Step.VERIFY, Step.PUBLISH})
-_STOPPING = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
 
 log = logging.getLogger("monarch.stager")
 
@@ -46,25 +41,25 @@ class Stager:
 
     def __init__(
         self,
-        table: FileTable,
+        replicas: Replicas,
         engine: Engine,
         tiers: Sequence[Tier],
         fill: FillSettings,
         tally: Tally,
     ) -> None:
-        self.table = table
+        self.replicas = replicas
         self.engine = engine
         self.tiers = tiers
         self.tally = tally
         self.ledger = Ledger([tier.capacity_bytes for tier in tiers])
-        self.shelf = Shelf(table, engine, tiers, self.ledger, tally)
+        self.shelf = Shelf(replicas, engine, tiers, self.ledger, tally)
         self.adoption = Adoption()
         self.changed: list[int] = []
-        self._background = Background(fill, table.sizes)
+        self._background = Background(fill, replicas.sizes)
         self._exchange: Exchange | None = None
         self._flying: dict[int, Flight] = {}
         self.shelf.flying = self._flying
-        self.postponed = Postponed(table, self._flying)
+        self.postponed = Postponed(replicas, self._flying)
         self.losses = Losses(self.shelf, self._renew, self._refill)
         self._waiting: list[Order] = []
         self._busy_since_ns = 0
@@ -139,7 +134,7 @@ class Stager:
     def abandon(self) -> None:
         """Tell all who wait that nothing will come; engine and receiver have ended."""
         for flight in list(self._flying.values()):
-            if self.table.words[flight.file] % TIER_UNIT == READY:
+            if self.replicas.ready_tier(flight.file) is not None:
                 self._land(flight)
                 self._note_published(flight)
             else:
@@ -153,22 +148,23 @@ class Stager:
     def _serve_requests(self) -> None:
         if self._stopping:
             return
-        words = self.table.words
         for file in self.engine.requests():
             try:
-                self._serve(file, int(words[file]))
+                self._serve(file)
             except Exception as error:
                 self._survive(f"request failed file={file}", error)
         self._submit()
 
-    def _serve(self, file: int, word: int) -> None:
-        if word == ABSENT and self._hangs(file):
+    def _serve(self, file: int) -> None:
+        if not self.replicas.is_absent(file):
+            tier = self.replicas.ready_tier(file)
+            if tier is not None:
+                # Looking for it may take as long as a broken medium does: not here.
+                self.losses.doubted[file] = tier
+        elif self._hangs(file):
             self.postponed.refuse(file)
-        elif word == ABSENT:
+        else:
             self._order(file, self._demand(file))
-        elif word % TIER_UNIT == READY:
-            # Looking for it may take as long as a broken medium does: not here.
-            self.losses.doubted[file] = word // TIER_UNIT % 256
 
     def _demand(self, file: int) -> OrderKind:
         """No program waits for a large File, so it yields to those they wait for."""
@@ -179,15 +175,14 @@ class Stager:
         """Reserve room and send for the File, or say why not."""
         if file in self._flying:
             return
-        if self.table.is_written(file):
-            word = state_word(ReplicaState.ABSENT, reason=Reason.CHANGED)
-            self.table.store(file, word)
+        if self.replicas.is_written(file):
+            self.replicas.change(file, Event.REFUSED, reason=Reason.CHANGED)
             return
         flight = self._plan(file, kind, asked=asked)
         if flight is None:
             return
         # Nobody needs to be woken: those who wait go on waiting for READY.
-        self.table.words[file] = state_word(ReplicaState.STAGING, flight.tier)
+        self.replicas.change(file, Event.ORDERED, tier=flight.tier)
         if not self._flying:
             self._busy_since_ns = time.monotonic_ns()
         self._flying[file] = flight
@@ -204,9 +199,9 @@ class Stager:
             return Flight(file, tier, OrderKind(kind | OrderKind.ADOPT), asked)
         if self._exchange is not None:
             return self._exchange.plan(file, kind, asked=asked)
-        tier = self.ledger.reserve(int(self.table.sizes[file]))
+        tier = self.ledger.reserve(self.replicas.size_of(file))
         if tier is None:
-            self.table.store(file, NO_ROOM)
+            self.replicas.change(file, Event.REFUSED, reason=Reason.NO_ROOM)
             return None
         return Flight(file, tier, kind, asked)
 
@@ -274,12 +269,12 @@ class Stager:
                 self._order(file, OrderKind.BACKGROUND, asked=False)
 
     def _is_due(self, file: int) -> bool:
-        return self.table.is_due(file) and not self._hangs(file)
+        return self.replicas.is_due(file) and not self._hangs(file)
 
     def _begin_fill(self) -> None:
         """Let fill look at every File again."""
         if self._exchange is None:
-            every = FillOrder(range(len(self.table.sizes)))
+            every = FillOrder(range(len(self.replicas.sizes)))
             self._background.begin_with(every, FillOrder(range(0)))
         else:
             self._exchange.fill(self._background)
@@ -335,7 +330,7 @@ class Stager:
             self._drop(flight)
         elif fate is Fate.NOWHERE:
             # Programs that came to wait for it meanwhile are woken, and ask themselves.
-            self._drop(flight, ABSENT)
+            self._drop(flight, Reason.NONE)
             exchange.allotment.owe(flight.file)
         else:
             exchange.redirect(flight, fate)
@@ -345,14 +340,14 @@ class Stager:
         del self._flying[flight.file]
         self._background.end(flight)
 
-    def _drop(self, flight: Flight, word: int = _STOPPING) -> None:
+    def _drop(self, flight: Flight, reason: Reason = Reason.STOPPING) -> None:
         """End a Transfer that nobody carries on."""
         self._land(flight)
-        self.table.store(flight.file, word)
-        self.ledger.release(flight.tier, int(self.table.sizes[flight.file]))
+        self.replicas.change(flight.file, Event.FAILED, reason=reason)
+        self.ledger.release(flight.tier, self.replicas.size_of(flight.file))
 
     def _note_published(self, flight: Flight) -> None:
-        size, tally = int(self.table.sizes[flight.file]), self.tally
+        size, tally = self.replicas.size_of(flight.file), self.tally
         self.ledger.failures.pop(flight.file, None)
         self.postponed.succeeded(flight.file)
         self.ledger.settle(flight.tier, size)
@@ -381,7 +376,7 @@ class Stager:
         outcome = Outcome(status, at_tier and not foreign, adoption)
         verdict, room = self.ledger.judge(file, tier, outcome)
         self._note_failed(flight, step, status)
-        self.ledger.release(tier, int(self.table.sizes[file]))
+        self.ledger.release(tier, self.replicas.size_of(file))
         if adoption or taken:
             self.shelf.unlink(file, tier)
         self._mend_tier(tier, room, status)
@@ -413,7 +408,7 @@ class Stager:
         file, reason = flight.file, Reason.NONE
         if verdict is Verdict.CHANGED:
             reason = Reason.CHANGED
-            self.table.written[file] = _MARKED_ALL
+            self.replicas.mark_written(file)
             self.tally.files_changed += 1
             self.changed.append(file)
         elif verdict is Verdict.GIVEN_UP:
@@ -424,11 +419,11 @@ class Stager:
             self.postponed.put_off(file)
             return
         if verdict is Verdict.ANEW and not self._stopping:
-            self.table.words[file] = ABSENT
+            self.replicas.change(file, Event.RESTARTED)
             kind = OrderKind(flight.kind & OrderKind.BACKGROUND)
             self._order(file, kind, asked=flight.asked)
             return
-        self.table.store(file, state_word(ReplicaState.ABSENT, reason=reason))
+        self.replicas.change(file, Event.FAILED, reason=reason)
 
     def _note_busy(self) -> None:
         if self._busy_since_ns and not self._flying:
@@ -459,7 +454,7 @@ class Stager:
 
     def _refuse_adoption(self, file: int, tier: int) -> None:
         """Give up a Replica of an earlier job whose room others need."""
-        self.ledger.release(tier, int(self.table.sizes[file]))
+        self.ledger.release(tier, self.replicas.size_of(file))
         self.shelf.unlink(file, tier)
 
     def _survive(self, what: str, error: Exception) -> None:

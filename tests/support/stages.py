@@ -24,7 +24,15 @@ from monarch.native import (
     word_parts,
 )
 from monarch.placement import Mode, Node, Placement
-from monarch.stager import FileTable, FillSettings, Sharing, Sources, Stager
+from monarch.stager import (
+    FileTable,
+    FillSettings,
+    Replicas,
+    Sharing,
+    Sources,
+    Stager,
+    WrittenMarks,
+)
 from monarch.tiers import RamTier, SsdTier, Tier, TierSettings, open_transit
 from monarch.units import Size
 
@@ -122,17 +130,29 @@ class FakeReceiver:
 
 @dataclass
 class Stage:
-    """A Stager over Tiers in directories, and everything around it."""
+    """A Stager over Tiers in directories, and everything around it.
+
+    Args:
+        words: the state words, as the data plane writes them.
+        written: the marks of Files, as programs write them.
+        roots: the marks of roots.
+    """
 
     stager: Stager
     engine: FakeEngine
-    table: FileTable
+    words: npt.NDArray[np.uint32]
+    written: npt.NDArray[np.uint8]
+    roots: npt.NDArray[np.uint8]
     tally: Tally
     receiver: FakeReceiver
     pool: Tier
     sources: Sources = field(init=False)
     now_s: float = 1000.0
-    passing: set[int] = field(default_factory=set)
+
+    @property
+    def replicas(self) -> Replicas:
+        """The states of the Files."""
+        return self.stager.replicas
 
     def ask(self, *files: int) -> None:
         """Let programs ask for Files."""
@@ -160,15 +180,15 @@ class Stage:
         self.stager.turn()
 
     def _write(self, file: int, tier: int) -> None:
-        self.path(file, tier).write_bytes(b"x" * int(self.table.sizes[file]))
+        self.path(file, tier).write_bytes(b"x" * self.replicas.size_of(file))
 
     def path(self, file: int, tier: int) -> Path:
         """Return the path of a Replica."""
-        return self.stager.shelf.places[tier].directory / self.table.name_of(file)
+        return self.stager.shelf.places[tier].directory / self.replicas.name_of(file)
 
     def state(self, file: int) -> State:
         """Return the state of a File."""
-        return word_parts(int(self.table.words[file]))
+        return word_parts(int(self.words[file]))
 
     def ordered(self) -> list[tuple[int, int]]:
         """Return the Files that the engine copies, with their Tiers."""
@@ -201,8 +221,13 @@ def make_stage(
     sizes: list[int],
     capacities: tuple[int, ...] = (1 << 20,),
     fill: FillSettings = NO_FILL,
+    bases: tuple[int, ...] = (0,),
 ) -> Stage:
-    """Make a Stager whose Tiers lie in a directory; the first one is memory."""
+    """Make a Stager whose Tiers lie in a directory; the first one is memory.
+
+    Args:
+        bases: the first File of each root.
+    """
     tiers: list[Tier] = []
     for number, capacity in enumerate(capacities):
         kind: type[Tier] = SsdTier if number else RamTier
@@ -211,24 +236,23 @@ def make_stage(
         tier.capacity_bytes = capacity
         tiers.append(tier)
     words = np.zeros(len(sizes), np.uint32)
-    passing: set[int] = set()
+    written, roots = np.zeros(len(sizes), np.uint8), np.zeros(len(bases), np.uint8)
     table = FileTable(
         sizes=np.array(sizes, np.uint64),
         words=words,
-        written=np.zeros(len(sizes), np.uint8),
-        passes=passing.__contains__,
-        store=words.__setitem__,
+        marks=WrittenMarks(roots, written, lambda: None),
+        publish=words.__setitem__,
         name_of=lambda file: f"{file:032x}",
         inodes_of=lambda files, tier: [1000 + file for file in files],
         inodes_in=lambda tier: [1000],
+        bases=bases,
     )
     pool = open_transit(directory / "run", 0)
     pool.directory.mkdir(parents=True)
     engine, tally = FakeEngine(words), Tally()
-    stager = Stager(table, engine, tiers, fill, tally)
-    stage = Stage(stager, engine, table, tally, FakeReceiver(words), pool)
-    stage.passing = passing
-    return stage
+    stager = Stager(Replicas(table), engine, tiers, fill, tally)
+    receiver = FakeReceiver(words)
+    return Stage(stager, engine, words, written, roots, tally, receiver, pool)
 
 
 def tier_settings(path: Path, name: str) -> TierSettings:

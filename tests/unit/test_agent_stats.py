@@ -13,7 +13,7 @@ from monarch.native import COUNTERS, Reason, ReplicaState, Traffic, state_word
 from monarch.peers.protocol import Member, Phase, Standing, View
 from monarch.placement import Mode, Node, Placement
 from monarch.report import PeerFigures
-from monarch.stager import FileTable, Sources
+from monarch.stager import FileTable, Replicas, Sources, WrittenMarks
 
 NAMES = ("n0", "n1", "n2")
 NOTHING = Traffic(*[0] * len(Traffic._fields))
@@ -89,18 +89,20 @@ def staging():
         [state_word(ReplicaState.ABSENT, reason=reasons[n % 3]) for n in range(FILES)],
         np.uint32,
     )
+    marks = WrittenMarks(np.zeros(1, np.uint8), np.zeros(FILES, np.uint8), print)
     table = FileTable(
         sizes=np.full(FILES, 10, np.uint64),
         words=words,
-        written=np.zeros(FILES, np.uint8),
-        passes=lambda file: False,
-        store=lambda file, word: None,
+        marks=marks,
+        publish=lambda file, word: None,
         name_of=str,
         inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
     )
     return SimpleNamespace(
-        table=table, changed=[], ledger=SimpleNamespace(accounts=[], transit=None)
+        replicas=Replicas(table),
+        changed=[],
+        ledger=SimpleNamespace(accounts=[], transit=None),
     )
 
 

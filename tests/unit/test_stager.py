@@ -73,7 +73,7 @@ def test_a_file_that_does_not_fit_never_stops_smaller_ones(make_stage):
 
 def test_a_written_file_is_not_staged(make_stage):
     stage = make_stage([10])
-    stage.table.written[0] = 1
+    stage.written[0] = 1
 
     stage.ask(0)
 
@@ -82,8 +82,8 @@ def test_a_written_file_is_not_staged(make_stage):
 
 
 def test_nothing_of_a_root_that_passes_through_is_staged(make_stage):
-    stage = make_stage([10, 10], fill=FILL)
-    stage.passing.add(1)
+    stage = make_stage([10, 10], fill=FILL, bases=(0, 1))
+    stage.roots[1] = 1
 
     stage.ask(1)
 
@@ -98,7 +98,7 @@ def test_a_changed_origin_marks_the_file_written_and_lists_it(make_stage):
 
     stage.end(0, -errno.ESTALE, Step.STAT)
 
-    assert stage.table.written[0] != 0
+    assert stage.written[0] != 0
     assert stage.state(0) == absent(Reason.CHANGED)
     assert stage.stager.changed == [0]
     assert stage.stager.ledger.accounts[0].reserved_bytes == 0
@@ -251,7 +251,7 @@ def test_a_replica_whose_end_is_not_told_yet_is_not_evicted(make_stage):
     stage = make_stage([4096] * 4)
     stage.ask(0, 1)
     stage.end(0)
-    stage.table.words[1] = state_word(ReplicaState.READY, 0)
+    stage.words[1] = state_word(ReplicaState.READY, 0)
 
     freed = stage.stager.shelf.relieve(used_bytes=100_000, limit_bytes=100_000)
     stage.end(1)
@@ -267,7 +267,7 @@ def test_a_replica_whose_end_comes_after_the_loss_of_its_tier_is_staged_anew(
 ):
     stage = make_stage([10] * 3, capacities=(1 << 20, 1 << 20))
     stage.ask(0, 1)
-    stage.table.words[1] = state_word(ReplicaState.READY, 0)
+    stage.words[1] = state_word(ReplicaState.READY, 0)
     stage.stager.tiers[0].directory.rmdir()
 
     stage.end(0, -errno.ENOENT, Step.CREATE)
@@ -311,7 +311,7 @@ def test_a_leftover_of_a_file_that_is_written_gives_its_room_back(make_stage):
         assert stage.stager.ledger.reserve_in(0, 10)
         stage.stager.adoption.tiers[file] = 0
         stage.path(file, 0).write_bytes(b"x" * 10)
-    stage.table.written[0] = 1
+    stage.written[0] = 1
 
     stage.stager.turn()
 
@@ -340,7 +340,7 @@ def test_a_fault_in_one_request_does_not_stop_the_next(make_stage, caplog):
 def test_the_end_tells_everyone_who_waits(make_stage):
     stage = make_stage([10, 10])
     stage.ask(0, 1)
-    stage.table.words[1] = state_word(ReplicaState.READY, 0)
+    stage.words[1] = state_word(ReplicaState.READY, 0)
 
     stage.stager.stop()
     stage.stager.abandon()

@@ -75,9 +75,9 @@ class Cluster:
         state, _, reason = peer.state(fetch.file)
         if (node, fetch.peer) in self.cut:
             stage.arrive(fetch.file, -errno.ECONNRESET)
-        elif state is ReplicaState.READY and not peer.table.written[fetch.file]:
+        elif state is ReplicaState.READY and not peer.written[fetch.file]:
             stage.arrive(fetch.file)
-        elif reason or peer.table.written[fetch.file]:
+        elif reason or peer.written[fetch.file]:
             stage.arrive(fetch.file, -errno.ENOENT)
         elif state is ReplicaState.ABSENT:
             peer.ask(fetch.file)
@@ -154,7 +154,7 @@ def check_accounts(stage: Stage) -> None:
         under_way = [o.file for o in stage.engine.orders if o.tier == number]
         under_way += [f.file for f in stage.receiver.fetches if f.tier == number]
         assert account.reserved_bytes == len(under_way) * footprint(PAGE)
-        ready = [word_parts(word)[:2] for word in stage.table.words.tolist()]
+        ready = [word_parts(word)[:2] for word in stage.words.tolist()]
         count = ready.count((ReplicaState.READY, number))
         if number:  # a nameless Replica counts until nobody has it
             assert account.used_bytes >= count * footprint(PAGE)
@@ -187,7 +187,7 @@ def disturb(cluster: Cluster, random: Random) -> None:
             cause, step = random.choice([(errno.EIO, Step.READ), *AT_TIER])
             cluster.copy(node, -cause, step)
         case 11 if random.random() < 0.2:
-            stage.table.written[random.randrange(FILES)] = 1
+            stage.written[random.randrange(FILES)] = 1
         case 12 if random.random() < 0.5:
             cluster.copy_untold(node)
             stage.stager.shelf.relieve(used_bytes=20 * PAGE, limit_bytes=20 * PAGE)
@@ -248,7 +248,7 @@ def test_without_trouble_each_file_is_read_from_the_origin_once(
 
         assert cluster.copied == Counter(range(FILES))
         for stage in cluster.nodes:
-            words = stage.table.words.tolist()
+            words = stage.words.tolist()
             assert {word_parts(word)[0] for word in words} == {ReplicaState.READY}
             assert stage.tally.origin_instead_files == 0
             stage.stager.abandon()

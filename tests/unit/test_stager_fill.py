@@ -56,7 +56,7 @@ def test_fill_fetches_nothing_while_no_program_runs_here(make):
     finish(stage, fetched)
 
     assert fetched == set()
-    assert len(stage.table.ready_in(0)) == len(owned_by(stage, 0))
+    assert len(stage.replicas.ready_in(0)) == len(owned_by(stage, 0))
 
     stage.stager.rest(rests=False)
     stage.stager.turn()
@@ -92,7 +92,7 @@ def test_fill_takes_nothing_that_is_not_kept(make):
     finish(stage, fetched)
 
     assert fetched == set()
-    assert len(stage.table.ready_in(0)) == len(owned_by(stage, 0))
+    assert len(stage.replicas.ready_in(0)) == len(owned_by(stage, 0))
 
 
 def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
@@ -128,7 +128,7 @@ def test_fill_does_not_make_a_third_node_read_what_its_owner_is_to_read(make):
 
     assert before == set(owned_by(stage, 2))
     assert file in fetched
-    assert len(stage.table.ready_in(0)) == 60
+    assert len(stage.replicas.ready_in(0)) == 60
 
 
 @pytest.mark.parametrize("cause", [errno.ECONNRESET, errno.ENOENT])
@@ -160,7 +160,7 @@ def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone
             stage.arrive(file, -errno.ECANCELED)
     finish(stage, set())
 
-    assert len(stage.table.ready_in(0)) == 60
+    assert len(stage.replicas.ready_in(0)) == 60
 
 
 @pytest.mark.parametrize(("need", "bound"), [(PAGE, 128), (1 << 20, 8), (9 << 20, 1)])

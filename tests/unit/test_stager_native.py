@@ -26,7 +26,15 @@ from monarch.native import (
     word_parts,
 )
 from monarch.placement import Mode, Node, Placement
-from monarch.stager import FileTable, FillSettings, Sharing, Sources, Stager
+from monarch.stager import (
+    FileTable,
+    FillSettings,
+    Replicas,
+    Sharing,
+    Sources,
+    Stager,
+    WrittenMarks,
+)
 from monarch.stager.capacity import footprints
 from monarch.tiers import open_transit
 from support.stages import memory_directory
@@ -94,18 +102,18 @@ def make_agent(base: Path, own: int, placement: Placement, stack: ExitStack) -> 
     engine = stack.enter_context(native.Engine(job.board, job.options))
     server = stack.enter_context(PeerServer(engine, ServerOptions(2)))
     receiver = stack.enter_context(PeerReceiver(engine, ReceiverOptions(2)))
+    marks = tail(job.board.flags, "flags")
     table = FileTable(
         sizes=np.array(SIZES, np.uint64),
         words=job.states,
-        written=tail(job.board.flags, "flags"),
-        passes=lambda file: False,
-        store=lambda file, word: native.state_store(job.board.catalog, file, word),
+        marks=WrittenMarks(np.zeros(1, np.uint8), marks, lambda: None),
+        publish=lambda file, word: native.state_store(job.board.catalog, file, word),
         name_of=lambda file: job.replica(file).name,
         inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
     )
     tally = Tally()
-    stager = Stager(table, engine, [], NO_FILL, tally)
+    stager = Stager(Replicas(table), engine, [], NO_FILL, tally)
     pool = open_transit(base, 0)
     pool.directory, pool.capacity_bytes = job.tier, 2 * 8192
     sources = Sources(placement, own, tally)

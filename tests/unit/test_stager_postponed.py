@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -24,13 +23,8 @@ def make_stage(tmp_path, monkeypatch) -> Callable[..., Stage]:
     """A function that makes a Stager of two roots with four Files each."""
 
     def make(fill=stages.NO_FILL) -> Stage:
-        stage = stages.make_stage(tmp_path, [10] * 8, fill=fill)
-        table = replace(stage.table, bases=(0, 4))
-        stager = type(stage.stager)(
-            table, stage.engine, stage.stager.tiers, fill, stage.tally
-        )
-        stager.postponed.clock = lambda: stage.now_s
-        stage.stager, stage.table = stager, table
+        stage = stages.make_stage(tmp_path, [10] * 8, fill=fill, bases=(0, 4))
+        stage.stager.postponed.clock = lambda: stage.now_s
         return stage
 
     return make

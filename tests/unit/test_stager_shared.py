@@ -62,7 +62,7 @@ def test_a_fetched_file_that_is_kept_lands_in_a_tier(make):
     stage.arrive(file)
 
     assert stage.state(file)[:2] == (ReplicaState.READY, 0)
-    assert stage.table.ready_in(0).tolist() == [file]
+    assert stage.replicas.ready_in(0).tolist() == [file]
     assert stage.sources.events(1).fetched_files == 1
     assert stage.tally.staged_files == 0
 
@@ -194,7 +194,7 @@ def test_a_file_that_is_written_while_it_comes_is_not_served(make, step, cause):
     stage = make([60, 60])
     file = owned_by(stage, 1)[0]
     stage.ask(file)
-    stage.table.written[file] = 1
+    stage.written[file] = 1
 
     stage.arrive(file, -cause, step)
 
@@ -266,7 +266,7 @@ def test_transfers_that_run_while_a_node_joins_end_as_they_began(tmp_path):
     for file in range(6):
         stage.end(file)
 
-    assert stage.table.ready_in(0).tolist() == list(range(6))
+    assert stage.replicas.ready_in(0).tolist() == list(range(6))
 
 
 def test_replicas_of_an_earlier_job_come_before_any_source(make, tmp_path):
@@ -313,7 +313,7 @@ def test_the_end_settles_what_has_arrived_untold_and_answers_the_rest(make):
     arrived, under_way, unsent = owned_by(stage, 1)[:3]
     stage.receiver.room = 2
     stage.ask(arrived, under_way, unsent)
-    stage.table.words[arrived] = state_word(ReplicaState.READY, POOL, Reason(1))
+    stage.words[arrived] = state_word(ReplicaState.READY, POOL, Reason(1))
 
     stage.stager.stop()
     stage.stager.abandon()

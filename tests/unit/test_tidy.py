@@ -18,7 +18,7 @@ RATCHET = Path(__file__).with_name("tidy_ratchet.json")
 LAYERS = (
     {"monarch", "background", "metrics", "errors", "units", "atomic_file", "hostlist"},
     {"config"},
-    {"catalog", "placement", "peers.protocol", "replica"},
+    {"catalog", "placement", "peers.protocol"},
     {"tiers", "origins", "cluster", "native"},
     {
         "peers.connection",
