@@ -2,7 +2,7 @@
 
 from monarch.stager.adoption import Adoption, ExtentDigests, describe, match
 from monarch.stager.fill import FillSettings
-from monarch.stager.policy import Sharing
+from monarch.stager.planner import Sharing
 from monarch.stager.replicas import Event, FileTable, Replicas, WrittenMarks
 from monarch.stager.sources import Opening, PeerEvents, Sources
 from monarch.stager.stager import Stager

@@ -20,7 +20,7 @@ from monarch.stager.adoption import Adoption
 from monarch.stager.capacity import Ledger, Outcome, Room, Verdict
 from monarch.stager.fill import Background, FillSettings
 from monarch.stager.losses import Losses
-from monarch.stager.policy import Exchange, Fate, Sharing
+from monarch.stager.planner import Exchange, Fate, Sharing
 from monarch.stager.postponed import Postponed
 from monarch.stager.removal import Shelf
 from monarch.stager.replicas import Event, Replicas
