@@ -9,7 +9,7 @@ def _figure(unit: str, text: str) -> Any:
 
 
 @dataclass(slots=True)
-class Tally:
+class AgentCounters:
     """Totals of one agent; the counters of programs are in the shared layout."""
 
     origin_read_bytes: int = _figure("bytes", "read from the origin, failures included")
@@ -55,5 +55,5 @@ class Tally:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-UNITS = {f.name: str(f.metadata["unit"]) for f in fields(Tally)}
-TEXTS = {f.name: str(f.metadata["text"]) for f in fields(Tally)}
+UNITS = {f.name: str(f.metadata["unit"]) for f in fields(AgentCounters)}
+TEXTS = {f.name: str(f.metadata["text"]) for f in fields(AgentCounters)}

@@ -1,4 +1,4 @@
-"""The other agents of the job: joined, asked for data, and answered."""
+"""The agents of the other nodes: joined, given the Catalog, and reported with."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from monarch.agent.job_spec import Terms, indexed_from, make_terms, told_dataset
 from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.peer_sockets import Links
 from monarch.agent.setup import Setup
-from monarch.agent.stats import Figures
+from monarch.agent.stats import AgentStats
 from monarch.agent.written import WrittenMarks
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
@@ -25,9 +25,9 @@ from monarch.peers.settings import Hooks, Settings
 from monarch.report import fragment
 
 TELL_AFTER_S: Final = 1.0
-# An agent that hears nothing of a job any more does not wait for it much longer.
+# How long an agent without a connection to the others waits for one.
 FORLORN_S: Final = 5.0
-# For the reports of all: at the job's end, and when this node alone is told to go.
+# For the reports of all: at the end of the job, and when only this node ends.
 REPORT_S: Final = 10.0
 HURRY_S: Final = 2.0
 
@@ -36,7 +36,7 @@ Found: TypeAlias = tuple[list[Indexed], Terms]
 log = logging.getLogger("monarch.agent")
 
 
-class Peers:
+class Cluster:
     """Joins the nodes of the job, and gives them the Catalog or takes it from them."""
 
     def __init__(self, meeting: Meeting, setup: Setup, notifier: Notifier) -> None:
@@ -62,13 +62,13 @@ class Peers:
         self.links = Links(meeting, setup, self.mesh)
 
     def __repr__(self) -> str:
-        return f"<Peers {self.mesh!r}>"
+        return f"<Cluster {self.mesh!r}>"
 
     async def open(self) -> None:
-        """Begin to look for the others.
+        """Begin to connect to the other nodes.
 
         Raises:
-            OSError: there is no listening where we are told to.
+            OSError: this node cannot listen at the address that is configured.
         """
         await self.mesh.open()
         self._opened_s = time.monotonic()
@@ -80,10 +80,10 @@ class Peers:
     # -- the catalog ------------------------------------------------------------
 
     async def offer(self, indexed: list[Indexed]) -> Found:
-        """Fix the terms, and begin to send the Catalog to all others.
+        """Fix the terms, and begin to send the Catalog to all other nodes.
 
-        Where the others have both already, from an agent that was here before this one,
-        these stay: by two Placements nodes would ask each other in circles.
+        If the others have both from an earlier agent of this node, these stay: with two
+        Placements nodes would ask each other in circles.
         """
         left_s = self._setup.config.peers.join_timeout - self._age_s()
         with self._telling(self._missing):
@@ -94,7 +94,7 @@ class Peers:
         terms = make_terms(names, view, self._setup.config.peers, indexed)
         self._tell_reduced(terms, view)
         if late := self._unseen(view):
-            self._notifier.warn(f"{late} not there yet: placed without")
+            self._notifier.warn(late)
         about = {"terms": terms.told(), "datasets": told_datasets(self._setup.datasets)}
         blocks = [one.index.block.memory.data for one in indexed]
         self._offering = asyncio.create_task(self.mesh.offer(about, blocks))
@@ -102,7 +102,7 @@ class Peers:
         return indexed, terms
 
     def _tell_reduced(self, terms: Terms, view: View) -> None:
-        """Tell of nodes because of which there are no seals, although nobody minds."""
+        """Warn of nodes that cannot seal, because of which no node does."""
         joined = view.joined
         if terms.integrity is Integrity.MAC or all(m.seals for m in joined):
             return
@@ -111,7 +111,7 @@ class Peers:
             self._notifier.warn(reduced(names, [m.seals for m in joined]))
 
     async def _offered_before(self, view: View) -> Found | None:
-        """Return the Catalog and the terms by which others work already."""
+        """Return the Catalog and the terms by which other nodes work already."""
         running = [m.number for m in view.joined if m.phase is Phase.RUNNING]
         try:
             async with asyncio.timeout(self._setup.config.peers.join_timeout):
@@ -126,10 +126,10 @@ class Peers:
             return None
 
     async def receive(self, timeout_s: float) -> Found | None:
-        """Return the Catalog of the first node; None if that is not there in time.
+        """Return the Catalog of the first node; None if that does not join in time.
 
         Raises:
-            MonarchError: it is not of use here; the text says why.
+            MonarchError: it cannot be used here; the text gives the reason.
         """
         first = self.meeting.nodes[0]
         with self._telling(lambda: f"waiting for {first}"):
@@ -144,11 +144,11 @@ class Peers:
     async def _read(self, about: Any, blocks: list[memoryview]) -> Found:
         terms = Terms.from_told(about.get("terms", {}))
         if about.get("datasets") != told_datasets(self._setup.datasets):
-            raise MonarchError(f"{self.meeting.nodes[0]} was given other datasets")
+            raise MonarchError(f"{self.meeting.nodes[0]} has other datasets")
         return await in_thread(indexed_from, self._setup.datasets, blocks), terms
 
     async def _catalog(self) -> tuple[Any, list[memoryview]] | None:
-        """Fetch the Catalog; the first node may leave before it has one."""
+        """Fetch the Catalog; None if the first node leaves before it has one."""
         fetching = asyncio.create_task(self.mesh.catalog())
         gone = asyncio.create_task(self.mesh.until(_first_left, float("inf")))
         try:
@@ -176,8 +176,10 @@ class Peers:
         if not unseen:
             return ""
         more = f" and {len(unseen) - 3} more" if len(unseen) > 3 else ""
-        verb = "is" if len(unseen) == 1 else "are"
-        return f"{', '.join(unseen[:3])}{more} {verb}"
+        text = f"{', '.join(unseen[:3])}{more}"
+        if len(unseen) == 1:
+            return f"{text} has not joined; continuing without it"
+        return f"{text} have not joined; continuing without them"
 
     def _missing(self) -> str:
         joined, count = len(self.mesh.view.joined), len(self.meeting.nodes)
@@ -185,7 +187,7 @@ class Peers:
 
     @contextlib.contextmanager
     def _telling(self, what: Callable[[], str]) -> Iterator[None]:
-        """Say what a long wait is for, again and again."""
+        """Report repeatedly what a long wait is for."""
 
         async def tell() -> None:
             while self.meeting.speaks:
@@ -198,7 +200,7 @@ class Peers:
         finally:
             telling.cancel()
 
-    # -- what the mesh tells ------------------------------------------------------
+    # -- notes of other nodes ------------------------------------------------------
 
     def _noted(self, number: int, said: dict[str, Any]) -> None:
         late = said.get("late")
@@ -207,26 +209,26 @@ class Peers:
 
     # -- end ----------------------------------------------------------------------
 
-    async def settle(self) -> None:
-        """Let the programs of all nodes start together, as far as they are there."""
-        with self._telling(self._unsettled):
+    async def wait_until_started(self) -> None:
+        """Let the programs of all nodes that have joined start together."""
+        with self._telling(self._starting):
             await self.links.settle(self._setup.config.peers.join_timeout)
 
-    def _unsettled(self) -> str:
+    def _starting(self) -> str:
         joined = self.mesh.view.joined
         started = sum(member.phase is not Phase.STARTING for member in joined)
         return f"waiting for nodes: {started} of {len(joined)} have the catalog"
 
     def resume(self) -> None:
-        """Tell all that a program of the job runs on this node again."""
+        """Tell the other nodes that a program of the job runs on this node again."""
         if self.mesh.own.phase is Phase.FINISHED:
             self.mesh.set_phase(Phase.RUNNING)
 
     def rest(self) -> bool:
-        """Tell all that no program of the job runs on this node any more.
+        """Tell the other nodes that no program of the job runs on this node.
 
         Returns:
-            Whether programs run on other nodes, which may need our Replicas.
+            Whether programs run on other nodes, which may need what this one holds.
         """
         if self.mesh.own.phase is not Phase.FINISHED:
             self.mesh.set_phase(Phase.FINISHED)
@@ -247,7 +249,7 @@ class Peers:
             self._notifier.progress(text)
 
     def _in_touch(self) -> bool:
-        """Return whether we hear of the others, or have done so a moment ago."""
+        """Return whether there is a connection to the others, or was a moment ago."""
         own = self.meeting.number
         if all(member.number == own for member in self.mesh.view.joined):
             return False
@@ -256,16 +258,16 @@ class Peers:
             self._heard_s = now_s
         return now_s - self._heard_s < FORLORN_S
 
-    async def gather(self, figures: Figures) -> dict[int, bytes] | None:
+    async def gather(self, stats: AgentStats) -> dict[int, bytes] | None:
         """Bring the reports of all nodes together at one of them.
 
         Returns:
-            Those of the others, if this is the one; None if another tells them all.
+            Those of the others, if this is the one; None if another node writes them.
         """
         finished = self.mesh.view.finished and self.mesh.hub is not None
         patience_s = REPORT_S if finished else HURRY_S
         if not self.mesh.is_hub:
-            own = await in_thread(fragment, figures.snapshot())
+            own = await in_thread(fragment, stats.snapshot())
             if await self.mesh.report(own, patience_s):
                 return None
         if self.mesh.is_hub:
@@ -276,12 +278,12 @@ class Peers:
         return dict(self.mesh.fragments)
 
     async def _clear_up(self) -> None:
-        """Remove what nodes meet by, before any of them may begin the next job."""
+        """Remove the addresses of the nodes, before any of them begins the next job."""
         self._cleared = True
         await in_thread(partial(self.meeting.leave, ended=True))
 
     async def close(self) -> None:
-        """Leave the job, whose secret goes with the node that holds it together."""
+        """Leave the job; its hub removes the secret."""
         await self.written.close()
         if self._offering is not None:
             self._offering.cancel()

@@ -12,7 +12,7 @@ from typing import Final
 
 from monarch.agent.agent import Agent
 from monarch.agent.bootstrap import Meeting, find_meeting
-from monarch.agent.cluster import Peers
+from monarch.agent.cluster import Cluster
 from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.rundir import RunDirectory
 from monarch.agent.segments import Segments
@@ -108,8 +108,8 @@ async def _live(
     notifier: Notifier,
     meeting: Meeting | None,
 ) -> None:
-    peers = Peers(meeting, setup, notifier) if meeting is not None else None
-    await Agent(setup, run, segments, notifier, peers).live()
+    cluster = Cluster(meeting, setup, notifier) if meeting is not None else None
+    await Agent(setup, run, segments, notifier, cluster).live()
 
 
 def _open_log(run_dir: Path, level: str) -> None:

@@ -13,11 +13,11 @@ from monarch.agent.integrity import Integrity
 from monarch.agent.job_spec import Terms
 from monarch.agent.setup import Setup
 from monarch.background import in_thread, log_failure
+from monarch.metrics import AgentCounters
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
 from monarch.placement import Placement
-from monarch.stager import Sharing, Sources, Stager
-from monarch.stager.capacity import footprints
+from monarch.stager import Policy, Replicas, Sources, footprints
 
 LOOK_S: Final = 0.1
 CONNECTING_MAX: Final = 16
@@ -58,25 +58,28 @@ class Links:
         return f"<Links {'open' if self.ends else 'closed'}>"
 
     async def open(
-        self, engine: native.Engine, stager: Stager, terms: Terms
-    ) -> Sharing:
-        """Compute the Placement and begin to connect; return what the Stager needs."""
-        needs = footprints(stager.replicas.sizes)
+        self,
+        engine: native.Engine,
+        replicas: Replicas,
+        counters: AgentCounters,
+        terms: Terms,
+    ) -> Ends:
+        """Compute the Placement and begin to connect."""
+        needs = footprints(replicas.sizes)
         placement = await in_thread(
             Placement, terms.nodes, needs, terms.digest, terms.mode
         )
-        own, tally = self._meeting.number, stager.tally
-        sources = await in_thread(Sources, placement, own, tally)
+        policy = await in_thread(Policy.cluster, placement, self._meeting.number)
+        sources = Sources(policy, counters)
         sealed = terms.integrity is Integrity.MAC
-        self.ends = self._make_ends(engine, sources, sealed=sealed)
+        ends = self.ends = self._make_ends(engine, sources, sealed=sealed)
         log.info("sharing nodes=%d integrity=%s", len(terms.nodes), terms.integrity)
         early, self._early = self._early, {}
         for peer, fd in early.items():
             self.adopt(peer, fd)
         self._keeping = asyncio.create_task(self._keep_connected())
         self._keeping.add_done_callback(log_failure)
-        assert self._setup.transit is not None
-        return Sharing(sources, self.ends.receiver, self._setup.transit)
+        return ends
 
     def _make_ends(
         self, engine: native.Engine, sources: Sources, *, sealed: bool
@@ -220,9 +223,9 @@ class Links:
         """Ask those no more who erred or were late too often, and warn the others."""
         if self.ends is None:
             return
-        for peer, heard in self.ends.sources.openings():
+        for peer, known in self.ends.sources.openings():
             log.warning("breaker opened peer=%s", self._meeting.nodes[peer])
             self.ends.receiver.disconnect(peer)
             # That a node has left everybody sees without being told.
-            if not heard and self._standings.get(peer) is not Standing.LEFT:
+            if not known and self._standings.get(peer) is not Standing.LEFT:
                 self._mesh.note({"late": peer})

@@ -6,8 +6,7 @@ import time
 from collections.abc import Sequence
 
 from monarch.agent.namespace import Namespace
-from monarch.stager import ExtentDigests, Stager, describe, match
-from monarch.stager.capacity import footprint
+from monarch.stager import ExtentDigests, Stager, describe, footprint, match
 from monarch.tiers import Tier
 from monarch.tiers.retain import Manifest, claim, keep, namespace_digest
 
@@ -43,15 +42,11 @@ def offer(
         (file, namespace.name_of(file)) for file in range(len(namespace.inventory))
     ]
     for number, manifest in manifests.items():
-        tier = stager.tiers[number]
+        tier = stager.storage.tiers[number]
         files, strangers = match(manifest, names, stager.replicas.sizes, extents)
         for file in files:
-            size = stager.replicas.size_of(file)
-            if file in stager.adoption.tiers:
-                strangers.add(namespace.name_of(file))
-            elif stager.ledger.reserve_in(number, size):
-                stager.adoption.tiers[file] = number
-            else:
+            known = file in stager.adoption.tiers
+            if known or not stager.offer(file, number):
                 strangers.add(namespace.name_of(file))
         for name in strangers:
             (tier.directory / name).unlink(missing_ok=True)
@@ -64,7 +59,7 @@ def retain_all(
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
     sizes = stager.replicas.sizes
-    for number, tier in enumerate(stager.tiers):
+    for number, tier in enumerate(stager.storage.tiers):
         files = stager.replicas.unwritten(stager.replicas.ready_in(number))
         if not len(files) or not tier.directory.is_dir():
             continue

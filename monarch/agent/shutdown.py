@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.namespace import Namespace
 from monarch.agent.retention import retain_all
 from monarch.agent.setup import Setup
-from monarch.agent.stats import Figures
+from monarch.agent.stats import AgentStats
 from monarch.background import within
 from monarch.report import (
     fill_template,
@@ -18,7 +19,7 @@ from monarch.report import (
     summarize,
     write_report,
 )
-from monarch.stager import ExtentDigests
+from monarch.stager import ExtentDigests, Stager
 
 REMOVE_S = 2.0
 
@@ -27,7 +28,7 @@ log = logging.getLogger("monarch.agent")
 
 def tell_report(
     setup: Setup,
-    figures: Figures,
+    stats: AgentStats,
     fragments: Mapping[int, bytes],
     notifier: Notifier,
 ) -> None:
@@ -36,11 +37,11 @@ def tell_report(
     Args:
         fragments: what other nodes have reported, by their numbers.
     """
-    own = figures.snapshot()
+    own = stats.snapshot()
     report = merge(own, fragments) if own.nodes else summarize(own)
     template = setup.config.report.file
     if template is not None:
-        path = fill_template(template, figures.job, figures.node)
+        path = fill_template(template, stats.label.job, stats.label.node)
         try:
             found = write_report(path, report, mode=0o666 & ~setup.umask)
             if found != path:
@@ -67,12 +68,9 @@ def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
 
 
 def end_namespace(
-    setup: Setup, figures: Figures, extents: ExtentDigests | None
+    setup: Setup, stager: Stager, namespace: Namespace, extents: ExtentDigests
 ) -> None:
     """Withdraw every Replica from programs that live on, and retain it if asked."""
-    stager, namespace = figures.stager, figures.namespace
-    if stager is None or namespace is None or extents is None:
-        return
     try:
         if setup.config.retain != "job":
             retain_all(stager, namespace, extents, setup.config.retain)

@@ -1,12 +1,12 @@
-"""What stages: the native engine and the Stager, made from a setup."""
+"""Makes the native engine and the Stager from a setup."""
 
 from monarch import native
 from monarch.agent.integrity import Sealing
 from monarch.agent.namespace import Namespace
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
-from monarch.metrics import Tally
-from monarch.stager import ExtentDigests, FillSettings, Stager
+from monarch.metrics import AgentCounters
+from monarch.stager import ExtentDigests, Stager, StagerSettings, Storage
 from monarch.tiers import RamTier
 from monarch.units import format_count, format_size
 
@@ -39,9 +39,9 @@ def make_engine(
 
 
 def engine_threads(wanted: int, roots: int) -> int:
-    """Return how many threads copy: as many as are wanted for each root.
+    """Return how many threads copy: as many as are wanted, for each root.
 
-    A root that hangs takes no more than its share of them.
+    So a root that hangs blocks no more than its share of them.
     """
     return max(wanted, roots, min(wanted * roots, THREADS_MAX))
 
@@ -52,26 +52,30 @@ def _seals(setup: Setup, extents: ExtentDigests, sealing: Sealing) -> native.Sea
 
 
 def make_stager(
-    setup: Setup, namespace: Namespace, engine: native.Engine, tally: Tally
+    setup: Setup,
+    namespace: Namespace,
+    engine: native.Engine,
+    counters: AgentCounters,
 ) -> Stager:
     """Make the Stager of a published Namespace."""
     config = setup.config
     waits = {"wait": 1 << 62, "through": 0, "auto": config.cold_open.wait_max}
-    fill = FillSettings(
+    settings = StagerSettings(
         config.fill.enabled, config.fill.concurrency, waits[config.cold_open.mode]
     )
-    return Stager(namespace.replicas(), engine, setup.tiers, fill, tally)
+    storage = Storage(setup.tiers, setup.transit)
+    return Stager(namespace.replicas(), engine, storage, settings, counters)
 
 
 def count_segments(setup: Setup, segments: Segments) -> None:
-    """Count what the segments take in the share of memory of the first RAM Tier."""
+    """Subtract the size of the segments from the first RAM Tier, if it has a share."""
     ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
     for tier in ram[:1]:
         tier.count_out(sum(map(len, segments.memory.values())))
 
 
 def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
-    """Return the sentence with which a job begins."""
+    """Return the line that is printed when a job begins."""
     count, size = len(namespace.inventory), namespace.inventory.total_bytes
     places = ", ".join(dataset.path for dataset in setup.datasets)
     tiers = ", ".join(

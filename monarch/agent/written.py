@@ -14,7 +14,7 @@ from typing import Final
 from monarch.agent.mark_table import MarkTable
 from monarch.agent.namespace import Namespace
 from monarch.background import log_failure
-from monarch.metrics import Tally
+from monarch.metrics import AgentCounters
 from monarch.peers.mesh import Mesh
 
 SWEEP_S: Final = 0.1
@@ -33,17 +33,17 @@ class WrittenMarks:
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._table: MarkTable | None = None
-        self._tally = Tally()
+        self._counters = AgentCounters()
         self._files = 0
         self._sweeping: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<WrittenMarks {self._table!r}>"
 
-    def watch(self, namespace: Namespace, tally: Tally) -> None:
+    def watch(self, namespace: Namespace, counters: AgentCounters) -> None:
         """Tell and take marks from now on; due before programs are served."""
         self._table = namespace.marks()
-        self._tally, self._files = tally, len(namespace.inventory)
+        self._counters, self._files = counters, len(namespace.inventory)
         self.take(self._mesh.open_marks(namespace.digest))
         self._sweeping = asyncio.create_task(self._keep_sweeping(self._table))
         self._sweeping.add_done_callback(log_failure)
@@ -53,7 +53,7 @@ class WrittenMarks:
         if self._table is None or not marks:
             return
         new = self._table.set(marks)
-        self._tally.files_written_elsewhere += int((new < self._files).sum())
+        self._counters.files_written_elsewhere += int((new < self._files).sum())
         log.debug("files written elsewhere marks=%d new=%d", len(marks), len(new))
 
     async def _keep_sweeping(self, table: MarkTable) -> None:
@@ -61,7 +61,7 @@ class WrittenMarks:
             try:
                 busy_s = await self._sweep(table)
             except Exception:
-                self._tally.agent_errors += 1
+                self._counters.agent_errors += 1
                 log.exception("marks are not told")
                 busy_s = SWEEP_S_MAX
             await asyncio.sleep(min(max(SWEEP_S, SWEEP_PARTS * busy_s), SWEEP_S_MAX))

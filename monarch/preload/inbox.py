@@ -97,10 +97,10 @@ class Inbox:
     def _begin(self, file: int) -> _Landing | None:
         """Reserve room and open a file for a File; None if there is no room."""
         stager = self._stores.stager
-        tier = stager.ledger.reserve(stager.replicas.size_of(file))
+        tier = stager.storage.ledger.reserve(stager.replicas.size_of(file))
         if tier is None:
             return None
-        directory = stager.tiers[tier].directory
+        directory = stager.storage.tiers[tier].directory
         part = directory / f".{stager.replicas.name_of(file)}.part"
         landing = _Landing(tier, part, -1)
         self._landings[file] = landing
@@ -131,7 +131,7 @@ class Inbox:
         if landing is None:
             return
         size = self._stores.stager.replicas.size_of(file)
-        self._stores.stager.ledger.release(landing.tier, size)
+        self._stores.stager.storage.ledger.release(landing.tier, size)
         if landing.fd >= 0:
             os.close(landing.fd)
             with contextlib.suppress(OSError):

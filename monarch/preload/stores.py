@@ -17,12 +17,19 @@ from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.agent.staging import engine_threads
 from monarch.errors import MonarchError
-from monarch.metrics import Tally
+from monarch.metrics import AgentCounters
 from monarch.native import Reason, ReplicaState
 from monarch.origins.index import Indexed
 from monarch.preload.asker import AHEAD, Asker
-from monarch.stager import Event, ExtentDigests, FillSettings, Stager, describe
-from monarch.stager.capacity import footprints
+from monarch.stager import (
+    Event,
+    ExtentDigests,
+    Stager,
+    StagerSettings,
+    Storage,
+    describe,
+    footprints,
+)
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
 from monarch.tiers.retain import keep, namespace_digest
@@ -41,7 +48,7 @@ class Stores:
     ) -> None:
         self.setup = setup
         self.run = run
-        self.tally = Tally()
+        self.counters = AgentCounters()
         segments = Segments(run.path)
         segments.create_first()
         for tier in setup.tiers:
@@ -57,8 +64,9 @@ class Stores:
         self.asker = Asker(self._engine, replicas.words, setup.config.fill.concurrency)
         # Nothing is urgent: the engine's limits on background copies hold for all.
         ahead = AHEAD * setup.config.fill.concurrency
-        fill = FillSettings(False, ahead, urgent_bytes_max=-1)
-        self.stager = Stager(replicas, self.asker, setup.tiers, fill, self.tally)
+        settings = StagerSettings(False, ahead, urgent_bytes_max=-1)
+        storage, counters = Storage(setup.tiers), self.counters
+        self.stager = Stager(replicas, self.asker, storage, settings, counters)
         offer(self.stager, self.namespace, manifests, self.extents)
         self._closed = False
 
@@ -94,9 +102,7 @@ class Stores:
         if wanted <= self.capacity_bytes:
             return
         for file in strangers:
-            tier = held.pop(file)
-            self.stager.ledger.release(tier, replicas.size_of(file))
-            self.stager.shelf.unlink(file, tier)
+            self.stager.refuse_adoption(file)
 
     def wait(self, seconds: float) -> None:
         """Sleep until a copy has ended, no longer than this."""
@@ -107,7 +113,7 @@ class Stores:
         freed = 0
         for level in read_memory():
             used = level.used_bytes - freed
-            freed += self.stager.shelf.relieve(used, level.limit_bytes)
+            freed += self.stager.relieve(used, level.limit_bytes)
 
     def ready(self) -> np.ndarray:
         """Return which Files are staged."""

@@ -28,7 +28,7 @@ from monarch.preload.crew import Crew, agreed
 from monarch.preload.inbox import Inbox
 from monarch.preload.outbox import Outbox
 from monarch.preload.stores import Stores
-from monarch.stager.capacity import footprints
+from monarch.stager import footprints
 from monarch.tiers.directory import hold_private
 from monarch.tiers.leftovers import collect_all
 
@@ -196,7 +196,7 @@ def _fill(stores: Stores, crew: Crew, work: _Work) -> NodeAccount:
     share, stager = work.share, stores.stager
     stores.clear_room(share.kept)
     _turn_until(stores, work, lambda: stager.idle, [])
-    work.adopted_files = stores.tally.adopted_files
+    work.adopted_files = stores.counters.adopted_files
     missing = share.kept & ~stores.ready()
     owners = share.placement.owners
     wants = [
@@ -245,9 +245,9 @@ def _turn_until(
 
 
 def _standing(stores: Stores, share: _Share) -> Standing:
-    used = sum(account.used_bytes for account in stores.stager.ledger.accounts)
-    tally = stores.tally
-    held = tally.staged_files + tally.adopted_files - tally.evicted_files
+    used = sum(account.used_bytes for account in stores.stager.storage.ledger.accounts)
+    counters = stores.counters
+    held = counters.staged_files + counters.adopted_files - counters.evicted_files
     return Standing(held, int(np.count_nonzero(share.kept)), used)
 
 
@@ -255,7 +255,7 @@ def _standing(stores: Stores, share: _Share) -> Standing:
 
 
 def _own_account(stores: Stores, work: _Work, crew: Crew, inbox: Inbox) -> NodeAccount:
-    replicas, tally = stores.stager.replicas, stores.tally
+    replicas, counters = stores.stager.replicas, stores.counters
     ready, kept = stores.ready(), work.share.kept
     lacking = np.flatnonzero(kept & ~ready)
     reasons: dict[str, int] = {}
@@ -274,9 +274,9 @@ def _own_account(stores: Stores, work: _Work, crew: Crew, inbox: Inbox) -> NodeA
         held_files=int(np.count_nonzero(ready)),
         held_bytes=int(replicas.sizes[ready].sum()),
         adopted_files=work.adopted_files,
-        origin_files=tally.staged_files,
-        origin_bytes=tally.origin_read_bytes,
-        received_files=tally.adopted_files - work.adopted_files,
+        origin_files=counters.staged_files,
+        origin_bytes=counters.origin_read_bytes,
+        received_files=counters.adopted_files - work.adopted_files,
         received_bytes=inbox.received_bytes,
         lacking=reasons,
         faults=tuple(faults),
