@@ -37,7 +37,7 @@ from monarch.report import PeerFigures, summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all
 from monarch.tiers.memory import read_memory
-from monarch.tiers.retain import Manifest
+from monarch.tiers.retained import Manifest
 from monarch.units import format_duration, format_size
 
 BEAT_S: Final = 0.1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from monarch.agent.namespace import Namespace
 from monarch.stager import ExtentDigests, Stager, describe, footprint, match
 from monarch.tiers import Tier
-from monarch.tiers.retain import Manifest, claim, keep, namespace_digest
+from monarch.tiers.retained import Manifest, claim, keep, namespace_digest
 
 log = logging.getLogger("monarch.agent")
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import monarch.native
 from monarch.errors import MonarchError
-from monarch.tiers.directory import hold_private, remove_tree
+from monarch.tiers.directory_lock import hold_private, remove_tree
 from monarch.tiers.outlived import has_programs, supersede
 
 # What the launcher puts there itself; everything else is an agent's.

@@ -98,7 +98,7 @@ class _StartLock:
     """Keeps launchers from starting an agent of their own while ours begins."""
 
     def __init__(self, run_dir: Path) -> None:
-        from monarch.tiers.directory import hold_private, make_private
+        from monarch.tiers.directory_lock import hold_private, make_private
 
         make_private(run_dir.parent)
         self._fd = hold_private(run_dir, "start")

@@ -44,7 +44,7 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 def _remove_remains(places: tuple[Path, ...]) -> None:
     """Remove what dead jobs of several nodes have left where they met."""
     from monarch.cluster import remove_remains, run_roots, usual_rendezvous
-    from monarch.tiers.directory import is_locked
+    from monarch.tiers.directory_lock import is_locked
 
     def lives(job: str) -> bool:
         found = [run for root in run_roots(os.environ) for run in root.glob(f"{job}.*")]
@@ -60,8 +60,8 @@ def _remove_remains(places: tuple[Path, ...]) -> None:
 
 
 def _remove_retained(home: Path) -> list[Path]:
-    from monarch.tiers.directory import is_private
-    from monarch.tiers.retain import RETAINED
+    from monarch.tiers.directory_lock import is_private
+    from monarch.tiers.retained import RETAINED
 
     found = sorted(home.glob(f"{RETAINED}*")) if is_private(home) else []
     for path in found:

@@ -29,7 +29,7 @@ def status(job: str | None, as_json: bool) -> None:
 def living_runs(job: str | None) -> list[Path]:
     """Return the run directories whose agent lives."""
     from monarch.cluster import find_run
-    from monarch.tiers.directory import is_locked
+    from monarch.tiers.directory_lock import is_locked
 
     return [run for run in find_run(os.environ, job) if is_locked(run)]
 

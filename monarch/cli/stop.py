@@ -32,7 +32,7 @@ def stop(job: str | None) -> None:
 
 def _await_end(run: Path) -> None:
     from monarch.errors import MonarchError
-    from monarch.tiers.directory import is_locked
+    from monarch.tiers.directory_lock import is_locked
 
     deadline = time.monotonic() + PATIENCE_S
     while is_locked(run):

@@ -32,7 +32,7 @@ from monarch.stager import (
 )
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
-from monarch.tiers.retain import keep, namespace_digest
+from monarch.tiers.retained import keep, namespace_digest
 
 ENGINE_PATIENCE_MS: Final = 2000
 

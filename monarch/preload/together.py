@@ -29,7 +29,7 @@ from monarch.preload.inbox import Inbox
 from monarch.preload.outbox import Outbox
 from monarch.preload.stores import Stores
 from monarch.stager import footprints
-from monarch.tiers.directory import hold_private
+from monarch.tiers.directory_lock import hold_private
 from monarch.tiers.leftovers import collect_all
 
 GUARD_S: Final = 0.25

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from monarch.tiers.retain import Manifest
+from monarch.tiers.retained import Manifest
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
 """The node-local media of a job: their directories, capacities and leftovers."""
 
-from monarch.tiers.base import Device, Tier, TierSettings, measure
 from monarch.tiers.ram import RamTier
 from monarch.tiers.ssd import SsdTier
+from monarch.tiers.tier import Device, Tier, TierSettings, measure
 from monarch.tiers.transit import open_transit
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from monarch.errors import UsageError
-from monarch.tiers.base import Tier
-from monarch.tiers.directory import lack_of_directory
+from monarch.tiers.directory_lock import lack_of_directory
+from monarch.tiers.tier import Tier
 
 
 def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from monarch.native import is_home
-from monarch.tiers.directory import is_private, remove_tree, take_lock
+from monarch.tiers.directory_lock import is_private, remove_tree, take_lock
 from monarch.tiers.outlived import has_programs, supersede
-from monarch.tiers.retain import RETAINED, has_expired
+from monarch.tiers.retained import RETAINED, has_expired
 
 # A launcher makes the directory before there is any lock in it.
 NEWBORN_S: Final = 60.0

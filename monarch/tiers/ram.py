@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from monarch.tiers.base import Device, Tier, TierSettings
 from monarch.tiers.memory import Memory, read_memory, tightest
+from monarch.tiers.tier import Device, Tier, TierSettings
 from monarch.units import SizeKind
 
 

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from monarch.errors import UsageError
-from monarch.tiers.base import Device, Tier
+from monarch.tiers.tier import Device, Tier
 from monarch.units import SizeKind
 
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import ClassVar, Final
 
-from monarch.tiers.base import Device, Tier, TierSettings
-from monarch.tiers.directory import make_private, remove_tree
+from monarch.tiers.directory_lock import make_private, remove_tree
 from monarch.tiers.memory import Memory, read_memory, tightest
+from monarch.tiers.tier import Device, Tier, TierSettings
 from monarch.units import Size, SizeKind
 
 NAME: Final = "transit"

@@ -10,7 +10,7 @@ import pytest
 from monarch.errors import UsageError
 from monarch.tiers import Device, RamTier, SsdTier, TierSettings, measure
 from monarch.tiers.checks import check_places
-from monarch.tiers.directory import Unsafe, is_locked, make_private, take_lock
+from monarch.tiers.directory_lock import Unsafe, is_locked, make_private, take_lock
 from monarch.tiers.leftovers import collect
 from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.units import Size

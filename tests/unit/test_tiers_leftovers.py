@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from monarch.tiers.directory import take_lock
+from monarch.tiers.directory_lock import take_lock
 from monarch.tiers.leftovers import collect
-from monarch.tiers.retain import (
+from monarch.tiers.retained import (
     MANIFEST,
     Manifest,
     claim,

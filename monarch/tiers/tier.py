@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from monarch.errors import UsageError
 from monarch.native import home
-from monarch.tiers.directory import (
+from monarch.tiers.directory_lock import (
     hold_private,
     lack_of_directory,
     make_private,

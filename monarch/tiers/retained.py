@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.atomic_file import whole_file
-from monarch.tiers.directory import open_private, remove_tree
+from monarch.tiers.directory_lock import open_private, remove_tree
 
 RETAINED: Final = "retained-"
 MANIFEST: Final = "manifest.npz"
