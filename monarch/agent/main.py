@@ -80,7 +80,7 @@ def _hold(
         segments.create_first()
         setup = prepare_tiers(setup, run_dir, notifier.warn)
         if setup.transit is not None:
-            setup.transit.prepare(held=run_dir)
+            setup.transit.prepare(locked=run_dir)
         asyncio.run(_live(setup, run, segments, notifier, meeting))
     except BaseException:
         # The launcher tells those beside it why, and needs the directory for it.

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from monarch.agent.namespace import Namespace
 from monarch.stager import ExtentDigests, Stager, describe, footprint, match
 from monarch.tiers import Tier
-from monarch.tiers.retained import Manifest, claim, keep, namespace_digest
+from monarch.tiers.retained import (
+    Manifest,
+    claim,
+    namespace_digest,
+    retain_directory,
+)
 
 log = logging.getLogger("monarch.agent")
 
@@ -25,7 +30,7 @@ def claim_all(tiers: Sequence[Tier], roots: Sequence[bytes]) -> dict[int, Manife
         manifest = claim(tier.directory, tier.home, digest)
         if manifest is None:
             continue
-        tier.count_in(sum(map(footprint, manifest.sizes.tolist())))
+        tier.add_retained(sum(map(footprint, manifest.sizes.tolist())))
         found[number] = manifest
         log.info("retained claimed tier=%s files=%d", tier.name, len(manifest.names))
     return found
@@ -64,5 +69,5 @@ def retain_all(
         if not len(files) or not tier.directory.is_dir():
             continue
         manifest = describe(files, namespace.name_of, sizes, extents, expires_s)
-        keep(tier.directory, tier.home, digest, manifest)
+        retain_directory(tier.directory, tier.home, digest, manifest)
         log.info("tier retained tier=%s files=%d", tier.name, len(files))

@@ -9,8 +9,8 @@ from typing import Final
 
 import monarch.native
 from monarch.errors import MonarchError
-from monarch.tiers.directory_lock import hold_private, remove_tree
-from monarch.tiers.outlived import has_programs, supersede
+from monarch.tiers.directory_lock import lock_directory, remove_tree
+from monarch.tiers.leftovers import has_programs, supersede
 
 # What the launcher puts there itself; everything else is an agent's.
 _LAUNCHERS: Final = frozenset({"start", "lock", "agent.log", "failed"})
@@ -26,7 +26,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lock = hold_private(path)
+        lock = lock_directory(path)
         if lock is None:
             raise MonarchError(f"{path}: another agent is there already")
         self._lock = lock

@@ -61,7 +61,7 @@ def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
     """
     for number, tier in enumerate(setup.tiers):
         if number not in lost:
-            tier.remove(held=run)
+            tier.remove(locked=run)
         else:
             with contextlib.suppress(TimeoutError):
                 within(REMOVE_S, partial(tier.remove, run))

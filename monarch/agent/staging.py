@@ -71,7 +71,7 @@ def count_segments(setup: Setup, segments: Segments) -> None:
     """Subtract the size of the segments from the first RAM Tier, if it has a share."""
     ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
     for tier in ram[:1]:
-        tier.count_out(sum(map(len, segments.memory.values())))
+        tier.subtract(sum(map(len, segments.memory.values())))
 
 
 def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:

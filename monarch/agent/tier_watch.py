@@ -44,7 +44,7 @@ def prepare_tiers(setup: Setup, run: Path, warn: Callable[[str], None]) -> Setup
 
 def _fault(tier: Tier, run: Path) -> str:
     def prepare() -> str:
-        tier.prepare(held=run)
+        tier.prepare(locked=run)
         with contextlib.closing(Probe(tier.directory)) as probe:
             return fault_of(probe.run)
 

@@ -98,10 +98,10 @@ class _StartLock:
     """Keeps launchers from starting an agent of their own while ours begins."""
 
     def __init__(self, run_dir: Path) -> None:
-        from monarch.tiers.directory_lock import hold_private, make_private
+        from monarch.tiers.directory_lock import lock_directory, make_private
 
         make_private(run_dir.parent)
-        self._fd = hold_private(run_dir, "start")
+        self._fd = lock_directory(run_dir, "start")
         if self._fd is None:
             raise MonarchError(f"{run_dir}: another agent is being started")
         # Launchers look whether we stand still.

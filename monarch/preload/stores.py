@@ -32,7 +32,7 @@ from monarch.stager import (
 )
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
-from monarch.tiers.retained import keep, namespace_digest
+from monarch.tiers.retained import namespace_digest, retain_directory
 
 ENGINE_PATIENCE_MS: Final = 2000
 
@@ -52,12 +52,12 @@ class Stores:
         segments = Segments(run.path)
         segments.create_first()
         for tier in setup.tiers:
-            tier.prepare(held=run.path)
+            tier.prepare(locked=run.path)
         manifests = claim_all(setup.tiers, [one.root.path for one in indexed])
         self.namespace = publish(setup, list(indexed), segments)
         ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
         for first in ram[:1]:
-            first.count_out(sum(map(len, segments.memory.values())))
+            first.subtract(sum(map(len, segments.memory.values())))
         self.extents = ExtentDigests(*extent_arrays(self.namespace))
         self._engine = self._start_engine(segments)
         replicas = self.namespace.replicas()
@@ -148,7 +148,7 @@ class Stores:
             raise MonarchError(f"the tiers are not retained: {error}") from error
         finally:
             for tier in self.setup.tiers:
-                tier.remove(held=self.run.path)
+                tier.remove(locked=self.run.path)
 
     def _retain(self) -> None:
         namespace, replicas = self.namespace, self.stager.replicas
@@ -162,7 +162,7 @@ class Stores:
                 manifest = describe(
                     files, namespace.name_of, replicas.sizes, self.extents, expires_s
                 )
-                keep(tier.directory, tier.home, digest, manifest)
+                retain_directory(tier.directory, tier.home, digest, manifest)
 
     def __enter__(self) -> Self:
         return self

@@ -29,7 +29,7 @@ from monarch.preload.inbox import Inbox
 from monarch.preload.outbox import Outbox
 from monarch.preload.stores import Stores
 from monarch.stager import footprints
-from monarch.tiers.directory_lock import hold_private
+from monarch.tiers.directory_lock import lock_directory
 from monarch.tiers.leftovers import collect_all
 
 GUARD_S: Final = 0.25
@@ -114,7 +114,7 @@ def stage_together(task: Task, crew: Crew, teller: Teller) -> Account:
 
 def _own_directory(path: Path) -> RunDirectory:
     """Make a run directory as launchers do: else it is no leftover if we are killed."""
-    start = hold_private(path, "start")
+    start = lock_directory(path, "start")
     if start is None:
         raise MonarchError(f"{path}: is in use")
     try:

@@ -1,32 +1,34 @@
-"""One node-local medium with a capacity: its directory and its room."""
+"""The Tiers of a node: directories on its media, with their capacities."""
 
 import os
+import stat
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from monarch.errors import UsageError
 from monarch.native import home
 from monarch.tiers.directory_lock import (
-    hold_private,
-    lack_of_directory,
+    lock_directory,
     make_private,
     remove_tree,
+    why_no_directory,
 )
+from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.units import Size, SizeKind, format_size
 
-PATH_BYTES_MAX = 191
+PATH_BYTES_MAX: Final = 191
+POOL_NAME: Final = "transit"
+POOL_PARTS: Final = 8
+"""The Pool takes one part of so many: a RAM Tier may take half of what is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierSettings:
-    """A Tier as it was asked for.
-
-    Args:
-        key: the configuration key, which error messages name.
-    """
+    """A Tier as it is configured, with its configuration key for error messages."""
 
     key: str
     name: str
@@ -38,7 +40,7 @@ class TierSettings:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a file system says of itself; None where it does not say."""
+    """The size of a file system; None where it does not report it."""
 
     total_bytes: int | None
     free_bytes: int | None
@@ -97,7 +99,11 @@ class Tier(ABC):
         return self.settings.name
 
     def resolve(self) -> None:
-        """Check the device and set the capacity; UsageError if it cannot be meant."""
+        """Check the device and set the capacity.
+
+        Raises:
+            UsageError: the Tier cannot be as it is configured.
+        """
         settings = self.settings
         self.check_path()
         device = measure(settings.path)
@@ -108,38 +114,38 @@ class Tier(ABC):
             room = min(room, device.free_bytes - headroom)
         self.capacity_bytes = max(0, room)
 
-    def count_in(self, held_bytes: int) -> None:
-        """Count what the Tier holds from an earlier job as room: it was not free."""
+    def add_retained(self, held_bytes: int) -> None:
+        """Add what an earlier job has left to the capacity: it was not free."""
         self.capacity_bytes = min(self._wanted_bytes, self.capacity_bytes + held_bytes)
 
-    def prepare(self, held: Path) -> None:
-        """Make the directory and lock it against collectors of leftovers.
+    def prepare(self, locked: Path) -> None:
+        """Make the directory, and lock it against removal as a leftover.
 
         Args:
-            held: the run directory, whose own lock the agent holds already.
+            locked: the run directory, which the agent has locked already.
         """
         make_private(self.home)
-        if self.job_directory == held:
+        if self.job_directory == locked:
             make_private(self.job_directory)
         elif self._lock is None:
-            self._lock = hold_private(self.job_directory)
+            self._lock = lock_directory(self.job_directory)
             if self._lock is None:
                 raise UsageError(
                     f"{self.settings.key}: {self.job_directory} is in use by another "
                     "agent; choose another --job or another path"
                 )
         self._owned = True
-        # A dead agent of the same job may have left Replicas that nobody accounts for.
+        # A dead agent of the same job may have left Replicas there.
         remove_tree(self.directory)
         make_private(self.directory)
 
-    def remove(self, held: Path) -> None:
-        """Remove the directory with all Replicas, if it is ours."""
+    def remove(self, locked: Path) -> None:
+        """Remove the directory with all Replicas, if this object has made it."""
         if not self._owned:
             return
         self._owned = False
         remove_tree(self.directory)
-        if self.job_directory != held:
+        if self.job_directory != locked:
             remove_tree(self.job_directory)
         if self._lock is not None:
             os.close(self._lock)
@@ -154,19 +160,19 @@ class Tier(ABC):
         """Return what a capacity cannot exceed; None if that is unknown."""
 
     def check_path(self) -> None:
-        """Refuse a path that cannot hold the Tier."""
+        """Refuse a path at which the Tier cannot be."""
         path, key = self.settings.path, self.settings.key
-        if lack := lack_of_directory(path):
+        if reason := why_no_directory(path):
             raise UsageError(
-                f"{key}.path: {path} {lack}; name a directory that is there"
+                f"{key}.path: {path} {reason}; choose an existing directory"
             )
         if not os.access(path, os.W_OK | os.X_OK):
-            raise UsageError(f"{key}.path: {path} cannot be written; choose another")
+            raise UsageError(f"{key}.path: {path} is not writable; choose another")
         if len(os.fsencode(self.directory)) > PATH_BYTES_MAX - 33:
             raise UsageError(f"{key}.path: {path} is too long; choose a shorter one")
 
     def _check_capacity(self, device: Device) -> None:
-        """Refuse a capacity in bytes that the device cannot have, even empty."""
+        """Refuse a capacity in bytes that is larger than the device."""
         limit, capacity = self.limit_bytes(device), self.settings.capacity
         if limit is None or capacity.kind is not SizeKind.BYTES:
             return
@@ -176,6 +182,166 @@ class Tier(ABC):
                 f"{self.settings.path} ({format_size(limit)}); choose less, or a "
                 "share such as 80%"
             )
+
+
+class RamTier(Tier):
+    """A Tier on tmpfs; a share means a share of the job's memory limit."""
+
+    kind: ClassVar[str] = "ram"
+
+    def __init__(
+        self, settings: TierSettings, job_node: str, memory: Memory | None = None
+    ) -> None:
+        super().__init__(settings, job_node)
+        self._memory = memory or tightest(read_memory())
+
+    def wanted_bytes(self, device: Device) -> int:
+        """Return the capacity: by default a quarter of the limit, half of what is free.
+
+        The other half is for the program and the workers of its loader, which use
+        shared memory too and start later.
+        """
+        memory, capacity = self._memory, self.settings.capacity
+        if capacity.kind is SizeKind.AUTO:
+            free = memory.free_bytes
+            if device.free_bytes is not None:
+                free = min(free, device.free_bytes)
+            return min(memory.limit_bytes // 4, free // 2)
+        return capacity.of(memory.limit_bytes)
+
+    def subtract(self, used_bytes: int) -> None:
+        """Subtract what else takes memory from a capacity that is a share of it."""
+        if self.settings.capacity.kind is not SizeKind.BYTES:
+            self.capacity_bytes = max(0, self.capacity_bytes - used_bytes)
+
+    def limit_bytes(self, device: Device) -> int | None:
+        """Return the smaller of the memory limit and the file system."""
+        limit = self._memory.limit_bytes
+        return limit if device.total_bytes is None else min(limit, device.total_bytes)
+
+
+class SsdTier(Tier):
+    """A Tier on a local disk; a share means a share of the whole file system."""
+
+    kind: ClassVar[str] = "ssd"
+
+    def wanted_bytes(self, device: Device) -> int:
+        """Return the capacity: by default four fifths of what is free."""
+        capacity = self.settings.capacity
+        if capacity.kind is SizeKind.BYTES:
+            return capacity.of(0)
+        if device.total_bytes is None or device.free_bytes is None:
+            raise UsageError(
+                f"{self.settings.key}.capacity: {self.settings.path} does not report "
+                "its size; give the capacity in bytes"
+            )
+        if capacity.kind is SizeKind.AUTO:
+            return device.free_bytes * 4 // 5
+        return capacity.of(device.total_bytes)
+
+    def limit_bytes(self, device: Device) -> int | None:
+        """Return the size of the file system."""
+        return device.total_bytes
+
+
+class PoolTier(Tier):
+    """The place of the Pool: a part of the run directory, and thus of memory."""
+
+    kind: ClassVar[str] = "ram"
+
+    def __init__(
+        self, settings: TierSettings, run: Path, memory: Memory | None = None
+    ) -> None:
+        super().__init__(settings, run.name)
+        self._memory = memory or tightest(read_memory())
+        self.home, self.job_directory = run.parent, run
+        self.directory = run / POOL_NAME
+
+    def prepare(self, locked: Path) -> None:
+        """Make the directory, which the lock of the run directory covers."""
+        assert locked == self.job_directory
+        self._owned = True
+        remove_tree(self.directory)
+        make_private(self.directory)
+
+    def wanted_bytes(self, device: Device) -> int:
+        """Return the configured capacity, or a part of what is free if that is less."""
+        free = self._memory.free_bytes
+        if device.free_bytes is not None:
+            free = min(free, device.free_bytes)
+        return min(self.settings.capacity.of(0), free // POOL_PARTS)
+
+    def limit_bytes(self, device: Device) -> int | None:
+        """Return no limit: a Pool that is too large is made smaller, not refused."""
+        return None
+
+
+def open_tier(settings: TierSettings, job_node: str) -> Tier:
+    """Return the Tier that the settings describe, without touching its device."""
+    kinds: dict[str, type[Tier]] = {"ram": RamTier, "ssd": SsdTier}
+    return kinds[settings.kind](settings, job_node)
+
+
+def open_pool(run: Path, capacity_bytes: int) -> Tier:
+    """Return the place of the Pool in a run directory; its device is not touched."""
+    settings = TierSettings(
+        key=f"peers.{POOL_NAME}",
+        name=POOL_NAME,
+        kind=PoolTier.kind,
+        path=run.parent,
+        capacity=Size(SizeKind.BYTES, capacity_bytes),
+        headroom=Size(SizeKind.BYTES, 0),
+    )
+    return PoolTier(settings, run)
+
+
+def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:
+    """Refuse Tiers inside datasets, datasets inside Tiers, and Tiers in one directory.
+
+    Args:
+        roots: the datasets by configuration key.
+    """
+    for key, root in roots.items():
+        _check_root(key, root)
+    known: dict[Path, Tier] = {}
+    for tier in tiers:
+        tier.check_path()
+        settings, place = tier.settings, tier.settings.path.resolve()
+        if place in known:
+            raise UsageError(
+                f"{settings.key}.path: {settings.path} is already the directory of "
+                f"tier {known[place].name!r}; give each tier its own"
+            )
+        known[place] = tier
+        for key, root in roots.items():
+            _check_apart(tier, key, root)
+
+
+def _check_root(key: str, root: Path) -> None:
+    if reason := why_no_directory(root):
+        raise UsageError(f"{key}: {root} {reason}; name the dataset's directory")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise UsageError(f"{key}: {root} cannot be read by this user")
+
+
+def _check_apart(tier: Tier, key: str, root: Path) -> None:
+    dataset, settings = root.resolve(), tier.settings
+    if settings.path.resolve().is_relative_to(dataset):
+        raise UsageError(
+            f"{settings.key}.path: {settings.path} is inside the dataset {root}; "
+            "choose a directory outside"
+        )
+    own = tier.home if _is_shared(settings.path) else settings.path
+    if dataset.is_relative_to(own.resolve()):
+        raise UsageError(
+            f"{key}: {root} is inside tier {tier.name!r} ({own}); "
+            "choose another path for one of them"
+        )
+
+
+def _is_shared(path: Path) -> bool:
+    """Return whether a directory is for all, as mount points and /dev/shm are."""
+    return os.path.ismount(path) or bool(path.stat().st_mode & stat.S_ISVTX)
 
 
 def _part(size: Size, total_bytes: int | None) -> int:

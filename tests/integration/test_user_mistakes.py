@@ -9,8 +9,7 @@ import pytest
 
 from monarch.errors import UsageError
 from monarch.report import check_report_file
-from monarch.tiers import Tier, TierSettings, open_tier
-from monarch.tiers.checks import check_places
+from monarch.tiers import Tier, TierSettings, check_places, open_tier
 from monarch.units import Size
 from support.dataset import Dataset
 
@@ -65,7 +64,7 @@ MISTAKES = [
     ),
     (
         "--data dataset --tier ssd:1MiB:{place}/tier --tier ssd:1MiB:{place}/same",
-        "tiers[1].path: {place}/same is the place of tier 'ssd' already; give each ",
+        "tiers[1].path: {place}/same is already the directory of tier 'ssd'; ",
     ),
     ("--data dataset --set fill=", "--set fill=: fill: found "),
     ("--data dataset --set fil.enabled=no", "--set fil.enabled=no: fil: found an unkn"),

@@ -36,7 +36,7 @@ from monarch.stager import (
     WrittenMarks,
 )
 from monarch.stager.capacity import Account
-from monarch.tiers import RamTier, SsdTier, Tier, TierSettings, open_transit
+from monarch.tiers import RamTier, SsdTier, Tier, TierSettings, open_pool
 from monarch.units import Size
 
 NO_FILL = StagerSettings(fill=False, concurrency=2, urgent_bytes_max=1 << 20)
@@ -271,7 +271,7 @@ def make_stage(
         inodes_in=lambda tier: [1000],
         bases=bases,
     )
-    pool = open_transit(directory / "run", 0)
+    pool = open_pool(directory / "run", 0)
     pool.directory.mkdir(parents=True)
     pool.capacity_bytes = pool_bytes
     engine, counters, clock = FakeEngine(words), AgentCounters(), Clock()

@@ -37,7 +37,7 @@ from monarch.stager import (
     WrittenMarks,
     footprints,
 )
-from monarch.tiers import open_transit
+from monarch.tiers import open_pool
 from support.stages import memory_directory
 from unit.test_native_staging import PATIENCE_MS, SIZES, Job, make_job
 
@@ -113,7 +113,7 @@ def make_agent(base: Path, own: int, placement: Placement, stack: ExitStack) -> 
         inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
     )
-    pool = open_transit(base, 0)
+    pool = open_pool(base, 0)
     pool.directory, pool.capacity_bytes = job.tier, 2 * 8192
     storage, counters = Storage([], pool), AgentCounters()
     stager = Stager(Replicas(table), engine, storage, NO_FILL, counters)
