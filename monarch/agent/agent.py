@@ -239,7 +239,7 @@ class Agent:
     def _attend_tiers(self, stager: Stager) -> None:
         if self._tier_watch is not None:
             self._tier_watch.attend()
-        for warning in stager.take_warnings():
+        for warning in stager.losses.take_warnings():
             self.notifier.warn(warning)
 
     def _wake(self) -> None:
@@ -355,8 +355,7 @@ class Agent:
         await self._account()
         if stager is not None and namespace is not None and extents is not None:
             await in_thread(end_namespace, self.setup, stager, namespace, extents)
-        numbers = range(len(self.setup.tiers))
-        lost = [n for n in numbers if stager is not None and not stager.in_service(n)]
+        lost = stager.storage.lost_tiers() if stager is not None else []
         # A million names take seconds to remove: the heartbeat goes on meanwhile.
         await in_thread(remove_tiers, self.setup, self.run.path, lost)
 

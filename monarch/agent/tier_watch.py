@@ -88,7 +88,7 @@ class TierWatch:
     def attend(self) -> None:
         """Begin to look for the Replicas that programs could not open."""
         room = DOUBTS_MAX - len(self._doubts)
-        self._doubts.update([*self._stager.take_doubtful().items()][:room])
+        self._doubts.update([*self._stager.losses.take_doubtful().items()][:room])
         if self._doubts and self._looking is None:
             self._looking = asyncio.create_task(self._look())
 
@@ -111,7 +111,7 @@ class TierWatch:
 
     async def _look_for(self, file: int, tier: int) -> None:
         found: list[Finding] = []
-        look = partial(self._stager.look_for, file, tier)
+        look = partial(self._stager.losses.look_for, file, tier)
         reason = await answer(partial(fault_of, lambda: found.append(look())))
         if reason:
             self._withdraw(tier, reason)
@@ -119,11 +119,11 @@ class TierWatch:
             self._stager.note_found(file, tier, finding)
 
     def _withdraw(self, tier: int, reason: str) -> None:
-        self._stager.withdraw(tier, reason)
+        self._stager.losses.withdraw(tier, reason)
         self._turn()
 
     def _in_service(self, tier: int) -> bool:
-        return self._stager.in_service(tier)
+        return self._stager.storage.in_service(tier)
 
 
 async def answer(step: Callable[[], str], limit_s: float = ANSWER_S) -> str:

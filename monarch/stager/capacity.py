@@ -219,6 +219,14 @@ class Storage:
             0 if pool is None else pool.capacity_bytes,
         )
 
+    def lost_tiers(self) -> list[int]:
+        """Return the numbers of the Tiers that are not used any more."""
+        return [n for n in range(len(self.tiers)) if not self.in_service(n)]
+
+    def in_service(self, tier: int) -> bool:
+        """Return whether a Tier is used."""
+        return self.ledger.account(tier).in_service
+
     def __repr__(self) -> str:
         return f"<Storage {len(self.places)} places, {self.ledger!r}>"
 

@@ -62,6 +62,12 @@ class Dispatch:
             self._in_flight.begin(transfer)
             self._send(transfer)
 
+    def restart(self, transfer: Transfer) -> None:
+        """Order the File of a failed Transfer again at once."""
+        self._replicas.change(transfer.file, Event.RESTARTED)
+        kind = OrderKind(transfer.kind & OrderKind.BACKGROUND)
+        self.order(transfer.file, kind, asked=transfer.asked)
+
     def go_on(self, transfer: Transfer, outcome: FetchOutcome) -> None:
         """Send a Transfer whose Fetch has failed to its next Source."""
         if outcome is not FetchOutcome.SAME_PEER:

@@ -62,14 +62,6 @@ class Removal:
         """Return the name of a Tier, or of the Pool."""
         return self._storage.places[tier].name
 
-    def look_for(self, file: int, tier: int) -> Finding:
-        """Look for the Replica of a File; it may take as long as the medium does.
-
-        Raises:
-            OSError: the medium has failed.
-        """
-        return inspect(self.path(file, tier), self._replicas.size_of(file))
-
     def drop_lost(self, file: int, tier: int) -> None:
         """Remove a Replica that is lost; programs may still have it open."""
         self._replicas.change(file, Event.LOST)
@@ -182,6 +174,14 @@ class Losses:
 
     def __repr__(self) -> str:
         return f"<Losses of {len(self._counts)} files, {len(self._doubtful)} doubtful>"
+
+    def look_for(self, file: int, tier: int) -> Finding:
+        """Look for the Replica of a File; it may take as long as the medium does.
+
+        Raises:
+            OSError: the medium has failed.
+        """
+        return inspect(self._removal.path(file, tier), self._replicas.size_of(file))
 
     def doubt(self, file: int, tier: int) -> None:
         """Note that a program could not open a Replica that is ready."""

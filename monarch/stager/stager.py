@@ -1,6 +1,5 @@
 """Turns requests into Transfers, and their ends into states."""
 
-import errno
 import logging
 import os
 from typing import Final
@@ -13,9 +12,9 @@ from monarch.stager.capacity import (
     FileOutcome,
     Storage,
     TierOutcome,
-    TransferEnd,
 )
 from monarch.stager.dispatch import Dispatch, Routes
+from monarch.stager.ends import Ends
 from monarch.stager.fetches import Fetches, FetchOutcome
 from monarch.stager.fill import Fill, StagerSettings
 from monarch.stager.planner import Planner
@@ -31,8 +30,6 @@ from monarch.tiers.probe import Finding
 FILL_STEP: Final = 8
 FILL_STEPS_MAX: Final = 16
 
-_AT_TIER: Final = frozenset({Step.CREATE, Step.WRITE, Step.VERIFY, Step.PUBLISH})
-
 log = logging.getLogger("monarch.stager")
 
 
@@ -44,6 +41,7 @@ class Stager:
     Attributes:
         replicas: the states of all Files.
         adoption: the Replicas of earlier jobs that are still to be verified.
+        losses: what programs could not open, and Tiers that fail.
         changed: Files whose Origin differs from the Catalog.
     """
 
@@ -67,21 +65,22 @@ class Stager:
         self._fill = Fill(settings, replicas.sizes)
         self._in_flight = transfers = InFlight(self._fill, counters)
         self._removal = Removal(replicas, storage, engine, counters, transfers)
-        self._losses = Losses(
+        self._ends = Ends(replicas, storage, self._removal, transfers, counters)
+        self.losses = Losses(
             self._removal, replicas, transfers, self._restage, self._refill
         )
         clock = settings.clock
         self._postponed = Postponed(replicas, transfers, clock)
         self._pool = Pool(replicas, storage, self._removal, counters, clock)
         alone = Sources(Policy.alone(len(replicas.sizes)), counters, clock)
-        self._now = self._routes(alone, NoReceiver())
-        self._dispatch = Dispatch(engine, replicas, transfers, self.adoption, self._now)
+        self._routes = routes = self._make_routes(alone, NoReceiver())
+        self._dispatch = Dispatch(engine, replicas, transfers, self.adoption, routes)
         self._fill.start(alone.policy)
 
     def __repr__(self) -> str:
         return f"<Stager {len(self._in_flight)} in flight, {self._fill!r}>"
 
-    # -- what the agent asks ------------------------------------------------------
+    # -- state --------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
@@ -91,7 +90,7 @@ class Stager:
     @property
     def policy(self) -> Policy:
         """What this node does with each File."""
-        return self._now.sources.policy
+        return self._routes.sources.policy
 
     @property
     def idle(self) -> bool:
@@ -109,27 +108,7 @@ class Stager:
         """The account of the Pool; None while the Policy does not use it."""
         return self._ledger.pool if self.policy.uses_pool else None
 
-    def in_service(self, tier: int) -> bool:
-        """Return whether a Tier is used."""
-        return self._ledger.account(tier).in_service
-
-    def look_for(self, file: int, tier: int) -> Finding:
-        """Look for the Replica of a File; it may take as long as the medium does.
-
-        Raises:
-            OSError: the medium has failed.
-        """
-        return self._removal.look_for(file, tier)
-
-    def take_doubtful(self) -> dict[int, int]:
-        """Return, once, Files that programs could not open although they are ready."""
-        return self._losses.take_doubtful()
-
-    def take_warnings(self) -> list[str]:
-        """Return, once, what the user should know."""
-        return self._losses.take_warnings()
-
-    # -- what the agent tells -----------------------------------------------------
+    # -- commands -----------------------------------------------------------------
 
     def offer(self, file: int, tier: int) -> bool:
         """Adopt a Replica of an earlier job; False if there is no room for it."""
@@ -146,9 +125,9 @@ class Stager:
             receiver: fetches Files from peers into the Tiers of this node.
         """
         assert not self.policy.uses_pool, "a node joins once"
-        self._now = self._routes(sources, receiver)
-        self._dispatch.follow(self._now)
-        for file in self._now.planner.revise(self.adoption):
+        self._routes = self._make_routes(sources, receiver)
+        self._dispatch.follow(self._routes)
+        for file in self._routes.planner.revise(self.adoption):
             self.refuse_adoption(file)
         self._fill.start(sources.policy)
 
@@ -169,14 +148,10 @@ class Stager:
     def note_found(self, file: int, tier: int, finding: Finding) -> None:
         """Handle what was found of a Replica that a program could not open."""
         try:
-            self._losses.note_found(file, tier, finding)
+            self.losses.note_found(file, tier, finding)
         except Exception as error:
             self._survive(f"loss failed file={file}", error)
         self._dispatch.submit()
-
-    def withdraw(self, tier: int, reason: str) -> None:
-        """Take a Tier out of service, because its medium has failed."""
-        self._losses.withdraw(tier, reason)
 
     def pause_fetching(self, *, paused: bool) -> None:
         """Fetch nothing unasked while no program runs on this node."""
@@ -210,7 +185,7 @@ class Stager:
         files = self._dispatch.cancel()
         self._pool.close()
         for file in files:
-            self._drop(self._in_flight[file], Reason.STOPPING)
+            self._ends.drop(self._in_flight[file], Reason.STOPPING)
 
     def abandon(self) -> None:
         """Refuse all that is under way; engine and receiver have ended."""
@@ -218,11 +193,11 @@ class Stager:
             if self.replicas.ready_tier(transfer.file) is not None:
                 self._published(transfer)
             else:
-                self._drop(transfer, Reason.STOPPING)
+                self._ends.drop(transfer, Reason.STOPPING)
         self._pool.close()
         self._in_flight.note_idle()
 
-    def _routes(self, sources: Sources, receiver: Receiver) -> Routes:
+    def _make_routes(self, sources: Sources, receiver: Receiver) -> Routes:
         """Return how Transfers go by the Policy of these Sources."""
         replicas, settings = self.replicas, self._settings
         ledger, counters = self.storage.ledger, self._counters
@@ -249,7 +224,7 @@ class Stager:
             tier = self.replicas.ready_tier(file)
             if tier is not None:
                 # Looking for it may take as long as a broken medium does: not here.
-                self._losses.doubt(file, tier)
+                self.losses.doubt(file, tier)
         elif self._hangs(file):
             self._postponed.refuse(file)
         else:
@@ -279,7 +254,7 @@ class Stager:
     def _hangs(self, file: int) -> bool:
         """Return whether a File would have to be read from an origin that hangs."""
         stalled = self._postponed.is_stalled(file)
-        return stalled and self._now.sources.source(file) is None
+        return stalled and self._routes.sources.source(file) is None
 
     def _try_postponed(self) -> None:
         if self._stopping:
@@ -298,7 +273,7 @@ class Stager:
         if self._stopping:
             return
         self._adopt()
-        if self._fill.is_done and self._now.sources.has_news():
+        if self._fill.is_done and self._routes.sources.has_news():
             self._fill.start_fetching(self.policy)
         for _ in range(FILL_STEPS_MAX):
             order, room = self._fill.next(len(self._in_flight))
@@ -338,7 +313,7 @@ class Stager:
             self._failed(transfer, done.step, done.status)
 
     def _end_fetches(self) -> None:
-        for arrival in self._now.fetches.arrivals():
+        for arrival in self._routes.fetches.arrivals():
             try:
                 self._end_fetch(arrival)
             except Exception as error:
@@ -348,87 +323,30 @@ class Stager:
     def _end_fetch(self, arrival: Arrival) -> None:
         transfer = self._in_flight[arrival.file]
         self._counters.transfer_ns += arrival.ns
-        outcome = self._now.fetches.classify(transfer, arrival)
+        outcome = self._routes.fetches.classify(transfer, arrival)
         if outcome is FetchOutcome.PUBLISHED:
             self._published(transfer)
         elif outcome is FetchOutcome.OWN_FAULT:
             self._failed(transfer, arrival.step, arrival.status)
         elif self._stopping:
-            self._drop(transfer, Reason.STOPPING)
+            self._ends.drop(transfer, Reason.STOPPING)
         elif outcome is FetchOutcome.ABANDON:
             # Programs that have begun to wait for it are woken, and ask themselves.
-            self._drop(transfer, Reason.NONE)
-            self._now.planner.promise(transfer.file)
+            self._ends.drop(transfer, Reason.NONE)
+            self._routes.planner.promise(transfer.file)
         else:
             self._dispatch.go_on(transfer, outcome)
 
-    def _drop(self, transfer: Transfer, reason: Reason) -> None:
-        """End a Transfer that does not go on."""
-        self._in_flight.end(transfer)
-        self.replicas.change(transfer.file, Event.FAILED, reason=reason)
-        self._ledger.release(transfer.tier, self.replicas.size_of(transfer.file))
-
     def _published(self, transfer: Transfer) -> None:
-        self._in_flight.end(transfer)
-        file, tier, counters = transfer.file, transfer.tier, self._counters
-        size_bytes = self.replicas.size_of(file)
-        self._ledger.forget_failures(file)
-        self._postponed.succeeded(file)
-        self._ledger.commit(tier, size_bytes)
-        if not self._ledger.account(tier).in_service:
-            self._removal.drop_unusable(file, tier)
-            return
-        if transfer.is_adoption:
-            counters.adopted_files += 1
-            counters.adopted_bytes += size_bytes
-        elif transfer.peer is not None:
-            counters.peer_files += 1
-            counters.peer_bytes += size_bytes
-        else:
-            counters.staged_files += 1
-            counters.staged_bytes += size_bytes
-        if tier == self._pool.number:
-            self._pool.published(file)
+        self._postponed.succeeded(transfer.file)
+        usable = self._ends.published(transfer)
+        if usable and transfer.tier == self._pool.number:
+            self._pool.published(transfer.file)
 
     def _failed(self, transfer: Transfer, step: Step, status: int) -> None:
-        self._in_flight.end(transfer)
-        adoption, file, tier = transfer.is_adoption, transfer.file, transfer.tier
-        taken = status == -errno.EEXIST
-        at_tier = step in _AT_TIER or (adoption and step != Step.STAT)
-        # A program has written to the File: nothing is wrong with the Tier.
-        foreign = taken or (status == -errno.ESTALE and not adoption)
-        end = TransferEnd(status, at_tier and not foreign, adoption)
-        outcome, tier_outcome = self._ledger.classify(file, tier, end)
-        self._note_failed(transfer, step, status)
-        self._ledger.release(tier, self.replicas.size_of(file))
-        if adoption or taken:
-            self._removal.unlink(file, tier)
-        self._limit_tier(tier, tier_outcome, status)
-        self._store_failure(transfer, outcome)
-
-    def _note_failed(self, transfer: Transfer, step: Step, status: int) -> None:
-        self._counters.transfers_failed += 1
-        if transfer.is_adoption:
-            self._counters.adoptions_refused += 1
-        elif status == -errno.EBADMSG:
-            self._counters.copies_refused += 1
-        log.warning(
-            "transfer failed file=%d tier=%s step=%s error=%s",
-            transfer.file,
-            self._removal.name_of(transfer.tier),
-            step.name.lower(),
-            os.strerror(-status),
-        )
-
-    def _limit_tier(self, tier: int, outcome: TierOutcome, status: int) -> None:
-        if outcome is TierOutcome.FULL:
-            self._counters.tiers_full += 1
-            self._ledger.shrink(tier)
-            log.warning("tier is full tier=%s", self._removal.name_of(tier))
-        elif outcome is TierOutcome.FAILED:
-            self.withdraw(tier, os.strerror(-status))
-
-    def _store_failure(self, transfer: Transfer, outcome: FileOutcome) -> None:
+        outcome, tier_outcome = self._ends.failed(transfer, step, status)
+        if tier_outcome is TierOutcome.FAILED:
+            self.losses.withdraw(transfer.tier, os.strerror(-status))
         file, reason = transfer.file, Reason.NONE
         if outcome is FileOutcome.CHANGED:
             reason = Reason.CHANGED
@@ -438,16 +356,13 @@ class Stager:
         elif outcome is FileOutcome.GIVE_UP:
             reason = Reason.ERROR
         else:
-            self._now.planner.promise(file)
+            self._routes.planner.promise(file)
         if outcome is FileOutcome.POSTPONE and not self._stopping:
             self._postponed.postpone(file)
-            return
-        if outcome is FileOutcome.RESTART and not self._stopping:
-            self.replicas.change(file, Event.RESTARTED)
-            kind = OrderKind(transfer.kind & OrderKind.BACKGROUND)
-            self._dispatch.order(file, kind, asked=transfer.asked)
-            return
-        self.replicas.change(file, Event.FAILED, reason=reason)
+        elif outcome is FileOutcome.RESTART and not self._stopping:
+            self._dispatch.restart(transfer)
+        else:
+            self.replicas.change(file, Event.FAILED, reason=reason)
 
     # -- losses -------------------------------------------------------------------
 

@@ -172,9 +172,9 @@ class Stage:
         """Let programs ask for Files."""
         self.engine.asked += files
         self.stager.turn()
-        while doubtful := self.stager.take_doubtful():
+        while doubtful := self.stager.losses.take_doubtful():
             for file, tier in doubtful.items():
-                finding = self.stager.look_for(file, tier)
+                finding = self.stager.losses.look_for(file, tier)
                 self.stager.note_found(file, tier, finding)
 
     def end(self, file: int, status: int = 0, step: Step = Step.PUBLISH) -> None:

@@ -152,14 +152,15 @@ def test_a_replica_that_comes_into_a_withdrawn_tier_is_not_served(make_stage):
     stage.ask(0, 1)
     stage.end(0)
 
-    stage.stager.withdraw(0, "no answer")
+    stage.stager.losses.withdraw(0, "no answer")
     stage.end(1)
 
     assert [stage.state(file) for file in (0, 1)] == [ABSENT] * 2
     assert stage.engine.kept == [(0, 1000), (0, 1001)]
     account = stage.account(0)
     assert (account.used_bytes, account.reserved_bytes) == (0, 0)
-    assert stage.stager.take_warnings() == ["tier tier0 is no longer used: no answer"]
+    warnings = stage.stager.losses.take_warnings()
+    assert warnings == ["tier tier0 is no longer used: no answer"]
 
 
 def test_a_tier_is_withdrawn_at_the_first_error_of_a_transfer(make_stage):
@@ -173,7 +174,7 @@ def test_a_tier_is_withdrawn_at_the_first_error_of_a_transfer(make_stage):
     assert stage.counters.tiers_lost == 1
     assert stage.state(0) == ABSENT
     assert stage.state(1) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
-    assert "Input/output error" in stage.stager.take_warnings()[0]
+    assert "Input/output error" in stage.stager.losses.take_warnings()[0]
 
 
 def test_nothing_is_looked_for_on_the_event_loop(make_stage, monkeypatch):
@@ -186,4 +187,4 @@ def test_nothing_is_looked_for_on_the_event_loop(make_stage, monkeypatch):
     stage.engine.asked.append(0)
     stage.stager.turn()
 
-    assert stage.stager.take_doubtful() == {0: 0}
+    assert stage.stager.losses.take_doubtful() == {0: 0}
