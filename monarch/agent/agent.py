@@ -22,6 +22,7 @@ from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import end_namespace, remove_tiers, tell_report
 from monarch.agent.staging import (
+    MemoryGuard,
     count_segments,
     make_engine,
     make_stager,
@@ -36,18 +37,16 @@ from monarch.origins.index import Indexed
 from monarch.report import PeerFigures, summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all
-from monarch.tiers.memory import read_memory
 from monarch.tiers.retained import Manifest
-from monarch.units import format_duration, format_size
+from monarch.units import format_duration
 
 BEAT_S: Final = 0.1
 TICK_S: Final = 0.1
 # The end of a short program must be noticed before a whole tick has passed.
 FIRST_TICK_S: Final = 0.02
 FIRST_TICKS: Final = 100
-# Memory is checked this often, and whenever a hundredth of the limit was staged.
+# Memory is checked this often at least.
 GUARD_S: Final = 0.25
-GUARD_STEPS: Final = 100
 DRAIN_S: Final = 1.0
 ENGINE_PATIENCE_MS: Final = 2000
 
@@ -83,10 +82,10 @@ class Agent:
         self._end = asyncio.Event()
         self._guarding: asyncio.Task[None] | None = None
         self._tier_watch: TierWatch | None = None
+        self._memory: MemoryGuard | None = None
         self._state = AgentState.STARTING
         self._linger_until = 0.0
         self._waking = False
-        self._guard_at_bytes = 0
         self._ticks = 0
 
     def __repr__(self) -> str:
@@ -192,6 +191,7 @@ class Agent:
         starting.cancel()
         self._stager = stager
         self._tier_watch = TierWatch(stager, self._turn)
+        self._memory = MemoryGuard(stager, counters)
         loop = asyncio.get_running_loop()
         loop.add_reader(self._engine.event_fd, self._turn)
         loop.call_soon(self._turn)
@@ -233,7 +233,7 @@ class Agent:
         if self.joining.cluster is not None:
             self.joining.cluster.links.attend()
         self._attend_tiers(stager)
-        if self._stored_bytes() >= self._guard_at_bytes:
+        if self._memory is not None and self._memory.is_due:
             self._guarded(self._guard)
 
     def _attend_tiers(self, stager: Stager) -> None:
@@ -251,21 +251,11 @@ class Agent:
             native.beat(self._requests)
 
     def _guard(self) -> None:
-        """Evict if a memory limit is near, in steps between which opens are served."""
-        stager = self._stager
-        if stager is None or self._end.is_set():
+        """Check the memory, in steps between which opens are served."""
+        if self._memory is None or self._end.is_set():
             return
-        freed, levels = 0, read_memory()
-        step_bytes = min(level.limit_bytes for level in levels) // GUARD_STEPS
-        self._guard_at_bytes = self._stored_bytes() + step_bytes
-        for level in levels:
-            freed += stager.relieve(level.used_bytes - freed, level.limit_bytes)
-        if freed:
-            log.warning("memory is short evicted=%s", format_size(freed))
+        if self._memory.check():
             asyncio.get_running_loop().call_soon(self._guard)
-
-    def _stored_bytes(self) -> int:
-        return self.counters.staged_bytes + self.counters.peer_bytes
 
     async def _watch(self) -> None:
         """Look for new processes, and for the end of the last one."""

@@ -1,4 +1,7 @@
-"""Makes the native engine and the Stager from a setup."""
+"""Makes the native engine and the Stager from a setup, and keeps memory free."""
+
+import logging
+from typing import Final
 
 from monarch import native
 from monarch.agent.integrity import Sealing
@@ -8,10 +11,15 @@ from monarch.agent.setup import Setup
 from monarch.metrics import AgentCounters
 from monarch.stager import ExtentDigests, Stager, StagerSettings, Storage
 from monarch.tiers import RamTier
+from monarch.tiers.memory import read_memory
 from monarch.units import format_count, format_size
 
-DEMAND_THREADS = 8
-THREADS_MAX = 64
+DEMAND_THREADS: Final = 8
+THREADS_MAX: Final = 64
+GUARD_STEPS: Final = 100
+"""Memory is checked whenever so small a part of its limit was staged."""
+
+log = logging.getLogger("monarch.agent")
 
 
 def make_engine(
@@ -85,3 +93,35 @@ def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
     what = f"{format_count(count)} {files}, {format_size(size)}"
     line = f"staging {places} ({what}) to {tiers}"
     return line if nodes == 1 else f"{line}, on each of {nodes} nodes"
+
+
+class MemoryGuard:
+    """Evicts RAM Replicas if a memory limit is near."""
+
+    def __init__(self, stager: Stager, counters: AgentCounters) -> None:
+        self._stager = stager
+        self._counters = counters
+        self._next_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryGuard next at {format_size(self._next_bytes)}>"
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much was staged since the last check that it is time for one."""
+        return self._stored_bytes() >= self._next_bytes
+
+    def check(self) -> bool:
+        """Evict some Replicas if a limit is near; return whether that was so."""
+        freed, levels = 0, read_memory()
+        step_bytes = min(level.limit_bytes for level in levels) // GUARD_STEPS
+        self._next_bytes = self._stored_bytes() + step_bytes
+        for level in levels:
+            used_bytes = level.used_bytes - freed
+            freed += self._stager.relieve(used_bytes, level.limit_bytes)
+        if freed:
+            log.warning("memory is short evicted=%s", format_size(freed))
+        return freed > 0
+
+    def _stored_bytes(self) -> int:
+        return self._counters.staged_bytes + self._counters.peer_bytes

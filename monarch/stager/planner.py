@@ -113,12 +113,14 @@ class Planner:
         """
         if self._pool.is_queued(file):
             return None
-        if self._policy.destinations[file] == Destination.NOWHERE:
+        if self._policy.destination(file) == Destination.NOWHERE:
             self._replicas.change(file, Event.REFUSED, reason=Reason.NO_ROOM)
             return None
-        if not asked and not self._may_fill(file):
-            return None
-        peer = self._sources.source(file)
+        peer = None
+        if not self._policy.owns(file):
+            if not asked and not self._may_fill(file):
+                return None
+            peer = self._sources.source(file)
         tier = self._reserve(file, peer, asked=asked)
         if tier is None:
             self._go_without(file, asked=asked)
@@ -140,7 +142,7 @@ class Planner:
         self._space.promise(file)
 
     def _may_fill(self, file: int) -> bool:
-        """Return whether to order a File that nobody has asked for."""
+        """Return whether to order a peer's File that nobody has asked for."""
         reader = self._sources.reader(file)
         if reader == self._policy.own or self._sources.usable(reader):
             return True
@@ -149,7 +151,7 @@ class Planner:
 
     def _reserve(self, file: int, peer: int | None, *, asked: bool) -> int | None:
         """Reserve room in a Tier or, if somebody has asked, in the Pool."""
-        tier, destination = None, self._policy.destinations[file]
+        tier, destination = None, self._policy.destination(file)
         if destination == Destination.TIER:
             self._space.end_promise(file)
             tier = self._ledger.reserve(self._replicas.size_of(file))

@@ -104,9 +104,9 @@ class Policy:
         found: npt.NDArray[np.bool_] = self.destinations != Destination.NOWHERE
         return found
 
-    def keeps(self, file: int) -> bool:
-        """Return whether this node keeps a File."""
-        return bool(self.destinations[file] == Destination.TIER)
+    def destination(self, file: int) -> int:
+        """Return where a File goes, as the number of a `Destination`."""
+        return int(self.destinations[file])
 
     def owner(self, file: int) -> int:
         """Return the node that reads a File from the Origin while it is alive."""

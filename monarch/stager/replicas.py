@@ -7,8 +7,10 @@ taken back: programs of the job read such a File from the Origin from then on.
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum, auto
+from itertools import product
 from typing import Final, TypeVar
 
 import numpy as np
@@ -117,6 +119,20 @@ def advance(
             f"{event.name} {after.name} of a Replica {state.name} {before.name}"
         )
     return following
+
+
+def _legal() -> dict[tuple[int, int, int, int], int]:
+    """Return the word that follows each legal change, without its Tier: for speed."""
+    legal: dict[tuple[int, int, int, int], int] = {}
+    for (state, event), before, after in product(TRANSITIONS, Reason, Reason):
+        with suppress(IllegalTransition):
+            following = advance(state, event, before, after)
+            word = state_word(following, reason=after)
+            legal[int(state), int(event), int(before), int(after)] = word
+    return legal
+
+
+_LEGAL: Final = _legal()
 
 
 class WrittenMarks:
@@ -259,9 +275,14 @@ class Replicas:
             IllegalTransition: it cannot have come to it.
         """
         word = int(self._words[file])
-        before = Reason.NONE if word % _TIER_UNIT else Reason(word // _REASON_UNIT)
-        state = advance(ReplicaState(word % _TIER_UNIT), event, before, reason)
-        word = state_word(state, tier, reason)
+        state = word % _TIER_UNIT
+        # Of a Replica that is not absent, the place of the Reason means its source.
+        before = 0 if state else word // _REASON_UNIT
+        following = _LEGAL.get((state, event, before, reason))
+        if following is None:
+            advance(ReplicaState(state), event, Reason(before), reason)
+            raise AssertionError("the two forms of the table differ")
+        word = following + tier * _TIER_UNIT
         if event in WAKING:
             self._publish(file, word)
         else:

@@ -234,12 +234,11 @@ class Sources:
 
     def count(self, transfer: Transfer) -> None:
         """Count a Transfer that another node was to make, or to be asked for."""
-        if transfer.peer is None:
-            instead = not self.policy.owns(transfer.file)
-            self._counters.origin_instead_files += instead
-        else:
-            later = transfer.peer != self.policy.owner(transfer.file)
-            self._counters.rehomed_files += later
+        owner, peer = self.policy.owner(transfer.file), transfer.peer
+        if peer is not None:
+            self._counters.rehomed_files += peer != owner
+        elif owner != self.policy.own:
+            self._counters.origin_instead_files += 1
 
     def note_passed_over(self, *, again: bool = False) -> None:
         """Note that fill has passed over a File of a peer that cannot be asked.
