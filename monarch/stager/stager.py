@@ -287,7 +287,7 @@ class Stager:
 
     def _adopt(self) -> None:
         while self._fill.room(len(self._in_flight)) > 0:
-            file = self.adoption.any()
+            file = self.adoption.next_file()
             if file is None:
                 return
             self._dispatch.order(file, OrderKind.BACKGROUND, asked=False)

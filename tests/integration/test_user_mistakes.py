@@ -217,7 +217,7 @@ def test_what_this_user_may_not_use_is_named_with_its_key(as_nobody):
         check_places({"datasets[0].path": dataset}, [])
     with pytest.raises(UsageError, match=r"^k: .* cannot be reached: Permission "):
         check_places({"k": dataset / "class-0"}, [])
-    with pytest.raises(UsageError, match=r"^tiers\[0\].path: .* cannot be written; "):
+    with pytest.raises(UsageError, match=r"^tiers\[0\].path: .* is not writable; "):
         check_places({}, [ssd(tier)])
     with pytest.raises(UsageError, match=r"^tiers\[0\].path: .* be reached: Permiss"):
         check_places({}, [ssd(tier / "inner")])
