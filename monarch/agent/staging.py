@@ -32,7 +32,7 @@ def make_engine(
     """
     config, memory = setup.config, segments.memory
     wanted = DEMAND_THREADS + config.fill.concurrency
-    board = native.Board(
+    board = native.Segments(
         memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
     )
     options = native.Options(

@@ -1,31 +1,34 @@
-"""The door to the native data plane: layouts, look-ups, copies, peers."""
+"""The Python interface of the native data plane: layouts, look-ups, copies, peers."""
 
 from monarch.native.engine import (
-    Board,
     Completion,
     Engine,
     Health,
     Options,
     Order,
     Seals,
+    Segments,
     agent_state_store,
     beat,
+    state_store,
+)
+from monarch.native.host import (
+    home,
+    homes,
+    inodes_unstable,
+    is_home,
     mounts_cover,
     rights_mark,
     rights_store,
     seal_library,
-    state_store,
 )
-from monarch.native.home import home, homes, is_home
 from monarch.native.index import (
     BlockError,
-    Memory,
     hash64,
     index_check,
     index_find,
     index_find_inode,
     index_finish,
-    inodes_unstable,
     replica_name,
 )
 from monarch.native.layout import (
@@ -47,6 +50,7 @@ from monarch.native.layout import (
     word_parts,
     word_source,
 )
+from monarch.native.library import Memory
 from monarch.native.peers import (
     Arrival,
     Fetch,
@@ -64,7 +68,6 @@ __all__ = [
     "AgentState",
     "Arrival",
     "BlockError",
-    "Board",
     "ColdMode",
     "Completion",
     "CounterSpec",
@@ -83,6 +86,7 @@ __all__ = [
     "ReplicaState",
     "Seals",
     "SegmentKind",
+    "Segments",
     "ServerOptions",
     "Source",
     "Step",

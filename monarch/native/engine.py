@@ -12,24 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native.index import span
 from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Step
-from monarch.native.library import LIB
+from monarch.native.library import LIB, Memory, span
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from monarch.native.index import Memory
-
 BATCH_MAX = 1024
-PATIENCE_MS = 5000
+TIMEOUT_MS = 5000
 
 _ABANDONED: list[object] = []
-"""Keeps what a thread that hangs in a system call may still touch."""
+"""Keeps the memory that a thread may use whose system call hangs."""
 
 
 class Order(NamedTuple):  # made by the thousand: a dataclass costs three times as much
-    """One Transfer that the engine is to carry out."""
+    """One Transfer for the engine to run."""
 
     file: int
     tier: int
@@ -37,7 +34,7 @@ class Order(NamedTuple):  # made by the thousand: a dataclass costs three times 
 
 
 class Completion(NamedTuple):
-    """How one order ended: status 0 = READY is published, else -errno at `step`."""
+    """The result of one order: status 0 = READY is published, else -errno at `step`."""
 
     file: int
     tier: int
@@ -49,10 +46,10 @@ class Completion(NamedTuple):
 
 
 class Health(NamedTuple):
-    """Which origins do not answer, and how many Transfers may never end.
+    """Which origins do not answer, and how many Transfers hang in system calls.
 
     Attributes:
-        stalled: a bit for each root in which nothing moves.
+        stalled: a bit for each root in which no Transfer makes progress.
     """
 
     stalled: int
@@ -61,8 +58,8 @@ class Health(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """The writable mappings of a run directory's segments that the engine works on."""
+class Segments:
+    """The writable mappings of the segments that the engine works on."""
 
     catalog: Memory
     flags: Memory
@@ -72,10 +69,10 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Seals:
-    """The key that seals are made with, and room for one of each Extent.
+    """The key of seals, and room for one seal per Extent.
 
     Attributes:
-        only: checksums are not made, as nobody will ask for them.
+        only: no checksums are computed.
     """
 
     key: bytes = field(repr=False)
@@ -84,23 +81,23 @@ class Seals:
 
     @classmethod
     def make(cls, key: bytes, extents: int, *, only: bool = False) -> Self:
-        """Return room that takes memory only where an Extent is staged."""
+        """Return seals whose memory is allocated as Extents are staged."""
         if len(key) != CONSTANTS["SEAL_KEY_BYTES"]:
-            raise ValueError("the key of seals is of another length")
+            raise ValueError("the key of seals has a wrong length")
         return cls(key, np.zeros(extents, DTYPES["monarch_seal"]), only)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the engine works.
+    """The options of an engine.
 
     Attributes:
-        threads: number of Transfers at once.
-        background_max: number of background Transfers at once.
-        bandwidth_bytes_per_s: limit of background copies together; None = unlimited.
+        threads: limit of running Transfers.
+        background_max: limit of running background Transfers.
+        bandwidth_bytes_per_s: limit of all background copies; None = unlimited.
         digests: u64 per Extent of every File, written by copies, read by adoptions.
         digest_first: u64 per File, the place of its first Extent in `digests`.
-        seals: with what Extents are sealed; None: they are not.
+        seals: the key and the room of seals; None: no seals are made.
     """
 
     threads: int
@@ -112,18 +109,18 @@ class Options:
 
 
 class Engine:
-    """Threads that copy Files and drain requests; ends them when it is closed."""
+    """Threads that copy Files and drain requests, until close()."""
 
-    def __init__(self, board: Board, options: Options) -> None:
-        self._kept = (board, options)  # the threads use their memory
+    def __init__(self, segments: Segments, options: Options) -> None:
+        self._borrowed = (segments, options)  # the threads use their memory
         self._options = _options_record(options)
-        self._board = _board_record(board)
+        self._segments = _segments_record(segments)
         handle = ctypes.c_void_p()
         key = ctypes.create_string_buffer(options.seals.key) if options.seals else None
         if key is not None:
             self._options["seal_key"] = ctypes.addressof(key)  # copied by the engine
         code = LIB.monarch_engine_new(
-            span(self._board)[0], span(self._options)[0], ctypes.byref(handle)
+            span(self._segments)[0], span(self._options)[0], ctypes.byref(handle)
         )
         self._options["seal_key"] = 0
         if code:
@@ -135,22 +132,22 @@ class Engine:
 
     @property
     def handle(self) -> ctypes.c_void_p:
-        """What the native peer server and receiver work on; valid until close()."""
+        """The native engine, for the peer server and receiver; valid until close()."""
         return self._alive()
 
     @property
     def event_fd(self) -> int:
-        """Readable as long as requests or completions wait; not to be read."""
+        """Readable as long as requests or completions wait; must not be read."""
         return int(LIB.monarch_engine_event_fd(self._alive()))
 
     def requests(self) -> list[int]:
-        """Takes up to BATCH_MAX Files that programs wait for, each once."""
+        """Collect up to BATCH_MAX Files that programs wait for, each once."""
         n = LIB.monarch_engine_requests(self._alive(), span(self._files)[0], BATCH_MAX)
         files: list[int] = self._files[:n].tolist()
         return files
 
     def submit(self, orders: Iterable[Order]) -> int:
-        """Queues orders and returns how many were taken; the rest must wait."""
+        """Queue orders and return how many were accepted; submit the rest later."""
         rows = np.array(
             [(file, tier, kind, 0) for file, tier, kind in orders],
             DTYPES["monarch_order"],
@@ -158,7 +155,7 @@ class Engine:
         return int(LIB.monarch_engine_submit(self._alive(), span(rows)[0], len(rows)))
 
     def completions(self) -> list[Completion]:
-        """Takes up to BATCH_MAX orders that have ended."""
+        """Collect up to BATCH_MAX orders that have ended."""
         n = LIB.monarch_engine_completions(
             self._alive(), span(self._done)[0], BATCH_MAX
         )
@@ -168,31 +165,31 @@ class Engine:
         ]
 
     def health(self) -> Health:
-        """Tells which roots answered at the last heartbeat."""
+        """Return which roots answered at the last heartbeat."""
         LIB.monarch_engine_health(self._alive(), span(self._health)[0])
         return Health(*self._health[0].tolist())
 
     def forget(self, tier: int, ino: int) -> None:
-        """Takes the inode of a Replica out of the table, before it is unlinked."""
+        """Remove the inode of a Replica from the table, before it is unlinked."""
         LIB.monarch_engine_forget(self._alive(), tier, ino)
 
     def keep(self, tier: int, ino: int) -> None:
-        """Takes the inode of a Replica that has gone out when its room is needed."""
+        """Keep the inode of a removed Replica until its slot is needed."""
         LIB.monarch_engine_keep(self._alive(), tier, ino)
 
-    def close(self, patience_ms: int = PATIENCE_MS) -> bool:
-        """Stops all threads; running copies end at their next chunk.
+    def close(self, timeout_ms: int = TIMEOUT_MS) -> bool:
+        """Stop all threads; running copies end at their next chunk.
 
         Returns False if a thread hangs in a system call (an origin that does not
-        answer) for longer than `patience_ms`: it is left behind, ends when the call
-        does, and the memory that it may touch is never released.
+        answer) for longer than `timeout_ms`: it is detached, ends when the call
+        returns, and the memory that it may use is never released.
         """
         if self._handle is None:
             return True
         handle, self._handle = self._handle, None
-        code = LIB.monarch_engine_free(handle, patience_ms)
+        code = LIB.monarch_engine_free(handle, timeout_ms)
         if code == -errno.ETIMEDOUT:
-            _ABANDONED.append((self._kept, self._board, self._options))
+            _ABANDONED.append((self._borrowed, self._segments, self._options))
         return bool(code == 0)
 
     def __enter__(self) -> Self:
@@ -212,47 +209,25 @@ class Engine:
         return self._handle
 
 
-def seal_library() -> str | None:
-    """The system's library that makes seals on this node; None: there is none."""
-    name: bytes | None = LIB.monarch_seal_library()
-    return name.decode() if name else None
-
-
 def state_store(catalog: Memory, file: int, word: int) -> None:
-    """Publishes the state word of a File and wakes the programs that wait for it."""
+    """Publish the state word of a File and wake the programs that wait for it."""
     LIB.monarch_state_store(span(catalog)[0], file, word)
 
 
 def agent_state_store(requests: Memory, state: int) -> None:
-    """Publishes the state of the agent and wakes the launchers that wait for it."""
+    """Publish the state of the agent and wake the launchers that wait for it."""
     LIB.monarch_agent_state_store(span(requests)[0], state)
 
 
 def beat(requests: Memory) -> None:
-    """Says that the agent is alive; an Engine does so by itself every 100 ms."""
+    """Store one heartbeat; an Engine does so every 100 ms."""
     LIB.monarch_beat(span(requests)[0])
 
 
-def rights_store(rights: Memory) -> None:
-    """Writes what this process may read, for the Shim to compare with."""
-    LIB.monarch_rights_read(span(rights)[0])
-
-
-def rights_mark() -> int:
-    """What this process may read by groups and capabilities, in one word."""
-    return int(LIB.monarch_rights_mark())
-
-
-def mounts_cover(block: Memory, directory: bytes) -> bool:
-    """Whether something is mounted on a name below a root that its block holds."""
-    found = LIB.monarch_mounts_cover(span(block)[0], directory, len(directory))
-    return bool(found)
-
-
-def _board_record(board: Board) -> npt.NDArray[Any]:
-    record = np.zeros(1, DTYPES["monarch_board"])
-    for name in DTYPES["monarch_board"].names or ():
-        record[name] = span(getattr(board, name))[0]
+def _segments_record(segments: Segments) -> npt.NDArray[Any]:
+    record = np.zeros(1, DTYPES["monarch_segments"])
+    for name in DTYPES["monarch_segments"].names or ():
+        record[name] = span(getattr(segments, name))[0]
     return record
 
 

@@ -88,7 +88,7 @@ COUNTERS = _TEXT.counters
 
 
 class SegmentKind(IntEnum):
-    """What a segment holds."""
+    """The kind of a segment."""
 
     CATALOG = _ENUMS["segment_kind"]["SEGMENT_CATALOG"]
     FLAGS = _ENUMS["segment_kind"]["SEGMENT_FLAGS"]
@@ -108,7 +108,7 @@ class ReplicaState(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why an absent File is not worth asking for."""
+    """Why an absent File must not be requested."""
 
     NONE = _ENUMS["reason"]["REASON_NONE"]
     NO_ROOM = _ENUMS["reason"]["REASON_NO_ROOM"]
@@ -135,7 +135,7 @@ class ColdMode(IntEnum):
 
 
 class AgentState(IntEnum):
-    """What launchers wait for."""
+    """The state of the agent, which launchers wait for."""
 
     STARTING = _ENUMS["agent_state"]["AGENT_STARTING"]
     READY = _ENUMS["agent_state"]["AGENT_READY"]
@@ -144,7 +144,7 @@ class AgentState(IntEnum):
 
 
 class ProcessState(IntEnum):
-    """What a process slot stands for."""
+    """The state of a process slot."""
 
     FREE = _ENUMS["process_state"]["PROCESS_FREE"]
     CLAIMED = _ENUMS["process_state"]["PROCESS_CLAIMED"]
@@ -154,7 +154,7 @@ class ProcessState(IntEnum):
 
 
 class OrderKind(IntEnum):
-    """What the engine is to do with a File, and how urgently."""
+    """Whether the engine copies or verifies a File, and its priority."""
 
     DEMAND = _ENUMS["monarch_kind"]["MONARCH_DEMAND"]
     BACKGROUND = _ENUMS["monarch_kind"]["MONARCH_BACKGROUND"]
@@ -163,7 +163,7 @@ class OrderKind(IntEnum):
 
 
 class Step(IntEnum):
-    """What a Transfer was doing when it ended."""
+    """The step in which a Transfer ended."""
 
     ORDER = _ENUMS["monarch_step"]["MONARCH_STEP_ORDER"]
     OPEN = _ENUMS["monarch_step"]["MONARCH_STEP_OPEN"]
@@ -181,10 +181,10 @@ def state_word(
     reason: Reason = Reason.NONE,
     source: Source = Source.NONE,
 ) -> int:
-    """The state word of a File, as STATE_WORD of layout.h makes it.
+    """Return the state word of a File, see STATE_WORD of layout.h.
 
     Args:
-        reason: why an absent File is not worth asking for.
+        reason: why an absent File must not be requested.
         source: where a ready File came from.
     """
     units = CONSTANTS["STATE_TIER_UNIT"], CONSTANTS["STATE_REASON_UNIT"]
@@ -192,8 +192,8 @@ def state_word(
 
 
 def word_parts(word: int) -> tuple[ReplicaState, int, Reason]:
-    """State, Tier and reason of a state word; one that is ready needs no reason."""
-    word = int(word)  # numpy's integers would go on into the Tier
+    """Return state, Tier and reason of a state word; READY has no reason."""
+    word = int(word)  # the Tier would be a numpy integer
     tier_unit, reason_unit = (
         CONSTANTS["STATE_TIER_UNIT"],
         CONSTANTS["STATE_REASON_UNIT"],
@@ -208,12 +208,12 @@ def word_parts(word: int) -> tuple[ReplicaState, int, Reason]:
 
 
 def word_source(word: int) -> Source:
-    """Where the bytes of a File came from, if its state word says that it is ready."""
+    """Return where the bytes of a READY File came from."""
     if int(word) % CONSTANTS["STATE_TIER_UNIT"] != ReplicaState.READY:
         return Source.NONE
     return Source(int(word) // CONSTANTS["STATE_REASON_UNIT"])
 
 
 def wait_bucket_ns(bucket: int) -> int:
-    """The shortest cold-open wait that a bucket of the histogram counts."""
+    """Return the shortest wait, in ns, that a bucket of the histogram counts."""
     return int(LIB.monarch_wait_bucket_ns(bucket))

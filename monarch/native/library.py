@@ -1,10 +1,17 @@
-"""The data plane's shared library, found beside this file, with its signatures."""
+"""The shared library of the data plane, with the signatures of its functions."""
 
 import ctypes
+import mmap
 import os
 from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from monarch.errors import MonarchError
+
+Memory: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[Any]
 
 _PATH = Path(__file__).parent / "libmonarch.so"
 
@@ -62,7 +69,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
 
 
 def load(path: Path = _PATH) -> ctypes.CDLL:
-    """The library with typed functions; MonarchError if it cannot be loaded."""
+    """Return the library with typed functions; MonarchError if it cannot be loaded."""
     try:
         library = ctypes.CDLL(os.fspath(path))
         for name, (result, arguments) in _SIGNATURES.items():
@@ -77,3 +84,13 @@ def load(path: Path = _PATH) -> ctypes.CDLL:
 
 
 LIB = load()
+
+
+def span(memory: Memory) -> tuple[int, int]:
+    """Return address and length of a buffer, valid as long as the buffer."""
+    if isinstance(memory, np.ndarray):
+        if not memory.flags.c_contiguous:
+            raise ValueError("the data plane needs contiguous memory")
+        return memory.ctypes.data, memory.nbytes
+    view = np.frombuffer(memory, dtype=np.uint8)
+    return view.ctypes.data, view.nbytes

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native.index import span
 from monarch.native.layout import DTYPES, Step
-from monarch.native.library import LIB
+from monarch.native.library import LIB, span
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,7 +23,7 @@ BATCH_MAX = 1024
 
 
 class Fetch(NamedTuple):
-    """An order: this File from this peer into this Tier."""
+    """An order: fetch this File from this peer into this Tier."""
 
     file: int
     tier: int
@@ -32,7 +31,7 @@ class Fetch(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """How one order ended: status 0 = READY is published, else -errno at `step`."""
+    """The result of one order: status 0 = READY is published, else -errno at `step`."""
 
     file: int
     tier: int
@@ -44,18 +43,18 @@ class Arrival(NamedTuple):
 
 
 class Traffic(NamedTuple):
-    """What went over the wire with one peer since the start.
+    """The counts of one peer since the start.
 
     Attributes:
         connections: connections that are open now.
-        requests: requests taken by a server, sent by a receiver.
+        requests: requests received by a server, sent by a receiver.
         replies: replies with bytes.
         bytes: bytes of Files.
         refused: replies without bytes.
-        late: refusals because a File came too late; orders that ran out of time.
-        corrupt: Extents that came with a wrong checksum or seal.
-        malformed: connections that were closed because of a frame.
-        lost: connections that ended, for any reason.
+        late: refusals because a File was not READY in time; orders that timed out.
+        corrupt: Extents with a wrong checksum or seal.
+        malformed: connections closed because of a malformed frame.
+        lost: connections closed for any reason.
     """
 
     connections: int
@@ -71,13 +70,13 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How a server works.
+    """The options of a server.
 
     Attributes:
         peers: node numbers are below this.
-        connections: bound of all peers' connections together.
-        park_s: how long a request waits for a File that is not ready.
-        stall_s: how long a peer may leave bytes that are for it.
+        connections: limit of the connections of all peers.
+        park_s: how long a request waits until its File is READY.
+        stall_s: how long a peer may read nothing while bytes wait for it.
     """
 
     peers: int
@@ -88,15 +87,15 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverOptions:
-    """How a receiver works.
+    """The options of a receiver.
 
     Attributes:
         peers: node numbers are below this.
-        in_flight: Files asked of one peer at once; 64 at most.
-        timeout_s: how long an order may be without a byte; more than the peers' park_s.
-        react_s: how long a peer may say nothing, not even that an order has to wait.
+        in_flight: Files fetched from one peer at once; 64 at most.
+        timeout_s: of an order without any byte; more than the park_s of peers.
+        react_s: of a peer that sends nothing while a reply is due.
         threads: each fetches from its share of the peers; 16 at most.
-        sealed: what comes must have the right seal; the engine must have the key.
+        sealed: Extents are verified by their seals; the engine must have the key.
     """
 
     peers: int
@@ -108,7 +107,7 @@ class ReceiverOptions:
 
 
 class _PeerThread:
-    """One end of the data plane between peers: native threads, from new to free."""
+    """The native threads of a server or receiver, from new to free."""
 
     _role: ClassVar[str]
 
@@ -124,13 +123,13 @@ class _PeerThread:
         return getattr(LIB, f"monarch_{self._role}_{verb}")
 
     def traffic(self) -> list[Traffic]:
-        """The counts of all peers, by node number."""
+        """Return the counts of all peers, by node number."""
         rows = np.zeros(self._peers, DTYPES["monarch_traffic"])
         self._call("traffic")(_alive(self._handle), span(rows)[0])
         return [Traffic(*row) for row in rows.tolist()]
 
     def close(self) -> None:
-        """Ends the threads and all connections; due before the engine's close()."""
+        """End the threads and all connections; must precede close() of the engine."""
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._call("free")(handle)
@@ -148,7 +147,7 @@ class _PeerThread:
 
 
 class PeerServer(_PeerThread):
-    """A thread that answers peers from the Replicas of this node."""
+    """A thread that serves the Replicas of this node to peers."""
 
     _role = "server"
 
@@ -161,14 +160,14 @@ class PeerServer(_PeerThread):
         super().__init__(engine, options.peers, record)
 
     def adopt(self, peer: int, descriptor: int) -> None:
-        """Answers an authenticated peer on this socket, which is closed natively.
+        """Serve an authenticated peer on this socket and take ownership of it.
 
-        OSError (EMFILE: all connections are taken): the socket is still the caller's.
+        OSError (EMFILE: the limit of connections is reached): the caller keeps it.
         """
         _check(LIB.monarch_server_adopt(_alive(self._handle), peer, descriptor))
 
     def drop(self, peer: int) -> None:
-        """Closes all connections of a peer."""
+        """Close all connections of a peer."""
         _check(LIB.monarch_server_drop(_alive(self._handle), peer))
 
 
@@ -190,23 +189,23 @@ class PeerReceiver(_PeerThread):
 
     @property
     def event_fd(self) -> int:
-        """Readable as long as arrivals wait; not to be read."""
+        """Readable as long as arrivals wait; must not be read."""
         return int(LIB.monarch_receiver_event_fd(_alive(self._handle)))
 
     def connect(self, peer: int, descriptor: int) -> None:
-        """Asks a peer on this socket, which is closed natively, from now on.
+        """Fetch from a peer by this socket and take ownership of it.
 
         An older connection to that peer is closed, its orders end with -ECONNRESET.
-        OSError: the socket is still the caller's.
+        OSError: the caller keeps the socket.
         """
         _check(LIB.monarch_receiver_connect(_alive(self._handle), peer, descriptor))
 
     def disconnect(self, peer: int) -> None:
-        """Closes the connection to a peer; its orders end with -ECANCELED."""
+        """Close the connection to a peer; its orders end with -ECANCELED."""
         _check(LIB.monarch_receiver_disconnect(_alive(self._handle), peer))
 
     def submit(self, orders: Iterable[Fetch]) -> int:
-        """Queues orders and returns how many were taken; the rest must wait."""
+        """Queue orders and return how many were accepted; submit the rest later."""
         rows = np.array(
             [(file, tier, 0, peer) for file, tier, peer in orders],
             DTYPES["monarch_fetch"],
@@ -215,7 +214,7 @@ class PeerReceiver(_PeerThread):
         return int(LIB.monarch_receiver_submit(handle, span(rows)[0], len(rows)))
 
     def arrivals(self) -> list[Arrival]:
-        """Takes up to BATCH_MAX orders that have ended."""
+        """Collect up to BATCH_MAX orders that have ended."""
         handle = _alive(self._handle)
         n = LIB.monarch_receiver_arrivals(handle, span(self._done)[0], BATCH_MAX)
         return [
@@ -226,7 +225,7 @@ class PeerReceiver(_PeerThread):
 
 def _alive(handle: ctypes.c_void_p | None) -> ctypes.c_void_p:
     if handle is None:
-        raise ValueError("this end of the peers' data plane is closed")
+        raise ValueError("the peer server or receiver is closed")
     return handle
 
 

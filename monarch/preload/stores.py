@@ -72,7 +72,7 @@ class Stores:
 
     def _start_engine(self, segments: Segments) -> native.Engine:
         fill, memory = self.setup.config.fill, segments.memory
-        board = native.Board(
+        board = native.Segments(
             memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
         )
         options = native.Options(

@@ -27,8 +27,8 @@
 
 #include "board.h"
 #include "dataplane/clock.h"
-#include "dataplane/frame.h"
-#include "dataplane/loop.h"
+#include "dataplane/wire.h"
+#include "dataplane/poller.h"
 
 enum { ROUNDS_MAX = 64, DEPTH_MAX = 64, BUFFER = CHUNK_BYTES + (64 << 10) };
 enum kind { PLAIN_BUFFER, SERVER_BUFFER, PLAIN_FILE, AGENT_FILE, KINDS };
@@ -120,7 +120,7 @@ static int connect_to(int listener)
 
 static void ask(int fd, uint32_t file)
 {
-    struct frame_request f = frame_ask(owner->catalog, file, file, 0);
+    struct frame_request f = frame_request_make(owner->catalog, file, file, 0);
     CHECK(send(fd, &f, sizeof(f), MSG_NOSIGNAL) == sizeof(f));
 }
 

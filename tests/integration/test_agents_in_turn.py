@@ -172,23 +172,41 @@ def test_what_a_program_writes_that_was_started_between_two_agents_is_seen(
         one.end()
 
 
-def test_program_that_is_started_between_two_agents_knows_no_replicas(
-    begin: Begin, program: Run, dataset: Dataset
+@pytest.mark.root
+@pytest.mark.parametrize("beside_next", [False, True])
+def test_program_that_is_started_after_its_agent_knows_no_replicas(
+    begin: Begin, program: Run, dataset: Dataset, beside_next: bool
 ) -> None:
     first, (path, other, *_) = begin(), dataset.paths
     before = program(first)
     fd = before.do(f"os.open({str(path)!r}, os.O_RDONLY)")
     before.read(other)
     first.stop()
+    if beside_next:
+        begin()
     before.write(path)
     run = "__import__('subprocess').run"
-    cat = f"{run}(['cat', '/dev/fd/{fd}'], pass_fds=[{fd}], capture_output=True)"
+    show = f"{run}(['cat', '/dev/fd/{fd}'], pass_fds=[{fd}], capture_output=True)"
+    lose = f"{run}(['sh', '-c', 'printf LOST >> /dev/fd/{fd}'], pass_fds=[{fd}])"
 
-    assert not before.do(f"{cat}.stdout[:3]").startswith("b'NEW'")
+    assert not before.do(f"{show}.stdout[:3]").startswith("b'NEW'")
+    assert before.do(f"{lose}.returncode") == "0"
+    assert path.read_bytes() == b"NEW"
+
+
+def test_child_without_its_environment_is_not_seen_between_two_agents(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, other = begin(), dataset.paths[1]
+    before = program(first)
+    before.read(other)
+    first.stop()
     before.start(f"env -i sh -c 'read line; printf NEW > {other}'")
     beside = program(begin())
     beside.read(other)
+
     before.tell_child()
+
     assert other.read_bytes() == b"NEW"
     assert not beside.read(other).startswith("(b'NEW'")
     for one in (before, beside):
@@ -402,3 +420,60 @@ def test_redirected_descriptor_of_a_lost_replica_is_the_origins_file(
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert path.read_bytes() == b"NEW"
+
+
+def test_file_that_is_mapped_for_writing_is_seen_by_the_next_call(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, path = begin(), dataset.paths[0]
+    before = program(first)
+    before.read(path)
+    first.stop()
+    before.do("globals().update(c=__import__('ctypes').CDLL(None))")
+    before.do("setattr(c.mmap, 'restype', __import__('ctypes').c_void_p)")
+    fd = before.do(f"os.open({str(path)!r}, os.O_RDWR)")
+    address = before.do(f"c.mmap(None, 3, 3, 1, {fd}, 0)")
+    before.do(f"os.close({fd})")
+    beside = program(begin())
+    beside.read(path)
+
+    before.do(f"open({str(dataset.paths[1])!r}, 'a').close()")
+    before.do(f"__import__('ctypes').memmove({address}, b'NEW', 3)")
+
+    assert beside.read(path).startswith("(b'NEW'")
+
+
+def test_file_removed_beside_the_next_agent_gives_up_its_inode(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, path = begin(), dataset.paths[0]
+    before = program(first)
+    fd = before.do(f"os.open({str(path)!r}, os.O_RDONLY)")
+    ino = before.do(f"os.fstat({fd}).st_ino")
+    first.stop()
+    beside = program(begin())
+    beside.read(path)
+
+    beside.do(f"os.unlink({str(path)!r})")
+
+    assert before.do(f"os.fstat({fd}).st_nlink") == "0"
+    assert before.do(f"os.fstat({fd}).st_ino == {ino}") == "False"
+    assert before.do(f"os.pread({fd}, 3, 0)") != "b''"
+
+
+def test_what_a_program_without_a_free_descriptor_changes_is_not_seen(
+    begin: Begin, program: Run, dataset: Dataset
+) -> None:
+    first, (path, other, *_) = begin(), dataset.paths
+    before = program(first)
+    before.read(path)
+    first.stop()
+    limit = before.do("len(os.listdir('/proc/self/fd')) - 1")
+    before.do(f"__import__('resource').setrlimit(7, [{limit}] * 2)")
+    beside = program(begin())
+    beside.read(path)
+    beside.read(other)
+
+    before.do(f"os.truncate({str(path)!r}, 3)")
+
+    assert not beside.read(path).endswith(", 3)")

@@ -1,6 +1,7 @@
 """Rights of processes: a Replica gives nobody what the origin would refuse."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -236,6 +237,28 @@ def test_redirected_descriptor_can_be_executed(
     )
 
     assert board.run(sys.executable, "-c", script) == "started\n"
+    assert hits(board) == 1
+
+
+@pytest.mark.parametrize("gone", ["os.unlink", "lambda name: os.rename(name, 'moved')"])
+def test_redirected_descriptor_can_be_executed_by_any_name_left(
+    board: Board, gone: str
+) -> None:
+    program = board.root / "program"
+    shutil.copy("/bin/echo", program)
+    os.link(program, program.with_name("zz-link"))
+    board.start()
+    board.ask("publish-all")
+    script = (
+        f"import os; fd = os.open('{program}', os.O_RDONLY)\n"
+        f"os.set_inheritable(fd, True); ({gone})('{program}')\n"
+        "assert os.access(f'/proc/self/fd/{fd}', os.X_OK)\n"
+        "os.execv(f'/proc/self/fd/{fd}', ['program', 'started'])"
+    )
+
+    shown = board.run(sys.executable, "-c", script, cwd=board.folder)
+
+    assert shown == "started\n"
     assert hits(board) == 1
 
 

@@ -1,6 +1,7 @@
 """The limits that README's fine print tells: each sentence is what happens."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_lost_name(under: Under, tree: Path) -> None:
     has lost the names of the scan meanwhile, by a rename too, or whose whole path has
     1,024 bytes or more, or is out of reach of the process, fails with `ESTALE`, and
     touches nothing else; so does a read by that name in `/proc`, opened anew, if the
-    file was written to
+    file was written to or its agent has ended
     """
     tree.joinpath(*LONG).mkdir(parents=True)
     (tree / "far").mkdir(0o700)
@@ -169,10 +170,64 @@ for end in (fd, far) if os.geteuid() == 65534 else (fd,):
     )
 
 
+def test_lost_program(under: Under, tree: Path) -> None:
+    """A redirected descriptor of a file that has lost the names of the scan cannot be
+    executed: `EACCES`
+    """
+    shutil.copy("/bin/true", tree / "program")
+    under("""
+fd = os.open(D + "/program", os.O_RDONLY)
+os.set_inheritable(fd, True)
+assert tier(fd)
+assert subprocess.run([f"/dev/fd/{fd}"], pass_fds=[fd]).returncode == 0
+os.rename(D + "/program", D + "/moved")
+assert not os.access(f"/dev/fd/{fd}", os.X_OK)
+try:
+    os.execv(f"/dev/fd/{fd}", ["program"])
+except OSError as error:
+    assert error.errno == errno.EACCES
+else:
+    raise AssertionError
+""")
+
+
+def test_full_table(under: Under) -> None:
+    """A process that has no free descriptor cannot change a file by a redirected one:
+    `ESTALE`, or `EROFS` by its name in `/proc`
+    """
+    under("""
+import resource
+fd = os.open(D + "/spare.bin", os.O_RDONLY)
+assert tier(fd)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+full = []
+try:
+    while True:
+        full.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as error:
+    assert error.errno == errno.EMFILE
+for change, number in (
+    (lambda: os.fchmod(fd, 0o600), errno.ESTALE),
+    (lambda: os.chmod(f"/proc/self/fd/{fd}", 0o600), errno.EROFS),
+):
+    try:
+        change()
+    except OSError as error:
+        assert error.errno == number, error
+    else:
+        raise AssertionError
+os.chmod(D + "/spare.bin", 0o640)
+assert os.stat(D + "/spare.bin").st_mode & 0o777 == 0o640
+os.close(full.pop())
+os.fchmod(fd, 0o600)
+assert os.stat(D + "/spare.bin").st_mode & 0o777 == 0o600
+""")
+
+
 def test_removed_file(under: Under) -> None:
-    """Once a program of the job has removed a file's last name, `fstat` of a redirected
-    descriptor shows the inode and device of the Replica, because the file's own number
-    may be another's
+    """Once a program of the job has removed a file's last name, or its agent has ended
+    and its names are gone, `fstat` of a redirected descriptor shows the inode and
+    device of the Replica, because the file's own number may be another's
     """
     under("""
 fds = [os.open(D + name, os.O_RDONLY) for name in ("/spare.bin", "/a.bin")]

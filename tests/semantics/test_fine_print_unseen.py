@@ -89,6 +89,17 @@ assert not redirected(FILE)
 
 
 WAYS = {
+    "deepbind": """
+words = (ctypes.c_char_p * 3)(b"unseen", b"libc", FILE.encode())
+library = ctypes.CDLL(LIBRARY, os.RTLD_NOW | os.RTLD_DEEPBIND)
+assert library.main(3, words) == 0
+""",
+    "dlmopen": """
+words = (ctypes.c_char_p * 3)(b"unseen", b"libc", FILE.encode())
+libc.dlmopen.restype = ctypes.c_void_p
+handle = libc.dlmopen(ctypes.c_long(-1), LIBRARY.encode(), os.RTLD_NOW)
+assert ctypes.CDLL(LIBRARY, handle=handle).main(3, words) == 0
+""",
     "libc": """
 os.write(ctypes.CDLL("libc.so.6").open(FILE.encode(), os.O_WRONLY), b"NEW")
 """,
@@ -131,16 +142,18 @@ os.write(int.from_bytes(event[16:20], "little"), b"NEW")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_other_ways(under: Under, tree: Path, way: str) -> None:
+def test_other_ways(under: Under, tree: Path, program: Program, way: str) -> None:
     """Nor is what a program writes by functions that it has found in libc itself
-    (`dlsym` on a handle of `libc.so.6`), by a descriptor from outside the job, or by
-    what writes for it: utmp, acct, fanotify
+    (`dlsym` on a handle of `libc.so.6`, libraries loaded with `RTLD_DEEPBIND` or by
+    `dlmopen`), by a descriptor from outside the job, or by what writes for it: utmp,
+    acct, fanotify
     """
     if way in ("acct", "fanotify") and os.geteuid() != 0:
         pytest.skip("needs root")
     if way == "acct":
         need_accounting()
-    unseen(under, tree, WAYS[way])
+    library = program("unseen.c", "-shared", "-fPIC")
+    unseen(under, tree, WAYS[way].replace("LIBRARY", repr(str(library))))
 
 
 def need_accounting() -> None:

@@ -167,7 +167,7 @@ def test_a_replica_of_an_earlier_job_is_sealed_when_it_is_adopted(
 
 def test_keys_and_room_of_a_wrong_size_are_refused(tmp_path: Path) -> None:
     job = make_job(tmp_path)
-    with pytest.raises(ValueError, match="another length"):
+    with pytest.raises(ValueError, match="wrong length"):
         native.Seals.make(b"short", 1)
     with pytest.raises(ValueError, match="as many seals"):
         native.Engine(job.board, replace(job.options, seals=native.Seals.make(KEY, 1)))

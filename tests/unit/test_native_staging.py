@@ -29,7 +29,7 @@ class Job:
     origin: Path
     tier: Path
     block: npt.NDArray[np.uint8]
-    board: native.Board
+    board: native.Segments
     options: native.Options
 
     @property
@@ -119,7 +119,7 @@ def make_job(base: Path) -> Job:
     block = index_of(origin)
     inodes = segment("inodes", native.SegmentKind.INODES, 64 * 16)
     inodes[: DTYPES["inodes"].itemsize].view(DTYPES["inodes"])["slot_count"] = 64
-    board = native.Board(
+    board = native.Segments(
         catalog=catalog_of(origin, tier, block),
         flags=segment("flags", native.SegmentKind.FLAGS, 64),
         requests=segment("requests", native.SegmentKind.REQUESTS, 0),

@@ -47,16 +47,25 @@ ELSEWHERE = {
         "integration/test_agents_in_turn.py::"
         "test_what_is_written_is_seen_beside_the_next_agent",
     ],
-    "A descriptor that it opened for writing before that is from outside the job "
+    "What it opened or mapped for writing before that is from outside the job "
     "until the program opens or changes another file": [
         "integration/test_agents_in_turn.py::"
         "test_file_that_is_open_for_writing_is_seen_by_the_next_call",
     ],
-    "A program that it starts before there is one takes a Replica that it inherits for "
-    "a file of its own, and its children are not seen if they do not keep its "
-    "environment": [
+    "What it changes by path after its agent has ended, programs of the next agent do "
+    "not see": [
         "integration/test_agents_in_turn.py::"
-        "test_program_that_is_started_between_two_agents_knows_no_replicas",
+        "test_what_a_program_without_a_free_descriptor_changes_is_not_seen",
+    ],
+    "A program that it starts from then on takes a Replica of that agent that it "
+    "inherits for a file of its own, and what is written to that is lost": [
+        "integration/test_agents_in_turn.py::"
+        "test_program_that_is_started_after_its_agent_knows_no_replicas",
+    ],
+    "Before there is a next agent, children of such a program are not seen if they do "
+    "not keep its environment": [
+        "integration/test_agents_in_turn.py::"
+        "test_child_without_its_environment_is_not_seen_between_two_agents",
     ],
     "A root that hangs holds up only itself": [
         "integration/test_hung_parts.py::"

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #define SECOND_NS 1000000000ull
+#define MS_NS (SECOND_NS / 1000)
 
 /* clock_ns - CLOCK_MONOTONIC, which all processes of a node share. */
 static inline uint64_t clock_ns(void)
@@ -13,6 +14,11 @@ static inline uint64_t clock_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+static inline uint64_t clock_later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
 }
 
 static inline struct timespec clock_timespec(uint64_t ns)

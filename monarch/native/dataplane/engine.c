@@ -1,4 +1,6 @@
-/* engine.c - the threads and queues between Python, which decides, and Transfers. */
+/* engine.c - starts and ends the threads of an engine: one listens to programs, the
+ * others run Transfers.
+ */
 #include "dataplane/engine.h"
 
 #include <errno.h>
@@ -6,41 +8,34 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/queue.h"
-#include "dataplane/request.h"
 #include "dataplane/seal.h"
-#include "dataplane/simd.h"
+#include "dataplane/syscalls.h"
 #include "dataplane/transfer.h"
-#include "shared/replica.h"
 
-enum {
-    IDLE_STOP_MS = 5000
-}; /* for an engine that could not start: no thread is busy */
+enum { FAILED_START_TIMEOUT_MS = 5000 }; /* its threads are idle */
 
 struct worker {
     struct engine *engine;
-    uint8_t *buffer; /* NULL: it listens to programs */
+    uint8_t *buffer; /* NULL: the thread that listens to programs */
     pthread_t thread;
 };
 
-/* copy_files - takes what is most urgent, carries it on, hands it back. */
-static void copy_files(struct engine *e, uint8_t *buffer)
+/* run_transfers - runs the Transfers that the scheduler selects. */
+static void run_transfers(struct engine *e, uint8_t *buffer)
 {
     pthread_mutex_lock(&e->lock);
-    while (!engine_stops(e)) {
-        struct transfer *t = queue_take(e);
+    while (!engine_stopping(e)) {
+        struct transfer *t = scheduler_take(e);
         if (!t) {
-            queue_wait(e);
+            scheduler_wait(e);
             continue;
         }
         pthread_mutex_unlock(&e->lock);
         bool ended = transfer_run(e, t, buffer);
         pthread_mutex_lock(&e->lock);
-        queue_return(e, t, ended);
+        scheduler_return(e, t, ended);
     }
     pthread_mutex_unlock(&e->lock);
 }
@@ -49,11 +44,11 @@ static void *work(void *worker)
 {
     const struct worker *w = worker;
     struct engine *e = w->engine;
-    simd_settle();
+    vector_registers_reset();
     if (w->buffer)
-        copy_files(e, w->buffer);
+        run_transfers(e, w->buffer);
     else
-        request_listen(e);
+        requests_listen(e);
     pthread_mutex_lock(&e->lock);
     e->running--;
     pthread_cond_broadcast(&e->work);
@@ -68,12 +63,12 @@ static bool segment_is(const void *segment, enum segment_kind kind)
            s->kind == kind;
 }
 
-static bool usable(const struct monarch_board *b, const struct monarch_options *o)
+static bool usable(const struct monarch_segments *s, const struct monarch_options *o)
 {
-    return segment_is(b->catalog, SEGMENT_CATALOG) &&
-           segment_is(b->flags, SEGMENT_FLAGS) &&
-           segment_is(b->requests, SEGMENT_REQUESTS) &&
-           segment_is(b->inodes, SEGMENT_INODES) && o->threads > 0 &&
+    return segment_is(s->catalog, SEGMENT_CATALOG) &&
+           segment_is(s->flags, SEGMENT_FLAGS) &&
+           segment_is(s->requests, SEGMENT_REQUESTS) &&
+           segment_is(s->inodes, SEGMENT_INODES) && o->threads > 0 &&
            o->threads <= THREADS_MAX && o->background_max <= THREADS_MAX &&
            (o->seal_key ? o->seals != NULL : !o->seals_only);
 }
@@ -103,7 +98,8 @@ static int init_locks(struct engine *e)
     return -rc;
 }
 
-/* start_threads - they take no signal: those are for Python's main thread. */
+/* start_threads - starts all threads with all signals blocked: Python's main thread
+ * receives them. */
 static int start_threads(struct engine *e)
 {
     sigset_t all, before;
@@ -124,19 +120,17 @@ static int start_threads(struct engine *e)
     return -rc;
 }
 
-/* start - makes all that an engine owns; what was made is released by release(). */
+/* start - allocates what the engine owns; release() is due even after a failure. */
 static int start(struct engine *e)
 {
     uint32_t threads = e->options.threads;
     open_tiers(e);
-    e->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (e->event_fd < 0)
-        return -errno;
-    int rc = init_locks(e);
-    rc = rc ? rc : queue_init(e);
+    int rc = event_fd_open(&e->event_fd);
+    rc = rc ? rc : init_locks(e);
+    rc = rc ? rc : scheduler_init(e);
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
-    e->options.seal_key = NULL; /* it was copied */
+    e->options.seal_key = NULL; /* sealer_new() has copied it */
     if (rc)
         return rc;
     e->buffers = aligned_alloc(4096, (size_t)threads * TRANSFER_BUFFER_BYTES);
@@ -146,13 +140,12 @@ static int start(struct engine *e)
 
 static void release(struct engine *e)
 {
-    queue_free(e); /* before the Tiers: ends what lies parked in them */
+    scheduler_free(e); /* before the Tiers, which parked Transfers use */
     sealer_free(e->sealer);
     for (uint32_t i = 0; i < TIERS_MAX; i++)
         if (e->tiers[i] >= 0)
             close(e->tiers[i]);
-    if (e->event_fd >= 0)
-        close(e->event_fd);
+    event_fd_close(&e->event_fd);
     free(e->buffers);
     free(e->workers);
     free(e);
@@ -160,57 +153,41 @@ static void release(struct engine *e)
 
 /* monarch_engine_new - starts an engine on mapped segments, which it borrows until
  * monarch_engine_free(). A Tier whose directory cannot be opened fails its own orders
- * only. -EINVAL: wrong segments or numbers; -ENOSYS: a key, but no libcrypto. */
-int monarch_engine_new(const struct monarch_board *board,
+ * only. -EINVAL: invalid segments or options; -ENOSYS: a key, but no libcrypto. */
+int monarch_engine_new(const struct monarch_segments *segments,
                        const struct monarch_options *options, struct engine **out)
 {
-    if (!usable(board, options))
+    if (!usable(segments, options))
         return -EINVAL;
     struct engine *e = calloc(1, sizeof(*e));
     if (!e)
         return -ENOMEM;
-    e->catalog = board->catalog;
+    e->catalog = segments->catalog;
     e->root_count = e->catalog->root_count;
-    e->flags = board->flags;
-    e->requests = board->requests;
-    e->inodes = board->inodes;
+    e->flags = segments->flags;
+    e->requests = segments->requests;
+    e->inodes = segments->inodes;
     e->options = *options;
     e->euid = geteuid();
-    e->links_descriptors = access("/proc/self/fd", X_OK) == 0;
-    atomic_store(&e->links_itself, true);
+    e->links_by_path = access("/proc/self/fd", X_OK) == 0;
+    atomic_store(&e->links_by_fd, true);
     int rc = start(e);
     if (rc) {
-        monarch_engine_free(e, IDLE_STOP_MS);
+        monarch_engine_free(e, FAILED_START_TIMEOUT_MS);
         return rc;
     }
     *out = e;
     return 0;
 }
 
-/* monarch_engine_event_fd - readable while requests or completions wait; the engine
- * itself empties it. */
+/* monarch_engine_event_fd - readable while Python has something to collect; the engine
+ * empties it. */
 int monarch_engine_event_fd(const struct engine *e)
 {
-    return e->event_fd;
+    return e->event_fd.fd;
 }
 
-/* monarch_engine_forget - takes a Replica's inode out of the table. */
-void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino)
-{
-    pthread_mutex_lock(&e->inodes_lock);
-    replica_remove(e->inodes, tier, ino);
-    pthread_mutex_unlock(&e->inodes_lock);
-}
-
-/* monarch_engine_keep - a Replica has gone, but not what programs have open of it. */
-void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino)
-{
-    pthread_mutex_lock(&e->inodes_lock);
-    replica_keep(e->inodes, tier, ino);
-    pthread_mutex_unlock(&e->inodes_lock);
-}
-
-/* join_all - waits for the threads until a time; false if one of them hangs. */
+/* join_all - joins the threads until a deadline; false if one of them hangs. */
 static bool join_all(struct engine *e, uint64_t until_ns)
 {
     const struct timespec until = clock_timespec(until_ns);
@@ -229,23 +206,22 @@ static bool join_all(struct engine *e, uint64_t until_ns)
     return all;
 }
 
-/* monarch_engine_free - stops all threads and releases the engine. Running copies end at
+/* monarch_engine_free - stops all threads and frees the engine. Running copies end at
  * their next chunk and leave no file; queued orders are dropped.
  *
  * A thread that sleeps in a system call on a file system that does not answer cannot be
- * stopped by anybody. After `patience_ms` it is left behind with all that it may touch,
- * and the answer is -ETIMEDOUT: the board is then to stay mapped as well. When its call
- * returns, it removes its temporary file and ends. */
-int monarch_engine_free(struct engine *e, uint32_t patience_ms)
+ * stopped. After `timeout_ms` it is detached, the engine is not freed and the result is
+ * -ETIMEDOUT: the segments must then stay mapped as well. When its call returns, the
+ * thread removes its temporary file and ends. */
+int monarch_engine_free(struct engine *e, uint32_t timeout_ms)
 {
     atomic_store_explicit(&e->stopping, true, memory_order_release);
     if (e->started) {
         pthread_mutex_lock(&e->lock);
         pthread_cond_broadcast(&e->work);
         pthread_mutex_unlock(&e->lock);
-        request_ring(e);
-        uint64_t patience_ns = patience_ms * (SECOND_NS / 1000);
-        if (!join_all(e, clock_ns() + patience_ns))
+        requests_wake(e);
+        if (!join_all(e, clock_ns() + timeout_ms * MS_NS))
             return -ETIMEDOUT;
     }
     release(e);

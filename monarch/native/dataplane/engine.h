@@ -7,16 +7,16 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+#include "dataplane/clock.h"
 #include "dataplane/monarch.h"
 #include "dataplane/ring.h"
-#include "dataplane/throttle.h"
 #include "shared/layout.h"
 
 enum {
     THREADS_MAX = 256,
-    ORDERS_MAX = 4096, /* per class: queued, running or not yet collected */
-    ASKED_MAX = 4096,  /* requests that Python has not taken yet */
-    DONE_BATCH = 32,   /* completions that are worth waking Python for */
+    ORDERS_MAX = 4096,    /* per class: queued, running or not yet collected */
+    REQUESTED_MAX = 4096, /* requests that Python has not collected yet */
+    DONE_BATCH = 32,      /* completions that are worth waking Python for */
     HEARTBEAT_MS = 100,
 };
 
@@ -25,19 +25,30 @@ enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 struct transfer;
 struct worker;
 
-/* What is ordered of one root, and its share of the threads: a root that does not answer
- * holds up its own Files only. Guarded by the engine's lock but for the atomic words. */
+struct queued_order { /* that no thread has begun */
+    struct monarch_order order;
+    uint64_t age;
+};
+
+/* The orders for one root, and its share of the threads: a root that does not answer
+ * delays its own Files only. Guarded by the engine's lock but for the atomic words. */
 struct root_queue {
-    struct ring orders[CLASS_COUNT]; /* struct waiting */
-    struct ring parked;              /* background Transfers that let others go first */
-    uint32_t running; /* threads that are busy with it, but for those given up */
-    uint32_t lost;    /* threads that were given up: their calls do not return */
+    struct ring orders[CLASS_COUNT]; /* struct queued_order */
+    struct ring parked;              /* background Transfers that yielded to others */
+    uint32_t running; /* threads that work for it, without those that are lost */
+    uint32_t lost;    /* threads whose system calls do not return */
     uint32_t background_begun;
     bool stalled;
     uint64_t stalled_ns;          /* since when */
     _Atomic uint64_t progress_ns; /* when a step of a Transfer has last ended */
-    _Atomic uint64_t slowest_ns;  /* the longest that one took and was no hang */
+    _Atomic uint64_t slowest_ns;  /* the longest step that was not a hang */
     atomic_bool slow;             /* a chunk takes long: read it in pieces */
+};
+
+/* A token bucket over bytes, kept as the time at which it is no longer in debt. */
+struct throttle {
+    uint64_t bytes_per_s; /* 0 = unlimited */
+    uint64_t open_at_ns;  /* nothing may start before */
 };
 
 struct engine {
@@ -49,18 +60,16 @@ struct engine {
     struct monarch_options options;
     int tiers[TIERS_MAX]; /* descriptors of their directories, or -errno */
     uid_t euid;
-    bool links_descriptors; /* /proc is there to give an unnamed file its name */
-    atomic_bool
-        links_itself; /* the kernel does so by the descriptor, as far as known */
-    int event_fd;
-    uint32_t started; /* threads */
+    bool links_by_path; /* /proc is there: linkat() of an unnamed file by its path */
+    atomic_bool links_by_fd; /* the kernel links by descriptor, as far as is known */
+    uint32_t started;        /* threads */
     uint32_t root_count;
     uint32_t root_threads; /* that Files of one root may take */
     struct worker *workers;
     uint8_t *buffers;
     struct transfer *transfers;
     uint32_t transfer_count;
-    struct sealer *sealer; /* NULL: this node makes no seals */
+    struct sealer *sealer; /* NULL: no seals are made */
 
     atomic_bool stopping;
     pthread_mutex_t inodes_lock; /* serialises changes of the inode table */
@@ -69,16 +78,16 @@ struct engine {
     pthread_mutex_t lock; /* guards all that follows */
     pthread_cond_t work;
     struct root_queue *roots;
-    uint64_t age; /* of the next order: who waits longest is served first */
+    uint64_t age; /* of the next order: the oldest runs first */
     uint32_t outstanding[CLASS_COUNT];
     struct ring spare; /* unused items of `transfers` */
     struct throttle throttle;
-    struct ring asked;
-    uint8_t *asked_bits; /* one per File: it is in `asked` */
-    struct ring done;
+    struct ring requested;   /* Files that programs and peers wait for */
+    uint8_t *requested_bits; /* one per File: it is in `requested` */
+    struct ring done;        /* struct monarch_completion */
     struct monarch_health health;
-    bool health_news; /* that Python has not heard of */
-    bool signalled;   /* event_fd is readable */
+    bool health_changed; /* since Python has read it */
+    struct event_fd event_fd;
     uint32_t running; /* threads that have not ended */
 };
 
@@ -87,11 +96,35 @@ static inline enum order_class order_class(uint8_t kind)
     return kind & 1 ? CLASS_BACKGROUND : CLASS_DEMAND;
 }
 
-static inline bool engine_stops(const struct engine *e)
+static inline bool engine_stopping(const struct engine *e)
 {
     return atomic_load_explicit(&e->stopping, memory_order_acquire);
 }
 
-void engine_settle(struct engine *e);
+/* engine_signal - makes event_fd readable exactly while Python has something to
+ * collect; under the lock. */
+static inline void engine_signal(struct engine *e)
+{
+    event_fd_set(&e->event_fd,
+                 e->requested.count || e->done.count || e->health_changed);
+}
+
+/* scheduler.c - which order runs next; the callers hold the lock */
+int scheduler_init(struct engine *e);
+void scheduler_free(struct engine *e);
+struct transfer *scheduler_take(struct engine *e);
+void scheduler_wait(struct engine *e);
+void scheduler_return(struct engine *e, struct transfer *t, bool ended);
+
+/* requests.c - the thread that listens to programs */
+void requests_listen(struct engine *e);
+void requests_forward(struct engine *e, uint32_t file);
+void requests_wake(struct engine *e);
+
+/* health.c - whether the origin of each root answers */
+void health_note_step(struct engine *e, struct transfer *t);
+size_t health_piece(const struct engine *e, const struct transfer *t, size_t n);
+void health_note_chunk(struct engine *e, const struct transfer *t, uint64_t ns);
+void health_check(struct engine *e);
 
 #endif

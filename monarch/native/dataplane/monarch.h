@@ -1,5 +1,5 @@
-/* monarch.h - what libmonarch.so offers to Python: the shared layouts as a text, the
- * index functions, and the engine that copies Files and drains requests.
+/* monarch.h - the interface of libmonarch.so for Python: the shared layouts as a text,
+ * functions of shared/, the engine that copies Files, and its peer server and receiver.
  *
  * Functions return 0 or -errno unless their comment says otherwise. None takes the GIL.
  */
@@ -29,13 +29,13 @@ MONARCH_API int64_t monarch_index_find_inode(const void *block, uint64_t dev,
 MONARCH_API void monarch_replica_name(const void *block, uint64_t root_hash,
                                       uint32_t entry, char out[32]);
 
-/* ---- words that other processes wait on ------------------------------------------ */
+/* ---- words that other processes wait for ----------------------------------------- */
 
 MONARCH_API void monarch_state_store(void *catalog, uint32_t file, uint32_t word);
 MONARCH_API void monarch_agent_state_store(void *requests, uint32_t state);
 MONARCH_API void monarch_beat(void *requests);
 
-/* ---- this process: what it may read, and what is mounted where it stands ---------- */
+/* ---- rights and mounts of this process -------------------------------------------- */
 
 MONARCH_API void monarch_rights_read(void *rights);
 MONARCH_API uint32_t monarch_rights_mark(void);
@@ -46,7 +46,7 @@ MONARCH_API int monarch_mounts_cover(const void *block, const char *directory,
 
 enum { SEAL_KEY_BYTES = 32, SEAL_NONCE_BYTES = 12, SEAL_TAG_BYTES = 16 };
 
-struct monarch_seal { /* of an Extent: a MAC by the job's key */
+struct monarch_seal { /* of an Extent: a MAC with the key of the job */
     uint8_t nonce[SEAL_NONCE_BYTES], tag[SEAL_TAG_BYTES];
 };
 
@@ -54,45 +54,47 @@ MONARCH_API const char *monarch_seal_library(void);
 
 /* ---- engine ----------------------------------------------------------------------- */
 
-enum monarch_kind { /* bit 0: background, bit 1: no copy, verify what is there */
-                    MONARCH_DEMAND = 0,
-                    MONARCH_BACKGROUND = 1,
-                    MONARCH_ADOPT = 2,
-                    MONARCH_ADOPT_BACKGROUND = 3,
+/* Bit 0: background; bit 1: verify an existing Replica instead of copying. */
+enum monarch_kind {
+    MONARCH_DEMAND = 0,
+    MONARCH_BACKGROUND = 1,
+    MONARCH_ADOPT = 2,
+    MONARCH_ADOPT_BACKGROUND = 3,
 };
 
-enum monarch_step { /* what a Transfer was doing when it ended */
-                    MONARCH_STEP_ORDER = 0, /* checking the order itself */
-                    MONARCH_STEP_OPEN, /* opening the origin, or the Replica to adopt */
-                    MONARCH_STEP_STAT, /* comparing the origin with the Catalog, before or after */
-                    MONARCH_STEP_READ,
-                    MONARCH_STEP_CREATE,  /* creating the temporary file in the Tier */
-                    MONARCH_STEP_WRITE,   /* writing it */
-                    MONARCH_STEP_VERIFY,  /* comparing the copy with what was read */
-                    MONARCH_STEP_PUBLISH, /* inode table, name, state */
+/* The step in which a Transfer ended. */
+enum monarch_step {
+    MONARCH_STEP_ORDER = 0, /* checking the order itself */
+    MONARCH_STEP_OPEN,      /* opening the origin, or the Replica to adopt */
+    MONARCH_STEP_STAT,      /* comparing the origin with the Catalog, before or after */
+    MONARCH_STEP_READ,
+    MONARCH_STEP_CREATE,  /* creating the temporary file in the Tier */
+    MONARCH_STEP_WRITE,   /* writing it */
+    MONARCH_STEP_VERIFY,  /* comparing the copy with what was read */
+    MONARCH_STEP_PUBLISH, /* inode table, name, state */
 };
 
-struct monarch_board { /* the mapped segments; borrowed until monarch_engine_free */
+struct monarch_segments { /* mapped; borrowed until monarch_engine_free() */
     void *catalog, *flags, *requests, *inodes;
 };
 
 struct monarch_options {
     uint32_t threads;
-    uint32_t background_max;        /* background Transfers in flight */
+    uint32_t background_max;        /* running background Transfers */
     uint64_t bandwidth_bytes_per_s; /* of background copies; 0 = unlimited */
     uint64_t *digests;              /* one per Extent of every File; borrowed */
     const uint64_t *digest_first;   /* per File: its first digest; borrowed */
     const uint8_t *seal_key;    /* SEAL_KEY_BYTES, copied; NULL: no seals are made */
     struct monarch_seal *seals; /* one per Extent, as the digests; borrowed */
-    uint32_t seals_only;        /* 1: checksums, which nobody will ask for, are not */
+    uint32_t seals_only;        /* 1: no checksums are computed */
     uint32_t reserved;
 };
 
-/* Which origins do not answer, and what hangs in their calls. */
+/* Which origins do not answer, and how many Transfers hang in system calls. */
 struct monarch_health {
-    uint64_t stalled;          /* a bit per root: nothing moves there */
-    uint32_t stuck_demand;     /* Transfers that may never end ... */
-    uint32_t stuck_background; /* ... by class */
+    uint64_t stalled;      /* a bit per root: no Transfer makes progress */
+    uint32_t stuck_demand; /* Transfers that may never end, by class */
+    uint32_t stuck_background;
 };
 
 struct monarch_order {
@@ -106,16 +108,16 @@ struct monarch_completion {
     uint32_t file;
     uint16_t tier;
     uint8_t kind, step;
-    int32_t status; /* 0 = READY is published; -ESTALE: the origin is not the
-                       Catalog's; -EBADMSG: the copy is wrong; else -errno */
+    int32_t status; /* 0: READY is published; -ESTALE: the origin differs from the
+                       Catalog; -EBADMSG: the copy is wrong; else -errno */
     uint32_t reserved;
-    uint64_t bytes; /* read from the origin, also by a Transfer that failed */
-    uint64_t ns;    /* spent on it, without the time that it lay parked */
+    uint64_t bytes; /* read from the origin, also by a failed Transfer */
+    uint64_t ns;    /* running time, without the time in which it was parked */
 };
 
 struct engine;
 
-MONARCH_API int monarch_engine_new(const struct monarch_board *board,
+MONARCH_API int monarch_engine_new(const struct monarch_segments *segments,
                                    const struct monarch_options *options,
                                    struct engine **out);
 MONARCH_API int monarch_engine_event_fd(const struct engine *e);
@@ -130,40 +132,40 @@ MONARCH_API uint32_t monarch_engine_completions(struct engine *e,
 MONARCH_API void monarch_engine_health(struct engine *e, struct monarch_health *out);
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);
 MONARCH_API void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino);
-MONARCH_API int monarch_engine_free(struct engine *e, uint32_t patience_ms);
+MONARCH_API int monarch_engine_free(struct engine *e, uint32_t timeout_ms);
 
 /* ---- peers ------------------------------------------------------------------------ */
 
-/* With one peer; what fits one side only is 0 at the other. */
+/* Counts of one peer; a count that only one side has is 0 at the other. */
 struct monarch_traffic {
-    uint64_t connections; /* that are open now */
-    uint64_t requests;    /* taken, or sent */
+    uint64_t connections; /* open now */
+    uint64_t requests;    /* received by a server, sent by a receiver */
     uint64_t replies;     /* with bytes */
     uint64_t bytes;       /* of Files */
     uint64_t refused;     /* replies without bytes */
-    uint64_t late;        /* server: of these -EAGAIN; receiver: orders out of time */
-    uint64_t corrupt;     /* receiver: Extents whose checksum or seal was wrong */
-    uint64_t malformed;   /* connections closed because of a frame */
-    uint64_t lost;        /* connections that ended, for any reason */
+    uint64_t late;    /* server: -EAGAIN among these; receiver: orders that timed out */
+    uint64_t corrupt; /* receiver: Extents with a wrong checksum or seal */
+    uint64_t malformed; /* connections closed because of a malformed frame */
+    uint64_t lost;      /* connections closed for any reason */
 };
 
 struct monarch_server_options {
     uint32_t peers;       /* their numbers are below this */
     uint32_t connections; /* of all peers together */
-    uint32_t park_ms;     /* how long a request waits for a File that is not ready */
-    uint32_t stall_ms;    /* how long a peer may leave bytes that are for it */
+    uint32_t park_ms;     /* how long a request waits until its File is READY */
+    uint32_t stall_ms;    /* how long a peer may read nothing while bytes wait for it */
 };
 
 struct monarch_receiver_options {
     uint32_t peers;
-    uint32_t in_flight;  /* Files asked for at once, per peer */
-    uint32_t timeout_ms; /* without a byte for an order */
-    uint32_t react_ms;   /* without a byte from a peer that has to say something */
-    uint32_t threads;    /* each has its share of the peers */
-    uint32_t sealed;     /* 1: what comes must have the right seal */
+    uint32_t in_flight;  /* Files fetched from one peer at once */
+    uint32_t timeout_ms; /* of an order without any byte */
+    uint32_t react_ms;   /* of a peer that sends nothing while a reply is due */
+    uint32_t threads;    /* each fetches from its share of the peers */
+    uint32_t sealed;     /* 1: Extents are verified by their seals */
 };
 
-struct monarch_fetch { /* an order: this File from this peer into this Tier */
+struct monarch_fetch { /* an order: fetch this File from this peer into this Tier */
     uint32_t file;
     uint16_t tier;
     uint16_t reserved;
@@ -176,10 +178,10 @@ struct monarch_arrival {
     uint8_t step; /* enum monarch_step */
     uint8_t reserved;
     uint32_t peer;
-    int32_t status; /* as of a completion; at MONARCH_STEP_READ what the peer says, or
-                       how the connection to it failed */
-    uint64_t bytes; /* that came for it */
-    uint64_t ns;    /* since the peer was asked */
+    int32_t status; /* as in a completion; at MONARCH_STEP_READ the status of the reply,
+                       or the error of the connection */
+    uint64_t bytes; /* received for it */
+    uint64_t ns;    /* since its first request */
 };
 
 struct server;

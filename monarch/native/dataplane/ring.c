@@ -1,9 +1,11 @@
-/* ring.c - a bounded queue of fixed-size items. */
+/* ring.c - a bounded queue of fixed-size items, and the eventfd of its reader. */
 #include "dataplane/ring.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 static char *item_at(const struct ring *r, uint32_t number)
 {
@@ -18,7 +20,7 @@ int ring_init(struct ring *r, size_t item_bytes, uint32_t capacity)
     return r->items ? 0 : -ENOMEM;
 }
 
-/* ring_free - releases the room; what lies in it is the caller's. */
+/* ring_free - frees the ring, but nothing that its items point to. */
 void ring_free(struct ring *r)
 {
     free(r->items);
@@ -47,7 +49,7 @@ const void *ring_at(const struct ring *r, uint32_t number)
     return item_at(r, r->first + number);
 }
 
-/* ring_pop - takes the oldest item out; false when there is none. */
+/* ring_pop - removes the oldest item; false when there is none. */
 bool ring_pop(struct ring *r, void *item)
 {
     if (!r->count)
@@ -56,4 +58,31 @@ bool ring_pop(struct ring *r, void *item)
     r->first = (r->first + 1) % r->capacity;
     r->count--;
     return true;
+}
+
+/* event_fd_open - opens the descriptor, which is not readable. */
+int event_fd_open(struct event_fd *e)
+{
+    e->readable = false;
+    e->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return e->fd < 0 ? -errno : 0;
+}
+
+/* event_fd_close - closes the descriptor if it is open. */
+void event_fd_close(struct event_fd *e)
+{
+    if (e->fd >= 0)
+        close(e->fd);
+    e->fd = -1;
+}
+
+/* event_fd_set - makes the descriptor readable or not; a call that fails is repeated by
+ * the next one. */
+void event_fd_set(struct event_fd *e, bool readable)
+{
+    uint64_t n = 1;
+    if (readable && !e->readable)
+        e->readable = write(e->fd, &n, sizeof(n)) == sizeof(n);
+    else if (!readable && e->readable)
+        e->readable = read(e->fd, &n, sizeof(n)) != sizeof(n);
 }

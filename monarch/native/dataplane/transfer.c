@@ -1,17 +1,24 @@
-/* transfer.c - carries a Transfer from its order to its completion, chunk by chunk. */
+/* transfer.c - the steps of a Transfer from its order to its completion, chunk by
+ * chunk.
+ *
+ * The checksum and the seal of each Extent are computed while its bytes pass and kept
+ * as long as the agent lives: peers get them with the bytes, so that the server needs
+ * not read the bytes and can use sendfile(). Checksums also go to the manifest of a
+ * retained Tier; seals do not, as the next job has another key. Where there are seals
+ * and no Tier is retained, checksums are not computed: they cost half as much as seals.
+ */
 #include "dataplane/transfer.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "dataplane/clock.h"
-#include "dataplane/extent.h"
-#include "dataplane/health.h"
-#include "dataplane/lookup.h"
-#include "shared/index.h"
+#include "dataplane/syscalls.h"
+#include "dataplane/wire.h"
+#include "shared/catalog.h"
+#include "shared/xxh3.h"
 
-/* transfer_init - makes an idle Transfer ready to run. */
+/* transfer_init - sets an idle Transfer to its order. */
 void transfer_init(struct transfer *t, const struct monarch_order *order)
 {
     memset(t, 0, sizeof(*t));
@@ -19,17 +26,17 @@ void transfer_init(struct transfer *t, const struct monarch_order *order)
     t->source = t->target = -1;
 }
 
-/* locate - finds the File and copies its identity; -EINVAL: no such File, Tier, kind. */
+/* locate - copies the identity of the File; -EINVAL: no such File, Tier or kind. */
 static int locate(struct engine *e, struct transfer *t)
 {
     const struct catalog *cat = e->catalog;
     uint32_t file = t->order.file;
     if (t->order.tier >= cat->tier_count || t->order.kind > MONARCH_ADOPT_BACKGROUND)
         return -EINVAL;
-    const struct entry *entry = lookup_entry(cat, file, &t->root);
+    const struct entry *entry = catalog_entry(cat, file, &t->root);
     if (!entry)
         return -EINVAL;
-    const struct attr *attr = index_attr(lookup_block(cat, t->root), entry);
+    const struct attr *attr = index_attr(catalog_block(cat, t->root), entry);
     t->dev = attr->dev;
     t->owner = attr->uid;
     t->ino = entry->ino;
@@ -39,18 +46,18 @@ static int locate(struct engine *e, struct transfer *t)
     t->tier = e->tiers[t->order.tier];
     t->tier_dev = cat->tiers[t->order.tier].dev;
     t->digest = e->options.digests + e->options.digest_first[file];
-    lookup_name(cat, file, t->name);
+    catalog_replica_name(cat, file, t->name);
     return 0;
 }
 
-/* transfer_written - nothing of the File is to be staged or served any more. */
+/* transfer_written - the File is marked *written*: it must not be staged or served. */
 bool transfer_written(const struct engine *e, const struct transfer *t)
 {
-    return lookup_written(e->flags, t->root, t->order.file);
+    return written_load(e->flags, t->root, t->order.file);
 }
 
-/* transfer_prepare - begins a Transfer, whatever its source: -EINVAL or what is wrong with
- * the Tier; -ESTALE: the File is marked written. */
+/* transfer_prepare - begins a Transfer from any Source. -EINVAL: see locate(); -ESTALE:
+ * the File is marked *written*; else the error of the Tier. */
 int transfer_prepare(struct engine *e, struct transfer *t)
 {
     t->begun = true;
@@ -65,15 +72,75 @@ int transfer_prepare(struct engine *e, struct transfer *t)
     return transfer_written(e, t) ? -ESTALE : 0;
 }
 
+/* extent_begin - begins an Extent. Its seal has the nonce of the peer's seal, with
+ * which it is to be compared, or a new one if `peers` is NULL. */
+int extent_begin(struct engine *e, struct transfer *t, const struct monarch_seal *peers)
+{
+    uint32_t extent = (uint32_t)(t->offset / EXTENT_BYTES);
+    const struct extent_name name = {.file = t->order.file,
+                                     .extent = extent,
+                                     .bytes = frame_extent_bytes(t->size, extent)};
+    int rc = 0;
+    if (!e->sealer)
+        return 0;
+    if (peers)
+        t->seal = *peers;
+    else
+        rc = seal_nonce(&t->seal);
+    return rc ? rc : seal_begin(e->sealer, &name, &t->seal, &t->sealing);
+}
+
+/* extent_add - adds the next bytes: chunks of CHUNK_BYTES, but for the last one of an
+ * Extent. */
+int extent_add(struct engine *e, struct transfer *t, const void *bytes, size_t n)
+{
+    if (!e->options.seals_only || transfer_adopts(t))
+        t->chain = xxh3(bytes, n, t->chain);
+    return t->sealing ? seal_add(t->sealing, bytes, n) : 0;
+}
+
+/* extent_end - ends an Extent: `chain` and the tag of `seal` are complete. */
+int extent_end(struct transfer *t)
+{
+    return t->sealing ? seal_end(&t->sealing, t->seal.tag) : 0;
+}
+
+/* extent_store - stores checksum and seal for the peer server and goes on to the next
+ * Extent. The lock is for a File that is staged again: a mixture of an old and a new
+ * seal would make this node look like a forger. */
+void extent_store(struct engine *e, struct transfer *t)
+{
+    uint64_t place = (uint64_t)(t->digest - e->options.digests);
+    __atomic_store_n(t->digest++, t->chain, __ATOMIC_RELAXED);
+    t->chain = 0;
+    if (!e->sealer)
+        return;
+    pthread_mutex_lock(&e->seals_lock);
+    e->options.seals[place] = t->seal;
+    pthread_mutex_unlock(&e->seals_lock);
+}
+
+/* extent_seal - the stored seal; all zero where this node makes none. */
+struct monarch_seal extent_seal(struct engine *e, uint64_t place)
+{
+    struct monarch_seal seal = {0};
+    if (!e->sealer)
+        return seal;
+    pthread_mutex_lock(&e->seals_lock);
+    seal = e->options.seals[place];
+    pthread_mutex_unlock(&e->seals_lock);
+    return seal;
+}
+
 static int begin(struct engine *e, struct transfer *t)
 {
     int rc = transfer_prepare(e, t);
     if (rc)
         return rc;
     if (transfer_adopts(t))
-        return adopt_open(t, e->euid);
+        return replica_file_adopt(t, e->euid);
     rc = origin_open(e, t);
-    return rc ? rc : copy_create(e, t);
+    return rc ? rc : replica_file_create(e, t);
 }
 
 static int begin_counted(struct engine *e, struct transfer *t)
@@ -83,8 +150,8 @@ static int begin_counted(struct engine *e, struct transfer *t)
     return rc;
 }
 
-/* end_extent - keeps checksum and seal of an Extent; a Replica that is adopted must have
- * the checksum that an earlier job has noted. */
+/* end_extent - stores checksum and seal of an Extent; an adopted Replica must have the
+ * checksum that the earlier job has stored. */
 static int end_extent(struct engine *e, struct transfer *t)
 {
     int rc = extent_end(t);
@@ -93,34 +160,34 @@ static int end_extent(struct engine *e, struct transfer *t)
         rc = *t->digest == t->chain ? 0 : -EBADMSG;
     }
     if (!rc)
-        extent_keep(e, t);
+        extent_store(e, t);
     return rc;
 }
 
-/* read_chunk - the bytes that come, or -errno. */
+/* read_chunk - the number of bytes read, or -errno. */
 static ssize_t read_chunk(struct engine *e, struct transfer *t, uint8_t *buffer,
                           size_t n)
 {
     uint64_t began = n >= CHUNK_BYTES ? clock_ns() : 0;
     size_t got = 0, piece;
-    ssize_t came;
+    ssize_t n_read;
     do {
         piece = health_piece(e, t, n - got);
-        came = file_read(t->source, buffer + got, piece);
-        if (came < 0)
-            return came;
-        got += (size_t)came;
+        n_read = file_read(t->source, buffer + got, piece);
+        if (n_read < 0)
+            return n_read;
+        got += (size_t)n_read;
         if (piece < n)
             health_note_step(e, t);
-    } while ((size_t)came == piece && got < n);
+    } while ((size_t)n_read == piece && got < n);
     if (began)
         health_note_chunk(e, t, clock_ns() - began);
     return (ssize_t)got;
 }
 
-/* move_chunk - reads up to CHUNK_BYTES, writes them, adds them to the checksum. The read
- * that should reach the end asks for one byte more: it must not get it. */
-static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
+/* copy_chunk - reads up to CHUNK_BYTES, writes them and adds them to checksum and seal.
+ * The read that should reach the end requests one byte more and must not get it. */
+static int copy_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t left = t->size - t->offset;
     size_t want = left < CHUNK_BYTES ? left : CHUNK_BYTES;
@@ -128,9 +195,9 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
     ssize_t got = read_chunk(e, t, buffer, want + (want == left));
     if (got < 0)
         return (int)got;
-    if (engine_stops(e))
+    if (engine_stopping(e))
         return -ECANCELED;
-    if (transfer_written(e, t)) /* perhaps on another node: the rest is of no use */
+    if (transfer_written(e, t)) /* perhaps by a program on another node */
         return -ESTALE;
     if (!transfer_adopts(t))
         t->bytes += (uint64_t)got;
@@ -139,7 +206,7 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
     int rc = t->offset % EXTENT_BYTES ? 0 : extent_begin(e, t, NULL);
     rc = rc ? rc : extent_add(e, t, buffer, want);
     if (!rc && !transfer_adopts(t))
-        rc = copy_write(t, buffer, want);
+        rc = replica_file_write(t, buffer, want);
     if (rc)
         return rc;
     t->offset += want;
@@ -149,10 +216,10 @@ static int move_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
 /* transfer_publish - the last step of every Transfer. */
 int transfer_publish(struct engine *e, struct transfer *t)
 {
-    if (engine_stops(e))
+    if (engine_stopping(e))
         return -ECANCELED;
     t->step = MONARCH_STEP_PUBLISH;
-    return transfer_written(e, t) ? -ESTALE : copy_publish(e, t);
+    return transfer_written(e, t) ? -ESTALE : replica_file_publish(e, t);
 }
 
 static int finish(struct engine *e, struct transfer *t)
@@ -162,7 +229,7 @@ static int finish(struct engine *e, struct transfer *t)
         rc = end_extent(e, t);
     if (!rc && !transfer_adopts(t)) {
         rc = origin_unchanged(t);
-        rc = rc ? rc : copy_verify(t);
+        rc = rc ? rc : replica_file_verify(t);
     }
     return rc ? rc : transfer_publish(e, t);
 }
@@ -174,7 +241,7 @@ static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     int rc = t->begun ? 0 : begin_counted(e, t);
     while (!rc && t->offset < t->size) {
-        rc = move_chunk(e, t, buffer);
+        rc = copy_chunk(e, t, buffer);
         health_note_step(e, t);
         if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND &&
             t->offset < t->size)
@@ -183,8 +250,9 @@ static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
     return rc ? rc : finish(e, t);
 }
 
-/* transfer_run - carries a Transfer on with a buffer of TRANSFER_BUFFER_BYTES; true when
- * it has ended. A background one returns after each chunk, to let others go first. */
+/* transfer_run - continues a Transfer, with a buffer of TRANSFER_BUFFER_BYTES; true
+ * when it has ended. A background Transfer returns after each chunk to yield to
+ * others. */
 bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t began = clock_ns();
@@ -197,8 +265,8 @@ bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
     return true;
 }
 
-/* transfer_end - releases all that a Transfer holds and fills in its completion. A copy
- * that failed leaves no file, a Replica that is not what it should be is removed. */
+/* transfer_end - closes the files of a Transfer and fills in its completion. A failed
+ * copy leaves no file; an adopted Replica with a wrong checksum is removed. */
 void transfer_end(struct transfer *t, int status)
 {
     seal_drop(&t->sealing);

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "descriptor.h"
-#include "shared/counts.h"
+#include "shared/counters.h"
 #include "procstat.h"
 #include "words.h"
 

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "descriptor.h"
+#include "shared/catalog.h"
 #include "shared/layout.h"
-#include "shared/written.h"
 
 enum { WITHOUT_PROC_MAX = 64 };
 

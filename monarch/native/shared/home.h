@@ -1,9 +1,9 @@
-/* home.h - the directory that is a user's alone on a medium that others can write to.
+/* home.h - the private directory of a user on a medium that other users can write to.
  *
- * It is BASE/monarch-UID. Another user can take that name before us, but cannot make a
- * directory that belongs to us: then it is BASE/monarch-UID.RANDOM, which processes that
- * know nothing of each other find by its owner and mode. Functions are inline because the
- * Shim, of which shared/ is a part, must not call what these call. */
+ * It is BASE/monarch-UID. Another user can occupy that name, but cannot create a
+ * directory that this user owns: in that case it is BASE/monarch-UID.RANDOM, which all
+ * processes of the user find by its owner and mode. The functions are inline because
+ * shared/ is linked into the Shim, which must not contain calls of malloc or stdio. */
 #ifndef MONARCH_HOME_H
 #define MONARCH_HOME_H
 
@@ -28,16 +28,16 @@ enum {
     HOME_MODE = 0700,
     HOMES_MAX = 8,
     HOME_TURNS_MAX =
-        100, /* each of 10 ms: anybody can hold the lock of a shared base */
+        100, /* of 10 ms each: any user can hold the lock of a shared base */
 };
 
 struct homes {
-    char path[HOMES_MAX]
-             [HOME_BYTES_MAX]; /* that of the plain name first, if it is ours */
+    /* The plain name first, if this user owns it. */
+    char path[HOMES_MAX][HOME_BYTES_MAX];
     int count;
 };
 
-/* home_is_ours - whether a path is a directory that nobody else can change. */
+/* home_is_ours - whether a path is a directory that no other user can change. */
 static inline bool home_is_ours(const char *path)
 {
     struct stat st;
@@ -53,7 +53,8 @@ static inline bool home_plain(const char *base, char out[HOME_BYTES_MAX])
            HOME_BYTES_MAX - 16;
 }
 
-/* home_add - keeps the least names, in their order: all processes agree on the first. */
+/* home_add - keeps the smallest names in order, so that all processes agree on the
+ * first. */
 static inline void home_add(struct homes *all, int first, const char *path)
 {
     int at = all->count;
@@ -67,7 +68,7 @@ static inline void home_add(struct homes *all, int first, const char *path)
     snprintf(all->path[at], HOME_BYTES_MAX, "%s", path);
 }
 
-/* home_list - finds the homes that are there. */
+/* home_list - finds the existing private directories. */
 static inline void home_list(const char *base, struct homes *all)
 {
     char plain[HOME_BYTES_MAX], path[HOME_BYTES_MAX];
@@ -93,7 +94,7 @@ static inline void home_list(const char *base, struct homes *all)
         closedir(names);
 }
 
-/* home_name - a name that nobody can have taken. */
+/* home_name - writes a random name, which no other user can have occupied. */
 static inline int home_name(const char *base, char out[HOME_BYTES_MAX])
 {
     uint64_t random = 0;
@@ -117,8 +118,8 @@ static inline int home_mkdir(const char *path)
     return err;
 }
 
-/* home_lock - lets one process at a time choose a new name; -1 when somebody is in the
- * way, in which case two processes may choose two. */
+/* home_lock - lets one process at a time choose a random name. Without the lock, which
+ * another user can hold for ever, two processes may choose two names. */
 static inline int home_lock(const char *base)
 {
     const struct timespec turn = {.tv_nsec = 10 * 1000000L};
@@ -132,8 +133,9 @@ static inline int home_lock(const char *base)
     return fd;
 }
 
-/* home_choose - writes the home to be used, made if it is new, or, unless `make`, its
- * name. Returns 0 or -errno; `out` is then the plain name. */
+/* home_choose - writes the path of the private directory to be used; `make` creates it
+ * if it does not exist. Returns 0 or -errno; after a failure `out` is the plain
+ * name. */
 static inline int home_choose(const char *base, bool make, char out[HOME_BYTES_MAX])
 {
     struct homes all;
@@ -151,7 +153,7 @@ static inline int home_choose(const char *base, bool make, char out[HOME_BYTES_M
             return err;
         home_list(base, &all);
     } else if (!all.count && S_ISDIR(st.st_mode) && st.st_uid == geteuid()) {
-        return 0; /* the user has opened it to others, and is told so by its use */
+        return 0; /* its mode is too open: its use fails with that message */
     }
     if (!all.count && !make)
         return home_name(base, out);

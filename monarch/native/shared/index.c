@@ -1,4 +1,5 @@
-/* index.c - the hash tables of an index block: filled once, looked up without a lock. */
+/* index.c - the hash tables of an index block: filled once, looked up without a
+ * lock. */
 #include "index.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@ uint64_t index_hash(const char *rel, size_t n)
     return xxh3(rel, n, 0);
 }
 
-/* index_identity - what a File is, beside its root: `e` is its first Entry, `path_hash`
- * index_hash() of that Entry's path. */
+/* index_identity - the identity of a File below its root: `e` is its first Entry,
+ * `path_hash` the index_hash() of its path. */
 void index_identity(const struct entry *e, uint64_t path_hash,
                     uint64_t out[IDENTITY_WORDS])
 {
@@ -98,8 +99,7 @@ int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino)
     return found;
 }
 
-/* insert_path - puts one Entry into the empty or half-filled path table; -EEXIST when
- * its path is there already. */
+/* insert_path - inserts one Entry into the path table; -EEXIST: its path exists. */
 static int insert_path(struct index *ix, uint32_t number)
 {
     struct slot *slots = (struct slot *)((char *)ix + ix->slots);
@@ -115,7 +115,8 @@ static int insert_path(struct index *ix, uint32_t number)
     return 0;
 }
 
-/* insert_inode - the first path of an inode wins: the others name the same file. */
+/* insert_inode - inserts the first Entry of each inode: the others name the same
+ * file. */
 static void insert_inode(struct index *ix, uint32_t number)
 {
     struct slot *slots = (struct slot *)((char *)ix + ix->inode_slots);
@@ -134,8 +135,8 @@ static uint64_t block_digest(const struct index *ix)
     return xxh3(ix + 1, ix->seg.length - sizeof(*ix), 0);
 }
 
-/* block_identity - what nodes must agree about to speak of Files by their numbers. Times
- * of access, devices and all about directories may differ from node to node. */
+/* block_identity - what must be equal on all nodes so that they can refer to Files by
+ * number. Access times, devices and directories may differ between nodes. */
 static uint64_t block_identity(const struct index *ix)
 {
     uint64_t all = ix->file_count;
@@ -148,8 +149,8 @@ static uint64_t block_identity(const struct index *ix)
     return all;
 }
 
-/* array_end - where the array ends that starts at `offset`, or 0 when it starts before
- * `from`, is not aligned, or does not fit: arrays keep their order and never overlap. */
+/* array_end - the end of the array at `offset`, or 0 if it starts before `from`, is not
+ * aligned or does not fit: arrays are in order and do not overlap. */
 static uint64_t array_end(const struct index *ix, uint64_t from, uint64_t offset,
                           uint64_t bytes)
 {
@@ -171,7 +172,7 @@ static bool arrays_valid(const struct index *ix)
     return array_end(ix, end, ix->arena, ix->arena_bytes) != 0;
 }
 
-/* shape_valid - every array lies inside the block and the tables have a free slot, so
+/* shape_valid - every array is inside the block, and the tables have a free slot, so
  * that a probe ends. */
 static bool shape_valid(const struct index *ix, size_t length)
 {
@@ -211,8 +212,8 @@ static bool entries_valid(const struct index *ix)
            index_path_bytes(index_entry(ix, 0)) == 0;
 }
 
-/* slots_used - how many slots of a table are taken; one more than there are Entries when
- * a slot leads out of them. */
+/* slots_used - the number of occupied slots of a table; more than there are Entries if
+ * a slot has an invalid Entry. */
 static uint32_t slots_used(const struct index *ix, const struct slot *slots,
                            uint32_t count)
 {
@@ -232,8 +233,9 @@ static bool tables_valid(const struct index *ix)
            slots_used(ix, inode_slots(ix), ix->inode_slot_count) <= ix->entry_count;
 }
 
-/* index_finish - fills both tables, the identity and the digest of a block whose entries, attrs,
- * first_entry and arena are in place. -EINVAL: broken block, -EEXIST: a path twice. */
+/* index_finish - fills both tables, the identity and the digest of a block whose
+ * entries, attrs, first_entry and arena are in place. -EINVAL: broken block, -EEXIST: a
+ * path twice. */
 int index_finish(struct index *ix, size_t length)
 {
     if (!shape_valid(ix, length) || !entries_valid(ix))
@@ -251,8 +253,8 @@ int index_finish(struct index *ix, size_t length)
     return 0;
 }
 
-/* index_check - proves that an untrusted block can be looked up without leaving it:
- * 0, -EINVAL (shape or references), -EBADMSG (digest or identity). */
+/* index_check - checks that look-ups in an untrusted block stay inside it. -EINVAL:
+ * shape or references; -EBADMSG: digest or identity. */
 int index_check(const struct index *ix, size_t length)
 {
     if (!shape_valid(ix, length))

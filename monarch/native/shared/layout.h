@@ -1,11 +1,11 @@
-/* layout.h - the one page that says how every shared-memory segment of a job looks.
+/* layout.h - the layout of every shared-memory segment of a job.
  *
  * A run directory (0700, one per user, job and node) holds five segments, each a file of
  * its own (0600) that starts with a struct segment:
  *
  *   catalog    frozen metadata and Replica states; the agent writes, programs map it read-only
  *   flags      one sticky "written" byte per File and directory; programs write
- *   requests   slots by which programs ask for Files, heartbeat of the agent
+ *   requests   slots by which programs request Files, heartbeat of the agent
  *   counters   one slot per process, and the histogram of cold-open waits
  *   inodes     (tier, inode) -> File of staged and filling files; the agent writes
  *
@@ -36,7 +36,7 @@ enum {
     ROOTS_MAX = 64,
     TIERS_MAX = 8,
     TIER_PATH_MAX = 192,
-    PATH_BYTES_MAX = 1024, /* longer paths are left to the origin */
+    PATH_BYTES_MAX = 1024, /* longer paths are opened at the origin */
     REPLICA_NAME_BYTES = 32,
     REQUEST_SLOTS = 1024,
     PROCESS_SLOTS = 4096,
@@ -53,7 +53,7 @@ struct segment {
     uint32_t version;
     uint32_t kind;       /* enum segment_kind */
     uint64_t length;     /* bytes of the whole segment */
-    uint64_t generation; /* the same in all segments of one agent's life */
+    uint64_t generation; /* the same in all segments of one agent */
 };
 
 enum segment_kind {
@@ -69,8 +69,9 @@ enum segment_kind {
 
 struct index {
     struct segment seg; /* kind SEGMENT_INDEX, length = bytes of the block */
-    uint64_t digest;    /* xxh3 of the block behind this struct: is it whole? */
-    uint64_t identity;  /* of all Files by number: scans of an unchanged tree agree */
+    uint64_t digest;    /* xxh3 of the block behind this struct */
+    uint64_t
+        identity; /* of all Files by number: equal for scans of an unchanged tree */
     uint64_t root_dev, root_ino;
     int64_t scanned_ns;
     uint32_t entry_count, file_count, dir_count, attr_count;
@@ -86,16 +87,16 @@ struct entry { /* one cache line */
     int64_t mtime_ns, ctime_ns, atime_ns;
     uint64_t path;   /* arena offset << 16 | length of the root-relative path */
     uint32_t file;   /* File number, directory number, or NONE32 (unmanaged) */
-    uint32_t blocks; /* 512-byte blocks; NONE32: does not fit, ask the origin */
+    uint32_t blocks; /* 512-byte blocks; NONE32: too many, see the origin */
     uint32_t attr;   /* index into attrs */
     uint32_t target; /* of a link: Entry that it resolves to, or NONE32; else itself */
 };
 
-struct attr { /* what many Entries share */
+struct attr { /* shared by many Entries */
     uint32_t mode, uid, gid, nlink;
     uint64_t dev;
     uint32_t blksize;
-    uint32_t readable; /* 1: access(R_OK) was proved at scan time for index.scan_euid */
+    uint32_t readable; /* 1: access(R_OK) succeeded at scan time for index.scan_euid */
 };
 
 struct slot {       /* home = high half of the hash, scaled to the number of slots */
@@ -109,8 +110,8 @@ struct slot {       /* home = high half of the hash, scaled to the number of slo
 
 /* ---- catalog -------------------------------------------------------------------- */
 
-/* State word of a File: low byte enum replica_state, next byte Tier; the next says why an
- * absent File is not there (enum reason), or where a ready one came from (enum source). */
+/* State word of a File: the low byte is enum replica_state, the next one the Tier; the
+ * third is enum reason of an absent File, or enum source of a ready one. */
 enum replica_state {
     REPLICA_ABSENT = 0,
     REPLICA_STAGING,
@@ -118,21 +119,21 @@ enum replica_state {
     REPLICA_EVICTING,
 };
 
-/* Why an absent File is not worth asking for; 0 = ask. */
+/* Why an absent File must not be requested; 0 = request it. */
 enum reason {
     REASON_NONE = 0,
     REASON_NO_ROOM,  /* no Tier has room for it */
     REASON_CHANGED,  /* the origin differs from the Catalog */
     REASON_ERROR,    /* Transfers failed too often */
     REASON_MEMORY,   /* evicted to keep the job below its memory limit */
-    REASON_STOPPING, /* the agent is going */
-    REASON_BUSY,     /* not now: no room in the pool, or the origin does not answer */
+    REASON_STOPPING, /* the agent is ending */
+    REASON_BUSY,     /* for now: no room in the pool, or the origin does not answer */
 };
 
-/* Where the bytes of a ready File came from; tells peer hits from misses. */
+/* Where the bytes of a ready File came from: distinguishes peer hits from misses. */
 enum source {
-    SOURCE_NONE = 0, /* the origin had to be read for it, or it was there before */
-    SOURCE_PEER,     /* a peer that had it ready when it was asked */
+    SOURCE_NONE = 0, /* the origin was read, or the Replica existed before the job */
+    SOURCE_PEER,     /* a peer that had it ready when the request came */
 };
 
 #define STATE_WORD(state, tier, reason) \
@@ -155,7 +156,7 @@ struct root {
     uint32_t dir_base;  /* number of its first directory in flags */
     uint64_t path;      /* strings offset << 16 | length: realpath, for origin reads */
     uint64_t path_hash; /* index_hash() of it: part of the names of Replicas */
-    uint32_t unstable;  /* 1: a file may get another inode number while it is there */
+    uint32_t unstable;  /* 1: files may change their inode numbers */
     uint32_t reserved;
 };
 
@@ -181,12 +182,13 @@ struct catalog {
     uint64_t strings_bytes;
     uint32_t root_count, prefix_count, tier_count, filter_count;
     uint32_t cold_mode;    /* enum cold_mode */
-    uint32_t inner_mounts; /* 1: the agent sees mounts on catalogued names */
+    uint32_t inner_mounts; /* 1: catalogued names are mount points for the agent */
     uint64_t cold_wait_max_bytes;
     uint64_t cold_timeout_ns;
     struct root roots[ROOTS_MAX];
     struct tier tiers[TIERS_MAX];
-    char filter[FILTER_NAMES_MAX][FILTER_NAME_BYTES]; /* programs left alone, by name */
+    char filter[FILTER_NAMES_MAX]
+               [FILTER_NAME_BYTES]; /* names of programs that are not served */
 };
 
 /* ---- flags ---------------------------------------------------------------------- */
@@ -194,20 +196,20 @@ struct catalog {
 struct flags {
     struct segment seg;
     uint64_t count;      /* file_count + dir_count of the catalog */
-    uint32_t mounts;     /* changes after each mount that a program of the job does */
-    uint32_t marked;     /* 1: something is marked below */
-    uint32_t superseded; /* 1: nobody reads these marks: look at the path again */
+    uint32_t mounts;     /* incremented by each mount call of a program of the job */
+    uint32_t marked;     /* 1: some mark below is set */
+    uint32_t superseded; /* 1: the marks are no longer read: map the path again */
     uint32_t reserved;
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky bits; Files first, then directories */
 };
 
-enum { /* of a mark; all of them where nobody knows what has changed */
+enum { /* bits of a mark; all of them if it is unknown what has changed */
        MARKED = 1,
        MARKED_BYTES = 2, /* its contents */
        MARKED_NAME = 4,  /* one of its names: a new file may have its inode number */
-       MARKED_FREED = 8, /* its last name: its inode number is free */
-       MARKED_ALL = MARKED | MARKED_BYTES | MARKED_NAME,
+       MARKED_FREED = 8, /* its last name: its inode number may be reused */
+       MARKED_ALL = MARKED | MARKED_BYTES | MARKED_NAME | MARKED_FREED,
 };
 
 /* ---- requests ------------------------------------------------------------------- */
@@ -215,24 +217,23 @@ enum { /* of a mark; all of them where nobody knows what has changed */
 enum agent_state {
     AGENT_STARTING = 0,
     AGENT_READY, /* the catalog is published */
-    AGENT_PLAIN, /* the catalog took too long or failed: programs run unstaged */
+    AGENT_PLAIN, /* no catalog in time: programs run unstaged */
     AGENT_ENDING,
 };
 
-/* The capabilities that let a process read what the mode of a file refuses. */
+/* Capabilities that override the mode of a file. */
 enum {
     RIGHT_OVERRIDE = 1, /* CAP_DAC_OVERRIDE */
     RIGHT_SEARCH = 2,   /* CAP_DAC_READ_SEARCH */
 };
 
-struct rights { /* of a process, and where it sees files; see rights.c */
+struct rights { /* of a process, and its namespaces; see rights.c */
     uint32_t euid, egid;
     uint32_t caps; /* RIGHT_..., all that are in effect */
     uint32_t group_count;
     uint64_t groups_digest;             /* of the supplementary groups, in any order */
-    uint64_t mount_ns, user_ns, pid_ns; /* inodes of the namespaces; 0: not known */
-    uint64_t root_ino,
-        root_mount; /* of "/", which chroot changes; mount 0: not known */
+    uint64_t mount_ns, user_ns, pid_ns; /* inodes of the namespaces; 0: unknown */
+    uint64_t root_ino, root_mount;      /* of "/", see chroot(2); mount 0: unknown */
 };
 
 struct requests {
@@ -243,9 +244,9 @@ struct requests {
     uint32_t bell;         /* futex; programs add one after filling a slot */
     uint32_t reserved;
     uint8_t pad[64 - 24];
-    struct rights agent; /* what the scan and the copies could read */
-    uint64_t
-        slots[REQUEST_SLOTS]; /* File number + 1; 0 = free; taken by one exchange */
+    struct rights agent; /* rights of the scan and of copies */
+    /* File number + 1; 0 = free; emptied by an atomic exchange. */
+    uint64_t slots[REQUEST_SLOTS];
 };
 
 /* ---- counters ------------------------------------------------------------------- */
@@ -259,25 +260,25 @@ enum counter {
 
 enum process_state {
     PROCESS_FREE = 0,
-    PROCESS_CLAIMED, /* being filled in */
-    PROCESS_LAUNCHED, /* our exec or spawn wrapper saw it start; the Shim has not spoken */
-    PROCESS_ACTIVE,   /* the Shim works in it */
-    PROCESS_LAUNCHER, /* a `monarch run` that has not exec'ed yet, or that waits */
+    PROCESS_CLAIMED,  /* being filled in */
+    PROCESS_LAUNCHED, /* started by a hooked exec or spawn; its Shim is not active yet */
+    PROCESS_ACTIVE,   /* its Shim is active */
+    PROCESS_LAUNCHER, /* a `monarch run` before exec, or one that waits */
 };
 
-struct process { /* claimed by compare-and-swap on state, released by the agent alone */
+struct process { /* claimed by compare-and-swap on state, freed by the agent alone */
     uint32_t state;
     uint32_t pid;
-    uint64_t starttime;            /* field 22 of /proc/PID/stat, 0 = unknown */
-    char name[PROCESS_NAME_BYTES]; /* path of the program, tail end if longer */
+    uint64_t starttime;            /* field 22 of /proc/PID/stat; 0 = unknown */
+    char name[PROCESS_NAME_BYTES]; /* path of the program, or the end of it */
     uint64_t counters[COUNTER_COUNT];
 };
 
 struct counters {
     struct segment seg;
-    uint32_t slots_used_max; /* slots at or above this number were never claimed */
+    uint32_t slots_used_max; /* slots at or above were never claimed */
     uint32_t reserved;
-    uint64_t slots_full; /* processes that found no slot and count in slot 0 */
+    uint64_t slots_full;                 /* processes that share slot 0 */
     uint64_t wait_buckets[WAIT_BUCKETS]; /* cold-open waits; bucket = wait_bucket(ns) */
     uint64_t wait_total_ns;
     struct process process[PROCESS_SLOTS];
@@ -288,18 +289,18 @@ struct counters {
 struct inode {    /* written: file, then ino with release */
     uint64_t ino; /* 0 = never used, 1 = removed */
     uint32_t file;
-    uint32_t tier; /* its number, and INODE_KEPT */
+    uint32_t tier; /* number of the Tier, and INODE_KEPT */
 };
 
-/* The Replica has gone, but programs may still have it open: the entry stays until its
- * room is needed. */
+/* The Replica was removed, but programs may have it open: the inode stays until its
+ * slot is needed. */
 #define INODE_KEPT 0x80000000u
 
 struct inodes {
     struct segment seg;
     uint64_t slot_count;
-    uint64_t used, kept; /* slots with an inode; those of them that may be removed */
-    uint64_t hand;       /* where to look next for one of these */
+    uint64_t used, kept; /* slots with an inode; those with INODE_KEPT */
+    uint64_t hand;       /* where the search for a kept inode continues */
     struct inode slots[];
 };
 

@@ -10,15 +10,15 @@
 
 enum { FIELD_POINT = 4, OCTAL_DIGITS = 3 };
 
-/* What statx() of Linux 5.8 tells beside the basic set; older headers do not know it. */
+/* A field that statx() has since Linux 5.8; older headers do not declare it. */
 enum { MOUNT_ID = 0x1000, MOUNT_ID_OFFSET = 0x90 };
 
-/* mountinfo_id - the number of the mount that a name is on; 0: the kernel does not tell. */
+/* mountinfo_id - the number of the mount that a path is on; 0: unknown. */
 uint32_t mountinfo_id(int dirfd, const char *path, int flags)
 {
     int kept = errno;
     struct statx st;
-    uint32_t id = 0; /* of 64 bits, of which those behind are never used */
+    uint32_t id = 0; /* the low half of 64 bits; the high half is always 0 */
     long rc = syscall(SYS_statx, dirfd, path, flags | AT_STATX_DONT_SYNC, MOUNT_ID,
                       &st);
     if (rc == 0 && (st.stx_mask & MOUNT_ID))
@@ -30,16 +30,16 @@ uint32_t mountinfo_id(int dirfd, const char *path, int flags)
 /* take - the next byte, or -1 at the end. */
 static int take(struct mountinfo *m)
 {
-    if (m->at == m->held) {
+    if (m->at == m->filled) {
         long n = syscall(SYS_read, m->fd, m->chunk, sizeof(m->chunk));
         m->failed |= n < 0;
-        m->held = n > 0 ? (size_t)n : 0;
+        m->filled = n > 0 ? (size_t)n : 0;
         m->at = 0;
     }
-    return m->held ? (unsigned char)m->chunk[m->at++] : -1;
+    return m->filled ? (unsigned char)m->chunk[m->at++] : -1;
 }
 
-/* take_escaped - the byte that the three digits behind a backslash stand for. */
+/* take_escaped - the byte that is written as a backslash and three octal digits. */
 static int take_escaped(struct mountinfo *m)
 {
     int value = 0;
@@ -48,14 +48,14 @@ static int take_escaped(struct mountinfo *m)
     return value & 0xff;
 }
 
-static void keep(struct mountinfo *m, int c)
+static void append(struct mountinfo *m, int c)
 {
     if (m->length < sizeof(m->point) - 1)
         m->point[m->length] = (char)c;
     m->length++;
 }
 
-/* next - reads a line, of which only the mount point counts; false at the end. */
+/* next - reads the mount point of the next line; false at the end. */
 static bool next(struct mountinfo *m)
 {
     unsigned field = 0;
@@ -65,14 +65,14 @@ static bool next(struct mountinfo *m)
         if (c == ' ')
             field++;
         else if (field == FIELD_POINT)
-            keep(m, c == '\\' ? take_escaped(m) : c);
+            append(m, c == '\\' ? take_escaped(m) : c);
     }
     m->point[m->length < sizeof(m->point) ? m->length : sizeof(m->point) - 1] = 0;
     return c >= 0;
 }
 
-/* covers - the mount point has a name below the directory that the index holds; what the
- * scan has left out has nothing catalogued below it either. */
+/* covers - the mount point is a catalogued name below the directory. A name that is not
+ * catalogued has no catalogued names below it either. */
 static bool covers(const struct mountinfo *m, const struct index *ix,
                    const char *directory, size_t n)
 {
@@ -85,8 +85,8 @@ static bool covers(const struct mountinfo *m, const struct index *ix,
            index_find(ix, m->point + head, m->length - head) >= 0;
 }
 
-/* mountinfo_covers - something is mounted on a catalogued name below the root, which this
- * process knows by the kernel's path `directory`; true as well when it cannot be told. */
+/* mountinfo_covers - a catalogued name below a root is a mount point; `directory` is
+ * the kernel's path of the root. True also if this is unknown. */
 bool mountinfo_covers(struct mountinfo *m, const struct index *ix,
                       const char *directory, size_t n)
 {
@@ -95,7 +95,7 @@ bool mountinfo_covers(struct mountinfo *m, const struct index *ix,
     m->fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/mountinfo",
                          O_RDONLY | O_CLOEXEC);
     m->failed = m->fd < 0;
-    m->at = m->held = 0;
+    m->at = m->filled = 0;
     while (!m->failed && !found && next(m))
         found = covers(m, ix, directory, n);
     if (m->fd >= 0)

@@ -1,4 +1,4 @@
-/* mountinfo.h - what is mounted below a directory, in the namespace of this process. */
+/* mountinfo.h - mount points below a directory, in the namespace of this process. */
 #ifndef MONARCH_MOUNTINFO_H
 #define MONARCH_MOUNTINFO_H
 
@@ -8,11 +8,11 @@
 
 enum { MOUNTINFO_CHUNK_BYTES = 512 };
 
-struct mountinfo { /* room to read it; small stacks have none */
+struct mountinfo { /* buffers of a reader, which are too large for small stacks */
     int fd;
-    bool failed; /* not all of it could be read */
-    size_t at, held;
-    size_t length; /* of the mount point, which is cut where it is too long */
+    bool failed; /* the file could not be read completely */
+    size_t at, filled;
+    size_t length; /* of the mount point, which is truncated if it is too long */
     char chunk[MOUNTINFO_CHUNK_BYTES];
     char point[PATH_BYTES_MAX];
 };

@@ -1,5 +1,5 @@
-/* rights.c - reads and compares the rights of processes by system calls alone: no malloc,
- * no errno, so that the Shim may do it anywhere. */
+/* rights.c - reads and compares the rights of processes by system calls alone, without
+ * malloc and errno, so that the Shim can call it anywhere. */
 #include "rights.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum { GROUPS_FEW = 32, MARK_CAPS_BITS = 2 };
 
-/* mix - spreads a number over 64 bits, so that sums of several hardly collide. */
+/* mix - spreads a number over 64 bits, so that sums rarely collide. */
 static uint64_t mix(uint64_t n)
 {
     n = (n + 1) * 0x9e3779b97f4a7c15u;
@@ -29,15 +29,14 @@ static void digest_groups(struct rights *out, const gid_t *groups, long count)
         out->groups_digest += mix(groups[i]);
 }
 
-/* read_many - groups that are too many for a small stack go through a mapping. */
+/* read_many - reads groups that are too many for a small stack. */
 static void read_many(struct rights *out, long count)
 {
     size_t bytes = (size_t)count * sizeof(gid_t);
     void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);
     if (room == MAP_FAILED) {
-        out->group_count = (uint32_t)
-            count; /* without a digest they are like no others */
+        out->group_count = (uint32_t)count; /* without a digest: equal to no others */
         return;
     }
     digest_groups(out, room, syscall(SYS_getgroups, count, room));
@@ -82,8 +81,8 @@ static uint64_t namespace_of(const char *name)
     return syscall(SYS_newfstatat, -1, name, &st, 0) == 0 ? st.st_ino : 0;
 }
 
-/* rights_locate - adds the namespaces in which the process stands, as far as /proc tells,
- * and its root. */
+/* rights_locate - adds the root of the process, and its namespaces where /proc is
+ * there. */
 void rights_locate(struct rights *out)
 {
     int kept = errno;
@@ -98,7 +97,8 @@ void rights_locate(struct rights *out)
     errno = kept;
 }
 
-/* rights_placed - the process sees the mounts that the agent sees, under the same names. */
+/* rights_placed - the process sees the same mounts under the same paths as the
+ * agent. */
 bool rights_placed(const struct rights *mine, const struct rights *agents)
 {
     return mine->mount_ns && mine->mount_ns == agents->mount_ns &&
@@ -110,16 +110,16 @@ static bool groups_same(const struct rights *a, const struct rights *b)
     return a->group_count == b->group_count && a->groups_digest == b->groups_digest;
 }
 
-/* rights_same - the one may read what the other may, as seen from one user namespace. */
+/* rights_same - two processes of one user namespace have the same rights. */
 bool rights_same(const struct rights *a, const struct rights *b)
 {
     return a->euid == b->euid && a->egid == b->egid && a->caps == b->caps &&
            groups_same(a, b);
 }
 
-/* rights_cover - what the agent may read, this process may read too. Another user
- * namespace shows other numbers for ids, and its capabilities say nothing about files of
- * the agent's; there, whoever owns the segments has the agent's user id. */
+/* rights_cover - this process may read all that the agent may read. In another user
+ * namespace ids have other numbers, and capabilities do not apply to files of the
+ * agent's namespace; there, the owner of the segments has the agent's user id. */
 bool rights_cover(const struct rights *mine, const struct rights *agents)
 {
     bool known = mine->user_ns && agents->user_ns;

@@ -1,4 +1,4 @@
-/* rights.h - what a process may read, and in which namespaces it sees files. */
+/* rights.h - what a process may read, and in which namespaces it runs. */
 #ifndef MONARCH_RIGHTS_H
 #define MONARCH_RIGHTS_H
 

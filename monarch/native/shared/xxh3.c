@@ -1,5 +1,6 @@
 /* xxh3.c - the 64-bit XXH3 hash, written from the public specification of its author
- * (doc/xxhash_spec.md of the xxHash project); tests compare it with the PyPI package. */
+ * (doc/xxhash_spec.md of the xxHash project); tests compare it with the PyPI
+ * package. */
 #include "xxh3.h"
 
 #include <string.h>

@@ -1,24 +1,24 @@
-/* change.c - mode, owner and length of the origin's files. */
+/* change.c - the steps around a call that changes a file: marks before and after it, and
+ * leads it to the file of the origin where the program names a Replica. */
 #include "change.h"
 
 #include <errno.h>
 
 #include "identity.h"
-#include "next.h"
 #include "object.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* lead - leads the call to the origin's file behind a Replica, whatever its name is by
  * now; false: it is not there any more, or the Replica itself is meant, and that must not
  * be changed. */
-static bool lead(struct changing *c, const struct board *b, uint64_t file)
+static bool lead(struct changing *c, const struct segments *seg, uint64_t file)
 {
     int held = c->held;
     if (held == IDENTITY_OTHER)
         return true;
     if (held != IDENTITY_TIER)
-        mark_file(b, file, c->change);
-    trace_descriptor(b, held, c->change); /* another root may have it, too */
+        mark_file(seg, file, c->change);
+    invalidate_descriptor(seg, held, c->change); /* another root may have it, too */
     if (held < 0) {
         errno = identity_error(held);
         return false;
@@ -31,18 +31,18 @@ static bool lead(struct changing *c, const struct board *b, uint64_t file)
 /* begin - judges what the path leads to now, and marks that. */
 static bool begin(struct changing *c)
 {
-    const struct board *b = c->path ? board_marking() : NULL;
+    const struct segments *seg = c->path ? attach_for_marking() : NULL;
     struct stat st;
     uint64_t file = 0;
     c->held = IDENTITY_OTHER;
-    if (!b)
+    if (!seg)
         return true;
     if (object_at(c->dirfd, c->path, c->follow, &st) && S_ISREG(st.st_mode))
-        c->held = identity_hold_path(b, c->dirfd, c->path, &st, &file);
-    if (!lead(c, b, file))
+        c->held = identity_hold_path(seg, c->dirfd, c->path, &st, &file);
+    if (!lead(c, seg, file))
         return false;
     if (c->held < 0)
-        trace_path(c->dirfd, c->path, c->change, c->follow);
+        invalidate_path(attach_for_marking(), c->dirfd, c->path, c->change, c->follow);
     return true;
 }
 
@@ -70,19 +70,19 @@ bool change_link(struct changing *c, int dirfd, const char *path, enum change ch
  * instead of a redirected one, else NULL. */
 bool change_descriptor(struct changing *c, int fd, enum change change)
 {
-    const struct board *b = board_marking();
+    const struct segments *seg = attach_for_marking();
     struct stat st;
     uint64_t file = 0;
     c->path = c->given = NULL;
     c->change = change;
     c->held = IDENTITY_OTHER;
-    if (!b || !object_of(fd, &st))
+    if (!seg || !object_of(fd, &st))
         return true;
-    c->held = identity_hold(b, fd, &st, &file);
-    if (!lead(c, b, file))
+    c->held = identity_hold(seg, fd, &st, &file);
+    if (!lead(c, seg, file))
         return false;
     if (c->held < 0)
-        trace_object(b, fd, NULL, &st, change);
+        invalidate_object(seg, fd, NULL, &st, change);
     return true;
 }
 
@@ -102,70 +102,11 @@ bool change_at(struct changing *c, int dirfd, const char *path, int flags,
 /* change_end - after the call: the path may have led to something else meanwhile. */
 int change_end(struct changing *c, int result)
 {
-    const struct board *b = result == 0 && c->given ? board_marking() : NULL;
+    const struct segments *seg = result == 0 && c->given ? attach_for_marking() : NULL;
     struct stat st;
     if (c->held >= 0)
         sys_close(c->held);
-    else if (b && object_at(c->dirfd, c->given, c->follow, &st))
-        trace_object(b, c->dirfd, c->given, &st, c->change);
+    else if (seg && object_at(c->dirfd, c->given, c->follow, &st))
+        invalidate_object(seg, c->dirfd, c->given, &st, c->change);
     return result;
-}
-
-int chmod(const char *path, mode_t mode)
-{
-    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(chmod)(c.path, mode))
-}
-
-int lchmod(const char *path, mode_t mode)
-{
-    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lchmod)(path, mode))
-}
-
-int fchmod(int fd, mode_t mode)
-{
-    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(chmod)(c.path, mode), NEXT(fchmod)(fd, mode))
-}
-
-int fchmodat(int dirfd, const char *path, mode_t mode, int flags)
-{
-    struct changing c;
-    return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
-               ? change_end(
-                     &c, NEXT(fchmodat)(dirfd, c.path, mode, change_flags(&c, flags)))
-               : -1;
-}
-
-int chown(const char *path, uid_t uid, gid_t gid)
-{
-    CHANGE(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(chown)(c.path, uid, gid))
-}
-
-int lchown(const char *path, uid_t uid, gid_t gid)
-{
-    CHANGE_LINK(AT_FDCWD, path, CHANGE_RIGHTS, NEXT(lchown)(path, uid, gid))
-}
-
-int fchown(int fd, uid_t uid, gid_t gid)
-{
-    CHANGE_FD(fd, CHANGE_RIGHTS, NEXT(chown)(c.path, uid, gid),
-              NEXT(fchown)(fd, uid, gid))
-}
-
-int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int flags)
-{
-    struct changing c;
-    return change_at(&c, dirfd, path, flags, CHANGE_RIGHTS)
-               ? change_end(&c, NEXT(fchownat)(dirfd, c.path, uid, gid,
-                                               change_flags(&c, flags)))
-               : -1;
-}
-
-int truncate(const char *path, off_t length)
-{
-    CHANGE(AT_FDCWD, path, CHANGE_BYTES, NEXT(truncate)(c.path, length))
-}
-
-int truncate64(const char *path, off64_t length)
-{
-    CHANGE(AT_FDCWD, path, CHANGE_BYTES, NEXT(truncate64)(c.path, length))
 }

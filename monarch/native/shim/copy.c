@@ -59,9 +59,9 @@ static ssize_t copy_by_hand(int in, off64_t *in_at, int out, off64_t *out_at, si
 /* redirected_to - the File behind a redirected descriptor; false: it is another one. */
 static bool redirected_to(int fd, struct identity *id)
 {
-    const struct board *b = board_marking();
+    const struct segments *seg = attach_for_marking();
     struct stat st;
-    return b && object_of(fd, &st) && identity_of(b, &st, id);
+    return seg && object_of(fd, &st) && identity_of(seg, &st, id);
 }
 
 /* is_origin - whether a descriptor is that of the origin's file itself. */

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 
 #include "identity.h"
-#include "launch.h"
+#include "child_env.h"
 #include "next.h"
 #include "sys.h"
 
@@ -18,18 +18,18 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
  * too long only with our two variables is started without them, and unseen. */
 #define EXEC(name, injected, plain)         \
     int kept = errno;                       \
-    launch_begin(&l, name);                 \
+    child_begin(&l, name);                  \
     int result = -1;                        \
     if (env != l.given)                     \
         result = injected;                  \
     if (env != l.given && errno == E2BIG)   \
-        launch_unseen(&l);                  \
+        child_unseen(&l);                   \
     if (env == l.given || errno == E2BIG) { \
         errno = kept;                       \
         result = plain;                     \
     }                                       \
     int error = errno;                      \
-    launch_failed(&l);                      \
+    child_failed(&l);                       \
     errno = error;                          \
     return result;
 
@@ -37,21 +37,22 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
  * of one stands for is started under the origin's path. Returns only if that fails. */
 __attribute__((noinline)) static int exec_origin(const struct origin_ask *ask)
 {
-    const struct board *b = errno == EACCES ? board_marking() : NULL;
+    const struct segments *seg = errno == EACCES ? attach_for_marking() : NULL;
     char origin[PATH_BYTES_MAX];
     uint64_t file;
     int kept = errno;
-    bool found = b && (ask->path ? identity_origin_of_path(b, AT_FDCWD, ask->path,
-                                                           origin, &file)
-                                 : identity_origin_of_fd(ask->fd, origin, &file));
+    bool found = seg && (ask->path ? identity_origin_of_path(seg, AT_FDCWD, ask->path,
+                                                             origin, &file)
+                                   : identity_origin_of_fd(attach_for_marking(),
+                                                           ask->fd, origin, &file));
     errno = kept;
     return found ? execve(origin, ask->argv, ask->envp) : -1;
 }
 
 static int exec_path(const char *path, char *const argv[], char *const envp[])
 {
-    LAUNCH(l, envp)
-    char *const *env = launch_environment(&l, path, envp);
+    CHILD_ENV(l, envp)
+    char *const *env = child_environment(&l, path, envp);
     EXEC(path, NEXT(execve)(path, argv, env), NEXT(execve)(path, argv, envp))
 }
 
@@ -69,24 +70,24 @@ int execv(const char *path, char *const argv[])
 
 int execvp(const char *file, char *const argv[])
 {
-    LAUNCH(l, environ)
-    char *const *env = launch_environment(&l, NULL, environ);
+    CHILD_ENV(l, environ)
+    char *const *env = child_environment(&l, NULL, environ);
     EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvp)(file, argv))
 }
 
 int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-    LAUNCH(l, envp)
-    char *const *env = launch_environment(&l, NULL, envp);
+    CHILD_ENV(l, envp)
+    char *const *env = child_environment(&l, NULL, envp);
     EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvpe)(file, argv, envp))
 }
 
 static int exec_descriptor(int fd, char *const argv[], char *const envp[])
 {
-    LAUNCH(l, envp)
+    CHILD_ENV(l, envp)
     char path[FD_NAME_BYTES];
     sys_fd_name(path, fd);
-    char *const *env = launch_environment(&l, path, envp);
+    char *const *env = child_environment(&l, path, envp);
     EXEC(path, NEXT(fexecve)(fd, argv, env), NEXT(fexecve)(fd, argv, envp))
 }
 
@@ -100,9 +101,9 @@ int fexecve(int fd, char *const argv[], char *const envp[])
 static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[],
                    int flags)
 {
-    LAUNCH(l, envp)
+    CHILD_ENV(l, envp)
     const char *known = path[0] == '/' ? path : NULL;
-    char *const *env = launch_environment(&l, known, envp);
+    char *const *env = child_environment(&l, known, envp);
     EXEC(path, NEXT(execveat)(dirfd, path, argv, env, flags),
          NEXT(execveat)(dirfd, path, argv, envp, flags))
 }

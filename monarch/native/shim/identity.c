@@ -65,12 +65,12 @@ static bool resembles(const struct stat *st, const struct entry *e)
 
 /* identity_inode - the File whose Replica has had this inode, whatever it looks like now;
  * false: it is none that the agent knows. */
-bool identity_inode(const struct board *b, const struct stat *st, uint64_t *file)
+bool identity_inode(const struct segments *seg, const struct stat *st, uint64_t *file)
 {
-    const struct catalog *c = b->catalog;
+    const struct catalog *c = seg->catalog;
     for (uint32_t t = 0; t < c->tier_count && S_ISREG(st->st_mode); t++) {
         int64_t found = c->tiers[t].dev == st->st_dev
-                            ? replica_find(b->inodes, t, st->st_ino)
+                            ? replica_find(seg->inodes, t, st->st_ino)
                             : -1;
         if (found < 0)
             continue;
@@ -80,32 +80,33 @@ bool identity_inode(const struct board *b, const struct stat *st, uint64_t *file
     return false;
 }
 
-/* known_to - true when this board knows it. */
-static bool known_to(const struct board *b, const struct stat *st, struct identity *id)
+/* known_to - true when these segments know it. */
+static bool known_to(const struct segments *seg, const struct stat *st,
+                     struct identity *id)
 {
-    const struct catalog *c = b->catalog;
-    if (!identity_inode(b, st, &id->file))
+    const struct catalog *c = seg->catalog;
+    if (!identity_inode(seg, st, &id->file))
         return false;
     id->root = root_of(c, id->file);
     if (id->root == NONE32)
         return false;
-    id->ix = board_index(b, id->root);
+    id->ix = segments_index(seg, id->root);
     uint64_t number = id->file - c->roots[id->root].file_base;
     if (number >= id->ix->file_count)
         return false;
     id->entry = index_first(id->ix, (uint32_t)number);
-    id->b = b;
+    id->seg = seg;
     return resembles(st, id->entry);
 }
 
 /* identity_of - true when what a real fstat() has said is a Replica of ours, perhaps of an
  * earlier agent: its File's number means nothing to this one. */
-bool identity_of(const struct board *b, const struct stat *st, struct identity *id)
+bool identity_of(const struct segments *seg, const struct stat *st, struct identity *id)
 {
-    for (const struct board *at = b; at; at = at->before) {
+    for (const struct segments *at = seg; at; at = at->before) {
         if (!known_to(at, st, id))
             continue;
-        if (at != b)
+        if (at != seg)
             id->file = UINT64_MAX;
         return true;
     }
@@ -115,7 +116,7 @@ bool identity_of(const struct board *b, const struct stat *st, struct identity *
 /* identity_path - the absolute path of the File at the origin. */
 bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX])
 {
-    const struct catalog *c = id->b->catalog;
+    const struct catalog *c = id->seg->catalog;
     uint64_t root = c->roots[id->root].path;
     size_t n = root & 0xffff, rel = index_path_bytes(id->entry);
     if (n + 1 + rel >= PATH_BYTES_MAX)
@@ -136,24 +137,22 @@ bool identity_is(const struct identity *id, int fd)
     if (!object_of(fd, &now) || now.st_ino != id->entry->ino ||
         now.st_dev != index_attr(id->ix, id->entry)->dev)
         return false;
-    enum birth birth = id->b->catalog->roots[id->root].unstable
-                           ? BIRTH_UNTOLD
-                           : object_birth(fd, NULL, id->entry->ctime_ns);
+    enum birth birth = object_birth(fd, NULL, id->entry->ctime_ns);
+    if (birth == BIRTH_AFTER && id->seg->catalog->roots[id->root].unstable)
+        birth = BIRTH_UNTOLD; /* an overlay copies a file that is changed */
     return birth == BIRTH_BEFORE ||
            (birth == BIRTH_UNTOLD &&
-            !(mark_of(id->b, id->root, id->file) & MARKED_NAME));
+            !(mark_of(id->seg, id->root, id->file) & MARKED_NAME));
 }
 
 /* hold_name - opens nothing, but holds what has the path of this Entry now: a descriptor
- * of the File, or IDENTITY_GONE where it has lost this name. */
-static int hold_name(const struct identity *id, const struct entry *name)
+ * of the File, and that path, or IDENTITY_GONE where it has lost this name. */
+static int hold_name(const struct identity *id, const struct entry *name, char *path)
 {
-    SCRATCH(path);
     struct identity named = *id;
     named.entry = name;
-    int fd = path && identity_path(&named, path)
-                 ? object_hold(AT_FDCWD, path, O_NOFOLLOW)
-                 : IDENTITY_GONE;
+    int fd = identity_path(&named, path) ? object_hold(AT_FDCWD, path, O_NOFOLLOW)
+                                         : IDENTITY_GONE;
     if (fd < 0)
         return IDENTITY_GONE;
     if (identity_is(id, fd))
@@ -162,25 +161,31 @@ static int hold_name(const struct identity *id, const struct entry *name)
     return IDENTITY_GONE;
 }
 
-/* hold - the same by any name that the Catalog has for the File. */
-static int hold(const struct identity *id)
+/* hold_at - the same by any name that the Catalog has for the File. */
+static int hold_at(const struct identity *id, char *path)
 {
-    int fd = hold_name(id, id->entry);
+    int fd = hold_name(id, id->entry, path);
     if (fd >= 0 || index_attr(id->ix, id->entry)->nlink < 2)
         return fd;
     for (uint32_t i = 0; fd < 0 && i < id->ix->entry_count; i++) {
         const struct entry *e = index_entry(id->ix, i);
         if (e != id->entry && e->file == id->entry->file &&
             S_ISREG(index_attr(id->ix, e)->mode))
-            fd = hold_name(id, e);
+            fd = hold_name(id, e, path);
     }
     return fd;
 }
 
-/* find_origin - the path of the File at the origin, if it still has that name. */
+static int hold(const struct identity *id)
+{
+    SCRATCH(path);
+    return path ? hold_at(id, path) : IDENTITY_GONE;
+}
+
+/* find_origin - a path of the File at the origin, if it still has one of its names. */
 static bool find_origin(const struct identity *id, char *out)
 {
-    int fd = identity_path(id, out) ? hold_name(id, id->entry) : -1;
+    int fd = hold_at(id, out);
     if (fd >= 0)
         sys_close(fd);
     return fd >= 0;
@@ -192,7 +197,7 @@ static bool freed(const struct identity *id)
 {
     SCRATCH(path);
     struct stat now;
-    if (mark_of(id->b, id->root, id->file) & MARKED_FREED)
+    if (mark_of(id->seg, id->root, id->file) & MARKED_FREED)
         return true;
     return path && identity_path(id, path) && object_at(AT_FDCWD, path, false, &now) &&
            now.st_ino == id->entry->ino &&
@@ -207,8 +212,7 @@ static void take_changes(const struct identity *id, const struct stat *replica,
     struct stat now;
     int fd = hold(id);
     if (fd < 0 && freed(id)) {
-        /* Programs that compare would take the two for the same; the descriptor has the
-         * identity of the Replica, as it has for the kernel. */
+        /* Programs that compare must not take the two for the same. */
         out->st_dev = replica->st_dev;
         out->st_ino = replica->st_ino;
         out->st_nlink = 0;
@@ -228,20 +232,20 @@ void identity_describe(const struct identity *id, struct stat *out)
 {
     const struct stat replica = *out;
     identity_stat(id->ix, id->entry, out);
-    if (__builtin_expect(mark_seen(id->b, id->root, id->ix, id->entry), 0) ||
-        __builtin_expect(board_superseded(id->b), 0))
+    if (__builtin_expect(mark_seen(id->seg, id->root, id->ix, id->entry), 0) ||
+        __builtin_expect(segments_superseded(id->seg), 0))
         take_changes(id, &replica, out);
 }
 
 /* identity_origin_of_fd - the origin's path behind a redirected descriptor; false as well
  * when that path is not the File's any more: what is done to the descriptor then stays
  * with the Replica, which is not served again. */
-bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
+bool identity_origin_of_fd(const struct segments *seg, int fd, char out[PATH_BYTES_MAX],
+                           uint64_t *file)
 {
-    const struct board *b = board_marking();
     struct identity id;
     struct stat st;
-    if (!b || !object_of(fd, &st) || !identity_of(b, &st, &id) ||
+    if (!seg || !object_of(fd, &st) || !identity_of(seg, &st, &id) ||
         !find_origin(&id, out))
         return false;
     *file = id.file;
@@ -250,12 +254,12 @@ bool identity_origin_of_fd(int fd, char out[PATH_BYTES_MAX], uint64_t *file)
 
 /* identity_origin_of_path - the origin's path behind a name that leads to a Replica,
  * such as /proc/self/fd/3. */
-bool identity_origin_of_path(const struct board *b, int dirfd, const char *path,
+bool identity_origin_of_path(const struct segments *seg, int dirfd, const char *path,
                              char out[PATH_BYTES_MAX], uint64_t *file)
 {
     struct identity id;
     struct stat st;
-    if (!object_at(dirfd, path, true, &st) || !identity_of(b, &st, &id))
+    if (!object_at(dirfd, path, true, &st) || !identity_of(seg, &st, &id))
         return false;
     *file = id.file;
     return find_origin(&id, out);
@@ -278,19 +282,19 @@ bool identity_bears(int fd, const struct identity *id)
     long tail = (long)sizeof(gone) - 1;
     if (n > tail && memcmp(path + n - tail, gone, sizeof(gone) - 1) == 0)
         n -= tail;
-    replica_name(e, id->b->catalog->roots[id->root].path_hash,
+    replica_name(e, id->seg->catalog->roots[id->root].path_hash,
                  index_hash(index_path(id->ix, e), index_path_bytes(e)), own);
     return n >= REPLICA_NAME_BYTES &&
            memcmp(path + n - REPLICA_NAME_BYTES, own, REPLICA_NAME_BYTES) == 0;
 }
 
 /* identity_hold - a descriptor that stands for the origin's file behind the Replica that
- * `fd` leads to, and opens nothing: what is done by its name in /proc meets this file,
- * whatever becomes of the file's own name. IDENTITY_OTHER leaves `file` as it is. */
-int identity_hold(const struct board *b, int fd, const struct stat *st, uint64_t *file)
+ * `fd` leads to, and opens nothing. IDENTITY_OTHER leaves `file` as it is. */
+int identity_hold(const struct segments *seg, int fd, const struct stat *st,
+                  uint64_t *file)
 {
     struct identity id;
-    if (!identity_of(b, st, &id) || !identity_bears(fd, &id))
+    if (!identity_of(seg, st, &id) || !identity_bears(fd, &id))
         return IDENTITY_OTHER;
     *file = id.file;
     return hold(&id);
@@ -299,16 +303,16 @@ int identity_hold(const struct board *b, int fd, const struct stat *st, uint64_t
 /* identity_hold_path - the same for what a path leads to, if that is by a descriptor's
  * name in /proc. By its name in the Tier a Replica is a file of Monarch's, not the
  * origin's: who clears a scratch directory must not clear the dataset. */
-int identity_hold_path(const struct board *b, int dirfd, const char *path,
+int identity_hold_path(const struct segments *seg, int dirfd, const char *path,
                        const struct stat *st, uint64_t *file)
 {
     struct identity id;
-    if (!identity_of(b, st, &id))
+    if (!identity_of(seg, st, &id))
         return IDENTITY_OTHER;
     int fd = object_hold(dirfd, path, 0);
     if (fd < 0) /* out of descriptors, perhaps: nothing may be changed */
         return IDENTITY_TIER;
-    int held = identity_hold(b, fd, st, file);
+    int held = identity_hold(seg, fd, st, file);
     sys_close(fd);
     if (held == IDENTITY_OTHER || object_by_descriptor(dirfd, path))
         return held;
@@ -318,13 +322,13 @@ int identity_hold_path(const struct board *b, int dirfd, const char *path,
 }
 
 /* identity_named - the last name of a path is that of a Replica in its Tier. */
-bool identity_named(const struct board *b, int dirfd, const char *path)
+bool identity_named(const struct segments *seg, int dirfd, const char *path)
 {
     struct stat st;
     uint64_t file;
     if (!object_at(dirfd, path, false, &st) || !S_ISREG(st.st_mode))
         return false;
-    int held = identity_hold_path(b, dirfd, path, &st, &file);
+    int held = identity_hold_path(seg, dirfd, path, &st, &file);
     if (held >= 0)
         sys_close(held);
     return held != IDENTITY_OTHER;
@@ -337,10 +341,10 @@ int identity_error(int held)
 }
 
 /* identity_hold_fd - the same as identity_hold() for a redirected descriptor. */
-int identity_hold_fd(int fd)
+int identity_hold_fd(const struct segments *seg, int fd)
 {
-    const struct board *b = board_marking();
     struct stat st;
     uint64_t file;
-    return b && object_of(fd, &st) ? identity_hold(b, fd, &st, &file) : IDENTITY_OTHER;
+    return seg && object_of(fd, &st) ? identity_hold(seg, fd, &st, &file)
+                                     : IDENTITY_OTHER;
 }

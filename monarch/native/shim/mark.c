@@ -6,13 +6,13 @@
 #include "process.h"
 #include "sys.h"
 
-static void set(const struct board *b, uint8_t *byte, uint8_t bits)
+static void set(const struct segments *seg, uint8_t *byte, uint8_t bits)
 {
     _Atomic uint8_t *mark = (_Atomic uint8_t *)byte;
     if ((atomic_load_explicit(mark, memory_order_relaxed) & bits) == bits)
         return; /* for good */
     uint8_t before = atomic_fetch_or_explicit(mark, bits, memory_order_release);
-    atomic_store_explicit((_Atomic uint32_t *)&b->flags->marked, 1,
+    atomic_store_explicit((_Atomic uint32_t *)&seg->flags->marked, 1,
                           memory_order_release);
     count(COUNTER_mutations, !before);
 }
@@ -25,86 +25,86 @@ static uint8_t bits_of(enum change change)
     return change == CHANGE_NAME ? MARKED | MARKED_NAME : MARKED;
 }
 
-static void mark_number(const struct board *b, uint64_t number, uint8_t bits)
+static void mark_number(const struct segments *seg, uint64_t number, uint8_t bits)
 {
-    if (number < b->flags->count)
-        set(b, &b->flags->written[number], bits);
+    if (number < seg->flags->count)
+        set(seg, &seg->flags->written[number], bits);
 }
 
 /* mark_root - the whole root passes through from now on. */
-void mark_root(const struct board *b, uint32_t root, uint8_t bits)
+void mark_root(const struct segments *seg, uint32_t root, uint8_t bits)
 {
-    set(b, &b->flags->roots[root], bits);
+    set(seg, &seg->flags->roots[root], bits);
 }
 
 /* mark_file - by its number in the job. */
-void mark_file(const struct board *b, uint64_t file, enum change change)
+void mark_file(const struct segments *seg, uint64_t file, enum change change)
 {
-    mark_number(b, file, bits_of(change));
+    mark_number(seg, file, bits_of(change));
 }
 
 /* mark_freed - this File has lost its last name, and its inode number: other files may
  * have that. */
-void mark_freed(const struct board *b, uint64_t file)
+void mark_freed(const struct segments *seg, uint64_t file)
 {
-    mark_number(b, file, MARKED | MARKED_FREED);
+    mark_number(seg, file, MARKED | MARKED_FREED);
 }
 
 /* mark_of - all that is known of what has changed in a File. */
-uint8_t mark_of(const struct board *b, uint32_t root, uint64_t file)
+uint8_t mark_of(const struct segments *seg, uint32_t root, uint64_t file)
 {
-    if (file >= b->flags->count)
+    if (file >= seg->flags->count)
         return MARKED_ALL;
-    return atomic_load_explicit((_Atomic uint8_t *)&b->flags->roots[root],
+    return atomic_load_explicit((_Atomic uint8_t *)&seg->flags->roots[root],
                                 memory_order_acquire) |
-           atomic_load_explicit((_Atomic uint8_t *)&b->flags->written[file],
+           atomic_load_explicit((_Atomic uint8_t *)&seg->flags->written[file],
                                 memory_order_acquire);
 }
 
 /* mark_any - something in the job is marked, or was by programs of an earlier agent. */
-bool mark_any(const struct board *b)
+bool mark_any(const struct segments *seg)
 {
-    return atomic_load_explicit((_Atomic uint32_t *)&b->flags->marked,
+    return atomic_load_explicit((_Atomic uint32_t *)&seg->flags->marked,
                                 memory_order_acquire) ||
-           board_superseded(b) || b->before;
+           segments_superseded(seg) || seg->before;
 }
 
 /* mark_seen - the Entry, or its whole root, is not to be answered for. */
-bool mark_seen(const struct board *b, uint32_t root, const struct index *ix,
+bool mark_seen(const struct segments *seg, uint32_t root, const struct index *ix,
                const struct entry *e)
 {
-    const struct root *at = &b->catalog->roots[root];
+    const struct root *at = &seg->catalog->roots[root];
     bool directory = S_ISDIR(index_attr(ix, e)->mode);
     uint64_t number = (directory ? at->dir_base : at->file_base) + (uint64_t)e->file;
-    if (number >= b->flags->count)
+    if (number >= seg->flags->count)
         return true;
-    return atomic_load_explicit((_Atomic uint8_t *)&b->flags->roots[root],
+    return atomic_load_explicit((_Atomic uint8_t *)&seg->flags->roots[root],
                                 memory_order_acquire) ||
-           atomic_load_explicit((_Atomic uint8_t *)&b->flags->written[number],
+           atomic_load_explicit((_Atomic uint8_t *)&seg->flags->written[number],
                                 memory_order_acquire);
 }
 
 /* mark_parent - a name comes or goes in the directory that holds the routed path. */
-static void mark_parent(const struct board *b, const struct route *r)
+static void mark_parent(const struct segments *seg, const struct route *r)
 {
     size_t n = r->rel_bytes;
     while (n > 0 && r->rel[n - 1] != '/')
         n--;
     int64_t parent = r->rel_bytes ? index_find(r->ix, r->rel, n ? n - 1 : 0) : -1;
     if (parent >= 0 && index_entry(r->ix, parent)->file != NONE32)
-        mark_number(b,
-                    (uint64_t)b->catalog->roots[r->root].dir_base +
+        mark_number(seg,
+                    (uint64_t)seg->catalog->roots[r->root].dir_base +
                         index_entry(r->ix, parent)->file,
                     MARKED);
 }
 
 /* mark_entry - a File is marked by its number; a directory that is no longer what it
  * was takes its whole root with it. */
-static void mark_entry(const struct board *b, uint32_t number, const struct entry *e,
-                       enum change change, bool follow)
+static void mark_entry(const struct segments *seg, uint32_t number,
+                       const struct entry *e, enum change change, bool follow)
 {
-    const struct root *root = &b->catalog->roots[number];
-    const struct index *ix = board_index(b, number);
+    const struct root *root = &seg->catalog->roots[number];
+    const struct index *ix = segments_index(seg, number);
     bool link = S_ISLNK(index_attr(ix, e)->mode);
     if (link && e->target == NONE32)
         return;
@@ -112,40 +112,40 @@ static void mark_entry(const struct board *b, uint32_t number, const struct entr
         e = index_entry(ix, e->target);
     bool directory = S_ISDIR(index_attr(ix, e)->mode);
     if (!directory && e->file != NONE32)
-        mark_number(b, (uint64_t)root->file_base + e->file, bits_of(change));
+        mark_number(seg, (uint64_t)root->file_base + e->file, bits_of(change));
     if (!directory || change == CHANGE_BYTES || change == CHANGE_HINT)
         return;
     if (change != CHANGE_TIMES || (link && !follow))
-        mark_root(b, number, MARKED | MARKED_NAME);
+        mark_root(seg, number, MARKED | MARKED_NAME);
     else if (e->file != NONE32)
-        mark_number(b, (uint64_t)root->dir_base + e->file, MARKED);
+        mark_number(seg, (uint64_t)root->dir_base + e->file, MARKED);
 }
 
 /* mark_route - marks what a routed path names. Whether its bytes change is not said: a new
  * file may have the name by now. */
-void mark_route(const struct board *b, const struct route *r, enum where where,
+void mark_route(const struct segments *seg, const struct route *r, enum where where,
                 enum change change, bool follow)
 {
     if (where == ROUTE_OUTSIDE) /* the route is not filled in */
         return;
     if (where == ROUTE_FOUND && change != CHANGE_CREATE)
-        mark_entry(b, r->root, route_entry(r),
+        mark_entry(seg, r->root, route_entry(r),
                    change == CHANGE_BYTES ? CHANGE_HINT : change, follow);
     if (where == ROUTE_UNKNOWN ? change == CHANGE_CREATE || change == CHANGE_NAME
                                : change == CHANGE_NAME)
-        mark_parent(b, r);
+        mark_parent(seg, r);
 }
 
 /* mark_object - marks all that the Catalog knows by this identity; false: nothing. */
-bool mark_object(const struct board *b, const struct stat *st, enum change change)
+bool mark_object(const struct segments *seg, const struct stat *st, enum change change)
 {
     bool known = false;
-    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
-        const struct index *ix = board_index(b, i);
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
+        const struct index *ix = segments_index(seg, i);
         int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
         if (found < 0)
             continue;
-        mark_entry(b, i, index_entry(ix, (uint32_t)found), change, false);
+        mark_entry(seg, i, index_entry(ix, (uint32_t)found), change, false);
         known = true;
     }
     return known;

@@ -16,18 +16,18 @@ enum change {
 };
 
 /* What a route's mark says; a written File's metadata and bytes are the origin's. */
-bool mark_any(const struct board *b);
-uint8_t mark_of(const struct board *b, uint32_t root, uint64_t file);
-bool mark_seen(const struct board *b, uint32_t root, const struct index *ix,
+bool mark_any(const struct segments *seg);
+uint8_t mark_of(const struct segments *seg, uint32_t root, uint64_t file);
+bool mark_seen(const struct segments *seg, uint32_t root, const struct index *ix,
                const struct entry *e);
 
 /* By name, before the call: a hint, which may be wrong by then. */
-void mark_route(const struct board *b, const struct route *r, enum where where,
+void mark_route(const struct segments *seg, const struct route *r, enum where where,
                 enum change change, bool follow);
 /* By identity: what decides. */
-bool mark_object(const struct board *b, const struct stat *st, enum change change);
-void mark_root(const struct board *b, uint32_t root, uint8_t bits);
-void mark_freed(const struct board *b, uint64_t file);
-void mark_file(const struct board *b, uint64_t file, enum change change);
+bool mark_object(const struct segments *seg, const struct stat *st, enum change change);
+void mark_root(const struct segments *seg, uint32_t root, uint8_t bits);
+void mark_freed(const struct segments *seg, uint64_t file);
+void mark_file(const struct segments *seg, uint64_t file, enum change change);
 
 #endif

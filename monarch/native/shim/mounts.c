@@ -23,19 +23,18 @@ static struct {
     struct mountinfo info;
 } scratch;
 
-static uint32_t generation(const struct board *b)
+static uint32_t generation(const struct segments *seg)
 {
-    return atomic_load_explicit((_Atomic uint32_t *)&b->flags->mounts,
+    return atomic_load_explicit((_Atomic uint32_t *)&seg->flags->mounts,
                                 memory_order_acquire) &
            (UINT32_MAX >> GROUND_BITS);
 }
 
 /* mounts_moved - this process has mounted or unmounted something. */
-void mounts_moved(void)
+void mounts_moved(const struct segments *seg)
 {
-    const struct board *b = board_marking();
-    if (b)
-        atomic_fetch_add_explicit((_Atomic uint32_t *)&b->flags->mounts, 1,
+    if (seg)
+        atomic_fetch_add_explicit((_Atomic uint32_t *)&seg->flags->mounts, 1,
                                   memory_order_release);
 }
 
@@ -54,42 +53,43 @@ static size_t find_real(const char *directory, char out[PATH_BYTES_MAX])
 }
 
 /* own_path - the path by which the agent knows a root. */
-static const char *own_path(const struct board *b, uint32_t root, size_t *bytes)
+static const char *own_path(const struct segments *seg, uint32_t root, size_t *bytes)
 {
-    uint64_t path = b->catalog->roots[root].path;
+    uint64_t path = seg->catalog->roots[root].path;
     *bytes = path & 0xffff;
-    return (const char *)b->catalog + b->catalog->strings + (path >> 16);
+    return (const char *)seg->catalog + seg->catalog->strings + (path >> 16);
 }
 
 /* is_own - the spelling is that path itself, below which the agent has looked. */
-static bool is_own(const struct board *b, uint32_t root, const char *path, size_t n)
+static bool is_own(const struct segments *seg, uint32_t root, const char *path,
+                   size_t n)
 {
     size_t bytes;
-    const char *own = own_path(b, root, &bytes);
+    const char *own = own_path(seg, root, &bytes);
     return n == bytes && memcmp(path, own, n) == 0;
 }
 
 /* look_below - the ground below a root that is the right directory. */
-static int look_below(const struct board *b, uint32_t root, const char *directory,
+static int look_below(const struct segments *seg, uint32_t root, const char *directory,
                       bool moved)
 {
     uint32_t expected = 0;
-    if (b->catalog->inner_mounts && moved) /* one of them may be missing here */
+    if (seg->catalog->inner_mounts && moved) /* one of them may be missing here */
         return GROUND_DOUBTFUL;
     if (!atomic_compare_exchange_strong(&scratch.taken, &expected, 1))
         return GROUND_BUSY;
     size_t n = find_real(directory, scratch.real);
-    bool clear = n && ((!moved && is_own(b, root, scratch.real, n)) ||
-                       !mountinfo_covers(&scratch.info, board_index(b, root),
+    bool clear = n && ((!moved && is_own(seg, root, scratch.real, n)) ||
+                       !mountinfo_covers(&scratch.info, segments_index(seg, root),
                                          scratch.real, n));
     atomic_store_explicit(&scratch.taken, 0, memory_order_release);
     return clear ? GROUND_SAME : GROUND_DOUBTFUL;
 }
 
-static int look(const struct board *b, uint32_t spelling, bool moved)
+static int look(const struct segments *seg, uint32_t spelling, bool moved)
 {
-    const struct spelling *s = &b->spellings[spelling];
-    const struct root *root = &b->catalog->roots[s->root];
+    const struct spelling *s = &seg->spellings[spelling];
+    const struct root *root = &seg->catalog->roots[s->root];
     char *path = __builtin_alloca(s->bytes + 1);
     struct stat st;
     memcpy(path, s->path, s->bytes);
@@ -98,21 +98,21 @@ static int look(const struct board *b, uint32_t spelling, bool moved)
         return GROUND_UNKNOWN;
     if (st.st_dev != root->dev || st.st_ino != root->ino)
         return GROUND_OTHER;
-    if (!moved && is_own(b, s->root, s->path, s->bytes))
+    if (!moved && is_own(seg, s->root, s->path, s->bytes))
         return GROUND_SAME;
-    return look_below(b, s->root, path, moved);
+    return look_below(seg, s->root, path, moved);
 }
 
 /* mounts_ground - looks once in each process, and again after each mount in the job,
  * where a spelling of a root leads. */
-enum ground mounts_ground(const struct board *b, uint32_t spelling)
+enum ground mounts_ground(const struct segments *seg, uint32_t spelling)
 {
-    uint32_t moves = generation(b);
+    uint32_t moves = generation(seg);
     uint32_t known = atomic_load_explicit(&grounds[spelling], memory_order_relaxed);
     if (__builtin_expect(known >> GROUND_BITS == moves, 1) &&
         (known & GROUND_MASK) != GROUND_UNKNOWN)
         return (enum ground)(known & GROUND_MASK);
-    int ground = look(b, spelling, b->elsewhere || moves);
+    int ground = look(seg, spelling, seg->elsewhere || moves);
     if (ground == GROUND_BUSY)
         return GROUND_DOUBTFUL;
     atomic_store_explicit(&grounds[spelling], moves << GROUND_BITS | (uint32_t)ground,
@@ -121,13 +121,13 @@ enum ground mounts_ground(const struct board *b, uint32_t spelling)
 }
 
 /* mount_of_root - the mount that holds a root, by the agent's path; 0: not known. */
-static uint32_t mount_of_root(const struct board *b, uint32_t root, uint32_t moves)
+static uint32_t mount_of_root(const struct segments *seg, uint32_t root, uint32_t moves)
 {
     uint64_t known = atomic_load_explicit(&root_mounts[root], memory_order_relaxed);
     if (__builtin_expect(known >> 32 == moves && (uint32_t)known, 1))
         return (uint32_t)known;
     size_t bytes;
-    const char *own = own_path(b, root, &bytes);
+    const char *own = own_path(seg, root, &bytes);
     char *path = __builtin_alloca(bytes + 1);
     memcpy(path, own, bytes);
     path[bytes] = 0;
@@ -138,25 +138,26 @@ static uint32_t mount_of_root(const struct board *b, uint32_t root, uint32_t mov
 }
 
 /* own_ground - the ground below a root by the agent's path. */
-static enum ground own_ground(const struct board *b, uint32_t root)
+static enum ground own_ground(const struct segments *seg, uint32_t root)
 {
-    for (uint32_t i = 0; i < b->spelling_count; i++)
-        if (b->spellings[i].root == root &&
-            is_own(b, root, b->spellings[i].path, b->spellings[i].bytes))
-            return mounts_ground(b, i);
+    for (uint32_t i = 0; i < seg->spelling_count; i++)
+        if (seg->spellings[i].root == root &&
+            is_own(seg, root, seg->spellings[i].path, seg->spellings[i].bytes))
+            return mounts_ground(seg, i);
     return GROUND_DOUBTFUL;
 }
 
 /* mounts_apart - what a name begins with, or with "" a descriptor, is a directory that is
  * not on the mount of the root: other things may be mounted below. */
-bool mounts_apart(const struct board *b, uint32_t root, int dirfd, const char *path)
+bool mounts_apart(const struct segments *seg, uint32_t root, int dirfd,
+                  const char *path)
 {
-    uint32_t moves = generation(b);
-    bool moved = b->elsewhere || moves;
-    if (moved && own_ground(b, root) != GROUND_SAME)
+    uint32_t moves = generation(seg);
+    bool moved = seg->elsewhere || moves;
+    if (moved && own_ground(seg, root) != GROUND_SAME)
         return true;
     uint32_t mount = mountinfo_id(dirfd, path, path[0] ? 0 : AT_EMPTY_PATH);
     if (!mount) /* an old kernel does not tell */
         return moved;
-    return mount != mount_of_root(b, root, moves);
+    return mount != mount_of_root(seg, root, moves);
 }

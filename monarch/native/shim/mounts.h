@@ -2,7 +2,7 @@
 #ifndef MONARCH_MOUNTS_H
 #define MONARCH_MOUNTS_H
 
-#include "board.h"
+#include "attach.h"
 
 enum ground { /* what the names below a root lead to */
               GROUND_UNKNOWN = 0,
@@ -11,8 +11,9 @@ enum ground { /* what the names below a root lead to */
               GROUND_DOUBTFUL, /* something is mounted below it: ask the kernel for each name */
 };
 
-enum ground mounts_ground(const struct board *b, uint32_t spelling);
-bool mounts_apart(const struct board *b, uint32_t root, int dirfd, const char *path);
-void mounts_moved(void);
+enum ground mounts_ground(const struct segments *seg, uint32_t spelling);
+bool mounts_apart(const struct segments *seg, uint32_t root, int dirfd,
+                  const char *path);
+void mounts_moved(const struct segments *seg);
 
 #endif

@@ -69,19 +69,25 @@ bool object_new(int fd)
             x.stx_btime.tv_nsec == x.stx_ctime.tv_nsec);
 }
 
+static int64_t nanoseconds(const struct statx_timestamp *t)
+{
+    return t->tv_sec * (int64_t)1000000000 + t->tv_nsec;
+}
+
 /* object_birth - whether what a path, or where that is NULL a descriptor, leads to was made
- * after this moment. */
+ * after this moment. Where the time of birth is not kept, one that has not been changed
+ * since was not made since either. */
 enum birth object_birth(int fd, const char *path, int64_t ns)
 {
     struct statx x;
     long rc = sys_call(SYS_statx, fd, (long)(path ? path : ""),
-                       (path ? 0 : AT_EMPTY_PATH) | AT_STATX_DONT_SYNC, STATX_BTIME,
-                       (long)&x);
-    if (rc < 0 || !(x.stx_mask & STATX_BTIME))
+                       (path ? 0 : AT_EMPTY_PATH) | AT_STATX_DONT_SYNC,
+                       STATX_BTIME | STATX_CTIME, (long)&x);
+    if (rc < 0)
         return BIRTH_UNTOLD;
-    return x.stx_btime.tv_sec * (int64_t)1000000000 + x.stx_btime.tv_nsec > ns
-               ? BIRTH_AFTER
-               : BIRTH_BEFORE;
+    if (!(x.stx_mask & STATX_BTIME))
+        return nanoseconds(&x.stx_ctime) <= ns ? BIRTH_BEFORE : BIRTH_UNTOLD;
+    return nanoseconds(&x.stx_btime) > ns ? BIRTH_AFTER : BIRTH_BEFORE;
 }
 
 /* object_hold - a descriptor that opens nothing and stands for what a path leads to, or

@@ -20,9 +20,9 @@ int object_hold(int dirfd, const char *path, int flags);
 bool object_by_descriptor(int dirfd, const char *path);
 bool object_in_proc(const char *path);
 
-static inline bool object_same(const struct stat *a, const struct stat *b)
+static inline bool object_same(const struct stat *a, const struct stat *seg)
 {
-    return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+    return a->st_ino == seg->st_ino && a->st_dev == seg->st_dev;
 }
 
 #endif

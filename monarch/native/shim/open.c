@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "next.h"
-#include "serve.h"
+#include "redirect.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* The mode is there only with these flags; reading it otherwise would be undefined. */
 #define MODE_OF(flags, mode)                                     \
@@ -20,94 +20,95 @@
 
 /* Opens s.path first if there is one, else and after its failure what the program
  * named, always by the next function and with the caller's own arguments. */
-#define OPEN(serve, at, path, flags, staged, given)                           \
-    struct serving s;                                                         \
-    int fd;                                                                   \
-    if (serve(&s, at, path, flags)) {                                         \
-        s.kept_errno = errno;                                                 \
-        fd = (staged);                                                        \
-        if (fd < 0 && serve_eases(&s))                                        \
-            fd = (staged);                                                    \
-        if (serve_opened(&s, fd >= 0))                                        \
-            return fd;                                                        \
-    }                                                                         \
-    fd = (given);                                                             \
-    if (__builtin_expect(s.sampled | s.doubted | s.writes, 0) &&              \
-        (s.writes ? serve_diverts(&s, at, path, fd) : serve_found(&s, fd))) { \
-        if (fd >= 0)                                                          \
-            sys_close(fd);                                                    \
-        fd = (staged);                                                        \
-        serve_opened(&s, fd >= 0);                                            \
-    }                                                                         \
-    if (__builtin_expect(s.cuts, 0) && !serve_cut(&s, fd)) {                  \
-        fd = (given);                                                         \
-        serve_written(&s, fd);                                                \
-    }                                                                         \
+#define OPEN(serve, at, path, flags, staged, given)                                 \
+    struct redirect s;                                                              \
+    int fd;                                                                         \
+    if (serve(&s, at, path, flags)) {                                               \
+        s.kept_errno = errno;                                                       \
+        fd = (staged);                                                              \
+        if (fd < 0 && redirect_eases(&s))                                           \
+            fd = (staged);                                                          \
+        if (redirect_opened(&s, fd >= 0))                                           \
+            return fd;                                                              \
+    }                                                                               \
+    fd = (given);                                                                   \
+    if (__builtin_expect(s.sampled | s.doubted | s.writes, 0) &&                    \
+        (s.writes ? redirect_diverts(&s, at, path, fd) : redirect_found(&s, fd))) { \
+        if (fd >= 0)                                                                \
+            sys_close(fd);                                                          \
+        fd = (staged);                                                              \
+        redirect_opened(&s, fd >= 0);                                               \
+    }                                                                               \
+    if (__builtin_expect(s.cuts, 0) && !redirect_cut(&s, fd)) {                     \
+        fd = (given);                                                               \
+        redirect_written(&s, fd);                                                   \
+    }                                                                               \
     return fd;
 
 int open(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(open)(s.path, s.flags, mode),
+    OPEN(redirect_open, AT_FDCWD, path, flags, NEXT(open)(s.path, s.flags, mode),
          NEXT(open)(path, s.named, mode))
 }
 
 int open64(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(open64)(s.path, s.flags, mode),
+    OPEN(redirect_open, AT_FDCWD, path, flags, NEXT(open64)(s.path, s.flags, mode),
          NEXT(open64)(path, s.named, mode))
 }
 
 int openat(int dirfd, const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(serve_open, dirfd, path, flags, NEXT(openat)(dirfd, s.path, s.flags, mode),
+    OPEN(redirect_open, dirfd, path, flags, NEXT(openat)(dirfd, s.path, s.flags, mode),
          NEXT(openat)(dirfd, path, s.named, mode))
 }
 
 int openat64(int dirfd, const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(serve_open, dirfd, path, flags, NEXT(openat64)(dirfd, s.path, s.flags, mode),
+    OPEN(redirect_open, dirfd, path, flags,
+         NEXT(openat64)(dirfd, s.path, s.flags, mode),
          NEXT(openat64)(dirfd, path, s.named, mode))
 }
 
 int __open_2(const char *path, int flags)
 {
-    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(__open_2)(s.path, s.flags),
+    OPEN(redirect_open, AT_FDCWD, path, flags, NEXT(__open_2)(s.path, s.flags),
          NEXT(__open_2)(path, s.named))
 }
 
 int __open64_2(const char *path, int flags)
 {
-    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(__open64_2)(s.path, s.flags),
+    OPEN(redirect_open, AT_FDCWD, path, flags, NEXT(__open64_2)(s.path, s.flags),
          NEXT(__open64_2)(path, s.named))
 }
 
 int __openat_2(int dirfd, const char *path, int flags)
 {
-    OPEN(serve_open, dirfd, path, flags, NEXT(__openat_2)(dirfd, s.path, s.flags),
+    OPEN(redirect_open, dirfd, path, flags, NEXT(__openat_2)(dirfd, s.path, s.flags),
          NEXT(__openat_2)(dirfd, path, s.named))
 }
 
 int __openat64_2(int dirfd, const char *path, int flags)
 {
-    OPEN(serve_open, dirfd, path, flags, NEXT(__openat64_2)(dirfd, s.path, s.flags),
+    OPEN(redirect_open, dirfd, path, flags, NEXT(__openat64_2)(dirfd, s.path, s.flags),
          NEXT(__openat64_2)(dirfd, path, s.named))
 }
 
 int __open(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(__open)(s.path, s.flags, mode),
+    OPEN(redirect_open, AT_FDCWD, path, flags, NEXT(__open)(s.path, s.flags, mode),
          NEXT(__open)(path, s.named, mode))
 }
 
 int __open64(const char *path, int flags, ...)
 {
     MODE_OF(flags, mode)
-    OPEN(serve_open, AT_FDCWD, path, flags, NEXT(__open64)(s.path, s.flags, mode),
+    OPEN(redirect_open, AT_FDCWD, path, flags, NEXT(__open64)(s.path, s.flags, mode),
          NEXT(__open64)(path, s.named, mode))
 }
 
@@ -120,19 +121,19 @@ int openat2(int dirfd, const char *path, const struct open_how *how, size_t size
         memcpy(&flags, how, sizeof(flags));
     if (!(flags & (O_ACCMODE | O_TRUNC | O_CREAT)))
         return NEXT(openat2)(dirfd, path, how, size);
-    OPEN(serve_whole, dirfd, path, (int)flags, NEXT(openat2)(dirfd, s.path, how, size),
-         NEXT(openat2)(dirfd, path, how, size))
+    OPEN(redirect_whole, dirfd, path, (int)flags,
+         NEXT(openat2)(dirfd, s.path, how, size), NEXT(openat2)(dirfd, path, how, size))
 }
 
 int creat(const char *path, mode_t mode)
 {
-    OPEN(serve_open, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC,
+    OPEN(redirect_open, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC,
          NEXT(creat)(s.path, mode), NEXT(open)(path, s.named, mode))
 }
 
 int creat64(const char *path, mode_t mode)
 {
-    OPEN(serve_open, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC,
+    OPEN(redirect_open, AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC,
          NEXT(creat64)(s.path, mode), NEXT(open64)(path, s.named, mode))
 }
 
@@ -140,22 +141,22 @@ int creat64(const char *path, mode_t mode)
 static int received(int fd)
 {
     if (fd >= 0)
-        trace_if_writable(fd);
+        invalidate_if_writable(attach_for_marking(), fd);
     return fd;
 }
 
 int open_by_handle_at(int mount_fd, struct file_handle *handle, int flags)
 {
-    struct serving s;
-    serve_handle(&s, flags);
+    struct redirect s;
+    redirect_handle(&s, flags);
     int fd = NEXT(open_by_handle_at)(mount_fd, handle, s.named);
-    if (fd < 0 || !serve_diverts(&s, AT_FDCWD, NULL, fd))
-        return s.cuts && !serve_cut(&s, fd)
+    if (fd < 0 || !redirect_diverts(&s, AT_FDCWD, NULL, fd))
+        return s.cuts && !redirect_cut(&s, fd)
                    ? NEXT(open_by_handle_at)(mount_fd, handle, s.named)
                    : fd;
     sys_close(fd);
     fd = NEXT(open)(s.path, s.flags, 0);
-    serve_opened(&s, fd >= 0);
+    redirect_opened(&s, fd >= 0);
     return fd;
 }
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "shared/counts.h"
+#include "shared/counters.h"
 
 struct life { /* lives in a page that the kernel wipes in a fork child */
     struct process *_Atomic slot;

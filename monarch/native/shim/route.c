@@ -206,16 +206,16 @@ static enum where route_rest(const char *rest, struct route *r)
 }
 
 /* route_absolute - routes a path that begins with '/'. */
-enum where route_absolute(const struct board *b, const char *path, struct route *r)
+enum where route_absolute(const struct segments *seg, const char *path, struct route *r)
 {
     size_t n = strlen(path);
-    for (uint32_t i = 0; i < b->spelling_count; i++) {
-        const struct spelling *s = &b->spellings[i];
+    for (uint32_t i = 0; i < seg->spelling_count; i++) {
+        const struct spelling *s = &seg->spellings[i];
         const char *rest = match_prefix(path, n, s);
         if (__builtin_expect(rest != NULL, 0)) {
             r->root = s->root;
             r->spelling = i;
-            r->ix = board_index(b, s->root);
+            r->ix = segments_index(seg, s->root);
             return route_rest(rest, r);
         }
     }
@@ -223,12 +223,12 @@ enum where route_absolute(const struct board *b, const char *path, struct route 
 }
 
 /* route_below - routes a relative path that starts at a catalogued directory. */
-enum where route_below(const struct board *b, uint32_t root, uint32_t directory,
+enum where route_below(const struct segments *seg, uint32_t root, uint32_t directory,
                        const char *path, struct route *r)
 {
     r->root = root;
     r->spelling = NONE32;
-    r->ix = board_index(b, root);
+    r->ix = segments_index(seg, root);
     const struct entry *e = index_entry(r->ix, directory);
     if (!rewrites(r))
         return ROUTE_OUTSIDE;
@@ -239,7 +239,7 @@ enum where route_below(const struct board *b, uint32_t root, uint32_t directory,
 
 /* route_from - routes a relative path by the text of the working directory, which the
  * kernel gave: its components are real directories, so leading ".." go up over them. */
-enum where route_from(const struct board *b, const char *cwd, size_t cwd_bytes,
+enum where route_from(const struct segments *seg, const char *cwd, size_t cwd_bytes,
                       const char *path, struct route *r)
 {
     SCRATCH(full);
@@ -260,7 +260,7 @@ enum where route_from(const struct board *b, const char *cwd, size_t cwd_bytes,
     memcpy(full, cwd, cwd_bytes);
     full[cwd_bytes] = '/';
     memcpy(full + cwd_bytes + 1, path, n + 1);
-    enum where where = route_absolute(b, full, r);
+    enum where where = route_absolute(seg, full, r);
     if (where != ROUTE_OUTSIDE && r->rel != r->buffer) {
         if (!rewrites(r))
             return ROUTE_OUTSIDE;
@@ -271,11 +271,11 @@ enum where route_from(const struct board *b, const char *cwd, size_t cwd_bytes,
 }
 
 /* route_directory - the catalogued directory with this identity; false: none. */
-bool route_directory(const struct board *b, uint64_t dev, uint64_t ino, uint32_t *root,
-                     uint32_t *entry)
+bool route_directory(const struct segments *seg, uint64_t dev, uint64_t ino,
+                     uint32_t *root, uint32_t *entry)
 {
-    for (uint32_t i = 0; i < b->catalog->root_count; i++) {
-        int64_t found = index_find_directory(board_index(b, i), dev, ino);
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
+        int64_t found = index_find_directory(segments_index(seg, i), dev, ino);
         if (found >= 0) {
             *root = i;
             *entry = (uint32_t)found;

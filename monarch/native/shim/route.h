@@ -2,7 +2,7 @@
 #ifndef MONARCH_ROUTE_H
 #define MONARCH_ROUTE_H
 
-#include "board.h"
+#include "attach.h"
 #include "scratch.h"
 
 enum where {
@@ -27,15 +27,16 @@ struct route {
 /* Declares a route, which may take scratch memory until its scope ends. */
 #define ROUTE(r) struct route r __attribute__((cleanup(route_end))) = {.buffer = NULL}
 
-enum where route_absolute(const struct board *b, const char *path, struct route *r);
-enum where route_below(const struct board *b, uint32_t root, uint32_t directory,
+enum where route_absolute(const struct segments *seg, const char *path,
+                          struct route *r);
+enum where route_below(const struct segments *seg, uint32_t root, uint32_t directory,
                        const char *path, struct route *r);
-enum where route_from(const struct board *b, const char *cwd, size_t cwd_bytes,
+enum where route_from(const struct segments *seg, const char *cwd, size_t cwd_bytes,
                       const char *path, struct route *r);
-enum where route_at(const struct board *b, int dirfd, const char *path,
+enum where route_at(const struct segments *seg, int dirfd, const char *path,
                     struct route *r);
-bool route_directory(const struct board *b, uint64_t dev, uint64_t ino, uint32_t *root,
-                     uint32_t *entry);
+bool route_directory(const struct segments *seg, uint64_t dev, uint64_t ino,
+                     uint32_t *root, uint32_t *entry);
 
 static inline void route_end(struct route *r)
 {

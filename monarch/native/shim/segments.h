@@ -1,13 +1,60 @@
-/* segments.h - the segments of a run directory, in the memory of this process. */
+/* segments.h - the shared-memory segments of a job, as this process has mapped them. */
 #ifndef MONARCH_SEGMENTS_H
 #define MONARCH_SEGMENTS_H
 
-#include "board.h"
+#include <stdatomic.h>
+#include <stdbool.h>
 
-bool segments_map(struct board *b);
-void segments_unmap(struct board *b);
-void segments_order(struct board *b);
-const char *segments_path(const struct board *b, const char *name,
+#include "shared/catalog.h"
+#include "shared/counters.h"
+#include "shared/replica_table.h"
+
+enum {
+    PREFIXES_MAX = 256, /* spellings of roots; a catalog with more is not used */
+    RUN_BYTES_MAX = PATH_BYTES_MAX,
+};
+
+struct spelling { /* a prefix of the Namespace */
+    const char *path;
+    uint32_t bytes;
+    uint32_t root;
+};
+
+struct segments {
+    const struct catalog *catalog;
+    struct flags *flags;
+    struct requests *requests;
+    struct counters *counters;
+    const struct inodes *inodes;
+    uint32_t spelling_count;
+    struct spelling spellings[PREFIXES_MAX]; /* longest first */
+    size_t run_bytes;
+    char run[RUN_BYTES_MAX]; /* the run directory */
+    uint32_t run_gid;        /* group of the run directory, as this process sees it */
+    bool injects;            /* the run directory holds a shim.so for new programs */
+    bool elsewhere;          /* this process may see other mounts than the agent */
+    const struct segments
+        *before; /* of an earlier agent, whose Replicas may be open; NULL */
+};
+
+bool segments_map(struct segments *seg);
+void segments_unmap(struct segments *seg);
+void segments_order(struct segments *seg);
+const char *segments_path(const struct segments *seg, const char *name,
                           char out[PATH_BYTES_MAX]);
+
+/* segments_superseded - the agent of these segments has gone: nobody reads what is marked. */
+static inline bool segments_superseded(const struct segments *seg)
+{
+    return atomic_load_explicit((_Atomic uint32_t *)&seg->flags->superseded,
+                                memory_order_relaxed);
+}
+
+static inline const struct index *segments_index(const struct segments *seg,
+                                                 uint32_t root)
+{
+    return (const struct index *)((const char *)seg->catalog +
+                                  seg->catalog->roots[root].block);
+}
 
 #endif

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "launch.h"
+#include "child_env.h"
 #include "next.h"
 #include "sys.h"
 
@@ -67,11 +67,11 @@ static bool make_room(long bytes)
 /* install - completes the environment; false: it lacks nothing. */
 static bool install(void)
 {
-    struct launch l = {.room_bytes = launch_bytes(environ)};
+    struct child_env l = {.room_bytes = child_bytes(environ)};
     if (!make_room((long)((l.room_bytes + 15) & ~(size_t)15)))
         l.room_bytes = 0; /* it only judges then */
     l.entries = lent.instead;
-    char *const *made = launch_environment(&l, "/bin/sh", environ);
+    char *const *made = child_environment(&l, "/bin/sh", environ);
     if (!l.room_bytes || made != lent.instead)
         return false;
     memcpy(lent.as_made, lent.instead, environment_bytes(lent.instead));

@@ -8,7 +8,7 @@
 #include "next.h"
 #include "object.h"
 #include "process.h"
-#include "shared/rights.h"
+#include "stat.h"
 #include "sys.h"
 
 #if defined(__x86_64__)
@@ -20,7 +20,7 @@ enum { STAT_VERSION = 0 };
 static const int STAT_FLAGS = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT;
 
 /* answerable - the Entry whose metadata is the answer, or NULL to ask the origin. */
-static const struct entry *answerable(const struct board *b, const struct route *r,
+static const struct entry *answerable(const struct segments *seg, const struct route *r,
                                       bool follow)
 {
     const struct entry *e = route_entry(r);
@@ -35,22 +35,23 @@ static const struct entry *answerable(const struct board *b, const struct route 
     if (e->file == NONE32 || (r->directory_only && !S_ISDIR(mode)))
         return NULL;
     const struct entry *marked = e;
+    if (S_ISLNK(mode) && index_attr(r->ix, e)->nlink > 1)
+        return NULL; /* its other names are not marked with it */
     if (S_ISLNK(mode))
         marked = index_entry(r->ix, e->target);
-    return mark_seen(b, r->root, r->ix, marked) ? NULL : e;
+    return mark_seen(seg, r->root, r->ix, marked) ? NULL : e;
 }
 
-/* look - the Entry for a path, with its route; NULL: the origin must answer. */
-static const struct entry *look(int dirfd, const char *path, bool follow,
-                                struct route *r)
+/* stat_look - the Entry for a path, with its route; NULL: the origin must answer. */
+const struct entry *stat_look(int dirfd, const char *path, bool follow, struct route *r)
 {
-    const struct board *b = board_enter();
-    if (!b)
+    const struct segments *seg = attach_for_serving();
+    if (!seg)
         return NULL;
-    enum where where = route_at(b, dirfd, path, r);
+    enum where where = route_at(seg, dirfd, path, r);
     if (__builtin_expect(where == ROUTE_OUTSIDE, 1))
         return NULL;
-    const struct entry *e = where == ROUTE_FOUND ? answerable(b, r, follow) : NULL;
+    const struct entry *e = where == ROUTE_FOUND ? answerable(seg, r, follow) : NULL;
     count(e ? COUNTER_stats_answered : COUNTER_stats_origin, 1);
     return e;
 }
@@ -59,7 +60,7 @@ static const struct entry *look(int dirfd, const char *path, bool follow,
 static bool from_catalog(int dirfd, const char *path, struct stat *out, bool follow)
 {
     ROUTE(r);
-    const struct entry *e = look(dirfd, path, follow, &r);
+    const struct entry *e = stat_look(dirfd, path, follow, &r);
     if (!e || e->blocks == NONE32)
         return false;
     memset(out, 0, sizeof(*out));
@@ -69,10 +70,10 @@ static bool from_catalog(int dirfd, const char *path, struct stat *out, bool fol
 
 /* found_replica - a descriptor's stat is that of a Replica. Its looks will do here, unless
  * a copy of the File would look the same. */
-static bool found_replica(const struct board *b, int fd, const struct stat *st,
+static bool found_replica(const struct segments *seg, int fd, const struct stat *st,
                           struct identity *id)
 {
-    if (!identity_of(b, st, id))
+    if (!identity_of(seg, st, id))
         return false;
     uint32_t mode = index_attr(id->ix, id->entry)->mode;
     return __builtin_expect((mode & 07777) != 0400, 1) || identity_bears(fd, id);
@@ -81,9 +82,9 @@ static bool found_replica(const struct board *b, int fd, const struct stat *st,
 /* as_origin - gives a redirected descriptor's stat the origin's identity. */
 static int as_origin(int result, int fd, struct stat *out)
 {
-    const struct board *b = result == 0 ? board_marking() : NULL;
+    const struct segments *seg = result == 0 ? attach_for_marking() : NULL;
     struct identity id;
-    if (b && found_replica(b, fd, out, &id)) {
+    if (seg && found_replica(seg, fd, out, &id)) {
         identity_describe(&id, out);
         count(COUNTER_stats_descriptor, 1);
     }
@@ -91,13 +92,13 @@ static int as_origin(int result, int fd, struct stat *out)
 }
 
 /* named_anew - where the File was written to, its name in /proc opens the origin's file. */
-static void named_anew(const struct board *b, int fd, struct stat *out)
+static void named_anew(const struct segments *seg, int fd, struct stat *out)
 {
     struct stat replica;
     uint64_t file;
-    if (!mark_any(b) || !object_of(fd, &replica))
+    if (!mark_any(seg) || !object_of(fd, &replica))
         return;
-    int held = identity_hold(b, fd, &replica, &file);
+    int held = identity_hold(seg, fd, &replica, &file);
     if (held < 0)
         return;
     sys_fstat(held, out);
@@ -107,14 +108,15 @@ static void named_anew(const struct board *b, int fd, struct stat *out)
 /* named - the same for what a path leads to, if that is by a descriptor's name in /proc. */
 static int named(int result, int dirfd, const char *path, struct stat *out)
 {
-    const struct board *b = result == 0 && S_ISREG(out->st_mode) ? board_marking()
-                                                                 : NULL;
+    const struct segments *seg = result == 0 && S_ISREG(out->st_mode)
+                                     ? attach_for_marking()
+                                     : NULL;
     struct identity id;
-    if (!b || !identity_of(b, out, &id) || !object_by_descriptor(dirfd, path))
+    if (!seg || !identity_of(seg, out, &id) || !object_by_descriptor(dirfd, path))
         return result;
     int fd = object_hold(dirfd, path, 0);
     as_origin(result, fd, out);
-    named_anew(b, fd, out);
+    named_anew(seg, fd, out);
     if (fd >= 0)
         sys_close(fd);
     return result;
@@ -272,11 +274,11 @@ static void to_statx(const struct stat *st, struct statx *out)
 }
 
 /* on_tier - a Tier of this agent, or of an earlier one, lies on this device. */
-static bool on_tier(const struct board *b, uint64_t dev)
+static bool on_tier(const struct segments *seg, uint64_t dev)
 {
-    for (; b; b = b->before)
-        for (uint32_t t = 0; t < b->catalog->tier_count; t++)
-            if (b->catalog->tiers[t].dev == dev)
+    for (; seg; seg = seg->before)
+        for (uint32_t t = 0; t < seg->catalog->tier_count; t++)
+            if (seg->catalog->tiers[t].dev == dev)
                 return true;
     return false;
 }
@@ -302,19 +304,20 @@ static bool looks(int dirfd, const char *path, const struct statx *out, struct s
 static void statx_as_origin(int dirfd, const char *path, int flags, struct statx *out)
 {
     bool itself = !path || !path[0];
-    const struct board *b = itself || !(flags & AT_SYMLINK_NOFOLLOW) ? board_marking()
-                                                                     : NULL;
+    const struct segments *seg = itself || !(flags & AT_SYMLINK_NOFOLLOW)
+                                     ? attach_for_marking()
+                                     : NULL;
     struct identity id;
     struct stat st;
-    if (!b || !on_tier(b, makedev(out->stx_dev_major, out->stx_dev_minor)) ||
+    if (!seg || !on_tier(seg, makedev(out->stx_dev_major, out->stx_dev_minor)) ||
         !looks(dirfd, itself ? "" : path, out, &st) ||
-        !(itself ? found_replica(b, dirfd, &st, &id)
-                 : identity_of(b, &st, &id) && object_by_descriptor(dirfd, path)))
+        !(itself ? found_replica(seg, dirfd, &st, &id)
+                 : identity_of(seg, &st, &id) && object_by_descriptor(dirfd, path)))
         return;
     identity_describe(&id, &st);
     int fd = itself ? -1 : object_hold(dirfd, path, 0);
     if (fd >= 0) {
-        named_anew(b, fd, &st);
+        named_anew(seg, fd, &st);
         sys_close(fd);
     }
     memset(&out->stx_btime, 0, sizeof(out->stx_btime));
@@ -337,68 +340,4 @@ int statx(int dirfd, const char *path, int flags, unsigned mask, struct statx *o
     if (result == 0)
         statx_as_origin(dirfd, given, flags, out);
     return result;
-}
-
-/* scanned_like - the scan could read what the agent can, and thus this process. */
-static bool scanned_like(const struct index *ix)
-{
-    const struct board *b = board_left();
-    return b && ix->scan_rights == rights_mark(&b->requests->agent);
-}
-
-/* grants - access() that the Catalog can tell: existence, and reading where the scan
- * has proved it for the user that this process runs as. */
-static bool grants(int dirfd, const char *path, int mode, int flags)
-{
-    ROUTE(r);
-    if ((mode & ~R_OK) != 0 || (flags & ~AT_EACCESS) != 0)
-        return false;
-    const struct entry *e = look(dirfd, path, true, &r);
-    if (!e || mode == F_OK)
-        return e != NULL;
-    return index_attr(r.ix, e)->readable && sys_geteuid() == r.ix->scan_euid &&
-           sys_getuid() == r.ix->scan_euid && scanned_like(r.ix);
-}
-
-/* refused - the answer of access() to a name or descriptor; a Replica has other rights
- * than its File, which is asked for by the origin's path. */
-static int refused(int result, int dirfd, const char *path, int mode, int flags)
-{
-    const struct board *b = result < 0 && errno == EACCES ? board_marking() : NULL;
-    char origin[PATH_BYTES_MAX];
-    uint64_t file;
-    if (!b || !path)
-        return result;
-    bool found = path[0] ? identity_origin_of_path(b, dirfd, path, origin, &file)
-                         : identity_origin_of_fd(dirfd, origin, &file);
-    return found ? NEXT(faccessat)(AT_FDCWD, origin, mode, flags & AT_EACCESS) : result;
-}
-
-int access(const char *path, int mode)
-{
-    return grants(AT_FDCWD, path, mode, 0)
-               ? 0
-               : refused(NEXT(access)(path, mode), AT_FDCWD, path, mode, 0);
-}
-
-int faccessat(int dirfd, const char *path, int mode, int flags)
-{
-    return grants(dirfd, path, mode, flags)
-               ? 0
-               : refused(NEXT(faccessat)(dirfd, path, mode, flags), dirfd, path, mode,
-                         flags);
-}
-
-int eaccess(const char *path, int mode)
-{
-    return grants(AT_FDCWD, path, mode, 0)
-               ? 0
-               : refused(NEXT(eaccess)(path, mode), AT_FDCWD, path, mode, AT_EACCESS);
-}
-
-int euidaccess(const char *path, int mode)
-{
-    return grants(AT_FDCWD, path, mode, 0) ? 0
-                                           : refused(NEXT(euidaccess)(path, mode),
-                                                     AT_FDCWD, path, mode, AT_EACCESS);
 }

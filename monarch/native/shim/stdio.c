@@ -2,28 +2,28 @@
 #include <errno.h>
 
 #include "next.h"
-#include "serve.h"
+#include "redirect.h"
 #include "sys.h"
 
-#define STREAM(path, mode, staged, named)                   \
-    struct serving s;                                       \
-    FILE *stream;                                           \
-    if (serve_stream(&s, path, mode)) {                     \
-        s.kept_errno = errno;                               \
-        stream = (staged);                                  \
-        if (serve_opened(&s, stream != NULL))               \
-            return stream;                                  \
-    }                                                       \
-    stream = (named);                                       \
-    int fd = stream ? fileno(stream) : -1;                  \
-    if (s.writes    ? serve_diverts(&s, AT_FDCWD, path, fd) \
-        : s.doubted ? serve_found(&s, fd)                   \
-                    : false) {                              \
-        if (stream)                                         \
-            fclose(stream);                                 \
-        stream = (staged);                                  \
-        serve_opened(&s, stream != NULL);                   \
-    }                                                       \
+#define STREAM(path, mode, staged, named)                      \
+    struct redirect s;                                         \
+    FILE *stream;                                              \
+    if (redirect_stream(&s, path, mode)) {                     \
+        s.kept_errno = errno;                                  \
+        stream = (staged);                                     \
+        if (redirect_opened(&s, stream != NULL))               \
+            return stream;                                     \
+    }                                                          \
+    stream = (named);                                          \
+    int fd = stream ? fileno(stream) : -1;                     \
+    if (s.writes    ? redirect_diverts(&s, AT_FDCWD, path, fd) \
+        : s.doubted ? redirect_found(&s, fd)                   \
+                    : false) {                                 \
+        if (stream)                                            \
+            fclose(stream);                                    \
+        stream = (staged);                                     \
+        redirect_opened(&s, stream != NULL);                   \
+    }                                                          \
     return stream;
 
 FILE *fopen(const char *path, const char *mode){
@@ -40,7 +40,7 @@ FILE *_IO_fopen(const char *path, const char *mode)
 /* A failed freopen() has closed the stream, so that there is no second try: look first
  * whether the path can be opened. What is evicted in between is the one open that can
  * fail here; nothing is evicted while the job has memory. */
-static bool opens(struct serving *s)
+static bool opens(struct redirect *s)
 {
     int fd = sys_openat(AT_FDCWD, s->path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0)
@@ -50,35 +50,36 @@ static bool opens(struct serving *s)
     return fd >= 0;
 }
 
-static const char *reopened(struct serving *s, const char *path, const char *mode,
+static const char *reopened(struct redirect *s, const char *path, const char *mode,
                             FILE *stream)
 {
     const char *volatile named = path; /* headers promise that it is not NULL */
-    if (!serve_reopened(s, named, mode, stream ? fileno(stream) : -1))
+    if (!(named && redirect_stream(s, named, mode)) &&
+        !redirect_reopened(s, named, mode, stream ? fileno(stream) : -1))
         return named;
     s->kept_errno = errno;
     if (s->final)
         return s->path;
-    return serve_opened(s, opens(s)) ? s->path : named;
+    return redirect_opened(s, opens(s)) ? s->path : named;
 }
 
-static FILE *after(struct serving *s, FILE *result)
+static FILE *after(struct redirect *s, FILE *result)
 {
     if (s->final)
-        serve_opened(s, result != NULL);
+        redirect_opened(s, result != NULL);
     if (result)
-        serve_written(s, fileno(result));
+        redirect_written(s, fileno(result));
     return result;
 }
 
 FILE *freopen(const char *path, const char *mode, FILE *stream)
 {
-    struct serving s;
+    struct redirect s;
     return after(&s, NEXT(freopen)(reopened(&s, path, mode, stream), mode, stream));
 }
 
 FILE *freopen64(const char *path, const char *mode, FILE *stream)
 {
-    struct serving s;
+    struct redirect s;
     return after(&s, NEXT(freopen64)(reopened(&s, path, mode, stream), mode, stream));
 }

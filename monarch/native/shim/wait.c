@@ -27,40 +27,40 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static bool beats(const struct board *b, uint64_t now)
+static bool beats(const struct segments *seg, uint64_t now)
 {
-    uint64_t beat = atomic_load_explicit((_Atomic uint64_t *)&b->requests->heartbeat_ns,
-                                         memory_order_relaxed);
-    uint32_t state = atomic_load_explicit((_Atomic uint32_t *)&b->requests->agent_state,
-                                          memory_order_relaxed);
+    uint64_t beat = atomic_load_explicit(
+        (_Atomic uint64_t *)&seg->requests->heartbeat_ns, memory_order_relaxed);
+    uint32_t state = atomic_load_explicit(
+        (_Atomic uint32_t *)&seg->requests->agent_state, memory_order_relaxed);
     return state == AGENT_READY && beat + SILENT_NS > now;
 }
 
 /* wait_agent_lives - the agent has given a sign of life lately. */
-bool wait_agent_lives(const struct board *b)
+bool wait_agent_lives(const struct segments *seg)
 {
-    return beats(b, now_ns());
+    return beats(seg, now_ns());
 }
 
 /* ring - tells the agent's thread that a slot was filled. */
-static void ring(const struct board *b)
+static void ring(const struct segments *seg)
 {
-    atomic_fetch_add_explicit((_Atomic uint32_t *)&b->requests->bell, 1,
+    atomic_fetch_add_explicit((_Atomic uint32_t *)&seg->requests->bell, 1,
                               memory_order_release);
-    sys_call(SYS_futex, (long)&b->requests->bell, FUTEX_WAKE, 1, 0, 0);
+    sys_call(SYS_futex, (long)&seg->requests->bell, FUTEX_WAKE, 1, 0, 0);
 }
 
 /* wait_request - puts a File into a slot, unless it is in one; false: no slot free. */
-bool wait_request(const struct board *b, uint64_t file)
+bool wait_request(const struct segments *seg, uint64_t file)
 {
     uint32_t at = (uint32_t)(file * 0x9e3779b97f4a7c15u >> 40) % REQUEST_SLOTS;
     for (uint32_t n = 0; n < PROBES_MAX; n++) {
-        _Atomic uint64_t *slot = (_Atomic uint64_t *)&b->requests->slots[at];
+        _Atomic uint64_t *slot = (_Atomic uint64_t *)&seg->requests->slots[at];
         uint64_t held = atomic_load_explicit(slot, memory_order_relaxed);
         if (held == file + 1)
             return true;
         if (held == 0 && atomic_compare_exchange_strong(slot, &held, file + 1)) {
-            ring(b);
+            ring(seg);
             return true;
         }
         at = (at + 1) % REQUEST_SLOTS;
@@ -70,26 +70,27 @@ bool wait_request(const struct board *b, uint64_t file)
 
 /* slice - sleeps until the word changes, at most for a slice; then lets a pending
  * cancellation act, as it would in a slow open(). */
-static void slice(const struct board *b, uint64_t file, uint32_t word, uint64_t left_ns)
+static void slice(const struct segments *seg, uint64_t file, uint32_t word,
+                  uint64_t left_ns)
 {
     struct timespec t = {.tv_nsec = left_ns < SLICE_NS ? (long)left_ns : SLICE_NS};
-    sys_call(SYS_futex, (long)replica_word(b->catalog, file), FUTEX_WAIT, (long)word,
+    sys_call(SYS_futex, (long)replica_word(seg->catalog, file), FUTEX_WAIT, (long)word,
              (long)&t, 0);
     poll(NULL, 0, 0);
 }
 
-static void record(const struct board *b, uint64_t ns)
+static void record(const struct segments *seg, uint64_t ns)
 {
     atomic_fetch_add_explicit(
-        (_Atomic uint64_t *)&b->counters->wait_buckets[wait_bucket(ns)], 1,
+        (_Atomic uint64_t *)&seg->counters->wait_buckets[wait_bucket(ns)], 1,
         memory_order_relaxed);
-    atomic_fetch_add_explicit((_Atomic uint64_t *)&b->counters->wait_total_ns, ns,
+    atomic_fetch_add_explicit((_Atomic uint64_t *)&seg->counters->wait_total_ns, ns,
                               memory_order_relaxed);
 }
 
-static bool written(const struct board *b, uint64_t file)
+static bool written(const struct segments *seg, uint64_t file)
 {
-    return atomic_load_explicit((_Atomic uint8_t *)&b->flags->written[file],
+    return atomic_load_explicit((_Atomic uint8_t *)&seg->flags->written[file],
                                 memory_order_acquire);
 }
 
@@ -102,25 +103,25 @@ enum counter wait_refusal(uint32_t word)
 
 /* judge - goes on waiting (true), or tells why not; asks again for a File that nobody
  * has taken on. */
-static bool judge(const struct board *b, uint64_t file, uint32_t word,
+static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
                   enum counter *why)
 {
     *why = wait_refusal(word);
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
         return false;
     *why = COUNTER_origin_written;
-    if (written(b, file))
+    if (written(seg, file))
         return false;
     *why = COUNTER_origin_silent;
-    if (!wait_agent_lives(b))
+    if (!wait_agent_lives(seg))
         return false;
     *why = COUNTER_origin_slots;
-    return STATE_OF(word) != REPLICA_ABSENT || wait_request(b, file);
+    return STATE_OF(word) != REPLICA_ABSENT || wait_request(seg, file);
 }
 
 /* wait_ready - waits for a File's Replica: its state word, or 0 and why the origin must
  * answer. A File that was too late once is not waited for again. */
-uint32_t wait_ready(const struct board *b, uint64_t file, enum counter *why)
+uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why)
 {
     _Atomic uint32_t *memory = &late[file % LATE_MAX];
     *why = COUNTER_origin_timeout;
@@ -128,16 +129,16 @@ uint32_t wait_ready(const struct board *b, uint64_t file, enum counter *why)
         return 0;
     uint64_t begun = now_ns(), passed = 0;
     do {
-        uint32_t word = replica_load(b->catalog, file);
+        uint32_t word = replica_load(seg->catalog, file);
         if (STATE_OF(word) == REPLICA_READY) {
-            record(b, now_ns() - begun);
+            record(seg, now_ns() - begun);
             return word;
         }
-        if (!judge(b, file, word, why))
+        if (!judge(seg, file, word, why))
             return 0;
-        slice(b, file, word, b->catalog->cold_timeout_ns - passed);
+        slice(seg, file, word, seg->catalog->cold_timeout_ns - passed);
         passed = now_ns() - begun;
-    } while (passed < b->catalog->cold_timeout_ns);
+    } while (passed < seg->catalog->cold_timeout_ns);
     *why = COUNTER_origin_timeout;
     atomic_store_explicit(memory, (uint32_t)(file + 1), memory_order_relaxed);
     return 0;

@@ -2,11 +2,11 @@
 #ifndef MONARCH_WAIT_H
 #define MONARCH_WAIT_H
 
-#include "board.h"
+#include "attach.h"
 
-bool wait_agent_lives(const struct board *b);
-bool wait_request(const struct board *b, uint64_t file);
+bool wait_agent_lives(const struct segments *seg);
+bool wait_request(const struct segments *seg, uint64_t file);
 enum counter wait_refusal(uint32_t word);
-uint32_t wait_ready(const struct board *b, uint64_t file, enum counter *why);
+uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why);
 
 #endif

@@ -9,13 +9,13 @@
 #include "mark.h"
 #include "object.h"
 #include "process.h"
-#include "serve.h"
+#include "redirect.h"
 #include "sys.h"
-#include "trace.h"
+#include "invalidate.h"
 
 /* lead - the open is to take the origin's file, which is held for it; what has lost its
  * name cannot be opened any more, and the Replica must not be changed instead. */
-static void lead(struct serving *s)
+static void lead(struct redirect *s)
 {
     s->final = true;
     s->cuts = false;
@@ -29,15 +29,16 @@ static void lead(struct serving *s)
 
 /* divert - leads an open for writing that would meet a Replica to the origin's file: by a
  * path, or where that is NULL by a descriptor. */
-static void divert(struct serving *s, int fd, const char *path, const struct stat *st)
+static void divert(struct redirect *s, int fd, const char *path, const struct stat *st)
 {
-    s->held = path ? identity_hold_path(s->b, fd, path, st, &s->file)
-                   : identity_hold(s->b, fd, st, &s->file);
+    s->held = path ? identity_hold_path(s->seg, fd, path, st, &s->file)
+                   : identity_hold(s->seg, fd, st, &s->file);
     if (s->held == IDENTITY_OTHER)
         return;
     if (s->held != IDENTITY_TIER)
-        mark_file(s->b, s->file, CHANGE_BYTES);
-    trace_descriptor(s->b, s->held, CHANGE_BYTES); /* another root may have it, too */
+        mark_file(s->seg, s->file, CHANGE_BYTES);
+    invalidate_descriptor(s->seg, s->held,
+                          CHANGE_BYTES); /* another root may have it, too */
     lead(s);
 }
 
@@ -45,36 +46,37 @@ static void divert(struct serving *s, int fd, const char *path, const struct sta
  * well. That is so for a name that the Catalog has: some file systems of other data let an
  * existing file be opened for writing only with it. An overlay would copy what is to be
  * truncated. */
-static bool splits(const struct serving *s, enum where where, const struct route *r)
+static bool splits(const struct redirect *s, enum where where, const struct route *r)
 {
     int mode = s->flags & O_ACCMODE;
     return where == ROUTE_FOUND && (s->flags & O_TRUNC) &&
-           (!r || !s->b->catalog->roots[r->root].unstable) &&
+           (!r || !s->seg->catalog->roots[r->root].unstable) &&
            !(s->flags & (O_EXCL | O_DIRECTORY)) && (mode == O_WRONLY || mode == O_RDWR);
 }
 
 /* judge - finds out what a truncation would meet before it: the process may not live to do
  * so after, and a Replica must not be cut. */
-static void judge(struct serving *s, int dirfd, const char *path)
+static void judge(struct redirect *s, int dirfd, const char *path)
 {
     struct stat st;
     if (!object_at(dirfd, path, true, &st))
         return;
     divert(s, dirfd, path, &st);
-    trace_object(s->b, dirfd, path, &st, CHANGE_BYTES);
+    invalidate_object(s->seg, dirfd, path, &st, CHANGE_BYTES);
 }
 
-/* serve_write - an open that may change something: marks what its path names; what it has
+/* redirect_write - an open that may change something: marks what its path names; what it has
  * opened is found out afterwards. `splits_allowed`: s->named may be other flags. */
-bool serve_write(struct serving *s, int dirfd, const char *path, bool splits_allowed)
+bool redirect_write(struct redirect *s, int dirfd, const char *path,
+                    bool splits_allowed)
 {
     bool reads = (s->flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY; /* O_CREAT alone */
     ROUTE(r);
-    enum where where = route_at(s->b, dirfd, path, &r);
+    enum where where = route_at(s->seg, dirfd, path, &r);
     if (!reads)
-        mark_route(s->b, &r, where, CHANGE_BYTES, !(s->flags & O_NOFOLLOW));
+        mark_route(s->seg, &r, where, CHANGE_BYTES, !(s->flags & O_NOFOLLOW));
     if (s->flags & O_CREAT)
-        mark_route(s->b, &r, where, CHANGE_CREATE, true);
+        mark_route(s->seg, &r, where, CHANGE_CREATE, true);
     s->cuts = splits_allowed && splits(s, where, &r);
     if (s->cuts)
         s->named &= ~O_TRUNC;
@@ -88,10 +90,10 @@ bool serve_write(struct serving *s, int dirfd, const char *path, bool splits_all
 }
 
 /* sample - tells the user, by a counter, of another name for a dataset. */
-static void sample(const struct serving *s, const struct stat *st)
+static void sample(const struct redirect *s, const struct stat *st)
 {
-    for (uint32_t i = 0; i < s->b->catalog->root_count; i++) {
-        const struct index *ix = board_index(s->b, i);
+    for (uint32_t i = 0; i < s->seg->catalog->root_count; i++) {
+        const struct index *ix = segments_index(s->seg, i);
         int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
         if (found >= 0 && index_entry(ix, (uint32_t)found)->file != NONE32)
             count(COUNTER_opens_elsewhere, 1);
@@ -101,24 +103,25 @@ static void sample(const struct serving *s, const struct stat *st)
 /* changed - the File is marked, or its agent has gone and nobody would know. */
 static bool changed(const struct identity *id)
 {
-    return mark_seen(id->b, id->root, id->ix, id->entry) || board_superseded(id->b);
+    return mark_seen(id->seg, id->root, id->ix, id->entry) ||
+           segments_superseded(id->seg);
 }
 
 /* outdated - another name of a redirected descriptor, whose File was written to since. */
-static bool outdated(struct serving *s, int fd, const struct stat *st)
+static bool outdated(struct redirect *s, int fd, const struct stat *st)
 {
     struct identity id;
-    if (!identity_of(s->b, st, &id) || !changed(&id))
+    if (!identity_of(s->seg, st, &id) || !changed(&id))
         return false;
-    s->held = identity_hold(s->b, fd, st, &s->file);
+    s->held = identity_hold(s->seg, fd, st, &s->file);
     /* What has only lost its names is the Replica; what was written to is nowhere. */
-    return s->held >= 0 ||
-           (s->held == IDENTITY_GONE && mark_of(id.b, id.root, id.file) & MARKED_BYTES);
+    return s->held >= 0 || (s->held == IDENTITY_GONE &&
+                            mark_of(id.seg, id.root, id.file) & MARKED_BYTES);
 }
 
-/* serve_found - looks at what an outside path has led to. True: that is a Replica whose
+/* redirect_found - looks at what an outside path has led to. True: that is a Replica whose
  * File was written to since; open s->path instead. */
-bool serve_found(struct serving *s, int fd)
+bool redirect_found(struct redirect *s, int fd)
 {
     struct stat st;
     if (fd < 0 || !object_of(fd, &st) || !S_ISREG(st.st_mode))
@@ -131,9 +134,9 @@ bool serve_found(struct serving *s, int fd)
     return true;
 }
 
-/* stream_flags - what the mode of fopen() asks for; glibc looks for a '+' behind a ','
+/* redirect_stream_flags - what the mode of fopen() asks for; glibc looks for a '+' behind a ','
  * as well. */
-static int stream_flags(const char *mode)
+int redirect_stream_flags(const char *mode)
 {
     int flags = O_RDONLY;
     if (mode && (mode[0] == 'w' || mode[0] == 'a'))
@@ -144,18 +147,12 @@ static int stream_flags(const char *mode)
     return flags;
 }
 
-/* serve_stream - the same for the mode of fopen(). */
-bool serve_stream(struct serving *s, const char *path, const char *mode)
-{
-    return serve_whole(s, AT_FDCWD, path, stream_flags(mode));
-}
-
 /* reread - the same for a path or, where that is NULL, a descriptor to be opened once
  * more for reading: true where its Replica is out of date. */
-static bool reread(struct serving *s, const char *path, int fd)
+static bool reread(struct redirect *s, const char *path, int fd)
 {
     struct stat st;
-    if (!s->b || !mark_any(s->b))
+    if (!s->seg || !mark_any(s->seg))
         return false;
     int found = path ? object_hold(AT_FDCWD, path, 0) : fd;
     if (object_of(found, &st) && outdated(s, found, &st))
@@ -165,17 +162,16 @@ static bool reread(struct serving *s, const char *path, int fd)
     return s->final;
 }
 
-/* serve_reopened - the same for freopen(), whose failure closes the stream: what leads to
- * a Replica has to be known before. No path means the file of `fd` once more. */
-bool serve_reopened(struct serving *s, const char *path, const char *mode, int fd)
+/* redirect_reopened - for freopen(), whose failure closes the stream: what leads to a
+ * Replica has to be known before. A path was not redirected by redirect_stream(); none
+ * means the file of `fd` once more. */
+bool redirect_reopened(struct redirect *s, const char *path, const char *mode, int fd)
 {
     struct stat st;
-    if (path && serve_stream(s, path, mode))
-        return true;
     if (!path) {
-        serve_begin(s, stream_flags(mode));
-        s->b = board_marking();
-        s->writes = s->b && s->flags != O_RDONLY;
+        redirect_begin(s, redirect_stream_flags(mode));
+        s->seg = attach_for_marking();
+        s->writes = s->seg && s->flags != O_RDONLY;
     }
     if (!s->writes)
         return reread(s, path, fd);
@@ -184,19 +180,19 @@ bool serve_reopened(struct serving *s, const char *path, const char *mode, int f
     return s->final;
 }
 
-/* serve_diverts - true: the open for writing met a Replica, or was kept out of one by its
+/* redirect_diverts - true: the open for writing met a Replica, or was kept out of one by its
  * mode; open s->path instead. `fd` is what the open gave. */
-bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
+bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd)
 {
     struct stat st;
-    if (!s->b || !s->writes || (fd < 0 && errno != EACCES))
+    if (!s->seg || !s->writes || (fd < 0 && errno != EACCES))
         return false;
     if ((s->flags & (O_ACCMODE | O_TRUNC)) == O_RDONLY) { /* O_CREAT alone */
         if (!object_of(fd, &st))
             return false;
-        trace_new(s->b, fd, &st);
-        s->doubted = mark_any(s->b);
-        return serve_found(s, fd);
+        invalidate_new(s->seg, fd, &st);
+        s->doubted = mark_any(s->seg);
+        return redirect_found(s, fd);
     }
     if (fd >= 0 ? !object_of(fd, &st) : !object_at(dirfd, path, true, &st))
         return false;
@@ -204,16 +200,16 @@ bool serve_diverts(struct serving *s, int dirfd, const char *path, int fd)
     if (fd < 0 || s->final)
         return s->final;
     s->cuts = s->cuts && S_ISREG(st.st_mode);
-    trace_object(s->b, fd, NULL, &st, CHANGE_BYTES);
+    invalidate_object(s->seg, fd, NULL, &st, CHANGE_BYTES);
     if (s->flags & O_CREAT) /* a new file may have the inode of a catalogued one */
-        trace_new(s->b, fd, &st);
+        invalidate_new(s->seg, fd, &st);
     return false;
 }
 
-/* serve_cut - truncates what O_TRUNC was kept from: it is no Replica, and is marked by
+/* redirect_cut - truncates what O_TRUNC was kept from: it is no Replica, and is marked by
  * now. False: that could not be opened or truncated so, and is to be opened with O_TRUNC
  * after all, by s->named. */
-bool serve_cut(struct serving *s, int fd)
+bool redirect_cut(struct redirect *s, int fd)
 {
     s->named = s->flags;
     if (fd < 0)
@@ -225,25 +221,25 @@ bool serve_cut(struct serving *s, int fd)
     return false;
 }
 
-/* serve_handle - before an open that no path leads to: with the flags s->named, and then
- * serve_diverts() tells what to do. */
-void serve_handle(struct serving *s, int flags)
+/* redirect_handle - before an open that no path leads to: with the flags s->named, and then
+ * redirect_diverts() tells what to do. */
+void redirect_handle(struct redirect *s, int flags)
 {
-    serve_begin(s, flags);
+    redirect_begin(s, flags);
     s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
-    s->b = s->writes ? board_marking() : NULL;
-    s->cuts = s->b && splits(s, ROUTE_FOUND, NULL);
+    s->seg = s->writes ? attach_for_marking() : NULL;
+    s->cuts = s->seg && splits(s, ROUTE_FOUND, NULL);
     if (s->cuts)
         s->named &= ~O_TRUNC;
 }
 
-/* serve_written - after an open for writing that is not to be done again. */
-void serve_written(struct serving *s, int fd)
+/* redirect_written - after an open for writing that is not to be done again. */
+void redirect_written(struct redirect *s, int fd)
 {
     struct stat st;
-    if (!s->b || !(s->writes || s->final) || !object_of(fd, &st))
+    if (!s->seg || !(s->writes || s->final) || !object_of(fd, &st))
         return;
-    trace_descriptor(s->b, fd, CHANGE_BYTES);
+    invalidate_descriptor(s->seg, fd, CHANGE_BYTES);
     if (s->flags & O_CREAT)
-        trace_new(s->b, fd, &st);
+        invalidate_new(s->seg, fd, &st);
 }

@@ -12,8 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "shared/index.h"
-#include "shared/replica.h"
+#include "shared/catalog.h"
 
 enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
 
@@ -255,8 +254,8 @@ void board_free(struct board *b)
 /* board_start - a new engine; options other than these two are set in b->options. */
 void board_start(struct board *b, uint32_t threads, uint32_t background_max)
 {
-    const struct monarch_board segments = {b->catalog, b->flags, b->requests,
-                                           b->inodes};
+    const struct monarch_segments segments = {b->catalog, b->flags, b->requests,
+                                              b->inodes};
     b->options.threads = threads;
     b->options.background_max = background_max;
     b->options.digests = b->digests;

@@ -3,7 +3,7 @@
 
 #include <sys/stat.h>
 
-#include "shared/replica.h"
+#include "shared/replica_table.h"
 #include "shared/xxh3.h"
 
 static const uint64_t sizes[] = {

@@ -28,7 +28,8 @@ static void begin(void)
 
 static void ask(int fd, uint32_t extent)
 {
-    struct frame_request f = frame_ask(pair.owner->catalog, extent, LARGE, extent);
+    struct frame_request f = frame_request_make(pair.owner->catalog, extent, LARGE,
+                                                extent);
     CHECK(send(fd, &f, sizeof(f), 0) == sizeof(f));
 }
 

@@ -7,7 +7,7 @@
 
 #include "board.h"
 #include "dataplane/clock.h"
-#include "dataplane/frame.h"
+#include "dataplane/wire.h"
 
 enum { OWNER = 3, PEERS = 5, PATIENCE_NS_MAX = 60 }; /* node number; seconds */
 

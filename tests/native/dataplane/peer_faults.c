@@ -248,7 +248,8 @@ static void a_server_may_stop_while_it_sends(void)
     struct ends ends = ends_local();
     CHECK(monarch_server_adopt(pair.server, 1, ends.serves) == 0);
     for (uint32_t extent = 0; extent < 3; extent++) {
-        struct frame_request f = frame_ask(pair.owner->catalog, extent, 0, extent);
+        struct frame_request f = frame_request_make(pair.owner->catalog, extent, 0,
+                                                    extent);
         CHECK(send(ends.asks, &f, sizeof(f), 0) == sizeof(f));
     }
     struct frame_reply head;

@@ -1,6 +1,6 @@
 /* peer_fuzz.c - libFuzzer's door to the judges of frames: what they let pass is true. */
 #include "board.h"
-#include "dataplane/frame.h"
+#include "dataplane/wire.h"
 
 enum { FILES = 3 };
 

@@ -44,8 +44,8 @@ static size_t some_requests(uint8_t *out)
     for (uint64_t times = 1 + next_random() % 8; times; times--) {
         uint32_t file = (uint32_t)(next_random() % (FILES + 1));
         uint32_t extent = next_random() % 8 == 0;
-        struct frame_request f = frame_ask(pair.owner->catalog, next_random(), file,
-                                           extent);
+        struct frame_request f = frame_request_make(pair.owner->catalog, next_random(),
+                                                    file, extent);
         memcpy(out + n, &f, sizeof(f));
         if (next_random() % 2)
             damage(out + n, sizeof(f));

@@ -170,9 +170,11 @@ static void wrong_segments_are_refused(void)
     struct board *b = board_new_equal(1, SMALL);
     struct engine *e = NULL;
     struct monarch_options options = {.threads = 1};
-    const struct monarch_board right = {b->catalog, b->flags, b->requests, b->inodes};
-    const struct monarch_board swapped = {b->catalog, b->requests, b->flags, b->inodes};
-    const struct monarch_board missing = {b->catalog, b->flags, b->requests, NULL};
+    const struct monarch_segments right = {b->catalog, b->flags, b->requests,
+                                           b->inodes};
+    const struct monarch_segments swapped = {b->catalog, b->requests, b->flags,
+                                             b->inodes};
+    const struct monarch_segments missing = {b->catalog, b->flags, b->requests, NULL};
     CHECK(monarch_engine_new(&swapped, &options, &e) == -EINVAL);
     CHECK(monarch_engine_new(&missing, &options, &e) == -EINVAL);
     options.threads = 0;

@@ -92,7 +92,7 @@ static void nothing_is_lost_when_the_queue_is_full(void)
 {
     static bool seen[MANY];
     uint32_t asked = 0, got = 0;
-    while (asked < ASKED_MAX) {
+    while (asked < REQUESTED_MAX) {
         for (uint32_t slot = 0; slot < REQUEST_SLOTS; slot++)
             board_ask(board, slot, ++asked);
         wait_empty();
@@ -128,7 +128,8 @@ static void the_heart_beats_until_the_end(void)
 
 int main(void)
 {
-    _Static_assert((int)ASKED_MAX + (int)REQUEST_SLOTS == (int)MANY, "queue and slots");
+    _Static_assert((int)REQUESTED_MAX + (int)REQUEST_SLOTS == (int)MANY,
+                   "queue and slots");
     board = board_new_equal(MANY, 1);
     board_start(board, 1, 1);
     garbage_is_ignored();

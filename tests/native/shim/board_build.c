@@ -16,7 +16,8 @@
 #include <unistd.h>
 
 #include "shared/mountinfo.h"
-#include "shared/replica.h"
+#include "shared/catalog.h"
+#include "shared/replica_table.h"
 #include "shared/rights.h"
 
 enum { GENERATION = 42, ATTRS_MAX = 4096 };

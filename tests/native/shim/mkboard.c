@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "board_build.h"
-#include "shared/replica.h"
+#include "shared/catalog.h"
 
 static struct plan plan = {.wait_max_bytes = EXTENT_BYTES, .timeout_ns = 30000000000u};
 static struct built board;

@@ -1,0 +1,314 @@
+/* peer_client.c - the threads that fetch Files from peers, and the functions by which
+ * Python controls them. */
+#include "dataplane/peer_client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void disconnect(struct receiver *r, uint32_t peer, int status)
+{
+    struct client_connection *c = r->connections[peer];
+    if (!c)
+        return;
+    r->connections[peer] = NULL;
+    traffic_add(&r->traffic[peer].connections, UINT64_MAX); /* one less */
+    traffic_add(&r->traffic[peer].lost, 1);
+    traffic_add(&r->traffic[peer].malformed, status == -EPROTO);
+    client_end(r, c, status);
+}
+
+static void serve_connection(struct receiver *r, struct client_connection *c,
+                             uint32_t events)
+{
+    bool readable = events & (EPOLLIN | EPOLLHUP | EPOLLERR);
+    int rc = readable ? client_receive(r, c) : 0;
+    rc = rc ? rc : client_send(r, c, clock_ns());
+    if (rc) {
+        disconnect(r, c->peer, rc);
+        return;
+    }
+    uint32_t wanted = EPOLLIN | (c->out_bytes ? EPOLLOUT : 0u);
+    if (wanted == c->events)
+        return;
+    c->events = wanted;
+    poller_modify(&client_thread_of(r, c->peer)->poller, c->fd, wanted, c->peer);
+}
+
+static void add_connection(struct receiver *r, const struct peer_command *command)
+{
+    disconnect(r, command->peer, -ECONNRESET);
+    struct client_connection *c = client_new(command->peer, command->fd);
+    if (!c) {
+        close(command->fd);
+        return;
+    }
+    c->events = EPOLLIN;
+    r->connections[command->peer] = c;
+    traffic_add(&r->traffic[command->peer].connections, 1);
+    if (poller_add(&client_thread_of(r, command->peer)->poller, command->fd, EPOLLIN,
+                   command->peer))
+        disconnect(r, command->peer, -ECONNRESET);
+}
+
+static void queue_order(struct receiver *r, const struct monarch_fetch *order)
+{
+    struct client_connection *c = order->peer < r->options.peers
+                                      ? r->connections[order->peer]
+                                      : NULL;
+    client_thread_of(r, order->peer)->running++;
+    if (c) {
+        ring_push(&c->queue, &(struct queued_fetch){*order, clock_ns()});
+        return;
+    }
+    fetch_refuse(r, order, -ENOTCONN);
+}
+
+enum item { NOTHING, COMMAND, ORDER };
+
+/* next_item - commands before orders: an order uses the connection made before it. */
+static enum item next_item(struct client_thread *t, struct peer_command *command,
+                           struct monarch_fetch *order)
+{
+    enum item item = NOTHING;
+    pthread_mutex_lock(&t->receiver->lock);
+    if (ring_pop(&t->commands, command))
+        item = COMMAND;
+    else if (ring_pop(&t->orders, order))
+        item = ORDER;
+    pthread_mutex_unlock(&t->receiver->lock);
+    return item;
+}
+
+static void take_items(struct client_thread *t)
+{
+    struct receiver *r = t->receiver;
+    struct monarch_fetch order;
+    struct peer_command command;
+    for (enum item item; (item = next_item(t, &command, &order)) != NOTHING;) {
+        if (item == ORDER)
+            queue_order(r, &order);
+        else if (command.fd >= 0)
+            add_connection(r, &command);
+        else
+            disconnect(r, command.peer, -ECANCELED);
+    }
+    for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads)
+        if (r->connections[i] && r->connections[i]->queue.count)
+            serve_connection(r, r->connections[i], 0);
+}
+
+/* check_timeouts - ends the fetches of the connections of a thread that are late. */
+static void check_timeouts(struct client_thread *t, uint64_t now)
+{
+    struct receiver *r = t->receiver;
+    for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads) {
+        if (!r->connections[i] || client_idle(r->connections[i]))
+            continue;
+        if (client_silent(r, r->connections[i], now))
+            serve_connection(r, r->connections[i],
+                             EPOLLIN); /* this process may have been suspended */
+        if (!r->connections[i])
+            continue;
+        client_expire(r, r->connections[i], now);
+        serve_connection(r, r->connections[i], 0);
+    }
+}
+
+/* run_periodic - checks time-outs and signals arrivals, each in its period. */
+static void run_periodic(struct client_thread *t, uint64_t *checked,
+                         uint64_t *signalled)
+{
+    struct receiver *r = t->receiver;
+    uint64_t now = clock_ns();
+    if (now - *checked >= CLIENT_TICK_MS * MS_NS) {
+        *checked = now;
+        check_timeouts(t, now);
+    }
+    if (now - *signalled >= SIGNAL_MS * MS_NS) {
+        *signalled = now;
+        pthread_mutex_lock(&r->lock);
+        arrivals_signal(r, true);
+        pthread_mutex_unlock(&r->lock);
+    }
+}
+
+static void *run_client(void *own)
+{
+    struct client_thread *t = own;
+    struct receiver *r = t->receiver;
+    struct epoll_event events[POLLER_EVENTS_MAX];
+    uint64_t checked = 0, signalled = 0;
+    vector_registers_reset();
+    while (!poller_stopping(&t->poller)) {
+        bool woken = false;
+        int n = poller_wait(&t->poller, events, t->running ? SIGNAL_MS : -1);
+        for (int i = 0; i < n; i++) {
+            uint64_t key = events[i].data.u64;
+            woken = woken || key == POLLER_WAKE_KEY;
+            if (key != POLLER_WAKE_KEY && r->connections[key])
+                serve_connection(r, r->connections[key], events[i].events);
+        }
+        if (woken)
+            take_items(t);
+        run_periodic(t, &checked, &signalled);
+    }
+    return NULL;
+}
+
+/* thread_open - allocates what a thread needs; thread_close() is due even after a
+ * failure. */
+static int thread_open(struct client_thread *t)
+{
+    int rc = poller_open(&t->poller);
+    if (ring_init(&t->commands, sizeof(struct peer_command), PEER_COMMANDS_MAX) ||
+        ring_init(&t->orders, sizeof(struct monarch_fetch), FETCHES_MAX))
+        return -ENOMEM;
+    return rc;
+}
+
+static void thread_close(struct client_thread *t)
+{
+    struct peer_command command;
+    while (t->commands.items && ring_pop(&t->commands, &command))
+        if (command.fd >= 0)
+            close(command.fd);
+    while (t->spare_count)
+        free(t->spares[--t->spare_count]);
+    poller_close(&t->poller);
+    ring_free(&t->commands);
+    ring_free(&t->orders);
+}
+
+static int open_threads(struct receiver *r)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < r->options.threads; i++) {
+        struct client_thread *t = &r->threads[i];
+        *t = (struct client_thread){.receiver = r, .number = i};
+        int opened = thread_open(t);
+        rc = rc ? rc : opened;
+    }
+    for (uint32_t i = 0; !rc && i < r->options.threads; i++)
+        rc = poller_start(&r->threads[i].poller, run_client, &r->threads[i]);
+    return rc;
+}
+
+static int init_queues(struct receiver *r)
+{
+    uint32_t peers = r->options.peers;
+    pthread_mutex_init(&r->lock, NULL);
+    r->traffic = calloc(peers, sizeof(*r->traffic));
+    r->connections = calloc(peers, sizeof(void *));
+    if (!r->traffic || !r->connections ||
+        ring_init(&r->done, sizeof(struct monarch_arrival), FETCHES_MAX))
+        return -ENOMEM;
+    return event_fd_open(&r->event_fd);
+}
+
+static bool usable(const struct monarch_receiver_options *o)
+{
+    return o->peers && o->peers <= CLIENT_PEERS_MAX && o->in_flight &&
+           o->in_flight <= IN_FLIGHT_MAX && o->react_ms && o->threads &&
+           o->threads <= CLIENT_THREADS_MAX && o->sealed <= 1;
+}
+
+/* monarch_receiver_new - starts a client that fetches into the Tiers of an engine,
+ * which must outlive it. -EINVAL: invalid options, or seals or checksums that the
+ * engine does not make. */
+int monarch_receiver_new(struct engine *e,
+                         const struct monarch_receiver_options *options,
+                         struct receiver **out)
+{
+    if (!usable(options) || (options->sealed ? !e->sealer : e->options.seals_only))
+        return -EINVAL;
+    struct receiver *r = calloc(1, sizeof(*r));
+    if (!r)
+        return -ENOMEM;
+    r->engine = e;
+    r->options = *options;
+    r->event_fd.fd = -1;
+    int rc = init_queues(r);
+    int opened = open_threads(r);
+    rc = rc ? rc : opened;
+    if (rc) {
+        monarch_receiver_free(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+static int push_command(struct receiver *r, const struct peer_command *command)
+{
+    struct client_thread *t = client_thread_of(r, command->peer);
+    pthread_mutex_lock(&r->lock);
+    bool pushed = ring_push(&t->commands, command);
+    pthread_mutex_unlock(&r->lock);
+    if (!pushed)
+        return -EAGAIN;
+    poller_wake(&t->poller);
+    return 0;
+}
+
+/* monarch_receiver_connect - fetches from a peer by this socket and takes ownership of
+ * it unless this fails; an older connection to the peer is closed. */
+int monarch_receiver_connect(struct receiver *r, uint32_t peer, int fd)
+{
+    if (peer >= r->options.peers)
+        return -EINVAL;
+    int rc = socket_prepare(fd);
+    return rc ? rc : push_command(r, &(struct peer_command){.fd = fd, .peer = peer});
+}
+
+/* monarch_receiver_disconnect - closes the connection to a peer; its orders end with
+ * -ECANCELED. */
+int monarch_receiver_disconnect(struct receiver *r, uint32_t peer)
+{
+    if (peer >= r->options.peers)
+        return -EINVAL;
+    return push_command(r, &(struct peer_command){.fd = -1, .peer = peer});
+}
+
+/* monarch_receiver_submit - queues orders and returns how many it accepted: all, unless
+ * FETCHES_MAX are not collected yet. */
+uint32_t monarch_receiver_submit(struct receiver *r, const struct monarch_fetch *orders,
+                                 uint32_t n)
+{
+    uint32_t taken = 0;
+    bool wakes[CLIENT_THREADS_MAX] = {false};
+    pthread_mutex_lock(&r->lock);
+    for (; taken < n && r->outstanding < FETCHES_MAX; taken++, r->outstanding++) {
+        struct client_thread *t = client_thread_of(r, orders[taken].peer);
+        ring_push(&t->orders, &orders[taken]);
+        wakes[t->number] = true;
+    }
+    pthread_mutex_unlock(&r->lock);
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        if (wakes[i])
+            poller_wake(&r->threads[i].poller);
+    return taken;
+}
+
+/* monarch_receiver_traffic - copies the counts of all peers. */
+void monarch_receiver_traffic(const struct receiver *r, struct monarch_traffic *out)
+{
+    traffic_copy(r->traffic, out, r->options.peers);
+}
+
+/* monarch_receiver_free - ends the threads and closes all connections; unfinished
+ * fetches leave no file. */
+void monarch_receiver_free(struct receiver *r)
+{
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        poller_stop(&r->threads[i].poller);
+    for (uint32_t i = 0; r->connections && i < r->options.peers; i++)
+        disconnect(r, i, -ECANCELED);
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        thread_close(&r->threads[i]);
+    event_fd_close(&r->event_fd);
+    ring_free(&r->done);
+    free(r->connections);
+    free(r->traffic);
+    free(r);
+}

@@ -1,0 +1,124 @@
+/* peer_client.h - the client that fetches Files from peers, and its connections. The
+ * public name of the client is struct receiver, see monarch.h. */
+#ifndef MONARCH_PEER_CLIENT_H
+#define MONARCH_PEER_CLIENT_H
+
+#include "dataplane/poller.h"
+#include "dataplane/ring.h"
+#include "dataplane/transfer.h"
+#include "dataplane/wire.h"
+
+enum {
+    REQUESTS_MAX = 64,  /* of one connection without reply: the server's PIPELINE_MAX */
+    REQUESTS_AHEAD = 4, /* of them for one File */
+    IN_FLIGHT_MAX = 64, /* fetches of one connection */
+    CLIENT_THREADS_MAX = 16,
+    SPARES_MAX = 8,     /* buffers that a thread keeps for its connections */
+    FETCHES_MAX = 4096, /* orders that are not collected yet */
+    CLIENT_PEERS_MAX = 1 << 16,
+    CLIENT_TICK_MS = 50,      /* period of the check for time-outs */
+    SIGNAL_MS = 10,           /* how late Python may be woken for arrivals */
+    SILENT_MS = 1000,         /* ten acknowledgements are due in this time */
+    RECEIVE_PIECE = 64 << 10, /* bytes of one recv() at least */
+    RECEIVE_TURN = 4 << 20,   /* bytes after which other peers get their turn */
+    RECEIVE_BUFFER_BYTES = CHUNK_BYTES + 2 * RECEIVE_PIECE,
+};
+
+struct queued_fetch { /* an order that has not begun */
+    struct monarch_fetch order;
+    uint64_t since_ns;
+};
+
+struct fetch { /* of one File */
+    struct monarch_fetch order;
+    struct transfer transfer;
+    uint32_t extents, requested, received;
+    uint32_t open; /* requests without reply */
+    uint64_t began_ns, progress_ns;
+    bool used;
+    bool pending; /* the peer has acknowledged a request and not begun its reply */
+    bool ended;   /* its arrival is queued; only its open requests are waited for */
+};
+
+struct sent_request {
+    struct frame_request request;
+    struct fetch *fetch; /* NULL: free */
+};
+
+struct client_connection {
+    int fd;
+    uint32_t peer, events;
+    uint64_t progress_ns; /* when a reply came last, or a piece of one */
+    uint64_t heard_ns;    /* when any byte came last, or the first request was sent */
+    uint64_t sequence;
+    struct ring queue; /* struct queued_fetch */
+    struct fetch fetches[IN_FLIGHT_MAX];
+    struct sent_request requests[REQUESTS_MAX];
+    uint32_t open;                /* requests without reply */
+    struct sent_request *current; /* whose bytes are coming */
+    struct frame_reply head;
+    uint64_t left; /* of these bytes */
+    size_t first, fill;
+    uint8_t *buffer; /* NULL while there are no bytes in it */
+    size_t out_bytes;
+    uint8_t out[REQUESTS_MAX * sizeof(struct frame_request)];
+};
+
+struct client_thread { /* and the peers that it fetches from */
+    struct receiver *receiver;
+    uint32_t number;
+    uint32_t running; /* orders that it has taken */
+    struct poller poller;
+    uint8_t *spares[SPARES_MAX];
+    uint32_t spare_count;
+    struct ring commands; /* struct peer_command; under the lock */
+    struct ring orders;   /* struct monarch_fetch; under the lock */
+};
+
+struct receiver {
+    struct engine *engine;
+    struct monarch_receiver_options options;
+    struct monarch_traffic *traffic;        /* per peer */
+    struct client_connection **connections; /* per peer; used by its thread alone */
+    struct client_thread threads[CLIENT_THREADS_MAX];
+    pthread_mutex_t lock; /* guards the rings of the threads and the rest */
+    struct ring done;     /* struct monarch_arrival */
+    uint32_t outstanding; /* orders that are not collected */
+    struct event_fd event_fd;
+    bool failed; /* an arrival in `done` is worth waking Python for */
+};
+
+/* client_thread_of - the thread that fetches from a peer. */
+static inline struct client_thread *client_thread_of(struct receiver *r, uint32_t peer)
+{
+    return &r->threads[peer % r->options.threads];
+}
+
+/* client_idle - a connection has no requests and no orders. */
+static inline bool client_idle(const struct client_connection *c)
+{
+    return !c->open && !c->queue.count;
+}
+
+/* client_connection.c */
+struct client_connection *client_new(uint32_t peer, int fd);
+int client_receive(struct receiver *r, struct client_connection *c);
+int client_send(struct receiver *r, struct client_connection *c, uint64_t now);
+bool client_silent(const struct receiver *r, const struct client_connection *c,
+                   uint64_t now);
+void client_expire(struct receiver *r, struct client_connection *c, uint64_t now);
+void client_end(struct receiver *r, struct client_connection *c, int status);
+
+/* peer_fetch.c */
+int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_fetch *order,
+                uint64_t now);
+int fetch_extent_begin(struct receiver *r, struct fetch *f,
+                       const struct frame_reply *head);
+int fetch_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t n);
+int fetch_extent_end(struct receiver *r, struct fetch *f,
+                     const struct frame_reply *head);
+void fetch_end(struct receiver *r, struct fetch *f, int status);
+void fetch_refuse(struct receiver *r, const struct monarch_fetch *order, int status);
+void arrivals_signal(struct receiver *r, bool all);
+
+#endif

@@ -1,0 +1,79 @@
+/* peer_server.h - the server of this node's Replicas, and its connections to peers. */
+#ifndef MONARCH_PEER_SERVER_H
+#define MONARCH_PEER_SERVER_H
+
+#include "dataplane/open_replicas.h"
+#include "dataplane/poller.h"
+#include "dataplane/replica_state.h"
+#include "dataplane/wire.h"
+
+enum {
+    PIPELINE_MAX = 64,    /* requests of one connection that have no reply yet */
+    SEND_TURN = 4 << 20,  /* bytes after which other connections get their turn */
+    SEND_PIECE = 1 << 20, /* bytes of one sendfile() */
+    SERVER_TICK_MS = 100, /* period of -EINPROGRESS, and of requests to Python */
+    CONNECTIONS_MAX = 8192,
+    FETCHES_OPEN_MAX = 64, /* Files that one peer fetches at once */
+};
+
+struct pending_request {
+    uint64_t id, since_ns, forwarded_ns;
+    uint32_t file, extent;
+    int32_t status;    /* known already, or 0 */
+    bool ready;        /* the File was READY when the request came */
+    bool acknowledged; /* the peer knows that the request is pending */
+};
+
+struct
+    fetched_file { /* a File of several Extents, and the Replica that they come from */
+    uint64_t file, stamp; /* file: its number + 1; 0 = free */
+};
+
+struct reply { /* that is being sent */
+    bool active;
+    uint32_t head_sent;
+    struct frame_reply head;
+    struct open_replica *replica; /* where its bytes come from, or NULL */
+    struct open_replica single;
+    int64_t offset;
+    uint64_t left;
+};
+
+struct server_connection {
+    int fd;
+    uint32_t peer, slot; /* its number among the connections of the server */
+    uint32_t events;     /* that the poller waits for */
+    uint32_t pending_count;
+    bool waits;                        /* a request waits for its File */
+    bool counted_waits, counted_sends; /* as they are in the counts of the server */
+    bool turn_over;                    /* it could send more */
+    uint64_t progress_ns;
+    size_t in_bytes;
+    uint8_t in[PIPELINE_MAX * sizeof(struct frame_request)];
+    struct pending_request pending[PIPELINE_MAX];
+    struct fetched_file fetched[FETCHES_OPEN_MAX];
+    uint32_t fetched_next; /* the slot to reuse next */
+    struct reply out;
+};
+
+struct server {
+    struct engine *engine;
+    struct monarch_server_options options;
+    struct monarch_traffic *traffic; /* per peer */
+    struct poller poller;
+    struct state_watch watch;
+    struct open_replica replicas[OPEN_REPLICAS_MAX];
+    struct server_connection **connections; /* used by the thread alone */
+    uint32_t waiting, sending;              /* connections that wait, and that send */
+    uint32_t slots_used;                    /* connections[] at or above: never used */
+    pthread_mutex_t lock;                   /* guards the rest */
+    struct ring commands;                   /* struct peer_command */
+    uint32_t connection_count;              /* open, or in a command */
+};
+
+/* server_connection.c */
+int connection_read(struct server *s, struct server_connection *c);
+int connection_send(struct server *s, struct server_connection *c, uint64_t now);
+void connection_close(struct server_connection *c);
+
+#endif

@@ -1,0 +1,27 @@
+/* replica_state.h - the state words of Files, and the threads that watch them. */
+#ifndef MONARCH_REPLICA_STATE_H
+#define MONARCH_REPLICA_STATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct catalog;
+struct poller;
+
+struct state_watch { /* of a thread that polls; see state_watch_arm() */
+    struct state_watch *next;
+    const struct catalog *catalog;
+    struct poller *poller;
+    atomic_bool armed;
+};
+
+void replica_state_store(const struct catalog *cat, uint32_t file, uint32_t word);
+void replica_state_set_busy(const struct catalog *cat, uint32_t file, bool busy);
+
+void state_watch_add(struct state_watch *w, const struct catalog *cat,
+                     struct poller *poller);
+void state_watch_remove(struct state_watch *w);
+bool state_watch_arm(struct state_watch *w);
+
+#endif

@@ -1,0 +1,297 @@
+/* scheduler.c - which order runs next: one queue per root and class, demand first. */
+#include "dataplane/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "dataplane/transfer.h"
+#include "shared/catalog.h"
+
+#define THROTTLE_BURST_NS (SECOND_NS / 10) /* what an idle throttle may save up */
+
+/* init_transfers - allocates all Transfers that can be begun at once. */
+static int init_transfers(struct engine *e)
+{
+    uint32_t count = e->options.threads + e->options.background_max * e->root_count;
+    e->transfers = calloc(count, sizeof(*e->transfers));
+    if (!e->transfers || ring_init(&e->spare, sizeof(struct transfer *), count))
+        return -ENOMEM;
+    e->transfer_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct transfer *t = &e->transfers[i];
+        t->order.file = NONE32;
+        ring_push(&e->spare, &t);
+    }
+    return 0;
+}
+
+static int init_root(struct root_queue *q, uint32_t background_max)
+{
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        if (ring_init(&q->orders[class], sizeof(struct queued_order), ORDERS_MAX))
+            return -ENOMEM;
+    return ring_init(&q->parked, sizeof(struct transfer *), background_max + 1);
+}
+
+/* scheduler_init - creates all queues; each root gets an equal share of the threads. */
+int scheduler_init(struct engine *e)
+{
+    uint32_t roots = e->root_count;
+    e->roots = calloc(roots ? roots : 1, sizeof(*e->roots));
+    e->requested_bits = calloc(e->catalog->file_count / 8 + 1, 1);
+    if (!e->roots || !e->requested_bits || init_transfers(e) ||
+        ring_init(&e->requested, sizeof(uint32_t), REQUESTED_MAX) ||
+        ring_init(&e->done, sizeof(struct monarch_completion),
+                  CLASS_COUNT * ORDERS_MAX))
+        return -ENOMEM;
+    for (uint32_t i = 0; i < roots; i++)
+        if (init_root(&e->roots[i], e->options.background_max))
+            return -ENOMEM;
+    e->root_threads = roots > 1 ? e->options.threads / roots : e->options.threads;
+    e->root_threads = e->root_threads ? e->root_threads : 1;
+    e->throttle.bytes_per_s = e->options.bandwidth_bytes_per_s;
+    return 0;
+}
+
+static void free_root(struct root_queue *q)
+{
+    struct transfer *t;
+    while (q->parked.items && ring_pop(&q->parked, &t))
+        transfer_end(t, -ECANCELED);
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        ring_free(&q->orders[class]);
+    ring_free(&q->parked);
+}
+
+/* scheduler_free - cancels parked Transfers and frees the queues. */
+void scheduler_free(struct engine *e)
+{
+    for (uint32_t i = 0; e->roots && i < e->root_count; i++)
+        free_root(&e->roots[i]);
+    ring_free(&e->spare);
+    ring_free(&e->requested);
+    ring_free(&e->done);
+    free(e->roots);
+    free(e->requested_bits);
+    free(e->transfers);
+}
+
+static bool has_thread(const struct engine *e, const struct root_queue *q)
+{
+    return q->running + q->lost < e->root_threads;
+}
+
+/* oldest_order - the root with the oldest order of this class among the roots that may
+ * use another thread; NULL: none. */
+static struct root_queue *oldest_order(const struct engine *e, enum order_class class)
+{
+    struct root_queue *found = NULL;
+    uint64_t age = UINT64_MAX;
+    for (uint32_t i = 0; i < e->root_count; i++) {
+        struct root_queue *q = &e->roots[i];
+        const struct queued_order *w = ring_peek(&q->orders[class]);
+        bool suspended = q->stalled && class == CLASS_BACKGROUND;
+        if (!w || suspended || w->age >= age || !has_thread(e, q))
+            continue;
+        age = w->age;
+        found = q;
+    }
+    return found;
+}
+
+/* oldest_parked - the same for Transfers that yielded to others. */
+static struct root_queue *oldest_parked(const struct engine *e)
+{
+    struct root_queue *found = NULL;
+    uint64_t age = UINT64_MAX;
+    for (uint32_t i = 0; i < e->root_count; i++) {
+        struct root_queue *q = &e->roots[i];
+        struct transfer *const *first = ring_peek(&q->parked);
+        if (!first || q->stalled || (*first)->age >= age || !has_thread(e, q))
+            continue;
+        age = (*first)->age;
+        found = q;
+    }
+    return found;
+}
+
+/* background_full - the limit of background Transfers is reached; those of stalled
+ * roots do not count. */
+static bool background_full(const struct engine *e)
+{
+    uint32_t begun = 0;
+    for (uint32_t i = 0; i < e->root_count; i++)
+        begun += e->roots[i].stalled ? 0 : e->roots[i].background_begun;
+    return begun >= e->options.background_max;
+}
+
+static struct transfer *run_now(struct engine *e, struct transfer *t)
+{
+    e->roots[t->queue].running++;
+    t->running = true;
+    atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
+    return t;
+}
+
+static struct transfer *begin_order(struct engine *e, struct root_queue *q,
+                                    enum order_class class)
+{
+    struct queued_order w;
+    struct transfer *t;
+    if (!q || !ring_peek(&e->spare) || !ring_pop(&q->orders[class], &w))
+        return NULL;
+    ring_pop(&e->spare, &t);
+    transfer_init(t, &w.order);
+    t->queue = (uint32_t)(q - e->roots);
+    q->background_begun += class == CLASS_BACKGROUND;
+    return run_now(e, t);
+}
+
+/* throttle_charge - books bytes that are about to be read at time `now`. */
+static void throttle_charge(struct throttle *t, uint64_t bytes, uint64_t now)
+{
+    if (!t->bytes_per_s)
+        return;
+    uint64_t saved = now > THROTTLE_BURST_NS ? now - THROTTLE_BURST_NS : 0;
+    if (t->open_at_ns < saved)
+        t->open_at_ns = saved;
+    double seconds = (double)bytes / (double)t->bytes_per_s;
+    t->open_at_ns += (uint64_t)(seconds * (double)SECOND_NS);
+}
+
+/* chunk_bytes - how much of the origin the next chunk of a Transfer reads. */
+static uint64_t chunk_bytes(const struct transfer *t)
+{
+    if (transfer_adopts(t))
+        return 0;
+    uint64_t left = t->begun ? t->size - t->offset : CHUNK_BYTES;
+    return left < CHUNK_BYTES ? left : CHUNK_BYTES;
+}
+
+/* background_waits - a background Transfer can run as soon as the throttle permits. */
+static bool background_waits(const struct engine *e)
+{
+    return oldest_parked(e) ||
+           (!background_full(e) && oldest_order(e, CLASS_BACKGROUND));
+}
+
+static struct transfer *take_background(struct engine *e)
+{
+    struct root_queue *q = oldest_parked(e);
+    struct transfer *t;
+    if (!q)
+        return begin_order(e, oldest_order(e, CLASS_BACKGROUND), CLASS_BACKGROUND);
+    ring_pop(&q->parked, &t);
+    return run_now(e, t);
+}
+
+/* scheduler_take - the Transfer to run now, or NULL: demand first, then parked
+ * background Transfers, then new ones. */
+struct transfer *scheduler_take(struct engine *e)
+{
+    struct root_queue *q = oldest_order(e, CLASS_DEMAND);
+    struct transfer *t = begin_order(e, q, CLASS_DEMAND);
+    if (t || !background_waits(e))
+        return t;
+    uint64_t now = e->throttle.bytes_per_s ? clock_ns() : 0;
+    if (now < e->throttle.open_at_ns)
+        return NULL;
+    t = take_background(e);
+    if (t)
+        throttle_charge(&e->throttle, chunk_bytes(t), now);
+    return t;
+}
+
+/* scheduler_wait - sleeps until there may be a Transfer to run. */
+void scheduler_wait(struct engine *e)
+{
+    engine_signal(e);
+    if (!background_waits(e)) {
+        pthread_cond_wait(&e->work, &e->lock);
+        return;
+    }
+    struct timespec until = clock_timespec(e->throttle.open_at_ns);
+    pthread_cond_timedwait(&e->work, &e->lock, &until);
+}
+
+/* stop_running - returns the thread to the share of the root. */
+static void stop_running(struct engine *e, struct transfer *t)
+{
+    struct root_queue *q = &e->roots[t->queue];
+    if (t->lost)
+        q->lost--;
+    else
+        q->running--;
+    t->running = false;
+    if (e->root_count > 1)
+        pthread_cond_signal(&e->work); /* a thread may wait for this share */
+}
+
+/* scheduler_return - completes a Transfer that has ended and parks any other. Programs
+ * have been woken already, so Python collects successes in batches, at the latest with
+ * the next heartbeat: waking it for each one would cost a fifth of the throughput. */
+void scheduler_return(struct engine *e, struct transfer *t, bool ended)
+{
+    struct root_queue *q = &e->roots[t->queue];
+    bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
+    stop_running(e, t);
+    if (t->lost && background)
+        q->background_begun++; /* it was taken off when it was given up */
+    t->lost = false;
+    if (!ended) {
+        t->age = e->age++;
+        ring_push(&q->parked, &t);
+        return;
+    }
+    q->background_begun -= background;
+    t->order.file = NONE32;
+    ring_push(&e->done, &t->completion);
+    ring_push(&e->spare, &t);
+    if (t->completion.status || e->done.count >= DONE_BATCH)
+        engine_signal(e);
+}
+
+/* push_order - queues an order at its root; the Transfer rejects an invalid File. */
+static void push_order(struct engine *e, const struct monarch_order *order,
+                       enum order_class class)
+{
+    const struct queued_order w = {.order = *order, .age = e->age++};
+    uint32_t root = 0;
+    catalog_entry(e->catalog, order->file, &root);
+    ring_push(&e->roots[root].orders[class], &w);
+}
+
+/* monarch_engine_submit - queues orders and returns how many it accepted: it stops at
+ * the first whose class has ORDERS_MAX orders that are not collected yet. */
+uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *orders,
+                               uint32_t n)
+{
+    uint32_t taken = 0;
+    pthread_mutex_lock(&e->lock);
+    for (; taken < n; taken++) {
+        enum order_class class = order_class(orders[taken].kind);
+        if (e->outstanding[class] == ORDERS_MAX)
+            break;
+        e->outstanding[class]++;
+        push_order(e, &orders[taken], class);
+    }
+    if (taken == 1)
+        pthread_cond_signal(&e->work);
+    else if (taken > 1)
+        pthread_cond_broadcast(&e->work);
+    pthread_mutex_unlock(&e->lock);
+    return taken;
+}
+
+/* monarch_engine_completions - collects up to `max` orders that have ended. */
+uint32_t monarch_engine_completions(struct engine *e, struct monarch_completion *out,
+                                    uint32_t max)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&e->lock);
+    for (; n < max && ring_pop(&e->done, &out[n]); n++)
+        e->outstanding[order_class(out[n].kind)]--;
+    engine_signal(e);
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}

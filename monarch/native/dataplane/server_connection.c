@@ -1,0 +1,284 @@
+/* server_connection.c - reads the requests of a peer and sends the replies by
+ * sendfile(). */
+#include "dataplane/peer_server.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "dataplane/transfer.h"
+#include "shared/catalog.h"
+
+enum { PENDING = 1 };
+
+static struct monarch_traffic *traffic_of(struct server *s,
+                                          const struct server_connection *c)
+{
+    return &s->traffic[c->peer];
+}
+
+static bool is_ready(const struct engine *e, uint32_t file)
+{
+    return STATE_OF(replica_load(e->catalog, file)) == REPLICA_READY;
+}
+
+/* take_frames - turns the complete frames in the buffer into pending requests. */
+static int take_frames(struct server *s, struct server_connection *c)
+{
+    size_t at = 0;
+    uint64_t now = clock_ns();
+    for (; c->in_bytes - at >= sizeof(struct frame_request);
+         at += sizeof(struct frame_request)) {
+        struct frame_request f;
+        memcpy(&f, c->in + at, sizeof(f));
+        int rc = frame_check_request(s->engine->catalog, &f);
+        if (rc == -EPROTO)
+            return rc;
+        c->pending[c->pending_count++] = (struct pending_request){
+            .id = f.id,
+            .since_ns = now,
+            .file = f.file,
+            .extent = f.extent,
+            .status = rc,
+            .ready = !rc && is_ready(s->engine, f.file)};
+        traffic_add(&traffic_of(s, c)->requests, 1);
+    }
+    c->in_bytes -= at;
+    memmove(c->in, c->in + at, c->in_bytes);
+    return 0;
+}
+
+/* connection_read - reads as many requests as there is room for; -EPROTO: one of them
+ * is malformed; -ECONNRESET: the peer has closed the connection. */
+int connection_read(struct server *s, struct server_connection *c)
+{
+    size_t room = (PIPELINE_MAX - c->pending_count) * sizeof(struct frame_request);
+    if (room <= c->in_bytes)
+        return 0;
+    ssize_t n = recv(c->fd, c->in + c->in_bytes, room - c->in_bytes, 0);
+    if (n == 0)
+        return -ECONNRESET;
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+    c->in_bytes += (size_t)n;
+    return take_frames(s, c);
+}
+
+/* forward - requests the File from Python, again with each tick, as programs do. */
+static void forward(struct engine *e, struct pending_request *p, uint64_t now)
+{
+    if (p->forwarded_ns && now - p->forwarded_ns < SERVER_TICK_MS * MS_NS)
+        return;
+    p->forwarded_ns = now;
+    requests_forward(e, p->file);
+}
+
+/* reply_status - 0: the reply has bytes; -errno: it has none; or PENDING. */
+static int reply_status(struct server *s, struct pending_request *p, uint64_t now)
+{
+    struct engine *e = s->engine;
+    uint32_t root = 0;
+    if (p->status)
+        return p->status;
+    catalog_entry(e->catalog, p->file, &root);
+    if (written_load(e->flags, root, p->file))
+        return -ENOENT;
+    uint32_t word = replica_load(e->catalog, p->file);
+    if (STATE_OF(word) == REPLICA_READY)
+        return 0;
+    if (STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) != REASON_NONE)
+        return -ENOENT;
+    if (now - p->since_ns >= s->options.park_ms * MS_NS)
+        return -EAGAIN;
+    forward(e, p, now);
+    return PENDING;
+}
+
+/* follows_pending - an earlier request for the same File is pending: replies for one
+ * File keep the order of the requests. */
+static bool follows_pending(const struct server_connection *c, uint32_t number)
+{
+    for (uint32_t i = 0; i < number; i++)
+        if (c->pending[i].file == c->pending[number].file)
+            return true;
+    return false;
+}
+
+/* same_replica - all Extents of a fetch must come from one Replica: a later Replica of
+ * the File may have other bytes, although each Extent is correct. */
+static bool same_replica(struct server_connection *c, uint64_t stamp)
+{
+    const struct frame_reply *head = &c->out.head;
+    struct fetched_file *known = NULL;
+    for (uint32_t i = 0; i < FETCHES_OPEN_MAX && !known; i++)
+        if (c->fetched[i].file == (uint64_t)head->file + 1)
+            known = &c->fetched[i];
+    if (known && head->extent)
+        return known->stamp == stamp;
+    if (!known)
+        known = &c->fetched[c->fetched_next++ % FETCHES_OPEN_MAX];
+    *known = (struct fetched_file){.file = (uint64_t)head->file + 1, .stamp = stamp};
+    return true;
+}
+
+/* attach_bytes - opens the Replica for a reply, or makes it a reply without bytes. */
+static void attach_bytes(struct server *s, struct server_connection *c)
+{
+    struct engine *e = s->engine;
+    struct reply *out = &c->out;
+    struct frame_reply *head = &out->head;
+    if (open_replicas_get(e, s->replicas, head->file, &out->single, &out->replica)) {
+        requests_forward(e, head->file); /* Python checks the Replica */
+        head->status = -EIO;
+        return;
+    }
+    uint64_t size = catalog_entry(e->catalog, head->file, NULL)->size;
+    if (size > EXTENT_BYTES && !same_replica(c, out->replica->stamp)) {
+        open_replicas_put(out->replica);
+        out->replica = NULL;
+        head->status = -EAGAIN; /* the peer starts again */
+        return;
+    }
+    uint64_t place = e->options.digest_first[head->file] + head->extent;
+    head->size = frame_extent_bytes(size, head->extent);
+    head->digest = __atomic_load_n(&e->options.digests[place], __ATOMIC_RELAXED);
+    head->seal = extent_seal(e, place);
+    out->offset = (int64_t)head->extent * EXTENT_BYTES;
+    out->left = head->size;
+}
+
+static void begin_head(struct server_connection *c, const struct pending_request *p,
+                       int status)
+{
+    c->out = (struct reply){.active = true,
+                            .head = {.magic = FRAME_REPLY_MAGIC,
+                                     .status = status,
+                                     .id = p->id,
+                                     .file = p->file,
+                                     .extent = p->extent,
+                                     .ready = p->ready ? FRAME_READY : 0}};
+}
+
+static void begin_reply(struct server *s, struct server_connection *c, uint32_t number,
+                        int status)
+{
+    const struct pending_request p = c->pending[number];
+    struct monarch_traffic *traffic = traffic_of(s, c);
+    c->pending_count--;
+    memmove(&c->pending[number], &c->pending[number + 1],
+            (c->pending_count - number) * sizeof(p));
+    begin_head(c, &p, status);
+    if (!status)
+        attach_bytes(s, c);
+    traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
+    traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
+}
+
+/* acknowledge - begins a reply of -EINPROGRESS; false: the last one was sent just
+ * now. */
+static bool acknowledge(struct server_connection *c, struct pending_request *p,
+                        uint64_t now)
+{
+    if (p->acknowledged && now - c->progress_ns < SERVER_TICK_MS * MS_NS)
+        return false;
+    p->acknowledged = true;
+    begin_head(c, p, -EINPROGRESS);
+    return true;
+}
+
+/* begin_next - begins the reply to the oldest request that can be answered, or the
+ * acknowledgement of one before it; false: there is nothing to send. */
+static bool begin_next(struct server *s, struct server_connection *c, uint64_t now)
+{
+    bool begun = false;
+    c->waits = false;
+    for (uint32_t i = 0; i < c->pending_count && !begun; i++) {
+        int status = follows_pending(c, i) ? PENDING
+                                           : reply_status(s, &c->pending[i], now);
+        c->waits = c->waits || status == PENDING;
+        begun = status != PENDING || acknowledge(c, &c->pending[i], now);
+        if (status != PENDING)
+            begin_reply(s, c, i, status);
+    }
+    if (begun)
+        c->progress_ns = now;
+    return begun;
+}
+
+static ssize_t send_head(struct server_connection *c)
+{
+    struct reply *out = &c->out;
+    const int flags = MSG_NOSIGNAL | (out->left ? MSG_MORE : 0);
+    ssize_t n = send(c->fd, (const char *)&out->head + out->head_sent,
+                     sizeof(out->head) - out->head_sent, flags);
+    if (n > 0)
+        out->head_sent += (uint32_t)n;
+    return n;
+}
+
+static ssize_t send_bytes(struct server *s, struct server_connection *c)
+{
+    struct reply *out = &c->out;
+    uint64_t piece = out->left < SEND_PIECE ? out->left : SEND_PIECE;
+    ssize_t n = sendfile(c->fd, out->replica->fd, &out->offset, piece);
+    if (n == 0) { /* the Replica was truncated: there are no correct bytes */
+        errno = EIO;
+        return -1;
+    }
+    if (n > 0) {
+        out->left -= (uint64_t)n;
+        traffic_add(&traffic_of(s, c)->bytes, (uint64_t)n);
+    }
+    return n;
+}
+
+static void end_reply(struct server_connection *c)
+{
+    if (c->out.replica)
+        open_replicas_put(c->out.replica);
+    c->out.replica = NULL;
+    c->out.active = false;
+}
+
+/* send_piece - sends the next piece of a reply; the number of bytes, or -errno. */
+static ssize_t send_piece(struct server *s, struct server_connection *c, uint64_t now)
+{
+    bool head = c->out.head_sent < sizeof(c->out.head);
+    ssize_t n = head ? send_head(c) : send_bytes(s, c);
+    if (n < 0)
+        return -errno;
+    c->progress_ns = now;
+    if (c->out.head_sent == sizeof(c->out.head) && !c->out.left)
+        end_reply(c);
+    return n;
+}
+
+/* connection_send - sends replies until the socket is full, the turn is over or there
+ * is nothing to send; -errno: the connection is broken; -ETIMEDOUT: the peer reads
+ * nothing. */
+int connection_send(struct server *s, struct server_connection *c, uint64_t now)
+{
+    ssize_t turn = SEND_TURN;
+    while (turn > 0 && (c->out.active || begin_next(s, c, now))) {
+        ssize_t n = send_piece(s, c, now);
+        if (n == -EAGAIN) {
+            c->turn_over = false;
+            uint64_t stall_ns = s->options.stall_ms * MS_NS;
+            return now > c->progress_ns + stall_ns ? -ETIMEDOUT : 0;
+        }
+        if (n < 0 && n != -EINTR)
+            return (int)n;
+        turn -= n > 0 ? n : 0;
+    }
+    c->turn_over = turn <= 0;
+    return 0;
+}
+
+/* connection_close - closes the socket and the Replica of the current reply. */
+void connection_close(struct server_connection *c)
+{
+    end_reply(c);
+    close(c->fd);
+}

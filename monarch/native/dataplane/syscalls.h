@@ -1,0 +1,75 @@
+/* syscalls.h - system calls that are repeated after signals and short counts, times of
+ * files, and futexes. Each returns -errno on failure. */
+#ifndef MONARCH_SYSCALLS_H
+#define MONARCH_SYSCALLS_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "dataplane/clock.h"
+
+/* file_time - a time of the Catalog as a struct timespec; negative before 1970. */
+static inline struct timespec file_time(int64_t ns)
+{
+    int64_t seconds = ns / (int64_t)SECOND_NS, rest = ns % (int64_t)SECOND_NS;
+    if (rest < 0)
+        return (struct timespec){seconds - 1, rest + (int64_t)SECOND_NS};
+    return (struct timespec){seconds, rest};
+}
+
+/* file_openat - a descriptor, closed on exec, of a path whose last name is no link. */
+static inline int file_openat(int dir, const char *path, int flags, mode_t mode)
+{
+    for (;;) {
+        int fd = openat(dir, path, flags | O_CLOEXEC | O_NOFOLLOW, mode);
+        if (fd >= 0)
+            return fd;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+/* file_read - reads until `n` bytes are there or the file ends; returns their
+ * number. */
+static inline ssize_t file_read(int fd, void *buffer, size_t n)
+{
+    size_t got = 0;
+    while (got < n) {
+        ssize_t r = read(fd, (char *)buffer + got, n - got);
+        if (r > 0)
+            got += (size_t)r;
+        else if (r == 0)
+            break;
+        else if (errno != EINTR)
+            return -errno;
+    }
+    return (ssize_t)got;
+}
+
+/* file_write - writes all bytes or fails. */
+static inline int file_write(int fd, const void *bytes, size_t n)
+{
+    size_t put = 0;
+    while (put < n) {
+        ssize_t r = write(fd, (const char *)bytes + put, n - put);
+        if (r > 0)
+            put += (size_t)r;
+        else if (r == 0)
+            return -ENOSPC;
+        else if (errno != EINTR)
+            return -errno;
+    }
+    return 0;
+}
+
+/* futex_wake - wakes up to `count` threads, of any process, that wait on a word. */
+static inline void futex_wake(void *word, int count)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* wire.h - the protocol between two data planes: fixed-size frames, little-endian.
+ *
+ * A request names one Extent of one File of a Catalog that both nodes have; it contains
+ * no path. Each request gets one reply, in any order, except that the replies for one
+ * File keep the order of its requests. A reply with status 0 is followed by `size`
+ * bytes. Any number of replies with -EINPROGRESS may precede the reply: the request is
+ * known and waits for its File. One comes at once, the others show that the node is
+ * alive.
+ *
+ * Only the seal protects against an attacker on the wire. It covers the bytes and their
+ * identity, and the client knows what it requested: a request or a head that was
+ * changed or forged can cost the reply or the connection, as cutting the wire can, but
+ * it gives no wrong bytes. `ready` is for the report alone.
+ */
+#ifndef MONARCH_WIRE_H
+#define MONARCH_WIRE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "dataplane/monarch.h"
+#include "shared/layout.h"
+
+#define FRAME_REQUEST_MAGIC 0x5251504du /* "MPQR" */
+#define FRAME_REPLY_MAGIC 0x5352504du   /* "MPRS" */
+
+#define FRAME_READY 0xffffffffu /* all bits, so that damage is detected */
+
+enum { FRAME_EXTENT = 1, STATUS_MIN = -4095 };
+
+struct frame_request {
+    uint32_t magic;
+    uint16_t kind; /* FRAME_EXTENT */
+    uint16_t reserved;
+    uint64_t id;
+    uint64_t catalog_digest;
+    uint32_t file, extent;
+};
+
+struct frame_reply {
+    uint32_t magic;
+    int32_t status; /* 0; -ENOENT: this node will not have it; -EAGAIN: late, or the
+                       Replica has changed since the first Extent; -ESTALE: another
+                       Catalog; -EIO: the Replica is broken; -EINPROGRESS: not yet,
+                       the request stays open */
+    uint64_t id;
+    uint32_t file, extent;
+    uint64_t size;   /* bytes that follow */
+    uint64_t digest; /* chained xxh3 of the Extent; 0 where seals replace it */
+    uint32_t ready;  /* FRAME_READY: the File was ready when the request came; else 0 */
+    struct monarch_seal seal; /* zero where the nodes of the job make none */
+};
+
+_Static_assert(sizeof(struct frame_request) == 32, "request");
+_Static_assert(sizeof(struct frame_reply) == 72, "reply");
+
+/* frame_extents - the number of Extents of a File; an empty File has one. */
+static inline uint64_t frame_extents(uint64_t size)
+{
+    return size ? (size + EXTENT_BYTES - 1) / EXTENT_BYTES : 1;
+}
+
+/* frame_extent_bytes - the size of an Extent of a File. */
+static inline uint64_t frame_extent_bytes(uint64_t size, uint32_t extent)
+{
+    uint64_t left = size - (uint64_t)extent * EXTENT_BYTES;
+    return left < EXTENT_BYTES ? left : EXTENT_BYTES;
+}
+
+struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
+                                        uint32_t file, uint32_t extent);
+int frame_check_request(const struct catalog *cat, const struct frame_request *f);
+int frame_check_reply(const struct catalog *cat, const struct frame_request *request,
+                      const struct frame_reply *f);
+
+/* traffic_add - adds to a count that other threads read. */
+static inline void traffic_add(uint64_t *count, uint64_t n)
+{
+    atomic_fetch_add_explicit((_Atomic uint64_t *)count, n, memory_order_relaxed);
+}
+
+void traffic_copy(const struct monarch_traffic *from, struct monarch_traffic *to,
+                  uint32_t peers);
+
+#endif

@@ -1,0 +1,102 @@
+/* catalog.c - from a File number to its Entry and its Replica's name, and *written*
+ * marks. */
+#include "catalog.h"
+
+#include <stddef.h>
+#include <sys/stat.h>
+
+#include "xxh3.h"
+
+/* catalog_block - the index block of a root. */
+const struct index *catalog_block(const struct catalog *cat, uint32_t root)
+{
+    return (const void *)((const char *)cat + cat->roots[root].block);
+}
+
+/* catalog_entry - the first Entry of a File, and its root; NULL: no such File. */
+const struct entry *catalog_entry(const struct catalog *cat, uint32_t file,
+                                  uint32_t *root)
+{
+    uint32_t r = 0;
+    if (file >= cat->file_count)
+        return NULL;
+    while (r + 1 < cat->root_count && cat->roots[r + 1].file_base <= file)
+        r++;
+    const struct index *ix = catalog_block(cat, r);
+    if (file - cat->roots[r].file_base >= ix->file_count)
+        return NULL;
+    if (root)
+        *root = r;
+    return index_first(ix, file - cat->roots[r].file_base);
+}
+
+/* replica_name - 32 hex digits that stand for the whole identity of a File and its
+ * root, so that neither a Replica of an older version of it nor one of another root's
+ * File can carry its name. `e` names the File by its first path, `path_hash` is
+ * index_hash() of that path, `root_hash` that of the root's realpath. */
+void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
+                  char out[REPLICA_NAME_BYTES])
+{
+    uint64_t words[IDENTITY_WORDS + 1];
+    index_identity(e, path_hash, words);
+    words[IDENTITY_WORDS] = root_hash;
+    for (int half = 0; half < 2; half++) {
+        uint64_t h = xxh3(words, sizeof(words), (uint64_t)half);
+        for (int i = 0; i < 16; i++)
+            out[16 * half + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
+    }
+}
+
+/* catalog_replica_name - the name of the Replica of an existing File,
+ * NUL-terminated. */
+void catalog_replica_name(const struct catalog *cat, uint32_t file,
+                          char out[REPLICA_NAME_BYTES + 1])
+{
+    uint32_t root = 0;
+    const struct entry *e = catalog_entry(cat, file, &root);
+    const struct index *ix = catalog_block(cat, root);
+    replica_name(e, cat->roots[root].path_hash,
+                 index_hash(index_path(ix, e), index_path_bytes(e)), out);
+    out[REPLICA_NAME_BYTES] = 0;
+}
+
+/* written_load - whether a program has announced that it changes the File; stat may
+ * show the change late on network file systems. */
+bool written_load(const struct flags *flags, uint32_t root, uint32_t file)
+{
+    const _Atomic uint8_t *whole = (_Atomic uint8_t *)(uintptr_t)&flags->roots[root];
+    const _Atomic uint8_t *own = (_Atomic uint8_t *)(uintptr_t)&flags->written[file];
+    return atomic_load_explicit(whole, memory_order_acquire) ||
+           atomic_load_explicit(own, memory_order_acquire);
+}
+
+/* file_of_inode - the File of a block with this inode, or NONE32. */
+static uint32_t file_of_inode(const struct index *ix, uint64_t dev, uint64_t ino)
+{
+    int64_t found = index_find_inode(ix, dev, ino);
+    if (found < 0)
+        return NONE32;
+    const struct entry *e = index_entry(ix, (uint32_t)found);
+    return S_ISREG(index_attr(ix, e)->mode) ? e->file : NONE32;
+}
+
+static void mark(struct flags *flags, uint64_t number)
+{
+    atomic_fetch_or_explicit((_Atomic uint8_t *)&flags->written[number],
+                             MARKED | MARKED_BYTES, memory_order_release);
+    atomic_store_explicit((_Atomic uint32_t *)&flags->marked, 1, memory_order_release);
+}
+
+/* written_mark_inode - marks the File with this inode in each root that contains it: no
+ * program opens its Replica from now on. All its hard links are that one File. */
+void written_mark_inode(const struct catalog *cat, struct flags *flags, uint64_t dev,
+                        uint64_t ino)
+{
+    for (uint32_t i = 0; i < cat->root_count; i++) {
+        uint32_t file = file_of_inode(catalog_block(cat, i), dev, ino);
+        uint64_t number = (uint64_t)cat->roots[i].file_base + file;
+
+        if (file != NONE32 && number < flags->count)
+            mark(flags, number);
+    }
+}

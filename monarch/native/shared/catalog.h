@@ -1,0 +1,33 @@
+/* catalog.h - a File of the Catalog by its number: Entry, Replica name, state word,
+ * mark. */
+#ifndef MONARCH_CATALOG_H
+#define MONARCH_CATALOG_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "index.h"
+
+/* replica_word - the state word of a File, see STATE_WORD in layout.h. */
+static inline _Atomic uint32_t *replica_word(const struct catalog *cat, uint64_t file)
+{
+    return (_Atomic uint32_t *)((char *)(uintptr_t)cat + cat->states) + file;
+}
+
+static inline uint32_t replica_load(const struct catalog *cat, uint64_t file)
+{
+    return atomic_load_explicit(replica_word(cat, file), memory_order_acquire);
+}
+
+const struct index *catalog_block(const struct catalog *cat, uint32_t root);
+const struct entry *catalog_entry(const struct catalog *cat, uint32_t file,
+                                  uint32_t *root);
+void catalog_replica_name(const struct catalog *cat, uint32_t file,
+                          char out[REPLICA_NAME_BYTES + 1]);
+void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,
+                  char out[REPLICA_NAME_BYTES]);
+bool written_load(const struct flags *flags, uint32_t root, uint32_t file);
+void written_mark_inode(const struct catalog *cat, struct flags *flags, uint64_t dev,
+                        uint64_t ino);
+
+#endif

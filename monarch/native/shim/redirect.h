@@ -1,0 +1,56 @@
+/* redirect.h - what one open gets: a Replica, the origin, or the origin by another path. */
+#ifndef MONARCH_REDIRECT_H
+#define MONARCH_REDIRECT_H
+
+#include <stdio.h>
+
+#include "identity.h"
+#include "route.h"
+
+enum { STAGED_BYTES = TIER_PATH_MAX + 1 + REPLICA_NAME_BYTES + 1 };
+
+struct redirect {
+    const struct segments *seg;
+    const char *path; /* open this instead of what the program named */
+    int flags;        /* in this way */
+    int named;        /* and what the program named in this one */
+    bool final;       /* and give its result, whatever it is */
+    bool writes;      /* then find out by the descriptor what was opened */
+    bool cuts;        /* and truncate it then */
+    int held;         /* the origin's file behind a Replica, else negative */
+    bool waited;
+    bool sampled; /* then see whether an outside path has led to a File */
+    bool doubted; /* or to a Replica whose File was written to since */
+    uint32_t tier;
+    uint32_t source; /* enum source */
+    uint64_t file;   /* number in the job */
+    uint64_t size;
+    int kept_errno;
+    char staged[STAGED_BYTES];
+};
+
+bool redirect_write(struct redirect *s, int dirfd, const char *path,
+                    bool splits_allowed);
+bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags);
+bool redirect_whole(struct redirect *s, int dirfd, const char *path, int flags);
+bool redirect_stream(struct redirect *s, const char *path, const char *mode);
+int redirect_stream_flags(const char *mode);
+bool redirect_reopened(struct redirect *s, const char *path, const char *mode, int fd);
+bool redirect_eases(struct redirect *s);
+bool redirect_opened(struct redirect *s, bool opened);
+bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd);
+bool redirect_cut(struct redirect *s, int fd);
+void redirect_handle(struct redirect *s, int flags);
+bool redirect_found(struct redirect *s, int fd);
+void redirect_written(struct redirect *s, int fd);
+bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e);
+
+/* redirect_begin - nothing is known of an open with these flags. */
+static inline void redirect_begin(struct redirect *s, int flags)
+{
+    s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
+    s->held = IDENTITY_OTHER;
+    s->flags = s->named = flags;
+}
+
+#endif
