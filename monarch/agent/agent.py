@@ -10,17 +10,20 @@ from typing import Any, Final
 
 from monarch import native
 from monarch.agent.cluster import Cluster
-from monarch.agent.control import ControlSocket
-from monarch.agent.job_spec import Terms
+from monarch.agent.control import ControlSocket, Notifier
+from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
-from monarch.agent.launcher_pipe import Notifier
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.processes import Processes
-from monarch.agent.retention import claim_all, offer
-from monarch.agent.rundir import RunDirectory
-from monarch.agent.segments import Segments
+from monarch.agent.segments import RunDirectory, Segments
 from monarch.agent.setup import Setup
-from monarch.agent.shutdown import end_namespace, remove_tiers, tell_report
+from monarch.agent.shutdown import (
+    claim_all,
+    end_namespace,
+    offer,
+    publish_report,
+    remove_tiers,
+)
 from monarch.agent.staging import (
     MemoryGuard,
     count_segments,
@@ -167,7 +170,9 @@ class Agent:
         )
         ending.cancel()
 
-    async def _begin_staging(self, indexed: list[Indexed], terms: Terms | None) -> None:
+    async def _begin_staging(
+        self, indexed: list[Indexed], spec: JobSpec | None
+    ) -> None:
         manifests: dict[int, Manifest] = {}
         if self.setup.config.retain != "job":
             roots = [one.root.path for one in indexed]
@@ -178,14 +183,14 @@ class Agent:
         indexed.clear()
         count_segments(self.setup, self.segments)
         self._extents = ExtentDigests(*extent_arrays(namespace))
-        sealing = self.joining.sealing(terms)
+        sealing = self.joining.sealing(spec)
         self._engine = make_engine(self.setup, self.segments, self._extents, sealing)
         stager = make_stager(self.setup, namespace, self._engine, self.counters)
         if manifests:
             await in_thread(offer, stager, namespace, manifests, self._extents)
         self._namespace = namespace
         engine, counters = self._engine, self.counters
-        await self.joining.join(engine, stager, namespace, counters, terms)
+        await self.joining.join(engine, stager, namespace, counters, spec)
         starting = asyncio.ensure_future(self.joining.wait_until_started())
         await self._first_of(starting, None)
         starting.cancel()
@@ -197,16 +202,16 @@ class Agent:
         loop.call_soon(self._turn)
         self._plain = ""
         self._become(AgentState.READY)
-        self.notifier.ready(self._start_line(namespace, terms))
+        self.notifier.ready(self._start_line(namespace, spec))
 
-    def _start_line(self, namespace: Namespace, terms: Terms | None) -> str:
+    def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
         """Return the line to print at the start; "" if another node prints it."""
         cluster = self.joining.cluster
-        if terms is None or cluster is None:
+        if spec is None or cluster is None:
             return start_line(self.setup, namespace)
-        if not cluster.meeting.speaks:
+        if not cluster.bootstrap.announces:
             return ""
-        return start_line(self.setup, namespace, len(terms.nodes))
+        return start_line(self.setup, namespace, len(spec.nodes))
 
     def _go_plain(self, reason: str) -> None:
         """Let the program start now; later ones of the job may find the catalog."""
@@ -231,7 +236,7 @@ class Agent:
             self._waking = True
             loop.call_later(stager.wake_s, self._wake)
         if self.joining.cluster is not None:
-            self.joining.cluster.links.attend()
+            self.joining.cluster.links.check_breakers()
         self._attend_tiers(stager)
         if self._memory is not None and self._memory.is_due:
             self._guarded(self._guard)
@@ -374,7 +379,7 @@ class Agent:
             elif programs or fragments:
                 stats = self._stats()
                 parts = (self.setup, stats, fragments, self.notifier)
-                await in_thread(tell_report, *parts)
+                await in_thread(publish_report, *parts)
         except Exception:
             log.exception("report failed")
         if cluster is not None:

@@ -1,4 +1,4 @@
-"""Where the agents of a job meet, and what proves that they belong to it."""
+"""What an agent starts from: the nodes of its job, their addresses and the secret."""
 
 import socket
 import time
@@ -7,174 +7,178 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.control import Notifier
 from monarch.agent.setup import Setup
 from monarch.cluster import (
-    Alone,
-    Census,
-    Membership,
-    Scattered,
+    NodeList,
+    RankRegistry,
+    SingleNode,
+    UnnamedNodes,
     address_of,
-    find_members,
+    find_nodes,
     given_secret,
     job_secret,
     node_name,
+    open_rendezvous,
     own_addresses,
-    rendezvous_directory,
 )
-from monarch.cluster.address_files import remove_address
 from monarch.cluster.nodes import HOST_LIST
-from monarch.cluster.secret import remove_secret
+from monarch.cluster.rendezvous_directory import remove_address, remove_secret
 from monarch.errors import MonarchError, UsageError
+from monarch.peers.membership import HUBS_MAX
 
-# As many nodes as may hold the others together are looked for at a known port.
-KNOWN_MAX: Final = 3
-LOOK_S: Final = 0.2
-TELL_AFTER_S: Final = 1.0
+POLL_S: Final = 0.2
+PROGRESS_AFTER_S: Final = 1.0
 
 Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Bootstrap:
     """The nodes of a job, and how their agents find and trust each other.
 
     Attributes:
         job: the same on each node.
-        addresses: where agents listen that are known from the start.
-        directory: where the first nodes leave their addresses for the others.
+        addresses: the addresses of agents that are known from the start.
+        directory: where the first nodes publish their addresses.
         host: the address to listen on; "" means any.
-        made: the directory holds a secret of this job, to be removed at its end.
-        census: how the nodes were found that nothing had named.
+        owns_secret: the directory has a secret of this job, to be removed at its end.
+        ranks: by which the nodes were found that the launch does not name.
     """
 
     job: str
-    membership: Membership
-    secret: bytes
+    node_list: NodeList
+    secret: bytes = field(repr=False)
     addresses: Mapping[int, Address] = field(default_factory=dict)
     directory: Path | None = None
     host: str = ""
-    made: bool = False
-    census: Census | None = None
+    owns_secret: bool = False
+    ranks: RankRegistry | None = None
 
     @property
     def number(self) -> int:
         """Return which of the nodes this is."""
-        return self.membership.number
+        return self.node_list.number
 
     @property
-    def speaks(self) -> bool:
-        """Return whether we say what all nodes would say alike.
+    def announces(self) -> bool:
+        """Return whether this node prints messages that are the same on all nodes.
 
-        What a launch prints comes together in one place; hosts have a terminal each.
+        The output of a launch comes together in one place; the nodes of a host list
+        have a terminal each.
         """
-        return self.number == 0 or self.membership.source == HOST_LIST
+        return self.number == 0 or self.node_list.source == HOST_LIST
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Return the names of all nodes."""
-        return self.membership.nodes
+        return self.node_list.nodes
 
-    def leave(self, *, ended: bool) -> None:
-        """Remove what we have left for others, and all of it if the job has ended."""
-        if self.census is not None:
-            self.census.close()
-        if self.directory is None or not ended:
+    def clean_up(self, *, job_ended: bool) -> None:
+        """Remove the shared files of this node, and those of a job that has ended."""
+        if self.ranks is not None:
+            self.ranks.close()
+        if self.directory is None or not job_ended:
             return
-        if self.made:
+        if self.owns_secret:
             remove_secret(self.directory, self.job)
-        for number in range(min(KNOWN_MAX, len(self.nodes))):
-            remove_address(self.directory, self.job, number)  # of those that were lost
+        for number in range(min(HUBS_MAX, len(self.nodes))):
+            # Nodes that were lost have not removed theirs.
+            remove_address(self.directory, self.job, number)
 
 
-def find_meeting(
+def find_bootstrap(
     setup: Setup, job: str, environ: Mapping[str, str], notifier: Notifier
-) -> Meeting | None:
-    """Find the other nodes of a job; None: this one works alone.
+) -> Bootstrap | None:
+    """Return how to find the other nodes of a job; None: this node works alone.
 
-    It waits for other nodes to sign in where nothing names them, and for the secret.
+    It blocks until all ranks are counted, where the launch does not name the nodes,
+    and until the secret is written.
 
     Raises:
-        UsageError: the hosts or the interface that were given cannot be meant.
+        UsageError: the hosts or the interface that were given are not valid.
     """
     if setup.config.peers.mode == "off":
         return None
-    members = find_members(
+    found = find_nodes(
         environ,
         lambda path: path.read_text(errors="replace"),
         setup.config.hosts,
-        _names(environ),
+        _own_names(environ),
     )
     try:
-        if isinstance(members, Scattered):
-            return _counted(setup, job, environ, members, notifier)
-        if not isinstance(members, Alone):
-            return _meeting(setup, job, environ, members)
+        if isinstance(found, UnnamedNodes):
+            return _count_ranks(setup, job, environ, found, notifier)
+        if not isinstance(found, SingleNode):
+            return _bootstrap(setup, job, environ, found)
     except UsageError:
         raise
     except MonarchError as error:
         notifier.warn(f"this node works alone: {error}")
         return None
-    if members.expected:
-        notifier.warn(f"this node works alone: {members.why}")
+    if found.expected:
+        notifier.warn(f"this node works alone: {found.reason}")
     return None
 
 
-def _counted(
+def _count_ranks(
     setup: Setup,
     job: str,
     environ: Mapping[str, str],
-    scattered: Scattered,
+    launch: UnnamedNodes,
     notifier: Notifier,
-) -> Meeting:
-    """Wait until the nodes have all ranks of the launch.
+) -> Bootstrap:
+    """Wait until the nodes have registered all ranks of the launch.
 
     Raises:
-        MonarchError: they have not, in time.
+        MonarchError: they have not done so in time.
     """
-    directory = rendezvous_directory(setup.config.peers.rendezvous, environ)
-    census = Census(directory, job, node_name(environ), scattered)
+    directory = open_rendezvous(setup.config.peers.rendezvous, environ)
+    ranks = RankRegistry(directory, job, node_name(environ), launch)
     started_s = time.monotonic()
     try:
-        while (members := census.look()) is None:
+        while (node_list := ranks.poll()) is None:
             age_s = time.monotonic() - started_s
             if age_s > setup.config.peers.join_timeout:
-                raise MonarchError(census.why)
-            if age_s > TELL_AFTER_S:
+                raise MonarchError(ranks.reason)
+            if age_s > PROGRESS_AFTER_S:
                 notifier.progress(
-                    f"waiting for nodes: {census.counted} of {scattered.size} ranks"
+                    f"waiting for nodes: {ranks.counted} of {launch.size} ranks"
                 )
-            time.sleep(LOOK_S)
-        return replace(_meeting(setup, job, environ, members), census=census)
+            time.sleep(POLL_S)
+        return replace(_bootstrap(setup, job, environ, node_list), ranks=ranks)
     except MonarchError:
-        census.close()
+        ranks.close()
         raise
 
 
-def _names(environ: Mapping[str, str]) -> list[str]:
-    named = [node_name(environ)]
+def _own_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the names by which a list may name this node."""
+    names = [node_name(environ)]
     if not environ.get("MONARCH_STAGING_NODE"):
-        named += [socket.gethostname(), *own_addresses()]
-    return list(dict.fromkeys(named))
+        names += [socket.gethostname(), *own_addresses()]
+    return list(dict.fromkeys(names))
 
 
-def _meeting(
-    setup: Setup, job: str, environ: Mapping[str, str], members: Membership
-) -> Meeting:
-    peers = setup.config.peers
+def _bootstrap(
+    setup: Setup, job: str, environ: Mapping[str, str], node_list: NodeList
+) -> Bootstrap:
+    peers, nodes = setup.config.peers, node_list.nodes
     addresses = {
-        number: (members.nodes[number], port) for number, port in members.ports.items()
+        number: (nodes[number], port) for number, port in node_list.ports.items()
     }
     if peers.port:
-        for number, name in enumerate(members.nodes[:KNOWN_MAX]):
+        for number, name in enumerate(nodes[:HUBS_MAX]):
             addresses.setdefault(number, (name, peers.port))
     host = address_of(peers.interface) if peers.interface is not None else ""
     if peers.secret_file is not None and addresses:
         secret = given_secret(peers.secret_file)
-        return Meeting(job, members, secret, addresses, host=host)
-    directory = rendezvous_directory(peers.rendezvous, environ)
+        return Bootstrap(job, node_list, secret, addresses, host=host)
+    directory = open_rendezvous(peers.rendezvous, environ)
     if peers.secret_file is not None:
         secret = given_secret(peers.secret_file)
-        return Meeting(job, members, secret, addresses, directory, host)
+        return Bootstrap(job, node_list, secret, addresses, directory, host)
     secret = job_secret(directory, job)
-    return Meeting(job, members, secret, addresses, directory, host, made=True)
+    return Bootstrap(
+        job, node_list, secret, addresses, directory, host, owns_secret=True
+    )

@@ -8,20 +8,28 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from monarch.agent.bootstrap import Meeting
-from monarch.agent.integrity import Integrity, can_seal, reduced, seal_key
-from monarch.agent.job_spec import Terms, indexed_from, make_terms, told_datasets
-from monarch.agent.launcher_pipe import Notifier
-from monarch.agent.peer_sockets import Links
+from monarch.agent.bootstrap import Bootstrap
+from monarch.agent.control import Notifier
+from monarch.agent.job_spec import (
+    Integrity,
+    JobSpec,
+    can_seal,
+    datasets_payload,
+    indexes_from_blocks,
+    make_job_spec,
+    no_seals_warning,
+    seal_key,
+)
+from monarch.agent.peer_sockets import PeerSockets
 from monarch.agent.setup import Setup
 from monarch.agent.stats import AgentStats
-from monarch.agent.written import WrittenMarks
+from monarch.agent.written_marks import MarkExchange
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.origins.index import Indexed
-from monarch.peers.mesh import Mesh
+from monarch.peers.addresses import PeerSettings
+from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
-from monarch.peers.settings import Hooks, Settings
 from monarch.report import fragment
 
 TELL_AFTER_S: Final = 1.0
@@ -31,7 +39,7 @@ FORLORN_S: Final = 5.0
 REPORT_S: Final = 10.0
 HURRY_S: Final = 2.0
 
-Found: TypeAlias = tuple[list[Indexed], Terms]
+Found: TypeAlias = tuple[list[Indexed], JobSpec]
 
 log = logging.getLogger("monarch.agent")
 
@@ -39,8 +47,8 @@ log = logging.getLogger("monarch.agent")
 class Cluster:
     """Joins the nodes of the job, and gives them the Catalog or takes it from them."""
 
-    def __init__(self, meeting: Meeting, setup: Setup, notifier: Notifier) -> None:
-        self.meeting = meeting
+    def __init__(self, bootstrap: Bootstrap, setup: Setup, notifier: Notifier) -> None:
+        self.bootstrap = bootstrap
         self._setup = setup
         self._notifier = notifier
         self._offering: asyncio.Task[None] | None = None
@@ -50,16 +58,16 @@ class Cluster:
         self._told = ""
         self._cleared = False
         self.mesh = Mesh(
-            _settings(meeting, setup),
-            Hooks(
-                changed=lambda view: self.links.look(view),
-                data=lambda peer, fd: self.links.adopt(peer, fd),
-                note=self._noted,
-                marks=lambda marks: self.written.take(marks),
+            _settings(bootstrap, setup),
+            MeshCallbacks(
+                view_changed=lambda view: self.links.update(view),
+                socket_received=lambda peer, fd: self.links.adopt(peer, fd),
+                note_received=self._noted,
+                marks_received=lambda marks: self.written.take(marks),
             ),
         )
-        self.written = WrittenMarks(self.mesh)
-        self.links = Links(meeting, setup, self.mesh)
+        self.written = MarkExchange(self.mesh)
+        self.links = PeerSockets(bootstrap, setup, self.mesh)
 
     def __repr__(self) -> str:
         return f"<Cluster {self.mesh!r}>"
@@ -75,51 +83,54 @@ class Cluster:
 
     def seal_key(self) -> bytes:
         """Return the key of the job's seals."""
-        return seal_key(self.meeting.secret, self.meeting.job)
+        return seal_key(self.bootstrap.secret, self.bootstrap.job)
 
     # -- the catalog ------------------------------------------------------------
 
     async def offer(self, indexed: list[Indexed]) -> Found:
-        """Fix the terms, and begin to send the Catalog to all other nodes.
+        """Fix the job spec, and begin to send the Catalog to all other nodes.
 
         If the others have both from an earlier agent of this node, these stay: with two
         Placements nodes would ask each other in circles.
         """
         left_s = self._setup.config.peers.join_timeout - self._age_s()
         with self._telling(self._missing):
-            await self.mesh.until(lambda view: view.complete, max(0.0, left_s))
-        view, names = self.mesh.view, self.meeting.nodes
+            await self.mesh.wait_until(lambda view: view.complete, max(0.0, left_s))
+        view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
             return found
-        terms = make_terms(names, view, self._setup.config.peers, indexed)
-        self._tell_reduced(terms, view)
-        if late := self._unseen(view):
-            self._notifier.warn(late)
-        about = {"terms": terms.told(), "datasets": told_datasets(self._setup.datasets)}
+        spec = make_job_spec(names, view, self._setup.config.peers, indexed)
+        self._warn_no_seals(spec, view)
+        if warning := self._unseen(view):
+            self._notifier.warn(warning)
+        about = {
+            "terms": spec.payload(),
+            "datasets": datasets_payload(self._setup.datasets),
+        }
         blocks = [one.index.block.memory.data for one in indexed]
-        self._offering = asyncio.create_task(self.mesh.offer(about, blocks))
+        self._offering = asyncio.create_task(self.mesh.catalog.offer(about, blocks))
         self._offering.add_done_callback(log_failure)
-        return indexed, terms
+        return indexed, spec
 
-    def _tell_reduced(self, terms: Terms, view: View) -> None:
+    def _warn_no_seals(self, spec: JobSpec, view: View) -> None:
         """Warn of nodes that cannot seal, because of which no node does."""
         joined = view.joined
-        if terms.integrity is Integrity.MAC or all(m.seals for m in joined):
+        if spec.integrity is Integrity.MAC or all(m.seals for m in joined):
             return
         if self._setup.config.peers.integrity == "auto":
-            names = [self.meeting.nodes[member.number] for member in joined]
-            self._notifier.warn(reduced(names, [m.seals for m in joined]))
+            names = [self.bootstrap.nodes[member.number] for member in joined]
+            self._notifier.warn(no_seals_warning(names, [m.seals for m in joined]))
 
     async def _offered_before(self, view: View) -> Found | None:
-        """Return the Catalog and the terms by which other nodes work already."""
+        """Return the Catalog and the job spec by which other nodes work already."""
         running = [m.number for m in view.joined if m.phase is Phase.RUNNING]
         try:
             async with asyncio.timeout(self._setup.config.peers.join_timeout):
-                shipment = await self.mesh.offered_before(running)
+                shipment = await self.mesh.catalog.fetch_earlier(running)
                 if shipment is None:
                     return None
                 found = await self._read(*await in_thread(shipment.unload))
-                await self.mesh.offer_again(shipment)
+                await self.mesh.catalog.offer_again(shipment)
                 return found
         except (TimeoutError, MonarchError) as error:
             log.warning("not as offered before why=%s", error or "late")
@@ -131,9 +142,9 @@ class Cluster:
         Raises:
             MonarchError: it cannot be used here; the text gives the reason.
         """
-        first = self.meeting.nodes[0]
+        first = self.bootstrap.nodes[0]
         with self._telling(lambda: f"waiting for {first}"):
-            if not await self.mesh.until(_first_joined, timeout_s):
+            if not await self.mesh.wait_until(_first_joined, timeout_s):
                 return None
         with self._telling(lambda: f"waiting for {first} to index the datasets"):
             found = await self._catalog()
@@ -142,15 +153,19 @@ class Cluster:
         return await self._read(*found)
 
     async def _read(self, about: Any, blocks: list[memoryview]) -> Found:
-        terms = Terms.from_told(about.get("terms", {}))
-        if about.get("datasets") != told_datasets(self._setup.datasets):
-            raise MonarchError(f"{self.meeting.nodes[0]} has other datasets")
-        return await in_thread(indexed_from, self._setup.datasets, blocks), terms
+        spec = JobSpec.from_payload(about.get("terms", {}))
+        if about.get("datasets") != datasets_payload(self._setup.datasets):
+            raise MonarchError(
+                f"{self.bootstrap.nodes[0]} has other datasets in its configuration"
+            )
+        return await in_thread(
+            indexes_from_blocks, self._setup.datasets, blocks, self.bootstrap.nodes[0]
+        ), spec
 
     async def _catalog(self) -> tuple[Any, list[memoryview]] | None:
-        """Fetch the Catalog; None if the first node leaves before it has one."""
-        fetching = asyncio.create_task(self.mesh.catalog())
-        gone = asyncio.create_task(self.mesh.until(_first_left, float("inf")))
+        """Fetch the Catalog; the first node may leave before it has one."""
+        fetching = asyncio.create_task(self.mesh.catalog.fetch())
+        gone = asyncio.create_task(self.mesh.wait_until(_first_left, float("inf")))
         try:
             await asyncio.wait((fetching, gone), return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(TimeoutError):
@@ -169,28 +184,27 @@ class Cluster:
 
     def _unseen(self, view: View) -> str:
         unseen = [
-            self.meeting.nodes[member.number]
+            self.bootstrap.nodes[member.number]
             for member in view.members
             if member.standing is Standing.UNSEEN
         ]
         if not unseen:
             return ""
         more = f" and {len(unseen) - 3} more" if len(unseen) > 3 else ""
-        text = f"{', '.join(unseen[:3])}{more}"
-        if len(unseen) == 1:
-            return f"{text} has not joined; continuing without it"
-        return f"{text} have not joined; continuing without them"
+        names = f"{', '.join(unseen[:3])}{more}"
+        verb, them = ("has", "it") if len(unseen) == 1 else ("have", "them")
+        return f"{names} {verb} not joined; continuing without {them}"
 
     def _missing(self) -> str:
-        joined, count = len(self.mesh.view.joined), len(self.meeting.nodes)
-        return f"waiting for nodes: {joined} of {count} are there"
+        joined, count = len(self.mesh.view.joined), len(self.bootstrap.nodes)
+        return f"waiting for nodes: {joined} of {count} have joined"
 
     @contextlib.contextmanager
     def _telling(self, what: Callable[[], str]) -> Iterator[None]:
         """Report repeatedly what a long wait is for."""
 
         async def tell() -> None:
-            while self.meeting.speaks:
+            while self.bootstrap.announces:
                 await asyncio.sleep(TELL_AFTER_S)
                 self._notifier.progress(what())
 
@@ -205,14 +219,14 @@ class Cluster:
     def _noted(self, number: int, said: dict[str, Any]) -> None:
         late = said.get("late")
         if isinstance(late, int) and late != number:
-            self.links.complain(late)
+            self.links.report_late(late)
 
     # -- end ----------------------------------------------------------------------
 
     async def wait_until_started(self) -> None:
         """Let the programs of all nodes that have joined start together."""
         with self._telling(self._starting):
-            await self.links.settle(self._setup.config.peers.join_timeout)
+            await self.links.wait_connected(self._setup.config.peers.join_timeout)
 
     def _starting(self) -> str:
         joined = self.mesh.view.joined
@@ -244,13 +258,13 @@ class Cluster:
         running = sum(member.phase is not Phase.FINISHED for member in joined)
         nodes = "node" if running == 1 else "nodes"
         text = f"serving {running} {nodes} on which programs run"
-        if text != self._told and self.meeting.speaks:
+        if text != self._told and self.bootstrap.announces:
             self._told = text
             self._notifier.progress(text)
 
     def _in_touch(self) -> bool:
         """Return whether there is a connection to the others, or was a moment ago."""
-        own = self.meeting.number
+        own = self.bootstrap.number
         if all(member.number == own for member in self.mesh.view.joined):
             return False
         now_s = time.monotonic()
@@ -268,19 +282,19 @@ class Cluster:
         patience_s = REPORT_S if finished else HURRY_S
         if not self.mesh.is_hub:
             own = await in_thread(fragment, stats.snapshot())
-            if await self.mesh.report(own, patience_s):
+            if await self.mesh.send_report(own, patience_s):
                 return None
         if self.mesh.is_hub:
             if finished:
                 await self._clear_up()
-                self.mesh.seal()
-            await self.mesh.gathered(patience_s)
-        return dict(self.mesh.fragments)
+                self.mesh.end_job()
+            await self.mesh.wait_for_reports(patience_s)
+        return dict(self.mesh.node_reports)
 
     async def _clear_up(self) -> None:
         """Remove the addresses of the nodes, before any of them begins the next job."""
         self._cleared = True
-        await in_thread(partial(self.meeting.leave, ended=True))
+        await in_thread(partial(self.bootstrap.clean_up, job_ended=True))
 
     async def close(self) -> None:
         """Leave the job; its hub removes the secret."""
@@ -289,7 +303,7 @@ class Cluster:
             self._offering.cancel()
         ended = self.mesh.is_hub and self.mesh.view.finished and not self._cleared
         await self.mesh.close()
-        await in_thread(partial(self.meeting.leave, ended=ended))
+        await in_thread(partial(self.bootstrap.clean_up, job_ended=ended))
 
 
 def _first_joined(view: View) -> bool:
@@ -300,16 +314,16 @@ def _first_left(view: View) -> bool:
     return view.members[0].standing is Standing.LEFT
 
 
-def _settings(meeting: Meeting, setup: Setup) -> Settings:
+def _settings(bootstrap: Bootstrap, setup: Setup) -> PeerSettings:
     capacities = tuple(tier.capacity_bytes for tier in setup.tiers)
-    own = meeting.addresses.get(meeting.number)
-    return Settings(
-        identity=Identity(meeting.job, meeting.number, meeting.secret),
-        nodes=len(meeting.nodes),
+    own = bootstrap.addresses.get(bootstrap.number)
+    return PeerSettings(
+        identity=Identity(bootstrap.job, bootstrap.number, bootstrap.secret),
+        nodes=len(bootstrap.nodes),
         capacities=capacities,
-        host=meeting.host,
+        host=bootstrap.host,
         port=own[1] if own is not None else setup.config.peers.port,
-        addresses=meeting.addresses,
-        directory=meeting.directory,
+        addresses=bootstrap.addresses,
+        directory=bootstrap.directory,
         seals=can_seal(),
     )

@@ -1,13 +1,23 @@
-"""What the first node fixes for all: the Catalog, and who can hold how much."""
+"""The job spec: what the first node decides for all nodes of the job.
 
+These are the digest of the Catalog, the capacities of the nodes, the placement mode and
+the integrity: by what nodes verify the bytes that they receive. Checksums detect
+faults, but anybody on the network can forge them; seals are MACs by a key that only the
+nodes of the job have. The first node sends the spec with the Catalog, on connections
+that nobody without the secret can alter. A node that cannot or must not follow it works
+alone.
+"""
+
+import hashlib
+import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Self
 
 import numpy as np
 
 from monarch import config, native
-from monarch.agent.integrity import Integrity, chosen
 from monarch.catalog.block import Block
 from monarch.catalog.segment import catalog_digest
 from monarch.errors import MonarchError
@@ -19,15 +29,110 @@ from monarch.origins.saved import RootIndex
 from monarch.peers.protocol import Member, Standing, View
 from monarch.placement import Mode, Node
 
+SEAL_LIBRARY: Final = "OpenSSL's library (libcrypto.so.3)"
+_PURPOSE: Final = b"monarch seals 1\0"
+_NAMES_MAX: Final = 3
+
+
+# -- integrity ----------------------------------------------------------------------
+
+
+class Integrity(StrEnum):
+    """What is sent with the bytes of a File from node to node."""
+
+    CHECKSUM = "checksum"
+    MAC = "mac"
+
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """From these every node computes the same Placement.
+class Sealing:
+    """How a node seals the Files that it stages.
 
     Attributes:
-        nodes: all of them; one that came too late is taken to hold nothing.
+        agreed: all nodes use seals, so that none will check checksums.
+    """
+
+    key: bytes = field(repr=False)
+    agreed: bool
+
+
+def can_seal() -> bool:
+    """Return whether this node can make and check seals."""
+    return native.seal_library() is not None
+
+
+def seal_key(secret: bytes, job: str) -> bytes:
+    """Return the key of a job's seals, which does not reveal the secret.
+
+    One step of HKDF-Expand (RFC 5869): the secret is random already. The purpose makes
+    it differ from the keys of handshakes, and the job's name from those of other jobs
+    with the same secret.
+    """
+    name = hashlib.sha256(job.encode(errors="surrogateescape")).digest()
+    return hmac.digest(secret, _PURPOSE + name + b"\1", "sha256")
+
+
+def choose_integrity(setting: str, can: Sequence[bool]) -> Integrity:
+    """Return what all nodes are to use.
+
+    Args:
+        setting: `peers.integrity` of the first node.
+        can: for each joined node, whether it can make seals.
+    """
+    if setting == "auto":
+        return Integrity.MAC if all(can) else Integrity.CHECKSUM
+    return Integrity(setting)
+
+
+def integrity_conflict(
+    chosen: Integrity, first: str, setting: str, *, can: bool
+) -> str:
+    """Return why a node must not follow the job spec; "" if it may.
+
+    Args:
+        first: the name of the first node.
+        setting: `peers.integrity` of this node.
+        can: whether this node can make seals.
+    """
+    if setting not in ("auto", chosen):
+        return (
+            f"peers.integrity is {setting} here and {chosen} on {first}:"
+            " set the same on all nodes"
+        )
+    if chosen is Integrity.MAC and not can:
+        return f"{first} requires peers.integrity: mac, but {no_seals_reason()}"
+    return ""
+
+
+def no_seals_reason() -> str:
+    """Return what a node lacks that cannot make seals, and what to do."""
+    return (
+        f"{SEAL_LIBRARY} cannot be used on this node: install it,"
+        " or set peers.integrity: checksum on all nodes"
+    )
+
+
+def no_seals_warning(names: Sequence[str], can: Sequence[bool]) -> str:
+    """Return the warning of a job that uses no seals because some nodes cannot."""
+    without = [name for name, able in zip(names, can, strict=True) if not able]
+    more = f" and {len(without) - _NAMES_MAX} more" if len(without) > _NAMES_MAX else ""
+    return (
+        f"files from other nodes are checked by checksums only: {SEAL_LIBRARY} cannot "
+        f"be used on {', '.join(without[:_NAMES_MAX])}{more}; install it there,"
+        " or set peers.integrity: checksum"
+    )
+
+
+# -- the spec -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """From it every node computes the same Placement.
+
+    Attributes:
+        nodes: all of them; the capacity of a node that joined too late counts as 0.
         digest: the digest of the Catalog.
-        integrity: what travels with the bytes of Files.
     """
 
     nodes: tuple[Node, ...]
@@ -35,8 +140,8 @@ class Terms:
     digest: int
     integrity: Integrity
 
-    def told(self) -> dict[str, Any]:
-        """Return the terms as JSON."""
+    def payload(self) -> dict[str, Any]:
+        """Return the spec as a value that JSON can encode."""
         return {
             "nodes": [[node.name, node.capacity_bytes] for node in self.nodes],
             "mode": self.mode.value,
@@ -45,40 +150,44 @@ class Terms:
         }
 
     @classmethod
-    def from_told(cls, told: dict[str, Any]) -> Self:
-        """Return the terms that another node has told.
+    def from_payload(cls, payload: dict[str, Any]) -> Self:
+        """Return the spec that another node has sent.
 
         Raises:
-            MonarchError: they cannot be read.
+            MonarchError: it is not valid.
         """
         try:
-            nodes = tuple(Node(str(name), int(size)) for name, size in told["nodes"])
-            mode, integrity = Mode(told["mode"]), Integrity(told["integrity"])
-            return cls(nodes, mode, int(told["digest"]), integrity)
+            nodes = tuple(Node(str(name), int(size)) for name, size in payload["nodes"])
+            mode, integrity = Mode(payload["mode"]), Integrity(payload["integrity"])
+            return cls(nodes, mode, int(payload["digest"]), integrity)
         except (KeyError, TypeError, ValueError) as error:
-            raise MonarchError(f"its terms cannot be read ({error})") from error
+            raise MonarchError(f"its job spec is not valid ({error})") from error
 
 
-def make_terms(
+def make_job_spec(
     names: Sequence[str], view: View, peers: config.Peers, indexed: Sequence[Indexed]
-) -> Terms:
-    """Fix the terms as the nodes stand now."""
-    integrity = chosen(peers.integrity, [member.seals for member in view.joined])
+) -> JobSpec:
+    """Return the job spec for the nodes that have joined by now."""
+    can = [member.seals for member in view.joined]
+    integrity = choose_integrity(peers.integrity, can)
     nodes = tuple(
         Node(name, sum(member.capacities) if _takes_part(member, integrity) else 0)
         for name, member in zip(names, view.members, strict=True)
     )
     digest = catalog_digest([one.mapped() for one in indexed], native.hash64)
-    return Terms(nodes, Mode(peers.mode), digest, integrity)
+    return JobSpec(nodes, Mode(peers.mode), digest, integrity)
 
 
 def _takes_part(member: Member, integrity: Integrity) -> bool:
-    able = member.seals or integrity is Integrity.CHECKSUM
-    return able and member.standing is Standing.JOINED
+    can = member.seals or integrity is Integrity.CHECKSUM
+    return can and member.standing is Standing.JOINED
 
 
-def told_datasets(datasets: Sequence[Dataset]) -> list[list[Any]]:
-    """Return as JSON which datasets an agent was given: all must agree."""
+# -- the Catalog of another node ----------------------------------------------------
+
+
+def datasets_payload(datasets: Sequence[Dataset]) -> list[list[Any]]:
+    """Return the datasets of an agent as JSON: they must be the same on all nodes."""
     return [
         [
             dataset.path,
@@ -90,32 +199,35 @@ def told_datasets(datasets: Sequence[Dataset]) -> list[list[Any]]:
     ]
 
 
-def indexed_from(
-    datasets: Sequence[Dataset], blocks: Sequence[memoryview]
+def indexes_from_blocks(
+    datasets: Sequence[Dataset], blocks: Sequence[memoryview], node: str
 ) -> list[Indexed]:
     """Return the index of every dataset from the blocks of another node.
 
+    Args:
+        node: its name.
+
     Raises:
-        MonarchError: a root is not the same directory here as it is there, or holds
-            other files.
+        MonarchError: a root is a different directory on that node, or has other files.
     """
     if len(blocks) != len(datasets):
         raise MonarchError(f"{len(blocks)} index blocks for {len(datasets)} datasets")
-    return [_indexed(*pair) for pair in zip(datasets, blocks, strict=True)]
+    pairs = zip(datasets, blocks, strict=True)
+    return [_index_from_block(dataset, block, node) for dataset, block in pairs]
 
 
-def _indexed(dataset: Dataset, memory: memoryview) -> Indexed:
+def _index_from_block(dataset: Dataset, memory: memoryview, node: str) -> Indexed:
     root = open_root(dataset.path)
     bytes_ = np.frombuffer(memory, np.uint8)
     try:
         native.index_check(bytes_)
     except native.BlockError as error:
-        raise MonarchError(f"its index of {root}: {error}") from error
+        raise MonarchError(f"the index of {root} on {node}: {error}") from error
     block = Block(bytes_, LAYOUT)
     if int(block.header["root_ino"]) != root.ino:
-        raise MonarchError(f"{root} is another directory there than here")
+        raise MonarchError(f"{root} is a different directory on {node}")
     if not is_same_tree(block, root):
-        raise MonarchError(f"{root} holds other files there than here")
+        raise MonarchError(f"{root} has different files on {node}")
     if int(block.header["root_dev"]) != root.dev:
         block.move_to_device(root.dev, native.index_finish)
     return Indexed(

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 from monarch import native
 from monarch.agent.cluster import Cluster, Found
-from monarch.agent.indexing import index_datasets
-from monarch.agent.integrity import (
+from monarch.agent.control import Notifier
+from monarch.agent.job_spec import (
     Integrity,
+    JobSpec,
     Sealing,
     can_seal,
-    inability,
-    objection,
+    integrity_conflict,
+    no_seals_reason,
 )
-from monarch.agent.job_spec import Terms
-from monarch.agent.launcher_pipe import Notifier
-from monarch.agent.namespace import Namespace
+from monarch.agent.namespace import Namespace, index_datasets
 from monarch.agent.setup import Setup
 from monarch.agent.stats import ClusterStats, PeerTraffic
 from monarch.background import in_thread, log_failure
@@ -29,7 +28,7 @@ from monarch.stager import Stager
 
 
 class Joining:
-    """Finds the Catalog, and has the Stager join as soon as the terms are known.
+    """Finds the Catalog, and has the Stager join as soon as the job spec is known.
 
     Args:
         turn: to be called when Files have arrived.
@@ -64,7 +63,7 @@ class Joining:
             return
         if self._setup.config.peers.integrity == "mac" and not can_seal():
             self.cluster = None
-            self._warn_alone(f"peers.integrity is mac, but {inability()}")
+            self._warn_alone(f"peers.integrity is mac, but {no_seals_reason()}")
             return
         try:
             await cluster.open()
@@ -79,18 +78,18 @@ class Joining:
         if self._reported is None:
             return None
         mesh = self._reported.mesh
-        membership = self._reported.meeting.membership
-        return ClusterStats(membership, mesh.view, mesh.altered, self._links)
+        membership = self._reported.bootstrap.node_list
+        return ClusterStats(membership, mesh.view, mesh.tampered, self._links)
 
-    async def index(self) -> tuple[list[Indexed], Terms | None]:
+    async def index(self) -> tuple[list[Indexed], JobSpec | None]:
         """Take the Catalog of the first node, or index the datasets."""
-        if self.cluster is not None and self.cluster.meeting.number:
+        if self.cluster is not None and self.cluster.bootstrap.number:
             timeout_s = self._setup.config.peers.join_timeout
             if found := await self._receive(self.cluster, timeout_s):
                 return found
             self._warn_late()
         indexed = await in_thread(index_datasets, self._setup, self._notifier)
-        if self.cluster is None or self.cluster.meeting.number:
+        if self.cluster is None or self.cluster.bootstrap.number:
             return indexed, None
         found = await self.cluster.offer(indexed)
         return found if await self._agree(self.cluster, found[1]) else (indexed, None)
@@ -100,40 +99,40 @@ class Joining:
         try:
             found = await cluster.receive(timeout_s)
         except MonarchError as error:
-            self._warn_alone(f"the catalog of {cluster.meeting.nodes[0]}: {error}")
+            self._warn_alone(f"the catalog of {cluster.bootstrap.nodes[0]}: {error}")
             await self._leave()
             return None
         return found if found and await self._agree(cluster, found[1]) else None
 
-    async def _agree(self, cluster: Cluster, terms: Terms) -> bool:
-        """Return whether this node accepts the terms; else leave, and warn."""
+    async def _agree(self, cluster: Cluster, spec: JobSpec) -> bool:
+        """Return whether this node accepts the job spec; else leave, and warn."""
         wish = self._setup.config.peers.integrity
-        first = cluster.meeting.nodes[0]
-        why = objection(terms.integrity, first, wish, able=can_seal())
+        first = cluster.bootstrap.nodes[0]
+        why = integrity_conflict(spec.integrity, first, wish, can=can_seal())
         if why:
             self._warn_alone(why)
             await self._leave()
         return not why
 
-    def sealing(self, terms: Terms | None) -> Sealing | None:
+    def sealing(self, spec: JobSpec | None) -> Sealing | None:
         """Return how Extents are sealed; None: they are not.
 
-        A node that does not know the terms yet seals what it stages if it can: else it
+        A node that does not know the spec yet seals what it stages if it can: else it
         could not give that to peers once it has joined.
         """
         wish = self._setup.config.peers.integrity
         if self.cluster is None or wish == "checksum" or not can_seal():
             return None
-        if terms is not None and terms.integrity is not Integrity.MAC:
+        if spec is not None and spec.integrity is not Integrity.MAC:
             return None
-        return Sealing(self.cluster.seal_key(), agreed=terms is not None)
+        return Sealing(self.cluster.seal_key(), agreed=spec is not None)
 
     def _warn_alone(self, why: str) -> None:
         self._notifier.warn(f"this node works alone: {why}")
 
     def _warn_late(self) -> None:
         if self.cluster is not None:
-            first, why = self.cluster.meeting.nodes[0], self.cluster.mesh.why
+            first, why = self.cluster.bootstrap.nodes[0], self.cluster.mesh.last_error
             reason = f" ({why})" if why else ""
             self._notifier.warn(
                 f"{first} has not joined{reason}; this node works alone until it has"
@@ -156,27 +155,27 @@ class Joining:
         stager: Stager,
         namespace: Namespace,
         counters: AgentCounters,
-        terms: Terms | None,
+        spec: JobSpec | None,
     ) -> None:
-        """Join now or, without terms, as soon as the first node gives them."""
+        """Join now or, without spec, as soon as the first node gives them."""
         if self.cluster is None:
             return
         staging = _Staging(engine, stager, namespace, counters)
-        if terms is None:
+        if spec is None:
             late = self._join_late(self.cluster, staging)
             self._late = asyncio.create_task(late)
             self._late.add_done_callback(log_failure)
             return
-        await self._join(self.cluster, staging, terms)
+        await self._join(self.cluster, staging, spec)
 
     async def wait_until_started(self) -> None:
         """Wait for the other nodes: programs that begin before would read twice."""
-        if self.cluster is not None and self.cluster.links.ends is not None:
+        if self.cluster is not None and self.cluster.links.endpoints is not None:
             await self.cluster.wait_until_started()
 
-    async def _join(self, cluster: Cluster, staging: "_Staging", terms: Terms) -> None:
+    async def _join(self, cluster: Cluster, staging: "_Staging", spec: JobSpec) -> None:
         replicas, counters = staging.stager.replicas, staging.counters
-        ends = await cluster.links.open(staging.engine, replicas, counters, terms)
+        ends = await cluster.links.open(staging.engine, replicas, counters, spec)
         staging.stager.join(ends.sources, ends.receiver)
         self._links = PeerTraffic(ends.server, ends.receiver, ends.sources)
         loop = asyncio.get_running_loop()
@@ -187,13 +186,13 @@ class Joining:
         found = await self._receive(cluster, math.inf)
         if found is None:
             return
-        terms = found[1]
-        if terms.digest != staging.namespace.digest:
-            first = cluster.meeting.nodes[0]
-            self._warn_alone(f"{first} has indexed other files than this node")
+        spec = found[1]
+        if spec.digest != staging.namespace.digest:
+            first = cluster.bootstrap.nodes[0]
+            self._warn_alone(f"{first} has indexed different files")
             await self._leave()
             return
-        await self._join(cluster, staging, terms)
+        await self._join(cluster, staging, spec)
 
     def stop(self) -> None:
         """Exchange no Files with other nodes any more."""

@@ -1,4 +1,4 @@
-"""The agent process from its first line to its exit code."""
+"""The agent process: set-up, log, event loop and exit code."""
 
 import asyncio
 import errno
@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from monarch.agent.agent import Agent
-from monarch.agent.bootstrap import Meeting, find_meeting
+from monarch.agent.bootstrap import Bootstrap, find_bootstrap
 from monarch.agent.cluster import Cluster
-from monarch.agent.launcher_pipe import Notifier
-from monarch.agent.rundir import RunDirectory
-from monarch.agent.segments import Segments
+from monarch.agent.control import Notifier
+from monarch.agent.segments import RunDirectory, Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
 from monarch.agent.shutdown import remove_tiers
 from monarch.agent.tier_watch import prepare_tiers
@@ -24,7 +23,7 @@ from monarch.config import RunOptions, run_directory, to_json
 from monarch.errors import MonarchError
 
 LOG_BYTES_MAX: Final = 2 << 20
-"""Of agent.log; when it is full it becomes agent.log.1, and another one begins."""
+"""The limit of agent.log, which is renamed to agent.log.1 when it is full."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -32,25 +31,26 @@ Parse = Callable[[], tuple[RunOptions, list[str]]]
 
 
 def serve(
-    run_dir: Path, notifier: Notifier, parse: Parse, meeting: Meeting | None = None
+    run_dir: Path, notifier: Notifier, parse: Parse, bootstrap: Bootstrap | None = None
 ) -> int:
-    """Be the agent of a run directory; tell the launcher what prevents it.
+    """Run the agent of a run directory; return its exit code.
 
     Args:
-        parse: gives the options of `monarch run` and the program's argv.
-        meeting: the other nodes, where they are not to be looked for.
+        notifier: told of failures before it is closed.
+        parse: returns the options of `monarch run` and the program's argv.
+        bootstrap: how to find the other nodes; None: by the environment.
     """
     try:
         options, command = parse()
         setup = make_setup(options, command, run_dir.name, os.environ)
         for warning in setup.warnings:
             notifier.warn(warning)
-        if meeting is None:
+        if bootstrap is None:
             job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
             hosts, here = setup.config.hosts, run_directory()
             job = mesh_job(job, hosts, options, os.environ, here)
-            meeting = find_meeting(setup, job, os.environ, notifier)
-        _hold(run_dir, setup, notifier, meeting)
+            bootstrap = find_bootstrap(setup, job, os.environ, notifier)
+        _run(run_dir, setup, notifier, bootstrap)
     except MonarchError as error:
         notifier.fail(error.exit_code, str(error))
         return error.exit_code
@@ -64,12 +64,12 @@ def serve(
     return 0
 
 
-def _hold(
-    run_dir: Path, setup: Setup, notifier: Notifier, meeting: Meeting | None
+def _run(
+    run_dir: Path, setup: Setup, notifier: Notifier, bootstrap: Bootstrap | None
 ) -> None:
-    """Own the run directory and the Tiers while the agent lives."""
+    """Own the run directory and the Tiers while the agent runs."""
     run = RunDirectory(run_dir)
-    if meeting is not None:
+    if bootstrap is not None:
         setup = with_transit(setup, run_dir)
     try:
         _allow_descriptors()
@@ -81,22 +81,22 @@ def _hold(
         setup = prepare_tiers(setup, run_dir, notifier.warn)
         if setup.transit is not None:
             setup.transit.prepare(locked=run_dir)
-        asyncio.run(_live(setup, run, segments, notifier, meeting))
+        asyncio.run(_live(setup, run, segments, notifier, bootstrap))
     except BaseException:
-        # The launcher tells those beside it why, and needs the directory for it.
+        # The launcher writes the reason into the directory, for others of its job.
         remove_tiers(setup, run_dir)
-        run.leave()
+        run.clear()
         raise
     run.remove()
 
 
 def _lacks_room(error: Exception) -> bool:
-    """Return whether the launcher's line says it all, and a log would find no room."""
+    """Return whether a file system is full: the log could not be written either."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _allow_descriptors() -> None:
-    """One for each process of the job and each copy: the usual 1024 may be too few."""
+    """Raise the limit: each process of the job and each copy takes one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -106,14 +106,14 @@ async def _live(
     run: RunDirectory,
     segments: Segments,
     notifier: Notifier,
-    meeting: Meeting | None,
+    bootstrap: Bootstrap | None,
 ) -> None:
-    cluster = Cluster(meeting, setup, notifier) if meeting is not None else None
+    cluster = Cluster(bootstrap, setup, notifier) if bootstrap is not None else None
     await Agent(setup, run, segments, notifier, cluster).live()
 
 
 def _open_log(run_dir: Path, level: str) -> None:
-    """Log into the run directory, which is memory: two files of bounded size."""
+    """Log into the run directory, which is in memory: two files of bounded size."""
     handler = RotatingFileHandler(
         run_dir / "agent.log", maxBytes=LOG_BYTES_MAX, backupCount=1
     )

@@ -1,13 +1,18 @@
-"""The Namespace of a job: its datasets indexed, laid out and published."""
+"""The Namespace of a job: its datasets indexed, and published in shared memory."""
 
+import logging
 import os
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from monarch import native
-from monarch.agent.mark_table import MarkTable
+from monarch.agent.control import Notifier
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
@@ -21,11 +26,129 @@ from monarch.catalog.segment import (
     plan_catalog,
 )
 from monarch.catalog.unmanaged import shown
-from monarch.origins.index import Indexed
+from monarch.errors import UsageError
+from monarch.origins.index import Dataset, Indexed, empty_index, prepare_index
 from monarch.origins.layout import LAYOUT
-from monarch.stager import FileTable, Replicas, WrittenMarks
-from monarch.stager.capacity import footprints
+from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
 from monarch.tiers import Tier
+from monarch.tiers.probe import FAULTS
+from monarch.units import format_count
+
+PROGRESS_AFTER_S: Final = 1.0
+SILENT_S: Final = 5.0
+"""A scan that finds no name for so long hangs; a slow one keeps finding some."""
+POLL_S: Final = 0.1
+
+log = logging.getLogger("monarch.agent")
+
+
+# -- indexing -----------------------------------------------------------------------
+
+
+def index_datasets(setup: Setup, notifier: Notifier) -> list[Indexed]:
+    """Load or scan the index of every dataset, each in its own thread.
+
+    Of several datasets, one that fails or hangs gets an empty index when
+    `catalog.wait_max` is over and another one is ready: programs read it from the
+    origin.
+
+    Raises:
+        UsageError: a dataset is not valid.
+    """
+    indexings = [Indexing(dataset, setup, notifier) for dataset in setup.datasets]
+    for indexing in indexings:
+        threading.Thread(target=indexing.run, daemon=True).start()
+    deadline_s = time.monotonic() + setup.config.catalog.wait_max
+    for indexing in indexings:
+        while not indexing.ended.wait(POLL_S):
+            late = time.monotonic() >= deadline_s
+            if late and indexing.hangs and any(one.result for one in indexings):
+                break
+    return [_result(indexing, indexings, notifier) for indexing in indexings]
+
+
+def _result(
+    indexing: "Indexing", indexings: "list[Indexing]", notifier: Notifier
+) -> Indexed:
+    error = indexing.error
+    if indexing.result is not None:
+        return indexing.result
+    cause = error.__cause__ if error is not None else None
+    failed = isinstance(cause, OSError) and cause.errno in FAULTS
+    is_usage = isinstance(error, UsageError) and not failed
+    if is_usage or not any(one.result for one in indexings):
+        raise error or AssertionError("no indexing has ended")
+    path = indexing.dataset.path
+    reason = error or f"its scan got no answer for {SILENT_S:g} s"
+    log.warning("no index path=%s", path, exc_info=error)
+    notifier.warn(f"{path} is not staged, programs read the origin: {reason}")
+    return empty_index(indexing.dataset)
+
+
+class Indexing:
+    """The loading or scanning of one dataset, which may never end.
+
+    Attributes:
+        ended: set when there is a result or an error.
+    """
+
+    def __init__(self, dataset: Dataset, setup: Setup, notifier: Notifier) -> None:
+        self.dataset = dataset
+        self.ended = threading.Event()
+        self.result: Indexed | None = None
+        self.error: Exception | None = None
+        self._threads = setup.config.catalog.scan_threads
+        self._notifier = notifier
+        self._progress = progress_of(dataset.path, notifier)
+        self._names = -1
+        self._advanced_s = time.monotonic()
+        self._answered = False
+
+    def __repr__(self) -> str:
+        return f"<Indexing {self.dataset.path} {self._names} names>"
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the origin has not answered for SILENT_S."""
+        silent_s = time.monotonic() - self._advanced_s
+        return not self._answered and silent_s >= SILENT_S
+
+    def run(self) -> None:
+        """Make the index; for a daemon thread."""
+        try:
+            self.result = prepare_index(
+                self.dataset,
+                threads=self._threads,
+                warn=self._notifier.warn,
+                progress=self._note,
+                answered=self._note_answered,
+            )
+        except Exception as error:
+            self.error = error
+        finally:
+            self.ended.set()
+
+    def _note(self, names: int) -> None:
+        if names != self._names:
+            self._names, self._advanced_s = names, time.monotonic()
+        self._progress(names)
+
+    def _note_answered(self) -> None:
+        self._answered = True
+
+
+def progress_of(path: str, notifier: Notifier) -> Callable[[int], None]:
+    """Return what sends the progress of a scan to the launcher once it takes long."""
+    started_s = time.monotonic()
+
+    def progress(entries: int) -> None:
+        if time.monotonic() - started_s >= PROGRESS_AFTER_S:
+            notifier.progress(f"scanning {path}: {format_count(entries)} names")
+
+    return progress
+
+
+# -- publishing ---------------------------------------------------------------------
 
 
 class Namespace:
@@ -35,12 +158,12 @@ class Namespace:
         self.segments = segments
         self.roots = _mapped(plan, segments)
         self.inventory = Inventory(self.roots, native.CONSTANTS["EXTENT_BYTES"])
-        # What all Files take of Tiers, each of them whole pages.
+        # The bytes of all Files in a Tier, where each takes whole pages.
         self.room_bytes = int(footprints(self.inventory.sizes).sum())
         self.bases = plan.file_bases
         self.digest = catalog_digest(plan.roots, native.hash64)
         self.written = WrittenMarks(*segments.marks(), segments.note_marks)
-        self._mark_bases = (*plan.file_bases, *plan.directory_bases)
+        self.mark_bases = (*plan.file_bases, *plan.directory_bases)
         self._first = [root.block.first_entry for root in self.roots]
 
     def __repr__(self) -> str:
@@ -69,17 +192,13 @@ class Namespace:
             )
         )
 
-    def marks(self) -> MarkTable:
-        """Return the marks that programs and other nodes set."""
-        return MarkTable(self.written, self._mark_bases)
-
     def path(self, file: int) -> str:
-        """Return the path of a File on its Origin, for people."""
+        """Return the path of a File on its Origin, as text to print."""
         return shown(self.inventory.path(file))
 
 
 def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespace:
-    """Write the segments that programs look for; the catalog is the last of them."""
+    """Create the segments that programs map, the Catalog last."""
     plan = plan_catalog(
         LAYOUT,
         [one.mapped() for one in indexed],
@@ -102,7 +221,7 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
 
 
 def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:
-    """Return the roots with the blocks in shared memory; the others can be freed."""
+    """Return the roots with the copies of their blocks in shared memory."""
     memory = segments.memory["catalog"]
     mapped = []
     for place, root in zip(plan.places.blocks, plan.roots, strict=True):
@@ -144,6 +263,6 @@ def device_of_files(directory: Path) -> int:
 
 
 def extent_arrays(namespace: Namespace) -> "tuple[np.ndarray, np.ndarray]":
-    """Return room for the checksums of all Extents, and where each File's begin."""
+    """Return an array for the checksums of all Extents, and each File's first index."""
     first = namespace.inventory.extent_first
     return np.zeros(int(first[-1]), np.uint64), first

@@ -1,4 +1,4 @@
-"""The connections by which Files are asked of peers, and given to them."""
+"""The data sockets to all peers: for requests to them, and for theirs."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from monarch import native
-from monarch.agent.bootstrap import Meeting
-from monarch.agent.integrity import Integrity
-from monarch.agent.job_spec import Terms
+from monarch.agent.bootstrap import Bootstrap
+from monarch.agent.job_spec import Integrity, JobSpec
 from monarch.agent.setup import Setup
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
@@ -19,12 +18,13 @@ from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
 from monarch.placement import Placement
 from monarch.stager import Policy, Replicas, Sources, footprints
 
-LOOK_S: Final = 0.1
+RECONNECT_S: Final = 0.1
 CONNECTING_MAX: Final = 16
 CONNECTIONS_MIN: Final = 64
-# Programs start although a node cannot be reached for so long.
+# Programs start at the latest when a node could not be reached for so long.
 CONNECTED_S: Final = 5.0
-# What an owner may take to fetch a File; a program that waits for it waits longer.
+# How long a request may wait for a File that the owner is fetching, as a part of
+# cold_open.timeout: a program that waits for the File waits longer.
 PARK_PART: Final = 0.5
 PARK_MARGIN_S: Final = 1.0
 
@@ -32,48 +32,48 @@ log = logging.getLogger("monarch.agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """Our two ends of the data plane: by which we answer, and by which we ask."""
+class Endpoints:
+    """The server and the receiver of this node, and where it finds each File."""
 
     server: native.PeerServer
     receiver: native.PeerReceiver
     sources: Sources
 
 
-class Links:
-    """Keeps a data link to every node that is there and not to be left alone."""
+class PeerSockets:
+    """Keeps a data socket to every joined node whose breaker is closed."""
 
-    def __init__(self, meeting: Meeting, setup: Setup, mesh: Mesh) -> None:
-        self.ends: Ends | None = None
-        self._meeting = meeting
+    def __init__(self, bootstrap: Bootstrap, setup: Setup, mesh: Mesh) -> None:
+        self.endpoints: Endpoints | None = None
+        self._bootstrap = bootstrap
         self._setup = setup
         self._mesh = mesh
         self._early: dict[int, int] = {}
         self._standings: dict[int, Standing] = {}
         self._connecting: set[int] = set()
-        self._stirred = asyncio.Event()
+        self._changed = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Links {'open' if self.ends else 'closed'}>"
+        return f"<PeerSockets {'open' if self.endpoints else 'closed'}>"
 
     async def open(
         self,
         engine: native.Engine,
         replicas: Replicas,
         counters: AgentCounters,
-        terms: Terms,
-    ) -> Ends:
+        spec: JobSpec,
+    ) -> Endpoints:
         """Compute the Placement and begin to connect."""
         needs = footprints(replicas.sizes)
         placement = await in_thread(
-            Placement, terms.nodes, needs, terms.digest, terms.mode
+            Placement, spec.nodes, needs, spec.digest, spec.mode
         )
-        policy = await in_thread(Policy.cluster, placement, self._meeting.number)
+        policy = await in_thread(Policy.cluster, placement, self._bootstrap.number)
         sources = Sources(policy, counters)
-        sealed = terms.integrity is Integrity.MAC
-        ends = self.ends = self._make_ends(engine, sources, sealed=sealed)
-        log.info("sharing nodes=%d integrity=%s", len(terms.nodes), terms.integrity)
+        sealed = spec.integrity is Integrity.MAC
+        ends = self.endpoints = self._make_endpoints(engine, sources, sealed=sealed)
+        log.info("sharing nodes=%d integrity=%s", len(spec.nodes), spec.integrity)
         early, self._early = self._early, {}
         for peer, fd in early.items():
             self.adopt(peer, fd)
@@ -81,15 +81,15 @@ class Links:
         self._keeping.add_done_callback(log_failure)
         return ends
 
-    def _make_ends(
+    def _make_endpoints(
         self, engine: native.Engine, sources: Sources, *, sealed: bool
-    ) -> Ends:
-        config, count = self._setup.config, len(self._meeting.nodes)
+    ) -> Endpoints:
+        config, count = self._setup.config, len(self._bootstrap.nodes)
         park_s = PARK_PART * config.cold_open.timeout
-        # A node that comes again still has its old connection for a moment.
-        most = max(CONNECTIONS_MIN, 2 * count)
-        served = native.ServerOptions(peers=count, connections=most, park_s=park_s)
-        return Ends(
+        # A node that reconnects still has its old connection for a moment.
+        count_max = max(CONNECTIONS_MIN, 2 * count)
+        served = native.ServerOptions(peers=count, connections=count_max, park_s=park_s)
+        return Endpoints(
             native.PeerServer(engine, served),
             native.PeerReceiver(
                 engine,
@@ -104,128 +104,133 @@ class Links:
         )
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask and answer no more; due before the engine is closed."""
+        """Close all data sockets; due before the engine is closed."""
         if self._keeping is not None:
             self._keeping.cancel()
-        ends, self.ends = self.ends, None
-        if ends is not None:
-            loop.remove_reader(ends.receiver.event_fd)
-            ends.receiver.close()
-            ends.server.close()
+        endpoints, self.endpoints = self.endpoints, None
+        if endpoints is not None:
+            loop.remove_reader(endpoints.receiver.event_fd)
+            endpoints.receiver.close()
+            endpoints.server.close()
         for fd in self._early.values():
             os.close(fd)
         self._early.clear()
 
-    async def settle(self, patience_s: float) -> None:
-        """Wait until every node that is there can be asked, but not for long."""
-        await self._mesh.until(lambda view: view.started, patience_s)
+    async def wait_connected(self, timeout_s: float) -> None:
+        """Wait until every joined node can be asked for Files, within limits.
+
+        Args:
+            timeout_s: for the nodes to start; CONNECTED_S more to connect to them.
+        """
+        await self._mesh.wait_until(lambda view: view.started, timeout_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECTED_S):
-                while not self._is_settled():
-                    self._stirred.clear()
-                    await self._stirred.wait()
+                while not self._is_connected():
+                    self._changed.clear()
+                    await self._changed.wait()
 
-    def _is_settled(self) -> bool:
-        own, ends = self._meeting.number, self.ends
-        return ends is None or all(
-            member.number == own or ends.sources.usable(member.number)
+    def _is_connected(self) -> bool:
+        own, endpoints = self._bootstrap.number, self.endpoints
+        return endpoints is None or all(
+            member.number == own or endpoints.sources.usable(member.number)
             for member in self._mesh.view.joined
         )
 
     # -- connecting -------------------------------------------------------------
 
     async def _keep_connected(self) -> None:
-        while self.ends is not None:
-            self.attend()
+        while self.endpoints is not None:
+            endpoints = self.endpoints
+            self.check_breakers()
             for member in self._mesh.view.joined:
                 if len(self._connecting) >= CONNECTING_MAX:
                     break
-                if self._may_connect(self.ends.sources, member):
+                if self._may_connect(endpoints.sources, member):
                     self._connecting.add(member.number)
-                    task = asyncio.create_task(self._connect(self.ends, member.number))
+                    task = asyncio.create_task(self._connect(endpoints, member.number))
                     task.add_done_callback(log_failure)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(RECONNECT_S)
 
     def _may_connect(self, sources: Sources, member: Member) -> bool:
         number = member.number
-        if number == self._meeting.number or number in self._connecting:
+        if number == self._bootstrap.number or number in self._connecting:
             return False
         return member.phase is not Phase.STARTING and sources.due(number)
 
-    async def _connect(self, ends: Ends, peer: int) -> None:
-        """Connect for data; that it takes no longer than an answer may is the trial."""
+    async def _connect(self, endpoints: Endpoints, peer: int) -> None:
+        """Open a data socket within the time of an answer, as a probe of the peer."""
         try:
             async with asyncio.timeout(self._setup.config.peers.timeout):
                 fd = await self._mesh.data_socket(peer)
         except (OSError, ProtocolError) as error:
-            log.info("no data link peer=%d why=%s", peer, error or "late")
-            ends.sources.failed(peer)
+            log.info("no data socket peer=%d reason=%s", peer, error or "timeout")
+            endpoints.sources.failed(peer)
             return
         finally:
             self._connecting.discard(peer)
-        if self.ends is not ends:
+        if self.endpoints is not endpoints:
             os.close(fd)
             return
         try:
-            ends.receiver.connect(peer, fd)
+            endpoints.receiver.connect(peer, fd)
         except OSError as error:
             os.close(fd)
-            log.warning("data link refused peer=%d error=%s", peer, error)
-            ends.sources.failed(peer)
+            log.warning("data socket not usable peer=%d error=%s", peer, error)
+            endpoints.sources.failed(peer)
             return
-        ends.sources.connected(peer)
-        self._stirred.set()
+        endpoints.sources.connected(peer)
+        self._changed.set()
 
     def adopt(self, peer: int, fd: int) -> None:
-        """Answer a peer that has connected; it may have its Catalog before us."""
-        if self.ends is None:
+        """Serve a peer that has connected; it may have the Catalog before this node."""
+        if self.endpoints is None:
             if (older := self._early.pop(peer, None)) is not None:
                 os.close(older)
             self._early[peer] = fd
             return
         try:
-            self.ends.server.adopt(peer, fd)
+            self.endpoints.server.adopt(peer, fd)
         except OSError as error:
             os.close(fd)
-            log.warning("data link not taken peer=%d error=%s", peer, error)
+            log.warning("data socket not served peer=%d error=%s", peer, error)
 
-    # -- what becomes of peers --------------------------------------------------
+    # -- state of peers ---------------------------------------------------------
 
-    def look(self, view: View) -> None:
-        """Ask and answer those no more that have left; others are worth a trial."""
+    def update(self, view: View) -> None:
+        """Disconnect nodes that have left, and let those that have joined be asked."""
         for member in view.members:
             before = self._standings.get(member.number, Standing.UNSEEN)
             self._standings[member.number] = member.standing
-            if self.ends is None or member.standing is before:
+            if self.endpoints is None or member.standing is before:
                 continue
             if member.standing is Standing.LEFT:
-                self._leave(self.ends, member.number)
+                self._disconnect(self.endpoints, member.number)
             elif member.standing is Standing.JOINED:
-                self.ends.sources.appeared(member.number)
-        self._stirred.set()
+                self.endpoints.sources.appeared(member.number)
+        self._changed.set()
 
-    def _leave(self, ends: Ends, peer: int) -> None:
-        log.warning("node left node=%s", self._meeting.nodes[peer])
+    def _disconnect(self, endpoints: Endpoints, peer: int) -> None:
+        log.warning("node left node=%s", self._bootstrap.nodes[peer])
         if self._mesh.own.phase is Phase.FINISHED:
-            ends.sources.left(peer)
+            endpoints.sources.left(peer)
         else:
-            ends.sources.gone(peer)
-        ends.receiver.disconnect(peer)
-        ends.server.drop(peer)
+            endpoints.sources.gone(peer)
+        endpoints.receiver.disconnect(peer)
+        endpoints.server.drop(peer)
 
-    def complain(self, about: int) -> None:
-        """Another node has found a peer late: it counts as if we had once."""
-        known = 0 <= about < len(self._meeting.nodes)
-        if self.ends is not None and known and about != self._meeting.number:
-            self.ends.sources.complained(about)
+    def report_late(self, peer: int) -> None:
+        """Count one late answer of a peer that another node has reported."""
+        known = 0 <= peer < len(self._bootstrap.nodes)
+        if self.endpoints is not None and known and peer != self._bootstrap.number:
+            self.endpoints.sources.complained(peer)
 
-    def attend(self) -> None:
-        """Ask those no more who erred or were late too often, and warn the others."""
-        if self.ends is None:
+    def check_breakers(self) -> None:
+        """Disconnect peers whose breaker has opened, and report late ones to others."""
+        if self.endpoints is None:
             return
-        for peer, known in self.ends.sources.openings():
-            log.warning("breaker opened peer=%s", self._meeting.nodes[peer])
-            self.ends.receiver.disconnect(peer)
-            # That a node has left everybody sees without being told.
-            if not known and self._standings.get(peer) is not Standing.LEFT:
-                self._mesh.note({"late": peer})
+        for peer, reported in self.endpoints.sources.openings():
+            log.warning("breaker opened peer=%s", self._bootstrap.nodes[peer])
+            self.endpoints.receiver.disconnect(peer)
+            # All nodes see for themselves that one has left.
+            if not reported and self._standings.get(peer) is not Standing.LEFT:
+                self._mesh.send_note({"late": peer})

@@ -1,24 +1,110 @@
-"""The shared-memory segments of a job, created complete or not at all."""
+"""The run directory of a job on this node, and the shared-memory segments in it."""
 
 import errno
+import logging
 import mmap
 import os
 import secrets
+import shutil
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+import monarch.native
 from monarch.errors import MonarchError
 from monarch.native import CONSTANTS, DTYPES, SegmentKind, rights_store
+from monarch.tiers.directory_lock import lock_directory, remove_tree
+from monarch.tiers.leftovers import has_programs, supersede
+
+# Files of the launcher; all others are the agent's.
+_LAUNCHER_FILES: Final = frozenset({"start", "lock", "agent.log", "failed"})
+# Files that programs need which outlive the agent.
+_SHIM_FILES: Final = frozenset({"shim.so"})
+_SHIM_LIBRARY: Final = "libmonarch_shim.so"
 
 Bytes = npt.NDArray[np.uint8]
 
+log = logging.getLogger("monarch.agent")
+
+
+class RunDirectory:
+    """A private directory, locked until this process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lock = lock_directory(path)
+        if lock is None:
+            raise MonarchError(f"{path}: another agent is already running")
+        self._lock = lock
+        self._remove_agent_files()
+
+    def __repr__(self) -> str:
+        return f"<RunDirectory {self.path}>"
+
+    def _remove_agent_files(self) -> None:
+        """Remove all files of an agent: those of a dead one may be incomplete."""
+        supersede(self.path)
+        self._clear(_LAUNCHER_FILES)
+
+    def _clear(self, kept: frozenset[str]) -> None:
+        for entry in os.scandir(self.path):
+            if entry.name in kept:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+
+    def write(self, name: str, content: str) -> None:
+        """Write a small text file."""
+        fd = os.open(
+            self.path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(fd, "w") as file:
+            file.write(content)
+
+    def place_shim(self) -> None:
+        """Copy the Shim here: LD_PRELOAD allows no space or colon in its path."""
+        source = Path(monarch.native.__file__).parent / _SHIM_LIBRARY
+        target = self.path / "shim.so"
+        if not source.exists():
+            raise MonarchError(f"{source} is missing; install Monarch again")
+        if os.statvfs(self.path).f_flag & os.ST_NOEXEC:
+            target.symlink_to(source)
+            return
+        try:
+            shutil.copyfile(source, target)
+            os.chmod(target, stat.S_IRUSR | stat.S_IXUSR)
+        except OSError as error:
+            raise MonarchError(
+                f"{self.path}: no room for shim.so: {error.strerror}"
+            ) from error
+
+    def clear(self) -> None:
+        """Remove the agent's files, but not the launcher's, and release the lock."""
+        self._remove_agent_files()
+        os.close(self._lock)
+
+    def remove(self) -> None:
+        """Remove the directory, then release its lock.
+
+        While programs of the job are running the Shim stays, because they may start
+        others; the next collection of leftovers removes it.
+        """
+        supersede(self.path)
+        if has_programs(self.path):
+            self._clear(_LAUNCHER_FILES | _SHIM_FILES)
+        elif not remove_tree(self.path):
+            log.warning("run directory not removed path=%s", self.path)
+        os.close(self._lock)
+
 
 class Segments:
-    """Creates the segments of one agent's life and keeps their mappings."""
+    """Creates the segments of one agent and keeps their mappings."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -29,20 +115,20 @@ class Segments:
         return f"<Segments {' '.join(self.memory)} generation {self.generation:#x}>"
 
     def create_first(self) -> None:
-        """Create the two segments that launchers look for before there is a catalog."""
+        """Create the two segments that launchers need before there is a Catalog."""
         self.create("counters", DTYPES["counters"].itemsize, self._write_header)
         self.create("requests", DTYPES["requests"].itemsize, self._write_requests)
 
     def create(
         self, name: str, length: int, write: Callable[[str, Bytes], None]
     ) -> Bytes:
-        """Create a segment: under its own name it is complete from the first moment."""
+        """Create a segment, which gets its name when it is complete."""
         temporary = self._directory / f".{name}"
         fd = os.open(
             temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
         )
         try:
-            # Memory that is promised only would end a program by SIGBUS later.
+            # Pages that are not allocated now could end a program by SIGBUS later.
             _allocate(fd, length)
             mapping = mmap.mmap(fd, length)
         except OSError as error:
@@ -78,19 +164,20 @@ class Segments:
         return roots, self.written(int(self.record("flags")["count"]))
 
     def note_marks(self) -> None:
-        """Tell programs that something is marked."""
+        """Set the word that makes programs read the marks."""
         dtype = DTYPES["flags"]
         self.memory["flags"][: dtype.itemsize].view(dtype)["marked"] = 1
 
     def inodes_of(self, files: Sequence[int], tier: int) -> list[int]:
-        """Return the inodes under which Replicas that are there are recognised."""
+        """Return the inodes of the Replicas of some Files in a Tier."""
         slots = self._inodes()
-        mine = (slots["tier"] == tier) & (slots["ino"] > 1)
-        found: list[int] = slots["ino"][mine & np.isin(slots["file"], files)].tolist()
+        in_tier = (slots["tier"] == tier) & (slots["ino"] > 1)
+        chosen = in_tier & np.isin(slots["file"], files)
+        found: list[int] = slots["ino"][chosen].tolist()
         return found
 
     def inodes_in(self, tier: int) -> list[int]:
-        """Return the inodes of all Replicas that are there in a Tier."""
+        """Return the inodes of all Replicas in a Tier."""
         slots = self._inodes()
         found: list[int] = slots["ino"][
             (slots["tier"] == tier) & (slots["ino"] > 1)

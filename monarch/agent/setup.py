@@ -1,4 +1,4 @@
-"""What one agent is to do: configuration, datasets and Tiers, all checked."""
+"""The setup of one agent: configuration, datasets and Tiers, all checked."""
 
 import os
 import time
@@ -24,16 +24,16 @@ from monarch.tiers import (
 from monarch.tiers.probe import FAULTS, fault_of
 
 CHECK_S = 5.0
-"""A place may take as long to answer, even where programs wait for no catalog."""
+"""The least time for a path to answer, also if `catalog.wait_max` is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A run as it was asked for, found possible on this machine.
+    """A run as it was configured, checked on this machine.
 
     Attributes:
-        transit: the pool for Files that other nodes keep; None where there are none.
-        warnings: what the user should know although the job goes on.
+        transit: the pool for Files that other nodes keep; None without other nodes.
+        warnings: for the user, about parts that cannot be used.
     """
 
     config: Config
@@ -52,10 +52,10 @@ def make_setup(
     job_node: str,
     environ: Mapping[str, str],
 ) -> Setup:
-    """Load the configuration and hold it against the machine.
+    """Load the configuration and check it on this machine.
 
     Raises:
-        UsageError: with a line for each thing that cannot be meant.
+        UsageError: with one line for each value that is not valid.
     """
     config = load(options, environ, run_directory()).config
     require_datasets(config)
@@ -69,13 +69,13 @@ def make_setup(
     tiers = tuple(tier for tier in tiers if tier.settings.path not in faults)
     roots = {key: root for key, root in _roots(config).items() if root not in faults}
     if not (tiers and roots):
-        raise MonarchError(f"no {'dataset' if tiers else 'tier'} answers")
+        raise MonarchError(f"no {'dataset' if tiers else 'tier'} is reachable")
     check_places(roots, tiers)
     for tier in tiers:
         tier.resolve()
     if config.report.file is not None:
         check_report_file(fill_template(config.report.file, job_node, job_node))
-    # What we make is private whatever the user's mask; the report is the user's.
+    # All files of the agent are private; the report has the mode that the user expects.
     umask = os.umask(0o077)
     return Setup(
         config,
@@ -97,28 +97,28 @@ def _roots(config: Config) -> dict[str, Path]:
 
 
 def _faults(config: Config, tiers: Sequence[Tier]) -> dict[Path, str]:
-    """Return the places that hang or fail, with the reason: the others are used."""
+    """Return the paths that hang or fail, with the reason; the others are used."""
     limit_s = max(config.catalog.wait_max, CHECK_S)
-    places = {*_roots(config).values(), *(tier.settings.path for tier in tiers)}
-    looks = {path: begin(partial(_look_at, path)) for path in sorted(places)}
+    paths = {*_roots(config).values(), *(tier.settings.path for tier in tiers)}
+    probes = {path: begin(partial(_probe, path)) for path in sorted(paths)}
     deadline_s = time.monotonic() + limit_s
     faults: dict[Path, str] = {}
-    for path, look in looks.items():
+    for path, probe in probes.items():
         try:
-            why = look(max(0.0, deadline_s - time.monotonic()))
+            reason = probe(max(0.0, deadline_s - time.monotonic()))
         except TimeoutError:
-            why = f"no answer in {limit_s:g} s"
-        if why:
-            faults[path] = why
+            reason = f"no answer in {limit_s:g} s"
+        if reason:
+            faults[path] = reason
     return faults
 
 
-def _look_at(path: Path) -> str:
+def _probe(path: Path) -> str:
     return fault_of(lambda: (os.stat(path), os.statvfs(path)), FAULTS)
 
 
 def with_transit(setup: Setup, run: Path) -> Setup:
-    """Add the pool of a node that has peers; it takes of the memory for RAM Tiers."""
+    """Add the Pool of a node that has peers; its bytes are taken from the RAM Tier."""
     transit = open_pool(run, setup.config.peers.transit)
     transit.resolve()
     for tier in setup.tiers:

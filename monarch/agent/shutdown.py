@@ -1,14 +1,15 @@
-"""What an ending agent leaves: a report, a summary, and retained Tiers if asked."""
+"""The end of an agent: its report, and Tiers removed or retained for later jobs."""
 
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.control import Notifier
 from monarch.agent.namespace import Namespace
-from monarch.agent.retention import retain_all
 from monarch.agent.setup import Setup
 from monarch.agent.stats import AgentStats
 from monarch.background import within
@@ -19,45 +20,60 @@ from monarch.report import (
     summarize,
     write_report,
 )
-from monarch.stager import ExtentDigests, Stager
+from monarch.stager import ExtentDigests, Stager, describe, footprint, match
+from monarch.tiers import Tier
+from monarch.tiers.retained import (
+    Manifest,
+    claim,
+    namespace_digest,
+    retain_directory,
+)
 
 REMOVE_S = 2.0
 
 log = logging.getLogger("monarch.agent")
 
 
-def tell_report(
+# -- the report ---------------------------------------------------------------------
+
+
+def publish_report(
     setup: Setup,
     stats: AgentStats,
-    fragments: Mapping[int, bytes],
+    node_reports: Mapping[int, bytes],
     notifier: Notifier,
 ) -> None:
-    """Write the report and print it as the summary.
+    """Write the report, and print its summary.
 
     Args:
-        fragments: what other nodes have reported, by their numbers.
+        node_reports: the reports of other nodes, by their numbers.
     """
     own = stats.snapshot()
-    report = merge(own, fragments) if own.nodes else summarize(own)
+    report = merge(own, node_reports) if own.nodes else summarize(own)
     template = setup.config.report.file
     if template is not None:
         path = fill_template(template, stats.label.job, stats.label.node)
         try:
             found = write_report(path, report, mode=0o666 & ~setup.umask)
             if found != path:
-                notifier.warn(f"others have told more of the job: this is in {found}")
+                notifier.warn(
+                    f"a more complete report already exists; saved as {found}"
+                )
         except OSError as error:
-            notifier.warn(f"the report is not written: {path}: {error.strerror}")
-            log.error("report failed path=%s error=%s", path, error)
+            notifier.warn(f"cannot write the report: {path}: {error.strerror}")
+            log.error("report not written path=%s error=%s", path, error)
     if not setup.quiet:
         notifier.say(render(report))
 
 
+# -- Tiers and Replicas -------------------------------------------------------------
+
+
 def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
-    """Remove what the Tiers of this job still hold; doing it twice does no harm.
+    """Remove the Tiers of this job that exist; may be called twice.
 
     Args:
-        lost: numbers of Tiers that may never answer: those are not waited for.
+        lost: numbers of Tiers that may never answer: REMOVE_S each at most.
     """
     for number, tier in enumerate(setup.tiers):
         if number not in lost:
@@ -70,10 +86,68 @@ def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
 def end_namespace(
     setup: Setup, stager: Stager, namespace: Namespace, extents: ExtentDigests
 ) -> None:
-    """Withdraw every Replica from programs that live on, and retain it if asked."""
+    """Set all Replicas absent, because programs may still run; retain the Tiers."""
     try:
         if setup.config.retain != "job":
             retain_all(stager, namespace, extents, setup.config.retain)
     except Exception:
-        log.exception("tiers are not retained")
+        log.exception("tiers not retained")
     stager.replicas.end()
+
+
+# -- retained Tiers -----------------------------------------------------------------
+
+
+def expiry_s(retain: str | float, now_s: float) -> float:
+    """Return when a Tier that is retained now expires; inf: never."""
+    return now_s + retain if isinstance(retain, int | float) else math.inf
+
+
+def claim_all(tiers: Sequence[Tier], roots: Sequence[bytes]) -> dict[int, Manifest]:
+    """Take over the Tiers that earlier jobs have retained of these roots, by number."""
+    digest, found = namespace_digest(roots), {}
+    for number, tier in enumerate(tiers):
+        manifest = claim(tier.directory, tier.home, digest)
+        if manifest is None:
+            continue
+        tier.add_retained(sum(map(footprint, manifest.sizes.tolist())))
+        found[number] = manifest
+        log.info("retained claimed tier=%s files=%d", tier.name, len(manifest.names))
+    return found
+
+
+def offer(
+    stager: Stager,
+    namespace: Namespace,
+    manifests: dict[int, Manifest],
+    extents: ExtentDigests,
+) -> None:
+    """Offer retained Replicas to the Stager for adoption, and remove all others."""
+    names = [
+        (file, namespace.name_of(file)) for file in range(len(namespace.inventory))
+    ]
+    for number, manifest in manifests.items():
+        tier = stager.storage.tiers[number]
+        files, unwanted = match(manifest, names, stager.replicas.sizes, extents)
+        for file in files:
+            known = file in stager.adoption.tiers
+            if known or not stager.offer(file, number):
+                unwanted.add(namespace.name_of(file))
+        for name in unwanted:
+            (tier.directory / name).unlink(missing_ok=True)
+
+
+def retain_all(
+    stager: Stager, namespace: Namespace, extents: ExtentDigests, retain: str | float
+) -> None:
+    """Retain every Tier with a manifest of its ready Replicas."""
+    digest = namespace_digest([root.path for root in namespace.roots])
+    expires_s = expiry_s(retain, time.time())
+    sizes = stager.replicas.sizes
+    for number, tier in enumerate(stager.storage.tiers):
+        files = stager.replicas.unwritten(stager.replicas.ready_in(number))
+        if not len(files) or not tier.directory.is_dir():
+            continue
+        manifest = describe(files, namespace.name_of, sizes, extents, expires_s)
+        retain_directory(tier.directory, tier.home, digest, manifest)
+        log.info("tier retained tier=%s files=%d", tier.name, len(files))

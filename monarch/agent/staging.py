@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from monarch import native
-from monarch.agent.integrity import Sealing
+from monarch.agent.job_spec import Sealing
 from monarch.agent.namespace import Namespace
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup

@@ -12,7 +12,7 @@ from monarch.agent.namespace import Namespace
 from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
 from monarch.catalog.unmanaged import shown
-from monarch.cluster import Membership, node_name
+from monarch.cluster import NodeList, node_name
 from monarch.metrics import AgentCounters
 from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
 from monarch.peers.protocol import Standing, View
@@ -110,14 +110,14 @@ class ClusterStats:
         links: None until this node exchanges Files with others.
     """
 
-    membership: Membership
+    node_list: NodeList
     view: View
     links_altered: int = 0
     links: PeerTraffic | None = None
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the standing of each node; nothing if the job has only this one."""
-        if len(self.membership.nodes) == 1:
+        if len(self.node_list.nodes) == 1:
             return []
         return [
             {
@@ -127,7 +127,7 @@ class ClusterStats:
                 "phase": member.phase.name.lower(),
             }
             for member, name in zip(
-                self.view.members, self.membership.nodes, strict=True
+                self.view.members, self.node_list.nodes, strict=True
             )
         ]
 
@@ -136,7 +136,7 @@ class ClusterStats:
         peers = [
             PeerFigures(node["number"], node["name"], node["standing"])
             for node in self.nodes()
-            if node["number"] != self.membership.number
+            if node["number"] != self.node_list.number
         ]
         if self.links is None:
             return tuple(peers)
@@ -194,7 +194,7 @@ class AgentStats:
             changed=self._changed(),
             passed_roots=self._passed_roots(),
             nodes=tuple(node["name"] for node in self.nodes()),
-            number=self.cluster.membership.number if self.cluster is not None else 0,
+            number=self.cluster.node_list.number if self.cluster is not None else 0,
             peers=self.peers(),
             **self._pool(),
         )

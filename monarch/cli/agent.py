@@ -13,7 +13,7 @@ from monarch.cli.run import parse_run_argv, run
 from monarch.errors import MonarchError, UsageError
 
 if TYPE_CHECKING:
-    from monarch.agent.bootstrap import Meeting
+    from monarch.agent.bootstrap import Bootstrap
     from monarch.config import Config
 
 EPILOG = """\b
@@ -60,7 +60,7 @@ agent.params += [option for option in run.params if option.name in _SHARED]
 
 def _serve_launcher(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> NoReturn:
     """Be what `monarch run`, whose arguments these are, has started."""
-    from monarch.agent.launcher_pipe import Notifier
+    from monarch.agent.control import Notifier
     from monarch.agent.main import serve
 
     code = serve(run_dir, Notifier(notify_fd), lambda: parse_run_argv(argv))
@@ -81,17 +81,17 @@ def _serve_job(given: dict[str, Any]) -> NoReturn:
         raise UsageError("--job: name the job, as `monarch run --job NAME` will")
     config = load(options, os.environ, current_directory()).config
     node, job = node_name(os.environ), safe_name(options.job)
-    meeting = _meeting(config, job)
+    bootstrap = _bootstrap(config, job)
     run_dir = run_root(os.environ) / f"{job}.{node}"
     start = _StartLock(run_dir)
     narrator = Narrator(
-        node if meeting else "",
+        node if bootstrap else "",
         start.release,
-        first=meeting is None or meeting.number == 0,
+        first=bootstrap is None or bootstrap.number == 0,
         quiet=options.quiet,
     )
     # An ordinary exit: MPI's launcher takes any other one for a failure of them all.
-    raise SystemExit(serve(run_dir, narrator, lambda: (options, []), meeting))
+    raise SystemExit(serve(run_dir, narrator, lambda: (options, []), bootstrap))
 
 
 class _StartLock:
@@ -117,15 +117,15 @@ class _StartLock:
 # -- MPI ----------------------------------------------------------------------------
 
 
-def _meeting(config: Config, job: str) -> Meeting | None:
-    """Return where MPI lets the agents meet; None where that is not MPI's to say.
+def _bootstrap(config: Config, job: str) -> Bootstrap | None:
+    """Return the bootstrap by MPI; None where MPI does not decide about the nodes.
 
     A process that is not the first one on its node ends here: one agent is enough.
     """
     from monarch.cluster import (
-        Membership,
-        Scattered,
-        find_members,
+        NodeList,
+        UnnamedNodes,
+        find_nodes,
         launched_by_mpi,
         node_name,
     )
@@ -135,32 +135,32 @@ def _meeting(config: Config, job: str) -> Meeting | None:
     if alone or not launched_by_mpi(os.environ):
         return None
     names = [node_name(os.environ)]
-    found = find_members(os.environ, Path.read_text, config.hosts, names)
-    if isinstance(found, Membership):
+    found = find_nodes(os.environ, Path.read_text, config.hosts, names)
+    if isinstance(found, NodeList):
         return None
     try:
         mpi = import_mpi()
     except UsageError:
-        if isinstance(found, Scattered):
+        if isinstance(found, UnnamedNodes):
             raise
         return None
-    return _meeting_by_mpi(mpi, config, job)
+    return _bootstrap_by_mpi(mpi, config, job)
 
 
-def _meeting_by_mpi(mpi: Any, config: Config, job: str) -> Meeting | None:
-    """Meet by MPI and leave it: an agent's life is no MPI program."""
+def _bootstrap_by_mpi(mpi: Any, config: Config, job: str) -> Bootstrap | None:
+    """Exchange the bootstrap by MPI and leave MPI: an agent is no MPI program."""
     from monarch.mpi.launch import Launch
-    from monarch.mpi.mpi_bootstrap import meet_by_mpi
+    from monarch.mpi.mpi_bootstrap import bootstrap_by_mpi
     from monarch.mpi.ranks import Ranks
 
-    meeting = None
+    bootstrap = None
     with Launch(mpi, os.environ) as launch:
         try:
             if launch.acts and len(launch.nodes) > 1:
-                meeting = meet_by_mpi(Ranks(mpi, launch, 0), job, config.peers)
+                bootstrap = bootstrap_by_mpi(Ranks(mpi, launch, 0), job, config.peers)
         except MonarchError as error:
             # It is the same on all nodes, and one of them says it.
             raise error if launch.first else SystemExit(error.exit_code) from None
     if not launch.acts:
         raise SystemExit(0)
-    return meeting
+    return bootstrap

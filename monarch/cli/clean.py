@@ -38,21 +38,21 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
             removed += _remove_retained(home)
         for path in removed:
             click.echo(f"removed {path}")
-    _remove_remains(places)
+    _remove_stale_files(places)
 
 
-def _remove_remains(places: tuple[Path, ...]) -> None:
-    """Remove what dead jobs of several nodes have left where they met."""
-    from monarch.cluster import remove_remains, run_roots, usual_rendezvous
+def _remove_stale_files(places: tuple[Path, ...]) -> None:
+    """Remove the files of dead jobs of several nodes from rendezvous directories."""
+    from monarch.cluster import default_rendezvous, remove_stale_files, run_roots
     from monarch.tiers.directory_lock import is_locked
 
     def lives(job: str) -> bool:
         found = [run for root in run_roots(os.environ) for run in root.glob(f"{job}.*")]
         return any(map(is_locked, found))
 
-    usual = usual_rendezvous(os.environ)
-    for place in sorted({usual, *places}):
-        found = remove_remains(place, time.time(), lives, usual=place == usual)
+    default = default_rendezvous(os.environ)
+    for place in sorted({default, *places}):
+        found = remove_stale_files(place, time.time(), lives, default=place == default)
         for path in found.removed:
             click.echo(f"removed {path}")
         for line in found.kept:

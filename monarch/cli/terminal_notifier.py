@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.control import Notifier
 
 LINE_SECONDS = 10.0
 

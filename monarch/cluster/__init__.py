@@ -1,4 +1,4 @@
-"""Which job and which node this is, and which other nodes the job has."""
+"""The cluster of a job: its name, its nodes, and how their agents find each other."""
 
 from monarch.cluster.hostsjob import hosts_job, mesh_job
 from monarch.cluster.interface import address_of, own_addresses
@@ -13,29 +13,35 @@ from monarch.cluster.names import (
     safe_name,
 )
 from monarch.cluster.nodes import (
-    Alone,
-    Membership,
-    Scattered,
-    find_members,
+    NodeList,
+    RankRegistry,
+    SingleNode,
+    UnnamedNodes,
+    find_nodes,
     launched_by_mpi,
 )
-from monarch.cluster.rank_registry import Census
-from monarch.cluster.remains import Remains, remove_remains
-from monarch.cluster.rendezvous import rendezvous_directory, usual_rendezvous
-from monarch.cluster.secret import given_secret, job_secret, read_secret
+from monarch.cluster.rendezvous_directory import (
+    default_rendezvous,
+    given_secret,
+    job_secret,
+    open_rendezvous,
+    read_secret,
+)
+from monarch.cluster.stale_files import StaleFiles, remove_stale_files
 from monarch.hostlist import expand_hosts
 
 __all__ = [
     "NAME_MAX",
     "RUN_VARIABLE",
-    "Alone",
-    "Census",
-    "Membership",
-    "Remains",
-    "Scattered",
+    "NodeList",
+    "RankRegistry",
+    "SingleNode",
+    "StaleFiles",
+    "UnnamedNodes",
     "address_of",
+    "default_rendezvous",
     "expand_hosts",
-    "find_members",
+    "find_nodes",
     "find_run",
     "given_secret",
     "hosts_job",
@@ -44,12 +50,11 @@ __all__ = [
     "launched_by_mpi",
     "mesh_job",
     "node_name",
+    "open_rendezvous",
     "own_addresses",
     "read_secret",
-    "remove_remains",
-    "rendezvous_directory",
+    "remove_stale_files",
     "run_root",
     "run_roots",
     "safe_name",
-    "usual_rendezvous",
 ]

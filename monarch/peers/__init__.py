@@ -1,1 +1,1 @@
-"""How the agents of a job find, trust and tell each other."""
+"""How the agents of a job find and authenticate each other, and what they exchange."""

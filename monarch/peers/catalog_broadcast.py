@@ -1,241 +1,214 @@
-"""A catalog on its way along the tree of nodes: chunks that come and are passed on."""
+"""The broadcast of the Catalog along a tree of nodes, which pass on its chunks."""
 
 import asyncio
-import hashlib
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import zstandard
-
 from monarch.background import in_thread
-from monarch.peers.protocol import Message, ProtocolError
+from monarch.peers.addresses import AddressBook
+from monarch.peers.connection import Connection, Tampering
+from monarch.peers.membership import Membership
+from monarch.peers.protocol import Kind, Message, ProtocolError
+from monarch.peers.protocol.chunks import (
+    Buffer,
+    Chunk,
+    Offer,
+    decode,
+    encode,
+    pieces,
+)
+from monarch.peers.session import Timing
 
-CHUNK_BYTES: Final = 256 << 10
-ABOUT_BYTES_MAX: Final = 64 << 20
-# Nodes that one node sends the catalog to: six levels are enough for 4,096 nodes.
+# Nodes that one node sends the Catalog to: six levels are enough for 4,096 nodes.
 BRANCHES: Final = 4
-_LEVEL: Final = 1
-_ALIGNED: Final = 64
-_PREFIX_BYTES: Final = 16
+RETRY_S: Final = 0.5
 
-Buffer = bytes | bytearray | memoryview
+log = logging.getLogger("monarch.peers")
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What a shipment will be once it is complete."""
-
-    digest: str
-    size: int
-    chunks: int
-
-    @classmethod
-    def from_message(cls, message: Message) -> "Offer":
-        """Return the offer of a peer.
-
-        Raises:
-            ProtocolError: its figures do not fit each other.
-        """
-        fields = message.fields
-        offer = cls(fields["digest"], fields["bytes"], fields["chunks"])
-        if offer.chunks != -(-offer.size // CHUNK_BYTES) or not offer.chunks:
-            raise ProtocolError("an offer that cannot be")
-        return offer
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of the message that makes this offer."""
-        return {"digest": self.digest, "bytes": self.size, "chunks": self.chunks}
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A part of a shipment as it is sent."""
-
-    packed: bool
-    body: bytes
-
-    @classmethod
-    def of(cls, raw: Buffer) -> "Chunk":
-        """Pack some bytes if that makes them fewer."""
-        body = zstandard.ZstdCompressor(_LEVEL).compress(raw)
-        return cls(True, body) if len(body) < len(raw) else cls(False, bytes(raw))
-
-    def raw(self) -> bytes:
-        """Return the bytes, never more than a chunk has.
-
-        Raises:
-            ProtocolError: they cannot be unpacked.
-        """
-        if not self.packed:
-            return self.body
-        try:
-            # A frame says how long it gets, and that much memory is taken for it.
-            if not 0 <= zstandard.frame_content_size(self.body) <= CHUNK_BYTES:
-                raise ProtocolError("a chunk that is too long")
-            return zstandard.ZstdDecompressor().decompress(self.body)
-        except zstandard.ZstdError as error:
-            raise ProtocolError("a chunk that cannot be unpacked") from error
-
-
-class Shipment:
-    """The chunks that are here so far; who needs a later one waits for it."""
+class ChunkBuffer:
+    """The chunks that have arrived so far; later ones can be waited for."""
 
     def __init__(self) -> None:
         self.offer: Offer | None = None
-        self._chunks: list[Chunk] = []
+        self.chunks: list[Chunk] = []
         self._arrived = asyncio.Condition()
 
     def __repr__(self) -> str:
-        return f"<Shipment {len(self._chunks)} chunks of {self.offer}>"
-
-    @property
-    def count(self) -> int:
-        """Return how many chunks are here."""
-        return len(self._chunks)
+        return f"<ChunkBuffer {len(self.chunks)} chunks of {self.offer}>"
 
     @property
     def complete(self) -> bool:
-        """Return whether all chunks are here."""
-        return self.offer is not None and self.count == self.offer.chunks
+        """Return whether all chunks have arrived."""
+        return self.offer is not None and len(self.chunks) == self.offer.chunks
 
-    async def announce(self, offer: Offer) -> None:
-        """Say what will come.
+    async def set_offer(self, offer: Offer) -> None:
+        """Set the offer.
 
         Raises:
-            ProtocolError: something else was announced before.
+            ProtocolError: another one was set before.
         """
         if self.offer not in (None, offer):
-            raise ProtocolError("an offer that differs from the one before")
+            raise ProtocolError("an offer differs from the one before")
         async with self._arrived:
             self.offer = offer
             self._arrived.notify_all()
 
     async def add(self, chunk: Chunk) -> None:
-        """Take the next chunk."""
+        """Add the next chunk."""
         async with self._arrived:
-            self._chunks.append(chunk)
+            self.chunks.append(chunk)
             self._arrived.notify_all()
 
-    async def take(self, other: "Shipment") -> None:
-        """Take all of a shipment that is complete.
+    async def copy(self, other: "ChunkBuffer") -> None:
+        """Copy the offer and all chunks of a complete buffer.
 
         Raises:
-            ProtocolError: something else was announced before.
+            ProtocolError: another Catalog was offered before.
         """
         assert other.offer is not None
-        await self.announce(other.offer)
-        for number in range(self.count, other.count):
-            await self.add(other.chunk(number))
+        await self.set_offer(other.offer)
+        for chunk in other.chunks[len(self.chunks) :]:
+            await self.add(chunk)
 
     async def wait_for(self, count: int) -> Offer:
         """Wait until there is an offer and this many chunks; return the offer."""
         async with self._arrived:
             await self._arrived.wait_for(
-                lambda: self.offer is not None and self.count >= count
+                lambda: self.offer is not None and len(self.chunks) >= count
             )
         assert self.offer is not None
         return self.offer
 
-    def chunk(self, number: int) -> Chunk:
-        """Return one of the chunks that are here."""
-        return self._chunks[number]
-
     async def load(self, about: Any, blocks: Sequence[Buffer]) -> None:
-        """Be the first to have it: pack beside the loop, chunk by chunk."""
-        parts = _parts(about, blocks)
-        size = sum(map(len, parts))
-        digest = await in_thread(_digest, parts)
-        await self.announce(Offer(digest, size, -(-size // CHUNK_BYTES)))
-        pieces = _Pieces(parts)
-        while raw := pieces.next():
+        """Add all chunks of a Catalog, which threads compress."""
+        parts = encode(about, blocks)
+        await self.set_offer(await in_thread(Offer.of, parts))
+        for raw in pieces(parts):
             await self.add(await in_thread(Chunk.of, raw))
 
     def unload(self) -> tuple[Any, list[memoryview]]:
-        """Return what was loaded, in memory of our own; call it beside the loop.
+        """Return the Catalog of a complete buffer; call it in a thread.
 
         Raises:
-            ProtocolError: it is not what was offered.
+            ProtocolError: it is not the one that was offered.
         """
         assert self.offer is not None
-        whole = bytearray()
-        for chunk in self._chunks:
-            whole += chunk.raw()
-        if hashlib.sha256(whole).hexdigest() != self.offer.digest:
-            raise ProtocolError("a catalog that is not the one offered")
-        return _split(memoryview(whole))
+        return decode(self.chunks, self.offer.digest)
 
 
-class _Pieces:
-    """Consecutive chunks of several buffers as if they were one."""
+class CatalogBroadcast:
+    """Offers the Catalog to other nodes, or fetches it and passes it on."""
 
-    def __init__(self, parts: list[memoryview]) -> None:
-        self._parts = [part for part in parts if len(part)]
-        self._part = 0
-        self._start = 0
+    def __init__(
+        self,
+        addresses: AddressBook,
+        membership: Membership,
+        timing: Timing,
+        tampering: Tampering,
+    ) -> None:
+        self.buffer = ChunkBuffer()
+        self._addresses = addresses
+        self._membership = membership
+        self._timing = timing
+        self._tampering = tampering
 
-    def next(self) -> bytes:
-        """Return the next chunk; nothing after the last."""
-        raw = bytearray()
-        while len(raw) < CHUNK_BYTES and self._part < len(self._parts):
-            part = self._parts[self._part]
-            end = min(len(part), self._start + CHUNK_BYTES - len(raw))
-            raw += part[self._start : end]
-            self._start = end
-            if end == len(part):
-                self._part, self._start = self._part + 1, 0
-        return bytes(raw)
+    def __repr__(self) -> str:
+        return f"<CatalogBroadcast {self.buffer!r}>"
+
+    async def offer(self, about: Any, blocks: Sequence[Buffer]) -> None:
+        """Send a Catalog to all who ask, now or later.
+
+        Args:
+            about: a value that JSON can encode.
+            blocks: must not change before this returns.
+        """
+        await self.buffer.load(about, blocks)
+
+    async def offer_again(self, found: ChunkBuffer) -> None:
+        """Send a complete Catalog of fetch_earlier() to all who ask."""
+        await self.buffer.copy(found)
+
+    async def fetch_earlier(self, numbers: Iterable[int]) -> ChunkBuffer | None:
+        """Return the Catalog that an earlier agent of this node has offered.
+
+        Args:
+            numbers: the nodes that may have it.
+        """
+        for number in numbers:
+            found = ChunkBuffer()
+            if await self._fetch_from(number, found):
+                return found
+        return None
+
+    async def fetch(self) -> tuple[Any, list[memoryview]]:
+        """Return the Catalog that node 0 offers, from whichever node has it.
+
+        Raises:
+            ProtocolError: it is not the one that was offered.
+        """
+        while not self.buffer.complete:
+            for ancestor in ancestors(self._membership.number):
+                if ancestor and not self._membership.is_joined(ancestor):
+                    continue
+                if await self._fetch_from(ancestor, self.buffer):
+                    break
+            else:
+                await self._membership.wait_until(lambda _: False, RETRY_S)
+        return await in_thread(self.buffer.unload)
+
+    async def _fetch_from(self, number: int, buffer: ChunkBuffer) -> bool:
+        try:
+            connection = await self._addresses.connect(number)
+            with self._tampering.watch(number):
+                await _fetch(connection, buffer, self._timing)
+        except (OSError, ProtocolError) as error:
+            log.info("no catalog node=%d reason=%s", number, error or "timeout")
+            return False
+        return True
+
+    async def serve(self, connection: Connection, request: Message) -> None:
+        """Send the chunks from the first that is requested, as they arrive here."""
+        first = int(request.fields["first"])
+        offer = await self._wait_for(0, connection)
+        await connection.send(Kind.OFFER, offer.fields())
+        for number in range(first, offer.chunks):
+            await self._wait_for(number + 1, connection)
+            chunk = self.buffer.chunks[number]
+            packed = int(chunk.packed)
+            await connection.send(Kind.CHUNK, {"packed": packed}, chunk.body)
+        # The other side closes when it has all: closing here could lose the last bytes.
+        await connection.drain()
+
+    async def _wait_for(self, count: int, connection: Connection) -> Offer:
+        """Wait for chunks; the other side receives a WAIT for each heartbeat."""
+        while True:
+            try:
+                async with asyncio.timeout(self._timing.heartbeat_s):
+                    return await self.buffer.wait_for(count)
+            except TimeoutError:
+                await connection.send(Kind.WAIT)
 
 
-def _parts(about: Any, blocks: Sequence[Buffer]) -> list[memoryview]:
-    views = [memoryview(block).cast("B") for block in blocks]
-    told = {"about": about, "blocks": [len(view) for view in views]}
-    text = json.dumps(told).encode()
-    if len(text) > ABOUT_BYTES_MAX:
-        raise ValueError("there is too much to say about this catalog")
-    head = b"%*d" % (_PREFIX_BYTES, len(text)) + text
-    parts = [_padded(head)]
-    for view in views:
-        parts += [view, _padding(len(view))]
-    return parts
-
-
-def _padded(head: bytes) -> memoryview:
-    return memoryview(head + bytes(_padding(len(head))))
-
-
-def _padding(length: int) -> memoryview:
-    return memoryview(bytes(-length % _ALIGNED))
-
-
-def _digest(parts: list[memoryview]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def _split(whole: memoryview) -> tuple[Any, list[memoryview]]:
+async def _fetch(connection: Connection, buffer: ChunkBuffer, timing: Timing) -> None:
+    """Add the missing chunks from another node."""
     try:
-        length = int(bytes(whole[:_PREFIX_BYTES]))
-        end = _PREFIX_BYTES + length
-        told = json.loads(bytes(whole[_PREFIX_BYTES:end]))
-        about, lengths = told["about"], list(told["blocks"])
-        blocks = []
-        for length in lengths:
-            start = end + -end % _ALIGNED
-            end = start + length
-            blocks.append(whole[start:end])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ProtocolError("a catalog that makes no sense") from error
-    if [len(block) for block in blocks] != lengths:
-        raise ProtocolError("a catalog that is incomplete")
-    return about, blocks
+        await connection.send(Kind.FETCH, {"first": len(buffer.chunks)})
+        while not buffer.complete:
+            async with asyncio.timeout(timing.timeout_s):
+                message = await connection.receive()
+            if message.kind is Kind.OFFER:
+                await buffer.set_offer(Offer.from_message(message))
+            elif message.kind is Kind.CHUNK:
+                packed = bool(message.fields["packed"])
+                await buffer.add(Chunk(packed, message.body))
+    finally:
+        connection.close()
 
 
 def ancestors(number: int) -> list[int]:
-    """Return the nodes that a node asks for the catalog, the nearest first."""
+    """Return the nodes that a node asks for the Catalog, the nearest first."""
     found = []
     while number:
         number = (number - 1) // BRANCHES

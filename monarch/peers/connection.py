@@ -1,4 +1,4 @@
-"""One authenticated connection between two agents, on a socket that can be given on."""
+"""One authenticated connection between two agents, whose socket can be handed over."""
 
 import asyncio
 import contextlib
@@ -26,6 +26,8 @@ HANDSHAKE_S: Final = 3.0
 SEND_S: Final = 5.0
 DRAIN_S: Final = 0.5
 RECEIVE_BYTES: Final = 256 << 10
+# An agent whose port is taken listens on one of the next ports, which clients try too.
+PORTS_TRIED: Final = 8
 
 Address = tuple[str, int]
 
@@ -33,9 +35,10 @@ log = logging.getLogger("monarch.peers")
 
 
 class Tampering:
-    """Counts the connections on which somebody meddled with what nodes say.
+    """Counts the connections on which frames were altered on the network.
 
-    Each is ended at once; nodes connect again after a while, which bounds the lines.
+    Each such connection is ended at once. Nodes connect again after a while, which
+    bounds the number of lines in the log.
     """
 
     def __init__(self) -> None:
@@ -46,23 +49,24 @@ class Tampering:
 
     @contextlib.contextmanager
     def watch(self, peer: int) -> Iterator[None]:
-        """Count and tell if what comes from a node is not what it has said."""
+        """Count and log an altered frame of a node."""
         try:
             yield
         except AlteredError as error:
             self.count += 1
             log.warning(
-                "connection ended: tampered with on its way peer=%d why=%s count=%d",
+                "connection ended: tampered with on the network peer=%d reason=%s "
+                "count=%d",
                 *(peer, error, self.count),
             )
             raise
 
 
-class Link:
-    """Messages over a socket, which is read no further than they reach.
+class Connection:
+    """Messages over a socket, from which no byte after the last message is read.
 
-    Every method raises OSError (TimeoutError too) or ProtocolError where the
-    connection is at its end; it must be closed then.
+    Every method raises OSError (also TimeoutError) or ProtocolError when the connection
+    has failed; it must be closed then.
     """
 
     def __init__(self, peer_socket: socket.socket, conversation: Conversation) -> None:
@@ -71,18 +75,13 @@ class Link:
         self._loop = asyncio.get_running_loop()
 
     def __repr__(self) -> str:
-        return f"<Link {self._conversation!r}>"
+        return f"<Connection {self._conversation!r}>"
 
     @property
     def peer(self) -> int:
         """Return the number of the node at the other end."""
         assert self._conversation.peer is not None
         return self._conversation.peer
-
-    @property
-    def own_host(self) -> str:
-        """Return the address by which we are known on this connection."""
-        return str(self._socket.getsockname()[0])
 
     @property
     def peer_host(self) -> str:
@@ -93,46 +92,44 @@ class Link:
     async def connect(
         cls, address: Address, identity: Identity, peer: int, host: str = ""
     ) -> Self:
-        """Connect to a node's agent and trust each other.
+        """Connect to the agent of a node; both sides authenticate each other.
 
         Args:
-            host: the address of ours to connect from.
+            host: the own address to connect from; "" means any.
         """
         nonce = os.urandom(NONCE_BYTES)
         conversation = Conversation(Role.CLIENT, identity, nonce, peer)
-        link = cls(await _connected(address, host), conversation)
-        await link._trust()
-        return link
+        connection = cls(await _connected(address, host), conversation)
+        await connection._authenticate()
+        return connection
 
     @classmethod
     async def accept(cls, peer_socket: socket.socket, identity: Identity) -> Self:
-        """Trust who has connected to us, or close the socket."""
+        """Authenticate the other end of an accepted socket, or close the socket."""
         conversation = Conversation(Role.SERVER, identity, os.urandom(NONCE_BYTES))
-        link = cls(peer_socket, conversation)
-        await link._trust()
-        return link
+        connection = cls(peer_socket, conversation)
+        await connection._authenticate()
+        return connection
 
-    async def _trust(self) -> None:
+    async def _authenticate(self) -> None:
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                while not self._conversation.trusted:
+                while not self._conversation.authenticated:
                     await self._flush()
                     await self._read()
                 await self._flush()
         except ProtocolError:
-            await self._say_why()
+            self._send_refusal()
             self.close()
             raise
         except BaseException:
             self.close()
             raise
 
-    async def _say_why(self) -> None:
-        """Send a refusal if it can go at once; nobody waits for strangers."""
-        try:
+    def _send_refusal(self) -> None:
+        """Send the reason if the socket takes it without waiting."""
+        with contextlib.suppress(OSError):
             self._socket.send(self._conversation.outgoing())
-        except OSError:
-            return
 
     async def receive(self) -> Message:
         """Return the next message."""
@@ -152,23 +149,23 @@ class Link:
     async def send(
         self, kind: Kind, fields: Mapping[str, Any] | None = None, body: bytes = b""
     ) -> None:
-        """Send a message; late is as bad as never."""
+        """Send a message within SEND_S."""
         self._conversation.send(kind, fields or {}, body)
         async with asyncio.timeout(SEND_S):
             await self._flush()
 
     async def _flush(self) -> None:
-        if waiting := self._conversation.outgoing():
-            await self._loop.sock_sendall(self._socket, waiting)
+        if pending := self._conversation.outgoing():
+            await self._loop.sock_sendall(self._socket, pending)
 
     def detach(self) -> int:
-        """Return the descriptor, which the caller owns; nothing was read beyond."""
+        """Return the descriptor, which the caller owns from now on."""
         if self._conversation.rest:
             raise ProtocolError("bytes came before the socket was handed over")
         return self._socket.detach()
 
     async def drain(self) -> None:
-        """Wait for the other side to close, so that our last words reach it."""
+        """Wait for the other side to close, so that it receives the last messages."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(DRAIN_S):
@@ -176,7 +173,7 @@ class Link:
                     continue
 
     def close(self) -> None:
-        """End the connection, also for who waits on it here."""
+        """Close the socket, also while a task waits for it."""
         self._socket.close()
 
 
@@ -206,6 +203,6 @@ async def _resolved(address: Address) -> list[Any]:
             )
         )
     except socket.gaierror:
-        # A name server that does not answer must not hold up our end.
-        asked = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        return await in_thread(asked)
+        # In a daemon thread: a name server that hangs must not delay the agent's exit.
+        lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        return await in_thread(lookup)

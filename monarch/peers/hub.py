@@ -1,187 +1,197 @@
-"""The node that the others have joined: it tells each of them about all."""
+"""The node that all others have joined: it tells each of them about every node."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from monarch.peers.connection import Link
-from monarch.peers.membership import Roster
+from monarch.peers.connection import Connection
+from monarch.peers.membership import Membership
 from monarch.peers.protocol import (
-    Journal,
     Kind,
+    MarkLog,
     Member,
     Message,
     Phase,
     ProtocolError,
     Standing,
 )
-from monarch.peers.session import Pace, Session
+from monarch.peers.session import Session, Timing
 
 
 class Hub:
     """Keeps a session with each node that has joined here.
 
     Args:
-        note: is told what a node has to say to all.
-        journal: the marks that all tell each other.
+        on_note: called with each note and the number of its node.
+        marks: the marks that all nodes send each other.
+
+    Attributes:
+        node_reports: the reports that have arrived here, by node.
     """
 
     def __init__(
         self,
-        roster: Roster,
-        pace: Pace,
-        note: Callable[[int, bytes], None],
-        journal: Journal,
+        membership: Membership,
+        timing: Timing,
+        on_note: Callable[[int, bytes], None],
+        marks: MarkLog,
     ) -> None:
-        self.fragments: dict[int, bytes] = {}
-        self._roster = roster
-        self._pace = pace
-        self._note = note
-        self._journal = journal
+        self.node_reports: dict[int, bytes] = {}
+        self._membership = membership
+        self._timing = timing
+        self._on_note = on_note
+        self._marks = marks
         self._sessions: dict[int, Session] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._reporters: list[Session] = []
+        self._unacknowledged: list[Session] = []
         self._active = False
-        self._sealed = False
-        self._reaping: asyncio.TimerHandle | None = None
+        self._job_ended = False
+        self._expiry: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<Hub {'active' if self._active else 'idle'} {len(self._sessions)}>"
 
     @property
     def active(self) -> bool:
-        """Return whether others may join here."""
+        """Return whether other nodes may join here."""
         return self._active
 
     @property
-    def hosts(self) -> bool:
-        """Return whether others have joined here."""
+    def has_sessions(self) -> bool:
+        """Return whether other nodes have joined here."""
         return self._active and bool(self._sessions)
 
-    def begin(self) -> None:
-        """Let others join here; those of a former hub have a while to do so."""
+    def activate(self) -> None:
+        """Let other nodes join here; those of an earlier hub have some time for it."""
         if self._active:
             return
         self._active = True
         loop = asyncio.get_running_loop()
-        self._reaping = loop.call_later(self._pace.silence_s, self._reap)
+        self._expiry = loop.call_later(self._timing.timeout_s, self._expire)
 
-    def _reap(self) -> None:
-        present = {*self._sessions, self._roster.number}
-        for member in self._roster.view.joined:
+    def _expire(self) -> None:
+        """Note as lost the nodes of an earlier hub that have not joined here."""
+        present = {*self._sessions, self._membership.number}
+        for member in self._membership.view.joined:
             if member.number not in present:
-                self.tell(self._roster.lose(member.number))
+                self.send_changes(self._membership.mark_left(member.number))
 
-    def release(self, *, gone: bool) -> None:
-        """Send those who have joined here away, because we join another or end."""
+    def deactivate(self, *, gone: bool) -> None:
+        """End all sessions.
+
+        Args:
+            gone: this node leaves the job; if not, it has joined another node.
+        """
         self._active = False
-        if self._reaping is not None:
-            self._reaping.cancel()
+        if self._expiry is not None:
+            self._expiry.cancel()
         for session in self._sessions.values():
             session.leave(gone=gone)
 
     async def close(self) -> None:
-        """Leave the job in order."""
-        self.release(gone=True)
+        """Leave the job, and wait for the end of all sessions."""
+        self.deactivate(gone=True)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def host(self, link: Link, wish: Message) -> None:
-        """Serve a node that joins, for as long as it stays."""
+    async def serve(self, connection: Connection, join: Message) -> None:
+        """Run the session of a node that joins, until its end."""
         if not self._active:
-            raise ProtocolError("we have joined another node ourselves")
-        number = link.peer
-        if self._sealed and wish.fields["life"] != self._roster.member(number).life:
+            raise ProtocolError("this node has joined another node itself")
+        number = connection.peer
+        life = self._membership.member(number).life
+        if self._job_ended and join.fields["life"] != life:
             raise ProtocolError("the job has ended")
         if (former := self._tasks.get(number)) is not None:
             former.cancel()
         session = Session(
-            link,
-            self._pace,
-            self._roster.member,
-            lambda: self._roster.own.phase,
-            self._journal,
+            connection,
+            self._timing,
+            self._membership.member,
+            lambda: self._membership.own.phase,
+            self._marks,
         )
         task = asyncio.current_task()
         assert task is not None
         self._sessions[number], self._tasks[number] = session, task
-        self.spread([_member_of(link, wish)])
-        session.tell_changes(
+        self.update([_member_of(connection, join)])
+        session.send_changes(
             member.number
-            for member in self._roster.view.members
+            for member in self._membership.view.members
             if member.standing is not Standing.UNSEEN
         )
         try:
-            await session.run(lambda message: self._take(session, message))
+            await session.run(lambda message: self._receive(session, message))
         finally:
             if self._sessions.get(number) is session:
                 del self._sessions[number], self._tasks[number]
                 if self._active:
-                    self.tell(self._roster.lose(number))
+                    self.send_changes(self._membership.mark_left(number))
 
-    def spread(self, members: Iterable[Member]) -> None:
-        """Note how nodes stand, and tell all who have joined."""
-        self.tell(self._roster.update(members))
+    def update(self, members: Iterable[Member]) -> None:
+        """Update nodes, and send the changes to all who have joined."""
+        self.send_changes(self._membership.update(members))
 
-    def pass_on(self, number: int, note: bytes) -> None:
-        """Tell a node's note to all the others."""
+    def forward_note(self, number: int, note: bytes) -> None:
+        """Send a node's note to all the others."""
         for other, session in self._sessions.items():
             if other != number:
-                session.tell_note(number, note)
+                session.send_note(number, note)
 
-    def stir(self) -> None:
-        """Let all sessions look for what there is to say."""
+    def wake(self) -> None:
+        """Let all sessions send new marks now."""
         for session in self._sessions.values():
-            session.stir()
+            session.wake()
 
     @property
-    def told(self) -> bool:
+    def marks_acknowledged(self) -> bool:
         """Return whether all who have joined here have acknowledged all marks."""
-        return all(session.told for session in self._sessions.values())
+        return all(session.marks_acknowledged for session in self._sessions.values())
 
-    def tell(self, changed: list[int]) -> None:
-        """Tell all who have joined that these nodes have changed."""
+    def send_changes(self, changed: list[int]) -> None:
+        """Send the state of these nodes to all who have joined."""
         if changed:
             for session in self._sessions.values():
-                session.tell_changes(changed)
+                session.send_changes(changed)
 
-    def _take(self, session: Session, message: Message) -> None:
-        number = session.link.peer
-        if message.kind is Kind.BEAT:
+    def _receive(self, session: Session, message: Message) -> None:
+        number = session.connection.peer
+        if message.kind is Kind.HEARTBEAT:
             phase = Phase(message.fields["phase"])
-            self.spread([replace(self._roster.member(number), phase=phase)])
-            self._acknowledge()
+            self.update([replace(self._membership.member(number), phase=phase)])
+            self._acknowledge_reports()
         elif message.kind is Kind.NOTE:
             if message.fields["number"] != number:
-                raise ProtocolError("a note in another's name")
-            self.pass_on(number, message.body)
-            self._note(number, message.body)
+                raise ProtocolError("a note has the number of another node")
+            self.forward_note(number, message.body)
+            self._on_note(number, message.body)
         elif message.kind is Kind.REPORT:
-            self.fragments[number] = message.body
-            self._reporters.append(session)
-            self._acknowledge()
-            self._roster.stir()
+            self.node_reports[number] = message.body
+            self._unacknowledged.append(session)
+            self._acknowledge_reports()
+            self._membership.notify()
 
-    def seal(self) -> None:
-        """Let no new agent join any more: a next job of the same name has begun.
+    def end_job(self) -> None:
+        """Let no new agent join: it belongs to the next job of the same name.
 
-        Who has reported at the job's end waits for this, and cannot meet us again.
+        A node that has reported at the end of the job is acknowledged only then, so
+        that its next agent cannot join this hub.
         """
-        self._sealed = True
-        self._acknowledge()
+        self._job_ended = True
+        self._acknowledge_reports()
 
-    def _acknowledge(self) -> None:
-        if self._sealed or not self._roster.view.finished:
-            for session in self._reporters:
-                session.say(Kind.TAKEN)
-            self._reporters.clear()
+    def _acknowledge_reports(self) -> None:
+        if self._job_ended or not self._membership.view.finished:
+            for session in self._unacknowledged:
+                session.send(Kind.REPORT_ACK)
+            self._unacknowledged.clear()
 
 
-def _member_of(link: Link, wish: Message) -> Member:
-    fields = wish.fields
+def _member_of(connection: Connection, join: Message) -> Member:
+    fields = join.fields
     return Member(
-        link.peer,
+        connection.peer,
         Standing.JOINED,
-        fields["host"] or link.peer_host,
+        fields["host"] or connection.peer_host,
         fields["port"],
         tuple(fields["capacities"]),
         Phase(fields["phase"]),

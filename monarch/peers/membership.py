@@ -1,35 +1,39 @@
-"""The view of a node as it changes, and those who wait for a change."""
+"""The live view of the job's nodes on one of them, and waiting for its changes."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 
 from monarch.peers.protocol import Member, Phase, Standing, View
 
+# The first nodes of the list, in this order, may be the hub.
+HUBS_MAX: Final = 3
 
-class Roster:
-    """Holds the view; what the others say about ourselves does not count.
+
+class Membership:
+    """Keeps the view; what other nodes send about this node is ignored.
 
     Args:
-        own: ourselves, as the others shall see us.
-        changed: is told each new view.
+        own: this node as the others see it.
+        on_change: called with each new view.
     """
 
     def __init__(
-        self, nodes: int, own: Member, changed: Callable[[View], None]
+        self, nodes: int, own: Member, on_change: Callable[[View], None]
     ) -> None:
         self.number = own.number
         self.view = View(tuple(map(Member, range(nodes)))).updated([own])
-        self._changed = changed
+        self._on_change = on_change
         self._waiting: set[asyncio.Future[None]] = set()
 
     def __repr__(self) -> str:
         count, joined = len(self.view.members), len(self.view.joined)
-        return f"<Roster {joined} of {count} nodes joined>"
+        return f"<Membership {joined} of {count} nodes joined>"
 
     @property
     def own(self) -> Member:
-        """Return ourselves."""
+        """Return this node."""
         return self.view.members[self.number]
 
     def member(self, number: int) -> Member:
@@ -37,51 +41,54 @@ class Roster:
         return self.view.members[number]
 
     def is_joined(self, number: int) -> bool:
-        """Return whether a node is there."""
+        """Return whether a node has joined and not left."""
         return self.member(number).standing is Standing.JOINED
 
-    def update(self, members: Iterable[Member]) -> list[int]:
-        """Take what is said about others; return the numbers of those that changed."""
-        others = [m for m in members if m.number != self.number]
-        return self._put(others)
+    def set_port(self, port: int) -> None:
+        """Set the port of this node; due before any other node is known."""
+        self.view = self.view.updated([replace(self.own, port=port)])
 
-    def lose(self, number: int) -> list[int]:
-        """Note that a node is not there any more."""
+    def update(self, members: Iterable[Member]) -> list[int]:
+        """Update other nodes; return the numbers of those that have changed."""
+        return self._replace([m for m in members if m.number != self.number])
+
+    def mark_left(self, number: int) -> list[int]:
+        """Note that a node has left or was lost."""
         if not self.is_joined(number):
             return []
         return self.update([self.member(number).left()])
 
     def set_phase(self, phase: Phase) -> list[int]:
-        """Note what phase we are in ourselves."""
-        return self._put([replace(self.own, phase=phase)])
+        """Set the phase of this node."""
+        return self._replace([replace(self.own, phase=phase)])
 
-    def _put(self, members: list[Member]) -> list[int]:
+    def _replace(self, members: list[Member]) -> list[int]:
         known, count = self.view.members, len(self.view.members)
         new = [m for m in members if m.number < count and known[m.number] != m]
         if new:
             self.view = self.view.updated(new)
-            self._changed(self.view)
-            self.stir()
+            self._on_change(self.view)
+            self.notify()
         return [member.number for member in new]
 
-    def stir(self) -> None:
-        """Let those who wait look again."""
+    def notify(self) -> None:
+        """Let all calls of wait_until() evaluate their tests again."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
-    async def until(self, test: Callable[[View], bool], timeout_s: float) -> bool:
-        """Wait until a view passes the test; return whether one has in time."""
+    async def wait_until(self, test: Callable[[View], bool], timeout_s: float) -> bool:
+        """Wait until a view passes the test; return whether one did in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not test(self.view):
-                    await self._stirred()
+                    await self._notified()
         except TimeoutError:
             return False
         return True
 
-    async def _stirred(self) -> None:
+    async def _notified(self) -> None:
         future = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:

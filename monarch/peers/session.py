@@ -1,4 +1,4 @@
-"""A joined connection: beats, marks, views and notes in bounded room."""
+"""A joined connection: heartbeats, marks, views and notes in bounded memory."""
 
 import asyncio
 from collections import deque
@@ -7,109 +7,115 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from monarch.peers.connection import Link
-from monarch.peers.protocol import Journal, Kind, Member, Message, Phase, Telling
+from monarch.peers.connection import Connection
+from monarch.peers.protocol import Kind, MarkLog, MarkSync, Member, Message, Phase
 
-BEAT_S: Final = 0.5
-BEATS_MISSED: Final = 5
-# One node hears the beats of all: more than this many in a second would fill its loop.
-BEATS_PER_S: Final = 2000
-# What changes within this time is told in one message.
-GATHER_S: Final = 0.01
-TOLD_PER_S: Final = 4000
+HEARTBEAT_S: Final = 0.5
+HEARTBEATS_MISSED: Final = 5
+# The hub receives the heartbeats of all nodes: more would keep its event loop busy.
+HEARTBEATS_PER_S: Final = 2000
+# Changes within this time are sent in one message.
+BATCH_S: Final = 0.01
+BATCHES_PER_S: Final = 4000
 NOTES_MAX: Final = 64
 ROWS_MAX: Final = 64
-# Marks that were not acknowledged for so many beats are told again.
-BEATS_HEARD: Final = 2
+# Marks that were not acknowledged within so many heartbeats are sent again.
+RESEND_HEARTBEATS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How often a node says that it lives, and how long the others wait for it."""
+class Timing:
+    """The intervals of a session.
 
-    beat_s: float
-    silence_s: float
-    gather_s: float
+    Attributes:
+        heartbeat_s: how often each end sends a heartbeat.
+        timeout_s: after how long without a message the other end is lost.
+        batch_s: how long changes are collected before they are sent.
+    """
+
+    heartbeat_s: float
+    timeout_s: float
+    batch_s: float
 
     @classmethod
-    def of(cls, nodes: int) -> "Pace":
-        """Return the pace of a job of that many nodes."""
-        beat_s = max(BEAT_S, nodes / BEATS_PER_S)
-        gather_s = max(GATHER_S, nodes / TOLD_PER_S)
-        return cls(beat_s, BEATS_MISSED * beat_s, gather_s)
+    def of(cls, nodes: int) -> "Timing":
+        """Return the intervals for a job of that many nodes."""
+        heartbeat_s = max(HEARTBEAT_S, nodes / HEARTBEATS_PER_S)
+        batch_s = max(BATCH_S, nodes / BATCHES_PER_S)
+        return cls(heartbeat_s, HEARTBEATS_MISSED * heartbeat_s, batch_s)
 
 
 class Session:
     """One end of a joined connection.
 
-    What is to be said waits in a set of node numbers and a short queue of notes, whose
-    oldest give way: a slow peer costs no memory.
+    What is to be sent waits in a set of node numbers and in a short queue of notes,
+    which drops the oldest: a slow peer costs no memory.
 
     Args:
-        member: gives the present state of a node, as it is sent.
-        phase: gives our own.
-        journal: the marks that both ends tell each other.
+        member: returns the present state of a node, as it is sent.
+        phase: returns the phase of this node.
+        marks: the marks that both ends send each other.
     """
 
     def __init__(
         self,
-        link: Link,
-        pace: Pace,
+        connection: Connection,
+        timing: Timing,
         member: Callable[[int], Member],
         phase: Callable[[], Phase],
-        journal: Journal,
+        marks: MarkLog,
     ) -> None:
-        self.link = link
-        self._pace = pace
+        self.connection = connection
+        self._timing = timing
         self._member = member
         self._phase = phase
         self._changed: set[int] = set()
         self._notes: deque[tuple[int, bytes]] = deque(maxlen=NOTES_MAX)
-        self._said: deque[tuple[Kind, bytes]] = deque(maxlen=4)
-        self._telling = Telling(journal, BEATS_HEARD * pace.beat_s)
-        self._wake = asyncio.Event()
+        self._queued: deque[tuple[Kind, bytes]] = deque(maxlen=4)
+        self._marks = MarkSync(marks, RESEND_HEARTBEATS * timing.heartbeat_s)
+        self._wakeup = asyncio.Event()
         self._leaving: bool | None = None
 
-    def tell_changes(self, numbers: Iterable[int]) -> None:
-        """Let the other side know how these nodes stand."""
+    def send_changes(self, numbers: Iterable[int]) -> None:
+        """Send the state of these nodes."""
         self._changed.update(numbers)
-        self._wake.set()
+        self._wakeup.set()
 
-    def stir(self) -> None:
-        """Look at once for what there is to say."""
-        self._wake.set()
+    def wake(self) -> None:
+        """Send new marks and a heartbeat without waiting for the next heartbeat."""
+        self._wakeup.set()
 
     @property
-    def told(self) -> bool:
+    def marks_acknowledged(self) -> bool:
         """Return whether the other side has acknowledged all marks."""
-        return self._telling.done
+        return self._marks.done
 
-    def tell_note(self, number: int, note: bytes) -> None:
-        """Pass on what a node has to say to all."""
+    def send_note(self, number: int, note: bytes) -> None:
+        """Send the note of a node."""
         self._notes.append((number, note))
-        self._wake.set()
+        self._wakeup.set()
 
-    def say(self, kind: Kind, body: bytes = b"") -> None:
-        """Send a report, or that one was taken."""
-        self._said.append((kind, body))
-        self._wake.set()
+    def send(self, kind: Kind, body: bytes = b"") -> None:
+        """Send a report, or the acknowledgement of one."""
+        self._queued.append((kind, body))
+        self._wakeup.set()
 
     def leave(self, *, gone: bool) -> None:
-        """End the connection in order once all else has been said.
+        """End the connection in order once everything else was sent.
 
         Args:
-            gone: we leave the job; else we have joined another node.
+            gone: this node leaves the job; if not, it has joined another node.
         """
         self._leaving = gone
-        self._wake.set()
+        self._wakeup.set()
 
-    async def run(self, take: Callable[[Message], None]) -> bool:
-        """Converse until one side leaves; return whether it was the other, in order.
+    async def run(self, receive: Callable[[Message], None]) -> bool:
+        """Send and receive until one side leaves; return whether the other did.
 
         Raises:
             OSError, ProtocolError: the connection was lost.
         """
-        reading = asyncio.create_task(self._read(take))
+        reading = asyncio.create_task(self._read(receive))
         writing = asyncio.create_task(self._write())
         try:
             done, _ = await asyncio.wait(
@@ -123,49 +129,49 @@ class Session:
                 task.cancel()
             await asyncio.gather(reading, writing, return_exceptions=True)
             if self._leaving is not None:
-                await self.link.drain()
-            self.link.close()
+                await self.connection.drain()
+            self.connection.close()
 
-    async def _read(self, take: Callable[[Message], None]) -> None:
+    async def _read(self, receive: Callable[[Message], None]) -> None:
         while True:
-            async with asyncio.timeout(self._pace.silence_s):
-                message = await self.link.receive()
-            if self._telling.take(message):
-                self._wake.set()
-            take(message)
+            async with asyncio.timeout(self._timing.timeout_s):
+                message = await self.connection.receive()
+            if self._marks.receive(message):
+                self._wakeup.set()
+            receive(message)
             if message.kind is Kind.LEAVE:
                 return
 
     async def _write(self) -> None:
         while True:
-            await self._send_waiting()
+            await self._send_pending()
             if self._leaving is not None:
-                await self.link.send(Kind.LEAVE, {"gone": int(self._leaving)})
+                await self.connection.send(Kind.LEAVE, {"gone": int(self._leaving)})
                 return
-            await self.link.send(Kind.BEAT, {"phase": int(self._phase())})
+            await self.connection.send(Kind.HEARTBEAT, {"phase": int(self._phase())})
             await self._wait_for_work()
 
-    async def _send_waiting(self) -> None:
-        self._wake.clear()
+    async def _send_pending(self) -> None:
+        self._wakeup.clear()
         while self._changed:
             numbers = list(islice(self._changed, ROWS_MAX))
             self._changed.difference_update(numbers)
             rows = [self._member(number).row() for number in numbers]
-            await self.link.send(Kind.VIEW, {"members": rows})
+            await self.connection.send(Kind.VIEW, {"members": rows})
         while self._notes:
             number, note = self._notes.popleft()
-            await self.link.send(Kind.NOTE, {"number": number}, note)
-        while self._said:
-            kind, body = self._said.popleft()
-            await self.link.send(kind, body=body)
-        for message in self._telling.outgoing(asyncio.get_running_loop().time()):
-            await self.link.send(message.kind, message.fields, message.body)
+            await self.connection.send(Kind.NOTE, {"number": number}, note)
+        while self._queued:
+            kind, body = self._queued.popleft()
+            await self.connection.send(kind, body=body)
+        for message in self._marks.outgoing(asyncio.get_running_loop().time()):
+            await self.connection.send(message.kind, message.fields, message.body)
 
     async def _wait_for_work(self) -> None:
         try:
-            async with asyncio.timeout(self._pace.beat_s):
-                await self._wake.wait()
+            async with asyncio.timeout(self._timing.heartbeat_s):
+                await self._wakeup.wait()
         except TimeoutError:
             return
         if self._leaving is None:
-            await asyncio.sleep(self._pace.gather_s)
+            await asyncio.sleep(self._timing.batch_s)

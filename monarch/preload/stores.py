@@ -11,10 +11,9 @@ import numpy as np
 
 from monarch import native
 from monarch.agent.namespace import extent_arrays, publish
-from monarch.agent.retention import claim_all, expiry_s, offer
-from monarch.agent.rundir import RunDirectory
-from monarch.agent.segments import Segments
+from monarch.agent.segments import RunDirectory, Segments
 from monarch.agent.setup import Setup
+from monarch.agent.shutdown import claim_all, expiry_s, offer
 from monarch.agent.staging import engine_threads
 from monarch.errors import MonarchError
 from monarch.metrics import AgentCounters

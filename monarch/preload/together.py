@@ -14,8 +14,8 @@ from typing import Final, Protocol
 import numpy as np
 
 from monarch import native
-from monarch.agent.job_spec import indexed_from
-from monarch.agent.rundir import RunDirectory
+from monarch.agent.job_spec import indexes_from_blocks
+from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.catalog.layout import Bytes
 from monarch.catalog.segment import catalog_digest
@@ -142,7 +142,9 @@ def _index(setup: Setup, crew: Crew, teller: Teller) -> list[Indexed]:
         crew.from_first(scanned[number].index.block.memory if scanned else None)
         for number in range(len(setup.datasets))
     ]
-    return agreed(crew, lambda: scanned or _received(setup.datasets, blocks))
+    return agreed(
+        crew, lambda: scanned or _received(setup.datasets, blocks, crew.nodes[0])
+    )
 
 
 def _scan(setup: Setup, teller: Teller) -> list[Indexed]:
@@ -157,8 +159,10 @@ def _scan(setup: Setup, teller: Teller) -> list[Indexed]:
     ]
 
 
-def _received(datasets: Sequence[Dataset], blocks: Sequence[Bytes]) -> list[Indexed]:
-    return indexed_from(datasets, [block.data for block in blocks])
+def _received(
+    datasets: Sequence[Dataset], blocks: Sequence[Bytes], node: str
+) -> list[Indexed]:
+    return indexes_from_blocks(datasets, [block.data for block in blocks], node)
 
 
 # -- who holds what -----------------------------------------------------------------

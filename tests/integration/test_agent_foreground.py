@@ -76,7 +76,7 @@ def test_there_is_one_agent_for_a_job_and_node(words):
     agent.terminate()
     agent.communicate(timeout=PATIENCE_S)
     assert second.returncode == 125
-    assert second.stderr.endswith("another agent is there already\n")
+    assert second.stderr.endswith("another agent is already running\n")
     assert second.stderr.count("\n") == 1
 
 

@@ -143,7 +143,7 @@ def test_there_is_one_agent_in_a_run_directory(start):
     first = start()
     second = start(ready=False)
 
-    assert "another agent is there already" in second.listen("fail")
+    assert "another agent is already running" in second.listen("fail")
     assert second.ended() == 125
     assert first.status()["state"] == "ready"
 

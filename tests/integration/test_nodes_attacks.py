@@ -242,7 +242,9 @@ def test_who_meddles_with_what_agents_say_is_noticed_and_hurts_nobody(
 
 def noticed(cluster: Cluster) -> int:
     """How many lines of all logs tell of tampering."""
-    return sum(node.log().count("tampered with on its way") for node in cluster.nodes)
+    return sum(
+        node.log().count("tampered with on the network") for node in cluster.nodes
+    )
 
 
 def test_nothing_of_a_secret_is_left_when_the_job_has_ended(make_cluster):

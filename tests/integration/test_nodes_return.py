@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable
 
 from monarch.agent.cluster import FORLORN_S
-from monarch.peers.session import BEAT_S, BEATS_MISSED
+from monarch.peers.session import HEARTBEAT_S, HEARTBEATS_MISSED
 from support.clusters import Cluster
 from support.jobs import wait_until
 from support.nodes import Plan
 
 # Nodes that go by two Placements ask each other in circles: half of cold_open.timeout.
 CIRCLE_S = 15.0
-SILENCE_S = BEATS_MISSED * BEAT_S
+SILENCE_S = HEARTBEATS_MISSED * HEARTBEAT_S
 
 
 def test_a_first_node_that_comes_again_goes_by_the_placement_of_the_others(

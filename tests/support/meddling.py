@@ -90,7 +90,7 @@ class Meddler:
 
     async def _carry_answering(self, reader: Any, writer: Any) -> None:
         """From who was connected to: frames, and replies after a socket was given."""
-        kind = await self._carry_frames(reader, writer, Kind.YOURS)
+        kind = await self._carry_frames(reader, writer, Kind.SOCKET_READY)
         while kind:
             head = np.frombuffer(await reader.readexactly(REPLY.itemsize), REPLY).copy()
             content = await reader.readexactly(int(head["size"][0]))
@@ -130,7 +130,7 @@ class Meddler:
     def _meddle(self, kind: Kind, held: bytes, frame: bytes) -> tuple[bytes, bytes]:
         """What is sent in place of a frame, and what is held back for later."""
         self.joins += kind is Kind.JOIN
-        if held or not self.way or kind is not Kind.BEAT:
+        if held or not self.way or kind is not Kind.HEARTBEAT:
             return frame + held, b""
         way, self.way = self.way, ""
         self.meddled += 1

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from monarch.cluster import job_secret
-from monarch.peers.mesh import Mesh
+from monarch.peers.addresses import PeerSettings
+from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, View
-from monarch.peers.settings import Hooks, Settings
 
 
 def tell(view: View) -> None:
@@ -19,14 +19,14 @@ def tell(view: View) -> None:
 async def main(directory: Path, number: int, nodes: int, host: str) -> None:
     """Lives until its standard input ends."""
     identity = Identity("job", number, job_secret(directory, "job"))
-    settings = Settings(identity, nodes, (1,), host=host, directory=directory)
+    settings = PeerSettings(identity, nodes, (1,), host=host, directory=directory)
     mesh = Mesh(
         settings,
-        Hooks(
-            changed=tell,
-            data=lambda peer, fd: None,
-            note=lambda peer, said: None,
-            marks=lambda numbers: None,
+        MeshCallbacks(
+            view_changed=tell,
+            socket_received=lambda peer, fd: None,
+            note_received=lambda peer, said: None,
+            marks_received=lambda numbers: None,
         ),
     )
     await mesh.open()

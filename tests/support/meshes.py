@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monarch.peers.mesh import Mesh
+from monarch.peers.addresses import PeerSettings
+from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, View
-from monarch.peers.settings import Hooks, Settings
 
 SECRET = b"k" * 32
 PATIENCE_S = 20.0
+POLL_S = 0.01
 
 
 @dataclass
 class Node:
-    """One node, and what its agent was told."""
+    """One node, and what its agent has received."""
 
     mesh: Mesh
     number: int
@@ -29,14 +30,22 @@ class Node:
 
     async def sees(self, test: Callable[[View], bool]) -> None:
         """Waits until the view of this node passes a test."""
-        assert await self.mesh.until(test, PATIENCE_S), self.mesh.view
+        assert await self.mesh.wait_until(test, PATIENCE_S), self.mesh.view
+
+    async def becomes_hub(self) -> None:
+        """Waits until this node is the hub, which it is only after its last attempt."""
+        for _ in range(int(PATIENCE_S / POLL_S)):
+            if self.mesh.is_hub:
+                return
+            await asyncio.sleep(POLL_S)
+        raise AssertionError(self.mesh)
 
 
 def make_node(
     number: int, nodes: int, directory: Path | None, secret: bytes = SECRET, **more: Any
 ) -> Node:
     """A node that is not open yet."""
-    settings = Settings(
+    settings = PeerSettings(
         Identity("job", number, secret),
         nodes,
         (1000 + number,),
@@ -48,13 +57,13 @@ def make_node(
     notes: asyncio.Queue[tuple[int, dict[str, Any]]] = asyncio.Queue()
     sockets: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
     marks: asyncio.Queue[list[int]] = asyncio.Queue()
-    hooks = Hooks(
-        changed=views.append,
-        data=lambda peer, fd: sockets.put_nowait((peer, fd)),
-        note=lambda peer, said: notes.put_nowait((peer, said)),
-        marks=marks.put_nowait,
+    callbacks = MeshCallbacks(
+        view_changed=views.append,
+        socket_received=lambda peer, fd: sockets.put_nowait((peer, fd)),
+        note_received=lambda peer, said: notes.put_nowait((peer, said)),
+        marks_received=marks.put_nowait,
     )
-    return Node(Mesh(settings, hooks), number, views, notes, sockets, marks)
+    return Node(Mesh(settings, callbacks), number, views, notes, sockets, marks)
 
 
 @asynccontextmanager

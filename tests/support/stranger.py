@@ -85,7 +85,7 @@ class Caller:
             identity = Identity(self.door.job, self.number, self.secret)
             nonce = os.urandom(NONCE_BYTES)
             conversation = Conversation(Role.CLIENT, identity, nonce, self.door.number)
-            while not conversation.trusted:
+            while not conversation.authenticated:
                 self.exchange(stranger, conversation)
             return stranger, conversation
         except BaseException:
@@ -110,5 +110,5 @@ class Caller:
         """A connection to the agent's data plane."""
         stranger, conversation = self.trust()
         conversation.send(Kind.SOCKET, {})
-        assert self.exchange(stranger, conversation) is Kind.YOURS
+        assert self.exchange(stranger, conversation) is Kind.SOCKET_READY
         return stranger

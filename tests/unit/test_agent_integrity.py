@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from monarch.agent.integrity import (
+from monarch.agent.job_spec import (
     Integrity,
-    chosen,
-    objection,
-    reduced,
+    JobSpec,
+    choose_integrity,
+    integrity_conflict,
+    make_job_spec,
+    no_seals_warning,
     seal_key,
 )
-from monarch.agent.job_spec import Terms, make_terms
 from monarch.config import Peers
 from monarch.errors import MonarchError
 from monarch.peers.protocol import Member, Standing, View
@@ -30,11 +31,11 @@ MAC, CHECKSUM = Integrity.MAC, Integrity.CHECKSUM
     ],
 )
 def test_a_wish_is_never_reduced_and_auto_asks_what_all_nodes_can(wish, able, expected):
-    assert chosen(wish, able) is expected
+    assert choose_integrity(wish, able) is expected
 
 
 @pytest.mark.parametrize(
-    ("agreed", "wish", "able", "why"),
+    ("agreed", "wish", "able", "reason"),
     [
         (MAC, "auto", True, ""),
         (MAC, "mac", True, ""),
@@ -43,22 +44,24 @@ def test_a_wish_is_never_reduced_and_auto_asks_what_all_nodes_can(wish, able, ex
         (CHECKSUM, "checksum", True, ""),
         (CHECKSUM, "mac", True, "peers.integrity is mac here and checksum on n0"),
         (MAC, "checksum", True, "peers.integrity is checksum here and mac on n0"),
-        (MAC, "auto", False, "n0 wants peers.integrity: mac, but OpenSSL's library"),
+        (MAC, "auto", False, "n0 requires peers.integrity: mac, but OpenSSL's library"),
     ],
 )
-def test_a_node_shares_only_on_terms_that_it_can_and_may_keep(agreed, wish, able, why):
-    told = objection(agreed, "n0", wish, able=able)
+def test_a_node_shares_only_on_terms_that_it_can_and_may_keep(
+    agreed, wish, able, reason
+):
+    found = integrity_conflict(agreed, "n0", wish, can=able)
 
-    assert told.startswith(why)
-    assert bool(told) == bool(why)
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
 
 
 def test_nodes_that_reduce_a_job_are_named_and_the_rest_counted():
     names = [f"n{number}" for number in range(9)]
 
-    told = reduced(names, [number < 4 for number in range(9)])
+    warning = no_seals_warning(names, [number < 4 for number in range(9)])
 
-    assert "cannot be used on n4, n5, n6 and 2 more; install it there" in told
+    assert "cannot be used on n4, n5, n6 and 2 more; install it there" in warning
 
 
 def test_a_key_belongs_to_one_job_and_one_secret():
@@ -85,12 +88,12 @@ def view_of(*seals: bool) -> View:
     )
 
 
-def test_terms_say_what_is_used_and_give_nothing_to_who_cannot(monkeypatch):
+def test_a_job_spec_gives_no_files_to_nodes_that_cannot_seal(monkeypatch):
     monkeypatch.setattr("monarch.agent.job_spec.catalog_digest", lambda *_: 5)
     names, view = ["n0", "n1"], view_of(True, False)
 
-    demanded = make_terms(names, view, Peers(integrity="mac"), [])
-    usual = make_terms(names, view, Peers(), [])
+    demanded = make_job_spec(names, view, Peers(integrity="mac"), [])
+    usual = make_job_spec(names, view, Peers(), [])
 
     assert demanded.integrity is MAC
     assert [node.capacity_bytes for node in demanded.nodes] == [10, 0]
@@ -98,14 +101,14 @@ def test_terms_say_what_is_used_and_give_nothing_to_who_cannot(monkeypatch):
     assert [node.capacity_bytes for node in usual.nodes] == [10, 10]
 
 
-def test_terms_are_told_whole_or_not_read():
-    terms = Terms((Node("n0", 5),), Mode.PARTITION, 7, MAC)
-    told: dict[str, Any] = terms.told()
-    assert Terms.from_told(told) == terms
+def test_a_job_spec_is_received_whole_or_refused():
+    spec = JobSpec((Node("n0", 5),), Mode.PARTITION, 7, MAC)
+    payload: dict[str, Any] = spec.payload()
+    assert JobSpec.from_payload(payload) == spec
 
-    for wrong in ({**told, "integrity": "none"}, {**told, "integrity": None}):
-        with pytest.raises(MonarchError, match="cannot be read"):
-            Terms.from_told(wrong)
-    del told["integrity"]
-    with pytest.raises(MonarchError, match="cannot be read"):
-        Terms.from_told(told)
+    for wrong in ({**payload, "integrity": "none"}, {**payload, "integrity": None}):
+        with pytest.raises(MonarchError, match="not valid"):
+            JobSpec.from_payload(wrong)
+    del payload["integrity"]
+    with pytest.raises(MonarchError, match="not valid"):
+        JobSpec.from_payload(payload)

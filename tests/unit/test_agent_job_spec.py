@@ -1,4 +1,4 @@
-"""Terms of a job: an index of another node is used if it tells of our files."""
+"""An index of another node is used if the root has the same files on this node."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.agent.job_spec import indexed_from
+from monarch.agent.job_spec import indexes_from_blocks
 from monarch.catalog.unmanaged import Patterns
 from monarch.errors import MonarchError
 from monarch.origins.index import Dataset, prepare_index
@@ -34,7 +34,7 @@ def test_the_index_of_a_shared_root_is_taken(tmp_path: Path) -> None:
     block = _block(root)
     (root / "10.txt").write_text("changed since")
     (root / "new.txt").write_text("new since")
-    [found] = indexed_from([_dataset(root)], [block])
+    [found] = indexes_from_blocks([_dataset(root)], [block], "n0")
     assert found.index.block.file_count == 20
 
 
@@ -50,8 +50,8 @@ def test_another_tree_with_the_same_root_inode_is_refused(tmp_path: Path) -> Non
     for entry in copies.iterdir():
         shutil.copy2(entry, root)
     assert root.stat().st_ino == inode
-    with pytest.raises(MonarchError, match="holds other files there than here"):
-        indexed_from([_dataset(root)], [block])
+    with pytest.raises(MonarchError, match="has different files on n0"):
+        indexes_from_blocks([_dataset(root)], [block], "n0")
 
 
 def test_a_root_of_another_inode_is_refused(tmp_path: Path) -> None:
@@ -60,5 +60,5 @@ def test_a_root_of_another_inode_is_refused(tmp_path: Path) -> None:
     block = _block(root)
     root.rename(tmp_path / "moved")
     os.mkdir(root)
-    with pytest.raises(MonarchError, match="another directory"):
-        indexed_from([_dataset(root)], [block])
+    with pytest.raises(MonarchError, match="a different directory on n0"):
+        indexes_from_blocks([_dataset(root)], [block], "n0")

@@ -10,7 +10,7 @@ import pytest
 from monarch.agent import main
 from monarch.peers.connection import Tampering
 from monarch.peers.protocol import Identity
-from monarch.peers.server import REFUSALS_S, Server
+from monarch.peers.server import REFUSALS_S, Server, listen
 
 CONNECTIONS = 400
 
@@ -42,8 +42,11 @@ def test_connections_that_are_refused_cost_a_line_a_second(
 
     async def attacked() -> tuple[int, float]:
         loop = asyncio.get_running_loop()
-        server = Server(Identity("job", 0, bytes(32)), 2, {}, Tampering())
-        port = server.open("127.0.0.1", 0)
+        listener = listen("127.0.0.1", 0)
+        identity = Identity("job", 0, bytes(32))
+        server = Server(listener, identity, 2, {}, Tampering())
+        server.start()
+        port = listener.getsockname()[1]
         began_s = loop.time()
         await knock(port, CONNECTIONS)
         for _ in range(1000):

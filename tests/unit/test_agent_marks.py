@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from monarch.agent import mark_table
-from monarch.agent.mark_table import MarkTable
+from monarch.agent import written_marks
+from monarch.agent.written_marks import MarkTable
 from monarch.native import CONSTANTS
 from monarch.peers.protocol.marks import ROOTS
 from monarch.stager import WrittenMarks
@@ -66,7 +66,7 @@ def test_a_root_that_does_not_exist_is_not_told():
 
 @pytest.mark.parametrize("piece", [1, 7, 64, 1 << 20])
 def test_pieces_of_any_size_find_all(monkeypatch, piece):
-    monkeypatch.setattr(mark_table, "PIECE_BYTES", piece)
+    monkeypatch.setattr(written_marks, "PIECE_BYTES", piece)
     table = Table()
     numbers = [0, 6, 7, 63, 64, 99, 100, 149, 150, 154]
 
@@ -99,7 +99,7 @@ def test_marks_beyond_this_catalog_are_passed_over():
 
 
 def test_a_root_of_which_too_much_is_written_is_told_whole(monkeypatch):
-    monkeypatch.setattr(mark_table, "SINGLY_MAX", 20)
+    monkeypatch.setattr(written_marks, "SINGLE_MAX", 20)
     table = Table()
     table.written[:20] = 1
     assert table.sweep() == files(*range(20))

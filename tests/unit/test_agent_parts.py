@@ -9,10 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from monarch.agent.launcher_pipe import Notifier
+from monarch.agent.control import Notifier
 from monarch.agent.processes import Processes, start_time
-from monarch.agent.rundir import RunDirectory
-from monarch.agent.segments import Segments
+from monarch.agent.segments import RunDirectory, Segments
 from monarch.errors import MonarchError
 from monarch.native import COUNTERS, DTYPES, ProcessState
 
@@ -76,7 +75,7 @@ def test_nothing_that_a_dead_agent_has_left_is_trusted(tmp_path):
     run = RunDirectory(path)
 
     assert sorted(e.name for e in path.iterdir()) == ["agent.log", "lock", "start"]
-    with pytest.raises(MonarchError, match="another agent is there already"):
+    with pytest.raises(MonarchError, match="another agent is already running"):
         RunDirectory(path)
     run.remove()
     assert not path.exists()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from monarch.agent.stats import AgentStats, ClusterStats, PeerTraffic, RunLabel
-from monarch.cluster import Membership
+from monarch.cluster import NodeList
 from monarch.metrics import AgentCounters
 from monarch.native import COUNTERS, Reason, ReplicaState, Traffic, state_word
 from monarch.peers.protocol import Member, Phase, Standing, View
@@ -79,7 +79,7 @@ def view():
 
 
 def membership(names=NAMES):
-    return Membership(names, min(1, len(names) - 1), "hosts", {})
+    return NodeList(names, min(1, len(names) - 1), "hosts", {})
 
 
 def staging(policy):

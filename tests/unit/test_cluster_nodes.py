@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.cluster import Alone, Membership, Scattered, expand_hosts, find_members
+from monarch.cluster import NodeList, SingleNode, UnnamedNodes, expand_hosts, find_nodes
 from monarch.errors import UsageError
 
 
@@ -100,7 +100,7 @@ def find(environ, *names, hosts=()):
         except KeyError:
             raise FileNotFoundError(2, "No such file or directory") from None
 
-    return find_members(environ, read, hosts, names or ("n1",))
+    return find_nodes(environ, read, hosts, names or ("n1",))
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def find(environ, *names, hosts=()):
 def test_the_launch_names_the_nodes(environ, name, nodes, number, source):
     found = find(environ, name)
 
-    assert found == Membership(nodes, number, source, {})
+    assert found == NodeList(nodes, number, source, {})
 
 
 @pytest.mark.parametrize(
-    ("environ", "why", "expected"),
+    ("environ", "reason", "expected"),
     [
         ({}, "neither a launcher", False),
         (BATCH, "batch script", False),
         (PBS, "neither a launcher", False),
         (LSF, "neither a launcher", False),
         ({**STEP, "SLURM_STEP_NUM_NODES": "3"}, "does not name 3 nodes", True),
-        ({**STEP, "SLURM_STEP_NODELIST": "n[0-"}, "cannot be read", True),
+        ({**STEP, "SLURM_STEP_NODELIST": "n[0-"}, "is not valid", True),
         ({**STEP, "SLURM_STEP_NODELIST": ""}, "does not name 4 nodes", True),
         ({**STEP, "SLURMD_NODENAME": "x"}, "does not name this node (x)", True),
         (
@@ -153,11 +153,11 @@ def test_the_launch_names_the_nodes(environ, name, nodes, number, source):
         ({**PBS, "PMI_RANK": "0"}, "does not name this node", True),
     ],
 )
-def test_otherwise_a_node_is_alone_and_knows_why(environ, why, expected):
+def test_otherwise_a_node_is_alone_and_knows_why(environ, reason, expected):
     found = find(environ, environ.get("SLURMD_NODENAME", "x1"))
 
-    assert isinstance(found, Alone)
-    assert why in found.why
+    assert isinstance(found, SingleNode)
+    assert reason in found.reason
     assert found.expected is expected
 
 
@@ -176,13 +176,13 @@ def test_otherwise_a_node_is_alone_and_knows_why(environ, why, expected):
 def test_ranks_on_nodes_that_nobody_names_are_scattered(environ, size, local):
     found = find(environ)
 
-    assert isinstance(found, Scattered)
+    assert isinstance(found, UnnamedNodes)
     assert (found.size, found.local, found.expected) == (size, local, True)
 
 
 @pytest.mark.parametrize("size", ["", "many", "0", "-4"])
 def test_ranks_that_cannot_be_counted_are_not_scattered(size):
-    assert type(find({**HYDRA, "PMI_SIZE": size})) is Alone
+    assert type(find({**HYDRA, "PMI_SIZE": size})) is SingleNode
 
 
 def test_hosts_that_are_given_come_before_what_the_launch_says():
@@ -190,7 +190,7 @@ def test_hosts_that_are_given_come_before_what_the_launch_says():
 
     nodes = ("a", "b", "c1", "c2", "d1", "d2")
     ports = {1: 7001, 4: 7002, 5: 7002}
-    assert found == Membership(nodes, 1, "the host list", ports)
+    assert found == NodeList(nodes, 1, "the host list", ports)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_node_finds_itself_by_its_short_name_too(names, number):
 
 
 def test_a_short_name_that_two_nodes_share_finds_neither():
-    assert isinstance(find({}, "n0", hosts=["n0.a", "n0.b"]), Alone)
+    assert isinstance(find({}, "n0", hosts=["n0.a", "n0.b"]), SingleNode)
 
 
 @pytest.mark.parametrize(

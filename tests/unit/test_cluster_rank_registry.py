@@ -6,74 +6,74 @@ import time
 
 import pytest
 
-from monarch.cluster import Census, Membership, Scattered
+from monarch.cluster import NodeList, RankRegistry, UnnamedNodes
 from monarch.errors import MonarchError
 
-FOUR = Scattered("nobody says", expected=True, size=4, local=1)
+FOUR = UnnamedNodes("nobody says", expected=True, size=4, local=1)
 
 
-def census(directory, node, ranks=1, size=4):
-    scattered = Scattered("nobody says", expected=True, size=size, local=ranks)
-    return Census(directory, "mpi-41-h", node, scattered)
+def registry(directory, node, ranks=1, size=4):
+    launch = UnnamedNodes("nobody says", expected=True, size=size, local=ranks)
+    return RankRegistry(directory, "mpi-41-h", node, launch)
 
 
 def test_all_nodes_know_each_other_when_all_ranks_are_there(tmp_path):
-    nodes = [census(tmp_path, name) for name in ("n10", "n2", "n1", "big")]
+    nodes = [registry(tmp_path, name) for name in ("n10", "n2", "n1", "big")]
 
-    early = [node.look() for node in nodes]
-    late = [node.look() for node in nodes]
+    early = [node.poll() for node in nodes]
+    late = [node.poll() for node in nodes]
 
     names = ("big", "n1", "n2", "n10")
     assert early[:3] == [None, None, None]
-    assert late == [Membership(names, n, "the ranks of MPI", {}) for n in (3, 2, 1, 0)]
+    assert late == [NodeList(names, n, "the ranks of MPI", {}) for n in (3, 2, 1, 0)]
     assert early[3] == late[3]
 
 
 def test_nodes_may_have_several_ranks_each(tmp_path):
-    many, few = census(tmp_path, "a", 3), census(tmp_path, "b", 1)
+    many, few = registry(tmp_path, "a", 3), registry(tmp_path, "b", 1)
 
-    assert many.look() is None
+    assert many.poll() is None
     assert repr(many).endswith("mpi-41-h.nodes: 3/4 ranks>")
-    assert "accounts for 3 of 4 ranks" in many.why
-    assert few.look() == Membership(("a", "b"), 1, "the ranks of MPI", {})
+    assert "accounts for 3 of 4 ranks" in many.reason
+    assert few.poll() == NodeList(("a", "b"), 1, "the ranks of MPI", {})
 
 
 def test_jobs_do_not_count_each_others_ranks(tmp_path):
-    other = Census(tmp_path, "mpi-42-h", "x", FOUR)
-    other.look()
-    ours = census(tmp_path, "a", 3)
+    other = RankRegistry(tmp_path, "mpi-42-h", "x", FOUR)
+    other.poll()
+    ours = registry(tmp_path, "a", 3)
 
-    assert ours.look() is None
+    assert ours.poll() is None
     assert ours.counted == 3
 
 
 def test_a_node_that_died_long_ago_is_not_counted(tmp_path):
-    dead, living = census(tmp_path, "dead"), census(tmp_path, "a", 3)
-    dead.look()
+    dead, living = registry(tmp_path, "dead"), registry(tmp_path, "a", 3)
+    dead.poll()
     (path,) = (tmp_path / "mpi-41-h.nodes").iterdir()
     before = time.time() - 3600
     os.utime(path, (before, before))
 
-    assert living.look() is None
+    assert living.poll() is None
     assert living.counted == 3
-    assert dead.look() is not None
-    assert living.look() is not None
+    assert dead.poll() is not None
+    assert living.poll() is not None
 
 
 def test_what_is_no_node_is_not_counted(tmp_path):
-    node = census(tmp_path, "a", 3)
-    node.look()
+    node = registry(tmp_path, "a", 3)
+    node.poll()
     for name in ("b", "b@", "b@0", "b@-1", "b@1.new", "@1", "b c@1", "b@9999999999"):
         (tmp_path / "mpi-41-h.nodes" / name).touch()
 
-    assert node.look() is None
+    assert node.poll() is None
     assert node.counted == 3
 
 
 def test_the_last_node_removes_what_they_have_left(tmp_path):
-    nodes = [census(tmp_path, "a", 3), census(tmp_path, "b")]
+    nodes = [registry(tmp_path, "a", 3), registry(tmp_path, "b")]
     for node in nodes:
-        node.look()
+        node.poll()
 
     nodes[0].close()
     left = os.listdir(tmp_path / "mpi-41-h.nodes")
@@ -87,7 +87,7 @@ def test_the_last_node_removes_what_they_have_left(tmp_path):
 def test_the_nodes_of_a_job_are_its_users_alone(tmp_path):
     before = os.umask(0)
     try:
-        census(tmp_path, "a").look()
+        registry(tmp_path, "a").poll()
     finally:
         os.umask(before)
     place = tmp_path / "mpi-41-h.nodes"
@@ -95,10 +95,10 @@ def test_the_nodes_of_a_job_are_its_users_alone(tmp_path):
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
     assert stat.S_IMODE((place / "a@1").stat().st_mode) == 0o600
     place.chmod(0o770)
-    with pytest.raises(MonarchError, match="not ours alone"):
-        census(tmp_path, "a").look()
+    with pytest.raises(MonarchError, match="must be private"):
+        registry(tmp_path, "a").poll()
 
 
 def test_a_directory_that_cannot_be_used_is_one_line(tmp_path):
     with pytest.raises(MonarchError, match="No such file or directory"):
-        census(tmp_path / "gone", "a").look()
+        registry(tmp_path / "gone", "a").poll()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.peers.protocol import Journal, Kind, Message, ProtocolError, Telling
+from monarch.peers.protocol import Kind, MarkLog, MarkSync, Message, ProtocolError
 from monarch.peers.protocol import marks as protocol
 from monarch.peers.protocol.marks import (
     NUMBER_MAX,
@@ -19,28 +19,28 @@ from monarch.peers.protocol.marks import (
 from monarch.peers.protocol.messages import MARKS_BYTES_MAX, format_fields
 
 CATALOG = 7
-AGAIN_S = 1.0
+RESEND_S = 1.0
 NUMBERS = st.sets(st.integers(0, NUMBER_MAX), max_size=200)
 
 
 class Node:
-    """A node's journal, and the marks of others that it was told of."""
+    """A node's log, and the marks of others that it was told of."""
 
     def __init__(self, catalog: int | None = CATALOG) -> None:
         self.heard: list[int] = []
         self.grown = 0
-        self.journal = Journal(self.heard.extend, self._grow)
+        self.log = MarkLog(self.heard.extend, self._grow)
         if catalog is not None:
-            self.heard.extend(self.journal.open(catalog))
+            self.heard.extend(self.log.open(catalog))
 
     def _grow(self) -> None:
         self.grown += 1
 
-    def telling(self) -> Telling:
-        return Telling(self.journal, AGAIN_S)
+    def sync(self) -> MarkSync:
+        return MarkSync(self.log, RESEND_S)
 
 
-def talk(one: Telling, other: Telling, now_s: float = 0.0) -> int:
+def talk(one: MarkSync, other: MarkSync, now_s: float = 0.0) -> int:
     """Let two ends talk until neither has anything to say; return the messages."""
     said = 0
     while True:
@@ -49,7 +49,7 @@ def talk(one: Telling, other: Telling, now_s: float = 0.0) -> int:
         if not sent:
             return said
         for to, message in sent:
-            to.take(message)
+            to.receive(message)
         said += len(sent)
 
 
@@ -113,9 +113,9 @@ def test_random_bytes_are_marks_or_a_protocol_error(body):
 
 def test_marks_of_both_sides_come_to_the_other_and_do_not_come_back():
     one, other = Node(), Node()
-    one.journal.mark([70, 71, 3])
-    other.journal.mark([500])
-    ends = one.telling(), other.telling()
+    one.log.add_own([70, 71, 3])
+    other.log.add_own([500])
+    ends = one.sync(), other.sync()
 
     assert talk(*ends) == 4  # two portions, and two acknowledgements
 
@@ -127,11 +127,11 @@ def test_marks_of_both_sides_come_to_the_other_and_do_not_come_back():
 
 def test_nothing_is_told_of_marks_that_are_known():
     one, other = Node(), Node()
-    ends = one.telling(), other.telling()
-    one.journal.mark([80])
+    ends = one.sync(), other.sync()
+    one.log.add_own([80])
     talk(*ends)
-    one.journal.mark([80])
-    other.journal.mark([80])
+    one.log.add_own([80])
+    other.log.add_own([80])
 
     assert talk(*ends) == 0
     assert (one.heard, other.heard) == ([], [80])
@@ -139,68 +139,68 @@ def test_nothing_is_told_of_marks_that_are_known():
 
 def test_a_portion_is_told_again_until_it_is_acknowledged():
     one, other = Node(), Node()
-    near, far = one.telling(), other.telling()
-    one.journal.mark([80, 90])
+    near, far = one.sync(), other.sync()
+    one.log.add_own([80, 90])
 
     [lost] = near.outgoing(0.0)
-    one.journal.mark([100])
-    assert list(near.outgoing(0.5 * AGAIN_S)) == []
-    [again] = near.outgoing(1.0 * AGAIN_S)
+    one.log.add_own([100])
+    assert list(near.outgoing(0.5 * RESEND_S)) == []
+    [again] = near.outgoing(1.0 * RESEND_S)
 
     assert lost.fields["next"] == 2
     assert marks_in([again]) == [80, 90, 100]
-    assert far.take(again)
-    [heard] = far.outgoing(1.0 * AGAIN_S)
-    assert not near.take(heard)
-    assert list(near.outgoing(10 * AGAIN_S)) == []
+    assert far.receive(again)
+    [heard] = far.outgoing(1.0 * RESEND_S)
+    assert not near.receive(heard)
+    assert list(near.outgoing(10 * RESEND_S)) == []
 
 
 def test_what_comes_twice_late_or_out_of_order_changes_nothing():
     one, other = Node(), Node()
-    near, far = one.telling(), other.telling()
-    one.journal.mark([80])
+    near, far = one.sync(), other.sync()
+    one.log.add_own([80])
     [first] = near.outgoing(0.0)
-    far.take(first)
+    far.receive(first)
     [heard] = far.outgoing(0.0)
-    near.take(heard)
-    one.journal.mark([90])
+    near.receive(heard)
+    one.log.add_own([90])
     [second] = near.outgoing(0.0)
 
     for message in (second, first, second, first):
-        far.take(message)
+        far.receive(message)
     answers = list(far.outgoing(0.0))
     for message in (heard, *answers, heard):
-        near.take(message)
+        near.receive(message)
 
     assert other.heard == [80, 90]
     assert [m.fields["next"] for m in answers] == [2]
-    assert list(near.outgoing(10 * AGAIN_S)) == []
+    assert list(near.outgoing(10 * RESEND_S)) == []
 
 
 def test_what_comes_before_what_it_follows_is_not_acknowledged():
     one, other = Node(), Node()
-    near, far = one.telling(), other.telling()
-    one.journal.mark([80])
+    near, far = one.sync(), other.sync()
+    one.log.add_own([80])
     [first] = near.outgoing(0.0)
-    lost = other.telling()
-    lost.take(first)
-    near.take(next(iter(lost.outgoing(0.0))))
-    one.journal.mark([90])
+    lost = other.sync()
+    lost.receive(first)
+    near.receive(next(iter(lost.outgoing(0.0))))
+    one.log.add_own([90])
     [second] = near.outgoing(0.0)
 
-    far.take(second)
+    far.receive(second)
 
     [heard, *_] = far.outgoing(0.0)
-    assert heard == Message(Kind.HEARD, {"next": 0})
+    assert heard == Message(Kind.MARKS_ACK, {"next": 0})
     assert 90 in other.heard
 
 
 def test_an_acknowledgement_of_what_was_never_told_counts_for_nothing():
     one = Node()
-    near = one.telling()
-    one.journal.mark([80])
+    near = one.sync()
+    one.log.add_own([80])
 
-    near.take(Message(Kind.HEARD, {"next": 5}))
+    near.receive(Message(Kind.MARKS_ACK, {"next": 5}))
 
     assert marks_in(list(near.outgoing(0.0))) == [80]
 
@@ -208,13 +208,13 @@ def test_an_acknowledgement_of_what_was_never_told_counts_for_nothing():
 def test_many_marks_go_in_bounded_portions_each_after_the_one_before(monkeypatch):
     monkeypatch.setattr(protocol, "PORTION_MAX", 100)
     one, other = Node(), Node()
-    near, far = one.telling(), other.telling()
+    near, far = one.sync(), other.sync()
     numbers = random.Random(1).sample(range(ROOTS, 10**6), 950)
-    one.journal.mark(numbers)
+    one.log.add_own(numbers)
 
     assert len(list(near.outgoing(0.0))) == 1
     assert list(near.outgoing(0.1)) == []
-    assert talk(near, far, AGAIN_S) == 20
+    assert talk(near, far, RESEND_S) == 20
 
     assert sorted(other.heard) == sorted(numbers)
 
@@ -222,16 +222,16 @@ def test_many_marks_go_in_bounded_portions_each_after_the_one_before(monkeypatch
 def test_more_marks_than_a_node_keeps_mark_all_roots(monkeypatch):
     monkeypatch.setattr(protocol, "MARKS_MAX", 1000)
     one, other = Node(), Node()
-    ends = one.telling(), other.telling()
-    one.journal.mark(range(ROOTS, ROOTS + 900))
+    ends = one.sync(), other.sync()
+    one.log.add_own(range(ROOTS, ROOTS + 900))
     talk(*ends)
 
-    one.journal.mark(range(5000, 5900))
-    one.journal.mark(range(6000, 6900))
+    one.log.add_own(range(5000, 5900))
+    one.log.add_own(range(6000, 6900))
     talk(*ends)
 
     assert other.heard[900:] == list(range(ROOTS))
-    assert len(one.journal) == 900 + ROOTS
+    assert len(one.log) == 900 + ROOTS
 
 
 # -- who comes when ---------------------------------------------------------------
@@ -239,47 +239,47 @@ def test_more_marks_than_a_node_keeps_mark_all_roots(monkeypatch):
 
 def test_a_new_session_is_told_everything_from_the_start():
     hub, follower, successor = Node(), Node(), Node()
-    ends = hub.telling(), follower.telling()
-    hub.journal.mark([80])
-    follower.journal.mark([90])
+    ends = hub.sync(), follower.sync()
+    hub.log.add_own([80])
+    follower.log.add_own([90])
     talk(*ends)
 
-    talk(follower.telling(), successor.telling())
+    talk(follower.sync(), successor.sync())
 
     assert sorted(successor.heard) == [80, 90]
 
 
 def test_a_node_that_has_forgotten_is_told_what_it_once_told_itself():
     one, other = Node(), Node()
-    other.journal.mark([80])
-    talk(one.telling(), other.telling())
+    other.log.add_own([80])
+    talk(one.sync(), other.sync())
     again = Node()
 
-    talk(one.telling(), again.telling())
+    talk(one.sync(), again.sync())
 
     assert again.heard == [80]
 
 
 def test_marks_that_come_before_the_catalog_are_kept_for_it():
     one, early = Node(), Node(catalog=None)
-    one.journal.mark([80, 5])
-    talk(one.telling(), early.telling())
+    one.log.add_own([80, 5])
+    talk(one.sync(), early.sync())
     assert early.heard == []
 
-    assert sorted(early.journal.open(CATALOG)) == [5, 80]
+    assert sorted(early.log.open(CATALOG)) == [5, 80]
 
 
 def test_marks_of_another_catalog_let_all_roots_pass_on_both_sides():
     one, stranger = Node(), Node(catalog=8)
-    ends = one.telling(), stranger.telling()
+    ends = one.sync(), stranger.sync()
     assert talk(*ends) == 0
 
-    one.journal.mark([80])
+    one.log.add_own([80])
     talk(*ends)
 
     everything = list(range(ROOTS))
     assert stranger.heard == everything
-    stranger.journal.mark([90])
+    stranger.log.add_own([90])
     talk(*ends)
     assert one.heard == everything
     assert talk(*ends) == 0  # and nobody insists
@@ -287,16 +287,16 @@ def test_marks_of_another_catalog_let_all_roots_pass_on_both_sides():
 
 def test_a_node_of_another_catalog_passes_marks_on_and_tells_its_own_by_the_roots():
     one, hub, other = Node(), Node(catalog=None), Node()
-    first = one.telling(), hub.telling()
-    second = other.telling(), hub.telling()
-    one.journal.mark([80])
+    first = one.sync(), hub.sync()
+    second = other.sync(), hub.sync()
+    one.log.add_own([80])
     talk(*first)
     everything = list(range(ROOTS))
 
-    assert hub.journal.open(8) == everything
+    assert hub.log.open(8) == everything
     talk(*second)
     assert other.heard == [80]
-    hub.journal.mark([90])
+    hub.log.add_own([90])
     talk(*first)
     talk(*second)
 
@@ -308,8 +308,8 @@ def test_more_marks_than_are_kept_let_all_roots_pass_where_they_were_set(monkeyp
     monkeypatch.setattr(protocol, "MARKS_MAX", 1000)
     one, other = Node(), Node()
 
-    one.journal.mark(range(ROOTS, ROOTS + 1001))
-    talk(one.telling(), other.telling())
+    one.log.add_own(range(ROOTS, ROOTS + 1001))
+    talk(one.sync(), other.sync())
 
     assert one.heard == other.heard == list(range(ROOTS))
 
@@ -317,10 +317,10 @@ def test_more_marks_than_are_kept_let_all_roots_pass_where_they_were_set(monkeyp
 class Wire:
     """A way between two ends that loses, repeats and reorders what it carries."""
 
-    def __init__(self, chance: random.Random, one: Telling, other: Telling) -> None:
+    def __init__(self, chance: random.Random, one: MarkSync, other: MarkSync) -> None:
         self.chance = chance
         self.ends = ((one, other), (other, one))
-        self.under_way: list[tuple[Telling, Message]] = []
+        self.under_way: list[tuple[MarkSync, Message]] = []
 
     def step(self, now_s: float, *, whole: bool) -> None:
         for end, to in self.ends:
@@ -328,9 +328,9 @@ class Wire:
         if not whole:
             self.chance.shuffle(self.under_way)
         for to, message in list(self._arriving(whole=whole)):
-            to.take(message)
+            to.receive(message)
 
-    def _arriving(self, *, whole: bool) -> Iterator[tuple[Telling, Message]]:
+    def _arriving(self, *, whole: bool) -> Iterator[tuple[MarkSync, Message]]:
         waiting, self.under_way = self.under_way, []
         for to, message in waiting:
             fate = 1.0 if whole else self.chance.random()
@@ -351,18 +351,16 @@ def test_all_nodes_come_to_know_all_marks_whatever_the_wires_do(seed, monkeypatc
 
     def join() -> None:
         followers = [n for n in range(len(nodes)) if n != hub]
-        wires[:] = [
-            Wire(chance, nodes[n].telling(), nodes[hub].telling()) for n in followers
-        ]
+        wires[:] = [Wire(chance, nodes[n].sync(), nodes[hub].sync()) for n in followers]
 
     join()
     for step in range(300):
-        now_s += 0.3 * AGAIN_S
+        now_s += 0.3 * RESEND_S
         if step < 200 and chance.random() < 0.3:
             number = chance.randrange(len(nodes))
             new = {chance.randrange(300) for _ in range(chance.randrange(20))}
             marked[number] |= new
-            nodes[number].journal.mark(new)
+            nodes[number].log.add_own(new)
         if step < 200 and chance.random() < 0.02:
             hub = chance.randrange(len(nodes))
             join()
@@ -373,4 +371,4 @@ def test_all_nodes_come_to_know_all_marks_whatever_the_wires_do(seed, monkeypatc
     for node, own in zip(nodes, marked, strict=True):
         assert len(node.heard) == len(set(node.heard))
         assert set(node.heard) | own == everything
-        assert len(node.journal) == len(everything)
+        assert len(node.log) == len(everything)

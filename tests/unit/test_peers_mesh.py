@@ -8,9 +8,10 @@ from contextlib import suppress
 import pytest
 
 from monarch.peers import connection
-from monarch.peers.catalog_broadcast import CHUNK_BYTES, ancestors
-from monarch.peers.connection import Link
+from monarch.peers.catalog_broadcast import ancestors
+from monarch.peers.connection import Connection
 from monarch.peers.protocol import Identity, Kind, Phase, ProtocolError, Standing
+from monarch.peers.protocol.chunks import CHUNK_BYTES
 from support.meshes import PATIENCE_S, SECRET, job, make_node, open_descriptors
 
 
@@ -117,7 +118,8 @@ def test_when_the_hub_leaves_the_next_takes_its_place(tmp_path, lost):
             numbers = {node.number for node in rest}
             for node in rest:
                 await node.sees(lambda v: {m.number for m in v.joined} == numbers)
-                assert node.mesh.is_hub == (node is rest[0])
+            await rest[0].becomes_hub()
+            assert not any(node.mesh.is_hub for node in rest[1:])
             # and news still goes around
             nodes[4].mesh.set_phase(Phase.FINISHED)
             for node in rest:
@@ -139,7 +141,7 @@ def test_a_hub_that_returns_gets_its_place_back(tmp_path):
             for node in nodes:
                 await node.sees(lambda view: len(view.joined) == 4)
                 await node.sees(lambda view: view.members[0].life != old)
-            nodes[3].mesh.note({"after": 1})
+            nodes[3].mesh.send_note({"after": 1})
             assert await nodes[0].notes.get() == (3, {"after": 1})
             await nodes[0].mesh.close()
 
@@ -187,7 +189,7 @@ def test_random_bytes_silence_and_long_frames_do_not_hurt_an_agent(tmp_path):
                 with suppress(ConnectionError):
                     assert len(await reader.read()) <= 18  # closed; a refusal at most
                 await end(writer)
-            nodes[1].mesh.note({"still": "here"})
+            nodes[1].mesh.send_note({"still": "here"})
             assert await nodes[0].notes.get() == (1, {"still": "here"})
             await end(*(writer for _, writer in silent))
 
@@ -285,8 +287,8 @@ def test_a_catalog_reaches_all_nodes_as_it_was(tmp_path):
 
     async def main():
         async with job(7, tmp_path) as nodes:
-            fetching = [asyncio.create_task(n.mesh.catalog()) for n in nodes[1:]]
-            await nodes[0].mesh.offer(about, blocks)
+            fetching = [asyncio.create_task(n.mesh.catalog.fetch()) for n in nodes[1:]]
+            await nodes[0].mesh.catalog.offer(about, blocks)
             for told, received in await asyncio.gather(*fetching):
                 assert told == about
                 assert [bytes(block) for block in received] == blocks
@@ -301,11 +303,11 @@ def test_the_catalog_goes_on_when_the_node_it_came_through_is_lost(tmp_path):
         async with job(6, tmp_path) as nodes:
             await nodes[5].sees(lambda view: view.complete)
             await nodes[0].sees(lambda view: view.complete)
-            loading = asyncio.create_task(nodes[0].mesh.offer({}, [block]))
-            relay = asyncio.create_task(nodes[1].mesh.catalog())
-            last = asyncio.create_task(nodes[5].mesh.catalog())
-            await nodes[5].mesh._shipment.wait_for(3)
-            assert not nodes[5].mesh._shipment.complete
+            loading = asyncio.create_task(nodes[0].mesh.catalog.offer({}, [block]))
+            relay = asyncio.create_task(nodes[1].mesh.catalog.fetch())
+            last = asyncio.create_task(nodes[5].mesh.catalog.fetch())
+            await nodes[5].mesh.catalog.buffer.wait_for(3)
+            assert not nodes[5].mesh.catalog.buffer.complete
             relay.cancel()
             await nodes[1].mesh.close()
             _, [received] = await last
@@ -318,12 +320,12 @@ def test_the_catalog_goes_on_when_the_node_it_came_through_is_lost(tmp_path):
 def test_a_catalog_that_was_altered_on_the_way_is_not_taken(tmp_path):
     async def main():
         async with job(2, tmp_path) as nodes:
-            await nodes[0].mesh.offer({}, [b"right" * 100])
-            chunk = nodes[0].mesh._shipment.chunk(0)
+            await nodes[0].mesh.catalog.offer({}, [b"right" * 100])
+            chunk = nodes[0].mesh.catalog.buffer.chunks[0]
             wrong = type(chunk).of(chunk.raw().replace(b"right", b"wrong"))
-            nodes[0].mesh._shipment._chunks[0] = wrong
+            nodes[0].mesh.catalog.buffer.chunks[0] = wrong
             with pytest.raises(ProtocolError, match="not the one offered"):
-                await nodes[1].mesh.catalog()
+                await nodes[1].mesh.catalog.fetch()
 
     run(main())
 
@@ -367,8 +369,8 @@ def test_a_note_reaches_all_the_others(tmp_path):
         async with job(4, tmp_path) as nodes:
             for node in nodes:
                 await node.sees(lambda view: len(view.joined) == 4)
-            nodes[2].mesh.note({"breaker": 1})
-            nodes[0].mesh.note({"breaker": 3})
+            nodes[2].mesh.send_note({"breaker": 1})
+            nodes[0].mesh.send_note({"breaker": 3})
             for node in (nodes[1], nodes[3]):
                 heard = sorted([await node.notes.get() for _ in range(2)], key=str)
                 assert heard == [(0, {"breaker": 3}), (2, {"breaker": 1})]
@@ -383,15 +385,15 @@ def test_a_note_in_anothers_name_ends_the_connection(tmp_path):
         async with job(1, tmp_path, of=3) as nodes:
             port = nodes[0].mesh.view.members[0].port
             identity = Identity("job", 1, SECRET)
-            link = await Link.connect(("127.0.0.1", port), identity, 0)
+            joining = await Connection.connect(("127.0.0.1", port), identity, 0)
             join = {"host": "", "port": 1, "capacities": [], "phase": 0, "life": 1}
             join["seals"] = 0
-            await link.send(Kind.JOIN, join)
+            await joining.send(Kind.JOIN, join)
             await nodes[0].sees(lambda view: len(view.joined) == 2)
-            await link.send(Kind.NOTE, {"number": 2}, b"{}")
+            await joining.send(Kind.NOTE, {"number": 2}, b"{}")
             await nodes[0].sees(lambda view: len(view.joined) == 1)
             assert nodes[0].notes.empty()
-            link.close()
+            joining.close()
 
     run(main())
 
@@ -400,12 +402,12 @@ def test_reports_come_together_at_the_hub(tmp_path):
     async def main():
         async with job(4, tmp_path) as nodes:
             await nodes[0].sees(lambda view: view.complete)
-            gathering = asyncio.create_task(nodes[0].mesh.gathered(PATIENCE_S))
+            gathering = asyncio.create_task(nodes[0].mesh.wait_for_reports(PATIENCE_S))
             for node in nodes[1:]:
-                assert await node.mesh.report(b"of %d" % node.number, PATIENCE_S)
+                assert await node.mesh.send_report(b"of %d" % node.number, PATIENCE_S)
             assert await gathering
             expected = {n: b"of %d" % n for n in (1, 2, 3)}
-            assert nodes[0].mesh.fragments == expected
+            assert nodes[0].mesh.node_reports == expected
 
     run(main())
 
@@ -414,11 +416,11 @@ def test_a_node_that_is_lost_keeps_no_report_waiting(tmp_path):
     async def main():
         async with job(3, tmp_path) as nodes:
             await nodes[0].sees(lambda view: view.complete)
-            gathering = asyncio.create_task(nodes[0].mesh.gathered(PATIENCE_S))
-            assert await nodes[1].mesh.report(b"one", PATIENCE_S)
+            gathering = asyncio.create_task(nodes[0].mesh.wait_for_reports(PATIENCE_S))
+            assert await nodes[1].mesh.send_report(b"one", PATIENCE_S)
             await nodes[2].mesh.close()
             assert await gathering
-            assert nodes[0].mesh.fragments == {1: b"one"}
+            assert nodes[0].mesh.node_reports == {1: b"one"}
 
     run(main())
 
@@ -432,14 +434,14 @@ def test_reports_of_a_finished_job_are_taken_when_nobody_may_join_any_more(tmp_p
             hub.set_phase(Phase.FINISHED)
             other.set_phase(Phase.FINISHED)
             await nodes[0].sees(lambda view: view.complete and view.finished)
-            assert not await other.report(b"one", 0.3)
-            hub.seal()
-            assert await other.report(b"one", PATIENCE_S)
+            assert not await other.send_report(b"one", 0.3)
+            hub.end_job()
+            assert await other.send_report(b"one", PATIENCE_S)
             await other.close()
             await nodes[0].sees(lambda view: len(view.joined) == 1)
             following = make_node(1, 2, tmp_path)
             await following.mesh.open()
-            assert not await following.mesh.until(lambda view: view.complete, 1.0)
+            assert not await following.mesh.wait_until(lambda view: view.complete, 1.0)
             await following.mesh.close()
 
     run(main())

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from monarch.peers.connection import Link
+from monarch.peers.connection import Connection
 from monarch.peers.protocol import Identity, Kind
-from monarch.peers.protocol.messages import FORMS
+from monarch.peers.protocol.messages import SCHEMAS
 from support.meshes import PATIENCE_S, SECRET, job, make_node
 
 
@@ -62,7 +62,7 @@ def test_last_marks_are_acknowledged_before_a_node_leaves(tmp_path):
                 node.mesh.open_marks(7)
             for leaving, mark in ((nodes[2], 200), (nodes[0], 100)):
                 leaving.mesh.mark([mark])
-                assert await leaving.mesh.told(PATIENCE_S)
+                assert await leaving.mesh.wait_for_acknowledgement(PATIENCE_S)
                 await leaving.mesh.close()
             await knows(nodes[1], {100, 200})
 
@@ -75,9 +75,9 @@ def test_nobody_waits_long_for_who_acknowledges_nothing(tmp_path):
             for node in nodes:
                 await node.sees(lambda view: len(view.joined) == 2)
             nodes[1].mesh.open_marks(7)
-            assert await nodes[1].mesh.told(0.0)
+            assert await nodes[1].mesh.wait_for_acknowledgement(0.0)
             nodes[1].mesh.mark([200])
-            assert not await nodes[1].mesh.told(0.0)
+            assert not await nodes[1].mesh.wait_for_acknowledgement(0.0)
 
     run(main())
 
@@ -90,13 +90,15 @@ def test_marks_that_are_none_end_the_connection(tmp_path):
             nodes[0].mesh.open_marks(7)
             port = nodes[0].mesh.view.members[0].port
             identity = Identity("job", 1, SECRET)
-            link = await Link.connect(("127.0.0.1", port), identity, 0)
-            zeroes = dict.fromkeys(FORMS[Kind.JOIN].fields, 0)
-            await link.send(Kind.JOIN, {**zeroes, "host": "", "capacities": []})
+            connection = await Connection.connect(("127.0.0.1", port), identity, 0)
+            zeroes = dict.fromkeys(SCHEMAS[Kind.JOIN].fields, 0)
+            await connection.send(Kind.JOIN, {**zeroes, "host": "", "capacities": []})
             await nodes[0].sees(lambda view: len(view.joined) == 2)
-            await link.send(Kind.MARKS, {"catalog": 7, "first": 0, "next": 1}, b"\x80")
+            await connection.send(
+                Kind.MARKS, {"catalog": 7, "first": 0, "next": 1}, b"\x80"
+            )
             await nodes[0].sees(lambda view: len(view.joined) == 1)
             assert nodes[0].marks.empty()
-            link.close()
+            connection.close()
 
     run(main())

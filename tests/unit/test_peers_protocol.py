@@ -21,15 +21,15 @@ from monarch.peers.protocol import (
     Message,
     Phase,
     ProtocolError,
-    Reason,
+    Refusal,
     RefusedError,
     Role,
     Standing,
     State,
     parse_message,
 )
-from monarch.peers.protocol.conversation import NEXT, VERSION
-from monarch.peers.protocol.messages import FIELDS_BYTES_MAX, FORMS
+from monarch.peers.protocol.conversation import VERSION
+from monarch.peers.protocol.messages import FIELDS_BYTES_MAX, NEXT, SCHEMAS
 
 SECRET = b"s" * 32
 HEAD = struct.Struct("<4sBBHII")
@@ -46,12 +46,12 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
         "seals": 1,
     },
     Kind.VIEW: {"members": [MEMBER.row()]},
-    Kind.BEAT: {"phase": 1},
+    Kind.HEARTBEAT: {"phase": 1},
     Kind.LEAVE: {"gone": 1},
     Kind.NOTE: {"number": 1},
     Kind.MARKS: {"catalog": 2**64 - 1, "first": 0, "next": 3},
-    Kind.HEARD: {"next": 3},
-    Kind.ASK: {"first": 0},
+    Kind.MARKS_ACK: {"next": 3},
+    Kind.FETCH: {"first": 0},
     Kind.OFFER: {"digest": "d" * 64, "bytes": 5, "chunks": 1},
     Kind.CHUNK: {"packed": 0},
 }
@@ -86,9 +86,9 @@ def reach(state: State) -> tuple[Conversation, Conversation]:
     """Two sides that have come to a state after the handshake."""
     first = {
         State.JOINED: [(Role.CLIENT, Kind.JOIN)],
-        State.FETCHING: [(Role.CLIENT, Kind.ASK)],
-        State.CARRYING: [(Role.CLIENT, Kind.ASK), (Role.SERVER, Kind.OFFER)],
-        State.ASKED: [(Role.CLIENT, Kind.SOCKET)],
+        State.FETCHING: [(Role.CLIENT, Kind.FETCH)],
+        State.RECEIVING: [(Role.CLIENT, Kind.FETCH), (Role.SERVER, Kind.OFFER)],
+        State.SOCKET_ASKED: [(Role.CLIENT, Kind.SOCKET)],
     }
     sides = dict(zip((Role.CLIENT, Role.SERVER), trusting(), strict=True))
     for role, kind in first.get(state, []):
@@ -112,8 +112,8 @@ def test_the_bytes_may_come_one_at_a_time():
         for byte in other.outgoing():
             one.receive(bytes([byte]))
 
-    assert one.trusted
-    assert other.trusted
+    assert one.authenticated
+    assert other.authenticated
 
 
 @pytest.mark.parametrize("secret", [b"x" * 32, b""], ids=["wrong", "none"])
@@ -130,20 +130,20 @@ def test_a_client_without_the_secret_is_refused(secret):
     forged = HEAD.pack(b"MnCt", VERSION, Kind.PROOF, 0, 0, 32) + bytes(32)
     with pytest.raises(ProtocolError, match="does not know"):
         victim.receive(forged)
-    assert victim.outgoing().endswith(struct.pack("<H", Reason.PROOF))
-    assert not victim.trusted
+    assert victim.outgoing().endswith(struct.pack("<H", Refusal.PROOF))
+    assert not victim.authenticated
 
 
 @pytest.mark.parametrize(
-    ("one", "reason"),
+    ("one", "refusal"),
     [
-        (lambda: client(job="8.0"), Reason.JOB),
-        (lambda: client(peer=5), Reason.NUMBER),
-        (lambda: client(number=0), Reason.NUMBER),
+        (lambda: client(job="8.0"), Refusal.JOB),
+        (lambda: client(peer=5), Refusal.NUMBER),
+        (lambda: client(number=0), Refusal.NUMBER),
     ],
     ids=["another job", "another node", "our own number"],
 )
-def test_who_is_wrong_here_is_told_why(one: Callable[[], Conversation], reason):
+def test_a_wrong_client_receives_the_reason(one: Callable[[], Conversation], refusal):
     stranger, host = one(), server()
 
     with pytest.raises(ProtocolError):
@@ -151,26 +151,26 @@ def test_who_is_wrong_here_is_told_why(one: Callable[[], Conversation], reason):
     with pytest.raises(RefusedError) as refused:
         stranger.receive(host.outgoing())
 
-    assert refused.value.reason is reason
+    assert refused.value.refusal is refusal
 
 
 def test_another_version_is_told_ours():
     host = server()
 
     with pytest.raises(
-        ProtocolError, match=r"speaks version 9 .* we 2: install the same"
+        ProtocolError, match=r"uses version 9 of .*, not 2: install the same"
     ):
         host.receive(HEAD.pack(b"MnCt", 9, Kind.HELLO, 0, 0, 72))
 
-    assert host.outgoing().endswith(struct.pack("<H", Reason.VERSION))
+    assert host.outgoing().endswith(struct.pack("<H", Refusal.VERSION))
 
 
 def test_a_node_of_another_version_is_told_what_to_do():
     """By the refusal of its like, or by the version of one that is older."""
-    reason = struct.pack("<H", Reason.VERSION)
+    reason = struct.pack("<H", Refusal.VERSION)
     for version, words in ((VERSION, "another version"), (1, "version 1 of")):
         refusal = HEAD.pack(b"MnCt", version, Kind.REFUSE, 0, 0, 2) + reason
-        with pytest.raises(ProtocolError, match=f"it speaks {words}.*install the same"):
+        with pytest.raises(ProtocolError, match=f"it uses {words}.*install the same"):
             client().receive(refusal)
 
 
@@ -181,7 +181,7 @@ def test_a_recorded_handshake_convinces_nobody_again():
     one.receive(other.outgoing())
     proof = one.outgoing()
     other.receive(proof)
-    assert other.trusted
+    assert other.authenticated
 
     later = server(seed=3)
     later.receive(hello)
@@ -245,9 +245,9 @@ def test_a_flipped_bit_anywhere_in_a_frame_is_noticed():
 
 def test_a_frame_that_is_repeated_or_sent_back_is_refused():
     one, other = reach(State.JOINED)
-    one.send(Kind.BEAT, {"phase": 0})
+    one.send(Kind.HEARTBEAT, {"phase": 0})
     frame = one.outgoing()
-    assert other.receive(frame) == [Message(Kind.BEAT, {"phase": 0})]
+    assert other.receive(frame) == [Message(Kind.HEARTBEAT, {"phase": 0})]
 
     with pytest.raises(ProtocolError, match="altered"):
         other.receive(frame)
@@ -261,7 +261,7 @@ def test_a_frame_that_is_repeated_or_sent_back_is_refused():
 def test_each_message_arrives_as_it_was_sent(state, role, kind):
     one, other = reach(state)
     speaker, listener = (one, other) if role is Role.CLIENT else (other, one)
-    body = b"b" * min(FORMS[kind].body_max, 1000)
+    body = b"b" * min(SCHEMAS[kind].body_max, 1000)
 
     speaker.send(kind, SAMPLES.get(kind, {}), body)
 
@@ -271,19 +271,23 @@ def test_each_message_arrives_as_it_was_sent(state, role, kind):
 
 
 def test_bytes_after_a_handed_over_socket_are_kept_and_not_read():
-    one, other = reach(State.ASKED)
-    other.send(Kind.YOURS, {})
+    one, other = reach(State.SOCKET_ASKED)
+    other.send(Kind.SOCKET_READY, {})
 
     one.receive(other.outgoing() + b"not ours any more")
 
-    assert (one.state, one.rest, one.wants) == (State.HANDED, b"not ours any more", 0)
+    assert (one.state, one.rest, one.wants) == (
+        State.HANDED_OVER,
+        b"not ours any more",
+        0,
+    )
 
 
 def test_what_may_not_be_said_now_cannot_be_sent_either():
     one, _ = trusting()
 
-    with pytest.raises(ProtocolError, match="BEAT where open"):
-        one.send(Kind.BEAT, {"phase": 0})
+    with pytest.raises(ProtocolError, match="HEARTBEAT is not allowed in state open"):
+        one.send(Kind.HEARTBEAT, {"phase": 0})
     with pytest.raises(ProtocolError, match="ended"):
         one.receive(b"x")
 
@@ -294,7 +298,7 @@ def test_every_state_but_the_last_leads_on():
         following[state].add(end)
 
     assert {s for s, ends in following.items() if not ends} == {
-        State.HANDED,
+        State.HANDED_OVER,
         State.CLOSED,
     }
 
@@ -302,17 +306,17 @@ def test_every_state_but_the_last_leads_on():
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (Kind.BEAT, b""),
-        (Kind.BEAT, b"[]"),
-        (Kind.BEAT, b"nonsense"),
-        (Kind.BEAT, b"\xff"),
-        (Kind.BEAT, b'{"phase":true}'),
-        (Kind.BEAT, b'{"phase":-1}'),
-        (Kind.BEAT, b'{"phase":1.0}'),
-        (Kind.BEAT, b'{"phase":NaN}'),
-        (Kind.BEAT, b'{"phase":0,"more":1}'),
-        (Kind.BEAT, b'{"phase":' + b"9" * 5000 + b"}"),
-        (Kind.BEAT, b"[" * 60000),
+        (Kind.HEARTBEAT, b""),
+        (Kind.HEARTBEAT, b"[]"),
+        (Kind.HEARTBEAT, b"nonsense"),
+        (Kind.HEARTBEAT, b"\xff"),
+        (Kind.HEARTBEAT, b'{"phase":true}'),
+        (Kind.HEARTBEAT, b'{"phase":-1}'),
+        (Kind.HEARTBEAT, b'{"phase":1.0}'),
+        (Kind.HEARTBEAT, b'{"phase":NaN}'),
+        (Kind.HEARTBEAT, b'{"phase":0,"more":1}'),
+        (Kind.HEARTBEAT, b'{"phase":' + b"9" * 5000 + b"}"),
+        (Kind.HEARTBEAT, b"[" * 60000),
         (Kind.VIEW, b'{"members":[[0,1,"h",1,[],0,0]]}'),
         (Kind.VIEW, b'{"members":[[0,1,"h",65536,[],0,0,0]]}'),
         (Kind.VIEW, b'{"members":[[0,1,"h",1,[-1],0,0,0]]}'),
@@ -320,7 +324,7 @@ def test_every_state_but_the_last_leads_on():
         (Kind.VIEW, b'{"members":{}}'),
         (Kind.MARKS, b'{"catalog":1,"first":-1,"next":3}'),
         (Kind.MARKS, b'{"catalog":18446744073709551616,"first":0,"next":3}'),
-        (Kind.HEARD, b'{"next":null}'),
+        (Kind.MARKS_ACK, b'{"next":null}'),
         (Kind.OFFER, b'{"digest":"' + b"d" * 65 + b'","bytes":1,"chunks":1}'),
         (Kind.HELLO, b"{}"),
     ],
@@ -341,10 +345,10 @@ MUTATIONS = st.lists(
 def test_random_bytes_are_a_protocol_error_or_nothing(piece):
     host = server()
     survive(host, piece)
-    assert not host.trusted
+    assert not host.authenticated
 
 
-@given(st.sampled_from(sorted(FORMS)), st.binary(max_size=2000), st.binary())
+@given(st.sampled_from(sorted(SCHEMAS)), st.binary(max_size=2000), st.binary())
 def test_random_fields_are_a_message_or_a_field_error(kind, text, body):
     try:
         message = parse_message(kind, text, body)
@@ -363,7 +367,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(FORMS)), JSON)
+@given(st.sampled_from(sorted(SCHEMAS)), JSON)
 def test_random_json_is_a_message_or_a_field_error(kind, fields):
     try:
         parse_message(kind, json.dumps(fields).encode(), b"")
@@ -401,11 +405,11 @@ def recording() -> list[tuple[Role, bytes]]:
     for role, kind in (
         (Role.CLIENT, Kind.JOIN),
         (Role.SERVER, Kind.VIEW),
-        (Role.CLIENT, Kind.BEAT),
+        (Role.CLIENT, Kind.HEARTBEAT),
         (Role.CLIENT, Kind.NOTE),
         (Role.SERVER, Kind.MARKS),
-        (Role.CLIENT, Kind.HEARD),
-        (Role.SERVER, Kind.TAKEN),
+        (Role.CLIENT, Kind.MARKS_ACK),
+        (Role.SERVER, Kind.REPORT_ACK),
     ):
         sides[role].send(kind, SAMPLES.get(kind, {}), b"n" * (kind is Kind.NOTE))
         pass_over(role)
@@ -456,7 +460,7 @@ def test_no_bytes_ever_break_a_conversation(soak_count):
         cuts = sorted({0, chance.randrange(len(piece) + 1), len(piece)})
         for start, end in pairwise(cuts):
             survive(host, piece[start:end])
-        trusted_at[victim] += host.trusted
+        trusted_at[victim] += host.authenticated
 
     # The damage came late enough, often enough, to reach what only friends may say.
     assert min(trusted_at.values()) > 100

@@ -114,18 +114,18 @@ def test_nodes_that_were_meddled_with_meet_again(tmp_path, caplog, way):
         await other.mesh.open()
         await other.sees(lambda view: len(view.joined) == 2)
         meddler.way = way
-        await other.sees(lambda _: bool(first.mesh.altered + other.mesh.altered))
+        await other.sees(lambda _: bool(first.mesh.tampered + other.mesh.tampered))
         assert meddler.meddled == 1
         await first.sees(lambda view: len(view.joined) == 2)
         await other.sees(lambda view: len(view.joined) == 2)
         for node in (other, first):
             await node.mesh.close()
-        assert first.mesh.altered + other.mesh.altered == 1
+        assert first.mesh.tampered + other.mesh.tampered == 1
         for task in meddler.tasks:
             task.cancel()
 
     asyncio.run(asyncio.wait_for(main(), 30))
 
     [line] = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert "tampered with on its way" in line
+    assert "tampered with on the network" in line
     assert line.endswith("count=1")

@@ -23,10 +23,16 @@ LAYERS = (
     {
         "peers.connection",
         "peers.session",
-        "peers.catalog_broadcast",
         "peers.membership",
     },
-    {"stager", "peers.client", "peers.server", "peers.hub", "peers.settings"},
+    {"peers.addresses"},
+    {
+        "stager",
+        "peers.client",
+        "peers.server",
+        "peers.hub",
+        "peers.catalog_broadcast",
+    },
     {"peers.mesh"},
     {"agent", "report"},
     {"preload"},

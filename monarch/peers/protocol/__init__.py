@@ -1,4 +1,4 @@
-"""What agents say to each other: bytes in, messages out, no socket and no clock."""
+"""The protocol between agents: bytes in, messages out, no socket and no clock."""
 
 from monarch.peers.protocol.conversation import (
     NONCE_BYTES,
@@ -6,12 +6,10 @@ from monarch.peers.protocol.conversation import (
     Conversation,
     Identity,
     ProtocolError,
-    Reason,
+    Refusal,
     RefusedError,
-    Role,
-    State,
 )
-from monarch.peers.protocol.marks import Journal, Telling
+from monarch.peers.protocol.marks import MarkLog, MarkSync
 from monarch.peers.protocol.messages import (
     BODY_BYTES_MAX,
     NODES_MAX,
@@ -20,7 +18,9 @@ from monarch.peers.protocol.messages import (
     Kind,
     Message,
     Phase,
+    Role,
     Standing,
+    State,
     parse_message,
 )
 from monarch.peers.protocol.view import Member, View
@@ -34,18 +34,18 @@ __all__ = [
     "Conversation",
     "FieldError",
     "Identity",
-    "Journal",
     "Kind",
+    "MarkLog",
+    "MarkSync",
     "Member",
     "Message",
     "Phase",
     "ProtocolError",
-    "Reason",
+    "Refusal",
     "RefusedError",
     "Role",
     "Standing",
     "State",
-    "Telling",
     "View",
     "parse_message",
 ]

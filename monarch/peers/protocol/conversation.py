@@ -1,12 +1,12 @@
 """One connection between two agents as a state machine over bytes.
 
 A frame is a head of 16 bytes, fields as JSON, a body, and after the handshake a tag.
-The handshake proves to each side, before anything else is listened to, that the other
-knows the job's secret *now*: each proof covers a fresh nonce of the side that checks
-it, both node numbers and the side that it was made by. The tags that follow are HMACs
-by a key of this handshake and of the sender's side; each covers the number of frames
-before it, so that none can be altered, made up, dropped, repeated, put before another
-or sent back. The first that does not fit ends the connection.
+The handshake proves to each side, before any other message is accepted, that the other
+knows the job's secret *now*: each proof covers a fresh nonce of the side that verifies
+it, both node numbers, and the role of the side that made it. Tags are HMACs by a key of
+this handshake and of the sender's role; each covers the number of frames before it, so
+that no frame can be altered, forged, dropped, repeated, reordered or sent back. The
+first tag that does not match ends the connection.
 """
 
 import hashlib
@@ -14,16 +14,19 @@ import hmac
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import Any, Final
 
 from monarch.errors import MonarchError
 from monarch.peers.protocol.messages import (
     BODY_BYTES_MAX,
     FIELDS_BYTES_MAX,
+    NEXT,
     FieldError,
     Kind,
     Message,
+    Role,
+    State,
     format_fields,
     parse_message,
 )
@@ -41,15 +44,15 @@ _COUNT: Final = struct.Struct("<Q")
 
 
 class ProtocolError(MonarchError):
-    """What came is not what this conversation allows; the connection must end."""
+    """A message is not valid or not allowed here; the connection must end."""
 
 
 class AlteredError(ProtocolError):
-    """Somebody on the way has changed what a node that we trust has said."""
+    """A frame of an authenticated node was altered on the network."""
 
 
-class Reason(IntEnum):
-    """Why a handshake was refused."""
+class Refusal(IntEnum):
+    """Why a handshake was refused, as it is sent."""
 
     VERSION = 1
     JOB = 2
@@ -59,83 +62,20 @@ class Reason(IntEnum):
 
 _SAME: Final = "install the same Monarch on all nodes"
 _REFUSALS: Final = {
-    Reason.VERSION: f"it speaks another version of the agents' protocol: {_SAME}",
-    Reason.JOB: "it belongs to another job",
-    Reason.NUMBER: "it is not the node that we look for",
-    Reason.PROOF: "it has another secret than we",
+    Refusal.VERSION: f"it uses another version of the agents' protocol: {_SAME}",
+    Refusal.JOB: "it belongs to another job",
+    Refusal.NUMBER: "it is not the expected node",
+    Refusal.PROOF: "it has another secret",
 }
 
 
 class RefusedError(ProtocolError):
-    """The other side says why it will not talk."""
+    """The other side has refused the handshake and sent the reason."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(_REFUSALS[reason])
-        self.reason = reason
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(_REFUSALS[refusal])
+        self.refusal = refusal
 
-
-class Role(Enum):
-    """Which side of a connection one is on: who connects is the client."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-    @property
-    def other(self) -> "Role":
-        """Return the other side."""
-        return Role.SERVER if self is Role.CLIENT else Role.CLIENT
-
-
-class State(Enum):
-    """How far a conversation has come; both sides see the same."""
-
-    START = "start"
-    GREETED = "greeted"
-    CHALLENGED = "challenged"
-    PROVED = "proved"
-    OPEN = "open"
-    JOINED = "joined"
-    FETCHING = "fetching"
-    CARRYING = "carrying"
-    ASKED = "asked"
-    HANDED = "handed"
-    CLOSED = "closed"
-
-
-_C, _S = Role.CLIENT, Role.SERVER
-
-NEXT: Final[Mapping[tuple[State, Role, Kind], State]] = {
-    (State.START, _C, Kind.HELLO): State.GREETED,
-    (State.GREETED, _S, Kind.CHALLENGE): State.CHALLENGED,
-    (State.GREETED, _S, Kind.REFUSE): State.CLOSED,
-    (State.CHALLENGED, _C, Kind.PROOF): State.PROVED,
-    (State.PROVED, _S, Kind.WELCOME): State.OPEN,
-    (State.PROVED, _S, Kind.REFUSE): State.CLOSED,
-    # a member of the job
-    (State.OPEN, _C, Kind.JOIN): State.JOINED,
-    (State.JOINED, _C, Kind.BEAT): State.JOINED,
-    (State.JOINED, _S, Kind.BEAT): State.JOINED,
-    (State.JOINED, _S, Kind.VIEW): State.JOINED,
-    (State.JOINED, _C, Kind.NOTE): State.JOINED,
-    (State.JOINED, _S, Kind.NOTE): State.JOINED,
-    (State.JOINED, _C, Kind.REPORT): State.JOINED,
-    (State.JOINED, _S, Kind.TAKEN): State.JOINED,
-    (State.JOINED, _C, Kind.MARKS): State.JOINED,
-    (State.JOINED, _S, Kind.MARKS): State.JOINED,
-    (State.JOINED, _C, Kind.HEARD): State.JOINED,
-    (State.JOINED, _S, Kind.HEARD): State.JOINED,
-    (State.JOINED, _C, Kind.LEAVE): State.CLOSED,
-    (State.JOINED, _S, Kind.LEAVE): State.CLOSED,
-    # the catalog
-    (State.OPEN, _C, Kind.ASK): State.FETCHING,
-    (State.FETCHING, _S, Kind.LATER): State.FETCHING,
-    (State.FETCHING, _S, Kind.OFFER): State.CARRYING,
-    (State.CARRYING, _S, Kind.LATER): State.CARRYING,
-    (State.CARRYING, _S, Kind.CHUNK): State.CARRYING,
-    # the socket itself
-    (State.OPEN, _C, Kind.SOCKET): State.ASKED,
-    (State.ASKED, _S, Kind.YOURS): State.HANDED,
-}
 
 _EXACT: Final = {
     Kind.HELLO: _HELLO.size,
@@ -147,7 +87,7 @@ _EXACT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who we are: a node of a job that knows its secret."""
+    """A node of a job, with the secret that proves it."""
 
     job: str
     number: int
@@ -158,11 +98,11 @@ class Identity:
 
 
 class Conversation:
-    """Reads and writes one connection; after any error it is closed for good.
+    """Encodes and decodes one connection; after any error it stays closed.
 
     Args:
         nonce: random bytes that were never used before.
-        peer: the number of the node that a client means to reach; a server learns it.
+        peer: the number of the node that a client connects to; a server learns it.
     """
 
     def __init__(
@@ -187,46 +127,46 @@ class Conversation:
         return f"<Conversation {self.role.value} {self.state.value} with {self.peer}>"
 
     @property
-    def trusted(self) -> bool:
+    def authenticated(self) -> bool:
         """Return whether the other side has proved that it knows the secret."""
-        return self.state not in _UNTRUSTED
+        return self.state not in _UNAUTHENTICATED
 
     @property
     def wants(self) -> int:
-        """Return how many bytes end what is being read; 0 where nothing more is."""
-        if self.state in (State.HANDED, State.CLOSED):
+        """Return the number of bytes to read next; 0 if nothing more may be read."""
+        if self.state in (State.HANDED_OVER, State.CLOSED):
             return 0
         if len(self._buffer) < _HEAD.size:
             return _HEAD.size - len(self._buffer)
         return self._frame_bytes() - len(self._buffer)
 
     def outgoing(self) -> bytes:
-        """Return what is to be sent, once."""
-        waiting, self._outgoing = bytes(self._outgoing), bytearray()
-        return waiting
+        """Return the bytes to send, each of them once."""
+        pending, self._outgoing = bytes(self._outgoing), bytearray()
+        return pending
 
     def send(self, kind: Kind, fields: Mapping[str, Any], body: bytes = b"") -> None:
-        """Add a message to what is to be sent.
+        """Encode a message; its bytes are in outgoing() then.
 
         Raises:
-            ProtocolError: it is not one that may be sent now.
+            ProtocolError: it may not be sent in this state.
         """
         message = Message(kind, fields, body)
         self._advance(self.role, kind)
         try:
             text = format_fields(message)
         except FieldError as error:
-            raise self._broken(str(error)) from error
+            raise self._close(str(error)) from error
         self._emit(kind, text, body)
 
     def receive(self, piece: bytes) -> list[Message]:
-        """Take bytes as they came, in any portions; return the messages they end.
+        """Decode received bytes, in pieces of any size; return complete messages.
 
-        Never keeps more than one frame. What follows a handed over socket's last frame
-        is in `rest`.
+        Never keeps more than one frame. Bytes after the last frame of a socket that is
+        handed over are in `rest`.
 
         Raises:
-            ProtocolError: the connection must end, after `outgoing` was sent.
+            ProtocolError: the connection must end, after outgoing() was sent.
         """
         if self.state is State.CLOSED:
             raise ProtocolError("the conversation has ended")
@@ -240,7 +180,7 @@ class Conversation:
                 self._check_head()
             if self.wants == 0:
                 messages += self._take_frame()
-        if self.state is State.HANDED:
+        if self.state is State.HANDED_OVER:
             self.rest += bytes(view[start:])
         return messages
 
@@ -268,18 +208,20 @@ class Conversation:
     def _check_head(self) -> None:
         magic, version, kind, zero, fields, body = _HEAD.unpack_from(self._buffer)
         if magic != MAGIC or zero:
-            raise self._strange("not a frame of ours")
+            raise self._reject("not a frame of this protocol")
         if version != VERSION:
-            why = f"it speaks version {version} of the agents' protocol, we {VERSION}"
-            raise self._refuse(Reason.VERSION, f"{why}: {_SAME}")
+            versions = f"version {version} of the agents' protocol, not {VERSION}"
+            raise self._refuse(Refusal.VERSION, f"it uses {versions}: {_SAME}")
         sender = self.role.other
         if kind not in _KINDS or (self.state, sender, Kind(kind)) not in NEXT:
-            raise self._strange(f"message {kind} where {self.state.value}")
+            raise self._reject(
+                f"message {kind} is not allowed in state {self.state.value}"
+            )
         exact = _EXACT.get(Kind(kind))
         if exact is not None and (fields, body) != (0, exact):
-            raise self._strange(f"{Kind(kind).name} of a wrong length")
+            raise self._reject(f"{Kind(kind).name} has a wrong length")
         if fields > FIELDS_BYTES_MAX or body > BODY_BYTES_MAX:
-            raise self._strange("a frame that is too long")
+            raise self._reject("a frame is too long")
 
     def _take_frame(self) -> list[Message]:
         frame, self._buffer = bytes(self._buffer), bytearray()
@@ -289,38 +231,38 @@ class Conversation:
             return self._take_handshake(kind, frame[_HEAD.size : end])
         tag = self._tag(self.role.other, memoryview(frame)[:end])
         if not hmac.compare_digest(tag, frame[end:]):
-            raise self._strange("a frame that was altered, repeated or out of turn")
+            raise self._reject("a frame was altered, repeated or reordered")
         text = frame[_HEAD.size : _HEAD.size + fields]
         try:
             message = parse_message(kind, text, frame[_HEAD.size + fields : end])
         except FieldError as error:
-            raise self._broken(str(error)) from error
+            raise self._close(str(error)) from error
         self._advance(self.role.other, kind)
         return [message]
 
     def _advance(self, sender: Role, kind: Kind) -> None:
         following = NEXT.get((self.state, sender, kind))
         if following is None:
-            raise self._broken(f"{kind.name} where {self.state.value}")
+            raise self._close(f"{kind.name} is not allowed in state {self.state.value}")
         self.state = following
 
-    def _broken(self, why: str) -> ProtocolError:
+    def _close(self, reason: str) -> ProtocolError:
         self.state = State.CLOSED
         self._buffer.clear()
-        return ProtocolError(why)
+        return ProtocolError(reason)
 
-    def _strange(self, why: str) -> ProtocolError:
-        """Return what ends the connection: no node that we trust sends this."""
-        trusted = self.trusted
-        broken = self._broken(why)
-        return AlteredError(why) if trusted else broken
+    def _reject(self, reason: str) -> ProtocolError:
+        """Close the conversation because of bytes that no node of the job sends."""
+        authenticated = self.authenticated
+        error = self._close(reason)
+        return AlteredError(reason) if authenticated else error
 
     # -- handshake ----------------------------------------------------------------
 
     def _greet(self) -> None:
         assert self.peer is not None
-        me = self._identity
-        self._hello = _HELLO.pack(self._nonce, _digest(me.job), me.number, self.peer)
+        job, number = _digest(self._identity.job), self._identity.number
+        self._hello = _HELLO.pack(self._nonce, job, number, self.peer)
         self._emit(Kind.HELLO, b"", self._hello)
         self._advance(self.role, Kind.HELLO)
 
@@ -335,17 +277,18 @@ class Conversation:
         if kind is Kind.PROOF:
             self._take_proof(body)
             return [Message(Kind.PROOF)]
-        [reason] = _REFUSE.unpack(body)
-        if reason not in list(Reason):
-            raise self._broken("refused without a reason")
-        raise RefusedError(Reason(reason))
+        [refusal] = _REFUSE.unpack(body)
+        if refusal not in list(Refusal):
+            raise self._close("refused for an unknown reason")
+        raise RefusedError(Refusal(refusal))
 
     def _take_hello(self, body: bytes) -> None:
-        _, job, sender, meant = _HELLO.unpack(body)
+        _, job, sender, target = _HELLO.unpack(body)
         if job != _digest(self._identity.job):
-            raise self._refuse(Reason.JOB, "another job")
-        if meant != self._identity.number or sender == meant:
-            raise self._refuse(Reason.NUMBER, f"node {sender} looks for node {meant}")
+            raise self._refuse(Refusal.JOB, "another job")
+        if target != self._identity.number or sender == target:
+            text = f"node {sender} expects node {target} here"
+            raise self._refuse(Refusal.NUMBER, text)
         self.peer, self._hello = sender, body
         self._challenge = self._nonce
         challenge = _CHALLENGE.pack(self._nonce, self._proof(Role.SERVER))
@@ -355,14 +298,14 @@ class Conversation:
     def _take_challenge(self, body: bytes) -> None:
         self._challenge, proof = _CHALLENGE.unpack(body)
         if not hmac.compare_digest(proof, self._proof(Role.SERVER)):
-            raise self._broken("the other side does not know the job's secret")
+            raise self._close("the other side does not know the job's secret")
         self._emit(Kind.PROOF, b"", self._proof(Role.CLIENT))
         self._advance(self.role, Kind.PROOF)
         self._make_keys()
 
     def _take_proof(self, body: bytes) -> None:
         if not hmac.compare_digest(body, self._proof(Role.CLIENT)):
-            raise self._refuse(Reason.PROOF, "does not know the job's secret")
+            raise self._refuse(Refusal.PROOF, "does not know the job's secret")
         self._make_keys()
         self.send(Kind.WELCOME, {})
 
@@ -374,17 +317,18 @@ class Conversation:
             self._keys[role] = self._derived(b"key of the " + role.value.encode())
 
     def _derived(self, purpose: bytes) -> bytes:
-        said = b"monarch peers 2\0" + purpose + b"\0" + self._hello + self._challenge
-        return hmac.digest(self._identity.secret, said, "sha256")
+        covered = purpose + b"\0" + self._hello + self._challenge
+        text = b"monarch peers 2\0" + covered
+        return hmac.digest(self._identity.secret, text, "sha256")
 
-    def _refuse(self, reason: Reason, why: str) -> ProtocolError:
-        if self.role is Role.SERVER and not self.trusted:
-            self._emit(Kind.REFUSE, b"", _REFUSE.pack(reason))
-        return self._strange(why)
+    def _refuse(self, refusal: Refusal, reason: str) -> ProtocolError:
+        if self.role is Role.SERVER and not self.authenticated:
+            self._emit(Kind.REFUSE, b"", _REFUSE.pack(refusal))
+        return self._reject(reason)
 
 
 _KINDS: Final = frozenset(Kind)
-_UNTRUSTED: Final = frozenset(
+_UNAUTHENTICATED: Final = frozenset(
     {State.START, State.GREETED, State.CHALLENGED, State.PROVED, State.CLOSED}
 )
 

@@ -1,9 +1,9 @@
-"""The messages that agents exchange once they trust each other, each with its form."""
+"""The messages between agents: their kinds, their order and the schema of each."""
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any, Final, NoReturn
 
 BODY_BYTES_MAX: Final = 1 << 20
@@ -20,7 +20,7 @@ _U64: Final = 2**64 - 1
 
 
 class Kind(IntEnum):
-    """What a frame is; those below JOIN belong to the handshake."""
+    """The kind of a message; those below JOIN belong to the handshake."""
 
     HELLO = 1
     CHALLENGE = 2
@@ -29,23 +29,88 @@ class Kind(IntEnum):
     REFUSE = 5
     JOIN = 16
     VIEW = 17
-    BEAT = 18
+    HEARTBEAT = 18
     LEAVE = 19
     NOTE = 20
     REPORT = 21
-    TAKEN = 22
+    REPORT_ACK = 22
     MARKS = 23
-    HEARD = 24
-    ASK = 32
-    LATER = 33
+    MARKS_ACK = 24
+    FETCH = 32
+    WAIT = 33
     OFFER = 34
     CHUNK = 35
     SOCKET = 48
-    YOURS = 49
+    SOCKET_READY = 49
+
+
+class Role(Enum):
+    """The side of a connection: the client has connected to the server."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+    @property
+    def other(self) -> "Role":
+        """Return the other side."""
+        return Role.SERVER if self is Role.CLIENT else Role.CLIENT
+
+
+class State(Enum):
+    """The state of a conversation, the same on both sides."""
+
+    START = "start"
+    GREETED = "greeted"
+    CHALLENGED = "challenged"
+    PROVED = "proved"
+    OPEN = "open"
+    JOINED = "joined"
+    FETCHING = "fetching"
+    RECEIVING = "receiving"
+    SOCKET_ASKED = "socket asked"
+    HANDED_OVER = "handed over"
+    CLOSED = "closed"
+
+
+_C, _S = Role.CLIENT, Role.SERVER
+
+NEXT: Final[Mapping[tuple[State, Role, Kind], State]] = {
+    (State.START, _C, Kind.HELLO): State.GREETED,
+    (State.GREETED, _S, Kind.CHALLENGE): State.CHALLENGED,
+    (State.GREETED, _S, Kind.REFUSE): State.CLOSED,
+    (State.CHALLENGED, _C, Kind.PROOF): State.PROVED,
+    (State.PROVED, _S, Kind.WELCOME): State.OPEN,
+    (State.PROVED, _S, Kind.REFUSE): State.CLOSED,
+    # a session with the hub
+    (State.OPEN, _C, Kind.JOIN): State.JOINED,
+    (State.JOINED, _C, Kind.HEARTBEAT): State.JOINED,
+    (State.JOINED, _S, Kind.HEARTBEAT): State.JOINED,
+    (State.JOINED, _S, Kind.VIEW): State.JOINED,
+    (State.JOINED, _C, Kind.NOTE): State.JOINED,
+    (State.JOINED, _S, Kind.NOTE): State.JOINED,
+    (State.JOINED, _C, Kind.REPORT): State.JOINED,
+    (State.JOINED, _S, Kind.REPORT_ACK): State.JOINED,
+    (State.JOINED, _C, Kind.MARKS): State.JOINED,
+    (State.JOINED, _S, Kind.MARKS): State.JOINED,
+    (State.JOINED, _C, Kind.MARKS_ACK): State.JOINED,
+    (State.JOINED, _S, Kind.MARKS_ACK): State.JOINED,
+    (State.JOINED, _C, Kind.LEAVE): State.CLOSED,
+    (State.JOINED, _S, Kind.LEAVE): State.CLOSED,
+    # the Catalog
+    (State.OPEN, _C, Kind.FETCH): State.FETCHING,
+    (State.FETCHING, _S, Kind.WAIT): State.FETCHING,
+    (State.FETCHING, _S, Kind.OFFER): State.RECEIVING,
+    (State.RECEIVING, _S, Kind.WAIT): State.RECEIVING,
+    (State.RECEIVING, _S, Kind.CHUNK): State.RECEIVING,
+    # the socket itself, for the data plane
+    (State.OPEN, _C, Kind.SOCKET): State.SOCKET_ASKED,
+    (State.SOCKET_ASKED, _S, Kind.SOCKET_READY): State.HANDED_OVER,
+}
+"""The state after a message, by the state before it and the side that sends it."""
 
 
 class Standing(IntEnum):
-    """How a node stands to the job."""
+    """Whether a node has joined the job."""
 
     UNSEEN = 0
     JOINED = 1
@@ -53,7 +118,7 @@ class Standing(IntEnum):
 
 
 class Phase(IntEnum):
-    """Whether a node gives what it holds, and whether programs of the job run there."""
+    """Whether a node serves its Replicas, and whether programs of the job run on it."""
 
     STARTING = 0
     RUNNING = 1
@@ -61,12 +126,12 @@ class Phase(IntEnum):
 
 
 class FieldError(ValueError):
-    """The fields of a message are not of its form."""
+    """The fields of a message do not match its schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message: what it is, its named fields, and bytes that mean nothing here."""
+    """One message: its kind, its named fields, and an opaque body."""
 
     kind: Kind
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -76,20 +141,20 @@ class Message:
 Check = Callable[[object], bool]
 
 
-def _whole(low: int, high: int) -> Check:
+def _integer(low: int, high: int) -> Check:
     # type(), because True is an int too.
     return lambda value: type(value) is int and low <= value <= high
 
 
-def _text(longest: int) -> Check:
+def _text(length_max: int) -> Check:
     return lambda value: (
-        isinstance(value, str) and len(value) <= longest and value.isascii()
+        isinstance(value, str) and len(value) <= length_max and value.isascii()
     )
 
 
-def _each(check: Check, most: int) -> Check:
+def _list(check: Check, count_max: int) -> Check:
     return lambda value: (
-        isinstance(value, list) and len(value) <= most and all(map(check, value))
+        isinstance(value, list) and len(value) <= count_max and all(map(check, value))
     )
 
 
@@ -101,32 +166,32 @@ def _row(*checks: Check) -> Check:
     )
 
 
-_PLACE: Final = _whole(0, _U63)
-_NUMBER: Final = _whole(0, NODES_MAX - 1)
+_POSITION: Final = _integer(0, _U63)
+_NUMBER: Final = _integer(0, NODES_MAX - 1)
 _HOST: Final = _text(HOST_CHARACTERS_MAX)
-_PORT: Final = _whole(0, 65535)
-_CAPACITIES: Final = _each(_whole(0, _U63), CAPACITIES_MAX)
-_PHASE: Final = _whole(0, max(Phase))
-_STANDING: Final = _whole(0, max(Standing))
-_LIFE: Final = _whole(0, _U63)
-_SEALS: Final = _whole(0, 1)
-# in the order of monarch.peers.protocol.view.Member
+_PORT: Final = _integer(0, 65535)
+_CAPACITIES: Final = _list(_integer(0, _U63), CAPACITIES_MAX)
+_PHASE: Final = _integer(0, max(Phase))
+_STANDING: Final = _integer(0, max(Standing))
+_LIFE: Final = _integer(0, _U63)
+_SEALS: Final = _integer(0, 1)
+# The order is that of monarch.peers.protocol.view.Member.
 _MEMBER: Final = _row(
     _NUMBER, _STANDING, _HOST, _PORT, _CAPACITIES, _PHASE, _LIFE, _SEALS
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """The fields that a message has, all of them, and the most its body may be."""
+class Schema:
+    """The fields of a message, all of them required, and the limit of its body."""
 
     fields: Mapping[str, Check] = field(default_factory=dict)
     body_max: int = 0
 
 
-FORMS: Final[Mapping[Kind, Form]] = {
-    Kind.WELCOME: Form(),
-    Kind.JOIN: Form(
+SCHEMAS: Final[Mapping[Kind, Schema]] = {
+    Kind.WELCOME: Schema(),
+    Kind.JOIN: Schema(
         {
             "host": _HOST,
             "port": _PORT,
@@ -136,28 +201,32 @@ FORMS: Final[Mapping[Kind, Form]] = {
             "seals": _SEALS,
         }
     ),
-    Kind.VIEW: Form({"members": _each(_MEMBER, MEMBERS_MAX)}),
-    Kind.BEAT: Form({"phase": _PHASE}),
-    # gone: from the job; else a node that others have joined has joined another
-    Kind.LEAVE: Form({"gone": _whole(0, 1)}),
-    Kind.NOTE: Form({"number": _NUMBER}, NOTE_BYTES_MAX),
-    Kind.REPORT: Form({}, BODY_BYTES_MAX),
-    Kind.TAKEN: Form(),
-    # some of the sender's marks, from one place in its order to another
-    Kind.MARKS: Form(
-        {"catalog": _whole(0, _U64), "first": _PLACE, "next": _PLACE},
+    Kind.VIEW: Schema({"members": _list(_MEMBER, MEMBERS_MAX)}),
+    Kind.HEARTBEAT: Schema({"phase": _PHASE}),
+    # gone: the sender leaves the job; if not, it was a hub and has joined another node
+    Kind.LEAVE: Schema({"gone": _integer(0, 1)}),
+    Kind.NOTE: Schema({"number": _NUMBER}, NOTE_BYTES_MAX),
+    Kind.REPORT: Schema({}, BODY_BYTES_MAX),
+    Kind.REPORT_ACK: Schema(),
+    # marks of the sender, from one position of its log to another
+    Kind.MARKS: Schema(
+        {"catalog": _integer(0, _U64), "first": _POSITION, "next": _POSITION},
         MARKS_BYTES_MAX,
     ),
-    # all marks before this place of the other side's order are here
-    Kind.HEARD: Form({"next": _PLACE}),
-    Kind.ASK: Form({"first": _whole(0, CHUNKS_MAX)}),
-    Kind.LATER: Form(),
-    Kind.OFFER: Form(
-        {"digest": _text(64), "bytes": _whole(0, _U63), "chunks": _whole(0, CHUNKS_MAX)}
+    # all marks before this position of the other side's log were received
+    Kind.MARKS_ACK: Schema({"next": _POSITION}),
+    Kind.FETCH: Schema({"first": _integer(0, CHUNKS_MAX)}),
+    Kind.WAIT: Schema(),
+    Kind.OFFER: Schema(
+        {
+            "digest": _text(64),
+            "bytes": _integer(0, _U63),
+            "chunks": _integer(0, CHUNKS_MAX),
+        }
     ),
-    Kind.CHUNK: Form({"packed": _whole(0, 1)}, BODY_BYTES_MAX),
-    Kind.SOCKET: Form(),
-    Kind.YOURS: Form(),
+    Kind.CHUNK: Schema({"packed": _integer(0, 1)}, BODY_BYTES_MAX),
+    Kind.SOCKET: Schema(),
+    Kind.SOCKET_READY: Schema(),
 }
 
 
@@ -165,16 +234,16 @@ def parse_message(kind: Kind, text: bytes, body: bytes) -> Message:
     """Return the message of a frame.
 
     Raises:
-        FieldError: it is not of the form that its kind has.
+        FieldError: it does not match the schema of its kind.
     """
     return _checked(Message(kind, _read_fields(text), body))
 
 
 def format_fields(message: Message) -> bytes:
-    """Return the fields of a message as they are sent.
+    """Return the encoded fields of a message.
 
     Raises:
-        FieldError: the other end would refuse them.
+        FieldError: they do not match the schema of its kind.
     """
     fields = _checked(message).fields
     text = json.dumps(fields, separators=(",", ":")).encode() if fields else b""
@@ -184,16 +253,16 @@ def format_fields(message: Message) -> bytes:
 
 
 def _checked(message: Message) -> Message:
-    kind, form = message.kind, FORMS.get(message.kind)
-    if form is None:
-        raise FieldError(f"{kind.name}: not after the handshake")
-    if message.fields.keys() != form.fields.keys():
+    kind, schema = message.kind, SCHEMAS.get(message.kind)
+    if schema is None:
+        raise FieldError(f"{kind.name}: is a message of the handshake")
+    if message.fields.keys() != schema.fields.keys():
         raise FieldError(f"{kind.name}: wrong fields")
-    for name, check in form.fields.items():
+    for name, check in schema.fields.items():
         if not check(message.fields[name]):
-            raise FieldError(f"{kind.name}: {name} is not what it should be")
-    if len(message.body) > form.body_max:
-        raise FieldError(f"{kind.name}: {len(message.body)} bytes are too many")
+            raise FieldError(f"{kind.name}: {name} is not valid")
+    if len(message.body) > schema.body_max:
+        raise FieldError(f"{kind.name}: {len(message.body)} bytes are too long")
     return message
 
 

@@ -1,4 +1,4 @@
-"""What a node knows about all nodes of its job."""
+"""The state of all nodes of a job as one of them knows it."""
 
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
@@ -9,12 +9,12 @@ from monarch.peers.protocol.messages import Phase, Standing
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One node: how it stands, where its agent listens, and what it can hold.
+    """One node: whether it has joined, its address, and its capacities.
 
     Attributes:
         capacities: bytes that each of its Tiers may hold.
-        life: another number for each agent that has ever run for this node.
-        seals: it can seal what it gives, and check the seals of others.
+        life: a random number that is another one for each agent of this node.
+        seals: it can make seals, and check those of other nodes.
     """
 
     number: int
@@ -27,13 +27,13 @@ class Member:
     seals: bool = False
 
     def row(self) -> list[Any]:
-        """Return this member as a view message holds it."""
+        """Return this member as a row of a VIEW message."""
         number, standing, host, port, capacities, *rest = astuple(self)
         return [number, int(standing), host, port, list(capacities), *map(int, rest)]
 
     @classmethod
     def from_row(cls, row: list[Any]) -> Self:
-        """Return the member of a row that has been checked."""
+        """Return the member of a row that matches the schema."""
         number, standing, host, port, capacities, phase, life, seals = row
         return cls(
             number,
@@ -47,7 +47,7 @@ class Member:
         )
 
     def left(self) -> Self:
-        """Return this member as one that is not there any more."""
+        """Return this member as one that has left."""
         return replace(self, standing=Standing.LEFT)
 
 
@@ -59,26 +59,26 @@ class View:
 
     @property
     def joined(self) -> tuple[Member, ...]:
-        """Return the nodes that are there."""
+        """Return the nodes that have joined and not left."""
         return tuple(m for m in self.members if m.standing is Standing.JOINED)
 
     @property
     def complete(self) -> bool:
-        """Return whether no node is still to come."""
+        """Return whether every node has joined at some time."""
         return all(m.standing is not Standing.UNSEEN for m in self.members)
 
     @property
     def started(self) -> bool:
-        """Return whether all nodes that are there give what they hold."""
+        """Return whether all joined nodes serve their Replicas."""
         return all(m.phase is not Phase.STARTING for m in self.joined)
 
     @property
     def finished(self) -> bool:
-        """Return whether no program of the job runs on any node that is there."""
+        """Return whether no program of the job runs on any joined node."""
         return all(m.phase is Phase.FINISHED for m in self.joined)
 
     def updated(self, members: Iterable[Member]) -> Self:
-        """Return this view with some members in place of what it held of them."""
+        """Return this view with some members replaced."""
         new = list(self.members)
         for member in members:
             if member.number < len(new):

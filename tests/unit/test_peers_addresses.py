@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from monarch.peers.client import reach
+from monarch.peers.addresses import connect_first
 from monarch.peers.connection import HANDSHAKE_S
 from monarch.peers.protocol import Identity
 from support.meshes import SECRET, job, open_descriptors
@@ -33,10 +33,10 @@ def test_addresses_that_do_not_answer_hold_up_the_next_ones_only_briefly(tmp_pat
             places = [listener.getsockname() for listener in frozen]
             port = first.mesh.own.port
             before, begun_s = open_descriptors(), time.monotonic()
-            link = await reach([*places, ("127.0.0.1", port)], OWN, 0, "")
+            connection = await connect_first([*places, ("127.0.0.1", port)], OWN, 0, "")
             # One after the other they would take four times this.
             assert time.monotonic() - begun_s < HANDSHAKE_S
-            link.close()
+            connection.close()
             await asyncio.sleep(0.1)
             assert open_descriptors() <= before + 1  # the other end of ours
             for listener in frozen:
@@ -51,7 +51,7 @@ def test_who_never_answers_is_given_up_after_one_handshake():
         places = [listener.getsockname() for listener in frozen]
         begun_s, before = time.monotonic(), open_descriptors()
         with pytest.raises(TimeoutError):
-            await reach(places, OWN, 0, "")
+            await connect_first(places, OWN, 0, "")
         assert time.monotonic() - begun_s < 2 * HANDSHAKE_S
         assert open_descriptors() == before
         for listener in frozen:
@@ -62,4 +62,4 @@ def test_who_never_answers_is_given_up_after_one_handshake():
 
 def test_a_node_without_an_address_is_not_reached():
     with pytest.raises(ConnectionError, match="no address of node 0"):
-        run(lambda: reach([], OWN, 0, ""))
+        run(lambda: connect_first([], OWN, 0, ""))

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from monarch.cluster import remains, remove_remains
-from monarch.cluster.address_files import machine, read_addresses, write_address
+from monarch.cluster import remove_stale_files, stale_files
+from monarch.cluster.rendezvous_directory import (
+    machine_id,
+    read_addresses,
+    write_address,
+)
 
 OLD_S = 7200.0
 
@@ -20,7 +24,7 @@ def leave(directory, job, *ports, hosts=("127.0.0.1",), age_s=OLD_S, where=None)
     files = []
     for number, port in enumerate(ports):
         file = directory / f"{job}.{number}.address"
-        told = {"hosts": hosts, "port": port, "machine": where or machine()}
+        told = {"hosts": hosts, "port": port, "machine": where or machine_id()}
         file.write_text(json.dumps(told))
         files.append(file)
     files.append(directory / f"{job}.key")
@@ -44,8 +48,10 @@ def dead_port():
         return server.getsockname()[1]
 
 
-def clean(directory: Path, *living: str, usual: bool = True):
-    return remove_remains(directory, time.time(), living.__contains__, usual=usual)
+def clean(directory: Path, *living: str, default: bool = True):
+    return remove_stale_files(
+        directory, time.time(), living.__contains__, default=default
+    )
 
 
 def test_what_a_dead_job_has_left_is_removed_and_named(tmp_path, dead_port):
@@ -70,7 +76,7 @@ def test_a_job_of_which_one_node_listens_keeps_all(tmp_path, dead_port):
 
     assert found.removed == []
     assert found.kept == [
-        f"kept what job j has left in {tmp_path}: 127.0.0.1:{port} accepts"
+        f"kept the files of job j in {tmp_path}: 127.0.0.1:{port} accepts"
     ]
     assert all(file.exists() for file in left)
 
@@ -86,7 +92,7 @@ def test_a_job_of_which_an_agent_lives_here_keeps_all(tmp_path, dead_port):
 def test_an_address_that_does_not_answer_proves_nothing(
     tmp_path, dead_port, monkeypatch
 ):
-    monkeypatch.setattr(remains, "CONNECT_S", 0.2)
+    monkeypatch.setattr(stale_files, "CONNECT_S", 0.2)
     with closing(socket.socket()) as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -114,7 +120,9 @@ def test_an_address_that_means_another_machine_here_proves_nothing(
     found = clean(tmp_path)
 
     assert found.removed == []
-    assert found.kept[0].endswith(f"{host}:{dead_port} cannot be found from here")
+    assert found.kept[0].endswith(
+        f"{host}:{dead_port} cannot be resolved from this node"
+    )
 
 
 @pytest.mark.parametrize("addresses", [0, 1])
@@ -129,7 +137,7 @@ def test_a_secret_without_addresses_is_dead_after_an_hour(tmp_path):
     dead = leave(tmp_path, "dead")
     leave(tmp_path, "young", age_s=1800)
 
-    assert clean(tmp_path, usual=False).removed == []
+    assert clean(tmp_path, default=False).removed == []
     assert clean(tmp_path).removed == dead
 
 
@@ -151,6 +159,6 @@ def test_what_is_not_ours_stays(tmp_path, dead_port):
 def test_an_address_names_its_machine(tmp_path):
     write_address(tmp_path, "j", 0, ["a", "b"], 7)
 
-    assert json.loads((tmp_path / "j.0.address").read_text())["machine"] == machine()
+    assert json.loads((tmp_path / "j.0.address").read_text())["machine"] == machine_id()
     assert read_addresses(tmp_path, "j", 0) == [("a", 7), ("b", 7)]
     assert clean(tmp_path / "absent").removed == []

@@ -1,4 +1,4 @@
-"""The job's secret and the addresses of its nodes, as files in a shared directory."""
+"""The rendezvous directory: secrets and addresses of jobs as shared files."""
 
 import errno
 import os
@@ -7,15 +7,25 @@ import threading
 
 import pytest
 
-from monarch.cluster import given_secret, job_secret, read_secret, secret
-from monarch.cluster.address_files import read_addresses, remove_address, write_address
-from monarch.cluster.secret import remove_secret
+from monarch.cluster import (
+    given_secret,
+    job_secret,
+    open_rendezvous,
+    read_secret,
+    rendezvous_directory,
+)
+from monarch.cluster.rendezvous_directory import (
+    read_addresses,
+    remove_address,
+    remove_secret,
+    write_address,
+)
 from monarch.errors import MonarchError
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(secret, "WRITTEN_WITHIN_S", 0.2)
+    monkeypatch.setattr(rendezvous_directory, "SECRET_TIMEOUT_S", 0.2)
 
 
 def test_all_nodes_of_a_job_have_the_secret_that_the_first_has_made(tmp_path):
@@ -50,7 +60,7 @@ def test_a_secret_that_others_may_use_is_refused(tmp_path, mode):
     job_secret(tmp_path, "7.0")
     (tmp_path / "7.0.key").chmod(mode)
 
-    with pytest.raises(MonarchError, match="others may use it"):
+    with pytest.raises(MonarchError, match="must be private"):
         job_secret(tmp_path, "7.0")
 
 
@@ -69,7 +79,7 @@ def test_a_secret_of_another_length_is_refused(tmp_path, content):
     path.write_bytes(content)
     path.chmod(0o600)
 
-    with pytest.raises(MonarchError, match=r"empty|must hold 32 bytes"):
+    with pytest.raises(MonarchError, match=r"empty|must contain exactly 32 bytes"):
         job_secret(tmp_path, "7.0")
 
 
@@ -146,3 +156,60 @@ def test_a_secret_that_cannot_be_written_leaves_no_empty_file(tmp_path, monkeypa
     with pytest.raises(MonarchError, match="No space left on device"):
         job_secret(tmp_path, "7.0")
     assert not list(tmp_path.iterdir())
+
+
+# -- the directory ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"XDG_STATE_HOME": "{tmp}/state"}, "state/monarch-staging"),
+        ({"HOME": "{tmp}"}, ".local/state/monarch-staging"),
+        (
+            {"HOME": "{tmp}", "XDG_STATE_HOME": "relative"},
+            ".local/state/monarch-staging",
+        ),
+    ],
+)
+def test_the_directory_is_in_the_home_directory_by_default(tmp_path, environ, path):
+    filled = {name: value.format(tmp=tmp_path) for name, value in environ.items()}
+    before = os.umask(0)
+    try:
+        found = open_rendezvous(None, filled)
+        again = open_rendezvous(None, filled)
+        given = open_rendezvous(str(tmp_path / "given"), filled)
+    finally:
+        os.umask(before)
+
+    assert found == again == tmp_path / path
+    assert given == tmp_path / "given"
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o720])
+def test_a_directory_that_others_may_change_is_refused(tmp_path, mode):
+    place = tmp_path / "place"
+    place.mkdir()
+    place.chmod(mode)
+
+    with pytest.raises(MonarchError, match=r"peers\.rendezvous: .* is writable"):
+        open_rendezvous(str(place), {})
+
+    place.chmod(mode | stat.S_ISVTX)
+    assert open_rendezvous(str(place), {}) == place
+
+
+@pytest.mark.root
+def test_a_directory_of_another_user_is_refused(tmp_path):
+    os.chown(tmp_path, 1, 1)
+
+    with pytest.raises(MonarchError, match="belongs to user 1"):
+        open_rendezvous(str(tmp_path), {})
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(MonarchError, match=r"peers\.rendezvous: .*: Not a directory"):
+        open_rendezvous(str(tmp_path / "file" / "below"), {})

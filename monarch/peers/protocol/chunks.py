@@ -1,0 +1,155 @@
+"""The encoding of a Catalog that is broadcast: its offer and its chunks."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import zstandard
+
+from monarch.peers.protocol.conversation import ProtocolError
+from monarch.peers.protocol.messages import Message
+
+CHUNK_BYTES: Final = 256 << 10
+ABOUT_BYTES_MAX: Final = 64 << 20
+_LEVEL: Final = 1
+_ALIGNED: Final = 64
+_PREFIX_BYTES: Final = 16
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The size and the digest of a Catalog that is broadcast."""
+
+    digest: str
+    size: int
+    chunks: int
+
+    @classmethod
+    def of(cls, parts: Sequence[memoryview]) -> "Offer":
+        """Return the offer of an encoded Catalog."""
+        size = sum(map(len, parts))
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(part)
+        return cls(digest.hexdigest(), size, -(-size // CHUNK_BYTES))
+
+    @classmethod
+    def from_message(cls, message: Message) -> "Offer":
+        """Return the offer of a peer.
+
+        Raises:
+            ProtocolError: its size and its number of chunks do not match.
+        """
+        fields = message.fields
+        offer = cls(fields["digest"], fields["bytes"], fields["chunks"])
+        if offer.chunks != -(-offer.size // CHUNK_BYTES) or not offer.chunks:
+            raise ProtocolError("the figures of an offer do not match")
+        return offer
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of an OFFER message."""
+        return {"digest": self.digest, "bytes": self.size, "chunks": self.chunks}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of the encoded Catalog as it is sent."""
+
+    packed: bool
+    body: bytes
+
+    @classmethod
+    def of(cls, raw: Buffer) -> "Chunk":
+        """Compress some bytes if that makes them fewer."""
+        body = zstandard.ZstdCompressor(_LEVEL).compress(raw)
+        return cls(True, body) if len(body) < len(raw) else cls(False, bytes(raw))
+
+    def raw(self) -> bytes:
+        """Return the bytes, at most CHUNK_BYTES.
+
+        Raises:
+            ProtocolError: they cannot be decompressed.
+        """
+        if not self.packed:
+            return self.body
+        try:
+            # The decompressor allocates what the head of the frame says.
+            if not 0 <= zstandard.frame_content_size(self.body) <= CHUNK_BYTES:
+                raise ProtocolError("a chunk is too long")
+            return zstandard.ZstdDecompressor().decompress(self.body)
+        except zstandard.ZstdError as error:
+            raise ProtocolError("a chunk cannot be decompressed") from error
+
+
+def encode(about: Any, blocks: Sequence[Buffer]) -> list[memoryview]:
+    """Return an encoded Catalog as consecutive parts, of which the blocks are some.
+
+    Args:
+        about: a value that JSON can encode.
+    """
+    views = [memoryview(block).cast("B") for block in blocks]
+    payload = {"about": about, "blocks": [len(view) for view in views]}
+    text = json.dumps(payload).encode()
+    if len(text) > ABOUT_BYTES_MAX:
+        raise ValueError(f"the description of the catalog is {len(text)} bytes long")
+    head = b"%*d" % (_PREFIX_BYTES, len(text)) + text
+    parts = [memoryview(head + bytes(_padding(len(head))))]
+    for view in views:
+        parts += [view, _padding(len(view))]
+    return parts
+
+
+def _padding(length: int) -> memoryview:
+    return memoryview(bytes(-length % _ALIGNED))
+
+
+def pieces(parts: Sequence[memoryview]) -> Iterator[bytes]:
+    """Return the bytes of consecutive parts in pieces of CHUNK_BYTES."""
+    raw = bytearray()
+    for part in parts:
+        start = 0
+        while start < len(part):
+            end = min(len(part), start + CHUNK_BYTES - len(raw))
+            raw += part[start:end]
+            start = end
+            if len(raw) == CHUNK_BYTES:
+                yield bytes(raw)
+                raw.clear()
+    if raw:
+        yield bytes(raw)
+
+
+def decode(chunks: Sequence[Chunk], digest: str) -> tuple[Any, list[memoryview]]:
+    """Return what was encoded, in new memory.
+
+    Raises:
+        ProtocolError: the chunks have another digest, or are not valid.
+    """
+    whole = bytearray()
+    for chunk in chunks:
+        whole += chunk.raw()
+    if hashlib.sha256(whole).hexdigest() != digest:
+        raise ProtocolError("the catalog is not the one offered")
+    return _split(memoryview(whole))
+
+
+def _split(whole: memoryview) -> tuple[Any, list[memoryview]]:
+    try:
+        length = int(bytes(whole[:_PREFIX_BYTES]))
+        end = _PREFIX_BYTES + length
+        payload = json.loads(bytes(whole[_PREFIX_BYTES:end]))
+        about, lengths = payload["about"], list(payload["blocks"])
+        blocks = []
+        for length in lengths:
+            start = end + -end % _ALIGNED
+            end = start + length
+            blocks.append(whole[start:end])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ProtocolError("the catalog is not valid") from error
+    if [len(block) for block in blocks] != lengths:
+        raise ProtocolError("the catalog is incomplete")
+    return about, blocks
