@@ -87,8 +87,9 @@ class TierWatch:
 
     def attend(self) -> None:
         """Begin to look for the Replicas that programs could not open."""
-        room = DOUBTS_MAX - len(self._doubts)
-        self._doubts.update([*self._stager.losses.take_doubtful().items()][:room])
+        if doubtful := self._stager.losses.take_doubtful():
+            room = DOUBTS_MAX - len(self._doubts)
+            self._doubts.update([*doubtful.items()][:room])
         if self._doubts and self._looking is None:
             self._looking = asyncio.create_task(self._look())
 

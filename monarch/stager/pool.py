@@ -128,6 +128,8 @@ class Pool:
 
     def make_room(self) -> list[int]:
         """Make room ahead of need; return queued Files that may be ordered now."""
+        if self._is_empty:
+            return []
         now_s = self._clock()
         self._prove(self._nameless, now_s)
         self._prove(self._held, now_s)
@@ -138,6 +140,8 @@ class Pool:
     @property
     def wake_s(self) -> float | None:
         """After how long there is something to do again; None: nothing."""
+        if self._is_empty:
+            return None
         if self._queue or self._nameless:
             return PROOF_S
         if self._held or self._busy:
@@ -159,6 +163,11 @@ class Pool:
         self._close_all()
 
     # -- steps ------------------------------------------------------------------
+
+    @property
+    def _is_empty(self) -> bool:
+        waiting = self._queue or self._busy
+        return not (self._ready or waiting or self._nameless or self._held)
 
     @property
     def _ahead_bytes(self) -> int:
