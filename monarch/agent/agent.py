@@ -121,7 +121,7 @@ class Agent:
     def end(self, reason: str) -> None:
         """Begin the orderly end."""
         if not self._end.is_set():
-            log.info("agent ends why=%s", reason)
+            log.info("agent ends reason=%s", reason)
         self._end.set()
 
     def _stats(self) -> AgentStats:

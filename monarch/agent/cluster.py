@@ -32,12 +32,12 @@ from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
 from monarch.report import fragment
 
-TELL_AFTER_S: Final = 1.0
+PROGRESS_S: Final = 1.0
 # How long an agent without a connection to the others waits for one.
-FORLORN_S: Final = 5.0
+DISCONNECTED_S: Final = 5.0
 # For the reports of all: at the end of the job, and when only this node ends.
 REPORT_S: Final = 10.0
-HURRY_S: Final = 2.0
+REPORT_ALONE_S: Final = 2.0
 
 Found: TypeAlias = tuple[list[Indexed], JobSpec]
 
@@ -55,7 +55,7 @@ class Cluster:
         self._opened_s = 0.0
         self._heard_s = 0.0
         self._rested_s = 0.0
-        self._told = ""
+        self._last_progress = ""
         self._cleared = False
         self.mesh = Mesh(
             _settings(bootstrap, setup),
@@ -94,7 +94,7 @@ class Cluster:
         Placements nodes would ask each other in circles.
         """
         left_s = self._setup.config.peers.join_timeout - self._age_s()
-        with self._telling(self._missing):
+        with self._reporting(self._missing):
             await self.mesh.wait_until(lambda view: view.complete, max(0.0, left_s))
         view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
@@ -133,7 +133,9 @@ class Cluster:
                 await self.mesh.catalog.offer_again(shipment)
                 return found
         except (TimeoutError, MonarchError) as error:
-            log.warning("not as offered before why=%s", error or "late")
+            log.warning(
+                "catalog of an earlier agent not used reason=%s", error or "late"
+            )
             return None
 
     async def receive(self, timeout_s: float) -> Found | None:
@@ -143,10 +145,10 @@ class Cluster:
             MonarchError: it cannot be used here; the text gives the reason.
         """
         first = self.bootstrap.nodes[0]
-        with self._telling(lambda: f"waiting for {first}"):
+        with self._reporting(lambda: f"waiting for {first}"):
             if not await self.mesh.wait_until(_first_joined, timeout_s):
                 return None
-        with self._telling(lambda: f"waiting for {first} to index the datasets"):
+        with self._reporting(lambda: f"waiting for {first} to index the datasets"):
             found = await self._catalog()
         if found is None:
             return None
@@ -169,9 +171,9 @@ class Cluster:
         try:
             await asyncio.wait((fetching, gone), return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(TimeoutError):
-                # What it had sent before may still come through others.
-                patience_s = self._setup.config.peers.join_timeout
-                return await asyncio.wait_for(fetching, patience_s)
+                # What it has sent may still come through other nodes.
+                timeout_s = self._setup.config.peers.join_timeout
+                return await asyncio.wait_for(fetching, timeout_s)
         except ProtocolError as error:
             raise MonarchError(str(error)) from error
         finally:
@@ -200,19 +202,19 @@ class Cluster:
         return f"waiting for nodes: {joined} of {count} have joined"
 
     @contextlib.contextmanager
-    def _telling(self, what: Callable[[], str]) -> Iterator[None]:
+    def _reporting(self, what: Callable[[], str]) -> Iterator[None]:
         """Report repeatedly what a long wait is for."""
 
-        async def tell() -> None:
+        async def report() -> None:
             while self.bootstrap.announces:
-                await asyncio.sleep(TELL_AFTER_S)
+                await asyncio.sleep(PROGRESS_S)
                 self._notifier.progress(what())
 
-        telling = asyncio.create_task(tell())
+        reporting = asyncio.create_task(report())
         try:
             yield
         finally:
-            telling.cancel()
+            reporting.cancel()
 
     # -- notes of other nodes ------------------------------------------------------
 
@@ -225,7 +227,7 @@ class Cluster:
 
     async def wait_until_started(self) -> None:
         """Let the programs of all nodes that have joined start together."""
-        with self._telling(self._starting):
+        with self._reporting(self._starting):
             await self.links.wait_connected(self._setup.config.peers.join_timeout)
 
     def _starting(self) -> str:
@@ -249,17 +251,17 @@ class Cluster:
             self._rested_s = self._heard_s = time.monotonic()
         if self.mesh.view.finished or not self._in_touch():
             return False
-        if time.monotonic() - self._rested_s > TELL_AFTER_S:
-            self._tell_running()
+        if time.monotonic() - self._rested_s > PROGRESS_S:
+            self._report_running()
         return True
 
-    def _tell_running(self) -> None:
+    def _report_running(self) -> None:
         joined = self.mesh.view.joined
         running = sum(member.phase is not Phase.FINISHED for member in joined)
         nodes = "node" if running == 1 else "nodes"
         text = f"serving {running} {nodes} on which programs run"
-        if text != self._told and self.bootstrap.announces:
-            self._told = text
+        if text != self._last_progress and self.bootstrap.announces:
+            self._last_progress = text
             self._notifier.progress(text)
 
     def _in_touch(self) -> bool:
@@ -270,7 +272,7 @@ class Cluster:
         now_s = time.monotonic()
         if self.mesh.hub is not None:
             self._heard_s = now_s
-        return now_s - self._heard_s < FORLORN_S
+        return now_s - self._heard_s < DISCONNECTED_S
 
     async def gather(self, stats: AgentStats) -> dict[int, bytes] | None:
         """Bring the reports of all nodes together at one of them.
@@ -279,16 +281,16 @@ class Cluster:
             Those of the others, if this is the one; None if another node writes them.
         """
         finished = self.mesh.view.finished and self.mesh.hub is not None
-        patience_s = REPORT_S if finished else HURRY_S
+        timeout_s = REPORT_S if finished else REPORT_ALONE_S
         if not self.mesh.is_hub:
             own = await in_thread(fragment, stats.snapshot())
-            if await self.mesh.send_report(own, patience_s):
+            if await self.mesh.send_report(own, timeout_s):
                 return None
         if self.mesh.is_hub:
             if finished:
                 await self._clear_up()
                 self.mesh.end_job()
-            await self.mesh.wait_for_reports(patience_s)
+            await self.mesh.wait_for_reports(timeout_s)
         return dict(self.mesh.node_reports)
 
     async def _clear_up(self) -> None:

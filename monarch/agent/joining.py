@@ -69,7 +69,7 @@ class Joining:
             await cluster.open()
         except OSError as error:
             self.cluster = None
-            self._warn_alone(f"the others cannot reach it: {error.strerror}")
+            self._warn_alone(f"no other node can reach it: {error.strerror}")
             return
         self._reported = cluster
 
@@ -108,11 +108,11 @@ class Joining:
         """Return whether this node accepts the job spec; else leave, and warn."""
         wish = self._setup.config.peers.integrity
         first = cluster.bootstrap.nodes[0]
-        why = integrity_conflict(spec.integrity, first, wish, can=can_seal())
-        if why:
-            self._warn_alone(why)
+        reason = integrity_conflict(spec.integrity, first, wish, can=can_seal())
+        if reason:
+            self._warn_alone(reason)
             await self._leave()
-        return not why
+        return not reason
 
     def sealing(self, spec: JobSpec | None) -> Sealing | None:
         """Return how Extents are sealed; None: they are not.
@@ -127,13 +127,13 @@ class Joining:
             return None
         return Sealing(self.cluster.seal_key(), agreed=spec is not None)
 
-    def _warn_alone(self, why: str) -> None:
-        self._notifier.warn(f"this node works alone: {why}")
+    def _warn_alone(self, reason: str) -> None:
+        self._notifier.warn(f"this node works alone: {reason}")
 
     def _warn_late(self) -> None:
         if self.cluster is not None:
-            first, why = self.cluster.bootstrap.nodes[0], self.cluster.mesh.last_error
-            reason = f" ({why})" if why else ""
+            first, error = self.cluster.bootstrap.nodes[0], self.cluster.mesh.last_error
+            reason = f" ({error})" if error else ""
             self._notifier.warn(
                 f"{first} has not joined{reason}; this node works alone until it has"
             )
