@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes: a file is replaced when it is complete, or stays as it was."""
 
 import errno
 import os
@@ -12,13 +12,13 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
-    """Open a file for writing that takes the place of `path` when the block ends well.
+    """Open a temporary file that replaces `path` when the block ends without an error.
 
-    A link at `path` stays and its target is replaced; what is not a regular file, such
-    as /dev/stdout, is written to directly.
+    If `path` is a link, its target is replaced. A special file, such as /dev/stdout, is
+    written directly.
 
     Raises:
-        OSError: it cannot be written; what was at `path` is as before.
+        OSError: the file cannot be written; `path` is unchanged.
     """
     _refuse_foreign_link(path)
     if _is_special(path):
@@ -40,9 +40,9 @@ def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
 
 
 def _refuse_foreign_link(path: Path) -> None:
-    """In a directory for all, a link may have been laid by another user as a trap."""
+    """Refuse a link of another user, which may be a trap in a shared directory."""
     if path.is_symlink() and path.lstat().st_uid not in (os.geteuid(), 0):
-        raise OSError(errno.ELOOP, "is a link that another user has made", str(path))
+        raise OSError(errno.ELOOP, "is a symbolic link of another user", str(path))
 
 
 def _is_special(path: Path) -> bool:

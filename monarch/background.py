@@ -1,4 +1,4 @@
-"""Work that is done beside the event loop, in threads that no exit waits for."""
+"""Runs functions in daemon threads, for the event loop and with time limits."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ log = logging.getLogger("monarch")
 
 
 def in_thread(function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
-    """Run a function beside the loop, in a thread that no exit waits for."""
+    """Run a function in a daemon thread; the future completes in the event loop."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
+    def complete(result: T | None, error: BaseException | None) -> None:
         if future.done():
             return
         if error is not None:
@@ -31,24 +31,24 @@ def in_thread(function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]
             outcome: tuple[T | None, BaseException | None] = function(*arguments), None
         except BaseException as error:
             outcome = None, error
-        with contextlib.suppress(RuntimeError):  # the loop may have ended without us
-            loop.call_soon_threadsafe(settle, *outcome)
+        with contextlib.suppress(RuntimeError):  # the loop may be closed
+            loop.call_soon_threadsafe(complete, *outcome)
 
     threading.Thread(target=work, daemon=True).start()
     return future
 
 
 def within(limit_s: float, step: Callable[[], T]) -> T:
-    """Return what a step gives; one that hangs is left behind.
+    """Return the result of a step that runs in a daemon thread.
 
     Raises:
-        TimeoutError: it has not ended in time.
+        TimeoutError: the step has not ended in time; its thread continues.
     """
     return begin(step)(limit_s)
 
 
 def begin(step: Callable[[], T]) -> Callable[[float], T]:
-    """Begin a step in a thread of its own; return what waits so many seconds for it."""
+    """Start a step in a daemon thread; return a function that waits for its result."""
     ends: list[Callable[[], T]] = []
     ended = threading.Event()
 
@@ -74,6 +74,6 @@ def _raise(error: BaseException) -> Any:
 
 
 def log_failure(task: "asyncio.Future[Any]") -> None:
-    """Log what a task that nobody awaits has died of."""
+    """Log the exception of a task that nobody awaits."""
     if not task.cancelled() and task.exception() is not None:
         log.error("task failed", exc_info=task.exception())

@@ -1,4 +1,4 @@
-"""Lists of hosts as Slurm writes them: `n[0-3,7],gpu-[01-12]x`."""
+"""Host lists in the form of Slurm: `n[0-3,7],gpu-[01-12]x`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The hosts of a job in their order, and the ports of those that name one."""
+    """The hosts of a job in their order, and the ports of those that have one."""
 
     nodes: tuple[str, ...]
     ports: Mapping[int, int]
@@ -25,19 +25,19 @@ def read_hosts(items: Iterable[str]) -> Hosts:
     """Return the hosts of items such as `n1`, `n2:7001` and `n[3-5]:7001`.
 
     Raises:
-        UsageError: one is not of that form, or names a host again.
+        UsageError: an item is not of that form, or a host is a duplicate.
     """
     numbers: dict[str, int] = {}
     ports: dict[int, int] = {}
     for item in items:
         text, colon, port = item.partition(":")
         if colon and not (_is_number(port) and 0 < int(port) < 65536):
-            raise _refusal(item, f"{port!r} as a port")
+            raise _refusal(item, f"{port!r} is not a port")
         for node in expand_hosts(text) or ("",):
             if not _NAME.fullmatch(node):
-                raise _refusal(item, f"{node!r} as a name")
+                raise _refusal(item, f"{node!r} is not a host name")
             if node in numbers:
-                raise _refusal(item, f"{node!r} again")
+                raise _refusal(item, f"duplicate host {node!r}")
             if colon:
                 ports[len(numbers)] = int(port)
             numbers[node] = len(numbers)
@@ -47,10 +47,10 @@ def read_hosts(items: Iterable[str]) -> Hosts:
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """Return the hosts of a list, in its order; one that is repeated counts once.
+    """Return the hosts of a list, in its order and without duplicates.
 
     Raises:
-        UsageError: it is not such a list, or one of more than 65,536 hosts.
+        UsageError: the list is not valid, or has more than 65,536 hosts.
     """
     found: dict[str, None] = {}
     for item in split_hosts(text):
@@ -65,19 +65,19 @@ def split_hosts(text: str) -> list[str]:
     """Split a list at commas and blanks, but not inside brackets.
 
     Raises:
-        UsageError: there are brackets that do not match.
+        UsageError: the brackets do not match.
     """
     items, depth = [""], 0
     for character in text:
         depth += (character == "[") - (character == "]")
         if depth not in (0, 1):
-            raise _refusal(text, "brackets that do not match")
+            raise _refusal(text, "unbalanced brackets")
         if depth == 0 and (character == "," or character.isspace()):
             items.append("")
         else:
             items[-1] += character
     if depth:
-        raise _refusal(text, "brackets that do not match")
+        raise _refusal(text, "unbalanced brackets")
     return [item for item in items if item]
 
 
@@ -97,16 +97,16 @@ def _expanded(item: str, text: str) -> list[str]:
 
 
 def _numbers(inside: str, text: str) -> list[str]:
-    """Return the numbers of `0-3,7`, with as many digits as each range has."""
+    """Return the numbers of `0-3,7`, zero-padded like the start of each range."""
     found = []
     for item in inside.split(","):
         first, dash, last = item.partition("-")
         last = last if dash else first
         if not (_is_number(first) and _is_number(last)):
-            raise _refusal(text, f"{item!r} in brackets")
+            raise _refusal(text, f"{item!r} is not a number or a range")
         low, high = int(first), int(last)
         if not 0 <= high - low < HOSTS_MAX:
-            raise _refusal(text, f"the range {item!r}")
+            raise _refusal(text, f"the range {item!r} is not valid")
         found += [f"{number:0{len(first)}d}" for number in range(low, high + 1)]
     return found
 
@@ -115,8 +115,8 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 12
 
 
-def _refusal(text: str, why: str) -> UsageError:
+def _refusal(text: str, reason: str) -> UsageError:
     shown = text if len(text) <= 80 else f"{text[:77]}..."
     return UsageError(
-        f"host list {shown!r}: found {why}, allowed a list such as n[0-3,7],gpu-[01-12]"
+        f"host list {shown!r}: {reason}; use a list such as n[0-3,7],gpu-[01-12]"
     )

@@ -1,4 +1,4 @@
-"""Sizes, rates and durations as people write them, and back."""
+"""Sizes, rates and durations: parsing and formatting."""
 
 import re
 from dataclasses import dataclass
@@ -27,23 +27,23 @@ _DURATION_ALLOWED: Final = "a duration such as 500ms, 30s, 10min, 2h or 7d"
 
 
 class UnitError(ValueError):
-    """A text is not the quantity that it should be.
+    """A text is not a valid quantity.
 
     Args:
-        found: the text.
-        allowed: what would have been right, for people.
-        nearest: a text that was probably meant, or "".
+        text: the text.
+        allowed: which quantities are valid.
+        nearest: the quantity that was probably intended, or "".
     """
 
-    def __init__(self, found: str, allowed: str, nearest: str = "") -> None:
-        hint = f" (did you mean {nearest}?)" if nearest else ""
-        super().__init__(f"found {found!r}, allowed {allowed}{hint}")
+    def __init__(self, text: str, allowed: str, nearest: str = "") -> None:
+        hint = f"; did you mean {nearest!r}?" if nearest else ""
+        super().__init__(f"{text!r} is not valid; use {allowed}{hint}")
         self.allowed = allowed
         self.nearest = nearest
 
 
 class SizeKind(Enum):
-    """How a Size says its number of bytes."""
+    """How a Size expresses its number of bytes."""
 
     AUTO = "auto"
     BYTES = "bytes"
@@ -54,7 +54,7 @@ class SizeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A number of bytes, given outright or relative to a total.
+    """A number of bytes, absolute or relative to a total.
 
     Args:
         amount: bytes for BYTES and ALL_BUT, percent for PERCENT, else 0.
@@ -76,7 +76,7 @@ class Size:
         return cls(SizeKind.BYTES, parse_size(text))
 
     def of(self, total: int) -> int:
-        """Return the bytes that this Size means out of `total`."""
+        """Return this Size in bytes, of a total of `total`."""
         match self.kind:
             case SizeKind.BYTES:
                 return int(self.amount)
@@ -87,10 +87,10 @@ class Size:
             case SizeKind.UNLIMITED:
                 return total
             case SizeKind.AUTO:
-                raise ValueError("an automatic size has no value of its own")
+                raise ValueError("the caller decides an automatic size")
 
     def __str__(self) -> str:
-        """Return a text that `parse` reads as this very Size."""
+        """Return a text that `parse` reads as this Size."""
         match self.kind:
             case SizeKind.BYTES:
                 return exact_size(int(self.amount))
@@ -135,8 +135,8 @@ def parse_duration(text: str) -> float:
     if unit not in _SECONDS:
         spelled = {"m": "min", "sec": "s", "hour": "h", "hours": "h", "day": "d"}
         spelled |= {"days": "d", "": "s", "minutes": "min", "seconds": "s"}
-        meant = spelled.get(unit.casefold(), "")
-        nearest = f"{_plain(number)}{meant}" if meant else ""
+        known = spelled.get(unit.casefold(), "")
+        nearest = f"{_plain(number)}{known}" if known else ""
         raise UnitError(text, _DURATION_ALLOWED, nearest)
     seconds = float(number * _SECONDS[unit])
     if seconds > DURATION_MAX_S:
@@ -173,7 +173,7 @@ def exact_duration(seconds: float) -> str:
 
 
 def format_size(size: float) -> str:
-    """Return a size for people: `512 B`, `1.5 KiB`, `64.0 GiB`."""
+    """Return a rounded size: `512 B`, `1.5 KiB`, `64.0 GiB`."""
     if size < 1024:
         return f"{size:.0f} B"
     value, last = float(size), "KiB"
@@ -185,12 +185,12 @@ def format_size(size: float) -> str:
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """Return a rate for people: `1.2 GiB/s`."""
+    """Return a rounded rate: `1.2 GiB/s`."""
     return f"{format_size(bytes_per_s)}/s"
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration for people: `85 µs`, `350 ms`, `12.3 s`, `4 min 05 s`."""
+    """Return a rounded duration: `85 µs`, `350 ms`, `12.3 s`, `4 min 05 s`."""
     if seconds == 0:
         return "0 s"
     if seconds < 0.0009995:
@@ -210,7 +210,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_count(count: int) -> str:
-    """Return a count for people: `1,204`."""
+    """Return a count with separators: `1,204`."""
     return f"{count:,}"
 
 
@@ -231,7 +231,7 @@ def _parse_percent(text: str) -> float:
 
 
 def _nearest_size(text: str, unit: str) -> str:
-    """Return `text` with the unit that was probably meant, or nothing."""
+    """Return `text` with the unit that was probably intended, or nothing."""
     number = text.strip().removesuffix(unit).strip()
     if not unit:
         return f"{number}B" if len(number) > 3 else f"{number}GiB"
@@ -243,6 +243,6 @@ def _nearest_size(text: str, unit: str) -> str:
 
 
 def _plain(number: Decimal) -> str:
-    """Return `number` without an exponent or needless zeros."""
+    """Return `number` without an exponent and trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

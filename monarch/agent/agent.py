@@ -36,7 +36,7 @@ from monarch.agent.tier_watch import TierWatch
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.report import PeerFigures, summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all

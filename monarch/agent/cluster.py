@@ -26,11 +26,11 @@ from monarch.agent.stats import AgentStats
 from monarch.agent.written_marks import MarkExchange
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.peers.addresses import PeerSettings
 from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
-from monarch.report import fragment
+from monarch.report import encode_node_report
 
 PROGRESS_S: Final = 1.0
 # How long an agent without a connection to the others waits for one.
@@ -283,7 +283,7 @@ class Cluster:
         finished = self.mesh.view.finished and self.mesh.hub is not None
         timeout_s = REPORT_S if finished else REPORT_ALONE_S
         if not self.mesh.is_hub:
-            own = await in_thread(fragment, stats.snapshot())
+            own = await in_thread(encode_node_report, stats.snapshot())
             if await self.mesh.send_report(own, timeout_s):
                 return None
         if self.mesh.is_hub:

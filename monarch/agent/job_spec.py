@@ -19,13 +19,11 @@ import numpy as np
 
 from monarch import config, native
 from monarch.catalog.block import Block
-from monarch.catalog.segment import catalog_digest
+from monarch.catalog.inventory import catalog_digest
 from monarch.errors import MonarchError
-from monarch.origins.fresh import is_same_tree
-from monarch.origins.index import Dataset, Indexed
-from monarch.origins.layout import LAYOUT
+from monarch.origins.dataset import Dataset, Indexed
+from monarch.origins.index_file import RootIndex, is_same_tree
 from monarch.origins.root import open_root
-from monarch.origins.saved import RootIndex
 from monarch.peers.protocol import Member, Standing, View
 from monarch.placement import Mode, Node
 
@@ -174,7 +172,7 @@ def make_job_spec(
         Node(name, sum(member.capacities) if _takes_part(member, integrity) else 0)
         for name, member in zip(names, view.members, strict=True)
     )
-    digest = catalog_digest([one.mapped() for one in indexed], native.hash64)
+    digest = catalog_digest([one.mapped() for one in indexed])
     return JobSpec(nodes, Mode(peers.mode), digest, integrity)
 
 
@@ -223,13 +221,13 @@ def _index_from_block(dataset: Dataset, memory: memoryview, node: str) -> Indexe
         native.index_check(bytes_)
     except native.BlockError as error:
         raise MonarchError(f"the index of {root} on {node}: {error}") from error
-    block = Block(bytes_, LAYOUT)
+    block = Block(bytes_)
     if int(block.header["root_ino"]) != root.ino:
         raise MonarchError(f"{root} is a different directory on {node}")
     if not is_same_tree(block, root):
         raise MonarchError(f"{root} has different files on {node}")
     if int(block.header["root_dev"]) != root.dev:
-        block.move_to_device(root.dev, native.index_finish)
+        block.move_to_device(root.dev)
     return Indexed(
         dataset, root, RootIndex(block, root.path, dataset.patterns), loaded=True
     )

@@ -22,7 +22,7 @@ from monarch.agent.stats import ClusterStats, PeerTraffic
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.metrics import AgentCounters
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.peers.protocol import Phase
 from monarch.stager import Stager
 

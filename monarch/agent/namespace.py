@@ -16,19 +16,10 @@ from monarch.agent.control import Notifier
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
-from monarch.catalog.inventory import Inventory
-from monarch.catalog.segment import (
-    CatalogPlan,
-    MappedRoot,
-    OpenPolicy,
-    TierPlace,
-    catalog_digest,
-    plan_catalog,
-)
-from monarch.catalog.unmanaged import shown
-from monarch.errors import UsageError
-from monarch.origins.index import Dataset, Indexed, empty_index, prepare_index
-from monarch.origins.layout import LAYOUT
+from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
+from monarch.catalog.segment import CatalogPlan, OpenPolicy, TierPlace, plan_catalog
+from monarch.errors import UsageError, shown
+from monarch.origins.dataset import Dataset, Indexed, empty_index, prepare_index
 from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
 from monarch.tiers import Tier
 from monarch.tiers.probe import FAULTS
@@ -161,7 +152,7 @@ class Namespace:
         # The bytes of all Files in a Tier, where each takes whole pages.
         self.room_bytes = int(footprints(self.inventory.sizes).sum())
         self.bases = plan.file_bases
-        self.digest = catalog_digest(plan.roots, native.hash64)
+        self.digest = catalog_digest(plan.roots)
         self.written = WrittenMarks(*segments.marks(), segments.note_marks)
         self.mark_bases = (*plan.file_bases, *plan.directory_bases)
         self._first = [root.block.first_entry for root in self.roots]
@@ -200,7 +191,6 @@ class Namespace:
 def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespace:
     """Create the segments that programs map, the Catalog last."""
     plan = plan_catalog(
-        LAYOUT,
         [one.mapped() for one in indexed],
         [_place(tier) for tier in (*setup.tiers, *filter(None, [setup.transit]))],
         _policy(setup, indexed),
@@ -215,7 +205,7 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
     segments.create(
         "catalog",
         plan.length,
-        lambda _, m: plan.write_into(m, generation, native.hash64),
+        lambda _, m: plan.write_into(m, generation),
     )
     return Namespace(plan, segments)
 
@@ -225,7 +215,7 @@ def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:
     memory = segments.memory["catalog"]
     mapped = []
     for place, root in zip(plan.places.blocks, plan.roots, strict=True):
-        block = Block(memory[place : place + len(root.block.memory)], LAYOUT)
+        block = Block(memory[place : place + len(root.block.memory)])
         mapped.append(replace(root, block=block))
     return mapped
 

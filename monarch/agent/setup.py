@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from monarch.background import begin
-from monarch.catalog.unmanaged import Patterns
+from monarch.catalog.patterns import Patterns
 from monarch.config import Config, RunOptions, load, require_datasets, run_directory
 from monarch.errors import MonarchError
-from monarch.origins.index import Dataset
+from monarch.origins.dataset import Dataset
 from monarch.report import check_report_file, fill_template
 from monarch.tiers import (
     RamTier,
@@ -148,7 +148,7 @@ def _datasets(config: Config) -> tuple[Dataset, ...]:
             path=dataset.path,
             patterns=Patterns(dataset.include, dataset.exclude, dataset.never),
             aliases=dataset.aliases,
-            saved=Path(dataset.index) if dataset.index else None,
+            index_file=Path(dataset.index) if dataset.index else None,
         )
         for dataset in config.datasets
     )

@@ -11,8 +11,8 @@ from monarch import native
 from monarch.agent.namespace import Namespace
 from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
-from monarch.catalog.unmanaged import shown
 from monarch.cluster import NodeList, node_name
+from monarch.errors import shown
 from monarch.metrics import AgentCounters
 from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
 from monarch.peers.protocol import Standing, View

@@ -17,13 +17,16 @@ import numpy.typing as npt
 from monarch.agent.namespace import Namespace
 from monarch.background import log_failure
 from monarch.metrics import AgentCounters
+from monarch.native import CONSTANTS
 from monarch.peers.mesh import Mesh
-from monarch.peers.protocol.marks import ROOTS
+from monarch.peers.protocol.marks import KIND_SPAN, KINDS, ROOTS
 from monarch.stager import WrittenMarks
 
 PIECE_BYTES: Final = 1 << 20
 # More marks of one root than this are sent as a mark of the whole root.
 SINGLE_MAX: Final = 16_384
+# All kinds of change.
+MARKED_ALL: Final = CONSTANTS["MARKED_ALL"]
 
 SEARCH_S: Final = 0.1
 # Of very many Files, the search takes at most one part in so many of the time.
@@ -32,6 +35,7 @@ SEARCH_S_MAX: Final = 1.0
 # How long an agent that ends waits for the acknowledgement of its last marks.
 LAST_S: Final = 1.0
 
+Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 log = logging.getLogger("monarch.agent")
@@ -52,7 +56,7 @@ class MarkTable:
         self._bases = np.array(bases, np.int64)
         self._root_count = len(bases) // 2
         self._known = np.zeros_like(marks.marks)
-        self._whole = np.zeros(self._root_count, bool)
+        self._known_roots = np.zeros(self._root_count, np.uint8)
         self._single_counts = np.zeros(self._root_count, np.int64)
 
     @classmethod
@@ -65,16 +69,16 @@ class MarkTable:
 
     def new_roots(self) -> list[int]:
         """Return the marks of roots that were set since the last call."""
-        marked = self._roots[: self._root_count] != 0
-        new = np.flatnonzero(marked & ~self._whole)
-        self._whole[new] = True
-        found: list[int] = new.tolist()
-        return found
+        found = self._roots[: self._root_count].copy()
+        bits = found & ~self._known_roots
+        new = np.flatnonzero(bits)
+        self._known_roots |= bits
+        return _marks(new, bits[new])
 
     def new_in(self, start: int) -> list[int]:
         """Return marks that were set in a piece of the table since the last call.
 
-        Too many marks of one root are replaced by a mark of the whole root.
+        Too many marks of one root are replaced by marks of the whole root.
         """
         live = self._written[start : start + PIECE_BYTES]
         known = self._known[start : start + PIECE_BYTES]
@@ -82,20 +86,23 @@ class MarkTable:
             return []
         # Programs set marks meanwhile: each byte is read only once.
         found = live.copy()
-        new = np.flatnonzero(found != known)
-        known[new] = found[new]
-        return self._to_send(new + start)
+        bits = found & ~known
+        new = np.flatnonzero(bits)
+        known[new] |= bits[new]
+        return self._to_send(new + start, bits[new])
 
-    def _to_send(self, new: Numbers) -> list[int]:
+    def _to_send(self, new: Numbers, bits: Bytes) -> list[int]:
         roots = self._roots_of(new)
-        single = ~self._whole[roots]
-        new, roots = new[single], roots[single]
+        single = self._known_roots[roots] != MARKED_ALL
+        new, roots, bits = new[single], roots[single], bits[single]
         self._single_counts += np.bincount(roots, minlength=self._root_count)
-        crowded = (self._single_counts > SINGLE_MAX) & ~self._whole
-        self._whole |= crowded
-        marks: list[int] = np.flatnonzero(crowded).tolist()
-        marks += (new[~crowded[roots]] + ROOTS).tolist()
-        return marks
+        crowded = self._single_counts > SINGLE_MAX
+        crowded &= self._known_roots != MARKED_ALL
+        whole = np.flatnonzero(crowded)
+        self._known_roots[whole] = MARKED_ALL
+        rest = ~crowded[roots]
+        marks = _marks(whole, self._known_roots[whole])
+        return marks + _marks(new[rest] + ROOTS, bits[rest])
 
     def _roots_of(self, numbers: Numbers) -> Numbers:
         places = np.searchsorted(self._bases, numbers, side="right") - 1
@@ -103,16 +110,17 @@ class MarkTable:
         return roots
 
     def set(self, marks: Sequence[int]) -> Numbers:
-        """Set marks of another node; return those that are new here."""
-        received = np.array(marks, np.int64)
-        roots = received[received < self._root_count]
-        self._marks.set_roots(roots)
-        self._whole[roots] = True
-        numbers = received[received >= ROOTS] - ROOTS
-        numbers = numbers[numbers < len(self._written)]
-        new: Numbers = numbers[self._known[numbers] == 0]
-        self._marks.set(new)
-        self._known[new] = self._written[new]
+        """Set marks of another node; return the numbers that are new here."""
+        kinds, numbers = np.divmod(np.array(marks, np.int64), KIND_SPAN)
+        bits = (1 << kinds).astype(np.uint8)
+        roots = numbers < self._root_count
+        self._marks.add_to_roots(numbers[roots], bits[roots])
+        np.bitwise_or.at(self._known_roots, numbers[roots], bits[roots])
+        chosen = (numbers >= ROOTS) & (numbers < ROOTS + len(self._written))
+        numbers, bits = numbers[chosen] - ROOTS, bits[chosen]
+        new: Numbers = np.unique(numbers[self._known[numbers] == 0])
+        self._marks.add(numbers, bits)
+        np.bitwise_or.at(self._known, numbers, bits)
         self._marks.notify()
         return new
 
@@ -120,6 +128,15 @@ class MarkTable:
     def pieces(self) -> range:
         """Return where the pieces of the table start."""
         return range(0, len(self._written), PIECE_BYTES)
+
+
+def _marks(numbers: Numbers, bits: Bytes) -> list[int]:
+    """Return the marks of some numbers: one for each kind of change."""
+    marks: list[int] = []
+    for kind in range(KINDS):
+        of_kind = numbers[(bits >> kind & 1).astype(bool)]
+        marks += (of_kind + kind * KIND_SPAN).tolist()
+    return marks
 
 
 class MarkExchange:

@@ -1,1 +1,1 @@
-"""The frozen index of a job's Namespace, laid out as bytes; pure, no I/O."""
+"""The frozen index of a job's Namespace as bytes: pure functions, without I/O."""

@@ -1,25 +1,36 @@
-"""An index block as numpy sees it: header, Entries, attrs and paths of one root."""
+"""A numpy view of an index block: header, Entries, attributes and paths of a root."""
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from monarch.catalog.layout import Bytes, Finish, Layout, Records
+from monarch import native
+
+NONE32 = np.uint32(0xFFFFFFFF)
+"""No number: an Entry without a File, a link without a target."""
+
+Bytes = npt.NDArray[np.uint8]
+Records = npt.NDArray[Any]
+
+_HEADER = native.DTYPES["index"]
+
+
+def aligned(offset: int) -> int:
+    """Return the next multiple of eight, where every array of a segment begins."""
+    return -(-offset // 8) * 8
 
 
 class Block:
-    """A read view of the bytes of one index block; nothing is copied."""
+    """A view of the bytes of one index block; nothing is copied."""
 
-    def __init__(self, memory: Bytes, layout: Layout) -> None:
+    def __init__(self, memory: Bytes) -> None:
         self.memory = memory
-        self._layout = layout
-        self.header: Records = memory[: layout.dtypes["index"].itemsize].view(
-            layout.dtypes["index"]
-        )[0]
+        self.header: Records = memory[: _HEADER.itemsize].view(_HEADER)[0]
 
     def __repr__(self) -> str:
         return (
@@ -29,33 +40,33 @@ class Block:
 
     @property
     def file_count(self) -> int:
-        """Return how many Files the block numbers."""
+        """Return the number of Files."""
         return int(self.header["file_count"])
 
     @property
     def directory_count(self) -> int:
-        """Return how many directories the block numbers."""
+        """Return the number of directories."""
         return int(self.header["dir_count"])
 
     @property
     def digest(self) -> int:
-        """Return the digest of all that follows the header."""
+        """Return the digest of everything after the header."""
         return int(self.header["digest"])
 
     @property
     def identity(self) -> int:
-        """Return the digest of all Files' identities, which two scans agree about."""
+        """Return the digest of the identities of all Files."""
         return int(self.header["identity"])
 
     @property
     def entries(self) -> Records:
         """Return the Entries, sorted by path."""
-        return self.array("entries", "entry_count", self._layout.dtypes["entry"])
+        return self.array("entries", "entry_count", native.DTYPES["entry"])
 
     @property
     def attrs(self) -> Records:
-        """Return the attributes that Entries share."""
-        return self.array("attrs", "attr_count", self._layout.dtypes["attr"])
+        """Return the attribute records that Entries share."""
+        return self.array("attrs", "attr_count", native.DTYPES["attr"])
 
     @property
     def first_entry(self) -> npt.NDArray[np.uint32]:
@@ -68,7 +79,7 @@ class Block:
         return self.array("arena", "arena_bytes", np.dtype(np.uint8))
 
     def array(self, offset: str, count: str, dtype: np.dtype[np.generic]) -> Records:
-        """Return the array whose place and length the header has under these names."""
+        """Return the array whose offset and length these header fields contain."""
         start = int(self.header[offset])
         stop = start + int(self.header[count]) * dtype.itemsize
         return self.memory[start:stop].view(dtype)
@@ -89,15 +100,13 @@ class Block:
         modes: npt.NDArray[np.uint32] = self.attrs["mode"][self.entries["attr"]]
         return modes
 
-    def move_to_device(self, device: int, finish: Finish) -> None:
-        """Say that the root's file system has another device number on this machine."""
-        header = self.memory[: self._layout.dtypes["index"].itemsize].view(
-            self._layout.dtypes["index"]
-        )
+    def move_to_device(self, device: int) -> None:
+        """Replace the device number of the root's file system by this machine's."""
+        header = self.memory[: _HEADER.itemsize].view(_HEADER)
         devices = self.attrs["dev"]
         devices[devices == header["root_dev"]] = device
         header["root_dev"] = device
-        finish(self.memory)
+        native.index_finish(self.memory)
 
     def directories(self) -> Iterator[int]:
         """Iterate over one Entry of each directory, the root first."""

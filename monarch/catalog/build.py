@@ -1,4 +1,4 @@
-"""An index block from a survey: sorted Entries, numbers and shared attributes."""
+"""Builds an index block from a survey: sorted Entries, numbers and attributes."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from posixpath import dirname
 import numpy as np
 import numpy.typing as npt
 
-from monarch.catalog.block import Block
-from monarch.catalog.layout import NONE32, Finish, Layout, Records, aligned
+from monarch import native
+from monarch.catalog.block import NONE32, Block, Records, aligned
 from monarch.catalog.survey import ATTR, ROW, Listing, Survey
 
 Numbers = npt.NDArray[np.int64]
 
 SLOTS_PER_ENTRY = (8, 7)
-"""Slots by path to Entries: 7/8 full is as fast as half full where most are found."""
+"""Slots by path per Entry: at 7/8 full, look-ups that succeed are still fast."""
 INODE_SLOTS_PER_ENTRY = (5, 3)
-"""Slots by inode to Entries: 60% full, because most look-ups find nothing."""
+"""Slots by inode per Entry: 60% full, because most look-ups fail."""
 
 _COPIED = ("ino", "size", "mtime_ns", "ctime_ns", "atime_ns", "blocks")
 
 
-def build_block(survey: Survey, layout: Layout, finish: Finish) -> Block:
+def build_block(survey: Survey) -> Block:
     """Lay out the index block of one root.
 
-    Args:
-        finish: fills the tables and the digest; it raises if a path is there twice.
+    Raises:
+        FileExistsError: a path occurs twice.
     """
     listed = _Listed(survey)
-    draft = _Draft(survey, listed, layout)
-    block = Block(draft.allocate(), layout)
+    draft = _Draft(survey, listed)
+    block = Block(draft.allocate())
     draft.fill(block)
-    finish(block.memory)
+    native.index_finish(block.memory)
     return block
 
 
 def unlisted_links(survey: Survey, block: Block) -> int:
-    """Return how many links of a survey lead to a name that is not in its block."""
+    """Return the number of links whose target is not in the block."""
     links = block.modes() & 0o170000 == stat.S_IFLNK
     resolved = np.count_nonzero(block.entries["target"][links] != NONE32)
     return len(survey.links) - int(resolved)
@@ -72,9 +72,9 @@ class _Listed:
     def _ordered(self) -> Numbers:
         """Return the row numbers in the order of their paths.
 
-        A listing is sorted in itself, and what sorts between two of its names can only
-        be below one of its directories. So it is cut where these begin, and sorting
-        the pieces by their first path sorts all names.
+        Each listing is sorted. A path that sorts between two names of a listing is
+        below one of its directories. So each listing is cut where its directories
+        begin, and sorting the pieces by their first path sorts all names.
         """
         inside: dict[bytes, list[bytes]] = {}
         for listing in self._listings:
@@ -92,7 +92,7 @@ class _Listed:
         return np.repeat(starts - places, counts) + np.arange(len(self))
 
     def find(self, paths: set[bytes]) -> dict[bytes, int]:
-        """Return the row numbers of those of the paths that are listed."""
+        """Return the row numbers of the paths that are listed."""
         found = {b"": 0} if b"" in paths else {}
         wanted: dict[bytes, set[bytes]] = {}
         for path in paths - {b""}:
@@ -115,7 +115,7 @@ def _cuts(listing: Listing, directories: list[bytes]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """Numbers in path order for things that several Entries may name."""
+    """Numbers, in path order, of objects that several Entries may name."""
 
     of_entry: npt.NDArray[np.uint32]
     first: Numbers
@@ -130,10 +130,10 @@ class _Numbered:
 
 
 class _Draft:
-    """The parts of a block before it has bytes."""
+    """The parts of a block before its memory is allocated."""
 
-    def __init__(self, survey: Survey, listed: _Listed, layout: Layout) -> None:
-        self._survey, self._listed, self._layout = survey, listed, layout
+    def __init__(self, survey: Survey, listed: _Listed) -> None:
+        self._survey, self._listed = survey, listed
         self._rows = listed.rows[listed.order]
         self._attrs, attr_of = np.unique(survey.attrs.astype(ATTR), return_inverse=True)
         self._attr = attr_of[self._rows["attr"]].astype(np.uint32)
@@ -144,7 +144,7 @@ class _Draft:
         self._kinds = kinds
 
     def _number(self, mask: npt.NDArray[np.bool_]) -> _Numbered:
-        """Number by (device, inode); comparing pairs is slow and seldom needed."""
+        """Number by (device, inode), or faster by inode if there is one device."""
         places = np.flatnonzero(mask)
         inodes = self._rows["ino"][places]
         devices = self._attrs["dev"][self._attr[places]]
@@ -155,8 +155,8 @@ class _Draft:
         return _Numbered.by_key(places, pairs)
 
     def allocate(self) -> npt.NDArray[np.uint8]:
-        """Return zeroed memory of the block's length with the header in place."""
-        dtypes, rows = self._layout.dtypes, len(self._rows)
+        """Return zeroed memory of the block's length, with the header written."""
+        dtypes, rows = native.DTYPES, len(self._rows)
         counts = {
             "entries": (dtypes["entry"].itemsize, rows),
             "slots": (dtypes["slot"].itemsize, _slot_count(rows, SLOTS_PER_ENTRY)),
@@ -181,8 +181,8 @@ class _Draft:
     def _describe(self, header: Records, length: int) -> None:
         seg = header["seg"]
         seg["magic"] = b"MONARCH"
-        seg["version"] = self._layout.constants["LAYOUT_VERSION"]
-        seg["kind"] = self._layout.segments["INDEX"]
+        seg["version"] = native.CONSTANTS["LAYOUT_VERSION"]
+        seg["kind"] = native.SegmentKind.INDEX
         seg["length"] = length
         top = self._survey.top[0]
         header["root_dev"] = self._survey.attrs["dev"][top["attr"]]
@@ -200,7 +200,7 @@ class _Draft:
         header["arena_bytes"] = len(self._listed.arena)
 
     def fill(self, block: Block) -> None:
-        """Write Entries, attrs, first_entry and the arena."""
+        """Write the Entries, attributes, first Entries and paths."""
         entries, listed = block.entries, self._listed
         for name in _COPIED:
             entries[name] = self._rows[name]
@@ -222,7 +222,7 @@ class _Draft:
         return numbers
 
     def _point_links(self, entries: Records) -> None:
-        """Give each link the Entry it resolves to, and that Entry's number."""
+        """Set the target Entry of each link, and that Entry's number."""
         entries["target"] = np.arange(len(entries), dtype=np.uint32)
         if not len(self._links):
             return

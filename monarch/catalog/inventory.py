@@ -1,23 +1,44 @@
-"""The Files of a job by their numbers: sizes, Extents and paths."""
+"""The roots of a job and its Files by number: names, sizes, Extents and paths."""
 
 from __future__ import annotations
 
+import posixpath
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
-from monarch.catalog.segment import MappedRoot
+from monarch.catalog.block import Block
+from monarch.errors import UsageError, shown
+
+
+@dataclass(frozen=True, slots=True)
+class MappedRoot:
+    """One dataset root: its path, the other names that programs use, and its index.
+
+    Attributes:
+        path: the realpath, which the agent uses to read the Origin.
+        spellings: other absolute names: as the user wrote it, and aliases.
+        unstable: the inode numbers of files may change.
+    """
+
+    path: bytes
+    spellings: tuple[bytes, ...]
+    block: Block
+    unstable: bool = False
 
 
 class Inventory:
-    """Answers what File number N of a job is.
+    """Maps the number of a File to its size, Extents and path.
 
     Attributes:
         sizes: bytes of each File.
-        extent_first: where each File's Extents begin if all Extents are numbered in
-            one row; one more than there are Files, so that the last is the total.
+        extent_first: the number of each File's first Extent, where the Extents of all
+            Files are numbered consecutively; one item more, which is the total.
     """
 
     def __init__(self, roots: Sequence[MappedRoot], extent_bytes: int) -> None:
@@ -27,7 +48,7 @@ class Inventory:
         self.sizes: npt.NDArray[np.uint64] = np.concatenate(
             [np.empty(0, np.uint64), *(root.block.sizes() for root in roots)]
         )
-        # An empty File has one Extent too, so that each has a place for a checksum.
+        # An empty File has one Extent, too, because each File needs a checksum.
         extents = np.maximum((self.sizes + (extent_bytes - 1)) // extent_bytes, 1)
         self.extent_first: npt.NDArray[np.uint64] = np.concatenate(
             [np.zeros(1, np.uint64), np.cumsum(extents, dtype=np.uint64)]
@@ -42,7 +63,7 @@ class Inventory:
         return int(self.sizes.sum())
 
     def root_of(self, file: int) -> int:
-        """Return the number of the root that a File belongs to."""
+        """Return the number of the root of a File."""
         if not 0 <= file < len(self):
             raise IndexError(f"File {file} of {len(self)}")
         return bisect_right(self._bases, file) - 1
@@ -56,3 +77,70 @@ class Inventory:
     def path(self, file: int) -> bytes:
         """Return the absolute path of a File on its Origin."""
         return self._roots[self.root_of(file)].path + b"/" + self.relative(file)
+
+
+def catalog_digest(roots: Sequence[MappedRoot]) -> int:
+    """Return the digest of the Catalog of these roots.
+
+    Nodes that scan the same unchanged files get the same digest.
+    """
+    identities = np.array([root.block.identity for root in roots], np.uint64)
+    return xxh3_64_intdigest(identities.tobytes())
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A path under which programs name a root, and the root's number."""
+
+    path: bytes
+    root: int
+
+
+def prefixes_of(roots: Sequence[MappedRoot]) -> tuple[Prefix, ...]:
+    """Return the names of all roots, the longest first: the first match is right.
+
+    Raises:
+        UsageError: a name is not absolute, two roots share a name, or a root is inside
+            another.
+    """
+    _check_apart(roots)
+    return _ordered(roots)
+
+
+def _ordered(roots: Sequence[MappedRoot]) -> tuple[Prefix, ...]:
+    owner: dict[bytes, int] = {}
+    for number, root in enumerate(roots):
+        for spelling in (root.path, *root.spellings):
+            path = _normal(spelling)
+            if owner.setdefault(path, number) != number:
+                first = shown(roots[owner[path]].path)
+                raise UsageError(
+                    f"{shown(path)} is a name of two datasets, {first} and "
+                    f"{shown(root.path)}; remove it from one of them"
+                )
+    ordered = sorted(owner.items(), key=lambda item: (-len(item[0]), item[0]))
+    return tuple(Prefix(path, number) for path, number in ordered)
+
+
+def _normal(spelling: bytes) -> bytes:
+    if not spelling.startswith(b"/"):
+        raise UsageError(f"alias {shown(spelling)}: use an absolute path")
+    path = posixpath.normpath(spelling)
+    path = path[1:] if path.startswith(b"//") else path
+    if path == b"/":
+        raise UsageError(f"alias {shown(spelling)}: use a subdirectory of /")
+    return path
+
+
+def _check_apart(roots: Sequence[MappedRoot]) -> None:
+    ordered = sorted(root.path for root in roots)
+    for outer, inner in pairwise(ordered):
+        if outer == inner:
+            raise UsageError(f"duplicate dataset {shown(outer)}")
+    for outer in ordered:
+        for inner in ordered:
+            if inner.startswith(outer + b"/"):
+                raise UsageError(
+                    f"dataset {shown(inner)} is inside {shown(outer)}; "
+                    "use only one of them"
+                )

@@ -1,16 +1,16 @@
-"""Patterns of names, compiled to regular expressions over root-relative byte paths.
+"""Patterns of names, compiled to regular expressions for root-relative byte paths.
 
 The rules, which README repeats:
 
-- A pattern without a slash is matched with the last component of a path, at any depth:
-  ``*.jpg``. One with a slash is matched with the whole root-relative path:
-  ``train/*.jpg``. A slash at the beginning only says "from the root".
-- ``*`` is any number of characters but no slash, ``?`` one character, ``[a-z]`` and
-  ``[!a-z]`` one of a set of ASCII characters, ``**`` any number of whole components
-  (also none).
-- A directory that ``exclude`` or ``never`` matches is left out with all that is below.
-- ``include`` chooses files and links; directories are listed wherever a pattern can
-  still match below them.
+- A pattern without a slash matches the last component of a path, at any depth:
+  ``*.jpg``. A pattern with a slash matches the whole root-relative path:
+  ``train/*.jpg``. A leading slash anchors the pattern at the root.
+- ``*`` matches any characters but a slash, ``?`` one character, ``[a-z]`` and
+  ``[!a-z]`` one of a set of ASCII characters, ``**`` any number of components,
+  also none.
+- A directory that ``exclude`` or ``never`` matches is excluded with its contents.
+- ``include`` selects files and links; a directory is listed if a pattern can match
+  below it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,26 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from monarch.catalog.unmanaged import Patterns
 from monarch.errors import UsageError
 
 _CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
 _NOTHING = rb"(?!)"
 _TOKEN = re.compile(rb"\*+|\?|\[!?\]?[^]/]*\]|.", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Which names below a dataset root are catalogued.
+
+    Attributes:
+        include: a name must match one of these,
+        exclude: none of these,
+        never: and none of these, which match files that must not be staged.
+    """
+
+    include: tuple[str, ...] = ("**",)
+    exclude: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
 
 
 class Selection:
@@ -70,8 +84,8 @@ def _parse(pattern: str) -> _Glob:
     except re.error:
         pass
     raise UsageError(
-        f"pattern {pattern!r}: write a name such as '*.jpg' or a path below the "
-        "dataset root such as 'train/**'"
+        f"pattern {pattern!r} is not valid; use a name such as '*.jpg' or a path in "
+        "the dataset such as 'train/**'"
     )
 
 
@@ -95,7 +109,7 @@ def _below(glob: _Glob) -> bytes:
 
 
 def _leading(glob: _Glob) -> bytes:
-    """Return what a directory must match for the pattern to match below it."""
+    """Return the expression of directories below which the pattern can match."""
     expression = b""
     ends = glob.parts[-1] == b"**"
     for part in reversed(glob.parts if ends else glob.parts[:-1]):
@@ -105,7 +119,7 @@ def _leading(glob: _Glob) -> bytes:
 
 
 def _component(part: bytes) -> bytes:
-    """Translate one path component; a set that is not closed stands for itself."""
+    """Translate one path component; an unclosed set is literal."""
     return b"".join(map(_translate, _TOKEN.findall(part)))
 
 

@@ -1,15 +1,18 @@
-"""What a scan found below one root: one Listing per directory, and what it left out."""
+"""The result of a scan of one root: Listings of directories, and unmanaged names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from monarch.catalog.layout import Records
-from monarch.catalog.unmanaged import Unmanaged
+from monarch.catalog.block import Records
+
+PATH_BYTES_MAX = 1023
+"""Longest root-relative path of an Entry; a longer one is left to the origin."""
 
 ROW = np.dtype(
     [
@@ -35,19 +38,57 @@ ATTR = np.dtype(
         ("readable", np.uint32),
     ]
 )
-"""What many names share."""
+"""Attributes that many names share."""
+
+
+class Unmanaged(StrEnum):
+    """Why a name below a root is left to the origin."""
+
+    EXCLUDED = "excluded"
+    SPECIAL = "special"
+    MOUNT = "mount"
+    UNREADABLE = "unreadable"
+    LONG = "long"
+    ABSURD = "absurd"
+    LINK_OUTSIDE = "link_outside"
+    LINK_DANGLING = "link_dangling"
+    LINK_LOOP = "link_loop"
+    LINK_UNLISTED = "link_unlisted"
+    LINK_CYCLE = "link_cycle"
+    LINK_LIMIT = "link_limit"
+
+    @property
+    def text(self) -> str:
+        """Return the reason as a text that follows a count."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    Unmanaged.EXCLUDED: "excluded by include, exclude or never",
+    Unmanaged.SPECIAL: "not a file, directory or link",
+    Unmanaged.MOUNT: "on another file system that is mounted there",
+    Unmanaged.UNREADABLE: "unreadable",
+    Unmanaged.LONG: f"with a path longer than {PATH_BYTES_MAX} bytes",
+    Unmanaged.ABSURD: "with an invalid size, time or inode",
+    Unmanaged.LINK_OUTSIDE: "links to paths outside the dataset",
+    Unmanaged.LINK_DANGLING: "dangling links",
+    Unmanaged.LINK_LOOP: "link loops",
+    Unmanaged.LINK_UNLISTED: "links to paths that are not catalogued",
+    Unmanaged.LINK_CYCLE: "links to a parent directory",
+    Unmanaged.LINK_LIMIT: "directory links beyond the limits of depth or names",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The names of one directory, sorted, without one Python object per name.
+    """The sorted names of one directory, stored without an object for each name.
 
     Attributes:
         path: the directory, relative to the root; empty for the root.
-        paths: the root-relative paths of the names, one after the other.
-        ends: where each path ends in ``paths``.
+        paths: the root-relative paths of the names, concatenated.
+        ends: the end of each path in ``paths``.
         rows: one ROW per name.
-        real: the directory that was read, another one where ``path`` is below a link.
+        real: the directory that was read; it differs if ``path`` is below a link.
     """
 
     path: bytes
@@ -80,15 +121,15 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Everything that a scan found below one root.
+    """The result of a scan of one root.
 
     Attributes:
         top: the ROW of the root itself, as an array of one.
         listings: the directories that could be read, sorted by path.
         attrs: ATTR records that the rows refer to.
         links: path of a link → path below the root that it resolves to.
-        scan_rights: what the scan could read by groups and capabilities, in one word.
-        unmanaged: names left to the origin, by reason.
+        scan_rights: a mark of the groups and capabilities with which the scan read.
+        unmanaged: the numbers of names that are left to the origin, by reason.
     """
 
     root: bytes

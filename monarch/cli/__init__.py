@@ -1,4 +1,4 @@
-"""The command `monarch`: finds the verb, and turns errors into a line and a code."""
+"""The command `monarch`: runs a verb, and turns errors into a line and an exit code."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from monarch.errors import MonarchError
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One verb, imported only when it is asked for.
+    """One verb, whose module is imported only if it is used.
 
     Args:
         place: `module:attribute` of its click command.
@@ -27,28 +27,28 @@ class Verb:
     help: str
 
 
-# How a write fails that found no room for the output of a verb.
+# The errors of a write of a verb's output to a full or broken device.
 _UNWRITTEN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 VERBS: Final = {
     "run": Verb("monarch.cli.run:run", "Run a program with its dataset staged."),
-    "status": Verb("monarch.cli.status:status", "Show what the agent is doing."),
-    "stop": Verb("monarch.cli.stop:stop", "End the agent of a job."),
-    "report": Verb("monarch.cli.report:report", "Print a report that was saved."),
-    "index": Verb("monarch.cli.index:index", "Save the index of a dataset."),
+    "status": Verb("monarch.cli.status:status", "Show the state of agents."),
+    "stop": Verb("monarch.cli.status:stop", "Stop the agents of this node."),
+    "report": Verb("monarch.cli.report:report", "Print a report file."),
+    "index": Verb("monarch.cli.index:index", "Scan a dataset and save its index."),
     "stage": Verb("monarch.cli.stage:stage", "Fill the tiers of nodes before a job."),
-    "plan": Verb("monarch.cli.plan:plan", "Show what a cluster would hold."),
-    "clean": Verb("monarch.cli.clean:clean", "Remove what dead jobs left behind."),
+    "plan": Verb("monarch.cli.plan:plan", "Predict what each node would store."),
+    "clean": Verb("monarch.cli.clean:clean", "Remove leftovers of dead jobs."),
     "config": Verb(
-        "monarch.cli.config:config", "Check, show or start a configuration."
+        "monarch.cli.config:config", "Check, show or create a configuration."
     ),
-    "version": Verb("monarch.cli.version:version", "Print the version."),
-    "agent": Verb("monarch.cli.agent:agent", "Stage for programs that come later."),
+    "version": Verb("monarch.cli:version", "Print the version."),
+    "agent": Verb("monarch.cli.agent:agent", "Start an agent before its programs."),
 }
 
 
 class VerbGroup(click.Group):
-    """The verbs of the table, each in a module of its own."""
+    """The verbs of the table."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the verbs in the table's order."""
@@ -64,7 +64,7 @@ class VerbGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the verb; a reader that has gone ends it as SIGPIPE would."""
+        """Run the verb; end as by SIGPIPE if the reader of stdout is gone."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -80,13 +80,19 @@ class VerbGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or name the nearest one."""
+        """Find the verb, or raise UsageError with the nearest one."""
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
             near = get_close_matches(name, self.list_commands(ctx), n=1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"there is no verb {name!r}{hint}", ctx)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"unknown verb {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+@click.command("version")
+def version() -> None:
+    """Print the version."""
+    click.echo(f"monarch {__version__}")
 
 
 @click.group(
@@ -116,20 +122,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return error.exit_code
     except click.ClickException as error:
-        return _say(_usage_text(error), error.exit_code)
+        return _print_error(_usage_text(error), error.exit_code)
     except MonarchError as error:
-        return _say(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     except BrokenPipeError:
         return _close_stdout()
     except OSError as error:
         if error.errno not in _UNWRITTEN:
             raise
         _close_stdout()
-        return _say(f"cannot write the output: {error.strerror}", 125)
+        return _print_error(f"cannot write the output: {error.strerror}", 125)
     return code if isinstance(code, int) else 0
 
 
-def _say(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     for line in text.splitlines() or [""]:
         click.echo(f"monarch: {line}", err=True)
     return code
@@ -147,6 +153,6 @@ def _flush() -> None:
 
 
 def _close_stdout() -> int:
-    """Let nothing more go to a reader that has gone, not even at exit."""
+    """Redirect stdout to /dev/null, so that the flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 141

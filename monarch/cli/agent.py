@@ -1,4 +1,4 @@
-"""`monarch agent`: stages for one job, started by `monarch run` or before it."""
+"""`monarch agent`: the agent of one job, started by `monarch run` or before it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Examples:
   mpiexec -n 4 -ppn 1 monarch agent --job train -c job.yaml &
   mpiexec -n 32 -ppn 8 monarch run --job train -- python train.py
 
-`monarch run --job NAME` uses the agent as soon as `monarch status --job NAME` finds it.
+`monarch run --job NAME` uses the agent as soon as `monarch status --job NAME` shows it.
 """
-# Those of `monarch run` that are about the agent.
+# The options of `monarch run` for the agent.
 _SHARED: Final = (
     *("config", "settings", "data", "tiers", "job", "report", "index", "hosts"),
     *("secret_file", "quiet"),
@@ -42,16 +42,16 @@ _SHARED: Final = (
 def agent(
     run_dir: Path | None, notify_fd: int | None, argv: tuple[str, ...], **given: Any
 ) -> None:
-    """Stage for the programs of a job on this node, until they have ended.
+    """Run the agent of a job on this node in the foreground, until the job has ended.
 
-    `monarch run` starts an agent by itself; this is for starting it before, in the
-    foreground. As processes of MPI, one on each node, the agents find each other by
-    MPI. The end comes with the last program of the job, or by SIGTERM.
+    `monarch run` starts an agent by itself; use this verb to start it earlier. Under
+    mpiexec, with one process on each node, the agents find each other by MPI. The agent
+    ends with the last program of the job, or by SIGTERM.
     """
     if run_dir is not None and notify_fd is not None:
         _serve_launcher(run_dir, notify_fd, argv)
     if argv:
-        raise UsageError(f"{argv[0]}: there is no such option, and no argument")
+        raise UsageError(f"unexpected argument {argv[0]!r}")
     _serve_job(given)
 
 
@@ -59,43 +59,45 @@ agent.params += [option for option in run.params if option.name in _SHARED]
 
 
 def _serve_launcher(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> NoReturn:
-    """Be what `monarch run`, whose arguments these are, has started."""
+    """Run the agent that `monarch run` with these arguments has started."""
     from monarch.agent.control import Notifier
     from monarch.agent.main import serve
 
     code = serve(run_dir, Notifier(notify_fd), lambda: parse_run_argv(argv))
     logging.shutdown()
-    # A scan that hangs on a dead origin has threads that no ordinary exit outlives.
+    # Threads of a scan may hang on a dead origin and block an ordinary exit.
     os._exit(code)
 
 
 def _serve_job(given: dict[str, Any]) -> NoReturn:
-    """Be the agent of a job in the foreground."""
+    """Run the agent of a job in the foreground."""
     from monarch.agent.main import serve
-    from monarch.cli.terminal_notifier import Narrator
+    from monarch.cli.terminal_notifier import TerminalNotifier
     from monarch.cluster import node_name, run_root, safe_name
     from monarch.config import RunOptions, current_directory, load
 
     options = RunOptions(**given)
     if options.job is None:
-        raise UsageError("--job: name the job, as `monarch run --job NAME` will")
+        raise UsageError(
+            "--job NAME is required; use the same name in `monarch run --job NAME`"
+        )
     config = load(options, os.environ, current_directory()).config
     node, job = node_name(os.environ), safe_name(options.job)
     bootstrap = _bootstrap(config, job)
     run_dir = run_root(os.environ) / f"{job}.{node}"
     start = _StartLock(run_dir)
-    narrator = Narrator(
+    notifier = TerminalNotifier(
         node if bootstrap else "",
         start.release,
         first=bootstrap is None or bootstrap.number == 0,
         quiet=options.quiet,
     )
-    # An ordinary exit: MPI's launcher takes any other one for a failure of them all.
-    raise SystemExit(serve(run_dir, narrator, lambda: (options, []), bootstrap))
+    # An ordinary exit, because mpiexec treats any other as a failure of all ranks.
+    raise SystemExit(serve(run_dir, notifier, lambda: (options, []), bootstrap))
 
 
 class _StartLock:
-    """Keeps launchers from starting an agent of their own while ours begins."""
+    """Prevents launchers from starting another agent while this one starts."""
 
     def __init__(self, run_dir: Path) -> None:
         from monarch.tiers.directory_lock import lock_directory, make_private
@@ -103,12 +105,12 @@ class _StartLock:
         make_private(run_dir.parent)
         self._fd = lock_directory(run_dir, "start")
         if self._fd is None:
-            raise MonarchError(f"{run_dir}: another agent is being started")
-        # Launchers look whether we stand still.
+            raise MonarchError(f"{run_dir}: another agent is starting")
+        # Launchers check whether this process is stopped.
         os.pwrite(self._fd, f"{os.getpid():10}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let launchers look for the agent."""
+        """Allow launchers to look for the agent."""
         if self._fd is not None:
             os.close(self._fd)
         self._fd = None
@@ -118,9 +120,9 @@ class _StartLock:
 
 
 def _bootstrap(config: Config, job: str) -> Bootstrap | None:
-    """Return the bootstrap by MPI; None where MPI does not decide about the nodes.
+    """Return the bootstrap by MPI; None if another source names the nodes.
 
-    A process that is not the first one on its node ends here: one agent is enough.
+    A process that is not the first on its node exits here.
     """
     from monarch.cluster import (
         NodeList,
@@ -148,7 +150,7 @@ def _bootstrap(config: Config, job: str) -> Bootstrap | None:
 
 
 def _bootstrap_by_mpi(mpi: Any, config: Config, job: str) -> Bootstrap | None:
-    """Exchange the bootstrap by MPI and leave MPI: an agent is no MPI program."""
+    """Exchange addresses by MPI and finalize MPI before the agent runs."""
     from monarch.mpi.launch import Launch
     from monarch.mpi.mpi_bootstrap import bootstrap_by_mpi
     from monarch.mpi.ranks import Ranks
@@ -159,7 +161,7 @@ def _bootstrap_by_mpi(mpi: Any, config: Config, job: str) -> Bootstrap | None:
             if launch.acts and len(launch.nodes) > 1:
                 bootstrap = bootstrap_by_mpi(Ranks(mpi, launch, 0), job, config.peers)
         except MonarchError as error:
-            # It is the same on all nodes, and one of them says it.
+            # The error is the same on all nodes, so one of them prints it.
             raise error if launch.first else SystemExit(error.exit_code) from None
     if not launch.acts:
         raise SystemExit(0)

@@ -1,4 +1,4 @@
-"""`monarch clean`: removes what jobs that died have left on this node."""
+"""`monarch clean`: removes the leftovers of dead jobs on this node."""
 
 import os
 import shutil
@@ -13,14 +13,17 @@ import click
     "places", nargs=-1, metavar="[PLACE]...", type=click.Path(path_type=Path)
 )
 @click.option(
-    "--retained", is_flag=True, help="Remove what was retained for later jobs, too."
+    "--retained",
+    is_flag=True,
+    help="Also remove files that are retained for later jobs.",
 )
 def clean(places: tuple[Path, ...], retained: bool) -> None:
-    """Remove your leftovers below the run root and each PLACE, a tier's path.
+    """Remove leftovers of your dead jobs in the run root and each PLACE, a tier's path.
 
-    Jobs that live keep theirs. Agents do the same when they start, so this is for the
-    end of a batch job. Secrets and addresses of jobs all of whose known nodes refuse
-    connections are removed from the usual rendezvous directory, and from each PLACE.
+    Running jobs are not affected. Agents do the same when they start, so this is for
+    the end of a batch job. Secrets and addresses of jobs are removed from the default
+    rendezvous directory and from each PLACE if all known nodes of the job refuse
+    connections.
     """
     from monarch.cluster import run_roots
     from monarch.errors import UsageError
@@ -29,7 +32,7 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 
     for place in places:
         if not place.is_dir():
-            raise UsageError(f"{place}: there is no such directory")
+            raise UsageError(f"{place}: no such directory")
     found = {*run_roots(os.environ), *homes()}
     found |= {home for place in places for home in homes(place)}
     for home in sorted(found):
@@ -46,13 +49,15 @@ def _remove_stale_files(places: tuple[Path, ...]) -> None:
     from monarch.cluster import default_rendezvous, remove_stale_files, run_roots
     from monarch.tiers.directory_lock import is_locked
 
-    def lives(job: str) -> bool:
+    def is_running(job: str) -> bool:
         found = [run for root in run_roots(os.environ) for run in root.glob(f"{job}.*")]
         return any(map(is_locked, found))
 
     default = default_rendezvous(os.environ)
     for place in sorted({default, *places}):
-        found = remove_stale_files(place, time.time(), lives, default=place == default)
+        found = remove_stale_files(
+            place, time.time(), is_running, default=place == default
+        )
         for path in found.removed:
             click.echo(f"removed {path}")
         for line in found.kept:

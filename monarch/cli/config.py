@@ -1,4 +1,4 @@
-"""`monarch config`: check, show and start a configuration."""
+"""`monarch config`: check, show and create a configuration."""
 
 import json
 import os
@@ -26,29 +26,30 @@ from monarch.errors import ConfigError, UsageError
 
 @click.group("config")
 def config() -> None:
-    """Check, show or start a configuration.
+    """Check, show or create a configuration.
 
     \b
-    The first of these files holds:
-      --config FILE, $MONARCH_STAGING_CONFIG, ./monarch.yaml,
-      $XDG_CONFIG_HOME/monarch-staging/config.yaml
-    Below it, the site's: $MONARCH_STAGING_SITE_CONFIG, /etc/monarch-staging/config.yaml
-    Above it: variables such as MONARCH_STAGING_FILL__CONCURRENCY=8, then options.
+    Precedence, highest first:
+      options; variables such as MONARCH_STAGING_FILL__CONCURRENCY=8;
+      the first of: --config FILE, $MONARCH_STAGING_CONFIG, ./monarch.yaml,
+        $XDG_CONFIG_HOME/monarch-staging/config.yaml;
+      the site's: $MONARCH_STAGING_SITE_CONFIG, /etc/monarch-staging/config.yaml;
+      the defaults.
     """
 
 
-@config.command("check", short_help="Say all that is wrong with a configuration.")
+@config.command("check", short_help="Report every mistake in a configuration.")
 @click.argument("file", required=False)
 @click.pass_context
 def check(ctx: click.Context, file: str | None) -> None:
-    """Say all that is wrong with FILE, or with the configuration that holds here."""
+    """Report every mistake in FILE, or in the effective configuration."""
     try:
         loaded = _load(RunOptions(config=file))
     except ConfigError as error:
         for line in error.lines:
             click.echo(line)
         ctx.exit(1)
-    names = ", ".join(map(str, loaded.files)) or "no file, the defaults hold"
+    names = ", ".join(map(str, loaded.files)) or "no file, only defaults"
     click.echo(f"ok: {names}")
 
 
@@ -59,18 +60,18 @@ def check(ctx: click.Context, file: str | None) -> None:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set one value."
 )
-@click.option("--data", multiple=True, metavar="PATH", help="As of `monarch run`.")
+@click.option("--data", multiple=True, metavar="PATH", help="As in `monarch run`.")
 @click.option(
     "--tier",
     "tiers",
     multiple=True,
     metavar="KIND:CAPACITY[:PATH]",
-    help="As of `monarch run`.",
+    help="As in `monarch run`.",
 )
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--origin", is_flag=True, help="Print the source of each value.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(origin: bool, as_json: bool, **given: Any) -> None:
-    """Print the configuration that holds here."""
+    """Print the effective configuration."""
     loaded = _load(RunOptions(**given))
     if as_json:
         click.echo(json.dumps(_as_json(loaded, origin), indent=2))
@@ -91,7 +92,7 @@ def init(path: str) -> None:
         with Path(path).open("x", encoding="utf-8") as file:
             file.write(default_text())
     except FileExistsError:
-        raise UsageError(f"{path} exists already, and stays as it is") from None
+        raise UsageError(f"{path} already exists") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     click.echo(f"wrote {path}")

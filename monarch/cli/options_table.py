@@ -1,4 +1,4 @@
-"""`python -m monarch.cli.options_table`: what the launcher must know of its options."""
+"""`python -m monarch.cli.options_table`: generates the launcher's table of options."""
 
 import sys
 

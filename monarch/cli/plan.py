@@ -1,4 +1,4 @@
-"""`monarch plan`: what a cluster would hold of a dataset, without starting anything."""
+"""`monarch plan`: predicts which node would store which part of a dataset."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monarch.cli.index import ScanProgress
+from monarch.cli.terminal import ScanProgress
 from monarch.errors import UsageError
 
 if TYPE_CHECKING:
-    from monarch.catalog.segment import MappedRoot
+    from monarch.catalog.inventory import MappedRoot
     from monarch.config import Config
     from monarch.placement import Node, Placement
 
@@ -24,8 +24,8 @@ Examples:
   monarch plan --index imagenet.monarch-index --nodes 64 --capacity 200GB
   monarch plan -c job.yaml --hosts big,small --capacity 400GiB,100GiB
 
-Nothing is started and nothing is copied. With --index the dataset itself is not looked
-at. A tier's share or auto is taken of this machine, as if all nodes were like it.
+Nothing is started and nothing is copied. With --index the dataset itself is not read.
+Capacities in % and auto are those of this machine, assuming that all nodes are alike.
 """
 MODES = ("auto", "partition", "replicate")
 NODES_MAX = 65536
@@ -50,7 +50,7 @@ EPOCHS_MAX = 1_000_000
     "indexes",
     multiple=True,
     metavar="FILE",
-    help="Plan for what the saved index FILE lists. May be given more than once.",
+    help="Plan for the files in the index file FILE. May be given more than once.",
 )
 @click.option(
     "--nodes",
@@ -58,27 +58,25 @@ EPOCHS_MAX = 1_000_000
     metavar="N",
     help="Number of nodes, instead of the configured hosts.",
 )
-@click.option(
-    "--hosts", metavar="LIST", help="The nodes by their names, such as n[0-3],big."
-)
+@click.option("--hosts", metavar="LIST", help="Names of the nodes, such as n[0-3],big.")
 @click.option(
     "--tier",
     "tiers",
     multiple=True,
     metavar="KIND:CAPACITY[:PATH]",
-    help="A tier of each node, such as ram:8GiB, as for `monarch run`.",
+    help="A tier of each node, such as ram:8GiB, as in `monarch run`.",
 )
 @click.option(
     "--capacity",
     metavar="SIZE[,SIZE]...",
-    help="What a node's tiers hold together, instead of tiers: one size for all nodes, "
+    help="Total capacity of a node's tiers, instead of tiers: one size for all nodes, "
     "or one for each.",
 )
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    help="partition: one copy in the job; replicate: one on every node; auto: as many "
-    "as fit. Without this the configured mode.",
+    help="partition: one copy in the job; replicate: a copy on every node; auto: as "
+    "many copies as fit. Default: peers.mode of the configuration.",
 )
 @click.option(
     "--epochs",
@@ -86,13 +84,14 @@ EPOCHS_MAX = 1_000_000
     metavar="E",
     default=1,
     show_default=True,
-    help="How often the job reads the dataset.",
+    help="Number of times that the job reads the dataset.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(as_json: bool, epochs: int, **options: Any) -> None:
-    """Show which node would hold how much, and what the origin has to give."""
+    """Predict what each node would store, and how much is read from the origin."""
     from monarch.catalog.inventory import Inventory
-    from monarch.cli.plan_text import describe, render
+    from monarch.cli.plan_text import describe, plan_parts
+    from monarch.cli.terminal import print_parts
     from monarch.native import CONSTANTS
     from monarch.placement import forecast
 
@@ -110,8 +109,10 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
         placement.copies,
         epochs,
     )
-    text = json.dumps(description, indent=2) + "\n" if as_json else render(description)
-    click.echo(text, nl=False)
+    if as_json:
+        click.echo(json.dumps(description, indent=2))
+    else:
+        print_parts(plan_parts(description))
 
 
 def _names(count: int | None, config: Config) -> Sequence[str]:
@@ -124,9 +125,9 @@ def _names(count: int | None, config: Config) -> Sequence[str]:
 
 
 def _mode(config: Config) -> str:
-    """Return the configured mode, which must be one that shares anything."""
+    """Return the configured mode; UsageError if it is off."""
     if config.peers.mode == "off":
-        raise UsageError("peers.mode: off, so every node works alone; give --mode")
+        raise UsageError("peers.mode is off, so every node works alone; use --mode")
     return config.peers.mode
 
 
@@ -134,9 +135,9 @@ def _load(options: dict[str, Any]) -> Config:
     from monarch.config import RunOptions, current_directory, load
 
     if options["data"] and options["indexes"]:
-        raise UsageError("--index: plan for an index or for --data, not for both")
+        raise UsageError("use --index or --data, not both")
     if options["hosts"] is not None and options["nodes"] is not None:
-        raise UsageError("--hosts: names the nodes already; leave out --nodes")
+        raise UsageError("use --nodes or --hosts, not both")
     asked = RunOptions(
         config=options["config"],
         settings=options["settings"],
@@ -153,21 +154,22 @@ def _load(options: dict[str, Any]) -> Config:
 def _cluster(
     names: Sequence[str], capacity: str | None, tiers: Sequence[str], config: Config
 ) -> list[Node]:
-    """Return the nodes with what each can hold."""
+    """Return the nodes with their capacities."""
     from monarch.placement import Node
+    from monarch.report.format import many
 
     if capacity is None:
         rooms = [sum(_tier_bytes(config))]
     elif tiers:
-        raise UsageError("--capacity: stands for all tiers; leave out --tier")
+        raise UsageError("use --capacity or --tier, not both")
     else:
         rooms = [_size(text) for text in capacity.split(",")]
     if len(rooms) == 1:
         rooms *= len(names)
     if len(rooms) != len(names):
         raise UsageError(
-            f"--capacity: found {len(rooms)} sizes for {len(names)} nodes, allowed one "
-            "for all or one for each"
+            f"--capacity: {many(len(rooms), 'sizes')} for {many(len(names), 'nodes')}; "
+            "use one for all nodes or one for each"
         )
     return [Node(name, room) for name, room in zip(names, rooms, strict=True)]
 
@@ -182,7 +184,7 @@ def _size(text: str) -> int:
 
 
 def _tier_bytes(config: Config) -> list[int]:
-    """Return the capacity of each Tier, shares of it as they are on this machine."""
+    """Return the capacity of each Tier; shares are of this machine."""
     from monarch.tiers import TierSettings, open_tier
     from monarch.units import SizeKind
 
@@ -203,7 +205,9 @@ def _tier_bytes(config: Config) -> list[int]:
         try:
             here.resolve()
         except UsageError as error:
-            raise UsageError(f"{error}, or say what a node holds: --capacity") from None
+            raise UsageError(
+                f"{error}, or give the capacity of a node with --capacity"
+            ) from None
         rooms.append(here.capacity_bytes)
     return rooms
 
@@ -212,9 +216,9 @@ def _tier_bytes(config: Config) -> list[int]:
 
 
 def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
-    """Return what saved indexes list, whether or not it is still so."""
-    from monarch.catalog.segment import MappedRoot
-    from monarch.origins.saved import IndexUnusableError, read_index
+    """Return the roots of index files, without a check for freshness."""
+    from monarch.catalog.inventory import MappedRoot
+    from monarch.origins.index_file import IndexUnusableError, read_index
 
     roots = []
     for file in files:
@@ -227,10 +231,10 @@ def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
 
 
 def _scanned_roots(config: Config) -> list[MappedRoot]:
-    """Return what the datasets of the configuration hold now."""
-    from monarch.catalog.unmanaged import Patterns
+    """Return the roots of the configured datasets, scanned if needed."""
+    from monarch.catalog.patterns import Patterns
     from monarch.config import require_datasets
-    from monarch.origins.index import Dataset, prepare_index
+    from monarch.origins.dataset import Dataset, prepare_index
 
     require_datasets(config)
     roots = []
@@ -255,13 +259,12 @@ def _place(
     nodes: Sequence[Node], roots: Sequence[MappedRoot], inventory: Any, mode: str
 ) -> Placement:
     """Place the Files as the agents of a job would."""
-    from monarch import native
-    from monarch.catalog.segment import OpenPolicy, catalog_digest, plan_catalog
-    from monarch.origins.layout import LAYOUT
+    from monarch.catalog.inventory import catalog_digest
+    from monarch.catalog.segment import OpenPolicy, plan_catalog
     from monarch.placement import Mode, Placement
     from monarch.stager.capacity import footprints
 
-    # A job would refuse nested datasets and the like; so does its plan.
-    plan_catalog(LAYOUT, roots, [], OpenPolicy(0, 0, 0))
+    # This refuses what a job would refuse, such as nested datasets.
+    plan_catalog(roots, [], OpenPolicy(0, 0, 0))
     needs = footprints(inventory.sizes)
-    return Placement(nodes, needs, catalog_digest(roots, native.hash64), Mode(mode))
+    return Placement(nodes, needs, catalog_digest(roots), Mode(mode))

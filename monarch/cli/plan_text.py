@@ -1,4 +1,4 @@
-"""A plan as JSON and as text for people: one headline, then tables for a terminal."""
+"""A plan as JSON and as text: one headline, then tables."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from monarch.placement import Forecast, Share
-from monarch.report.format import room_advice
+from monarch.report.format import Part, Table, fitted, room_advice
 from monarch.units import format_count, format_size
 
 Description: TypeAlias = dict[str, Any]
 
 NODES_SHOWN: Final = 16
-"""A larger cluster shows its first nodes and says how the others differ."""
+"""The table of a larger cluster shows the first nodes, and a range for the others."""
+NAME_WIDTH: Final = 34
 SCHEMA: Final = 1
 
 
 def describe(
     datasets: Sequence[str], found: Forecast, mode: str, copies: int, epochs: int
 ) -> Description:
-    """Return a plan as it is printed with --json.
+    """Return a plan as plain JSON.
 
     Args:
-        copies: how many were wanted.
+        copies: the intended number of copies.
     """
     readers = len(found.shares)
     worst = max(found.shares, key=lambda share: share.owned_files)
@@ -54,17 +55,16 @@ def describe(
     }
 
 
-def render(plan: Description) -> str:
-    """Return a plan as text."""
-    parts = [
+def plan_parts(plan: Description) -> list[Part]:
+    """Return the lines and tables of a plan."""
+    return [
         _headline(plan),
         *room_advice(plan["bytes"], plan["room_bytes"]),
         *_nodes(plan["nodes"]),
         _left(plan),
-        *_origin_table(plan),
+        _origin_table(plan),
         _loss(plan),
     ]
-    return "\n".join(parts) + "\n"
 
 
 def _node(share: Share) -> Description:
@@ -100,66 +100,67 @@ def _headline(plan: Description) -> str:
         f"monarch: {', '.join(plan['datasets'])}: "
         f"{_many(plan['files'], 'files', 'file')}, {format_size(plan['bytes'])} "
         f"({format_size(plan['room_bytes'])} in tiers); "
-        f"{_many(count, 'nodes', 'node')}, {plan['mode']}: {wanted} wanted."
+        f"{_many(count, 'nodes', 'node')}, {plan['mode']}: {wanted}."
     )
 
 
-def _all_held(plan: Description) -> bool:
+def _all_staged(plan: Description) -> bool:
     return not plan["left_at_origin"]["files"]
 
 
-def _nodes(nodes: Sequence[Description]) -> list[str]:
+def _nodes(nodes: Sequence[Description]) -> list[Part]:
     shown = nodes if len(nodes) <= NODES_SHOWN else nodes[: NODES_SHOWN - 1]
-    width = max(16, *(len(node["name"]) for node in shown))
-    lines = [
-        f"  {'node':<{width}}{'files':>12}{'bytes':>12}{'capacity':>12}{'used':>8}"
-    ]
-    lines += [
-        f"  {node['name']:<{width}}{_n(node['files']):>12}"
-        f"{format_size(node['bytes']):>12}{format_size(node['capacity_bytes']):>12}"
-        f"{_percent(node['used']):>8}"
+    width = min(NAME_WIDTH, max(16, *(len(node["name"]) for node in shown)))
+    rows = tuple(
+        (
+            fitted(node["name"], NAME_WIDTH),
+            _n(node["files"]),
+            format_size(node["bytes"]),
+            format_size(node["capacity_bytes"]),
+            _percent(node["used"]),
+        )
         for node in shown
-    ]
+    )
+    titles = ("node", "files", "bytes", "capacity", "used")
+    parts: list[Part] = [Table(titles, (width, 12, 12, 12, 8), rows)]
     if rest := nodes[len(shown) :]:
         least = min(node["bytes"] for node in rest)
         most = max(node["bytes"] for node in rest)
-        lines.append(
-            f"  and {_n(len(rest))} more nodes with {format_size(least)} to "
-            f"{format_size(most)} each (all of them with --json)"
+        parts.append(
+            f"  ... {_n(len(rest))} more nodes with {format_size(least)} to "
+            f"{format_size(most)} each; --json lists all"
         )
-    return lines
+    return parts
 
 
 def _left(plan: Description) -> str:
-    if _all_held(plan):
+    if _all_staged(plan):
         spread = f"{plan['copies']:.1f}".removesuffix(".0")
-        many = "one copy" if spread == "1" else f"{spread} copies on the average"
-        return f"  every file is held: {many}"
+        many = "one copy" if spread == "1" else f"{spread} copies on average"
+        return f"  every file is staged: {many}"
     left = plan["left_at_origin"]
     share = _percent(_ratio(left["bytes"], plan["bytes"]))
     return (
-        "  left at the origin for want of room: "
+        "  left at the origin because no space is left: "
         f"{_many(left['files'], 'files', 'file')}, "
         f"{format_size(left['bytes'])} ({share})"
     )
 
 
-def _origin_table(plan: Description) -> list[str]:
+def _origin_table(plan: Description) -> Table:
     origin = plan["origin"]
     epochs = _many(origin["epochs"], "epochs", "epoch")
-    title = f"bytes from the origin in {epochs}"
-    lines = [f"  {title:<40}{'with Monarch':>14}{'without':>14}"]
     rows = {"sharded": "each node reads its share of the files"}
     if len(plan["nodes"]) > 1:
         rows["everything"] = "each node reads every file"
     else:
         rows["sharded"] = "the node reads every file"
-    for key, text in rows.items():
-        bytes_with, bytes_without = origin[key].values()
-        lines.append(
-            f"  {text:<40}{format_size(bytes_with):>14}{format_size(bytes_without):>14}"
-        )
-    return lines
+    cells = tuple(
+        (text, *(format_size(size) for size in origin[key].values()))
+        for key, text in rows.items()
+    )
+    titles = (f"bytes from the origin in {epochs}", "with Monarch", "without")
+    return Table(titles, (40, 14, 14), cells)
 
 
 def _loss(plan: Description) -> str:
@@ -168,14 +169,14 @@ def _loss(plan: Description) -> str:
     loss = plan["loss"]
     return (
         f"  if a node is lost: at most {_many(loss['files_moved'], 'files', 'file')} "
-        f"({_percent(loss['moved'])}) get another owner,\n"
-        f"    {_again(loss['bytes_read_again'])}"
+        f"({_percent(loss['moved'])}) get another owner, "
+        f"{_again(loss['bytes_read_again'])}"
     )
 
 
 def _again(size: int) -> str:
     if not size:
-        return "and other nodes hold copies of all of them"
+        return "and other nodes have copies of all of them"
     return f"and up to {format_size(size)} are read from the origin again"
 
 
@@ -188,7 +189,7 @@ def _many(count: int, many: str, one: str) -> str:
 
 
 def _percent(part: float) -> str:
-    """Never 100% of what is not all, nor 0% of what is something."""
+    """Return a percentage; 100% only if complete, and 0% only if nothing."""
     text = f"{100 * part:.1f}%"
     if text == "100.0%" and part < 1:
         return "99.9%"

@@ -1,43 +1,47 @@
-"""`monarch report`: prints the report of an earlier run again."""
+"""`monarch report`: prints a report file."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from monarch.report.format import Part
 
 
 @click.command("report")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--node", metavar="NAME", help="Print what it tells of one node.")
-@click.option("--json", "as_json", is_flag=True, help="Print the JSON itself.")
+@click.option("--node", metavar="NAME", help="Print the part about one node.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def report(file: Path, node: str | None, as_json: bool) -> None:
-    """Print FILE, which `monarch run --report FILE` has written."""
+    """Print the report file FILE of `monarch run --report FILE`."""
+    from monarch.cli.terminal import print_parts
     from monarch.report import read_report
 
     content = read_report(file)
     if as_json:
-        click.echo(json.dumps(_part(content, node), indent=1))
+        click.echo(json.dumps(_selected(content, node), indent=1))
     else:
-        click.echo(_text(file, content, node), nl=False)
+        print_parts(_parts(file, content, node))
 
 
-def _part(content: Mapping[str, Any], node: str | None) -> Any:
+def _selected(content: Mapping[str, Any], node: str | None) -> Any:
     from monarch.report import find_node
 
     return content if node is None else find_node(content, node)
 
 
-def _text(file: Path, content: Mapping[str, Any], node: str | None) -> str:
-    """Return a report as text; what was edited by hand may lack anything."""
+def _parts(file: Path, content: Mapping[str, Any], node: str | None) -> list["Part"]:
+    """Return the parts of a report; a file that was edited may lack any key."""
     from monarch.errors import UsageError
-    from monarch.report import render, render_node
-    from monarch.report.format import printable
+    from monarch.report import one_node_parts, report_parts
 
     try:
-        text = render(content) if node is None else render_node(content, node)
-        return "".join(f"{printable(line)}\n" for line in text.splitlines())
+        if node is None:
+            return report_parts(content)
+        return one_node_parts(content, node)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{file}: not a whole report ({reason})") from error
+        raise UsageError(f"{file}: incomplete report ({reason})") from error

@@ -1,4 +1,4 @@
-"""`monarch run`: its options, and the way from Python to the native launcher."""
+"""`monarch run`: its options; the native launcher carries it out."""
 
 import os
 import sys
@@ -21,9 +21,9 @@ Examples:
   srun monarch run -c job.yaml -- python train.py --epochs 90
   monarch run --hosts node[0-3] -c job.yaml -- python train.py   # on each of them
 
-The exit status is the program's own; 127 if it is not found, 126 if it cannot be
-executed, 2 if the options or the configuration are wrong. If Monarch itself cannot
-start, the program runs without it after one warning, or not at all (125) with --strict.
+The exit status is that of the program; 127 if it is not found, 126 if it cannot be
+executed, 2 if an option or the configuration is not valid. If Monarch cannot start, the
+program runs without it after one warning; with --strict the exit status is 125.
 """
 
 
@@ -60,41 +60,41 @@ start, the program runs without it after one warning, or not at all (125) with -
     help="Stage into this tier: ram:8GiB, ram:40% or ssd:200GiB:/local. Fastest first; "
     "replaces the configured tiers.",
 )
-@click.option("--job", metavar="NAME", help="Name of the job that this program is in.")
+@click.option("--job", metavar="NAME", help="Name of the job of this program.")
 @click.option(
     "--report",
     metavar="FILE.json",
-    help="Write the report of the job to FILE.json (%j: the job, %n: the node, %t: the "
-    "time, %p: the agent's process).",
+    help="Write the report of the job to FILE.json (%j: job, %n: node, %t: time, %p: "
+    "process id of the agent).",
 )
 @click.option(
-    "--index", metavar="FILE", help="Load the saved index FILE instead of scanning."
+    "--index", metavar="FILE", help="Load the index file FILE instead of scanning."
 )
 @click.option(
     "--hosts",
     metavar="LIST",
-    help="The nodes of the job, such as n[0-3],big:7001, where no scheduler names "
-    "them. The same command is then given on each.",
+    help="The nodes of the job, such as n[0-3],big:7001, if no scheduler names them. "
+    "Run the same command on each node.",
 )
 @click.option(
     "--secret-file",
     metavar="FILE",
-    help="Read what only the job's agents know from FILE (32 bytes, mode 600).",
+    help="Read the secret of the job from FILE (32 bytes, mode 600).",
 )
 @click.option(
-    "--strict", is_flag=True, help="Exit with 125 rather than run without Monarch."
+    "--strict", is_flag=True, help="Exit with 125 instead of running without Monarch."
 )
 @click.option(
     "-q",
     "--quiet",
     is_flag=True,
-    help="Print neither start line nor summary; warnings stay.",
+    help="Print warnings only, no start line and no summary.",
 )
 @click.option(
     "--wait",
     is_flag=True,
-    help="Return only after the job has ended on this node. Without it only the "
-    "command that started the agent does, because it prints the summary.",
+    help="Wait until the job has ended on this node. Without this option only the "
+    "command that started the agent waits, because it prints the summary.",
 )
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, metavar="-- PROGRAM [ARG]..."
@@ -102,7 +102,7 @@ start, the program runs without it after one warning, or not at all (125) with -
 def run(**_options: Any) -> None:
     """Run PROGRAM with its dataset staged on this node.
 
-    Options end at `--`, or at the first word that is none.
+    Options end at `--`, or at the first word that is not an option.
     """
     launcher = find_launcher()
     os.execv(launcher, [str(launcher), *_original_arguments()])
@@ -112,7 +112,7 @@ def parse_run_argv(argv: Sequence[str]) -> tuple["RunOptions", list[str]]:
     """Return the options and the program's argv of a `monarch run` command line.
 
     Args:
-        argv: everything after the word `run`.
+        argv: the arguments after `run`.
     """
     from monarch.config import RunOptions
 
@@ -125,7 +125,7 @@ def parse_run_argv(argv: Sequence[str]) -> tuple["RunOptions", list[str]]:
         raise UsageError(error.format_message()) from error
     command = list(given.pop("command"))
     if not command:
-        raise UsageError("no program to run: monarch run [OPTIONS] -- PROGRAM [ARG]...")
+        raise UsageError("no program given: monarch run [OPTIONS] -- PROGRAM [ARG]...")
     return RunOptions(**given), command
 
 
@@ -141,8 +141,8 @@ def find_launcher() -> Path:
         if os.access(launcher, os.X_OK):
             return launcher
     raise MonarchError(
-        f"the native command is not installed beside {sys.executable}: "
-        "install Monarch with pip, and start programs with `monarch run`"
+        f"the native command is not installed next to {sys.executable}; install "
+        "Monarch with pip"
     )
 
 

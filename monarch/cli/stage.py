@@ -1,4 +1,4 @@
-"""`monarch stage`: fills the Tiers of nodes before a job, and retains them for it."""
+"""`monarch stage`: fills the Tiers of nodes before a job, and retains them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import logging
 import os
 import secrets
 import signal
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from monarch.cli.index import LINE_SECONDS, QUIET_SECONDS, ScanProgress
+from monarch.cli.terminal import ScanProgress, StagingProgress
 from monarch.errors import MonarchError, UsageError
-from monarch.units import format_count, format_size
 
 if TYPE_CHECKING:
     from monarch.agent.setup import Setup
@@ -28,10 +25,9 @@ Examples:
   mpiexec -n 4 -ppn 1 monarch stage --mpi -c job.yaml
   srun -N4 --ntasks-per-node=1 monarch stage --mpi -c job.yaml --mode partition
 
-What is staged stays as long as `retain` says, and a later `monarch run` with the same
-datasets, tiers and `retain` takes it over after comparing its checksums; a tier in RAM
-lasts no longer than the node's memory. The exit status is 1 if something could not be
-staged.
+Staged files are kept as `retain` specifies. A later `monarch run` with the same
+datasets, tiers and `retain` adopts them after comparing their checksums. A tier in RAM
+is lost when the node restarts. The exit status is 1 if a file could not be staged.
 """
 MODES = ("auto", "partition", "replicate")
 
@@ -59,39 +55,39 @@ MODES = ("auto", "partition", "replicate")
     "tiers",
     multiple=True,
     metavar="KIND:CAPACITY[:PATH]",
-    help="Stage into this tier, as for `monarch run`; replaces the configured tiers.",
+    help="Stage into this tier, as in `monarch run`; replaces the configured tiers.",
 )
 @click.option(
-    "--index", metavar="FILE", help="Load the saved index FILE instead of scanning."
+    "--index", metavar="FILE", help="Load the index file FILE instead of scanning."
 )
 @click.option(
     "--mpi",
     is_flag=True,
-    help="Stage on all nodes of an MPI launch; one process on each does the work.",
+    help="Stage on all nodes of an MPI launch, with one process on each node.",
 )
 @click.option(
     "--mode",
     type=click.Choice(MODES),
-    help="With --mpi: partition: one copy in the job; replicate: one on every node; "
-    "auto: as many as fit. By default as peers.mode says.",
+    help="With --mpi: partition: one copy in the job; replicate: a copy on every node; "
+    "auto: as many copies as fit. Default: peers.mode of the configuration.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
 @click.pass_context
 def stage(ctx: click.Context, /, **options: Any) -> None:
-    """Read the datasets into the tiers of this node, or of many, before a job.
+    """Copy the datasets into the tiers of this node, or of many nodes, before a job.
 
-    With --mpi every file is read from the origin by one node only, which passes it on
-    to the nodes that keep it too.
+    With --mpi one node reads each file from the origin and sends it to the other nodes
+    that keep it.
     """
-    # What agents write into their log is told in the summary instead.
+    # The summary contains what an agent would log.
     logging.getLogger("monarch").addHandler(logging.NullHandler())
     if options["mode"] and not options["mpi"]:
-        raise UsageError("--mode: says what several nodes keep; give --mpi, too")
-    _heed_signals()
+        raise UsageError("--mode needs --mpi")
+    _handle_signals()
     try:
         code = _stage_by_mpi(options) if options["mpi"] else _stage_alone(options)
     except _StoppedError as stopped:
-        click.echo("monarch: stopped; what is staged so far is retained", err=True)
+        click.echo("monarch: stopped; the files staged so far are retained", err=True)
         code = 128 + stopped.signo
     ctx.exit(code)
 
@@ -104,7 +100,7 @@ def _stage_alone(options: dict[str, Any]) -> int:
 
 
 def _stage_by_mpi(options: dict[str, Any]) -> int:
-    """Let one rank on each node stage; the first one of all speaks for them."""
+    """Stage with one rank on each node; the first rank prints."""
     from monarch.mpi.launch import Launch, import_mpi
     from monarch.mpi.ranks import Ranks
     from monarch.preload.outbox import EXTENT_BYTES
@@ -118,19 +114,19 @@ def _stage_by_mpi(options: dict[str, Any]) -> int:
             try:
                 code = _stage(options, ranks)
             except MonarchError as error:
-                # It is the same on all nodes, and one of them says it.
-                _say(launch.first, str(error))
+                # The error is the same on all nodes, so one of them prints it.
+                _print_error(str(error), is_first=launch.first)
                 code = error.exit_code
     return code
 
 
-def _say(speaks: bool, text: str) -> None:
-    for line in text.splitlines() if speaks else ():
+def _print_error(text: str, *, is_first: bool) -> None:
+    for line in text.splitlines() if is_first else ():
         click.echo(f"monarch: {line}", err=True)
 
 
 def _stage(options: dict[str, Any], crew: Crew) -> int:
-    """Stage as one node of a crew; return the exit code."""
+    """Stage as one node of a group; return the exit code."""
     from monarch.cluster import run_root
     from monarch.preload.account import render
     from monarch.preload.crew import agreed
@@ -146,18 +142,18 @@ def _stage(options: dict[str, Any], crew: Crew) -> int:
         return _prepare(options, run.name, len(crew.nodes))
 
     setup, mode = agreed(crew, prepare)
-    teller = _Teller(crew)
+    progress = _StageProgress(crew)
     try:
-        account = stage_together(Task(setup, run, mode), crew, teller)
+        account = stage_together(Task(setup, run, mode), crew, progress)
     finally:
-        teller.close()
+        progress.close()
     if crew.number == 0 and not options["quiet"]:
         click.echo(render(account))
     return 0 if account.complete else 1
 
 
 def _prepare(options: dict[str, Any], job_node: str, nodes: int) -> tuple[Setup, Mode]:
-    """Return what to do, found possible on this machine."""
+    """Return the setup, checked on this machine."""
     from monarch.agent.setup import make_setup
     from monarch.config import RunOptions
     from monarch.placement import Mode
@@ -172,73 +168,65 @@ def _prepare(options: dict[str, Any], job_node: str, nodes: int) -> tuple[Setup,
     setup = make_setup(asked, [], job_node, os.environ)
     if setup.config.retain == "job":
         raise UsageError(
-            "retain: job would remove what is staged when this command ends; choose "
-            "node or a duration such as 7d (--set retain=node), for the job, too"
+            "retain: job would remove the staged files when this command ends; use "
+            "--set retain=node or a duration such as 7d, here and in the job"
         )
     mode = options["mode"] or setup.config.peers.mode
     if mode == "off" and nodes > 1:
         raise UsageError(
-            f"peers.mode: off has no meaning with --mpi on {nodes} nodes; give --mode"
+            f"peers.mode is off, which --mpi on {nodes} nodes does not support; use "
+            "--mode"
         )
     return setup, Mode("auto" if mode == "off" else mode)
 
 
-class _Teller:
-    """Says on stderr how far long steps are, for all nodes together on the first."""
+class _StageProgress:
+    """Shows the progress of scans on each node, and of staging on the first node."""
 
     def __init__(self, crew: Crew) -> None:
-        self._crew = crew
-        self._terminal = sys.stderr.isatty()
-        self._began = self._said = time.monotonic()
+        self._is_first = crew.number == 0
         self._scan: tuple[str, ScanProgress] | None = None
-        self._spoke = False
+        on = f" on {crew.nodes[0]}" if len(crew.nodes) > 1 else ""
+        self._staging = StagingProgress(f"staging{on}")
 
     def warn(self, text: str) -> None:
         """Print a warning."""
         click.echo(f"monarch: {text}", err=True)
 
     def scanning(self, path: str, entries: int) -> None:
-        """Print how many names were seen."""
+        """Show the number of names that a scan has found."""
         if self._scan is None or self._scan[0] != path:
-            self.close()
+            self._close_scan()
             self._scan = path, ScanProgress(path)
         self._scan[1](entries)
 
     def staging(self, done: Standing) -> None:
-        """Print how many files this node has of those that it is to keep."""
-        now = time.monotonic()
-        interval = LINE_SECONDS if self._spoke and not self._terminal else QUIET_SECONDS
-        if self._crew.number or now - self._said < interval:
-            return
-        self.close()
-        self._said, self._spoke = now, True
-        start, end = ("\r\033[K", "") if self._terminal else ("", "\n")
-        on = f" on {self._crew.nodes[0]}" if len(self._crew.nodes) > 1 else ""
-        text = (
-            f"staging{on}: {format_count(done.held_files)} of "
-            f"{format_count(done.kept_files)} files, {format_size(done.held_bytes)}"
-        )
-        click.echo(f"{start}monarch: {text}{end}", err=True, nl=False)
+        """Show the number of staged files of this node."""
+        self._close_scan()
+        if self._is_first:
+            self._staging(done.held_files, done.kept_files, done.held_bytes)
 
     def close(self) -> None:
-        """Clear what was written over and over."""
+        """Remove the progress from the terminal."""
+        self._close_scan()
+        self._staging.close()
+
+    def _close_scan(self) -> None:
         if self._scan is not None:
             self._scan[1].close()
             self._scan = None
-        if self._spoke and self._terminal:
-            click.echo("\r\033[K", err=True, nl=False)
 
 
 class _StoppedError(BaseException):
-    """The user has lost patience; what is staged so far is retained on the way out."""
+    """A signal has stopped the command; the files staged so far are retained."""
 
     def __init__(self, signo: int) -> None:
         super().__init__(signo)
         self.signo = signo
 
 
-def _heed_signals() -> None:
-    """Let the first signal end the work in order; those after it change nothing."""
+def _handle_signals() -> None:
+    """Stop in order at the first signal, and ignore later ones."""
     signals = (signal.SIGINT, signal.SIGTERM)
 
     def stop(signo: int, _frame: object) -> None:

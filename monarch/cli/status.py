@@ -1,33 +1,46 @@
-"""`monarch status`: what the agents of this user on this node are doing."""
+"""`monarch status` and `monarch stop`: ask the running agents of this node."""
 
 import json
 import os
+import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+if TYPE_CHECKING:
+    from monarch.report.format import Part
+
 NAMES_MAX: Final = 4
+STOP_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 0.02
 
 
 @click.command("status")
-@click.option("--job", metavar="NAME", help="Ask only the agent of this job.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON line per agent.")
+@click.option("--job", metavar="NAME", help="Show only the agent of this job.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one line of JSON per agent."
+)
 def status(job: str | None, as_json: bool) -> None:
-    """Show what agents on this node do, and why files are not staged.
+    """Show the state of agents on this node, and why files are not staged.
 
-    Without --job, inside a job its own agent is asked, else all of this user.
-    The exit status is 1 if no agent runs.
+    Without --job: the agent of the job in which the command runs, else all agents of
+    the user. The exit status is 1 if no agent is running.
     """
-    answers = [answer for run in living_runs(job) if (answer := _ask(run))]
+    answers = [answer for run in running_agents(job) if (answer := _ask(run))]
     if not answers:
-        raise SystemExit(1 if as_json else nobody(job))
+        raise SystemExit(1 if as_json else print_no_agent(job))
+    from monarch.cli.terminal import print_parts
+
     for answer in answers:
-        click.echo(json.dumps(answer) if as_json else _describe(answer), nl=as_json)
+        if as_json:
+            click.echo(json.dumps(answer))
+        else:
+            print_parts(_parts(answer))
 
 
-def living_runs(job: str | None) -> list[Path]:
-    """Return the run directories whose agent lives."""
+def running_agents(job: str | None) -> list[Path]:
+    """Return the run directories with a running agent."""
     from monarch.cluster import find_run
     from monarch.tiers.directory_lock import is_locked
 
@@ -45,15 +58,15 @@ def _ask(run: Path) -> dict[str, Any] | None:
         return None
 
 
-def nobody(job: str | None) -> int:
-    """Say that there is no agent to ask; return the exit code."""
+def print_no_agent(job: str | None) -> int:
+    """Print that no agent is running; return the exit code."""
     whose = "yours" if job is None else f"job {job!r}"
-    click.echo(f"monarch: no agent of {whose} runs on this node", err=True)
+    click.echo(f"monarch: no agent of {whose} is running on this node", err=True)
     return 1
 
 
-def _describe(answer: dict[str, Any]) -> str:
-    from monarch.report import render
+def _parts(answer: dict[str, Any]) -> list["Part"]:
+    from monarch.report import report_parts
 
     living, files = answer["living"], answer["in_flight"]
     head = (
@@ -61,12 +74,12 @@ def _describe(answer: dict[str, Any]) -> str:
         f"{living} {'process' if living == 1 else 'processes'}, "
         f"{files} {'file' if files == 1 else 'files'} being copied"
     )
-    lines = [head, *node_lines(answer.get("nodes", []))]
-    return "\n".join([*lines, render(answer["report"])])
+    lines = node_lines(answer.get("nodes", []))
+    return [head, *lines, *report_parts(answer["report"])]
 
 
 def node_lines(nodes: list[dict[str, Any]]) -> list[str]:
-    """Return how the nodes of a job stand, those that are not there by name."""
+    """Return the states of the nodes of a job, with the names of the missing ones."""
     from monarch.report.format import listed, many, short_names
 
     if not nodes:
@@ -78,10 +91,44 @@ def node_lines(nodes: list[dict[str, Any]]) -> list[str]:
         found.setdefault(state, []).append(name)
     there = [state for state in ("running", "starting", "finished") if state in found]
     counts = ", ".join(f"{len(found[state])} {state}" for state in there)
-    lines = [f"  {many(len(nodes), 'nodes')}: {counts or 'none is there'}"]
+    lines = [f"  {many(len(nodes), 'nodes')}: {counts or 'none has joined'}"]
     lines += [
         f"  {state}: {listed(found[state], NAMES_MAX)}"
         for state in ("never joined", "left")
         if state in found
     ]
     return lines
+
+
+@click.command("stop")
+@click.option("--job", metavar="NAME", help="Stop only the agent of this job.")
+def stop(job: str | None) -> None:
+    """Stop agents on this node and wait until they have ended.
+
+    Running programs read the origin from then on. Without --job: the agent of the job
+    in which the command runs, else all agents of the user. The exit status is 1 if no
+    agent is running.
+    """
+    from monarch.agent.control import ask
+
+    runs = running_agents(job)
+    if not runs:
+        raise SystemExit(print_no_agent(job))
+    for run in runs:
+        ask(run, {"op": "stop"})
+    for run in runs:
+        _wait_for_end(run)
+
+
+def _wait_for_end(run: Path) -> None:
+    from monarch.errors import MonarchError
+    from monarch.tiers.directory_lock import is_locked
+
+    deadline = time.monotonic() + STOP_SECONDS
+    while is_locked(run):
+        if time.monotonic() > deadline:
+            raise MonarchError(
+                f"{run}: the agent did not stop within {STOP_SECONDS:.0f} s"
+            )
+        time.sleep(POLL_SECONDS)
+    click.echo(f"stopped {run}")

@@ -1,4 +1,4 @@
-"""Says on stderr what an agent in the foreground would tell its launcher."""
+"""Prints the messages of an agent in the foreground on stderr."""
 
 import sys
 import time
@@ -11,13 +11,13 @@ from monarch.agent.control import Notifier
 LINE_SECONDS = 10.0
 
 
-class Narrator(Notifier):
-    """Speaks for one node, or for all of them where they need not all say the same.
+class TerminalNotifier(Notifier):
+    """Prints messages for this node, and on the first node those for all nodes.
 
     Args:
-        node: the name to begin lines with; "" where there is one node only.
-        first: whether this is the node that says what is the same on all.
-        begun: called when programs can find the agent, or will not.
+        node: the prefix of lines; "" if there is one node.
+        begun: called when programs can find the agent, or when it has failed.
+        first: whether this is the first node.
     """
 
     def __init__(
@@ -29,17 +29,17 @@ class Narrator(Notifier):
         self._first = first
         self._quiet = quiet
         self._terminal = sys.stderr.isatty()
-        self._told_s = 0.0
+        self._printed_s = 0.0
         self._open = False
 
     def progress(self, text: str) -> None:
-        """Say how far a long step is, over and over on the same line of a terminal."""
+        """Print the progress of a long step, on one line of a terminal."""
         now = time.monotonic()
         if not self._first or (
-            not self._terminal and now - self._told_s < LINE_SECONDS
+            not self._terminal and now - self._printed_s < LINE_SECONDS
         ):
             return
-        self._told_s = now
+        self._printed_s = now
         self._line(self._prefix + text, lasting=not self._terminal)
 
     def warn(self, text: str) -> None:
@@ -53,12 +53,12 @@ class Narrator(Notifier):
             self._line(f"monarch: {text}")
 
     def plain(self, text: str) -> None:
-        """Print why programs run without Monarch."""
+        """Print the reason for which programs run without Monarch."""
         self._begun()
         self._line(f"{self._prefix}{text}; programs run without staging")
 
     def fail(self, code: int, text: str) -> None:
-        """Print why there is no agent."""
+        """Print the reason for which there is no agent."""
         for line in text.splitlines() or [f"failed with {code}"]:
             self._line(self._prefix + line)
 
@@ -67,14 +67,14 @@ class Narrator(Notifier):
         self._line(text.rstrip("\n"))
 
     def done(self) -> None:
-        """Leave the report to another node."""
+        """Print nothing: another node prints the report."""
 
     def has_reader(self) -> bool:
-        """Return that somebody waits for the agent: who wants it to end says so."""
+        """Return true: the agent in the foreground ends by a signal."""
         return True
 
     def close(self) -> None:
-        """Clear the line that was written over and over."""
+        """Clear the progress line."""
         self._begun()
         self._line("", lasting=False)
 

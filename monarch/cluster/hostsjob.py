@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from monarch.config import RunOptions
 from monarch.config.files import user_file
-from monarch.config.options import RunOptions
 
 # What the launcher calls a job that nothing names.
 _MADE_UP: Final = "local-"

@@ -1,6 +1,5 @@
-"""Configuration: what may be set, where it is read from, and what holds."""
+"""Configuration: its schema, the sources of values and their precedence."""
 
-from monarch.config.dump import digest, json_schema, to_json
 from monarch.config.load import (
     Loaded,
     current_directory,
@@ -10,7 +9,8 @@ from monarch.config.load import (
     require_datasets,
     run_directory,
 )
-from monarch.config.models import (
+from monarch.config.overrides import RunOptions, parse_tier
+from monarch.config.schema import (
     Agent,
     Catalog,
     ColdOpen,
@@ -22,8 +22,10 @@ from monarch.config.models import (
     Programs,
     Report,
     Tier,
+    digest,
+    json_schema,
+    to_json,
 )
-from monarch.config.options import RunOptions, parse_tier
 from monarch.config.tree import Layer, Where
 
 __all__ = [

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.config.models import SCHEMA
-from monarch.config.options import RunOptions
-from monarch.config.tree import Fault, Layer, Node, Refused, Where, find, found
-from monarch.config.yamlfile import read_file
+from monarch.config.overrides import RunOptions
+from monarch.config.schema import SCHEMA
+from monarch.config.tree import Fault, Layer, Node, Refused, Where, describe, find
+from monarch.config.yaml import read_file
 
 SITE_FILE: Path = Path("/etc/monarch-staging/config.yaml")
 LOCAL_FILE: Final = "monarch.yaml"
@@ -83,5 +83,5 @@ def _check_schema(tree: Node) -> None:
     if schema is tree or schema.value is None:
         return
     if type(schema.value) is not int or schema.value != SCHEMA:
-        what = f"found {found(schema.value)}, allowed {SCHEMA} in this version"
+        what = f"{describe(schema.value)} is not supported; this version uses {SCHEMA}"
         raise Refused([Fault(schema.where, "schema", what)])

@@ -1,4 +1,4 @@
-"""Loads the configuration that holds for a run, or says all that is wrong with it."""
+"""Loads the effective configuration of a run, or reports every fault in it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,12 +6,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from monarch.config.conflicts import conflicts
-from monarch.config.faults import faults_of
-from monarch.config.fields import Surroundings
 from monarch.config.files import Source, read_sources
-from monarch.config.layers import (
+from monarch.config.overrides import (
     Assignment,
+    RunOptions,
     assign,
     default_tree,
     environment_assignments,
@@ -19,8 +17,7 @@ from monarch.config.layers import (
     join,
     option_assignments,
 )
-from monarch.config.models import Config
-from monarch.config.options import RunOptions
+from monarch.config.schema import Config
 from monarch.config.tree import (
     Fault,
     KeyPath,
@@ -31,14 +28,16 @@ from monarch.config.tree import (
     find,
     key_text,
     plain,
-    plant,
+    tree_of,
 )
+from monarch.config.types import Environment
+from monarch.config.validation import conflicts, faults_of
 from monarch.errors import ConfigError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration, where each of its values comes from, and the files read."""
+    """A configuration, the place of each of its values, and the files read."""
 
     config: Config
     origins: Mapping[str, Where]
@@ -46,41 +45,41 @@ class Loaded:
 
 
 def load(options: RunOptions, environ: Mapping[str, str], cwd: Path) -> Loaded:
-    """Return the configuration that options, environment and files give together.
+    """Return the effective configuration of options, environment and files.
 
-    Raises ConfigError with a line for every fault.
+    Raises ConfigError with one line for each fault.
     """
     try:
         sources = read_sources(options, environ, cwd)
-        gathering = _Gathering()
-        gathering.add_files(sources)
-        gathering.faults += environment_faults(environ)
-        gathering.add(environment_assignments(environ))
-        gathering.add(option_assignments(options, gathering.dataset_count()))
-        config = gathering.validated(Surroundings(environ, cwd))
+        layers = _Layers()
+        layers.add_files(sources)
+        layers.faults += environment_faults(environ)
+        layers.add(environment_assignments(environ))
+        layers.add(option_assignments(options, layers.dataset_count()))
+        config = layers.validated(Environment(environ, cwd))
     except Refused as refused:
         raise ConfigError(tuple(map(str, refused.faults))) from None
     origins = {
-        key_text(path): _origin(gathering.tree, path)
+        key_text(path): _origin(layers.tree, path)
         for path, _ in leaves(config.model_dump(mode="json", by_alias=True))
     }
     return Loaded(config, origins, tuple(source.path for source in sources))
 
 
 def current_directory() -> Path:
-    """Return the directory in which relative paths begin; UsageError if it is gone."""
+    """Return the working directory; raise UsageError if it was removed."""
     try:
         return Path.cwd()
     except OSError as error:
-        reason = f"cannot be used: {error.strerror}; go to another one first"
+        reason = f"cannot be used: {error.strerror}; change to another one"
         raise UsageError(f"the working directory {reason}") from error
 
 
 def run_directory() -> Path:
-    """Return the same for `monarch run`, whose program may need none.
+    """Return the working directory for `monarch run`, whose program may not need it.
 
-    Instead of one that is gone, it is one that nobody can make: as for the kernel, no
-    relative path leads anywhere.
+    A removed directory is replaced by a path that cannot exist, so that no relative
+    path resolves, as in the kernel.
     """
     try:
         return Path.cwd()
@@ -89,7 +88,7 @@ def run_directory() -> Path:
 
 
 def require_datasets(config: Config) -> None:
-    """Raise UsageError unless there is something to stage."""
+    """Raise UsageError if the configuration has no dataset."""
     if not config.datasets:
         raise UsageError(
             "no dataset to stage: give --data PATH, or datasets in a configuration file"
@@ -97,11 +96,11 @@ def require_datasets(config: Config) -> None:
 
 
 def from_json(text: str) -> Config:
-    """Return the configuration that `to_json` wrote."""
+    """Return the configuration from the JSON of `to_json`."""
     try:
         return Config.model_validate_json(text)
     except ValidationError as error:
-        tree = plant({}, Where(Layer.FILE, "configuration"))
+        tree = tree_of({}, Where(Layer.FILE, "configuration"))
         lines = tuple(map(str, faults_of(error, tree)))
         raise ConfigError(lines) from None
 
@@ -118,21 +117,21 @@ def leaves(value: object, path: KeyPath = ()) -> Iterable[tuple[KeyPath, object]
         yield path, value
 
 
-class _Gathering:
-    """The tree of all layers so far, and what was wrong on the way."""
+class _Layers:
+    """The merged tree of the layers so far, and the faults in them."""
 
     def __init__(self) -> None:
         self.tree = default_tree()
         self.faults: list[Fault] = []
 
     def add_files(self, sources: Iterable[Source]) -> None:
-        """Lay each file over the tree."""
+        """Merge each file into the tree."""
         for source in sources:
             self.tree = join(self.tree, source.tree)
             self.faults += source.faults
 
     def add(self, assignments: Iterable[Assignment]) -> None:
-        """Set each value, up to a source that cannot be read."""
+        """Set each value, up to the first source that cannot be read."""
         try:
             for assignment in assignments:
                 self._assign(assignment)
@@ -146,16 +145,16 @@ class _Gathering:
             self.faults += refused.faults
 
     def dataset_count(self) -> int:
-        """Return how many datasets there are."""
+        """Return the number of datasets."""
         datasets = find(self.tree, ["datasets"]).value
         return len(datasets) if isinstance(datasets, list) else 0
 
-    def validated(self, surroundings: Surroundings) -> Config:
-        """Return the configuration of the tree, or raise Refused with all faults."""
+    def validated(self, environment: Environment) -> Config:
+        """Return the validated configuration, or raise Refused with all faults."""
         config: Config | None = None
         faults = list(self.faults)
         try:
-            config = Config.model_validate(plain(self.tree), context=surroundings)
+            config = Config.model_validate(plain(self.tree), context=environment)
         except ValidationError as error:
             faults += faults_of(error, self.tree)
         else:
@@ -169,13 +168,13 @@ class _Gathering:
 
 
 def _reading_order(fault: Fault) -> tuple[int, str, int, int]:
-    """Sort lines as somebody mends them: file by file, from the top to the end."""
+    """Return the sort key of a fault: its layer, file, line and column."""
     where = fault.where
     return list(Layer).index(where.layer), where.name, where.line, where.column
 
 
 def _origin(tree: Node, path: KeyPath) -> Where:
-    """Return where the value at `path` was given, which may be nowhere."""
+    """Return the place of the value at `path`; the default if nobody set it."""
     node = tree
     for part in path:
         below = find(node, [part])

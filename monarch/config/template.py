@@ -1,4 +1,4 @@
-"""The configuration as YAML for people, with a comment for every key."""
+"""The configuration as commented YAML."""
 
 import json
 import re
@@ -11,27 +11,29 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from monarch.config.models import Config, Dataset
+from monarch.config.schema import Config, Dataset
 from monarch.config.tree import Layer, Where
-from monarch.config.yamlfile import read_value
+from monarch.config.yaml import read_value
 
 COLUMNS: Final = 88
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_/.%+-]*(?: [A-Za-z0-9]+)*")
-_GUESSING: Final = yaml.resolver.Resolver()
+_STANDARD: Final = yaml.resolver.Resolver()
 _NOWHERE: Final = Where(Layer.DEFAULT)
 _INTRODUCTION: Final = """\
-# The configuration of Monarch: every key with its default. Keep what you change.
+# The configuration of Monarch: every key with its default. Keep the keys that you
+# change and delete the others.
 #
-# Sizes have a unit (8GiB, 80GB), so have durations (500ms, 30s, 10min, 2h, 7d).
-# ${NAME} in a path stands for an environment variable. Relative paths start where
-# the program is started. `monarch config check` finds mistakes, and
-# `monarch config show --origin` tells what holds and why.
+# Sizes need a unit (8GiB, 80GB), and so do durations (500ms, 30s, 10min, 2h, 7d).
+# ${NAME} in a path is replaced by the environment variable NAME. Relative paths
+# start in the working directory of `monarch run`. `monarch config check` reports
+# mistakes; `monarch config show --origin` prints the effective values with their
+# sources.
 """
 
 
 def default_text() -> str:
-    """Return the text of a configuration file that changes nothing."""
+    """Return a configuration file with every key at its default."""
     values = Config().model_dump(mode="json", by_alias=True)
     lines = [_INTRODUCTION]
     for line in _section(Config, values, commented=True):
@@ -57,13 +59,13 @@ def value_text(value: object) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Say whether our reader, and one that guesses more, take it for text."""
+    """Return whether our reader and a standard YAML 1.1 reader both read text."""
     if not _PLAIN.fullmatch(text) or not isinstance(
         read_value(text, _NOWHERE).value, str
     ):
         return False
     # The stubs leave this function of PyYAML untyped.
-    tag = _GUESSING.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    tag = _STANDARD.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
     return str(tag) == "tag:yaml.org,2002:str"
 
 
@@ -77,7 +79,7 @@ def _example() -> Iterator[str]:
 def _section(
     model: type[BaseModel], values: Mapping[str, object], *, commented: bool
 ) -> Iterator[str]:
-    """Yield the lines of a mapping; those of the outermost have room between them."""
+    """Yield the lines of a mapping, with empty lines between top-level keys."""
     for name, field in model.model_fields.items():
         key = field.alias or name
         value = values[key]

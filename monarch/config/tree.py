@@ -1,4 +1,4 @@
-"""Configuration values before validation: each knows where it was written."""
+"""Configuration values before validation, each with the place that it comes from."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ _NAMES: Final = {
     dict: "a mapping",
     list: "a list",
     tuple: "a list",
-    type(None): "nothing",
+    type(None): "null",
 }
 _INDEX: Final = re.compile(r"[0-9]{1,4}")
 
@@ -19,7 +19,7 @@ KeyPath = tuple[str | int, ...]
 
 
 class Layer(Enum):
-    """Who may give a value, weakest first."""
+    """Where a value may come from, lowest precedence first."""
 
     DEFAULT = "default"
     SITE = "site file"
@@ -49,7 +49,7 @@ class Where:
         return self.name or self.layer.value
 
     def described(self) -> str:
-        """Return the words of `config show --origin`."""
+        """Return the place as `config show --origin` prints it."""
         match self.layer:
             case Layer.DEFAULT:
                 return "default"
@@ -63,11 +63,11 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value of a configuration, with everything below it.
+    """One value of a configuration, with all values below it.
 
     Args:
         where: the place of the value.
-        key: the place of the key in front of it, if it has one.
+        key: the place of its key, if it has one.
     """
 
     value: "Scalar | dict[str, Node] | list[Node]"
@@ -84,7 +84,7 @@ class Fault:
     text: str
 
     def __str__(self) -> str:
-        """Return the line that people see, whatever its parts are made of."""
+        """Return the message as one printable line."""
         parts = (str(self.where), self.key, self.text)
         line = ": ".join(part for part in parts if part)
         return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
@@ -94,7 +94,7 @@ class Refused(Exception):
     """A source of configuration values has faults.
 
     Args:
-        rest: what it holds beside them, if that can be told.
+        rest: the values that are readable in spite of the faults, if any.
     """
 
     def __init__(self, faults: Iterable[Fault], rest: Node | None = None) -> None:
@@ -103,18 +103,18 @@ class Refused(Exception):
         super().__init__("; ".join(map(str, self.faults)))
 
 
-def plant(value: object, where: Where) -> Node:
-    """Return the tree of plain values that all come from one place."""
+def tree_of(value: object, where: Where) -> Node:
+    """Return the tree of values that all come from one place."""
     if isinstance(value, dict):
-        return Node({key: plant(item, where) for key, item in value.items()}, where)
+        return Node({key: tree_of(item, where) for key, item in value.items()}, where)
     if isinstance(value, list | tuple):
-        return Node([plant(item, where) for item in value], where)
+        return Node([tree_of(item, where) for item in value], where)
     assert value is None or isinstance(value, str | int | float | bool)
     return Node(value, where)
 
 
 def plain(node: Node) -> object:
-    """Return the values of a tree alone."""
+    """Return the values of a tree without their places."""
     if isinstance(node.value, dict):
         return {key: plain(item) for key, item in node.value.items()}
     if isinstance(node.value, list):
@@ -123,7 +123,7 @@ def plain(node: Node) -> object:
 
 
 def merge(lower: Node, upper: Node) -> Node:
-    """Lay one tree over another: mappings are joined, all else is replaced."""
+    """Merge two trees: mappings are merged by key; other values of `upper` win."""
     if not (isinstance(lower.value, dict) and isinstance(upper.value, dict)):
         return upper
     joined = dict(lower.value)
@@ -133,9 +133,9 @@ def merge(lower: Node, upper: Node) -> Node:
 
 
 def put(tree: Node, path: KeyPath, leaf: Node) -> Node:
-    """Return the tree with `leaf` at `path`; a list takes one more item at its end.
+    """Return the tree with `leaf` at `path`; a list may grow by one item.
 
-    Raises IndexError with the length of a list that `path` leaves.
+    Raises IndexError with the length of the list if an index is beyond its end.
     """
     if not path:
         return leaf
@@ -157,7 +157,7 @@ def put(tree: Node, path: KeyPath, leaf: Node) -> Node:
 
 
 def find(tree: Node, path: Iterable[str | int]) -> Node:
-    """Return the deepest node on the way along `path`."""
+    """Return the deepest node that exists along `path`."""
     for part in path:
         below: Node | None = None
         if isinstance(tree.value, dict):
@@ -188,8 +188,8 @@ def key_text(path: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
-def found(value: object) -> str:
-    """Return how a line about a fault shows the value."""
+def describe(value: object) -> str:
+    """Return a value as messages show it."""
     if type(value) in _NAMES:
         return _NAMES[type(value)]
     if isinstance(value, bool):

@@ -16,7 +16,7 @@ from monarch.peers.membership import HUBS_MAX
 from monarch.preload.crew import Crew, agreed
 
 if TYPE_CHECKING:
-    from monarch.config.models import Peers
+    from monarch.config.schema import Peers
 
 
 def bootstrap_by_mpi(crew: Crew, job: str, peers: Peers) -> Bootstrap:

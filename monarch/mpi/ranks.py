@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from monarch.catalog.layout import Bytes
+from monarch.catalog.block import Bytes
 from monarch.mpi.launch import Launch
 
 BROADCAST_BYTES: Final = 64 << 20

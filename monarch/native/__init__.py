@@ -10,6 +10,7 @@ from monarch.native.engine import (
     Segments,
     agent_state_store,
     beat,
+    marks_set,
     state_store,
 )
 from monarch.native.host import (
@@ -102,6 +103,7 @@ __all__ = [
     "index_finish",
     "inodes_unstable",
     "is_home",
+    "marks_set",
     "mounts_cover",
     "replica_name",
     "rights_mark",

@@ -214,6 +214,27 @@ def state_store(catalog: Memory, file: int, word: int) -> None:
     LIB.monarch_state_store(span(catalog)[0], file, word)
 
 
+def marks_set(
+    marks: npt.NDArray[np.uint8],
+    numbers: npt.NDArray[np.uint64],
+    bits: npt.NDArray[np.uint8],
+) -> None:
+    """Add bits to some marks in shared memory, while programs add theirs.
+
+    Args:
+        marks: one byte for each File, directory or root.
+        numbers: which of them, shape (n,).
+        bits: what is added to each, shape (n,).
+    """
+    if len(numbers) and int(numbers.max()) >= len(marks):
+        raise IndexError("no such mark")
+    places = np.ascontiguousarray(numbers, np.uint64)
+    added = np.ascontiguousarray(bits, np.uint8)
+    LIB.monarch_marks_set(
+        marks.ctypes.data, places.ctypes.data, added.ctypes.data, len(places)
+    )
+
+
 def agent_state_store(requests: Memory, state: int) -> None:
     """Publish the state of the agent and wake the launchers that wait for it."""
     LIB.monarch_agent_state_store(span(requests)[0], state)

@@ -37,6 +37,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_home_list": (_INT, (ctypes.c_char_p, ctypes.c_char_p)),
     "monarch_replica_name": (None, (_P, _U64, _U32, ctypes.c_char_p)),
     "monarch_state_store": (None, (_P, _U32, _U32)),
+    "monarch_marks_set": (None, (_P, _P, _P, ctypes.c_size_t)),
     "monarch_agent_state_store": (None, (_P, _U32)),
     "monarch_beat": (None, (_P,)),
     "monarch_rights_read": (None, (_P,)),

@@ -1,7 +1,8 @@
-"""What the Catalog can hold of a stat result; what it cannot is left to the origin.
+"""The values of a stat result that the Catalog can represent.
 
-File systems hand on whatever lies on the disk or comes over the wire: a time after
-2262, an inode 0, a size below zero. A value is held exactly, or its Entry is not made.
+File systems pass on whatever is on the disk or comes over the network: a time after
+2262, an inode 0, a negative size. The Catalog represents a value exactly, or the name
+is left to the origin.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Final
 Row = tuple[int, int, int, int, int, int, int]
 
 SIZE_MAX: Final = 1 << 46
-"""A larger file fits no Tier; the checksums of its Extents would take all memory."""
+"""A larger file does not fit into a Tier, nor its checksums into memory."""
 INODES_ABSURD: Final = frozenset({0, (1 << 64) - 1})
-"""What file systems say that know no inode: the files would be taken for one."""
+"""Numbers of file systems without inodes: all files would have one identity."""
 ASK_ORIGIN: Final = 0xFFFFFFFF
-"""As a number of blocks: the Shim answers no stat of this Entry."""
+"""As a number of blocks: the Shim asks the origin for a stat of this Entry."""
 
 _WORD_MAX: Final = (1 << 32) - 1
 _TIME_MAX_NS: Final = (1 << 63) - 1
@@ -25,12 +26,12 @@ _NS: Final = 1_000_000_000
 
 
 def lstat_at(name: bytes, fd: int) -> os.stat_result:
-    """Return what the file system says of a name in an open directory."""
+    """Return the lstat result of a name in an open directory."""
     return os.stat(name, dir_fd=fd, follow_symlinks=False)
 
 
 def is_exact(found: os.stat_result) -> bool:
-    """Return whether the Catalog can hold these values as they are."""
+    """Return whether the Catalog can represent these values exactly."""
     return (
         has_identity(found)
         and 0 <= found.st_size <= SIZE_MAX
@@ -43,7 +44,7 @@ def is_exact(found: os.stat_result) -> bool:
 
 
 def has_identity(found: os.stat_result) -> bool:
-    """Return whether the inode tells the object from others."""
+    """Return whether the inode identifies the object."""
     return found.st_ino not in INODES_ABSURD
 
 
@@ -64,8 +65,8 @@ def shared_values(found: os.stat_result, *, readable: bool) -> tuple[int, ...]:
 def make_row(found: os.stat_result, attr: int) -> Row:
     """Return the values in the order of ROW.
 
-    A directory, or the root, is there whatever its values are, because names below it
-    are: what does not fit is cut, and the Shim is told to ask the origin.
+    A directory has a row whatever its values, because names below it have rows: a
+    value that does not fit is clamped, and the Shim asks the origin.
     """
     blocks = found.st_blocks if is_exact(found) else ASK_ORIGIN
     return (
@@ -80,7 +81,7 @@ def make_row(found: os.stat_result, attr: int) -> Row:
 
 
 def _is_time(seconds: float, ns: int) -> bool:
-    """Return whether a time fits, and its part below a second is one."""
+    """Return whether a time fits, and its fraction is below one second."""
     return -_TIME_MAX_NS <= ns <= _TIME_MAX_NS and 0 <= ns - int(seconds) * _NS < _NS
 
 

@@ -1,4 +1,4 @@
-"""The root directory of a dataset as it is on this machine."""
+"""The root directory of a dataset on this machine."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import stat
 from dataclasses import dataclass
 
 from monarch import native
-from monarch.catalog.unmanaged import shown
-from monarch.errors import UsageError
+from monarch.catalog.links import HOPS_MAX
+from monarch.errors import UsageError, shown
 
 
 @dataclass(frozen=True, slots=True)
 class OriginRoot:
-    """A dataset root: as the user wrote it, and where it really is.
+    """A dataset root: the path that the user gave, and its realpath.
 
     Attributes:
-        unstable: files there may get other inode numbers where they are.
+        unstable: the inode numbers of files may change.
     """
 
     given: bytes
@@ -26,36 +26,33 @@ class OriginRoot:
     unstable: bool = False
 
     @property
-    def answers(self) -> bool:
-        """Return whether the directory could be asked about: all else may hang."""
+    def responds(self) -> bool:
+        """Return whether the directory responded; requests below it may hang if not."""
         return self.ino != 0
 
     def __str__(self) -> str:
         return shown(self.path)
 
 
-STAGES_MAX = 40
-"""Links in one path that the kernel follows (path_resolution(7))."""
+def link_expansions(path: bytes) -> list[bytes]:
+    """Return a path, and the path after the expansion of each link in it.
 
-
-def stages(path: bytes) -> list[bytes]:
-    """Return a path and what it reads after each link in it, the way the kernel goes.
-
-    ``/a/l/d`` with ``l`` leading to ``m`` and ``m`` to ``b`` has the stages ``/a/l/d``,
-    ``/a/m/d`` and ``/a/b/d``: a change of any of these links changes what it names.
+    With a link from ``l`` to ``m`` and one from ``m`` to ``b``, the expansions of
+    ``/a/l/d`` are ``/a/l/d``, ``/a/m/d`` and ``/a/b/d``: a change of any link changes
+    the target.
     """
     found = [path]
-    while len(found) <= STAGES_MAX and (further := _past_link(found[-1])) is not None:
+    while len(found) <= HOPS_MAX and (further := _past_link(found[-1])) is not None:
         found.append(further)
     return found
 
 
 def _past_link(path: bytes) -> bytes | None:
-    """Return the path with its first link replaced by what that says, if it has one."""
+    """Return the path with its first link expanded, None if it has no link."""
     names = [name for name in path.split(b"/") if name]
     here = b""
     for number, name in enumerate(names):
-        if name == b"..":  # `here` holds no link: its text alone tells the parent
+        if name == b"..":  # `here` contains no link, so its text gives the parent
             here = os.path.dirname(here)
             continue
         try:
@@ -68,26 +65,26 @@ def _past_link(path: bytes) -> bytes | None:
 
 
 def open_root(given: str | bytes) -> OriginRoot:
-    """Prove that a dataset root is a directory that can be read.
+    """Return the root of a dataset, after checking that it is a readable directory.
 
     Raises:
-        UsageError: one line saying what is wrong with the path.
+        UsageError: it is not.
     """
     path = os.path.abspath(os.fsencode(given))
     try:
         real = os.path.realpath(path, strict=True)
         found = os.stat(real)
     except FileNotFoundError:
-        raise UsageError(f"dataset {shown(path)}: there is no such directory") from None
+        raise UsageError(f"dataset {shown(path)} does not exist") from None
     except OSError as error:
         raise UsageError(f"dataset {shown(path)}: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode):
-        raise UsageError(f"dataset {shown(path)}: is not a directory")
+        raise UsageError(f"dataset {shown(path)} is not a directory")
     if not os.access(real, os.R_OK | os.X_OK, effective_ids=True):
-        raise UsageError(f"dataset {shown(path)}: you may not read this directory")
+        raise UsageError(f"dataset {shown(path)}: Permission denied")
     if real == b"/":
         raise UsageError(
-            f"dataset {shown(path)}: is the root of the file system; name less"
+            f"dataset {shown(path)}: refusing to stage /; choose a subdirectory"
         )
     unstable = native.inodes_unstable(real)
     return OriginRoot(path, real, found.st_dev, found.st_ino, unstable)

@@ -1,7 +1,8 @@
-"""A parallel walk over a directory tree: many metadata requests in flight at once."""
+"""A parallel walk of a directory tree, with many metadata requests at a time."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -13,8 +14,7 @@ from functools import partial
 import numpy as np
 
 from monarch.catalog.patterns import Selection
-from monarch.catalog.survey import ATTR, ROW, Listing
-from monarch.catalog.unmanaged import PATH_BYTES_MAX, Unmanaged
+from monarch.catalog.survey import ATTR, PATH_BYTES_MAX, ROW, Listing, Unmanaged
 from monarch.origins.limits import (
     Row,
     has_identity,
@@ -23,12 +23,17 @@ from monarch.origins.limits import (
     make_row,
     shared_values,
 )
-from monarch.origins.links import resolve_link
 from monarch.origins.root import OriginRoot
 
 BATCH_NAMES = 512
-"""Names that one thread stats at a time, so that all threads share a huge directory."""
+"""Names that a thread stats at a time, so that threads share a large directory."""
 PROGRESS_SECONDS = 0.25
+
+_LINK_FAULTS = {
+    errno.ENOENT: Unmanaged.LINK_DANGLING,
+    errno.ENOTDIR: Unmanaged.LINK_DANGLING,
+    errno.ELOOP: Unmanaged.LINK_LOOP,
+}
 
 Task = Callable[[], None]
 Progress = Callable[[int], None]
@@ -36,7 +41,7 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True)
 class _Batch:
-    """What came of some names of one directory."""
+    """The results for some names of one directory."""
 
     names: list[bytes] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
@@ -45,7 +50,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Open:
-    """A directory whose names are being looked at; closed by the last batch."""
+    """A directory that is being read; the last batch closes it."""
 
     path: bytes
     fd: int
@@ -65,7 +70,7 @@ class Walk:
         self._root = root
         self._selection = selection
         self._attrs: dict[tuple[int, ...], int] = {}
-        # The mutable state below and the results above change under this lock only.
+        # This lock protects the mutable state below and the results above.
         self._change = threading.Condition()
         self._tasks: list[Task] = []
         self._unfinished = 0
@@ -76,7 +81,7 @@ class Walk:
 
     @property
     def attrs(self) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        """Return what the rows' ``attr`` numbers stand for."""
+        """Return the attribute records to which the rows refer."""
         return np.array(list(self._attrs), ATTR)
 
     @property
@@ -85,7 +90,7 @@ class Walk:
         return np.array([self._top], ROW)
 
     def run(self, threads: int, progress: Progress | None = None) -> None:
-        """Walk the tree; ``progress`` is called with the names seen so far."""
+        """Walk the tree; ``progress`` is called with the number of names so far."""
         workers = [
             threading.Thread(target=self._work, daemon=True) for _ in range(threads)
         ]
@@ -125,7 +130,7 @@ class Walk:
             try:
                 task()
             except BaseException as failure:
-                # The walk ends here, and `run` raises it in the caller's thread.
+                # This ends the walk, and `run` raises the error in the caller's thread.
                 self._failure = failure
             with self._change:
                 self._unfinished -= 1
@@ -136,7 +141,7 @@ class Walk:
         with self._change:
             while not self._tasks and self._unfinished and not self._over():
                 self._change.wait()
-            # Last in, first out: open directories are finished before others open.
+            # Last in, first out: finish open directories before others are opened.
             return self._tasks.pop() if self._tasks and not self._over() else None
 
     def _over(self) -> bool:
@@ -148,7 +153,7 @@ class Walk:
                 self.unmanaged[reason] += names
 
     def _list(self, path: bytes) -> None:
-        """Read the names of a directory and share them out."""
+        """Read the names of a directory and distribute them to the threads."""
         try:
             fd = os.open(
                 path or b".",
@@ -194,7 +199,7 @@ class Walk:
             return False
         if selection.includes(path):
             return True
-        # A link may be to a directory: what is below it is chosen later.
+        # A link may lead to a directory, whose contents are selected later.
         below = item.is_dir(follow_symlinks=False) or item.is_symlink()
         return below and selection.descends(path)
 
@@ -214,7 +219,7 @@ class Walk:
             try:
                 self._examine(directory, batch, name)
             except FileNotFoundError:
-                continue  # it vanished while we scanned
+                continue  # removed since the directory was read
             except OSError:
                 self._count(Unmanaged.UNREADABLE)
         with self._change:
@@ -232,7 +237,7 @@ class Walk:
             self._count(Unmanaged.ABSURD)
             return
         if kind == stat.S_IFDIR:
-            # Directories only: in an overlay, files have devices of their own.
+            # Directories only: on overlayfs, files have other devices.
             if found.st_dev != self._root.dev:
                 self._count(Unmanaged.MOUNT)
                 return
@@ -240,7 +245,7 @@ class Walk:
         elif kind == stat.S_IFLNK:
             self._follow(directory.fd, name, path)
         elif kind != stat.S_IFREG:
-            # Its times change with use and nothing of it can be staged.
+            # A special file cannot be staged, and its times change with use.
             self._count(Unmanaged.SPECIAL)
             return
         batch.rows.append(self._row(found, directory.fd, name))
@@ -277,3 +282,23 @@ class Walk:
         with self._change:
             self.listings.append(listing)
         self._push([partial(self._list, path) for path in below])
+
+
+def resolve_link(fd: int, name: bytes, root: bytes) -> bytes | Unmanaged:
+    """Return the target of a link as a path below the root, or why there is none.
+
+    With one O_PATH open the kernel resolves all links, without opening the target.
+    """
+    try:
+        goal = os.open(name, os.O_PATH, dir_fd=fd)
+    except OSError as error:
+        return _LINK_FAULTS.get(error.errno or 0, Unmanaged.UNREADABLE)
+    try:
+        path = os.readlink(f"/proc/self/fd/{goal}".encode())
+    finally:
+        os.close(goal)
+    if path == root:
+        return b""
+    if not path.startswith(root + b"/"):
+        return Unmanaged.LINK_OUTSIDE
+    return path[len(root) + 1 :]

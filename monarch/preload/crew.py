@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from monarch.catalog.layout import Bytes
+from monarch.catalog.block import Bytes
 from monarch.errors import MonarchError, UsageError
 
 T = TypeVar("T")

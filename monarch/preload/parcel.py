@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from monarch.catalog.layout import Bytes
+from monarch.catalog.block import Bytes
 from monarch.errors import MonarchError
 
 PIECES_MAX: Final = 1024

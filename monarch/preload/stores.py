@@ -18,7 +18,7 @@ from monarch.agent.staging import engine_threads
 from monarch.errors import MonarchError
 from monarch.metrics import AgentCounters
 from monarch.native import Reason, ReplicaState
-from monarch.origins.index import Indexed
+from monarch.origins.dataset import Indexed
 from monarch.preload.asker import AHEAD, Asker
 from monarch.stager import (
     Event,

@@ -17,11 +17,11 @@ from monarch import native
 from monarch.agent.job_spec import indexes_from_blocks
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
-from monarch.catalog.layout import Bytes
-from monarch.catalog.segment import catalog_digest
+from monarch.catalog.block import Bytes
+from monarch.catalog.inventory import catalog_digest
 from monarch.errors import MonarchError, UsageError
 from monarch.native import Reason
-from monarch.origins.index import Dataset, Indexed, prepare_index
+from monarch.origins.dataset import Dataset, Indexed, prepare_index
 from monarch.placement import Mode, Node, Placement
 from monarch.preload.account import Account, NodeAccount
 from monarch.preload.crew import Crew, agreed
@@ -103,7 +103,7 @@ def stage_together(task: Task, crew: Crew, teller: Teller) -> Account:
             return held.enter_context(Stores(task.setup, run, indexed))
 
         stores = agreed(crew, begin)
-        digest = crew.all_of(catalog_digest(stores.namespace.roots, native.hash64))
+        digest = crew.all_of(catalog_digest(stores.namespace.roots))
         share = _divide(stores, crew, digest[0], task.mode)
         own = _fill(stores, crew, _Work(share, teller))
         agreed(crew, stores.set_aside)

@@ -1,4 +1,4 @@
-"""The account of a job: where its bytes came from, and what went wrong."""
+"""The report of a job: where its bytes came from, and the problems."""
 
 from monarch.report.file import (
     check_report_file,
@@ -16,14 +16,13 @@ from monarch.report.model import (
     Unstaged,
     WaitBucket,
 )
-from monarch.report.node_report import FRAGMENT_BYTES_MAX, fragment
-from monarch.report.nodes import find_node
-from monarch.report.onenode import render_node
+from monarch.report.node_report import NODE_REPORT_BYTES_MAX, encode_node_report
+from monarch.report.node_table import find_node
 from monarch.report.summarize import summarize
-from monarch.report.text import render
+from monarch.report.text import one_node_parts, render, report_parts
 
 __all__ = [
-    "FRAGMENT_BYTES_MAX",
+    "NODE_REPORT_BYTES_MAX",
     "JobFigures",
     "PeerFigures",
     "ProcessFigures",
@@ -32,13 +31,14 @@ __all__ = [
     "Unstaged",
     "WaitBucket",
     "check_report_file",
+    "encode_node_report",
     "fill_template",
     "find_node",
-    "fragment",
     "merge",
+    "one_node_parts",
     "read_report",
     "render",
-    "render_node",
+    "report_parts",
     "summarize",
     "write_report",
 ]

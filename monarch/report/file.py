@@ -1,4 +1,4 @@
-"""Reports as files: written whole or not at all, and read back with care."""
+"""Report files: checked before a job, written atomically, and read."""
 
 import json
 import os
@@ -17,7 +17,7 @@ REPORT_BYTES_MAX: Final = 256 << 20
 
 
 def fill_template(template: str, job: str, node: str) -> Path:
-    """Return a path with %j job, %n node, %t time, %p pid and %% filled in."""
+    """Return the path of a template with %j job, %n node, %t time, %p pid and %%."""
     values = {
         "j": job,
         "n": node,
@@ -29,10 +29,10 @@ def fill_template(template: str, job: str, node: str) -> Path:
 
 
 def check_report_file(path: Path) -> None:
-    """Find out before the job whether a report can be written after it.
+    """Check before the job that a report can be written after it.
 
     Raises:
-        UsageError: it cannot; nothing has been left on the disk.
+        UsageError: it cannot be written.
     """
     if os.path.isdir(path):
         raise UsageError(f"report.file: {path} is a directory; name a file in it")
@@ -51,15 +51,15 @@ def check_report_file(path: Path) -> None:
 
 
 def write_report(path: Path, report: Report, *, mode: int = 0o600) -> Path:
-    """Write a report: who finds the file finds it complete.
+    """Write a report atomically.
 
-    A node that was cut off from the others reports too, and perhaps last: it does not
-    replace what more nodes of the job have told, but writes beside it.
+    A node that was cut off from the others writes a report, too, perhaps the last one:
+    it does not replace the report of more nodes, but uses another name.
 
     Returns:
-        Where the report is.
+        The path of the report.
     """
-    if _tells_more(path, report):
+    if _is_more_complete(path, report):
         path = path.with_stem(f"{path.stem}.{report['run']['node']}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, mode=mode) as file:
@@ -67,19 +67,19 @@ def write_report(path: Path, report: Report, *, mode: int = 0o600) -> Path:
     return path
 
 
-def _tells_more(path: Path, report: Report) -> bool:
-    """Return whether a file holds the report of more nodes of the same launch."""
+def _is_more_complete(path: Path, report: Report) -> bool:
+    """Return whether a file is a report of more nodes of the same launch."""
     try:
         if not path.is_file() or path.stat().st_size > REPORT_BYTES_MAX:
             return False
         found = read_report(path)
         ended_s = found["run"]["started_s"] + found["run"]["seconds"]
         is_same = found["run"]["job"] == report["run"]["job"]
-        # A name may be used again; then the earlier job had ended before.
+        # A job name may be reused; then the earlier job ended before this one began.
         is_same = is_same and ended_s > report["run"]["started_s"]
         return is_same and _reporters(found) > _reporters(report)
     except (UsageError, OSError, KeyError, TypeError):
-        return False  # whatever it is, it is no report of this job
+        return False  # not a report of this job
 
 
 def _reporters(report: Report) -> int:
@@ -91,14 +91,14 @@ def read_report(path: Path) -> Report:
     """Return the report in a file.
 
     Raises:
-        UsageError: it is none, or one of a version that we do not know.
+        UsageError: the file is not a report, or of an unknown version.
     """
     try:
         report: Any = json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{path}: not a report, because not JSON ({error})") from error
+        raise UsageError(f"{path}: not a report (not JSON: {error})") from error
     if not isinstance(report, dict) or "schema" not in report:
         raise UsageError(f"{path}: not a report of `monarch run`")
     if report["schema"] != SCHEMA:

@@ -1,4 +1,4 @@
-"""One report of a job from the figures of its nodes: sums, and what each node did."""
+"""Merges the reports of the nodes of a job: totals, and a row for each node."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,40 +15,45 @@ from monarch.report.model import (
     Unstaged,
     WaitBucket,
 )
-from monarch.report.node_report import FragmentError, read_fragment, shorter, told_peers
+from monarch.report.node_report import (
+    NodeReportError,
+    decode_node_report,
+    listed_peers,
+    shorter,
+)
 from monarch.report.summarize import ratio, summarize
 
 CHANGED_MAX: Final = 20
 
 _NO_REPORT: Final = {
-    "never joined": "never joined, and worked alone if at all",
-    "left": "left before the end",
+    "never joined": "never joined",
+    "left": "left before the job ended",
 }
 
 
-def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
+def merge(own: Snapshot, reports: Mapping[int, bytes]) -> Report:
     """Return the report of the whole job.
 
     Args:
-        own: the figures of the node that merges.
-        fragments: what the others have sent, by node number.
+        own: the figures of this node.
+        reports: the reports of the other nodes, by node number.
     """
     if len(own.nodes) < 2:
         return summarize(own)
-    # Of this node as much is told as of the others.
-    found = {own.number: replace(own, peers=shorter(own.peers, told_peers(own)))}
-    why = {peer.number: _NO_REPORT.get(peer.standing, "") for peer in own.peers}
-    for number in set(range(len(own.nodes))) & set(fragments) - {own.number}:
+    # The peers of this node are limited like those of the others.
+    found = {own.number: replace(own, peers=shorter(own.peers, listed_peers(own)))}
+    reason = {peer.number: _NO_REPORT.get(peer.standing, "") for peer in own.peers}
+    for number in set(range(len(own.nodes))) & set(reports) - {own.number}:
         try:
-            found[number] = read_fragment(fragments[number], number, own)
-        except FragmentError as error:
-            why[number] = f"sent what cannot be read: {error}"
+            found[number] = decode_node_report(reports[number], number, own)
+        except NodeReportError as error:
+            reason[number] = f"its report is not valid: {error}"
     parts = [found[number] for number in sorted(found)]
     seen = _seen(parts)
     rows = [
         _node_row(found[number])
         if number in found
-        else _missing_row(number, name, why.get(number, ""), seen)
+        else _missing_row(number, name, reason.get(number, ""), seen)
         for number, name in enumerate(own.nodes)
     ]
     total = {**summarize(_total(own, parts))}
@@ -65,7 +70,7 @@ def merge(own: Snapshot, fragments: Mapping[int, bytes]) -> Report:
 
 
 def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
-    """Return one snapshot whose figures are the sums of all."""
+    """Return one snapshot with the sums of all."""
     runs = [part.run for part in parts]
     run = replace(
         own.run,
@@ -107,7 +112,7 @@ def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _tiers(parts: Sequence[Snapshot]) -> tuple[TierFigures, ...]:
-    """Add up the Tiers of the same number, which is how their hits are counted."""
+    """Add up the Tiers of the same number, as the counters of hits do."""
     total = []
     for row in zip_longest(*(part.tiers for part in parts)):
         tiers = [tier for tier in row if tier is not None]
@@ -142,7 +147,7 @@ def _waits(parts: Sequence[Snapshot]) -> tuple[WaitBucket, ...]:
 
 
 def _unstaged(parts: Sequence[Snapshot]) -> tuple[Unstaged, ...]:
-    """Add up by reason; each node tells of the Files that it owns, so none is twice."""
+    """Add up by reason; each node reports the Files that it owns, so none twice."""
     files: Counter[str] = Counter()
     size: Counter[str] = Counter()
     for one in (one for part in parts for one in part.unstaged):
@@ -155,7 +160,7 @@ def _unstaged(parts: Sequence[Snapshot]) -> tuple[Unstaged, ...]:
 
 
 def _node_row(part: Snapshot) -> dict[str, Any]:
-    """Return what one node did, of which the totals of the report are the sums."""
+    """Return the figures of one node; the totals of the report are their sums."""
     report = summarize(part)
     opens = {kind: [0, 0] for kind in ("hit", "peer", "miss", "origin", "outside")}
     for source in report["sources"]:
@@ -195,7 +200,7 @@ def _node_row(part: Snapshot) -> dict[str, Any]:
 
 
 def _seen(parts: Sequence[Snapshot]) -> dict[str, Counter[int]]:
-    """Return what all have seen of each node, by its number."""
+    """Return the transfers of all nodes with each node, by its number."""
     names = "fetched_files", "fetched_bytes", "served_files", "served_bytes"
     seen = {name: Counter[int]() for name in names}
     for peer in (peer for part in parts for peer in part.peers):
@@ -205,14 +210,14 @@ def _seen(parts: Sequence[Snapshot]) -> dict[str, Counter[int]]:
 
 
 def _missing_row(
-    number: int, name: str, why: str, seen: Mapping[str, Counter[int]]
+    number: int, name: str, reason: str, seen: Mapping[str, Counter[int]]
 ) -> dict[str, Any]:
-    """Return what the others know of a node whose figures are not there."""
+    """Return the row of a node without a report, from the figures of its peers."""
     return {
         "number": number,
         "name": name,
         "reported": False,
-        "why": why or "did not come in time",
+        "why": reason or "its report did not arrive in time",
         "fetched_from_it_files": seen["fetched_files"][number],
         "fetched_from_it_bytes": seen["fetched_bytes"][number],
         "served_to_it_files": seen["served_files"][number],
@@ -231,7 +236,7 @@ def _exchange(parts: Sequence[Snapshot]) -> dict[str, int]:
 
 
 def _imbalance(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return how much more the busiest node served than the mean of all."""
+    """Return the ratio of the bytes served by the busiest node to the mean."""
     reported = [row for row in rows if row["reported"]]
     busiest = max(reported, key=lambda row: row["served_bytes"])
     mean = sum(row["served_bytes"] for row in reported) / len(reported)
@@ -242,7 +247,7 @@ def _imbalance(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _breakers(parts: Sequence[Snapshot], nodes: Sequence[str]) -> list[dict[str, Any]]:
-    """Return which node gave up which for a while, and how often."""
+    """Return which node suspended which peer, and how often."""
     return [
         {
             "node": part.number,

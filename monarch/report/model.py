@@ -1,4 +1,4 @@
-"""The figures of one moment of a job, from which every report is made."""
+"""A snapshot of the figures of a job, from which every report is made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -7,13 +7,13 @@ from typing import Any, Final
 SCHEMA: Final = 1
 
 OTHERS: Final = -1
-"""The number of a PeerFigures that sums up several nodes, to keep a list short."""
+"""The number of a PeerFigures that sums up several nodes."""
 
 POOL: Final = "transit pool"
-"""The source of what a node holds for a while of Files that others keep."""
+"""The source of Files that other nodes keep."""
 
 Report = Mapping[str, Any]
-"""A report is plain JSON: what is printed is what was written."""
+"""A report is plain JSON; the text is made from the JSON alone."""
 
 
 def types_of(kind: type[Any]) -> dict[str, Any]:
@@ -23,18 +23,18 @@ def types_of(kind: type[Any]) -> dict[str, Any]:
     return _TYPES[kind]
 
 
-# One entry for each kind of figures: thousands of nodes have millions of rows.
+# Computed once for each kind, because thousands of nodes have millions of rows.
 _TYPES: Final[dict[type[Any], dict[str, Any]]] = {}
 
 
 def plain(figures: Any) -> dict[str, Any]:
-    """Return flat figures by their names; without the copies of `asdict`."""
+    """Return the figures by name, without the deep copies of `asdict`."""
     return {name: getattr(figures, name) for name in types_of(type(figures))}
 
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """Which job this is, and what it was given to stage."""
+    """The job, its command and its datasets."""
 
     job: str
     node: str
@@ -47,12 +47,12 @@ class JobFigures:
     complete: bool = True
     plain: str = ""
     room_bytes: int = 0
-    """What the files take of Tiers, each of them whole pages."""
+    """The space of the files in Tiers, in whole pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierFigures:
-    """One Tier at the end."""
+    """The state of one Tier."""
 
     name: str
     kind: str
@@ -64,7 +64,7 @@ class TierFigures:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFigures:
-    """The processes of one program, and whether the Shim worked in them."""
+    """The processes of one program, and whether the Shim was active in them."""
 
     program: str
     active: bool
@@ -73,7 +73,7 @@ class ProcessFigures:
 
 @dataclass(frozen=True, slots=True)
 class WaitBucket:
-    """Cold-open waits from `from_ns` up to the next bucket."""
+    """The number of waits of cold opens from `from_ns` up to `to_ns`."""
 
     from_ns: int
     to_ns: int
@@ -82,7 +82,7 @@ class WaitBucket:
 
 @dataclass(frozen=True, slots=True)
 class Unstaged:
-    """Files that are not in any Tier, for one reason."""
+    """The Files that are in no Tier, for one reason."""
 
     reason: str
     files: int
@@ -91,21 +91,21 @@ class Unstaged:
 
 @dataclass(frozen=True, slots=True)
 class PeerFigures:
-    """What a node had to do with one other node.
+    """The transfers of a node with one peer.
 
     Attributes:
-        standing: whether that node has joined, left or never joined, in these words.
-        fetched_files: Files that came from it.
-        fetch_failures: requests to it that failed: it erred, or was late.
-        late: of these, the ones that ran out of time.
-        corrupt: of these, the ones whose bytes had a wrong checksum or seal.
-        fetch_refused: requests to it that it answered without bytes.
-        complaints: what other nodes told of failures of it.
-        served_files: Files that it was given.
-        refused: requests of it that were answered without bytes.
-        malformed: connections with it that were closed because of a frame.
-        breaker_opened: how often it was given up for a while ...
-        breaker_closed: ... and found well again.
+        standing: `joined`, `left` or `never joined`.
+        fetched_files: Files fetched from the peer.
+        fetch_failures: requests to the peer that failed, by an error or a time-out.
+        late: failures by a time-out.
+        corrupt: failures by a wrong checksum or seal.
+        fetch_refused: requests to the peer that it refused.
+        complaints: failures of the peer that other nodes reported.
+        served_files: Files sent to the peer.
+        refused: requests of the peer that were refused.
+        malformed: connections that were closed because of an invalid frame.
+        breaker_opened: times that the peer was suspended.
+        breaker_closed: times that the peer was resumed.
     """
 
     number: int
@@ -127,12 +127,12 @@ class PeerFigures:
 
     @property
     def moved_bytes(self) -> int:
-        """Return what went over the wire, in both directions."""
+        """Return the bytes transferred in both directions."""
         return self.fetched_bytes + self.served_bytes
 
     @property
     def has_trouble(self) -> bool:
-        """Return whether anything went wrong between the two."""
+        """Return whether the peer is gone or a transfer failed."""
         return self.standing != "joined" or any(
             (self.fetch_failures, self.corrupt, self.malformed, self.breaker_opened)
         )
@@ -140,13 +140,13 @@ class PeerFigures:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that is known about a job on one node at one moment.
+    """All figures of a job on one node at one time.
 
     Attributes:
-        nodes: the names of the job's nodes by number; none where there is but one.
-        number: which of them this is.
-        peers: the others.
-        pool_capacity_bytes: what of Files that others keep may pass through at once.
+        nodes: the names of the job's nodes by number; empty for one node.
+        number: the number of this node.
+        peers: the other nodes.
+        pool_capacity_bytes: the size of the transit pool.
     """
 
     run: JobFigures

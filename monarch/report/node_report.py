@@ -1,4 +1,4 @@
-"""A node's part of a job's report, as the bytes that it sends to be merged."""
+"""The report of one node as the bytes that it sends to the node that merges."""
 
 import json
 import sys
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from monarch import __version__
-from monarch.report.format import printable
+from monarch.errors import printable
 from monarch.report.model import (
     OTHERS,
     JobFigures,
@@ -22,8 +22,8 @@ from monarch.report.model import (
 )
 
 FORMAT: Final = 1
-FRAGMENT_BYTES_MAX: Final = 1 << 20
-# Of all pairs of nodes so many are told apart; beyond, each node names fewer peers.
+NODE_REPORT_BYTES_MAX: Final = 1 << 20
+# The limit on pairs of nodes in a report; in larger jobs each node lists fewer peers.
 PAIRS_MAX: Final = 16384
 PEERS_MIN: Final = 16
 TEXT_MAX: Final = 4096
@@ -50,39 +50,39 @@ _WANTED: Final = {
 Row = TypeVar("Row")
 
 
-class FragmentError(ValueError):
-    """What a node sent is not its part of the report; the text says why."""
+class NodeReportError(ValueError):
+    """The bytes of a node are not a valid report, for the reason in the text."""
 
 
-def fragment(snapshot: Snapshot) -> bytes:
-    """Return what `read_fragment` needs, at most FRAGMENT_BYTES_MAX bytes.
+def encode_node_report(snapshot: Snapshot) -> bytes:
+    """Return the report of a node in at most NODE_REPORT_BYTES_MAX bytes.
 
-    Long lists are cut where the end is summed up in one row, so that totals stay exact.
+    The end of a long list is summed up in one row, so that totals stay exact.
     """
     for rows_max in _ROWS_MAX:
         body = _encoded(_cut(snapshot, rows_max))
-        if len(body) <= FRAGMENT_BYTES_MAX:
+        if len(body) <= NODE_REPORT_BYTES_MAX:
             return body
     raise ValueError(f"a report of {len(body)} bytes")
 
 
-def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
-    """Return the figures that another node sent.
+def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
+    """Return the figures in the report of another node.
 
     Args:
-        number: of the node that sent it.
-        like: the figures of this node, to which they are to be added.
+        number: the number of that node.
+        like: the figures of this node, which have the same counters.
 
     Raises:
-        FragmentError: they are not in it.
+        NodeReportError: the bytes are not a valid report.
     """
     found = _document(body)
     if set(found["counters"]) != set(like.counters) or set(found["tally"]) != set(
         like.tally
     ):
-        raise FragmentError(_other_version(found))
+        raise NodeReportError(_other_version(found))
     if found["number"] != number:
-        raise FragmentError("it tells of another node")
+        raise NodeReportError("it is of another node")
     snapshot = Snapshot(
         run=_record(JobFigures, found["run"]),
         counters=_counts(found["counters"]),
@@ -101,7 +101,7 @@ def read_fragment(body: bytes, number: int, like: Snapshot) -> Snapshot:
     if any(
         f"opens_hit_tier{n}" not in like.counters for n in range(len(snapshot.tiers))
     ):
-        raise FragmentError(f"it tells of {len(snapshot.tiers)} tiers")
+        raise NodeReportError(f"it has {len(snapshot.tiers)} tiers")
     return snapshot
 
 
@@ -132,7 +132,7 @@ def _encoded(snapshot: Snapshot) -> bytes:
 
 
 def _cut(snapshot: Snapshot, rows_max: int) -> Snapshot:
-    """Return the same totals in shorter lists; the command is told by the merger."""
+    """Return the same totals in shorter lists, without the command."""
     return replace(
         snapshot,
         run=replace(
@@ -140,7 +140,7 @@ def _cut(snapshot: Snapshot, rows_max: int) -> Snapshot:
         ),
         waits=tuple(bucket for bucket in snapshot.waits if bucket.count),
         processes=_cut_processes(snapshot.processes, rows_max),
-        peers=shorter(snapshot.peers, min(told_peers(snapshot), 16 * rows_max)),
+        peers=shorter(snapshot.peers, min(listed_peers(snapshot), 16 * rows_max)),
         changed=_short_texts(snapshot.changed[:rows_max]),
         passed_roots=_short_texts(snapshot.passed_roots[:rows_max]),
     )
@@ -153,7 +153,7 @@ def _short_texts(texts: Sequence[str]) -> tuple[str, ...]:
 def _cut_processes(
     processes: Sequence[ProcessFigures], rows_max: int
 ) -> tuple[ProcessFigures, ...]:
-    """Keep the programs that the Shim did not reach first, they are to be named."""
+    """Shorten the list, keeping the programs without the Shim if possible."""
     ranked = sorted(processes, key=lambda one: (one.active, -one.count))
     rest = ranked[rows_max:]
     kept = [replace(p, program=p.program[-TEXT_MAX:]) for p in ranked[:rows_max]]
@@ -163,13 +163,13 @@ def _cut_processes(
     return tuple(kept)
 
 
-def told_peers(snapshot: Snapshot) -> int:
-    """Return how many of its peers a node tells of, so that all tell of PAIRS_MAX."""
+def listed_peers(snapshot: Snapshot) -> int:
+    """Return the number of peers that a node lists, for PAIRS_MAX pairs in total."""
     return max(PEERS_MIN, PAIRS_MAX // max(1, len(snapshot.nodes)))
 
 
 def shorter(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, ...]:
-    """Keep peers with trouble first, and then those with the most bytes."""
+    """Shorten the list to the peers with problems, then to those with most bytes."""
     if len(peers) <= rows_max:
         return tuple(peers)
     ranked = sorted(peers, key=lambda one: (not one.has_trouble, -one.moved_bytes))
@@ -186,30 +186,30 @@ def shorter(peers: Sequence[PeerFigures], rows_max: int) -> tuple[PeerFigures, .
 
 
 def _document(body: bytes) -> dict[str, Any]:
-    """Return the JSON object, whose members are not yet looked into."""
-    if len(body) > FRAGMENT_BYTES_MAX:
-        raise FragmentError("it is too long")
+    """Return the JSON object, whose members are not yet verified."""
+    if len(body) > NODE_REPORT_BYTES_MAX:
+        raise NodeReportError("it is too long")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise FragmentError("it is not JSON") from error
+        raise NodeReportError("it is not JSON") from error
     if not isinstance(found, dict):
-        raise FragmentError("it is not an object")
+        raise NodeReportError("it is not an object")
     if found.get("fragment") != FORMAT:
-        raise FragmentError(_other_version(found))
+        raise NodeReportError(_other_version(found))
     if lacking := sorted(_WANTED - set(found)):
-        raise FragmentError(f"it lacks {lacking[0]}")
+        raise NodeReportError(f"{lacking[0]} is missing")
     for name in ("counters", "tally"):
         if not isinstance(found[name], dict):
-            raise FragmentError(f"its {name} are none")
+            raise NodeReportError(f"{name} is not an object")
     return found
 
 
 def _other_version(found: dict[str, Any]) -> str:
     version = found.get("version")
     if not isinstance(version, str) or version == __version__:
-        return "it counts other things"
-    return f"it is of version {printable(version[:40])}, and this one is {__version__}"
+        return "it has other counters"
+    return f"it is of version {printable(version[:40])}, not {__version__}"
 
 
 def _counts(found: dict[str, Any]) -> dict[str, int]:
@@ -218,15 +218,15 @@ def _counts(found: dict[str, Any]) -> dict[str, int]:
 
 def _records(kind: type[Row], rows: Any) -> tuple[Row, ...]:
     if not isinstance(rows, list):
-        raise FragmentError("it holds no list where one belongs")
+        raise NodeReportError("a list is missing")
     return tuple(_record(kind, row) for row in rows)
 
 
 def _record(kind: type[Any], row: Any) -> Any:
-    """Return a dataclass of a row of its values, each of its type."""
+    """Return a dataclass of a row of values, after checking their types."""
     wanted = types_of(kind)
     if not isinstance(row, list) or len(row) != len(wanted):
-        raise FragmentError(f"its {kind.__name__} has not {len(wanted)} values")
+        raise NodeReportError(f"{kind.__name__} needs {len(wanted)} values")
     return kind(
         *(
             _checked(wanted[name], value, OTHERS if name == "number" else 0)
@@ -236,7 +236,7 @@ def _record(kind: type[Any], row: Any) -> Any:
 
 
 def _checked(kind: Any, value: Any, least: int = 0) -> Any:
-    """Return a value that can be added up and printed without a second look."""
+    """Return a value after checking its type and range."""
     if kind is int and type(value) is int and least <= value <= sys.maxsize:
         return value
     if kind is float and type(value) in (int, float) and 0 <= value <= sys.maxsize:
@@ -247,16 +247,16 @@ def _checked(kind: Any, value: Any, least: int = 0) -> Any:
         return printable(value)
     if kind == tuple[str, ...] and isinstance(value, list):
         return tuple(_checked(str, one) for one in value)
-    raise FragmentError("it holds a value that cannot be")
+    raise NodeReportError("a value is not valid")
 
 
 def _peers(rows: Any, number: int, nodes: Sequence[str]) -> tuple[PeerFigures, ...]:
-    """Return the peers of a node, under the names that this node knows them by."""
+    """Return the peers of a node, with the names that this node uses."""
     known = {*range(len(nodes)), OTHERS} - {number}
     peers = []
     for peer in _records(PeerFigures, rows):
         if peer.number not in known:
-            raise FragmentError("it tells of nodes that the job has not")
+            raise NodeReportError("it lists an unknown node")
         known.remove(peer.number)
         is_named = peer.number == OTHERS or peer.name == nodes[peer.number]
         peers.append(peer if is_named else replace(peer, name=nodes[peer.number]))

@@ -1,4 +1,4 @@
-"""From the figures of a job to its report: sums, ratios and quantiles, nothing else."""
+"""Computes the report of a snapshot: sums, ratios and quantiles."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from monarch import __version__
 from monarch.metrics import TEXTS
 from monarch.report.model import POOL, SCHEMA, Report, Snapshot, WaitBucket, plain
 
-# Figures of the agent that tell of trouble which the job has survived.
+# Counters of the agent for problems that it has handled.
 _TROUBLES = (
     "transfers_failed",
     "copies_refused",
@@ -28,20 +28,19 @@ _TROUBLES = (
 )
 _FALLBACKS = {
     "origin_written": "opens read the origin because the file was written to",
-    "origin_refused": "opens read the origin because the file is not to be staged",
-    "origin_busy": "opens did not wait: no answer from the origin, or no room",
+    "origin_refused": "opens read the origin because the file could not be staged",
+    "origin_busy": "opens did not wait: the origin did not respond, or no free space",
     "origin_large": "opens read the origin while the file was being copied",
-    "origin_timeout": "opens read the origin because the copy was too late",
-    "origin_silent": "opens read the origin because the agent gave no sign of life",
-    "origin_slots": "opens read the origin because all request slots were taken",
-    "origin_lost": "opens read the origin because a copy could not be opened",
+    "origin_timeout": "opens read the origin because the copy took too long",
+    "origin_silent": "opens read the origin because the agent did not respond",
+    "origin_slots": "opens read the origin because all request slots were in use",
+    "origin_lost": "opens read the origin because the copy could not be opened",
     "opens_elsewhere": (
-        "opens, of a sample, came to files of a dataset by a name that is not known: "
-        "add it to `aliases`"
+        "opens in a sample used an unknown path of a dataset; add the path to `aliases`"
     ),
     "origin_vfork": "opens read the origin because a vfork child must not wait",
 }
-# These are how Monarch is meant to work, not trouble.
+# These are normal operation, not problems.
 _ORDINARY = frozenset(
     {"origin_large", "origin_written", "origin_refused", "opens_elsewhere"}
 )
@@ -78,7 +77,7 @@ def summarize(snapshot: Snapshot) -> Report:
 
 
 def quantile(buckets: Sequence[WaitBucket], part: float) -> float:
-    """Return the wait in seconds below which `part` of all waits lie."""
+    """Return the quantile of the waits in seconds; `part` is from 0 to 1."""
     rest = part * sum(bucket.count for bucket in buckets)
     for bucket in buckets:
         if bucket.count and rest <= bucket.count:
@@ -89,7 +88,7 @@ def quantile(buckets: Sequence[WaitBucket], part: float) -> float:
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """Return part / whole, None where there is no whole."""
+    """Return part / whole, None if the whole is 0."""
     return part / whole if whole else None
 
 
@@ -116,7 +115,7 @@ def _coverage(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return opens and sizes by what answered at the first look-up."""
+    """Return opens and sizes by the source at the first look-up."""
     counters = snapshot.counters
     rows = [
         _row(tier.name, "hit", counters, f"hit_tier{number}")
@@ -140,7 +139,7 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _pool(tiers: int, counters: Mapping[str, int]) -> dict[str, Any]:
-    """Return the row of what other nodes keep: it comes after the Tiers."""
+    """Return the row of the pool, whose counters follow those of the Tiers."""
     opens = size = 0
     while f"opens_hit_tier{tiers}" in counters:
         opens += counters[f"opens_hit_tier{tiers}"]
@@ -177,12 +176,12 @@ def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _waits(snapshot: Snapshot) -> dict[str, Any]:
-    """Return quantiles that agree with the exact sum: buckets alone are coarse."""
+    """Return quantiles, limited by the exact sum because buckets are coarse."""
     count = sum(bucket.count for bucket in snapshot.waits)
     total_s = snapshot.wait_total_ns / 1e9
 
     def bounded(part: float) -> float:
-        # So many waits are at least this long that the sum limits it.
+        # The waits that are at least this long cannot exceed the sum.
         longer = count - math.ceil(part * count) + 1
         return min(quantile(snapshot.waits, part), total_s / longer)
 
@@ -212,7 +211,7 @@ def _staging(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _origin(snapshot: Snapshot) -> dict[str, Any]:
-    """What programs opened minus what the origin gave; below 0 if not read again."""
+    """Return the bytes of the origin; `avoided` is negative if little was reread."""
     counters = snapshot.counters
     read = snapshot.tally["origin_read_bytes"]
     opened = sum(size for name, size in counters.items() if name.startswith("bytes_"))
@@ -234,7 +233,7 @@ def _metadata(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _transit(snapshot: Snapshot) -> dict[str, Any]:
-    """Return what has passed through the pool for Files that other nodes keep."""
+    """Return the use of the pool for Files that other nodes keep."""
     return {
         "capacity_bytes": snapshot.pool_capacity_bytes,
         "used_bytes": snapshot.pool_used_bytes,

@@ -1,48 +1,62 @@
-"""A report for people: one headline sentence, then tables that fit a terminal."""
+"""A report as text: one headline sentence, then tables and lines of 80 columns."""
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from monarch.metrics import UNITS
-from monarch.report.format import folded, many, percent, room_advice
+from monarch.report.format import Part, Table, many, percent, plain_text, room_advice
 from monarch.report.model import POOL, Report
-from monarch.report.nodes import node_lines, peer_lines, where
+from monarch.report.node_table import (
+    find_node,
+    missing_lines,
+    node_parts,
+    peer_parts,
+    where,
+)
+from monarch.report.summarize import ratio
 from monarch.units import format_count, format_duration, format_rate, format_size
 
-_INACTIVE_MAX = 10
-_CHANGED_MAX = 10
-_NOTE = (
-    "  Opens count with the sizes of the files opened; reads on them are not seen.\n"
-    "  Bytes staged and read from the origin by Monarch are exact."
+_INACTIVE_MAX: Final = 10
+_CHANGED_MAX: Final = 10
+_NOTE: Final = (
+    "  Opened bytes are the sizes of the opened files, not the bytes that were read.",
+    "  Bytes staged and bytes read from the origin by Monarch are exact.",
 )
+_ANSWERS: Final = {
+    "hit": "ready on the node",
+    "peer_hit": "a peer, while the open waited",
+    "miss": "staged while the open waited",
+    "origin": "origin",
+}
 
 
 def render(report: Report) -> str:
-    """Return the report as text; the same report gives the same text."""
-    parts = [
+    """Return the report as plain text; the same report gives the same text."""
+    return plain_text(report_parts(report))
+
+
+def report_parts(report: Report) -> list[Part]:
+    """Return the lines and tables of a report."""
+    return [
         headline(report),
         *_inactive(report),
         _sources(report),
         *_lines(report),
         *tier_lines(report),
         *room_advice(report["run"]["bytes"], report["run"].get("room_bytes", 0)),
-        *node_lines(report),
-        *peer_lines(report),
+        *node_parts(report),
+        *peer_parts(report),
         *unstaged_lines(report),
         *_passed(report),
         *fallback_lines(report),
         *survived_lines(report),
-        _NOTE,
+        *_NOTE,
     ]
-    lines = "\n".join(parts).split("\n")
-    if report.get("nodes") or report.get("peers"):
-        lines = [part for line in lines for part in folded(line)]
-    return "\n".join(lines) + "\n"
 
 
 def headline(report: Report) -> str:
-    """Return the one sentence that says whether it worked."""
+    """Return the sentence that summarizes the report."""
     run, cover, hits = report["run"], report["coverage"], report["hits"]
     start = f"monarch: active in {format_count(cover['active'])} of "
     start += f"{many(cover['processes'], 'processes')}{_extent(report)}; "
@@ -52,15 +66,15 @@ def headline(report: Report) -> str:
         return f"{start}no file of {', '.join(run['datasets'])} was opened."
     names = [tier["name"] for tier in report["tiers"]]
     share = hits["local_by_bytes"]
-    part = f"{percent(share)} of {format_size(hits['opened_bytes'])}"
+    part = f"{percent(share)} of {format_size(hits['opened_bytes'])} opened"
     if share is None:
         part = f"{percent(hits['local_by_opens'])} of {many(hits['opens'], 'opens')}"
     read = format_size(report["origin"]["agent_read_bytes"])
-    return f"{start}{part} came from {' and '.join(names)}, staged by reading {read}."
+    return f"{start}{part} came from {' and '.join(names)}; staging read {read}."
 
 
 def _extent(report: Report) -> str:
-    """Return of how many nodes the figures are, unless there is but one."""
+    """Return the number of nodes in the report, empty for one node."""
     if nodes := report.get("nodes"):
         reported = sum(row["reported"] for row in nodes)
         missing = f"{format_count(reported)} of " if reported < len(nodes) else ""
@@ -76,7 +90,7 @@ def _inactive(report: Report) -> list[str]:
     lines = [
         f"  not active in {row['program'] or 'an unknown program'} "
         f"({format_count(row['count'])}): "
-        "static, set-uid, excluded, of other rights or switched off"
+        "static, setuid, excluded, with other privileges or disabled"
         for row in rows[:_INACTIVE_MAX]
     ]
     if len(rows) > _INACTIVE_MAX:
@@ -84,22 +98,22 @@ def _inactive(report: Report) -> list[str]:
         lines.append(f"  not active in {rest}")
     if unslotted := report["coverage"]["unslotted"]:
         lines.append(
-            f"  {many(unslotted, 'more processes')} found no slot: opens are counted, "
-            "the processes are not"
+            f"  {many(unslotted, 'more processes')} could not be tracked; their opens "
+            "are counted"
         )
     return lines
 
 
-def _sources(report: Report) -> str:
-    lines = [f"  {'source':<30}{'opens':>12}{'opened bytes':>15}"]
+def _sources(report: Report) -> Table:
+    rows = []
     for row in report["sources"]:
         if row["source"] == POOL and not row["opens"]:
             continue
         size = format_size(row["opened_bytes"])
         if row["kind"] == "outside":
             size = "-"
-        lines.append(f"  {row['source']:<30}{format_count(row['opens']):>12}{size:>15}")
-    return "\n".join(lines)
+        rows.append((row["source"], format_count(row["opens"]), size))
+    return Table(("source", "opens", "opened bytes"), (30, 12, 15), tuple(rows))
 
 
 def _lines(report: Report) -> list[str]:
@@ -137,21 +151,21 @@ def _waits(waits: dict[str, Any]) -> list[str]:
     parts = [f"p{part} {format_duration(waits[f'p{part}_s'])}" for part in (50, 95, 99)]
     return [
         f"  {many(waits['count'], 'cold opens')} waited: {', '.join(parts)}, "
-        f"{total} in all"
+        f"{total} in total"
     ]
 
 
 def _origin(origin: dict[str, Any]) -> str:
     line = (
         f"  origin: {format_size(origin['agent_read_bytes'])} read by Monarch, "
-        f"{format_size(origin['programs_opened_bytes'])} opened by programs, "
+        f"{format_size(origin['programs_opened_bytes'])} opened by programs; "
     )
     avoided = origin["avoided_bytes"]
-    return f"{line}{format_size(avoided) if avoided >= 0 else 'none'} avoided"
+    return line + (f"saved {format_size(avoided)}" if avoided >= 0 else "no saving")
 
 
 def _staged(staging: dict[str, Any], each: str) -> list[str]:
-    """Return what was copied: on a node alone all of it comes from the origin."""
+    """Return the lines about copies from the origin, from peers and earlier jobs."""
     files, size = many(staging["files"], "files"), format_size(staging["bytes"])
     line = f"  staged: {files}, {size}"
     rate = ""
@@ -160,7 +174,7 @@ def _staged(staging: dict[str, Any], each: str) -> list[str]:
     adopted = ""
     if staging["adopted_files"]:
         adopted = (
-            "; taken over from an earlier job: "
+            "; adopted from an earlier job: "
             f"{many(staging['adopted_files'], 'files')}, "
             f"{format_size(staging['adopted_bytes'])}"
         )
@@ -172,24 +186,25 @@ def _staged(staging: dict[str, Any], each: str) -> list[str]:
 
 
 def tier_lines(report: Report) -> list[str]:
-    """Return a line for each Tier, and for the pool if it was of use.
+    """Return a line for each Tier, and for the pool if it was used.
 
-    On several nodes a File may be held more than once: what is held are Replicas.
+    Several nodes may have a Replica of one File, so Replicas are counted.
     """
-    held = "replicas" if "nodes" in report else "files"
+    unit = "replicas" if "nodes" in report else "files"
     lines = []
     for number, tier in enumerate(report["tiers"]):
         line = f"  tier {tier['name']}: {format_size(tier['used_bytes'])} of "
         line += f"{format_size(tier['capacity_bytes'])} used by "
-        line += many(tier["files"], held)
+        line += many(tier["files"], unit)
         if not tier["in_service"]:
-            line += f"; lost{where(report, partial(_has_lost, number))}, out of service"
+            nodes = where(report, partial(_has_lost, number))
+            line += f"; out of service {nodes}".rstrip()
         lines.append(line)
     transit = report.get("transit")
     if transit and transit["files"]:
         lines.append(
             f"  {POOL} of {format_size(transit['capacity_bytes'])}: "
-            f"{many(transit['files'], 'files')} passed, {format_size(transit['bytes'])}"
+            f"{many(transit['files'], 'files')}, {format_size(transit['bytes'])}"
         )
     return lines
 
@@ -200,7 +215,7 @@ def _has_lost(number: int, node: Mapping[str, Any]) -> bool:
 
 
 def unstaged_lines(report: Report) -> list[str]:
-    """Return why Files were not staged."""
+    """Return the reasons for which Files were not staged."""
     return [
         f"  not staged: {many(row['files'], 'files')}, {format_size(row['bytes'])}: "
         f"{row['reason']}"
@@ -216,25 +231,74 @@ def _passed(report: Report) -> list[str]:
 
 
 def fallback_lines(report: Report) -> list[str]:
-    """Return why opens went to the Origin."""
+    """Return the reasons for which opens read the Origin."""
     return [
         f"  {many(row['opens'], 'opens')}{row['text'].removeprefix('opens')}"
         for row in report["fallbacks"]
     ]
 
 
-def _has_survived(what: str, node: Mapping[str, Any]) -> bool:
+def _had_problem(what: str, node: Mapping[str, Any]) -> bool:
     return any(one["what"] == what for one in node["survived"])
 
 
 def survived_lines(report: Report) -> list[str]:
-    """Return what went wrong and did no harm."""
+    """Return the problems that Monarch has handled."""
     shown = {row["cause"] for row in report["fallbacks"]}
     lines = [
-        f"  survived: {many(row['count'], UNITS[row['what']])} {row['text']}"
-        f"{where(report, partial(_has_survived, row['what']))}"
+        f"  {many(row['count'], UNITS[row['what']])} {row['text']} "
+        f"{where(report, partial(_had_problem, row['what']))}".rstrip()
         for row in report["survived"]
         if row["what"] not in shown
     ]
     lines += [f"  changed: {path}" for path in report.get("changed", ())[:_CHANGED_MAX]]
     return lines
+
+
+# -- one node of a job ----------------------------------------------------------------
+
+
+def one_node_parts(report: Report, name: str) -> list[Part]:
+    """Return the lines and tables about one node of a job.
+
+    Raises:
+        UsageError: the report does not contain the node.
+    """
+    row = find_node(report, name)
+    if not row["reported"]:
+        return [*missing_lines([row])]
+    return [
+        _node_headline(row),
+        Table(
+            ("source", "opens", "", "opened bytes"),
+            (30, 12, 8, 15),
+            tuple(_node_source(row, kind) for kind in _ANSWERS),
+        ),
+        f"  staged: {_amount(row, 'staged')}; from peers: {_amount(row, 'fetched')}",
+        f"  served to peers: {_amount(row, 'served')}",
+        f"  origin: {format_size(row['origin_read_bytes'])} read by Monarch, "
+        f"{format_size(row['origin_bytes'])} opened by programs",
+        *tier_lines(row),
+        *peer_parts(row),
+        *unstaged_lines(row),
+        *fallback_lines(row),
+        *survived_lines(row),
+    ]
+
+
+def _node_headline(row: Mapping[str, Any]) -> str:
+    start = f"monarch: active in {format_count(row['active'])} of "
+    start += f"{many(row['processes'], 'processes')} on {row['name']}"
+    return f"{start}; nothing was staged: {row['plain']}." if row["plain"] else start
+
+
+def _node_source(row: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    opens = row[f"{kind}_opens"]
+    share = percent(ratio(opens, row["opens"]))
+    size = format_size(row[f"{kind}_bytes"])
+    return (_ANSWERS[kind], format_count(opens), share, size)
+
+
+def _amount(row: Mapping[str, Any], what: str) -> str:
+    files, size = row[f"{what}_files"], row[f"{what}_bytes"]
+    return f"{many(files, 'files')}, {format_size(size)}"

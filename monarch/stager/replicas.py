@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native import CONSTANTS, Reason, ReplicaState, state_word
+from monarch.native import CONSTANTS, Reason, ReplicaState, marks_set, state_word
 
 ABSENT: Final = int(ReplicaState.ABSENT)
 """The word of a File that can be asked for."""
@@ -154,13 +154,17 @@ class WrittenMarks:
     def __repr__(self) -> str:
         return f"<WrittenMarks {np.count_nonzero(self.marks)} set>"
 
-    def set(self, numbers: npt.NDArray[np.int64] | int) -> None:
-        """Mark Files and directories."""
-        self._marks[numbers] = _MARKED_ALL
+    def add(self, numbers: Files, bits: Bytes) -> None:
+        """Add marks to Files and directories: a bit for each kind of change."""
+        marks_set(self._marks, numbers.astype(np.uint64), bits)
 
-    def set_roots(self, roots: npt.NDArray[np.int64]) -> None:
-        """Mark whole roots."""
-        self._roots[roots] = _MARKED_ALL
+    def add_to_roots(self, roots: Files, bits: Bytes) -> None:
+        """Add marks to whole roots."""
+        marks_set(self._roots, roots.astype(np.uint64), bits)
+
+    def mark_changed(self, file: int) -> None:
+        """Mark a File with all kinds of change."""
+        self._marks[file] = _MARKED_ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +233,7 @@ class Replicas:
 
     def mark_written(self, file: int) -> None:
         """Never serve a File again: its Origin differs from the Catalog."""
-        self._written.set(file)
+        self._written.mark_changed(file)
 
     # -- states -----------------------------------------------------------------
 

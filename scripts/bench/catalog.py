@@ -14,13 +14,12 @@ from typing import TypeVar
 import numpy as np
 from table import Row
 
-from monarch import native
 from monarch.catalog.build import build_block
-from monarch.catalog.segment import MappedRoot, OpenPolicy, plan_catalog
+from monarch.catalog.inventory import MappedRoot
+from monarch.catalog.patterns import Patterns
+from monarch.catalog.segment import OpenPolicy, plan_catalog
 from monarch.catalog.survey import ATTR, ROW, Listing, Survey
-from monarch.catalog.unmanaged import Patterns
-from monarch.origins.layout import LAYOUT
-from monarch.origins.saved import RootIndex, read_index, save_index
+from monarch.origins.index_file import RootIndex, read_index, save_index
 
 ROOT = b"/pfs/imagenet"
 PATH_BYTES = 60
@@ -70,14 +69,14 @@ def timed(what: Callable[..., Result], *arguments: object) -> tuple[Result, floa
 
 def measure(folder: Path, files: int) -> list[Row]:
     """Build, save and load an index of `files` files and return the rows."""
-    block, build_s = timed(build_block, synthetic(files), LAYOUT, native.index_finish)
+    block, build_s = timed(build_block, synthetic(files))
     file = folder / "bench.index"
     save_index(file, RootIndex(block, ROOT, Patterns()))
     del block
     loaded, load_s = timed(read_index, file)
     file.unlink()
     root = MappedRoot(ROOT, (), loaded.block)
-    plan = plan_catalog(LAYOUT, [root], [], OpenPolicy(0, 0, 0))
+    plan = plan_catalog([root], [], OpenPolicy(0, 0, 0))
     per_file = (plan.length + plan.flags_length + plan.inodes_length) / files
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
     built = f"built at {files / build_s:,.0f}/s, peak {peak:.1f} GiB"

@@ -102,16 +102,16 @@ def test_without_a_name_nobody_would_find_it(words):
     done = complete([words()[0], "agent", *words()[4:]])
 
     assert done.returncode == 2
-    assert done.stderr.startswith("monarch: --job: name the job")
+    assert done.stderr.startswith("monarch: --job NAME is required")
     assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--no-such"], "--no-such: there is no such option"),
-        (["program"], "program: there is no such option, and no argument"),
-        (["--set", "fill.concurrency=0"], "fill.concurrency: found 0"),
+        (["--no-such"], "unexpected argument '--no-such'"),
+        (["program"], "unexpected argument 'program'"),
+        (["--set", "fill.concurrency=0"], "fill.concurrency: 0 is not valid"),
         (["--tier", "ssd:1MiB:/nowhere"], "/nowhere does not exist"),
     ],
 )

@@ -40,7 +40,8 @@ def test_status_shows_what_an_agent_does(agent, run_root, arguments):
     shown = verb("status", *arguments)
 
     assert shown.returncode == 0
-    assert shown.stdout.startswith(f"{run_root / 'j.n'}: ready, agent ")
+    text = " ".join(shown.stdout.split())
+    assert text.startswith(f"{run_root / 'j.n'}: ready, agent ")
     assert "used by 41 files" in shown.stdout
 
 
@@ -55,7 +56,7 @@ def test_without_an_agent_the_answer_is_1(run_root, name):
     shown = verb(name)
 
     assert shown.returncode == 1
-    assert shown.stderr == "monarch: no agent of yours runs on this node\n"
+    assert shown.stderr == "monarch: no agent of yours is running on this node\n"
 
 
 @pytest.mark.parametrize("name", ["status", "stop"])
@@ -63,7 +64,7 @@ def test_a_job_without_an_agent_is_named(agent, name):
     shown = verb(name, "--job", "other")
 
     assert shown.returncode == 1
-    assert shown.stderr == "monarch: no agent of job 'other' runs on this node\n"
+    assert shown.stderr == "monarch: no agent of job 'other' is running on this node\n"
     assert agent.process.poll() is None
 
 
@@ -74,7 +75,7 @@ def test_a_place_to_clean_that_is_no_directory_is_refused(run_root, tmp_path):
         done = verb("clean", place)
 
         assert done.returncode == 2
-        assert done.stderr == f"monarch: {place}: there is no such directory\n"
+        assert done.stderr == f"monarch: {place}: no such directory\n"
 
 
 def test_stop_returns_when_the_agent_has_gone(agent, run_root):

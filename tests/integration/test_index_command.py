@@ -34,9 +34,9 @@ def test_an_index_is_written_and_summed_up_in_one_line(
 
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
-    for part in ("1 files", "2 directories", "2.0 KiB", "pets.monarch-index"):
+    for part in ("1 file,", "2 directories", "2.0 KiB", "pets.monarch-index"):
         assert part in done.stdout
-    assert "1 left out by include, exclude or never" in done.stdout
+    assert "1 excluded by include, exclude or never" in done.stdout
     assert "1 not a file, directory or link" in done.stdout
     assert (tmp_path / "pets.monarch-index").stat().st_size > 0
     assert done.stderr == ""
@@ -120,7 +120,7 @@ def test_datasets_and_patterns_come_from_the_configuration(
     ("words", "message"),
     [
         ([], "no dataset"),
-        (["/no/such/place"], "there is no such directory"),
+        (["/no/such/place"], "/no/such/place does not exist"),
         (["/etc/hostname"], "is not a directory"),
         (["pets\udcff"], "UTF-8"),
         (["pets", "-o", "/no/such/place/x"], "cannot write"),
@@ -143,7 +143,7 @@ def test_progress_is_shown_when_a_scan_takes_longer_than_a_second(
 ) -> None:
     import time
 
-    from monarch.cli.index import ScanProgress
+    from monarch.cli.terminal import ScanProgress
 
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])

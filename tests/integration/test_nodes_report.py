@@ -65,7 +65,7 @@ def test_a_node_that_was_lost_is_named_and_in_no_total(make_cluster, monarch_com
 
     report = outcome.report
     assert rows(outcome, "reported") == [True, False, True]
-    assert report["nodes"][1]["why"] == "left before the end"
+    assert report["nodes"][1]["why"] == "left before the job ended"
     assert report["hits"]["opens"] == 2 * 2 * FILES
     assert {(event["node"], event["peer"]) for event in report["breakers"]} == {
         (0, 1),
@@ -78,8 +78,8 @@ def test_a_node_that_was_lost_is_named_and_in_no_total(make_cluster, monarch_com
         check=True,
     ).stdout
     assert " processes on 2 of 3 nodes; " in printed.replace("\n ", "")
-    assert "  no report of b: left before the end" in printed
-    assert "  breaker of b opened 2 times on 2 nodes\n" in printed
+    assert "  no report from b: left before the job ended" in printed
+    assert "  b suspended 2 times by 2 nodes\n" in printed
 
 
 def test_the_status_of_a_job_shows_its_nodes(make_cluster, monarch_command):

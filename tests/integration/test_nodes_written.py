@@ -137,6 +137,26 @@ def test_a_large_file_that_one_node_writes_all_nodes_read(make_cluster):
         soon(cluster, writers, name)
 
 
+@pytest.mark.parametrize("then", ["unlink", "write and unlink"])
+def test_a_file_that_two_nodes_change_has_all_their_marks(make_cluster, then):
+    cluster = writable(make_cluster(2, files=FILES))
+    name = min(cluster.sizes)
+    path, content = place(cluster, name), content_of(cluster, name)
+    with programs(cluster) as start:
+        here, there = started(cluster, start, range(2))
+        descriptor = here.do("hold", path)
+        here.do("chmod", path, 0o600)
+        seconds_until([lambda: there.read(path).at_origin], WINDOW_S)
+
+        if then != "unlink":
+            there.do("write", path, 0, "NEW")
+        there.do("unlink", path)
+
+        seconds_until([lambda: here.do("links", descriptor) == 0], WINDOW_S)
+        shown = here.do("read anew", descriptor)
+        assert shown == (digest_of(content) if then == "unlink" else "ESTALE")
+
+
 def test_a_root_that_one_node_changes_passes_through_on_all_nodes(cluster):
     name = sorted(cluster.sizes)[0]
     directory = place(cluster, name.partition("/")[0])

@@ -107,7 +107,7 @@ def test_an_index_of_a_dataset_with_absurd_times_is_made_and_says_so(
     )
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "2 with a size, time or inode that cannot be right" in done.stdout
+    assert "2 with an invalid size, time or inode" in done.stdout
 
 
 # -- few descriptors --------------------------------------------------------------

@@ -92,7 +92,7 @@ def test_what_would_not_outlive_the_command_is_refused(command, dataset):
     done = command.stage(dataset.root)
 
     assert done.returncode == 2
-    assert done.stderr.startswith("monarch: retain: job would remove what is staged")
+    assert done.stderr.startswith("monarch: retain: job would remove the staged files")
     assert "--set retain=node" in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -100,7 +100,7 @@ def test_what_would_not_outlive_the_command_is_refused(command, dataset):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--mode", "partition", *KEEP), "--mode: says what several nodes keep"),
+        (("--mode", "partition", *KEEP), "--mode needs --mpi"),
         (("--set", "retain=soon"), "retain"),
         (("--data", "/nowhere", *KEEP), "/nowhere does not exist"),
         (("extra", *KEEP), "unexpected extra argument"),
@@ -159,7 +159,7 @@ def test_a_signal_ends_it_and_keeps_what_is_staged(command, view, run_root):
 
     _, told = process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
-    assert b"stopped; what is staged so far is retained" in told
+    assert b"stopped; the files staged so far are retained" in told
     kept = len(list(command.tier.glob("monarch-*/retained-*/*"))) - 1
     assert 5 <= kept < len(dataset.digests)
     assert os.listdir(run_root) == []

@@ -45,15 +45,24 @@ MISTAKES = [
     ("", "no dataset to stage: give --data PATH, or datasets in a configuration file"),
     ("--data none", "datasets[0].path: {place}/none does not exist"),
     ("--data file", "datasets[0].path: {place}/file is not a directory"),
-    ("--data /", "--data: datasets[0].path: found '/', allowed a directory below /"),
-    ("--data dataset --data dataset/.", "--data: datasets[1].path: found "),
+    ("--data /", "--data: datasets[0].path: '/' is not valid; use a directory below /"),
+    ("--data dataset --data dataset/.", "--data: datasets[1].path: duplicate path "),
     ("--dat dataset", "no such option: --dat, did you mean --data? (see "),
     ("--data dataset --tier ssd:1MiB:/none/x", "tiers[0].path: /none/x does not exist"),
     ("--data dataset --tier ssd:1MiB:{place}/file", "tiers[0].path: {place}/file is "),
     ("--data dataset --tier ram:8000GiB", "tiers[0].capacity: 8000GiB is larger than"),
-    ("--data dataset --tier ram:8GiX", "--tier ram:8GiX: tiers[0].capacity: found "),
-    ("--data dataset --tier ssd:8GiB", "--tier ssd:8GiB: found 'ssd:8GiB', allowed a "),
-    ("--data dataset --tier tape:1GiB", "--tier tape:1GiB: found 'tape:1GiB', allowed"),
+    (
+        "--data dataset --tier ram:8GiX",
+        "--tier ram:8GiX: tiers[0].capacity: '8GiX' is not ",
+    ),
+    (
+        "--data dataset --tier ssd:8GiB",
+        "--tier ssd:8GiB: 'ssd:8GiB' is not valid; add a ",
+    ),
+    (
+        "--data dataset --tier tape:1GiB",
+        "--tier tape:1GiB: 'tape:1GiB' is not valid; use ",
+    ),
     (
         "--data dataset --tier ssd:1MiB:{place}/dataset",
         "tiers[0].path: {place}/dataset is inside the dataset {place}/dataset; choose",
@@ -66,17 +75,17 @@ MISTAKES = [
         "--data dataset --tier ssd:1MiB:{place}/tier --tier ssd:1MiB:{place}/same",
         "tiers[1].path: {place}/same is already the directory of tier 'ssd'; ",
     ),
-    ("--data dataset --set fill=", "--set fill=: fill: found "),
-    ("--data dataset --set fil.enabled=no", "--set fil.enabled=no: fil: found an unkn"),
-    ("--data dataset --index a --data tier", "--index: found several datasets or none"),
+    ("--data dataset --set fill=", "--set fill=: fill: null is not valid; "),
+    ("--data dataset --set fil.enabled=no", "--set fil.enabled=no: fil: unknown key"),
+    ("--data dataset --index a --data tier", "--index: needs exactly one dataset; "),
     ("--data dataset --report tier", "report.file: {place}/tier is a directory; name "),
     ("--data dataset --report file/r.json", "report.file: {place}/file/r.json cannot "),
     ("--data dataset --report /proc/r.json", "report.file: /proc/r.json cannot be "),
     ("-c none.yaml", "none.yaml: cannot be read: No such file or directory"),
     ("-c tier", "tier: cannot be read: Is a directory"),
     ("-c bad.yaml", "bad.yaml:3:1: not valid YAML: "),
-    ("-c bytes.yaml", "bytes.yaml:1:1: found byte 0xd5, allowed text in UTF-8"),
-    ("-c text.yaml", "text.yaml:1:1: found 'hello', allowed a mapping such as"),
+    ("-c bytes.yaml", "bytes.yaml:1:1: byte 0xd5 is not valid UTF-8"),
+    ("-c text.yaml", "text.yaml:1:1: 'hello' is not valid; use keys such as"),
 ]
 
 
@@ -134,14 +143,14 @@ def test_a_working_directory_that_is_gone_is_told(
         ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
 
-    line = "the working directory cannot be used: No such file or directory; go to "
-    assert done.stderr == f"monarch: {line}another one first\n"
+    line = "the working directory cannot be used: No such file or directory; change to "
+    assert done.stderr == f"monarch: {line}another one\n"
     assert done.returncode == 2
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("none", "No such file or directory"), ("file", "it is not a saved index")],
+    [("none", "No such file or directory"), ("file", "not an index file")],
 )
 def test_an_index_that_cannot_be_used_is_named_once_and_scanned_for(
     place, monarch_command, run_root, name, reason
@@ -162,7 +171,7 @@ def test_a_variable_with_a_typing_error_is_told(
     done = run_in(place, monarch_command, "--data dataset")
 
     assert done.returncode == 2
-    assert "(did you mean MONARCH_STAGING_DISABLE?)" in done.stderr
+    assert "; did you mean MONARCH_STAGING_DISABLE?" in done.stderr
     assert not (place / "started").exists()
 
 

@@ -113,4 +113,4 @@ def test_a_fault_of_the_configuration_is_told_on_every_node(site, words, dataset
     done = site.run(words(dataset.root, "--set", "fill.concurrency=0"))
 
     assert done.returncode == 2
-    assert "fill.concurrency: found 0" in done.stderr
+    assert "fill.concurrency: 0 is not valid" in done.stderr

@@ -154,7 +154,7 @@ def test_a_mode_that_keeps_nodes_apart_is_refused(site, words, dataset):
     done = site.run(words("stage", dataset.root, "--mpi", *off, *KEEP))
 
     assert done.returncode == 2
-    assert "peers.mode: off has no meaning with --mpi on 3 nodes" in done.stderr
+    assert "peers.mode is off, which --mpi on 3 nodes does not support" in done.stderr
 
 
 def test_what_is_not_staged_is_told_and_1(site, words, dataset):

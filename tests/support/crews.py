@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from monarch.agent.setup import make_setup
-from monarch.catalog.layout import Bytes
+from monarch.catalog.block import Bytes
 from monarch.config import RunOptions
 from monarch.errors import MonarchError
 from monarch.placement import Mode

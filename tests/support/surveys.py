@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from monarch import native
 from monarch.catalog.block import Block
 from monarch.catalog.build import build_block
 from monarch.catalog.survey import ATTR, ROW, Listing, Survey
-from monarch.origins.layout import LAYOUT
 
 DIRECTORY, FILE = 0, 1
 SHARED = [(0o40755, 0, 0, 2, 42, 4096, 1), (0o100644, 0, 0, 1, 42, 4096, 1)]
@@ -32,4 +30,4 @@ def flat_block(sizes: list[int], root_ino: int = 1, name_bytes: int = 8) -> Bloc
     """The index of a root with a file of each size."""
     names = [b"%0*d" % (name_bytes, number) for number in range(len(sizes))]
     survey = flat_survey(names, sizes, root_ino)
-    return build_block(survey, LAYOUT, native.index_finish)
+    return build_block(survey)

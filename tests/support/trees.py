@@ -6,10 +6,11 @@ from pathlib import Path
 
 from monarch import native
 from monarch.catalog.block import Block
-from monarch.catalog.unmanaged import Patterns, Unmanaged
-from monarch.origins.index import scan_index
+from monarch.catalog.patterns import Patterns
+from monarch.catalog.survey import Unmanaged
+from monarch.origins.dataset import scan_index
+from monarch.origins.index_file import RootIndex
 from monarch.origins.root import open_root
-from monarch.origins.saved import RootIndex
 
 NONE32 = 0xFFFFFFFF
 EVERYTHING = Patterns()

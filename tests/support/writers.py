@@ -4,6 +4,7 @@ Also that program, of the standard library alone: each line of its standard inpu
 order in JSON, and each line that it prints is the answer.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -126,6 +127,22 @@ def _mtime(path: str) -> int:
     return os.stat(path).st_mtime_ns
 
 
+def _hold(path: str) -> int:
+    return os.open(path, os.O_RDONLY)
+
+
+def _links(descriptor: int) -> int:
+    return os.fstat(descriptor).st_nlink
+
+
+def _read_anew(descriptor: int) -> str:
+    try:
+        with open(f"/proc/self/fd/{descriptor}", "rb") as file:
+            return digest_of(file.read())
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+
+
 def main() -> None:
     """Obey until there are no more orders."""
     orders: dict[str, Callable[..., Any]] = {
@@ -134,6 +151,11 @@ def main() -> None:
         "rename": os.rename,
         "create": _create,
         "mtime": _mtime,
+        "chmod": os.chmod,
+        "unlink": os.unlink,
+        "hold": _hold,
+        "links": _links,
+        "read anew": _read_anew,
     }
     for line in sys.stdin:
         order, *arguments = json.loads(line)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from monarch.agent.job_spec import indexes_from_blocks
-from monarch.catalog.unmanaged import Patterns
+from monarch.catalog.patterns import Patterns
 from monarch.errors import MonarchError
-from monarch.origins.index import Dataset, prepare_index
+from monarch.origins.dataset import Dataset, prepare_index
 
 
 def _dataset(root: Path) -> Dataset:

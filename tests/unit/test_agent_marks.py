@@ -6,7 +6,7 @@ import pytest
 from monarch.agent import written_marks
 from monarch.agent.written_marks import MarkTable
 from monarch.native import CONSTANTS
-from monarch.peers.protocol.marks import ROOTS
+from monarch.peers.protocol.marks import KIND_SPAN, KINDS, ROOTS
 from monarch.stager import WrittenMarks
 
 # Two roots: of 100 Files and 3 directories, of 50 and 2.
@@ -38,8 +38,17 @@ def files(*numbers: int) -> list[int]:
     return [ROOTS + number for number in numbers]
 
 
-def test_marks_on_the_wire_have_room_for_all_roots():
+def of_kind(kind: int, marks: list[int]) -> list[int]:
+    return [kind * KIND_SPAN + mark for mark in marks]
+
+
+def of_all_kinds(marks: list[int]) -> list[int]:
+    return [mark for kind in range(KINDS) for mark in of_kind(kind, marks)]
+
+
+def test_marks_on_the_wire_have_room_for_all_roots_and_kinds():
     assert CONSTANTS["ROOTS_MAX"] <= ROOTS
+    assert CONSTANTS["MARKED_ALL"] == (1 << KINDS) - 1
 
 
 def test_each_mark_is_found_once():
@@ -49,11 +58,14 @@ def test_each_mark_is_found_once():
     table.written[[5, 154]] = 1
     table.roots[1] = 1
 
-    assert table.sweep() == [1, *files(5)]  # the root tells of its directory too
+    assert table.sweep() == [1, *files(5, 154)]
     assert table.sweep() == []
     table.written[5] = 1
     table.written[6] = 1
     assert table.sweep() == files(6)
+    table.written[5] |= 2
+    table.written[6] |= 4
+    assert table.sweep() == of_kind(1, files(5)) + of_kind(2, files(6))
 
 
 def test_a_root_that_does_not_exist_is_not_told():
@@ -88,10 +100,24 @@ def test_what_others_tell_is_set_and_not_told_again():
     assert table.sweep() == []
 
 
+def test_what_was_changed_here_takes_what_others_tell_of_it():
+    table = Table()
+    table.written[5] = 1
+    table.roots[0] = 1
+    table.sweep()
+
+    new = table.marks.set([*of_kind(3, files(5)), *of_kind(2, [0])])
+
+    assert new.tolist() == []
+    assert (table.written[5], table.roots[0]) == (9, 5)
+    table.written[5] |= 2
+    assert table.sweep() == of_kind(1, files(5))
+
+
 def test_marks_beyond_this_catalog_are_passed_over():
     table = Table()
 
-    new = table.marks.set([2, 63, *files(COUNT, 2**32)])
+    new = table.marks.set([2, 63, *files(COUNT, COUNT + 1000), *of_kind(3, [63])])
 
     assert new.tolist() == []
     assert not table.written.any()
@@ -106,7 +132,7 @@ def test_a_root_of_which_too_much_is_written_is_told_whole(monkeypatch):
 
     table.written[[30, 110, 150]] = 1
 
-    assert table.sweep() == [0, *files(110)]
+    assert table.sweep() == [*of_all_kinds([0]), *files(110)]
     assert not table.roots.any()  # programs of this node go on being served the rest
     table.written[[31, 111]] = 1
     assert table.sweep() == files(111)
@@ -115,8 +141,11 @@ def test_a_root_of_which_too_much_is_written_is_told_whole(monkeypatch):
 def test_files_of_a_root_that_passes_through_are_not_told(monkeypatch):
     table = Table()
     table.marks.set([0])
+    table.written[30] = 1
+    assert table.sweep() == files(30)
+    table.marks.set(of_all_kinds([0]))
 
-    table.written[[30, 110]] = 1
+    table.written[[31, 110]] = 1
 
     assert table.sweep() == files(110)
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from monarch.catalog.patterns import Selection
-from monarch.catalog.unmanaged import Patterns
-from monarch.config.models import Dataset
+from monarch.catalog.patterns import Patterns, Selection
+from monarch.config.schema import Dataset
 from monarch.errors import UsageError
 
 

@@ -1,4 +1,4 @@
-"""A saved index: what was written comes back, and what was damaged is refused."""
+"""Index files: a saved index is read back, and a damaged one is refused."""
 
 import os
 import shutil
@@ -12,15 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from monarch import native
-from monarch.catalog.unmanaged import Patterns
-from monarch.origins.fresh import check_fresh
-from monarch.origins.index import Dataset, prepare_index
-from monarch.origins.layout import LAYOUT
+from monarch.catalog.patterns import Patterns
+from monarch.origins.dataset import Dataset, prepare_index
+from monarch.origins.index_file import (
+    IndexUnusableError,
+    check_fresh,
+    read_index,
+    save_index,
+)
 from monarch.origins.root import open_root
-from monarch.origins.saved import IndexUnusableError, read_index, save_index
 from support.trees import Tree, lstat_of
 
-HEADER_BYTES = LAYOUT.dtypes["index"].itemsize
+HEADER_BYTES = native.DTYPES["index"].itemsize
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +97,7 @@ def test_a_flipped_byte_is_noticed_wherever_it_is(
     file = tmp_path / "damaged"
     file.write_bytes(content)
 
-    with pytest.raises(IndexUnusableError, match=r"damaged|not a saved|version"):
+    with pytest.raises(IndexUnusableError, match=r"damaged|not an index|version"):
         read_index(file)
 
 
@@ -120,7 +123,7 @@ def test_garbage_with_a_right_digest_is_refused_or_harmless(
     for _ in range(data.draw(st.integers(1, 8))):
         at = data.draw(st.integers(0, len(memory) - 1))
         memory[at] = data.draw(st.integers(0, 255))
-    header = memory[:HEADER_BYTES].view(LAYOUT.dtypes["index"])
+    header = memory[:HEADER_BYTES].view(native.DTYPES["index"])
     header["digest"] = native.hash64(memory[HEADER_BYTES:].copy())
 
     try:
@@ -138,7 +141,7 @@ def test_other_files_are_not_taken_for_an_index(tmp_path: Path) -> None:
         "zeros": bytes(9999),
     }.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(IndexUnusableError, match="not a saved index"):
+        with pytest.raises(IndexUnusableError, match="not an index file"):
             read_index(tmp_path / name)
     with pytest.raises(IndexUnusableError, match="No such file"):
         read_index(tmp_path / "missing")
@@ -148,7 +151,7 @@ def test_a_length_beyond_the_file_does_not_allocate(
     saved: Path, tmp_path: Path
 ) -> None:
     content = np.frombuffer(saved.read_bytes(), np.uint8).copy()
-    content[:HEADER_BYTES].view(LAYOUT.dtypes["index"])["seg"]["length"] = 1 << 60
+    content[:HEADER_BYTES].view(native.DTYPES["index"])["seg"]["length"] = 1 << 60
     (tmp_path / "huge").write_bytes(content.tobytes())
 
     with pytest.raises(IndexUnusableError, match="incomplete"):
@@ -247,10 +250,10 @@ def test_an_index_of_names_that_this_process_may_not_look_up_is_refused(
     save_index(file, Tree.scan(own_root).index)
     check = (
         "import sys; from pathlib import Path\n"
-        "from monarch.catalog.unmanaged import Patterns\n"
-        "from monarch.origins.fresh import check_fresh\n"
+        "from monarch.catalog.patterns import Patterns\n"
+        "from monarch.origins.index_file import check_fresh\n"
         "from monarch.origins.root import open_root\n"
-        "from monarch.origins.saved import read_index\n"
+        "from monarch.origins.index_file import read_index\n"
         "index = read_index(Path(sys.argv[1]))\n"
         "check_fresh(index, open_root(sys.argv[2]), Patterns())"
     )
@@ -287,7 +290,7 @@ def test_a_changed_directory_of_any_name_is_named_in_one_printable_line(
 
 def test_a_fresh_index_is_loaded_instead_of_scanning(root: Path, saved: Path) -> None:
     said: list[str] = []
-    dataset = Dataset(str(root), Patterns(never=("*.lock",)), saved=saved)
+    dataset = Dataset(str(root), Patterns(never=("*.lock",)), index_file=saved)
 
     indexed = prepare_index(dataset, warn=said.append)
 
@@ -299,10 +302,10 @@ def test_an_index_from_a_node_with_other_device_numbers_is_loaded(
     own_root: Path, tmp_path: Path
 ) -> None:
     tree = Tree.scan(own_root)
-    tree.block.move_to_device(4711, native.index_finish)
+    tree.block.move_to_device(4711)
     save_index(tmp_path / "x.index", tree.index)
     said: list[str] = []
-    dataset = Dataset(str(own_root), Patterns(), saved=tmp_path / "x.index")
+    dataset = Dataset(str(own_root), Patterns(), index_file=tmp_path / "x.index")
 
     indexed = prepare_index(dataset, warn=said.append)
 
@@ -317,7 +320,7 @@ def test_an_index_from_a_node_with_other_device_numbers_is_loaded(
 
 def test_a_root_elsewhere_with_another_device_number_is_stale(own_root: Path) -> None:
     index = Tree.scan(own_root).index
-    index.block.move_to_device(4711, native.index_finish)
+    index.block.move_to_device(4711)
     moved = own_root.rename(own_root.with_name("moved"))
 
     with pytest.raises(IndexUnusableError, match="another directory"):

@@ -8,18 +8,16 @@ import pytest
 
 from monarch import native
 from monarch.catalog.build import build_block
-from monarch.catalog.inventory import Inventory
+from monarch.catalog.inventory import Inventory, MappedRoot
 from monarch.catalog.segment import (
     BYTES_PER_FILE,
     CatalogPlan,
-    MappedRoot,
     OpenPolicy,
     TierPlace,
     plan_catalog,
 )
-from monarch.catalog.unmanaged import PATH_BYTES_MAX
+from monarch.catalog.survey import PATH_BYTES_MAX
 from monarch.errors import UsageError
-from monarch.origins.layout import LAYOUT
 from support.surveys import flat_block, flat_survey
 
 POLICY = OpenPolicy(1, 8 << 20, 30_000_000_000, ("bash", "sh"))
@@ -34,19 +32,19 @@ def root_at(
 
 def plan_of(*roots: MappedRoot) -> CatalogPlan:
     """A plan with one Tier."""
-    return plan_catalog(LAYOUT, roots, [TierPlace(1, b"/local/job", 77)], POLICY)
+    return plan_catalog(roots, [TierPlace(1, b"/local/job", 77)], POLICY)
 
 
 def header(memory: np.ndarray, name: str) -> Any:
     """A segment's own struct."""
-    dtype = LAYOUT.dtypes[name]
+    dtype = native.DTYPES[name]
     return memory[: dtype.itemsize].view(dtype)[0]
 
 
 def written(plan: CatalogPlan) -> np.ndarray:
     """The catalog segment of a plan."""
     memory = np.zeros(plan.length, np.uint8)
-    plan.write_into(memory, 9, native.hash64)
+    plan.write_into(memory, 9)
     return memory
 
 
@@ -103,7 +101,7 @@ def test_prefixes_are_normal_unique_and_longest_first() -> None:
     memory = written(plan)
 
     catalog = header(memory, "catalog")
-    dtype = LAYOUT.dtypes["prefix"]
+    dtype = native.DTYPES["prefix"]
     start, count = int(catalog["prefixes"]), int(catalog["prefix_count"])
     prefixes = memory[start : start + count * dtype.itemsize].view(dtype)
     assert [(text_at(memory, p["path"]), int(p["root"])) for p in prefixes] == [
@@ -117,13 +115,13 @@ def test_prefixes_are_normal_unique_and_longest_first() -> None:
 @pytest.mark.parametrize(
     ("roots", "message"),
     [
-        ([(b"/a",), (b"/a",)], "listed twice"),
-        ([(b"/a",), (b"/a/b",)], "lies inside"),
-        ([(b"/a/b",), (b"/a-c",), (b"/a",)], "lies inside"),
-        ([(b"/a", b"/x"), (b"/b", b"/x")], "names two datasets"),
+        ([(b"/a",), (b"/a",)], "duplicate dataset"),
+        ([(b"/a",), (b"/a/b",)], "is inside"),
+        ([(b"/a/b",), (b"/a-c",), (b"/a",)], "is inside"),
+        ([(b"/a", b"/x"), (b"/b", b"/x")], "name of two datasets"),
         ([(b"/a", b"x")], "absolute"),
-        ([(b"/a", b"/")], "root of all files"),
-        ([(b"/%d" % number,) for number in range(65)], "at most 64"),
+        ([(b"/a", b"/")], "use a subdirectory of /"),
+        ([(b"/%d" % number,) for number in range(65)], "the limit is 64"),
     ],
 )
 def test_datasets_that_contradict_each_other_are_refused(
@@ -140,10 +138,10 @@ def test_a_sibling_whose_name_begins_alike_is_not_inside() -> None:
 @pytest.mark.parametrize(
     ("tiers", "names", "message"),
     [
-        ([TierPlace(0, b"/t", 1)] * 9, (), "at most 8"),
+        ([TierPlace(0, b"/t", 1)] * 9, (), "the limit is 8"),
         ([TierPlace(0, b"/" + b"t" * 191, 1)], (), "too long"),
         ([], ("n" * 32,), "too long"),
-        ([], tuple(map(str, range(33))), "at most 32"),
+        ([], tuple(map(str, range(33))), "the limit is 32"),
     ],
 )
 def test_what_does_not_fit_the_layout_is_refused(
@@ -152,7 +150,7 @@ def test_what_does_not_fit_the_layout_is_refused(
     policy = OpenPolicy(0, 0, 0, names)
 
     with pytest.raises(UsageError, match=message):
-        plan_catalog(LAYOUT, [root_at(b"/a")], tiers, policy)
+        plan_catalog([root_at(b"/a")], tiers, policy)
 
 
 def test_the_digest_changes_with_any_root() -> None:
@@ -174,10 +172,10 @@ def test_flags_and_inodes_have_room_for_every_file() -> None:
 
     marks = plan.file_count + plan.directory_count
     assert header(flags, "flags")["count"] == marks == 5003
-    assert len(flags) == LAYOUT.dtypes["flags"].itemsize + marks
+    assert len(flags) == native.DTYPES["flags"].itemsize + marks
     slots = int(header(inodes, "inodes")["slot_count"])
     assert slots > plan.file_count
-    assert len(inodes) == LAYOUT.dtypes["inodes"].itemsize + 16 * slots
+    assert len(inodes) == native.DTYPES["inodes"].itemsize + 16 * slots
     assert header(inodes, "inodes")["seg"]["kind"] == native.SegmentKind.INODES
     assert header(flags, "flags")["seg"]["kind"] == native.SegmentKind.FLAGS
 
@@ -192,7 +190,7 @@ def test_a_file_with_a_path_of_60_bytes_costs_at_most_176_bytes(
     plan = plan_of(MappedRoot(b"/pfs/imagenet", (), block))
 
     total = plan.length + plan.flags_length + plan.inodes_length
-    header_bytes = LAYOUT.dtypes["catalog"].itemsize
+    header_bytes = native.DTYPES["catalog"].itemsize
     assert total - header_bytes <= BYTES_PER_FILE * files
     assert plan.inode_slots >= files * 13 // 12
 
@@ -201,7 +199,7 @@ def test_a_path_that_is_listed_twice_is_refused() -> None:
     survey = flat_survey([b"a", b"a"], [1, 2])
 
     with pytest.raises(FileExistsError):
-        build_block(survey, LAYOUT, native.index_finish)
+        build_block(survey)
 
 
 def test_one_inode_number_on_two_devices_is_two_files() -> None:
@@ -211,14 +209,14 @@ def test_one_inode_number_on_two_devices_is_two_files() -> None:
     survey.listings[0].rows["ino"] = 7
     survey.listings[0].rows["attr"] = [1, 2, 1]
 
-    block = build_block(survey, LAYOUT, native.index_finish)
+    block = build_block(survey)
 
     assert block.entries["file"].tolist() == [0, 0, 1, 0]
     assert block.first_entry.tolist() == [1, 2]
 
 
 def test_the_longest_path_is_what_the_layout_allows() -> None:
-    assert LAYOUT.constants["PATH_BYTES_MAX"] - 1 == PATH_BYTES_MAX
+    assert native.CONSTANTS["PATH_BYTES_MAX"] - 1 == PATH_BYTES_MAX
 
 
 def test_the_inventory_knows_every_file_by_its_number() -> None:

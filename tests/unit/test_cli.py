@@ -80,8 +80,8 @@ def test_interrupt_ends_as_the_shell_expects(verb):
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["rum"], "there is no verb 'rum', did you mean 'run'? (see `monarch --help`)"),
-        (["xyzzy"], "there is no verb 'xyzzy' (see `monarch --help`)"),
+        (["rum"], "unknown verb 'rum'; did you mean 'run'? (see `monarch --help`)"),
+        (["xyzzy"], "unknown verb 'xyzzy' (see `monarch --help`)"),
         (["--bogus"], "No such option '--bogus' (see `monarch --help`)"),
         (["version", "--bogus"], "(see `monarch version --help`)"),
         (["version", "more"], "(see `monarch version --help`)"),
@@ -123,7 +123,7 @@ def test_version_is_told(argv, capsys):
 
 
 def test_start_is_light():
-    heavy = ["pydantic", "numpy", "yaml", "psutil", "asyncio", "ctypes"]
+    heavy = ["pydantic", "numpy", "yaml", "psutil", "rich", "asyncio", "ctypes"]
     code = (
         "import sys; from monarch.cli import main; main(['--help']);"
         f"sys.exit(any(m in sys.modules for m in {heavy}))"

@@ -83,10 +83,10 @@ def test_short_options_are_bundled_and_values_joined():
 @pytest.mark.parametrize(
     ("argv", "part"),
     [
-        ([], "no program to run"),
-        (["--"], "no program to run"),
-        (["-q"], "no program to run"),
-        (["--help"], "no program to run"),
+        ([], "no program given"),
+        (["--"], "no program given"),
+        (["-q"], "no program given"),
+        (["--help"], "no program given"),
         (["--bogus", "p"], "--bogus"),
         (["--dat", "x", "p"], "--data"),
         (["-x", "p"], "-x"),

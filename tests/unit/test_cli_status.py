@@ -33,7 +33,7 @@ def answered(monkeypatch, tmp_path):
     def answer(report, **more):
         told = {"run": "/dev/shm/x", "state": "ready", "pid": 7, "living": 1}
         told |= {"in_flight": 0, "report": report, **more}
-        monkeypatch.setattr(verb, "living_runs", lambda job: [tmp_path])
+        monkeypatch.setattr(verb, "running_agents", lambda job: [tmp_path])
         monkeypatch.setattr(control, "ask", lambda run, question: told)
         return told
 

@@ -9,7 +9,7 @@ from monarch.config import Config, RunOptions, load
 from monarch.config import files as config_files
 from monarch.config.template import config_text, default_text, value_text
 from monarch.config.tree import Layer, Where, plain
-from monarch.config.yamlfile import read_value
+from monarch.config.yaml import read_value
 from monarch.units import SizeKind
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -49,7 +49,7 @@ def test_commented_dataset_of_default_yaml_is_valid(load_example, tmp_path):
     text = default_text().replace("datasets: []\n# datasets:", "datasets:")
     lines = [line.removeprefix("# ") for line in text.splitlines()]
     start, end = lines.index("datasets:"), lines.index("tiers:")
-    section = [line for line in lines[start:end] if not line.startswith("Where copies")]
+    section = [line for line in lines[start:end] if not line.startswith("The tiers of")]
     path = tmp_path / "d.yaml"
     path.write_text("\n".join(section))
 

@@ -33,7 +33,7 @@ def test_configuration_round_trips_as_json(load_text):
 def test_broken_json_is_a_configuration_error():
     with pytest.raises(ConfigError):
         from_json("{")
-    with pytest.raises(ConfigError, match=r"fill\.concurrency: found 0, allowed"):
+    with pytest.raises(ConfigError, match=r"fill\.concurrency: 0 is not valid; use "):
         from_json('{"fill": {"concurrency": 0}}')
 
 

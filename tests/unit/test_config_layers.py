@@ -132,18 +132,22 @@ def test_environment_reaches_into_lists_and_sections(load_text):
 @pytest.mark.parametrize(
     ("name", "value", "part"),
     [
-        ("FILL__CONCURENCY", "8", "fill.concurency: found an unknown key"),
-        ("FIL__CONCURRENCY", "8", "fil: found an unknown key"),
+        (
+            "FILL__CONCURENCY",
+            "8",
+            "fill.concurency: unknown key 'concurency'; did you mean 'concurrency'?",
+        ),
+        ("FIL__CONCURRENCY", "8", "fil: unknown key 'fil'; did you mean 'fill'?"),
         (
             "FILL__CONCURRENCY",
             "x",
-            "fill.concurrency: found 'x', allowed a whole number",
+            "fill.concurrency: 'x' is not valid; use a whole number",
         ),
-        ("TIERS__2__NAME", "x", "found no such item, allowed an index from 0 to 1"),
-        ("LOG", "info", "log: found 'info', allowed a mapping of keys"),
-        ("LOG__LEVEL__X", "1", "log.level: found a mapping, allowed debug"),
+        ("TIERS__2__NAME", "x", "no such item; use an index from 0 to 1"),
+        ("LOG", "info", "log: 'info' is not valid; use a mapping of keys"),
+        ("LOG__LEVEL__X", "1", "log.level: a mapping is not valid; use debug"),
         ("PROGRAMS__EXCLUDE", "[a", "not valid YAML: expected ',' or ']'"),
-        ("TIERS__0__PATH", "${NO}", "tiers[0].path: found '${NO}', allowed variables"),
+        ("TIERS__0__PATH", "${NO}", "tiers[0].path: the variable NO is not set"),
     ],
 )
 def test_fault_in_the_environment_names_the_variable(refusal, name, value, part):
@@ -205,19 +209,25 @@ HOST = "NAME, NAME:PORT or a list such as n[0-3,7]"
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("hosts: [a, 'b:x']", f"hosts[1]: found 'b:x', allowed {HOST}"),
-        ("hosts: [7]", f"hosts[0]: found 7, allowed {HOST}"),
-        ("hosts: 'n[0-'", f"hosts: found 'n[0-', allowed hosts, each {HOST}"),
-        ("hosts: ' '", f"hosts: found ' ', allowed hosts, each {HOST}"),
-        ("hosts: {a: 1}", "hosts: found a mapping, allowed a list"),
-        ("hosts: [n1, 'n[0-3]']", "hosts[1]: found 'n1' again (hosts[0] has it)"),
-        ("peers: {mode: of}", "peers.mode: found 'of', allowed off, partition, "),
-        ("peers: {port: 70000}", "peers.port: found 70000, allowed a number of at m"),
-        ("peers: {timeout: 1ms}", "allowed a duration from 50ms to 60s"),
-        ("peers: {interface: 'ib 0'}", "peers.interface: found 'ib 0', allowed an int"),
-        ("peers: {transit: 5}", "peers.transit: found 5, allowed a size such as"),
-        ("peers: {rendezvous: ''}", "peers.rendezvous: found '', allowed a path"),
-        ("peers: {joint_timeout: 1s}", "(did you mean join_timeout?)"),
+        ("hosts: [a, 'b:x']", f"hosts[1]: 'b:x' is not valid; use {HOST}"),
+        ("hosts: [7]", f"hosts[0]: 7 is not valid; use {HOST}"),
+        ("hosts: 'n[0-'", f"hosts: 'n[0-' is not valid; use {HOST}"),
+        ("hosts: ' '", f"hosts: ' ' is not valid; use {HOST}"),
+        ("hosts: {a: 1}", "hosts: a mapping is not valid; use a list"),
+        ("hosts: [n1, 'n[0-3]']", "hosts[1]: duplicate host 'n1' (first in hosts[0])"),
+        ("peers: {mode: of}", "peers.mode: 'of' is not valid; use off, partition, "),
+        (
+            "peers: {port: 70000}",
+            "peers.port: 70000 is not valid; use a number of at m",
+        ),
+        ("peers: {timeout: 1ms}", "use a duration from 50ms to 60s"),
+        (
+            "peers: {interface: 'ib 0'}",
+            "peers.interface: 'ib 0' is not valid; use an int",
+        ),
+        ("peers: {transit: 5}", "peers.transit: 5 is not valid; use a size such as"),
+        ("peers: {rendezvous: ''}", "peers.rendezvous: '' is not valid; use a path"),
+        ("peers: {joint_timeout: 1s}", "; did you mean 'join_timeout'?"),
     ],
 )
 def test_fault_of_hosts_and_peers_names_the_key(refusal, text, line):
@@ -229,17 +239,20 @@ def test_fault_of_hosts_and_peers_names_the_key(refusal, text, line):
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"hosts": "a,b;c"}, f"--hosts: hosts[1]: found 'b;c', allowed {HOST}"),
-        ({"hosts": ""}, f"--hosts: hosts: found '', allowed hosts, each {HOST}"),
-        ({"hosts": "a,a"}, "--hosts: hosts[1]: found 'a' again (hosts[0] has it)"),
-        ({"secret_file": ""}, "--secret-file: peers.secret_file: found '', allowed"),
+        ({"hosts": "a,b;c"}, f"--hosts: hosts[1]: 'b;c' is not valid; use {HOST}"),
+        ({"hosts": ""}, f"--hosts: hosts: '' is not valid; use {HOST}"),
+        ({"hosts": "a,a"}, "--hosts: hosts[1]: duplicate host 'a' (first in hosts[0])"),
+        (
+            {"secret_file": ""},
+            "--secret-file: peers.secret_file: '' is not valid; use ",
+        ),
         (
             {"environ": {"MONARCH_STAGING_HOSTS": "a]"}},
-            "MONARCH_STAGING_HOSTS: hosts: found 'a]', allowed hosts, each",
+            "MONARCH_STAGING_HOSTS: hosts: 'a]' is not valid; use NAME",
         ),
         (
             {"environ": {"MONARCH_STAGING_PEERS__MODE": "false"}},
-            "MONARCH_STAGING_PEERS__MODE: peers.mode: found false, allowed off, ",
+            "MONARCH_STAGING_PEERS__MODE: peers.mode: false is not valid; use off, ",
         ),
     ],
 )
@@ -257,40 +270,46 @@ def test_saved_index_belongs_to_exactly_one_dataset(load_text, refusal, tmp_path
     )
 
     for text in ("datasets: [{path: /a}, {path: /b}]", ""):
-        assert refusal(text, index="i")[0].startswith("--index: found several")
+        assert refusal(text, index="i")[0].startswith("--index: needs exactly one")
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"settings": ("fill",)}, "--set fill: found no value, allowed KEY=VALUE"),
-        ({"settings": ("=8",)}, "--set =8: found no value, allowed KEY=VALUE"),
+        ({"settings": ("fill",)}, "--set fill: not of the form KEY=VALUE"),
+        ({"settings": ("=8",)}, "--set =8: not of the form KEY=VALUE"),
         (
             {"settings": ("fill.concurrency=x",)},
-            "--set fill.concurrency=x: fill.concurrency: found 'x', allowed a whole "
+            "--set fill.concurrency=x: fill.concurrency: 'x' is not valid; use a whole "
             "number",
         ),
         (
             {"settings": ("tiers[3].path=/x",)},
-            "--set tiers[3].path=/x: tiers[3].path: found no such item, allowed an "
+            "--set tiers[3].path=/x: tiers[3].path: no such item; use an "
             "index from 0 to 1",
         ),
-        ({"settings": ("a." * 5000 + "a=1",)}, "found 5001 levels, allowed a key of"),
+        ({"settings": ("a." * 5000 + "a=1",)}, "unknown key (of 5001 levels)"),
         (
             {"settings": (f"tiers[{'9' * 5000}].x=1",)},
-            "found a mapping, allowed a list",
+            "a mapping is not valid; use a list",
         ),
-        ({"settings": ("tiers[99999].name=1",)}, "found a mapping, allowed a list"),
-        ({"settings": ("tiers[1].name=b",)}, "tiers[1].kind: found no kind, allowed a"),
-        ({"tiers": ("disk:8GiB",)}, "found 'disk:8GiB', allowed KIND:CAPACITY[:PATH]"),
-        ({"tiers": ("ram",)}, "found 'ram', allowed a capacity after ram:"),
-        ({"tiers": ("ssd:1GB",)}, "allowed a directory after the capacity"),
-        ({"tiers": ("ram:8G",)}, "--tier ram:8G: tiers[0].capacity: found '8G'"),
-        ({"data": ("",)}, "--data: datasets[0].path: found '', allowed a path"),
-        ({"data": ("/a", "/a/b")}, "--data: datasets[1].path: found '/a/b', allowed a"),
+        ({"settings": ("tiers[99999].name=1",)}, "a mapping is not valid; use a list"),
+        (
+            {"settings": ("tiers[1].name=b",)},
+            "tiers[1].kind: missing key; every tier",
+        ),
+        (
+            {"tiers": ("disk:8GiB",)},
+            "'disk:8GiB' is not valid; use KIND:",
+        ),
+        ({"tiers": ("ram",)}, "'ram' is not valid; add a capacity, such as"),
+        ({"tiers": ("ssd:1GB",)}, "add a directory, such as ssd:1GB:/local"),
+        ({"tiers": ("ram:8G",)}, "--tier ram:8G: tiers[0].capacity: '8G' is not valid"),
+        ({"data": ("",)}, "--data: datasets[0].path: '' is not valid; use a path"),
+        ({"data": ("/a", "/a/b")}, "--data: datasets[1].path: '/a/b' is inside '/a'"),
         (
             {"data": ("/\udcff",)},
-            "--data: datasets[0].path: found '/\\udcff', allowed a",
+            "--data: datasets[0].path: '/\\udcff' is not valid; use a",
         ),
     ],
 )

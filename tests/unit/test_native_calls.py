@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from monarch import native
 from monarch.catalog.block import Block
-from monarch.catalog.unmanaged import Patterns
+from monarch.catalog.patterns import Patterns
 from monarch.errors import MonarchError
 from monarch.native import library
-from monarch.origins.layout import LAYOUT
 from support.trees import Tree
 
 SEEDS = st.integers(0, 2**64 - 1)
@@ -185,7 +184,7 @@ def test_a_library_without_the_functions_is_one_clear_error(tmp_path: Path) -> N
 def test_identity_is_what_scans_of_an_unchanged_tree_agree_about() -> None:
     """A node that joins late scans for itself, after programs have read."""
     block = make_block([b"first", b"second"])
-    found = Block(block, LAYOUT)
+    found = Block(block)
     native.index_finish(block)
     digest, identity = found.digest, found.identity
 

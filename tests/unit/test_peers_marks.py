@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from monarch.peers.protocol import Kind, MarkLog, MarkSync, Message, ProtocolError
 from monarch.peers.protocol import marks as protocol
 from monarch.peers.protocol.marks import (
+    KIND_SPAN,
+    KINDS,
     NUMBER_MAX,
     PORTION_MAX,
     ROOTS,
@@ -20,6 +22,8 @@ from monarch.peers.protocol.messages import MARKS_BYTES_MAX, format_fields
 
 CATALOG = 7
 RESEND_S = 1.0
+# All kinds of change of all roots.
+EVERYTHING = [kind * KIND_SPAN + root for kind in range(KINDS) for root in range(ROOTS)]
 NUMBERS = st.sets(st.integers(0, NUMBER_MAX), max_size=200)
 
 
@@ -88,7 +92,7 @@ def test_the_worst_portion_has_room_in_a_message():
         b"\xff" * 9,
         pack(range(PORTION_MAX)) + b"\x01\x00",
         b"\x00\xff\xff\xff\xff\x0f",
-        b"\xff\xff\xff\xff\x0f\x01",
+        b"\xff\xff\xff\xff\x3f\x01",
     ],
     ids=["cut", "half", "half a pair", "huge", "many", "long", "beyond"],
 )
@@ -230,8 +234,8 @@ def test_more_marks_than_a_node_keeps_mark_all_roots(monkeypatch):
     one.log.add_own(range(6000, 6900))
     talk(*ends)
 
-    assert other.heard[900:] == list(range(ROOTS))
-    assert len(one.log) == 900 + ROOTS
+    assert other.heard[900:] == EVERYTHING
+    assert len(one.log) == 900 + len(EVERYTHING)
 
 
 # -- who comes when ---------------------------------------------------------------
@@ -277,11 +281,10 @@ def test_marks_of_another_catalog_let_all_roots_pass_on_both_sides():
     one.log.add_own([80])
     talk(*ends)
 
-    everything = list(range(ROOTS))
-    assert stranger.heard == everything
+    assert stranger.heard == EVERYTHING
     stranger.log.add_own([90])
     talk(*ends)
-    assert one.heard == everything
+    assert one.heard == EVERYTHING
     assert talk(*ends) == 0  # and nobody insists
 
 
@@ -291,17 +294,16 @@ def test_a_node_of_another_catalog_passes_marks_on_and_tells_its_own_by_the_root
     second = other.sync(), hub.sync()
     one.log.add_own([80])
     talk(*first)
-    everything = list(range(ROOTS))
 
-    assert hub.log.open(8) == everything
+    assert hub.log.open(8) == EVERYTHING
     talk(*second)
     assert other.heard == [80]
     hub.log.add_own([90])
     talk(*first)
     talk(*second)
 
-    assert other.heard == [80, *everything]
-    assert one.heard == everything
+    assert other.heard == [80, *EVERYTHING]
+    assert one.heard == EVERYTHING
 
 
 def test_more_marks_than_are_kept_let_all_roots_pass_where_they_were_set(monkeypatch):
@@ -311,7 +313,7 @@ def test_more_marks_than_are_kept_let_all_roots_pass_where_they_were_set(monkeyp
     one.log.add_own(range(ROOTS, ROOTS + 1001))
     talk(one.sync(), other.sync())
 
-    assert one.heard == other.heard == list(range(ROOTS))
+    assert one.heard == other.heard == EVERYTHING
 
 
 class Wire:

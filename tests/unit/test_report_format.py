@@ -17,6 +17,7 @@ from monarch.report.format import (
 def test_one_is_not_many():
     assert many(1, "files") == "1 file"
     assert many(1, "more processes") == "1 more process"
+    assert many(1, "directories") == "1 directory"
     assert many(1204, "nodes") == "1,204 nodes"
     assert many(0, "times") == "0 times"
 

@@ -10,15 +10,15 @@ from monarch.cli.report import report as report_verb
 from monarch.report import (
     PeerFigures,
     TierFigures,
-    fragment,
+    encode_node_report,
     merge,
     read_report,
     render,
     summarize,
     write_report,
 )
-from monarch.report.format import WIDTH
-from monarch.report.nodes import ROWS_MAX, node_lines
+from monarch.report.format import WIDTH, plain_text
+from monarch.report.node_table import ROWS_MAX, node_parts
 from support.figures import FOUR, JOB, MIB, many, node, snapshot
 
 
@@ -29,7 +29,7 @@ def job(names=FOUR, own=0, lacking=(), **changed):
         for number, name in enumerate(names)
     ]
     sent = {
-        number: fragment(part)
+        number: encode_node_report(part)
         for number, part in enumerate(parts)
         if number not in (own, *lacking)
     }
@@ -40,8 +40,8 @@ def test_the_headline_tells_of_all_nodes():
     text = render(job())
 
     assert text.startswith(
-        "monarch: active in 16 of 16 processes on 4 nodes; 100.0% of 1.7 GiB came "
-        "from\n  ram, staged by reading 40.0 MiB.\n"
+        "monarch: active in 16 of 16 processes on 4 nodes; 100.0% of 1.7 GiB opened "
+        "came\n  from ram; staging read 40.0 MiB.\n"
     )
 
 
@@ -53,7 +53,7 @@ def test_a_report_of_several_nodes_fits_a_terminal():
 
 
 def test_each_node_has_a_line_and_all_together_one():
-    lines = node_lines(job())
+    lines = plain_text(node_parts(job())).splitlines()
 
     assert lines[1].split()[:3] == ["node0", "4,400", "90.9%"]
     assert lines[5].split() == [
@@ -61,7 +61,7 @@ def test_each_node_has_a_line_and_all_together_one():
         *("40.0", "MiB", "120.0", "MiB", "120.0", "MiB", "19.5%"),
     ]
     assert lines[6] == (
-        "  served to peers: 1,200 files, 120.0 MiB; the most by node0, 1.00 x the mean"
+        "  served to peers: 1,200 files, 120.0 MiB; most by node0 (1.00 x the mean)"
     )
 
 
@@ -90,9 +90,9 @@ def test_a_node_that_tells_its_own_report_names_the_others():
 @pytest.mark.parametrize(
     ("standing", "why"),
     [
-        ("left", "left before the end"),
-        ("never joined", "never joined, and worked alone if at all"),
-        ("joined", "did not come in time"),
+        ("left", "left before the job ended"),
+        ("never joined", "never joined"),
+        ("joined", "its report did not arrive in time"),
     ],
 )
 def test_a_node_whose_report_did_not_come_is_named(standing, why):
@@ -103,7 +103,7 @@ def test_a_node_whose_report_did_not_come_is_named(standing, why):
     text = render(report)
 
     assert "processes on 3 of 4 nodes; " in text
-    told_why = f" no report of node3: {why}; others had 30.0 MiB from there "
+    told_why = f" no report from node3: {why}; peers fetched 30.0 MiB from there "
     assert told_why in " ".join(text.split())
     assert report["nodes"][3]["fetched_from_it_bytes"] == 30 * MIB
 
@@ -117,8 +117,8 @@ def test_trouble_is_told_with_the_nodes_that_had_it():
         job(node1={"run": plain}, node2={"tally": tally}, node3={"tiers": lost})
     )
 
-    assert "survived: 7 files removed to keep below the memory limit on node2\n" in text
-    assert "6,000 replicas; lost on node3, out of service " in " ".join(text.split())
+    assert "  7 files evicted to stay below the memory limit on node2\n" in text
+    assert "6,000 replicas; out of service on node3 " in " ".join(text.split())
     assert (
         "  nothing was staged on node1: the catalog takes longer than 1.0 s\n" in text
     )
@@ -162,7 +162,7 @@ def test_the_transit_pool_is_told_where_files_pass_through_it():
     report = job(node0={"counters": counters, "tally": tally, **pool}, node1=pool)
     lines = render(report).splitlines()
 
-    assert "  transit pool of 128.0 MiB: 5 files passed, 2.0 MiB" in lines
+    assert "  transit pool of 128.0 MiB: 5 files, 2.0 MiB" in lines
     assert "  transit pool                             8        1.0 MiB" in lines
     assert report["nodes"][0]["hit_opens"] == 4008
     assert not [line for line in render(job()).splitlines() if "transit" in line]
@@ -187,9 +187,7 @@ def test_breakers_are_told_by_the_peer_that_they_were_of():
         (0, 3, 2),
         (1, 3, 2),
     ]
-    assert "  breaker of node3 opened 4 times on 2 nodes, closed again 2 times\n" in (
-        render(report)
-    )
+    assert "  node3 suspended 4 times by 2 nodes, resumed 2 times\n" in render(report)
 
 
 def test_imbalance_is_the_most_over_the_mean_of_what_was_served():
@@ -210,16 +208,16 @@ def test_the_table_of_many_nodes_shows_the_extremes_and_fits():
     report = job(
         names, lacking=range(200, 290), **plain, **{names[5]: {"counters": counts}}
     )
-    lines = node_lines(report)
+    lines = plain_text(node_parts(report)).splitlines()
 
     assert max(map(len, render(report).splitlines())) <= WIDTH
     assert len(lines) < 2 * ROWS_MAX
     assert any(line.startswith("  gpu-0005         1,000 M  99.9%") for line in lines)
     assert any(
-        " more nodes lie between these in each column; " in line for line in lines
+        " more nodes are between these in each column; " in line for line in lines
     )
     assert any(
-        "no report of gpu-0200, gpu-0201, gpu-0202 and 87 more:" in line
+        "no report from gpu-0200, gpu-0201, gpu-0202 and 87 more:" in line
         for line in lines
     )
     assert [row["name"] for row in report["nodes"]] == list(names)
@@ -236,12 +234,12 @@ def test_one_node_is_told_by_itself_with_what_it_had_to_do_with_each_other(tmp_p
     lines = told("--node", "node2").output.splitlines()
     assert lines[0] == "monarch: active in 4 of 4 processes on node2"
     assert "  served to peers: 300 files, 30.0 MiB" in lines
-    assert [line.split()[0] for line in lines if line.endswith(" 0         0")] == [
+    assert [line.split()[0] for line in lines if line.endswith(" 0          0")] == [
         *("node0", "node1", "node3")
     ]
-    assert lines[-1] == "  survived: 7 files removed to keep below the memory limit"
+    assert lines[-1] == "  7 files evicted to stay below the memory limit"
     assert max(map(len, lines)) <= WIDTH
-    assert told("--node", "node3").output.startswith("  no report of node3: ")
+    assert told("--node", "node3").output.startswith("  no report from node3: ")
     assert json.loads(told("--node", "node0", "--json").output)["opens"] == 4400
     refused = told("--node", "node9").exception
-    assert str(refused) == "the report tells of no node 'node9'"
+    assert str(refused) == "the report does not contain node 'node9'"

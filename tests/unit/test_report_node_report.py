@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from monarch.cli.report import report as report_verb
 from monarch.errors import UsageError
 from monarch.report import (
-    FRAGMENT_BYTES_MAX,
+    NODE_REPORT_BYTES_MAX,
     PeerFigures,
     ProcessFigures,
-    fragment,
+    encode_node_report,
     merge,
     render,
 )
-from monarch.report.node_report import FragmentError, read_fragment
+from monarch.report.node_report import NodeReportError, decode_node_report
 from support.figures import FOUR, many, node
 
 
@@ -31,38 +31,41 @@ from support.figures import FOUR, many, node
         (b"[" * 100_000, "it is not JSON"),
         (b"\xff\xfe{}", "it is not JSON"),
         (b"[]", "it is not an object"),
-        (b"{}", "it counts other things"),
-        (b'{"fragment": 1}', "it lacks changed"),
+        (b"{}", "it has other counters"),
+        (b'{"fragment": 1}', "changed is missing"),
         (
             b'{"fragment": 2, "version": "9.1\\u001b[2J"}',
-            "it is of version 9.1\\x1b[2J, and this one is ",
+            "it is of version 9.1\\x1b[2J, not ",
         ),
-        (b"x" * (FRAGMENT_BYTES_MAX + 1), "it is too long"),
+        (b"x" * (NODE_REPORT_BYTES_MAX + 1), "it is too long"),
     ],
 )
 def test_what_is_no_report_of_ours_names_its_node(sent, why):
     report = merge(
-        node(0, FOUR), {n: fragment(node(n, FOUR)) for n in (1, 2)} | {3: sent}
+        node(0, FOUR),
+        {n: encode_node_report(node(n, FOUR)) for n in (1, 2)} | {3: sent},
     )
 
-    assert report["nodes"][3]["why"].startswith(f"sent what cannot be read: {why}")
+    assert report["nodes"][3]["why"].startswith(f"its report is not valid: {why}")
     assert report["counters"]["opens_miss"] == 300
-    assert "no report of node3: sent what cannot be read" in render(report)
+    assert "no report from node3: its report is not valid" in render(report)
 
 
 def test_a_node_that_counts_other_things_is_not_added_up():
     other = node(1, FOUR)
-    sent = fragment(replace(other, counters={**other.counters, "opens_new": 1}))
+    sent = encode_node_report(
+        replace(other, counters={**other.counters, "opens_new": 1})
+    )
 
     report = merge(node(0, FOUR), {1: sent})
 
-    assert report["nodes"][1]["why"].endswith("it counts other things")
+    assert report["nodes"][1]["why"].endswith("it has other counters")
 
 
 def test_a_node_cannot_report_in_anothers_name():
-    report = merge(node(0, FOUR), {2: fragment(node(1, FOUR))})
+    report = merge(node(0, FOUR), {2: encode_node_report(node(1, FOUR))})
 
-    assert report["nodes"][2]["why"].endswith("it tells of another node")
+    assert report["nodes"][2]["why"].endswith("it is of another node")
     assert not report["nodes"][1]["reported"]
 
 
@@ -73,10 +76,10 @@ def test_long_lists_are_cut_and_their_sums_are_kept():
     )
     whole = node(7, names, processes=programs, changed=("/x" * 3000,) * 20)
 
-    sent = fragment(whole)
-    read = read_fragment(sent, 7, node(0, names))
+    sent = encode_node_report(whole)
+    read = decode_node_report(sent, 7, node(0, names))
 
-    assert len(sent) <= FRAGMENT_BYTES_MAX
+    assert len(sent) <= NODE_REPORT_BYTES_MAX
     assert len(read.peers) < 100 < len(whole.peers)
     for field in fields(PeerFigures)[3:]:
         sums = [sum(getattr(p, field.name) for p in s.peers) for s in (whole, read)]
@@ -94,8 +97,8 @@ def test_peers_with_trouble_are_the_last_to_be_left_out():
     peers = list(node(0, names).peers)
     peers[1500] = replace(peers[1500], fetched_bytes=0, breaker_opened=1)
 
-    read = read_fragment(
-        fragment(node(0, names, peers=tuple(peers))), 0, node(1, names)
+    read = decode_node_report(
+        encode_node_report(node(0, names, peers=tuple(peers))), 0, node(1, names)
     )
 
     assert peers[1500] in read.peers
@@ -133,7 +136,7 @@ def damaged(document, data):
 @settings(deadline=None)
 @given(st.data())
 def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
-    document = json.loads(fragment(node(1, FOUR)))
+    document = json.loads(encode_node_report(node(1, FOUR)))
     for _ in range(data.draw(st.integers(1, 3))):
         damaged(document, data)
 
@@ -143,13 +146,13 @@ def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
     text = render(report)
     assert text.replace("\n", "").isprintable()
     row = report["nodes"][1]
-    assert row["reported"] or f"  no report of node1: {row['why'][:20]}" in text
+    assert row["reported"] or f"  no report from node1: {row['why'][:20]}" in text
 
 
 @settings(deadline=None)
 @given(st.data())
 def test_a_report_of_a_job_that_was_edited_is_printed_or_refused(data):
-    sent = {number: fragment(node(number, FOUR)) for number in (1, 2)}
+    sent = {number: encode_node_report(node(number, FOUR)) for number in (1, 2)}
     report = json.loads(json.dumps(merge(node(0, FOUR), sent)))
     damaged(report, data)
     report["schema"] = 1
@@ -165,5 +168,5 @@ def test_a_report_of_a_job_that_was_edited_is_printed_or_refused(data):
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_report_or_refused(sent):
-    with pytest.raises(FragmentError):
-        read_fragment(sent, 1, node(0, FOUR))
+    with pytest.raises(NodeReportError):
+        decode_node_report(sent, 1, node(0, FOUR))

@@ -14,11 +14,11 @@ from monarch.report import (
     TierFigures,
     Unstaged,
     WaitBucket,
-    fragment,
+    encode_node_report,
     merge,
     render,
 )
-from monarch.report.node_report import read_fragment
+from monarch.report.node_report import decode_node_report
 from support.figures import node
 
 counts = st.integers(0, 2**50)
@@ -85,7 +85,7 @@ def summed(counts):
 @given(parts_of_jobs(), st.data())
 def test_the_report_of_a_job_is_the_sum_of_its_parts(parts, data):
     own = data.draw(st.sampled_from(parts))
-    sent = {part.number: fragment(part) for part in parts}
+    sent = {part.number: encode_node_report(part) for part in parts}
 
     report = merge(own, sent)
     json.dumps(report, allow_nan=False)
@@ -113,7 +113,7 @@ def test_the_report_of_a_job_is_the_sum_of_its_parts(parts, data):
 @settings(max_examples=40, deadline=None)
 @given(parts_of_jobs())
 def test_the_tiers_of_a_job_are_those_of_its_nodes_by_number(parts):
-    report = merge(parts[0], {part.number: fragment(part) for part in parts})
+    report = merge(parts[0], {part.number: encode_node_report(part) for part in parts})
 
     assert len(report["tiers"]) == len(parts[0].tiers)
     for number, tier in enumerate(report["tiers"]):
@@ -127,7 +127,7 @@ def test_the_tiers_of_a_job_are_those_of_its_nodes_by_number(parts):
 @settings(max_examples=40, deadline=None)
 @given(parts_of_jobs(), st.data())
 def test_the_rows_of_the_nodes_add_up_to_the_totals(parts, data):
-    sent = {part.number: fragment(part) for part in parts}
+    sent = {part.number: encode_node_report(part) for part in parts}
 
     report = merge(data.draw(st.sampled_from(parts)), sent)
 
@@ -153,7 +153,7 @@ def test_the_rows_of_the_nodes_add_up_to_the_totals(parts, data):
 @given(parts_of_jobs())
 def test_a_fragment_brings_every_figure_that_fits(parts):
     for part in parts:
-        read = read_fragment(fragment(part), part.number, parts[0])
+        read = decode_node_report(encode_node_report(part), part.number, parts[0])
 
         assert read.counters == part.counters
         assert read.peers == part.peers

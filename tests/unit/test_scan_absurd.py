@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch.catalog.unmanaged import Unmanaged
+from monarch.catalog.survey import Unmanaged
 from monarch.origins import walk
 from support.trees import NONE32, Tree
 

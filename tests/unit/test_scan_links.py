@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from monarch.catalog import links
-from monarch.catalog.unmanaged import Patterns, Unmanaged
-from monarch.origins.root import stages
+from monarch.catalog.patterns import Patterns
+from monarch.catalog.survey import Unmanaged
+from monarch.origins.root import link_expansions
 from support.trees import NONE32, Tree, lstat_of
 
 
@@ -194,7 +195,7 @@ def test_each_stage_of_a_spelling_through_links_is_a_spelling(tmp_path: Path) ->
     (tmp_path / "l").symlink_to(tmp_path / "m")
     base = os.fsencode(tmp_path)
 
-    found = stages(base + b"/l/d")
+    found = link_expansions(base + b"/l/d")
 
     assert found == [base + b"/l/d", base + b"/m/d", base + b"/n/../b/d"]
-    assert stages(base + b"/nowhere/d") == [base + b"/nowhere/d"]
+    assert link_expansions(base + b"/nowhere/d") == [base + b"/nowhere/d"]

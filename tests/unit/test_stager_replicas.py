@@ -175,7 +175,7 @@ def test_a_written_file_is_never_due_again_and_nobody_else_is_concerned():
     memory = Memory(4, bases=(0, 2))
 
     memory.replicas.mark_written(0)
-    memory.marks.set_roots(np.array([1]))
+    memory.marks.add_to_roots(np.array([1]), np.array([4], np.uint8))
 
     assert [memory.replicas.is_due(file) for file in range(4)] == [0, 1, 0, 0]
     assert memory.replicas.unwritten(np.arange(4)).tolist() == [1, 2, 3]
@@ -198,7 +198,8 @@ def writes(path: Path) -> list[str]:
             name = getattr(target, "attr", getattr(target, "id", ""))
             if name in ARRAYS:
                 found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
-        if isinstance(node, ast.Attribute) and node.attr == "state_store":
+        name = getattr(node, "attr", getattr(node, "id", ""))
+        if name in ("state_store", "marks_set"):
             found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
     return found
 

@@ -18,8 +18,9 @@ RATCHET = Path(__file__).with_name("tidy_ratchet.json")
 LAYERS = (
     {"monarch", "background", "metrics", "errors", "units", "atomic_file", "hostlist"},
     {"config"},
+    {"native"},
     {"catalog", "placement", "peers.protocol"},
-    {"tiers", "origins", "cluster", "native"},
+    {"tiers", "origins", "cluster"},
     {
         "peers.connection",
         "peers.session",
@@ -41,11 +42,7 @@ LAYERS = (
     {"__main__"},
 )
 SIDEWAYS = {
-    ("units", "errors"),  # a size that cannot be read is a usage error
-    ("hostlist", "errors"),  # so is a host list
-    ("origins", "native"),  # the scan hashes and finishes index blocks natively
-    ("tiers", "native"),  # Replica names are computed natively
-    ("cluster", "native"),  # the launcher's run directories are found as it finds them
+    ("hostlist", "errors"),  # an invalid host list is a usage error
     ("peers.session", "peers.connection"),  # a session is what a joined one becomes
     ("agent", "report"),  # the agent ends with a report
 }

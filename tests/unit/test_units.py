@@ -67,7 +67,7 @@ def test_size_that_is_none_is_refused_with_what_was_meant(text, nearest):
         parse_size(text)
 
     assert refused.value.nearest == nearest
-    assert "allowed a size such as 8GiB" in str(refused.value)
+    assert "use a size such as 8GiB" in str(refused.value)
 
 
 def test_size_beyond_what_a_file_can_have_is_refused():
@@ -149,7 +149,7 @@ def test_rate_is_a_size_per_second():
     for text in ("200MB", "200MB/min", "fast", "/s", "200MB/s/s"):
         with pytest.raises(UnitError, match="200MB/s"):
             parse_rate(text)
-    with pytest.raises(UnitError, match="did you mean 2GiB/s"):
+    with pytest.raises(UnitError, match="did you mean '2GiB/s'"):
         parse_rate("2G/s")
 
 

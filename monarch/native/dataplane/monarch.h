@@ -32,6 +32,8 @@ MONARCH_API void monarch_replica_name(const void *block, uint64_t root_hash,
 /* ---- words that other processes wait for ----------------------------------------- */
 
 MONARCH_API void monarch_state_store(void *catalog, uint32_t file, uint32_t word);
+MONARCH_API void monarch_marks_set(uint8_t *marks, const uint64_t *numbers,
+                                   const uint8_t *bits, size_t n);
 MONARCH_API void monarch_agent_state_store(void *requests, uint32_t state);
 MONARCH_API void monarch_beat(void *requests);
 

@@ -103,6 +103,16 @@ void replica_state_set_busy(const struct catalog *cat, uint32_t file, bool busy)
         futex_wake(word, INT_MAX);
 }
 
+/* monarch_marks_set - adds bits to the marks of some Files, directories or roots, while
+ * programs add theirs. */
+void monarch_marks_set(uint8_t *marks, const uint64_t *numbers, const uint8_t *bits,
+                       size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        atomic_fetch_or_explicit((_Atomic uint8_t *)&marks[numbers[i]], bits[i],
+                                 memory_order_release);
+}
+
 /* monarch_state_store - see replica_state_store(). */
 void monarch_state_store(void *catalog, uint32_t file, uint32_t word)
 {

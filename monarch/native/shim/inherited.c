@@ -82,7 +82,7 @@ enum mapping_field { /* of a line in /proc/self/maps, proc_pid_maps(5) */
 
 struct mapping {
     unsigned field, column;
-    bool writes, shared;
+    bool shared;
     uint64_t major, minor, ino;
 };
 
@@ -92,11 +92,11 @@ static unsigned digit(char c)
     return (unsigned)(c <= '9' ? c - '0' : c - 'a' + 10);
 }
 
-/* mark_mapped - a File that the line names is written to without any call. Where devices
- * are anonymous, as on btrfs, the line has another one than stat tells. */
+/* mark_mapped - a File that the line names is written to without any call, perhaps after
+ * mprotect(). Where devices are anonymous, as on btrfs, the line has another one than stat tells. */
 static void mark_mapped(const struct segments *seg, const struct mapping *m)
 {
-    if (!m->writes || !m->shared || !m->ino)
+    if (!m->shared || !m->ino)
         return;
     for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
         const struct stat st = {.st_dev = seg->catalog->roots[i].dev, .st_ino = m->ino};
@@ -114,7 +114,6 @@ static void read_mapping(struct mapping *m, char c)
         return;
     }
     if (m->field == MAPPING_RIGHTS) {
-        m->writes |= m->column == 1 && c == 'w';
         m->shared |= m->column == 3 && c == 's';
         m->column++;
     } else if (m->field == MAPPING_DEVICE && c == ':') {

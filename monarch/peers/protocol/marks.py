@@ -1,7 +1,8 @@
 """The marks of written Files between nodes: a set that only grows.
 
-A mark is a number: those below ROOTS are whole roots, the others Files and directories,
-by their position in the flags segment. A node keeps all marks that it knows in a log,
+A mark is a number and a kind of change: numbers below ROOTS are whole roots, the others
+Files and directories, by their position in the flags segment; the kind is that of a bit
+of the mark there. A node keeps all marks that it knows in a log,
 in the order in which it learned of them. Each end of a session sends the other all of
 its log from the start, one portion after another, and continues when a portion is
 acknowledged; so a node that joins, or that becomes the hub, learns of all marks. A
@@ -19,14 +20,19 @@ from monarch.peers.protocol.conversation import ProtocolError
 from monarch.peers.protocol.messages import Kind, Message
 
 ROOTS: Final = 64
-NUMBER_MAX: Final = (1 << 32) - 1
+KINDS: Final = 4
+# What is added to a number for each kind, so that the numbers of one kind form runs.
+KIND_SPAN: Final = 1 << 32
+NUMBER_MAX: Final = KINDS * KIND_SPAN - 1
 # Of one message. A number takes six bytes at most, so that they fit into the body.
 PORTION_MAX: Final = 8192
 # Beyond this number all roots are marked instead: the log of a node is bounded.
 MARKS_MAX: Final = 1 << 20
 
 _OWN: Final = 0
-_ALL_ROOTS: Final = range(ROOTS)
+_ALL_ROOTS: Final = tuple(
+    kind * KIND_SPAN + root for kind in range(KINDS) for root in range(ROOTS)
+)
 
 
 class MarkLog:

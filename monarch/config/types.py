@@ -1,4 +1,4 @@
-"""The types of configuration values: how each is read, written and described."""
+"""The types of configuration values: how each is parsed, written and described."""
 
 import os
 import re
@@ -40,21 +40,21 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What relative paths and `${VARIABLES}` stand for while a file is read."""
+class Environment:
+    """The variables and the directory with which paths are expanded."""
 
     environ: Mapping[str, str]
     cwd: Path
 
 
 def refusal(allowed: str, nearest: str = "") -> PydanticCustomError:
-    """Return the error of a value that is not what it should be."""
+    """Return the error of an invalid value: what is allowed, and the nearest value."""
     facts = {"allowed": allowed, "nearest": nearest}
-    return PydanticCustomError("refused", "allowed {allowed}", facts)
+    return PydanticCustomError("refused", "use {allowed}", facts)
 
 
 def _quantity(read: Callable[[str], Any], allowed: str) -> Callable[[object], Any]:
-    """Return a validator that reads a text with a unit; a plain 0 needs none."""
+    """Return a validator that parses a text with a unit; a plain 0 needs none."""
 
     def validate(value: object) -> Any:
         if value == 0 and type(value) is int:
@@ -72,7 +72,7 @@ def _quantity(read: Callable[[str], Any], allowed: str) -> Callable[[object], An
 
 
 def _sized(allowed: str, *kinds: SizeKind) -> Callable[[object], Any]:
-    """Return a validator for the sizes of some kinds; only headroom may be nothing."""
+    """Return a validator for sizes of some kinds; a capacity must not be 0."""
 
     def read(text: str) -> Size:
         size = Size.parse(text)
@@ -121,8 +121,8 @@ def _quantity_schema(example: str) -> WithJsonSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """Marks a float as a duration in seconds, written as text, between two bounds."""
+class DurationRange:
+    """Annotates a float as a duration in seconds, written as text, with bounds."""
 
     shortest: str
     longest: str
@@ -130,7 +130,7 @@ class Within:
     def __get_pydantic_core_schema__(
         self, _source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Tell pydantic how such a duration is read and written."""
+        """Return the schema that parses and writes such a duration."""
         allowed = f"a duration from {self.shortest} to {self.longest}, such as 30s"
         low, high = parse_duration(self.shortest), parse_duration(self.longest)
 
@@ -200,31 +200,35 @@ def _expand(text: str, environ: Mapping[str, str]) -> str:
         value = environ.get(match[1], "")
         if not value:
             state = "empty" if match[1] in environ else "not set"
-            raise refusal(f"variables that are set ({match[1]} is {state})")
+            raise PydanticCustomError(
+                "variable",
+                "the variable {name} is {state}",
+                {"name": match[1], "state": state},
+            )
         return value
 
     return _VARIABLE.sub(value_of, text)
 
 
 def _expanded(value: object, info: ValidationInfo) -> str:
-    """Return the path as written, with the values of its variables."""
+    """Return the path with its variables expanded."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise refusal("a path as text")
     if value == "~" or value.startswith("~/"):
-        raise refusal("a path without ~", "${HOME}" + value[1:])
-    if isinstance(info.context, Surroundings):
+        raise refusal("${HOME} instead of ~", "${HOME}" + value[1:])
+    if isinstance(info.context, Environment):
         value = _expand(value, info.context.environ)
     return value
 
 
 def _absolute(path: str, bytes_max: int) -> str:
-    """Return an absolute path without `.`, `..` and needless slashes."""
+    """Return an absolute path without `.`, `..` and redundant slashes."""
     if not path.startswith("/"):
         raise refusal("an absolute path")
     path = os.path.normpath(path)
     if _surrogates(path):
         raise refusal("a path in UTF-8")
-    path = f"/{path.lstrip('/')}"  # POSIX keeps two leading slashes apart, Linux not
+    path = f"/{path.lstrip('/')}"  # only POSIX treats // specially
     if len(path.encode()) > bytes_max:
         raise refusal(f"a path of at most {bytes_max} bytes")
     return path
@@ -232,7 +236,7 @@ def _absolute(path: str, bytes_max: int) -> str:
 
 def _path(value: object, info: ValidationInfo) -> str:
     path = _expanded(value, info)
-    if isinstance(info.context, Surroundings):
+    if isinstance(info.context, Environment):
         path = os.path.join(info.context.cwd, path)
     return _absolute(path, PATH_BYTES_MAX)
 
@@ -283,15 +287,15 @@ def _host(value: object) -> str:
 
 
 def _as_hosts(value: object) -> object:
-    """Return the items of a list that is one text, as options and variables are."""
+    """Return the items of a list; options and variables give it as one text."""
     if not isinstance(value, str):
         return _as_tuple(value)
     try:
         items = split_hosts(value)
     except UsageError:
-        raise refusal(f"hosts, each {_HOST_ALLOWED}") from None
+        raise refusal(_HOST_ALLOWED) from None
     if not items:
-        raise refusal(f"hosts, each {_HOST_ALLOWED}")
+        raise refusal(_HOST_ALLOWED)
     return tuple(items)
 
 

@@ -1,12 +1,11 @@
-"""The layers of a configuration: how a value of one takes the place of another's."""
+"""Values from outside the files: command-line options and environment variables."""
 
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from monarch.config.models import Config
-from monarch.config.options import RunOptions, parse_tier
+from monarch.config.schema import Config
 from monarch.config.tree import (
     Fault,
     KeyPath,
@@ -18,14 +17,15 @@ from monarch.config.tree import (
     key_path,
     key_text,
     merge,
-    plant,
     put,
+    tree_of,
 )
-from monarch.config.yamlfile import DEPTH_MAX, read_value
+from monarch.config.yaml import DEPTH_MAX, read_value
 
 PREFIX: Final = "MONARCH_STAGING_"
+_VARIABLES: Final = f"variables of keys are named {PREFIX}SECTION__KEY"
 
-# The variables that are no configuration keys.
+# Variables with the prefix that are not configuration keys.
 _OTHERS: Final = (
     "CONFIG",
     "DISABLE",
@@ -35,11 +35,74 @@ _OTHERS: Final = (
     "RUN_DIR",
     "SITE_CONFIG",
 )
+KINDS: Final = ("ram", "ssd")
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of one `monarch run`, as text.
+
+    Args:
+        settings: each `KEY=VALUE` of --set.
+        tiers: each `KIND:CAPACITY[:PATH]` of --tier.
+        hosts: the nodes of the job, as a list.
+        wait: the launcher waits until the job has ended on this node.
+    """
+
+    config: str | None = None
+    settings: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    job: str | None = None
+    report: str | None = None
+    index: str | None = None
+    hosts: str | None = None
+    secret_file: str | None = None
+    strict: bool = False
+    quiet: bool = False
+    wait: bool = False
+
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """Return the options that configure the agent, with their values, by name."""
+        options = {
+            "config": self.config,
+            "data": self.data,
+            "hosts": self.hosts,
+            "index": self.index,
+            "report": self.report,
+            "secret-file": self.secret_file,
+            "set": self.settings,
+            "tier": self.tiers,
+        }
+        return {
+            name: (value,) if isinstance(value, str) else value
+            for name, value in options.items()
+            if value is not None and value != ()
+        }
+
+
+def parse_tier(text: str) -> dict[str, str]:
+    """Return the configuration of one tier from `KIND:CAPACITY[:PATH]`.
+
+    Raises ValueError with the correct form.
+    """
+    kind, _, rest = text.partition(":")
+    capacity, _, path = rest.partition(":")
+    if kind not in KINDS:
+        raise ValueError(
+            "use KIND:CAPACITY[:PATH] with kind ram or ssd, such as ram:8GiB"
+        )
+    if not capacity:
+        raise ValueError(f"add a capacity, such as {kind}:8GiB")
+    if kind == "ssd" and not path:
+        raise ValueError(f"add a directory, such as {kind}:{capacity}:/local")
+    tier = {"name": kind, "kind": kind, "capacity": capacity}
+    return {**tier, "path": path} if path else tier
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One value given outside of the files."""
+    """One value from outside the files."""
 
     path: KeyPath
     value: Node
@@ -48,11 +111,11 @@ class Assignment:
 def default_tree() -> Node:
     """Return the tree of all defaults."""
     values = Config().model_dump(mode="json", by_alias=True)
-    return plant(values, Where(Layer.DEFAULT))
+    return tree_of(values, Where(Layer.DEFAULT))
 
 
 def environment_assignments(environ: Mapping[str, str]) -> Iterator[Assignment]:
-    """Yield the values given by `MONARCH_STAGING_SECTION__KEY` variables."""
+    """Yield the values of `MONARCH_STAGING_SECTION__KEY` variables."""
     for name, parts in _variables(environ):
         if len(parts) > 1 or parts[0] in _sections():
             where = Where(Layer.ENVIRONMENT, name)
@@ -60,7 +123,7 @@ def environment_assignments(environ: Mapping[str, str]) -> Iterator[Assignment]:
 
 
 def environment_faults(environ: Mapping[str, str]) -> list[Fault]:
-    """Return a fault for each variable with our prefix that nothing reads."""
+    """Return a fault for each variable with our prefix that has no meaning."""
     known = sorted({*_OTHERS, *map(str.upper, _sections())})
     faults = []
     for name, parts in _variables(environ):
@@ -68,9 +131,9 @@ def environment_faults(environ: Mapping[str, str]) -> list[Fault]:
         if len(parts) > 1 or parts[0] in _sections() or word in _OTHERS:
             continue
         near = difflib.get_close_matches(word, known, n=1)
-        hint = f" (did you mean {PREFIX}{near[0]}?)" if near else ""
-        what = f"found an unknown variable, allowed {PREFIX}SECTION__KEY{hint}"
-        faults.append(Fault(Where(Layer.ENVIRONMENT, name), "", what))
+        hint = f"did you mean {PREFIX}{near[0]}?" if near else _VARIABLES
+        problem = f"unknown variable; {hint}"
+        faults.append(Fault(Where(Layer.ENVIRONMENT, name), "", problem))
     return faults
 
 
@@ -86,15 +149,15 @@ def _sections() -> set[str]:
 
 
 def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignment]:
-    """Yield the values given by options.
+    """Yield the values of options.
 
     Args:
-        datasets: how many datasets there are without the options.
+        datasets: the number of datasets without the options.
     """
     if options.data:
         where = Where(Layer.OPTION, "--data")
         yield Assignment(
-            ("datasets",), plant([{"path": p} for p in options.data], where)
+            ("datasets",), tree_of([{"path": p} for p in options.data], where)
         )
     if options.tiers:
         where = Where(Layer.OPTION, "--tier")
@@ -111,40 +174,40 @@ def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignmen
     if options.index is not None:
         where = Where(Layer.OPTION, "--index")
         if (len(options.data) or datasets) != 1:
-            what = "found several datasets or none, allowed --index with exactly one"
-            raise Refused([Fault(where, "", f"{what} (else set datasets[N].index)")])
+            problem = "needs exactly one dataset; otherwise set datasets[N].index"
+            raise Refused([Fault(where, "", problem)])
         yield Assignment(("datasets", 0, "index"), Node(options.index, where))
     for setting in options.settings:
         key, equals, text = setting.partition("=")
         where = Where(Layer.OPTION, f"--set {setting}")
         if not key or not equals:
-            raise Refused([Fault(where, "", "found no value, allowed KEY=VALUE")])
+            raise Refused([Fault(where, "", "not of the form KEY=VALUE")])
         yield Assignment(key_path(key.strip()), read_value(text, where))
 
 
 def assign(tree: Node, assignment: Assignment) -> Node:
     """Return the tree with one more value in it."""
     if len(assignment.path) > DEPTH_MAX:
-        what = f"found {len(assignment.path)} levels, allowed a key of this version"
-        raise Refused([Fault(assignment.value.where, "", what)])
+        problem = f"unknown key (of {len(assignment.path)} levels)"
+        raise Refused([Fault(assignment.value.where, "", problem)])
     try:
         return put(tree, assignment.path, assignment.value)
     except IndexError as error:
         length = error.args[0]
-        what = f"found no such item, allowed an index from 0 to {length}"
+        problem = f"no such item; use an index from 0 to {length}"
         key = key_text(assignment.path)
-        raise Refused([Fault(assignment.value.where, key, what)]) from None
+        raise Refused([Fault(assignment.value.where, key, problem)]) from None
 
 
 def join(lower: Node, upper: Node) -> Node:
-    """Lay a file's tree over what is below it; sections left empty change nothing."""
+    """Merge a file's tree into the lower layers; an empty section changes nothing."""
     assert isinstance(upper.value, dict)
     given = {key: node for key, node in upper.value.items() if node.value is not None}
     return merge(lower, Node(given, upper.where, upper.key))
 
 
 def _tiers(texts: tuple[str, ...]) -> list[Node]:
-    """Return the tiers of --tier options, with a number behind a kind used before."""
+    """Return the tiers of --tier options; later tiers of a kind are `ram-2` etc."""
     tiers: list[Node] = []
     kinds: list[str] = []
     faults: list[Fault] = []
@@ -153,13 +216,13 @@ def _tiers(texts: tuple[str, ...]) -> list[Node]:
         try:
             tier = parse_tier(text)
         except ValueError as error:
-            faults.append(Fault(where, "", f"found {text!r}, allowed {error}"))
+            faults.append(Fault(where, "", f"{text!r} is not valid; {error}"))
             continue
         kinds.append(tier["kind"])
         count = kinds.count(tier["kind"])
         if count > 1:
             tier["name"] = f"{tier['kind']}-{count}"
-        tiers.append(plant(tier, where))
+        tiers.append(tree_of(tier, where))
     if faults:
         raise Refused(faults)
     return tiers

@@ -1,4 +1,9 @@
-"""Strict YAML: reads a text into a tree, and refuses what YAML only guesses at."""
+"""Strict YAML: PyYAML's parser with places, limits and without implicit types.
+
+PyYAML has no option for what is added here: an error for a duplicate key, the line
+and column of every value, limits on size, depth and alias expansion, and a scalar
+resolution that takes `no`, `1_000`, `0o7` and dates as text.
+"""
 
 import re
 from collections.abc import Callable, Collection
@@ -8,7 +13,7 @@ from typing import Final, NamedTuple
 
 import yaml
 
-from monarch.config.tree import Fault, Layer, Node, Refused, Scalar, Where, found
+from monarch.config.tree import Fault, Layer, Node, Refused, Scalar, Where, describe
 
 FILE_BYTES_MAX: Final = 256 * 1024
 NODES_MAX: Final = 20_000
@@ -21,7 +26,7 @@ Place = Callable[[yaml.Mark], Where]
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows true, false, null, decimal numbers and `<<`; all other words are text."""
+    """Resolves true, false, null, decimal numbers and `<<`; all else is text."""
 
     yaml_implicit_resolvers = {}
 
@@ -37,29 +42,29 @@ _PATTERNS: Final = {
     "merge": (re.compile(r"<<"), "<"),
 }
 for _name, (_pattern, _first) in _PATTERNS.items():
-    # PyYAML asks for a match at the start only, so the end is pinned here.
+    # PyYAML matches at the start only, so the pattern anchors the end.
     _whole = re.compile(rf"(?:{_pattern.pattern})\Z")
     _Loader.add_implicit_resolver(_TAG + _name, _whole, list(_first))
 
 
 def read_file(path: Path, name: str, layer: Layer) -> Node:
-    """Return the tree of a YAML file; `name` is what people call it.
+    """Return the tree of a YAML file, which messages call `name`.
 
-    Raises OSError if it cannot be read and Refused if it is not what it should be.
+    Raises OSError if it cannot be read and Refused if it is not valid.
     """
     with path.open("rb") as file:
         raw = file.read(FILE_BYTES_MAX + 1)
     top = Where(layer, name, 1, 1)
     if len(raw) > FILE_BYTES_MAX:
-        size = f"more than {FILE_BYTES_MAX // 1024}KiB"
-        raise Refused([Fault(top, "", f"found {size}, allowed a smaller file")])
+        size = f"{FILE_BYTES_MAX // 1024}KiB"
+        raise Refused([Fault(top, "", f"the file is larger than {size}, the limit")])
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - (raw.rfind(b"\n", 0, error.start) + 1) + 1
         where = Where(layer, name, line, column)
-        byte = f"found byte 0x{raw[error.start]:02x}, allowed text in UTF-8"
+        byte = f"byte 0x{raw[error.start]:02x} is not valid UTF-8"
         raise Refused([Fault(where, "", byte)]) from None
     return _mapping_of(text, top)
 
@@ -70,8 +75,8 @@ def _mapping_of(text: str, top: Where) -> Node:
     if tree is None or tree.value is None:
         return Node({}, top)
     if not isinstance(tree.value, dict):
-        what = f"found {found(tree.value)}, allowed a mapping such as `schema: 1`"
-        raise Refused([Fault(tree.where, "", what)])
+        problem = f"{describe(tree.value)} is not valid; use keys such as `schema: 1`"
+        raise Refused([Fault(tree.where, "", problem)])
     return tree
 
 
@@ -81,10 +86,8 @@ def read_text(text: str, place: Place) -> Node | None:
         top = yaml.compose(text, Loader=_Loader)
     except yaml.reader.ReaderError as error:
         mark = _mark_at(text, int(error.position))
-        what = (
-            f"found the character {chr(_code(error.character))!r}, allowed plain text"
-        )
-        raise Refused([Fault(place(mark), "", what)]) from None
+        problem = f"the character {chr(_code(error.character))!r} is not allowed"
+        raise Refused([Fault(place(mark), "", problem)]) from None
     except yaml.MarkedYAMLError as error:
         raise Refused([_syntax_fault(error, place)]) from None
     except RecursionError:
@@ -110,7 +113,7 @@ def read_value(text: str, where: Where) -> Node:
 
 
 class _Part(NamedTuple):
-    """A tree with its number of values and of levels when aliases are written out."""
+    """A tree with its numbers of values and levels after alias expansion."""
 
     node: Node
     weight: int = 1
@@ -118,7 +121,7 @@ class _Part(NamedTuple):
 
 
 class _Conversion:
-    """One walk from PyYAML's nodes to a tree; shared nodes are converted once."""
+    """Converts PyYAML's nodes to a tree; an aliased node is converted once."""
 
     def __init__(self, place: Place) -> None:
         self.faults: list[Fault] = []
@@ -128,13 +131,13 @@ class _Conversion:
         self._open: set[int] = set()
 
     def convert(self, node: yaml.Node) -> _Part:
-        """Return the tree below `node`, unless it grows beyond all bounds."""
+        """Return the tree below `node`; raise Refused if it exceeds the limits."""
         known = self._done.get(id(node))
         if known is not None:
             return known
         where = self._place(node.start_mark)
         if id(node) in self._open:
-            self.faults.append(Fault(where, "", "found an alias of what it is part of"))
+            self.faults.append(Fault(where, "", "the alias refers to its own parent"))
             return _Part(Node(None, where))
         if len(self._open) >= DEPTH_MAX:
             raise Refused([_too_much(where)])
@@ -160,8 +163,10 @@ class _Conversion:
                 name in _PATTERNS and _PATTERNS[name][0].fullmatch(node.value)
             ):
                 return _Part(Node(_scalar(name, node.value), where))
-        what = f"found the tag {node.tag.replace(_TAG, '!!')!r} here, allowed none"
-        self.faults.append(Fault(where, "", what))
+        problem = (
+            f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it"
+        )
+        self.faults.append(Fault(where, "", problem))
         return _Part(Node(None, where))
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, _Part]:
@@ -172,12 +177,12 @@ class _Conversion:
             where = self._place(key_node.start_mark)
             key = key_node.value
             if key_node.tag not in (f"{_TAG}str", _MERGE):
-                what = f"found the key {_shown(key)}, allowed text as a key"
-                self.faults.append(Fault(where, "", what))
+                problem = f"the key {_shown(key)} is not text; put quotes around it"
+                self.faults.append(Fault(where, "", problem))
             elif key in first_seen:
                 line = first_seen[key].line + 1
-                what = f"found the key again, allowed once (first in line {line})"
-                self.faults.append(Fault(where, key, what))
+                problem = f"duplicate key (first on line {line})"
+                self.faults.append(Fault(where, key, problem))
             elif key_node.tag == _MERGE:
                 merged = self._merged(value_node)
             else:
@@ -188,21 +193,21 @@ class _Conversion:
         return {**merged, **fields}
 
     def _merged(self, node: yaml.Node) -> dict[str, _Part]:
-        """Return what `<<: node` brings in; of several mappings the first wins."""
+        """Return the fields that `<<: node` merges; the first mapping wins."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         fields: dict[str, _Part] = {}
         for source in sources:
             tree = self.convert(source).node
             if not isinstance(tree.value, dict):
-                what = f"found {found(tree.value)}, allowed a mapping to merge"
-                self.faults.append(Fault(tree.where, "<<", what))
+                problem = f"{describe(tree.value)} cannot be merged; use a mapping"
+                self.faults.append(Fault(tree.where, "<<", problem))
                 continue
             fields = {**self._fields.get(id(source), {}), **fields}
         return fields
 
 
 def _above(parts: Collection[_Part], tree: Node) -> _Part:
-    """Return the part of a tree made of other parts."""
+    """Return the part of a tree that consists of other parts."""
     weight = 1 + sum(part.weight for part in parts)
     return _Part(tree, weight, 1 + max((part.depth for part in parts), default=0))
 
@@ -223,19 +228,19 @@ def _scalar(name: str, text: str) -> Scalar:
 def _syntax_fault(error: yaml.MarkedYAMLError, place: Place) -> Fault:
     mark = error.problem_mark or error.context_mark
     assert mark is not None
-    problem = error.problem or error.context or "a mistake"
+    problem = error.problem or error.context or "syntax error"
     if "'\\t'" in problem:
         problem += "; indent with spaces"
     elif "single document" in (error.context or ""):
-        problem = "found a second document, allowed one"
+        problem = "more than one document"
     elif problem.startswith(("found character '%'", "found character '@'")):
         problem += "; put quotes around the text"
     return Fault(place(mark), "", f"not valid YAML: {problem}")
 
 
 def _too_much(where: Where) -> Fault:
-    what = "found too much nesting or too many aliases, allowed "
-    return Fault(where, "", f"{what}{DEPTH_MAX} levels and {NODES_MAX} values")
+    problem = "nesting or aliases exceed the limit of "
+    return Fault(where, "", f"{problem}{DEPTH_MAX} levels or {NODES_MAX} values")
 
 
 def _mark_at(text: str, position: int) -> yaml.Mark:
@@ -249,4 +254,4 @@ def _code(character: object) -> int:
 
 
 def _shown(key: object) -> str:
-    return repr(key) if isinstance(key, str) else found(key)
+    return repr(key) if isinstance(key, str) else describe(key)

@@ -1,15 +1,24 @@
-"""What a report for people tells of the nodes of a job: a table, and troubles."""
+"""The part of a text report about the nodes of a job: a table, and problems."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from monarch.errors import UsageError
-from monarch.report.format import WIDTH, fitted, listed, many, percent, short_names
+from monarch.report.format import (
+    WIDTH,
+    Part,
+    Table,
+    fitted,
+    listed,
+    many,
+    percent,
+    short_names,
+)
 from monarch.report.model import Report
 from monarch.units import format_count, format_size
 
-# Of more nodes than this the table shows the least and the most of each column.
+# For more nodes the table shows those with the extremes of each column.
 ROWS_MAX: Final = 16
 NAMES_MAX: Final = 4
 LINES_MAX: Final = 8
@@ -18,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 class Column(NamedTuple):
-    """One column of a table; its values are compared to find the extremes."""
+    """One column of a table, with the values that are compared for the extremes."""
 
     title: str
     width: int
@@ -35,7 +44,7 @@ def _share(part: str, whole: str) -> Callable[[Row], float]:
 
 
 def _count(value: float) -> str:
-    """Return a count, in millions where it would not leave its column."""
+    """Return a count, in millions if it would not fit into its column."""
     whole = format_count(int(value))
     return whole if value < 1e9 else f"{format_count(round(value / 1e6))} M"
 
@@ -54,7 +63,7 @@ _NODES: Final = (
     Column("served", 11, _of("served_bytes"), format_size),
     Column("full", 7, _share("used_bytes", "capacity_bytes"), percent),
 )
-# What the figures of all nodes together are made of.
+# The figures that are summed over all nodes.
 _SUMMED: Final = (
     *("opens", "hit_opens", "peer_hit_opens", "origin_read_bytes", "origin_bytes"),
     *("fetched_bytes", "served_bytes", "used_bytes", "capacity_bytes"),
@@ -63,19 +72,18 @@ _PEERS: Final = (
     Column("fetched", 12, _of("fetched_bytes"), format_size),
     Column("served", 12, _of("served_bytes"), format_size),
     Column("failed", 9, _of("fetch_failures"), _count),
-    Column("given up", 10, _of("breaker_opened"), _count),
+    Column("suspended", 11, _of("breaker_opened"), _count),
 )
 
 
-def node_lines(report: Report) -> list[str]:
-    """Return the lines about the nodes of a job, none of a report of one node."""
+def node_parts(report: Report) -> list[Part]:
+    """Return the part about the nodes of a job; it is empty for one node."""
     nodes = _named(report.get("nodes", ()))
     if not nodes:
         return []
     rows = [row for row in nodes if row["reported"]]
     return [
-        *_table("node", rows, _NODES),
-        _line({name: sum(row[name] for row in rows) for name in _SUMMED}, _NODES),
+        *_table("node", rows, _NODES, total=True),
         *_exchange(report, nodes),
         *missing_lines(nodes),
         *_plain(rows),
@@ -84,58 +92,59 @@ def node_lines(report: Report) -> list[str]:
 
 
 def find_node(report: Report, name: str) -> Row:
-    """Return what a job's report has of a node, by its name with or without domain.
+    """Return the row of a node in a job's report, by its name with or without domain.
 
     Raises:
-        UsageError: there is no such node.
+        UsageError: the report does not contain the node.
     """
     nodes: Sequence[Row] = report.get("nodes") or ()
     for row, short in zip(nodes, _named(nodes), strict=True):
         if name in (row["name"], short["name"]):
             return row
-    raise UsageError(f"the report tells of no node {name!r}")
+    raise UsageError(f"the report does not contain node {name!r}")
 
 
 def missing_lines(nodes: Sequence[Row]) -> list[str]:
-    """Name the nodes whose figures are in no total, those of one reason together."""
+    """Return lines with the nodes that are in no total, by reason."""
     reasons: dict[str, list[Row]] = {}
     for row in nodes:
         if not row["reported"]:
             reasons.setdefault(row["why"], []).append(row)
     lines = []
     for why, rows in reasons.items():
-        line = f"no report of {listed([row['name'] for row in rows], NAMES_MAX)}: {why}"
+        names = listed([row["name"] for row in rows], NAMES_MAX)
+        line = f"no report from {names}: {why}"
         if size := sum(row["fetched_from_it_bytes"] for row in rows):
-            line += f"; others had {format_size(size)} from there"
+            line += f"; peers fetched {format_size(size)} from there"
         lines.append(line)
-    return _told(lines)
+    return _limited(lines)
 
 
-def peer_lines(report: Report) -> list[str]:
-    """Return the lines about the peers of the one node that reports."""
+def peer_parts(report: Report) -> list[Part]:
+    """Return the part about the peers of the node that reports."""
     rows = _named(report.get("peers", ()))
     if not rows:
         return []
     gone = [row for row in rows if row["standing"] != "joined"]
     return [
         *_table("peer", rows, _PEERS),
-        *_told([f"{row['name']}: {row['standing']}" for row in gone]),
+        *_limited([f"{row['name']}: {row['standing']}" for row in gone]),
     ]
 
 
-def where(report: Report, holds: Callable[[Row], bool]) -> str:
-    """Return on which nodes of a job something holds, for the end of a line."""
+def where(report: Report, applies: Callable[[Row], bool]) -> str:
+    """Return the nodes to which a predicate applies, as `on n1 and n2`."""
     nodes = _named(report.get("nodes", ()))
-    names = [row["name"] for row in nodes if row["reported"] and holds(row)]
+    names = [row["name"] for row in nodes if row["reported"] and applies(row)]
     if len(names) > 1 and len(names) == sum(row["reported"] for row in nodes):
-        return " on every node"
-    return f" on {listed(names, NAMES_MAX)}" if names else ""
+        return "on every node"
+    return f"on {listed(names, NAMES_MAX)}" if names else ""
 
 
 def extremes(
     rows: Sequence[Row], columns: Sequence[Column], rows_max: int
 ) -> Sequence[Row]:
-    """Return the rows, or of too many those with the least and the most of a column."""
+    """Return the rows; of too many rows those with the extremes of each column."""
     if len(rows) <= rows_max:
         return rows
     kept: set[int] = set()
@@ -151,24 +160,30 @@ def _named(rows: Sequence[Row]) -> list[Row]:
     return [{**row, "name": name} for row, name in zip(rows, names, strict=True)]
 
 
-def _table(kind: str, rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
-    titles = "".join(f"{column.title:>{column.width}}" for column in columns)
+def _table(
+    kind: str, rows: Sequence[Row], columns: Sequence[Column], *, total: bool = False
+) -> list[Part]:
     shown = extremes(rows, columns, ROWS_MAX)
-    lines = [
-        f"  {kind:<{_name_width(columns)}}{titles}",
-        *(_line(row, columns) for row in shown),
-    ]
-    if rest := len(rows) - len(shown):
-        between = "lie between these in each column" if shown else "are all alike"
-        more = many(rest, f"more {kind}s" if shown else f"{kind}s")
-        lines.append(f"  ... {more} {between}; the JSON report has all")
-    return lines
+    cells = [_cells(row, columns) for row in shown]
+    if total:
+        sums = {name: sum(row[name] for row in rows) for name in _SUMMED}
+        cells.append(_cells(sums, columns))
+    table = Table(
+        (kind, *(column.title for column in columns)),
+        (_name_width(columns), *(column.width for column in columns)),
+        tuple(cells),
+    )
+    rest = len(rows) - len(shown)
+    if not rest:
+        return [table]
+    between = "are between these in each column" if shown else "are all alike"
+    more = many(rest, f"more {kind}s" if shown else f"{kind}s")
+    return [table, f"  ... {more} {between}; the JSON report has all"]
 
 
-def _line(row: Row, columns: Sequence[Column]) -> str:
-    width = _name_width(columns)
-    cells = (f"{column.text(column.value(row)):>{column.width}}" for column in columns)
-    return f"  {fitted(row.get('name', 'all'), width):<{width}}{''.join(cells)}"
+def _cells(row: Row, columns: Sequence[Column]) -> tuple[str, ...]:
+    name = fitted(row.get("name", "all"), _name_width(columns))
+    return (name, *(column.text(column.value(row)) for column in columns))
 
 
 def _name_width(columns: Sequence[Column]) -> int:
@@ -180,22 +195,22 @@ def _exchange(report: Report, nodes: Sequence[Row]) -> list[str]:
     if not exchange["served_bytes"]:
         return []
     name = nodes[imbalance["busiest"]]["name"]
-    return _told(
+    return _limited(
         [
             f"served to peers: {many(exchange['served_files'], 'files')}, "
-            f"{format_size(exchange['served_bytes'])}; the most by {name}, "
-            f"{imbalance['served_max_over_mean']:.2f} x the mean"
+            f"{format_size(exchange['served_bytes'])}; most by {name} "
+            f"({imbalance['served_max_over_mean']:.2f} x the mean)"
         ]
     )
 
 
 def _plain(rows: Sequence[Row]) -> list[str]:
-    """Name the nodes that staged nothing, those of one reason together."""
+    """Return lines with the nodes that staged nothing, by reason."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row["plain"]:
             reasons.setdefault(row["plain"], []).append(row["name"])
-    return _told(
+    return _limited(
         [
             f"nothing was staged on {listed(names, NAMES_MAX)}: {why}"
             for why, names in reasons.items()
@@ -204,27 +219,27 @@ def _plain(rows: Sequence[Row]) -> list[str]:
 
 
 def _breakers(report: Report, nodes: Sequence[Row]) -> list[str]:
-    """Tell of each node that others gave up for a while, the worst first."""
+    """Return a line for each node that peers suspended, the worst first."""
     opened, closed, by = Counter[int](), Counter[int](), Counter[int]()
     names = {row["number"]: row["name"] for row in nodes}
     for event in report["breakers"]:
         opened[event["peer"]] += event["opened"]
         closed[event["peer"]] += event["closed"]
         by[event["peer"]] += 1
-    return _told(
+    return _limited(
         [
-            f"breaker of {names.get(number, 'other nodes')} opened "
-            f"{many(times, 'times')} on {many(by[number], 'nodes')}"
-            + (f", closed again {many(closed[number], 'times')}" * bool(closed[number]))
+            f"{names.get(number, 'other nodes')} suspended {many(times, 'times')} by "
+            f"{many(by[number], 'nodes')}"
+            + (f", resumed {many(closed[number], 'times')}" * bool(closed[number]))
             for number, times in opened.most_common()
         ]
     )
 
 
-def _told(lines: Sequence[str]) -> list[str]:
-    """Return sentences as indented lines, but not too many of them."""
-    told = list(lines)
-    if len(told) > LINES_MAX:
-        rest = many(len(told) - LINES_MAX + 1, "more such lines")
-        told[LINES_MAX - 1 :] = [f"... {rest}; the JSON report has all"]
-    return [f"  {line}" for line in told]
+def _limited(lines: Sequence[str]) -> list[str]:
+    """Return indented lines; a long list is shortened."""
+    kept = list(lines)
+    if len(kept) > LINES_MAX:
+        rest = many(len(kept) - LINES_MAX + 1, "more lines")
+        kept[LINES_MAX - 1 :] = [f"... {rest}; the JSON report has all"]
+    return [f"  {line}" for line in kept]

@@ -1,0 +1,159 @@
+"""Tables and progress: with rich on a terminal, else as plain text of 80 columns.
+
+Importing rich takes 40 to 150 ms and 430 file-system calls, so it is imported only if
+the output is a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from monarch.errors import printable
+from monarch.report.format import Part, Table, plain_text
+from monarch.units import format_count, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+QUIET_SECONDS: Final = 1.0
+"""A step that takes less time shows no progress."""
+LINE_SECONDS: Final = 10.0
+"""The interval of lines if stderr is not a terminal."""
+
+
+def print_parts(parts: Sequence[Part]) -> None:
+    """Print lines and tables to stdout; the first line is the headline."""
+    clean = [_printable(part) for part in parts]
+    if not sys.stdout.isatty():
+        click.echo(plain_text(clean), nl=False)
+        return
+    from rich.console import Console
+
+    print_rich(clean, Console(highlight=False, markup=False, emoji=False))
+
+
+def print_rich(parts: Sequence[Part], console: Console) -> None:
+    """Print lines and tables with a rich console."""
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    for number, part in enumerate(parts):
+        if isinstance(part, str):
+            indent = len(part) - len(part.lstrip(" "))
+            line = Text(part.lstrip(" "), style="" if number else "bold")
+            console.print(Padding(line, (0, 0, 0, indent)))
+            continue
+        table = RichTable(
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold"
+        )
+        for column, title in enumerate(part.titles):
+            table.add_column(
+                title, justify="right" if column else "left", overflow="fold"
+            )
+        for row in part.rows:
+            table.add_row(*row)
+        console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def _printable(part: Part) -> Part:
+    """Return a part without control characters, which a report file may contain."""
+    if isinstance(part, str):
+        return printable(part)
+    rows = tuple(tuple(map(printable, row)) for row in part.rows)
+    return Table(part.titles, part.widths, rows)
+
+
+# -- progress ----------------------------------------------------------------------
+
+
+class StepProgress:
+    """Shows the progress of one step once it takes longer than a second.
+
+    Args:
+        text: what the step does, such as `scanning /data`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._began = self._shown = time.monotonic()
+        self._is_terminal = sys.stderr.isatty()
+        self._has_lines = False
+        self._live: tuple[Progress, TaskID] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Return the time since the start of the step."""
+        return time.monotonic() - self._began
+
+    def show(self, state: str, done: float = 0, total: float | None = None) -> None:
+        """Show the state of the step, and its part that is done if that is known."""
+        interval = QUIET_SECONDS
+        if self._has_lines:
+            interval = LINE_SECONDS
+        if self._live is None and time.monotonic() - self._shown < interval:
+            return
+        self._shown = time.monotonic()
+        if self._is_terminal:
+            self._show_live(state, done, total)
+        else:
+            click.echo(f"monarch: {self._text}: {state}", err=True)
+            self._has_lines = True
+
+    def close(self) -> None:
+        """Remove the progress from the terminal."""
+        if self._live is not None:
+            self._live[0].stop()
+            self._live = None
+
+    def _show_live(self, state: str, done: float, total: float | None) -> None:
+        if self._live is None:
+            progress = _live_progress()
+            progress.start()
+            text = f"monarch: {self._text}"
+            self._live = progress, progress.add_task(text, total=total, state=state)
+        progress, task = self._live
+        progress.update(task, completed=done, total=total, state=state)
+
+
+def _live_progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[state]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        refresh_per_second=4,
+    )
+
+
+class ScanProgress(StepProgress):
+    """Shows how many names a scan has found, and the rate."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"scanning {path}")
+
+    def __call__(self, names: int) -> None:
+        """Take the number of names so far."""
+        rate = names / max(self.seconds, 1e-3)
+        self.show(f"{format_count(names)} names, {rate:,.0f}/s")
+
+
+class StagingProgress(StepProgress):
+    """Shows how many of a node's files are staged."""
+
+    def __call__(self, files: int, total: int, size: int) -> None:
+        """Take the number and the size of the staged files so far, and their total."""
+        count = f"{format_count(files)} of {format_count(total)} files"
+        self.show(f"{count}, {format_size(size)}", files, total)

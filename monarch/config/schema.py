@@ -1,0 +1,303 @@
+"""The schema of the configuration: every key with its type, default and meaning."""
+
+import json
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from xxhash import xxh3_64_hexdigest
+
+from monarch.config.types import (
+    AnyPath,
+    Bandwidth,
+    Bytes,
+    Capacity,
+    DatasetPath,
+    DurationRange,
+    Headroom,
+    Hosts,
+    Interface,
+    Patterns,
+    ProgramName,
+    Retain,
+    Several,
+    TierName,
+    TierPath,
+)
+from monarch.units import Size, SizeKind
+
+SCHEMA: Final = 1
+# One less than in shared memory, where the transit pool takes a tier number, too.
+TIERS_MAX: Final = 7
+POOL_NAME: Final = "transit"
+
+
+class Section(BaseModel):
+    """A mapping of the configuration: immutable, without unknown keys."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", strict=True
+    )
+
+
+NEVER = (
+    *("*.lock", "*-lock", "lock.mdb"),
+    *("*.sqlite*", "*.db", "*.db-wal", "*.db-shm"),
+)
+"""Lock files, and databases whose readers write or lock."""
+
+
+class Dataset(Section):
+    """A directory whose files are staged."""
+
+    path: DatasetPath = Field(description="The directory, such as /pfs/imagenet.")
+    aliases: Annotated[tuple[DatasetPath, ...], Several] = Field(
+        default=(),
+        max_length=16,
+        description="Other paths of the same directory that programs use.",
+    )
+    include: Patterns = Field(
+        default=("**",),
+        description="Patterns, relative to path, of the files to stage.",
+    )
+    exclude: Patterns = Field(
+        default=(),
+        description="Patterns of files not to stage, although `include` matches.",
+    )
+    never: Patterns = Field(
+        default=NEVER,
+        description="Patterns of names that are never staged, in any directory.",
+    )
+    index: AnyPath | None = Field(
+        default=None,
+        description="An index file of `monarch index`, loaded instead of a scan.",
+    )
+
+
+class Tier(Section):
+    """A storage medium of the node that stores copies of files."""
+
+    name: TierName = Field(description="The name in reports; it must be unique.")
+    kind: Literal["ram", "ssd"] = Field(description="ram (a tmpfs) or ssd.")
+    path: TierPath = Field(
+        default="/dev/shm", description="The directory in which the tier is created."
+    )
+    capacity: Capacity = Field(
+        default=Size(SizeKind.AUTO),
+        description="The maximum size: a size (8GiB), a share (40%), all-but 10GiB, or "
+        "auto. Shares are of the job's memory limit for ram and of the file system "
+        "for ssd. auto is 25% of the memory limit, but at most half of the free "
+        "memory, for ram, and 80% of the free space for ssd.",
+    )
+    headroom: Headroom = Field(
+        default=Size(SizeKind.BYTES, 0),
+        description="Space that always stays free: a size or a share.",
+    )
+
+
+class ColdOpen(Section):
+    """Opens of files that are not staged yet."""
+
+    mode: Literal["auto", "wait", "through"] = Field(
+        default="auto",
+        description="wait: the open waits for the copy. through: the program reads the "
+        "origin while the file is copied. auto: wait for files up to wait_max, "
+        "through for larger ones.",
+    )
+    wait_max: Bytes = Field(
+        default=8 << 20,
+        description="The size of the largest file for which auto waits.",
+    )
+    timeout: Annotated[float, DurationRange("100ms", "1h")] = Field(
+        default=30.0,
+        description="The longest wait of an open; after it the program reads the "
+        "origin.",
+    )
+
+
+class Fill(Section):
+    """Background fill: staging of files before a program opens them."""
+
+    enabled: bool = Field(
+        default=True, description="Stage files in the background: true or false."
+    )
+    concurrency: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="The number of files copied at the same time.",
+    )
+    bandwidth: Bandwidth = Field(
+        default=Size(SizeKind.UNLIMITED),
+        description="The maximum rate of reads from the origin: 200MB/s or unlimited.",
+    )
+
+    @property
+    def bytes_per_s(self) -> int | None:
+        """Return the bandwidth, None if it is unlimited."""
+        limited = self.bandwidth.kind is SizeKind.BYTES
+        return int(self.bandwidth.amount) if limited else None
+
+
+class Catalog(Section):
+    """The scan of the datasets before the program starts."""
+
+    wait_max: Annotated[float, DurationRange("0s", "7d")] = Field(
+        default=600.0,
+        description="The longest wait for the scan; after it the program runs without "
+        "Monarch.",
+    )
+    scan_threads: int = Field(
+        default=16,
+        ge=1,
+        le=256,
+        description="The number of directories read at the same time.",
+    )
+
+
+class Peers(Section):
+    """The exchange of files between the nodes of a job."""
+
+    mode: Literal["off", "partition", "replicate", "auto"] = Field(
+        default="auto",
+        description="partition: one copy of each file in the job. replicate: a copy on "
+        "every node. auto: as many copies as fit. off: every node works alone.",
+    )
+    interface: Interface | None = Field(
+        default=None,
+        description="The network interface (ib0), or its address, for connections "
+        "between agents. null: any.",
+    )
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        default=0,
+        description="The port of an agent; if it is in use, one of the next seven. 0: "
+        "any "
+        "free port, which the agents publish in rendezvous.",
+    )
+    rendezvous: AnyPath | None = Field(
+        default=None,
+        description="A directory on a shared file system for the addresses of the "
+        "nodes "
+        "and the job's secret. null: monarch-staging in XDG_STATE_HOME or "
+        "~/.local/state.",
+    )
+    secret_file: AnyPath | None = Field(
+        default=None,
+        description="A file of 32 random bytes, the same on every node, used instead "
+        "of "
+        "the secret in rendezvous.",
+    )
+    integrity: Literal["auto", "mac", "checksum"] = Field(
+        default="auto",
+        description="How files from other nodes are verified. mac: with a key of the "
+        "job, against faults and attackers on the network. checksum: against faults "
+        "only. auto: mac if every node has OpenSSL's libcrypto.",
+    )
+    timeout: Annotated[float, DurationRange("50ms", "60s")] = Field(
+        default=1.0,
+        description="The longest wait for the answer of a node; after it the next "
+        "node, "
+        "or the origin, is asked.",
+    )
+    join_timeout: Annotated[float, DurationRange("100ms", "1h")] = Field(
+        default=10.0,
+        description="The longest wait of the nodes for each other at the start; a node "
+        "that starts later works alone until it has joined.",
+    )
+    transit: Bytes = Field(
+        default=256 << 20,
+        description="The memory for files that are fetched from other nodes and not "
+        "kept; it counts as part of the ram tiers.",
+    )
+
+
+class Agent(Section):
+    """The agent: the process that stages files on each node."""
+
+    linger: Annotated[float, DurationRange("0s", "1h")] = Field(
+        default=10.0,
+        description="How long the agent waits for processes that the job's programs "
+        "have "
+        "left running.",
+    )
+
+
+class Programs(Section):
+    """Which programs of the job use staged files."""
+
+    exclude: Annotated[tuple[ProgramName, ...], Several] = Field(
+        default=(),
+        max_length=32,
+        description="Names of programs that always read the origin.",
+    )
+
+
+class Report(Section):
+    """The report of where the job's bytes came from."""
+
+    file: AnyPath | None = Field(
+        default=None,
+        description="The JSON file of the report; %j is replaced by the job, %n by the "
+        "node, %t by the time.",
+    )
+
+
+class Log(Section):
+    """The log of the agent."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The lowest level that is logged."
+    )
+
+
+class Config(Section):
+    """The configuration of a job."""
+
+    schema_version: Literal[1] = Field(
+        default=1, alias="schema", description="The version of the file format."
+    )
+    datasets: Annotated[tuple[Dataset, ...], Several] = Field(
+        default=(), max_length=64, description="The directories whose files are staged."
+    )
+    tiers: Annotated[tuple[Tier, ...], Several] = Field(
+        default=(Tier(name="ram", kind="ram"),),
+        min_length=1,
+        max_length=TIERS_MAX,
+        description="The tiers of each node, fastest first.",
+    )
+    cold_open: ColdOpen = Field(default=ColdOpen())
+    fill: Fill = Field(default=Fill())
+    catalog: Catalog = Field(default=Catalog())
+    hosts: Hosts = Field(
+        default=(),
+        description="The nodes of the job, if no scheduler names them, the same list "
+        "on "
+        "every node: names, name:port, or lists such as n[0-3].",
+    )
+    peers: Peers = Field(default=Peers())
+    agent: Agent = Field(default=Agent())
+    programs: Programs = Field(default=Programs())
+    report: Report = Field(default=Report())
+    retain: Retain = Field(
+        default="job",
+        description="How long copies are kept: job (until the job ends), node (until "
+        "the "
+        "space is needed), or a duration such as 7d.",
+    )
+    log: Log = Field(default=Log())
+
+
+def to_json(config: Config) -> str:
+    """Return the effective configuration as canonical JSON."""
+    values = config.model_dump(mode="json", by_alias=True)
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+def digest(config: Config) -> str:
+    """Return 16 hex digits that differ when two configurations do."""
+    return xxh3_64_hexdigest(to_json(config).encode())
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a configuration file."""
+    schema = Config.model_json_schema(mode="serialization", by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,309 @@
+"""Index files: the index of a root is saved, read, and compared with its root.
+
+The file is the block as ``layout.h`` describes it, then two lines of text: a checksum
+of the block's header and of the second line, and a JSON object with the root's path,
+the patterns and the counts of unmanaged names. The block's own digest covers the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from monarch import native
+from monarch.atomic_file import whole_file
+from monarch.catalog.block import NONE32, Block, Bytes
+from monarch.catalog.patterns import Patterns
+from monarch.catalog.survey import Unmanaged
+from monarch.errors import MonarchError, shown
+from monarch.origins.root import OriginRoot
+from monarch.origins.walk import Progress
+
+DESCRIPTION_BYTES_MAX = 1 << 20
+READ_BYTES = 64 << 20
+FORMAT = 1
+
+BATCH_DIRECTORIES = 256
+# Some file systems store times in units of one or two seconds: a name that changed
+# so shortly before the scan may have changed again with the same time.
+COARSE_NS = 2_000_000_000
+# Entries that are compared if another node has just made the index.
+SAMPLE = 8
+
+
+class IndexUnusableError(MonarchError):
+    """An index file is damaged or stale, for the reason in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class RootIndex:
+    """The index of one root, and the parameters of its scan.
+
+    Attributes:
+        root: the realpath of the root at the time of the scan.
+        unmanaged: the numbers of names that are left to the origin, by reason.
+    """
+
+    block: Block
+    root: bytes
+    patterns: Patterns
+    unmanaged: Mapping[Unmanaged, int] = field(default_factory=dict)
+
+
+def save_index(file: Path, index: RootIndex) -> int:
+    """Write an index file with the mode of the process's umask; return its size."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    with whole_file(file, mode=0o666 & ~umask) as out:
+        described = _described(index)
+        out.write(index.block.memory.data)
+        out.write(described)
+    return len(index.block.memory) + len(described)
+
+
+def read_index(file: Path) -> RootIndex:
+    """Read an index file and verify it, because anyone may have written it.
+
+    Raises:
+        IndexUnusableError: the file is not an index file, or is damaged.
+    """
+    try:
+        with file.open("rb") as source:
+            memory = _read_block(source)
+            text = source.read(DESCRIPTION_BYTES_MAX + 1)
+    except OSError as error:
+        raise IndexUnusableError(error.strerror or "the file cannot be read") from error
+    described = _read_description(memory, text)
+    try:
+        native.index_check(memory)
+    except native.BlockError as error:
+        raise IndexUnusableError(str(error)) from error
+    return RootIndex(
+        block=Block(memory),
+        root=os.fsencode(described["root"]),
+        patterns=Patterns(**{k: tuple(v) for k, v in described["patterns"].items()}),
+        unmanaged={Unmanaged(k): int(v) for k, v in described["unmanaged"].items()},
+    )
+
+
+def _read_block(source: BinaryIO) -> Bytes:
+    dtype = native.DTYPES["index"]
+    head = source.read(dtype.itemsize)
+    if len(head) < dtype.itemsize or not head.startswith(b"MONARCH\0"):
+        raise IndexUnusableError("not an index file")
+    seg = np.frombuffer(head, dtype)[0]["seg"]
+    if seg["version"] != native.CONSTANTS["LAYOUT_VERSION"]:
+        raise IndexUnusableError("written by another version of Monarch")
+    length = int(seg["length"])
+    if not dtype.itemsize <= length <= os.fstat(source.fileno()).st_size:
+        raise IndexUnusableError("damaged (incomplete)")
+    memory = np.empty(length, np.uint8)
+    memory[: len(head)] = np.frombuffer(head, np.uint8)
+    rest = memory.data[len(head) :]
+    while len(rest):
+        count = source.readinto(rest[:READ_BYTES])  # type: ignore[attr-defined]
+        if not count:
+            raise IndexUnusableError("damaged (incomplete)")
+        rest = rest[count:]
+    return memory
+
+
+def _described(index: RootIndex) -> bytes:
+    description = {
+        "format": FORMAT,
+        "root": os.fsdecode(index.root),
+        "patterns": asdict(index.patterns),
+        "unmanaged": {str(reason): n for reason, n in index.unmanaged.items()},
+    }
+    line = json.dumps(description, sort_keys=True).encode() + b"\n"
+    return _seal(index.block.memory, line) + line
+
+
+def _seal(memory: Bytes, line: bytes) -> bytes:
+    header = memory[: native.DTYPES["index"].itemsize].tobytes()
+    return b"%016x\n" % xxh3_64_intdigest(header + line)
+
+
+def _read_description(memory: Bytes, text: bytes) -> dict[str, Any]:
+    seal, newline, line = text.partition(b"\n")
+    if seal + newline != _seal(memory, line):
+        raise IndexUnusableError("damaged (description)")
+    described: dict[str, Any] = json.loads(line)
+    if described.get("format") != FORMAT:
+        raise IndexUnusableError("written by another version of Monarch")
+    return described
+
+
+# -- freshness ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Mismatch:
+    """Why an index does not match its root."""
+
+    directory: bytes
+    problem: str
+
+
+def check_fresh(
+    index: RootIndex,
+    root: OriginRoot,
+    patterns: Patterns,
+    *,
+    threads: int = 16,
+    progress: Progress | None = None,
+) -> None:
+    """Compare an index with its root; files are compared when they are staged.
+
+    Args:
+        progress: called with the number of directories so far.
+
+    Raises:
+        IndexUnusableError: the index is of another root or other patterns, a directory
+            has changed, or this process cannot search a directory that the scan could.
+    """
+    header = index.block.header
+    # The device number of a network file system differs by node and by mount.
+    same_place = int(header["root_dev"]) == root.dev or index.root == root.path
+    if not same_place or int(header["root_ino"]) != root.ino:
+        raise IndexUnusableError(f"made from another directory, {shown(index.root)}")
+    if index.patterns != patterns:
+        raise IndexUnusableError(_difference(index.patterns, patterns))
+    fault = _first_mismatch(index.block, root, threads, progress)
+    if fault is not None:
+        path = os.path.join(root.path, fault.directory)
+        raise IndexUnusableError(f"{shown(path)} {fault.problem}")
+
+
+def is_same_tree(block: Block, root: OriginRoot) -> bool:
+    """Return whether a root contains the names that another node has just scanned.
+
+    Roots of node-local file systems often have the same inode, but different contents;
+    a shared file system has changed little in the meantime.
+    """
+    entries = block.entries
+    count = min(SAMPLE, len(entries))
+    fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        places = [number * len(entries) // count for number in range(count)]
+        return not places or any(_is_same(block, fd, place) for place in places)
+    finally:
+        os.close(fd)
+
+
+def _is_same(block: Block, fd: int, entry: int) -> bool:
+    record = block.entries[entry]
+    try:
+        path = block.path(entry) or b"."
+        found = os.stat(path, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return False
+    names = ("ino", "size", "mtime_ns", "ctime_ns")
+    return [int(record[name]) for name in names] == [
+        getattr(found, f"st_{name}") for name in names
+    ]
+
+
+def _difference(then: Patterns, now: Patterns) -> str:
+    for name in Patterns.__slots__:
+        old, new = list(getattr(then, name)), list(getattr(now, name))
+        if old != new:
+            return f"made with {name} {old}, but {name} is now {new}"
+    return "made with other patterns"
+
+
+def _first_mismatch(
+    block: Block, root: OriginRoot, threads: int, progress: Progress | None
+) -> _Mismatch | None:
+    directories = list(block.directories())
+    links = _links(block) if _is_close(block, directories) else []
+    looked_at = max(len(directories), len(links))
+    starts = range(0, looked_at, BATCH_DIRECTORIES)
+    fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="fresh")
+    search = not _scanned_like_us(block)
+
+    def look(start: int) -> _Mismatch | None:
+        part = directories[start : start + BATCH_DIRECTORIES]
+        if progress is not None:
+            progress(start)
+        changed = next(_changed(block, fd, part), None)
+        if changed is None and search:
+            changed = next(_closed(block, fd, part), None)
+        if changed is None:
+            part = links[start : start + BATCH_DIRECTORIES]
+            changed = next(_led_elsewhere(block, fd, part), None)
+        return changed
+
+    try:
+        found = (fault for fault in pool.map(look, starts) if fault is not None)
+        return next(found, None)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        os.close(fd)
+
+
+def _is_close(block: Block, directories: list[int]) -> bool:
+    """Return whether a directory changed too shortly before the scan to be sure."""
+    records = block.entries[directories]
+    since = int(block.header["scanned_ns"]) - COARSE_NS
+    times = np.maximum(records["mtime_ns"], records["ctime_ns"])
+    return bool(np.any(times >= since))
+
+
+def _links(block: Block) -> list[int]:
+    """Return the links that are resolved without the origin."""
+    modes, targets = block.modes(), block.entries["target"]
+    found = (modes & 0o170000 == stat.S_IFLNK) & (targets != NONE32)
+    links: list[int] = np.flatnonzero(found).tolist()
+    return links
+
+
+def _led_elsewhere(block: Block, fd: int, links: list[int]) -> Iterator[_Mismatch]:
+    """Yield directories of links whose target is another one than at the scan."""
+    for link in links:
+        path, target = block.path(link), int(block.entries["target"][link])
+        try:
+            found = os.stat(path, dir_fd=fd).st_ino
+        except OSError:
+            found = 0
+        if found != int(block.entries["ino"][target]):
+            yield _Mismatch(os.path.dirname(path), "has changed since")
+
+
+def _scanned_like_us(block: Block) -> bool:
+    scan = int(block.header["scan_euid"]), int(block.header["scan_rights"])
+    return scan == (os.geteuid(), native.rights_mark())
+
+
+def _closed(block: Block, fd: int, entries: list[int]) -> Iterator[_Mismatch]:
+    """Yield directories that the scan could search and this process cannot."""
+    for path in map(block.path, entries):
+        if not os.access(path or b".", os.X_OK, dir_fd=fd, effective_ids=True):
+            yield _Mismatch(path, "cannot be searched by this process")
+
+
+def _changed(block: Block, fd: int, entries: list[int]) -> Iterator[_Mismatch]:
+    records, attrs = block.entries[entries], block.attrs
+    for entry, record in zip(entries, records, strict=True):
+        path = block.path(entry)
+        try:
+            found = os.stat(path or b".", dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            yield _Mismatch(path, "has changed since")
+            continue
+        # A program can reset the mtime of a directory, but not its ctime.
+        times = record["mtime_ns"], record["ctime_ns"]
+        was = (record["ino"], *times, attrs["mode"][record["attr"]])
+        now = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
+        if was != now:
+            yield _Mismatch(path, "has changed since")

@@ -1,0 +1,95 @@
+"""Tables and progress of verbs: rich on a terminal, plain text elsewhere."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from monarch.cli import terminal
+from monarch.report.format import WIDTH, Part, Table, plain_text
+
+TABLE = Table(
+    ("node", "files", "bytes"),
+    (20, 10, 12),
+    (("n0", "1,204", "1.2 GiB"), ("all", "2,408", "2.4 GiB")),
+)
+PARTS: list[Part] = ["monarch: a headline", TABLE, "  staged: 1 file", "  bad\x1b[2J"]
+
+
+@pytest.fixture
+def console():
+    """A console of rich on what it takes for a terminal."""
+    return Console(
+        file=io.StringIO(),
+        force_terminal=True,
+        width=WIDTH,
+        color_system="standard",
+        highlight=False,
+        markup=False,
+    )
+
+
+def test_a_pipe_gets_plain_text(capsys):
+    terminal.print_parts(PARTS)
+
+    out = capsys.readouterr().out
+    assert out == plain_text([*PARTS[:3], "  bad\\x1b[2J"])
+    assert out.isascii()
+    assert "\x1b" not in out
+
+
+def test_a_terminal_gets_a_table(console):
+    terminal.print_rich([TABLE, "  [red]staged[/red]: 1 file"], console)
+
+    text = console.file.getvalue()
+    assert "\x1b[1m" in text
+    assert "─" in text
+    assert all(cell in text for row in TABLE.rows for cell in row)
+    assert "  [red]staged[/red]: 1 file" in text
+
+
+def test_a_table_in_a_narrow_terminal_loses_no_text(console):
+    console.width = 30
+
+    terminal.print_rich([TABLE], console)
+
+    text = "".join(console.file.getvalue().split())
+    assert "1,204" in text
+    assert "2.4" in text
+
+
+@pytest.mark.parametrize("module", ["monarch.agent.main", "monarch.report"])
+def test_an_agent_does_not_import_rich(module):
+    code = f"import sys, {module}; sys.exit('rich' in sys.modules)"
+
+    assert (
+        subprocess.run([sys.executable, "-P", "-c", code], timeout=60).returncode == 0
+    )
+
+
+def test_progress_on_a_terminal_is_removed_at_the_end(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(terminal, "QUIET_SECONDS", 0.0)
+
+    progress = terminal.StagingProgress("staging")
+    progress(3, 10, 3 << 20)
+    progress(10, 10, 10 << 20)
+    progress.close()
+
+    shown = screen.getvalue()
+    assert "monarch: staging" in shown
+    assert "10 of 10 files, 10.0 MiB" in shown
+    assert shown.endswith("\x1b[2K")
+
+
+def test_short_steps_show_no_progress(capsys):
+    progress = terminal.ScanProgress("/pfs/x")
+    progress(100)
+    progress.close()
+
+    assert capsys.readouterr().err == ""
