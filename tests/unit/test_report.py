@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from monarch.cli.report import report as report_verb
 from monarch.errors import UsageError
-from monarch.metrics import TEXTS, UNITS, Tally
+from monarch.metrics import TEXTS, UNITS, AgentCounters
 from monarch.native import wait_bucket_ns
 from monarch.report import (
     ProcessFigures,
@@ -296,6 +296,6 @@ def test_templates_name_job_node_and_process():
 
 
 def test_every_figure_of_the_agent_has_a_unit_and_a_meaning():
-    assert set(UNITS) == set(TEXTS) == set(Tally().as_dict())
+    assert set(UNITS) == set(TEXTS) == set(AgentCounters().as_dict())
     assert all(UNITS.values())
     assert all(TEXTS.values())
