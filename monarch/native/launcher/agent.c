@@ -13,7 +13,7 @@
 #include "descriptor.h"
 #include "preload.h"
 #include "python.h"
-#include "run.h"
+#include "launcher.h"
 
 enum { NOTIFY_FD = 3 };
 

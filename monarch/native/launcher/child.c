@@ -15,7 +15,7 @@
 #include "descriptor.h"
 #include "farewell.h"
 #include "relay.h"
-#include "run.h"
+#include "launcher.h"
 #include "witness.h"
 
 struct child {

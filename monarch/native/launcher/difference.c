@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "run.h"
+#include "launcher.h"
 #include "words.h"
 
 enum { COMMAND_BYTES_MAX = 65536, WORDS_MAX = 1024 };

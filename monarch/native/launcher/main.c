@@ -7,7 +7,7 @@
 #include "preload.h"
 #include "program.h"
 #include "python.h"
-#include "run.h"
+#include "launcher.h"
 #include "words.h"
 
 /* ask_python - becomes `python -P -m monarch ARGUMENTS`, without the Shim. */

@@ -1,5 +1,5 @@
 /* run.c - the verb `run`: has an agent, then becomes or accompanies the program. */
-#include "run.h"
+#include "launcher.h"
 
 #include <errno.h>
 #include <stdlib.h>

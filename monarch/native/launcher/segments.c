@@ -1,4 +1,4 @@
-/* board.c - what a launcher reads and writes of the agent's shared memory. */
+/* segments.c - what a launcher reads and writes of the agent's shared memory. */
 #include "board.h"
 
 #include <errno.h>

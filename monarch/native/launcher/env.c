@@ -1,4 +1,4 @@
-/* preload.c - the environments: with the Shim for the program, without it for our own. */
+/* env.c - the environments: with the Shim for the program, without it for our own. */
 #include "preload.h"
 
 #include <stdbool.h>

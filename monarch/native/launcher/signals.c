@@ -1,4 +1,4 @@
-/* witness.c - a process that only stands beside us: what is sent to the whole group, or
+/* signals.c - a process that only stands beside us: what is sent to the whole group, or
  * by a batch system to each process of the job, is sent to it too. A signal that came to
  * us alone must be forwarded to the program; any other would reach the program twice. */
 #include "witness.h"

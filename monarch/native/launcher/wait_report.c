@@ -1,4 +1,4 @@
-/* farewell.c - the last words of the agent, for which the launcher stays. On one node
+/* wait_report.c - the last words of the agent, for which the launcher stays. On one node
  * they come at once; an agent whose Replicas other nodes still read stays as long. */
 #include "farewell.h"
 
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "run.h"
+#include "launcher.h"
 #include "words.h"
 
 /* Others may wait for a program that has failed, and srun or mpiexec would end them: they

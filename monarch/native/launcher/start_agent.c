@@ -1,4 +1,4 @@
-/* attend.c - having an agent: finding this node's, or starting it. */
+/* start_agent.c - having an agent: finding this node's, or starting it. */
 #include "attend.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "failure.h"
 #include "jobname.h"
 #include "python.h"
-#include "run.h"
+#include "launcher.h"
 #include "words.h"
 
 enum { ATTEMPTS_MAX = 20, PAUSE_MS = 10 };

@@ -1,4 +1,4 @@
-/* run.h - one `monarch run`: everything that belongs to it. */
+/* launcher.h - one `monarch run`: everything that belongs to it. */
 #ifndef MONARCH_RUN_H
 #define MONARCH_RUN_H
 

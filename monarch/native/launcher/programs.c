@@ -1,4 +1,4 @@
-/* program.c - the program that the user wants to run: found as a shell finds it. */
+/* programs.c - the program that the user wants to run: found as a shell finds it. */
 #include "program.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* words.c - what the launcher says on stderr, one write per line. */
+/* messages.c - what the launcher says on stderr, one write per line. */
 #include "words.h"
 
 #include <errno.h>

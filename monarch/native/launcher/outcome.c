@@ -1,4 +1,4 @@
-/* failure.c - an agent that could not start, remembered for the launchers beside us:
+/* outcome.c - an agent that could not start, remembered for the launchers beside us:
  * 64 ranks must not try one after the other what has just failed for the first. */
 #include "failure.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "run.h"
+#include "launcher.h"
 #include "words.h"
 
 /* note - writes the reason into the run directory; false if there is no room for it. */

@@ -1,4 +1,4 @@
-/* jobname.c - the names of the job and of this node, from what the launch has set. */
+/* job.c - the names of the job and of this node, from what the launch has set. */
 #include "jobname.h"
 
 #include <stdint.h>

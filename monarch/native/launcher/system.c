@@ -1,4 +1,4 @@
-/* procstat.c - what the kernel tells of a process: its start, which shows a reused pid,
+/* system.c - what the kernel tells of a process: its start, which shows a reused pid,
  * and its parent. */
 #include "procstat.h"
 

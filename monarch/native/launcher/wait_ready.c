@@ -1,4 +1,4 @@
-/* await.c - waiting until an agent is ready, fails or falls silent. */
+/* wait_ready.c - waiting until an agent is ready, fails or falls silent. */
 #include "await.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "difference.h"
 #include "failure.h"
-#include "run.h"
+#include "launcher.h"
 #include "words.h"
 
 enum {
