@@ -1,5 +1,5 @@
-/* messages.c - what the launcher says on stderr, one write per line. */
-#include "words.h"
+/* messages.c - lines on stderr, one write per line. */
+#include "launcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,26 +8,26 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
-    WORDS_BYTES_MAX = 4096,
-    LINE_S = 10, /* between two lines of progress where nobody watches */
+    MESSAGE_BYTES_MAX = 4096,
+    PROGRESS_LOG_S = 10, /* between two lines of progress without a terminal */
 };
 
-static bool quiet; /* -q: only what has gone wrong */
-static bool mute;  /* descriptor 2 was closed: what opens there is not a terminal */
-static bool line_is_open; /* a progress line waits to be overwritten */
+static bool quiet; /* -q: errors and warnings only */
+static bool mute;  /* descriptor 2 was closed: a file that opens there is not stderr */
+static bool
+    progress_open; /* a line of progress is on the terminal, to be overwritten */
 
-/* words_begin - looks whether there is a stderr at all, before anything is opened. */
-void words_begin(void)
+/* message_init - checks that stderr is open, before the launcher opens any file. */
+void message_init(void)
 {
     mute = fcntl(STDERR_FILENO, F_GETFD) < 0;
 }
 
-/* words_quiet - silences all but errors and warnings. */
-void words_quiet(void)
+/* message_set_quiet - suppresses all but errors and warnings. */
+void message_set_quiet(void)
 {
     quiet = true;
 }
@@ -35,14 +35,14 @@ void words_quiet(void)
 static void put(const char *head, const char *text, const char *tail)
 {
     struct iovec parts[4] = {
-        {.iov_base = (char *)"\r\033[K", .iov_len = line_is_open ? 4 : 0},
+        {.iov_base = (char *)"\r\033[K", .iov_len = progress_open ? 4 : 0},
         {.iov_base = (char *)head, .iov_len = strlen(head)},
         {.iov_base = (char *)text, .iov_len = strlen(text)},
         {.iov_base = (char *)tail, .iov_len = strlen(tail)},
     };
     int saved = errno;
 
-    line_is_open = false;
+    progress_open = false;
     if (!mute && writev(STDERR_FILENO, parts, 4) < 0)
         mute = errno == EPIPE || errno == EBADF;
     errno = saved;
@@ -50,14 +50,14 @@ static void put(const char *head, const char *text, const char *tail)
 
 static void put_format(const char *format, va_list args)
 {
-    char text[WORDS_BYTES_MAX];
+    char text[MESSAGE_BYTES_MAX];
 
     vsnprintf(text, sizeof(text), format, args);
     put("monarch: ", text, "\n");
 }
 
-/* words_error - says why the run stops; -q does not silence it. */
-void words_error(const char *format, ...)
+/* message_error - prints why the run stops; -q does not suppress it. */
+void message_error(const char *format, ...)
 {
     va_list args;
 
@@ -66,9 +66,10 @@ void words_error(const char *format, ...)
     va_end(args);
 }
 
-/* words_warn - says what went wrong although the program runs; -q does not silence it,
- * because a job that reads its origin all the time is not what was asked for. */
-void words_warn(const char *format, ...)
+/* message_warn - prints a failure after which the program runs all the same. -q does not
+ * suppress it, because a job that reads its origin all the time is not what the user asked
+ * for. */
+void message_warn(const char *format, ...)
 {
     va_list args;
 
@@ -77,15 +78,24 @@ void words_warn(const char *format, ...)
     va_end(args);
 }
 
-/* words_note - says the line of a normal start. */
-void words_note(const char *text)
+/* message_note - prints the line of a normal start. */
+void message_note(const char *text)
 {
     if (!quiet && *text)
         put("monarch: ", text, "\n");
 }
 
-/* columns - how much of a line fits on the terminal; 0 = this is no terminal. */
-static int columns(void)
+/* message_line - prints a line of the report unchanged. */
+void message_line(const char *text)
+{
+    if (!quiet)
+        put("", text, "\n");
+    else
+        message_progress_end();
+}
+
+/* terminal_columns - the width of the terminal; 0 = stderr is not a terminal. */
+static int terminal_columns(void)
 {
     struct winsize size;
 
@@ -94,52 +104,50 @@ static int columns(void)
     return size.ws_col > 20 ? size.ws_col : 80;
 }
 
-/* rarely - true for the first line of progress, and then for one in LINE_S seconds. */
-static bool rarely(void)
+/* progress_due - true for the first line of progress, then once in PROGRESS_LOG_S. */
+static bool progress_due(void)
 {
-    static time_t said;
+    static time_t last_s;
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (said && now.tv_sec - said < LINE_S)
+    if (last_s && now.tv_sec - last_s < PROGRESS_LOG_S)
         return false;
-    said = now.tv_sec;
+    last_s = now.tv_sec;
     return true;
 }
 
-/* words_progress - says how far the start is: one line that is rewritten on a terminal,
- * else a line now and then. */
-void words_progress(const char *text)
+/* message_progress - prints the progress of the start: one line that is rewritten on a
+ * terminal, else a line now and then. */
+void message_progress(const char *text)
 {
-    char line[WORDS_BYTES_MAX];
-    int width;
+    char line[MESSAGE_BYTES_MAX];
+    int columns;
 
     if (quiet || mute)
         return;
-    width = columns();
-    if (!width) {
-        if (rarely())
+    columns = terminal_columns();
+    if (!columns) {
+        if (progress_due())
             put("monarch: ", text, "\n");
         return;
     }
     /* A line that wraps could not be overwritten. */
-    snprintf(line, sizeof(line), "monarch: %.*s", width - 10, text);
+    snprintf(line, sizeof(line), "monarch: %.*s", columns - 10, text);
     put("", line, "");
-    line_is_open = true;
+    progress_open = true;
 }
 
-/* words_waiting - says for what we wait, to somebody who watches. */
-void words_waiting(const char *text)
+/* message_progress_terminal - prints progress on a terminal only. */
+void message_progress_terminal(const char *text)
 {
-    if (columns())
-        words_progress(text);
+    if (terminal_columns())
+        message_progress(text);
 }
 
-/* words_raw - says a line of the summary as it is; NULL only ends a progress line. */
-void words_raw(const char *text)
+/* message_progress_end - removes a line of progress from the terminal. */
+void message_progress_end(void)
 {
-    if (text && !quiet)
-        put("", text, "\n");
-    else if (line_is_open)
+    if (progress_open)
         put("", "", "");
 }

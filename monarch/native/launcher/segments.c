@@ -1,109 +1,132 @@
-/* segments.c - what a launcher reads and writes of the agent's shared memory. */
-#include "board.h"
+/* segments.c - what a launcher reads from and writes to the agent's shared memory. */
+#include "launcher.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "descriptor.h"
+#include "shared/catalog.h"
 #include "shared/counters.h"
-#include "procstat.h"
-#include "words.h"
 
 enum {
-    STILL_SUSPICIOUS = 5,             /* slices, half a second */
-    STILL_LOST = 5 * 1000 / SLICE_MS, /* slices, five seconds */
+    MISSED_SLICES = 5,                 /* half a second */
+    LOST_SLICES = 5 * 1000 / SLICE_MS, /* five seconds */
+    FD_WITHOUT_PROC_MAX = 64,
 };
 
-/* check - 0 if a segment is whole; -EAGAIN while the agent is still making it. */
-static int check(const struct segment *seg, uint32_t kind, size_t length)
+/* How each segment is mapped. */
+static const struct mapping {
+    const char *name;
+    uint32_t kind;
+    size_t bytes; /* of the whole segment, or of its head */
+    bool whole, writable;
+} REQUESTS = {"requests", SEGMENT_REQUESTS, sizeof(struct requests), true, false},
+  COUNTERS = {"counters", SEGMENT_COUNTERS, sizeof(struct counters), true, true},
+  CATALOG = {"catalog", SEGMENT_CATALOG, sizeof(struct catalog), false, false},
+  FLAGS = {"flags", SEGMENT_FLAGS, sizeof(struct flags), false, true};
+
+/* check_header - 0 if a segment is complete, -EAGAIN while the agent still creates it,
+ * -EPROTO if it belongs to another version. */
+static int check_header(const struct segment *seg, const struct mapping *how,
+                        size_t length)
 {
     if (memcmp(seg->magic, "MONARCH", sizeof(seg->magic)))
         return -EAGAIN;
     if (seg->version != LAYOUT_VERSION)
         return -EPROTO;
-    return seg->kind == kind && seg->length == length ? 0 : -EAGAIN;
+    return seg->kind == how->kind && seg->length == length ? 0 : -EAGAIN;
 }
 
-/* map - maps a segment of a known size. Returns 0 or -errno. */
-static int map(void **to, int run_fd, const char *name, size_t length, int writable)
+/* map_file - maps a file of the size that is asked for. Returns 0 or -errno. */
+static int map_file(int fd, const struct mapping *how, struct segment **seg)
 {
-    int flags = (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC;
-    int fd = descriptor_keep(openat(run_fd, name, flags));
+    int protection = PROT_READ | (how->writable ? PROT_WRITE : 0), err;
     struct stat st;
+    size_t length;
     void *at;
 
-    if (fd < 0)
-        return fd == -ENOENT ? -EAGAIN : fd;
-    if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < length) {
-        close(fd);
+    if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < how->bytes)
         return -EAGAIN;
-    }
-    at = mmap(NULL, length, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
-    close(fd);
+    length = how->whole ? how->bytes : (size_t)st.st_size;
+    at = mmap(NULL, length, protection, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED)
         return -errno;
-    *to = at;
-    return 0;
-}
-
-/* board_map - maps the two segments that the agent makes first. Returns 0, -EAGAIN while
- * they are not complete, -EPROTO if they belong to another version, or -errno. */
-int board_map(struct board *board, int run_fd)
-{
-    void *requests = NULL, *counters = NULL;
-    int err = map(&requests, run_fd, "requests", sizeof(struct requests), 0);
-
-    if (!err)
-        err = map(&counters, run_fd, "counters", sizeof(struct counters), 1);
-    board->requests = requests;
-    board->counters = counters;
-    if (!err)
-        err = check(&board->requests->seg, SEGMENT_REQUESTS, sizeof(struct requests));
-    if (!err)
-        err = check(&board->counters->seg, SEGMENT_COUNTERS, sizeof(struct counters));
-    if (!err && (board->requests->seg.generation != board->counters->seg.generation ||
-                 !board->requests->agent_pid))
-        err = -EAGAIN;
+    err = check_header(at, how, length);
     if (err)
-        board_unmap(board);
+        munmap(at, length);
+    else
+        *seg = at;
     return err;
 }
 
-/* board_unmap - forgets the segments. */
-void board_unmap(struct board *board)
+/* map - maps a segment of the run directory. Returns 0, or an error of check_header(), or
+ * -errno. */
+static int map(int run_fd, const struct mapping *how, struct segment **seg)
 {
-    if (board->requests)
-        munmap((void *)board->requests, sizeof(*board->requests));
-    if (board->counters)
-        munmap(board->counters, sizeof(*board->counters));
-    *board = (struct board){0};
+    int flags = (how->writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC;
+    int err, fd = fd_above_stdio(openat(run_fd, how->name, flags));
+
+    if (fd < 0)
+        return fd == -ENOENT ? -EAGAIN : fd;
+    err = map_file(fd, how, seg);
+    close(fd);
+    return err;
 }
 
-/* board_register - signs this process in, so that the agent stays until it has ended. */
-void board_register(const struct board *board, const char *program)
+/* segments_map - maps the two segments that the agent creates first. Returns 0, -EAGAIN
+ * while they are not complete, -EPROTO if they belong to another version, or -errno. */
+int segments_map(struct segments *segments, int run_fd)
+{
+    struct segment *requests = NULL, *counters = NULL;
+    int err = map(run_fd, &REQUESTS, &requests);
+
+    if (!err)
+        err = map(run_fd, &COUNTERS, &counters);
+    segments->requests = (const struct requests *)requests;
+    segments->counters = (struct counters *)counters;
+    if (!err && (requests->generation != counters->generation ||
+                 !segments->requests->agent_pid))
+        err = -EAGAIN;
+    if (err)
+        segments_unmap(segments);
+    return err;
+}
+
+/* segments_unmap - unmaps the segments. */
+void segments_unmap(struct segments *segments)
+{
+    if (segments->requests)
+        munmap((void *)segments->requests, sizeof(*segments->requests));
+    if (segments->counters)
+        munmap(segments->counters, sizeof(*segments->counters));
+    *segments = (struct segments){0};
+}
+
+/* -- Programs -- */
+
+/* segments_register - registers this process, so that the agent stays until it has ended. */
+void segments_register(const struct segments *segments, const char *program)
 {
     uint32_t pid = (uint32_t)getpid();
-    struct process *slot = process_claim(board->counters, pid, PROCESS_CLAIMED,
+    struct process *slot = process_claim(segments->counters, pid, PROCESS_CLAIMED,
                                          program);
 
-    if (slot == &board->counters->process[0])
+    if (slot == &segments->counters->process[0])
         return;
-    slot->starttime = procstat_start((pid_t)pid);
+    slot->starttime = process_start_ticks((pid_t)pid);
     atomic_store_explicit((_Atomic uint32_t *)&slot->state, PROCESS_LAUNCHER,
                           memory_order_seq_cst);
 }
 
-static bool lives(const struct process *slot)
+static bool is_alive(const struct process *slot)
 {
     uint32_t state = atomic_load((const _Atomic uint32_t *)&slot->state);
     pid_t pid = (pid_t)slot->pid;
@@ -111,28 +134,30 @@ static bool lives(const struct process *slot)
     if (state < PROCESS_LAUNCHED || pid <= 0 || pid == getpid() ||
         (kill(pid, 0) < 0 && errno == ESRCH))
         return false;
-    return !slot->starttime || slot->starttime == procstat_start(pid);
+    return !slot->starttime || slot->starttime == process_start_ticks(pid);
 }
 
-/* board_has_programs - whether another process of the job runs on this node. */
-bool board_has_programs(const struct board *board)
+/* segments_have_programs - whether another process of the job runs on this node. */
+bool segments_have_programs(const struct segments *segments)
 {
-    const struct counters *all = board->counters;
+    const struct counters *all = segments->counters;
     uint32_t used = atomic_load((const _Atomic uint32_t *)&all->slots_used_max);
 
     for (uint32_t i = 1; i < used && i < PROCESS_SLOTS; i++)
-        if (lives(&all->process[i]))
+        if (is_alive(&all->process[i]))
             return true;
     return false;
 }
 
-/* board_supersede - tells the programs of a dead agent that nobody reads any more what
- * they mark in its flags: they look at the same path for those of the next one. */
-void board_supersede(int run_fd)
+/* -- Flags of files that were written -- */
+
+/* segments_supersede - marks the flags of a dead agent as superseded: programs that mark
+ * files in them then look at the same path for the flags of the next agent. */
+void segments_supersede(int run_fd)
 {
     const uint32_t yes = 1;
     struct flags head;
-    int fd = descriptor_keep(openat(run_fd, "flags", O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+    int fd = fd_above_stdio(openat(run_fd, "flags", O_RDWR | O_NOFOLLOW | O_CLOEXEC));
 
     if (fd < 0)
         return;
@@ -140,39 +165,100 @@ void board_supersede(int run_fd)
         !memcmp(head.seg.magic, "MONARCH", sizeof(head.seg.magic)) &&
         head.seg.version == LAYOUT_VERSION && head.seg.kind == SEGMENT_FLAGS &&
         pwrite(fd, &yes, sizeof(yes), offsetof(struct flags, superseded)) < 0)
-        words_warn("%s: %s", "flags", strerror(errno));
+        message_warn("%s: %s", "flags", strerror(errno));
     close(fd);
 }
 
-/* board_agent_state - what the agent is doing. */
-uint32_t board_agent_state(const struct board *board)
+/* What marking a file as written needs, mapped at the first such file. */
+struct marking {
+    int run_fd;
+    bool tried;
+    struct segment *catalog, *flags;
+};
+
+/* marking_ready - whether files can be marked: there is a catalog by now. */
+static bool marking_ready(struct marking *marking)
 {
-    return atomic_load((const _Atomic uint32_t *)&board->requests->agent_state);
+    if (!marking->tried) {
+        marking->tried = true;
+        map(marking->run_fd, &CATALOG, &marking->catalog);
+        map(marking->run_fd, &FLAGS, &marking->flags);
+    }
+    return marking->catalog && marking->flags &&
+           marking->catalog->generation == marking->flags->generation;
 }
 
-/* board_wait - waits for one slice, or until the agent's state is no longer `state`. */
-void board_wait(const struct board *board, uint32_t state)
+/* mark_descriptor - marks the file of a descriptor that the program inherits, if it is
+ * open for writing. */
+static void mark_descriptor(struct marking *marking, int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    struct stat st;
+
+    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
+        fstat(fd, &st) || !S_ISREG(st.st_mode) || fcntl(fd, F_GETFD) & FD_CLOEXEC)
+        return;
+    if (marking_ready(marking))
+        written_mark_inode((const struct catalog *)marking->catalog,
+                           (struct flags *)marking->flags, st.st_dev, st.st_ino);
+}
+
+/* segments_mark_inherited - marks the files that the program inherits open for writing. It
+ * may write to them where no Shim sees it: in a static program, or in a child of one.
+ * Without such a file this costs one listing of the descriptors. */
+void segments_mark_inherited(int run_fd)
+{
+    struct marking marking = {.run_fd = run_fd};
+    DIR *all = opendir("/proc/self/fd");
+    struct dirent *one;
+
+    for (int fd = 0; !all && fd < FD_WITHOUT_PROC_MAX; fd++)
+        mark_descriptor(&marking, fd);
+    while (all && (one = readdir(all)))
+        if (one->d_name[0] != '.')
+            mark_descriptor(&marking, atoi(one->d_name));
+    if (all)
+        closedir(all);
+    if (marking.catalog)
+        munmap(marking.catalog, marking.catalog->length);
+    if (marking.flags)
+        munmap(marking.flags, marking.flags->length);
+}
+
+/* -- State and heartbeat of the agent -- */
+
+/* segments_agent_state - the state of the agent. */
+uint32_t segments_agent_state(const struct segments *segments)
+{
+    return atomic_load((const _Atomic uint32_t *)&segments->requests->agent_state);
+}
+
+/* segments_wait - waits for one slice, or until the agent's state is no longer `state`. */
+void segments_wait(const struct segments *segments, uint32_t state)
 {
     struct timespec slice = {.tv_nsec = SLICE_MS * 1000000L};
 
-    syscall(SYS_futex, &board->requests->agent_state, FUTEX_WAIT, state, &slice, NULL,
-            0);
+    syscall(SYS_futex, &segments->requests->agent_state, FUTEX_WAIT, state, &slice,
+            NULL, 0);
 }
 
-/* pulse_suspicious - looks at the heartbeat, once per slice; true when it has stood still
+/* heartbeat_missed - checks the heartbeat, once per slice; true if it has not changed for
  * so long that the agent may be dead. */
-bool pulse_suspicious(struct pulse *pulse, const struct board *board)
+bool heartbeat_missed(struct heartbeat *heartbeat, const struct segments *segments)
 {
-    uint64_t beat = atomic_load(
-        (const _Atomic uint64_t *)&board->requests->heartbeat_ns);
+    uint64_t now_ns = atomic_load(
+        (const _Atomic uint64_t *)&segments->requests->heartbeat_ns);
 
-    pulse->still = beat == pulse->beat ? pulse->still + 1 : 0;
-    pulse->beat = beat;
-    return pulse->still >= STILL_SUSPICIOUS;
+    if (now_ns == heartbeat->last_ns)
+        heartbeat->unchanged_slices++;
+    else
+        heartbeat->unchanged_slices = 0;
+    heartbeat->last_ns = now_ns;
+    return heartbeat->unchanged_slices >= MISSED_SLICES;
 }
 
-/* pulse_lost - true when nobody should wait for this agent any more. */
-bool pulse_lost(const struct pulse *pulse)
+/* heartbeat_lost - true when the launcher must stop waiting for this agent. */
+bool heartbeat_lost(const struct heartbeat *heartbeat)
 {
-    return pulse->still >= STILL_LOST;
+    return heartbeat->unchanged_slices >= LOST_SLICES;
 }

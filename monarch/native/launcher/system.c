@@ -1,17 +1,107 @@
-/* system.c - what the kernel tells of a process: its start, which shows a reused pid,
- * and its parent. */
-#include "procstat.h"
+/* system.c - clocks, descriptors and processes, as the kernel reports them. */
+#include "launcher.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-enum { STAT_BYTES_MAX = 1024 };
+enum { STDIO_COUNT = 3, CLOSE_MAX = 1 << 20, STAT_BYTES_MAX = 1024 };
 
-/* find_field - reads /proc/PID/stat; returns a field of it, or NULL. They are counted
- * behind the last parenthesis, because the program's name may hold anything. */
+/* -- Clocks and file times: system calls, because a preloaded library (libfaketime) may
+ *    change what the functions of libc return. -- */
+
+/* clock_now - the time of a clock. */
+struct timespec clock_now(clockid_t clock)
+{
+    struct timespec now = {0};
+
+    syscall(SYS_clock_gettime, clock, &now);
+    return now;
+}
+
+/* clock_now_ms - the time since boot. */
+long clock_now_ms(void)
+{
+    struct timespec now = clock_now(CLOCK_MONOTONIC);
+
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* file_changed_after - whether a file was changed after a moment of CLOCK_REALTIME. */
+bool file_changed_after(int fd, struct timespec moment)
+{
+    struct stat st;
+
+    if (syscall(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH) < 0)
+        return false;
+    return st.st_mtim.tv_sec > moment.tv_sec ||
+           (st.st_mtim.tv_sec == moment.tv_sec && st.st_mtim.tv_nsec > moment.tv_nsec);
+}
+
+/* -- Descriptors -- */
+
+/* fd_above_stdio - moves a new descriptor away from 0, 1 and 2, with which the launcher may
+ * have been started closed. Takes ownership; returns the descriptor, or -errno of the
+ * call that created it. */
+int fd_above_stdio(int fd)
+{
+    int moved, err;
+
+    if (fd < 0)
+        return -errno;
+    if (fd >= STDIO_COUNT)
+        return fd;
+    moved = fcntl(fd, F_DUPFD_CLOEXEC, STDIO_COUNT);
+    err = -errno;
+    close(fd);
+    return moved < 0 ? err : moved;
+}
+
+/* close_range_of - closes first..last, both included. */
+static void close_range_of(unsigned first, unsigned last)
+{
+    struct rlimit limit = {.rlim_cur = CLOSE_MAX};
+
+#ifdef SYS_close_range
+    if (!syscall(SYS_close_range, first, last, 0u))
+        return;
+#endif
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur > CLOSE_MAX)
+        limit.rlim_cur = CLOSE_MAX;
+    for (unsigned fd = first; fd <= last && fd < limit.rlim_cur; fd++)
+        close((int)fd);
+}
+
+/* fd_close_from - closes all descriptors from `first` on, except those in `kept`
+ * (-1 = none). */
+void fd_close_from(int first, const int *kept, int count)
+{
+    for (;;) {
+        int next = -1;
+
+        for (int i = 0; i < count; i++)
+            if (kept[i] >= first && (next < 0 || kept[i] < next))
+                next = kept[i];
+        if (next < 0)
+            break;
+        if (next > first)
+            close_range_of((unsigned)first, (unsigned)next - 1);
+        first = next + 1;
+    }
+    close_range_of((unsigned)first, ~0u);
+}
+
+/* -- Processes -- */
+
+/* find_field - reads /proc/PID/stat; returns a field of it, or NULL. Fields are counted
+ * from the last parenthesis, because the program's name may contain anything. */
 static const char *find_field(char text[STAT_BYTES_MAX], pid_t pid, int wanted)
 {
     const char *field;
@@ -43,8 +133,8 @@ static uint64_t field_of(pid_t pid, int wanted)
     return field ? strtoull(field, NULL, 10) : 0;
 }
 
-/* procstat_stopped - whether a process stands still until it is continued. */
-bool procstat_stopped(pid_t pid)
+/* process_is_stopped - whether a process is stopped until it is continued. */
+bool process_is_stopped(pid_t pid)
 {
     char text[STAT_BYTES_MAX];
     const char *state = pid > 0 ? find_field(text, pid, 3) : NULL;
@@ -52,14 +142,15 @@ bool procstat_stopped(pid_t pid)
     return state && (state[1] == 'T' || state[1] == 't');
 }
 
-/* procstat_start - when a process was started, in ticks since the boot; 0 = unknown. */
-uint64_t procstat_start(pid_t pid)
+/* process_start_ticks - when a process started, in clock ticks since boot, which tells a
+ * reused pid; 0 = unknown. */
+uint64_t process_start_ticks(pid_t pid)
 {
     return field_of(pid, 22);
 }
 
-/* procstat_parent - the parent of a process; 0 = unknown, or it has none. */
-pid_t procstat_parent(pid_t pid)
+/* process_parent - the parent of a process; 0 = unknown or none. */
+pid_t process_parent(pid_t pid)
 {
     return (pid_t)field_of(pid, 4);
 }

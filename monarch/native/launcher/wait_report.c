@@ -1,26 +1,20 @@
-/* wait_report.c - the last words of the agent, for which the launcher stays. On one node
- * they come at once; an agent whose Replicas other nodes still read stays as long. */
-#include "farewell.h"
+/* wait_report.c - waiting for the agent's report and end. On one node they follow the end
+ * of the program at once; an agent whose Replicas other nodes still read ends later. */
+#include "launcher.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "launcher.h"
-#include "words.h"
-
-/* Others may wait for a program that has failed, and srun or mpiexec would end them: they
- * must hear of it although the agent stays for them. */
+/* Processes on other nodes may wait for a program that has failed, until srun or mpiexec
+ * ends them: its failure must be returned although the agent stays for them. */
 enum { FAILED_MS_MAX = 2000 };
 
-/* farewell_hear - prints what has come from the agent since it was ready, and remembers
- * for what it waits: the terminal may still be the program's. */
-void farewell_hear(struct run *run)
+/* report_read - prints what the agent has written since it was ready. Its progress is kept
+ * for later: the program may still use the terminal. */
+void report_read(struct run *run)
 {
     struct notice notice;
 
@@ -29,26 +23,27 @@ void farewell_hear(struct run *run)
         if (notice.kind == NOTICE_SAY || notice.kind == NOTICE_DONE)
             run->reported = true;
         if (notice.kind == NOTICE_SAY)
-            words_raw(notice.text);
+            message_line(notice.text);
         else if (notice.kind == NOTICE_WARN || notice.kind == NOTICE_FAIL)
-            words_warn("%s", notice.text);
+            message_warn("%s", notice.text);
         else if (notice.kind == NOTICE_PROGRESS)
-            snprintf(run->waits_for, sizeof(run->waits_for), "%s", notice.text);
+            snprintf(run->waiting_for, sizeof(run->waiting_for), "%s", notice.text);
     }
     if (run->notices.fd < 0 && !run->reported)
-        words_warn("the agent has ended without a report");
+        message_warn("the agent ended without a report");
 }
 
-/* tell - says for what we wait, once. */
-static void tell(struct run *run)
+/* print_progress - prints what the agent waits for, once. */
+static void print_progress(struct run *run)
 {
-    if (*run->waits_for)
-        words_waiting(run->waits_for);
-    *run->waits_for = '\0';
+    if (*run->waiting_for)
+        message_progress_terminal(run->waiting_for);
+    *run->waiting_for = '\0';
 }
 
-/* impatient - whether somebody wants us to end at once; stops us if asked to. */
-static bool impatient(int signals)
+/* asked_to_end - whether a signal asks the launcher to end now; stops it if one asks for
+ * that. */
+static bool asked_to_end(int signals)
 {
     struct signalfd_siginfo got;
 
@@ -62,67 +57,70 @@ static bool impatient(int signals)
     return false;
 }
 
-/* dismiss - tells the agent to end too, unless a program still runs on this node. One
- * that ends already must not be killed on its last steps. */
-static void dismiss(const struct run *run)
+/* end_agent - ends the agent too, unless a program still runs on this node, or the agent is
+ * ending already: that must not be interrupted. */
+static void end_agent(const struct run *run)
 {
-    if (board_agent_state(&run->board) != AGENT_ENDING &&
-        !board_has_programs(&run->board) && rundir_agent_lives(&run->dir))
-        kill((pid_t)run->board.requests->agent_pid, SIGTERM);
+    if (segments_agent_state(&run->segments) != AGENT_ENDING &&
+        !segments_have_programs(&run->segments) && rundir_agent_alive(&run->dir))
+        kill((pid_t)run->segments.requests->agent_pid, SIGTERM);
 }
 
-/* must_go - whether the program's failure has waited long enough; an agent that ends
- * waits for nobody but its report. */
-static bool must_go(const struct run *run, bool failed, long begun_ms)
+/* must_return - whether the failure of the program must be returned now. An agent that is
+ * ending only completes its report, which is worth the wait. */
+static bool must_return(const struct run *run, bool failed, long begun_ms)
 {
     if (!failed || clock_now_ms() - begun_ms < FAILED_MS_MAX ||
-        board_agent_state(&run->board) == AGENT_ENDING)
+        segments_agent_state(&run->segments) == AGENT_ENDING)
         return false;
-    words_note("the program has failed: not waiting for the end of its job");
+    message_note("the program failed; not waiting for the rest of its job");
     return true;
 }
 
-/* gone - whether there is nothing to wait for any more, seen after a silent slice. */
-static bool gone(const struct run *run, struct pulse *pulse, bool by_notices)
+/* agent_gone - whether the wait is over without a report, checked after a slice in which
+ * nothing has arrived. */
+static bool agent_gone(const struct run *run, struct heartbeat *heartbeat,
+                       bool by_notices)
 {
-    if (!pulse_suspicious(pulse, &run->board))
+    if (!heartbeat_missed(heartbeat, &run->segments))
         return false;
-    if (!by_notices && !rundir_agent_lives(&run->dir))
+    if (!by_notices && !rundir_agent_alive(&run->dir))
         return true;
-    if (pulse_lost(pulse))
-        words_warn("the agent gives no sign of life: there is no report");
-    return pulse_lost(pulse);
+    if (heartbeat_lost(heartbeat))
+        message_warn("the agent is not responding; there is no report");
+    return heartbeat_lost(heartbeat);
 }
 
-/* farewell - waits until the agent has ended; status is the program's. The starter reads
- * its notices to their end; another launcher has none, and sees the agent's lock become
- * free. */
-void farewell(struct run *run, int signals, int status)
+/* wait_for_report - waits until the agent has ended; status is the program's. The launcher
+ * that started the agent reads its notices to their end; another one has none, and waits
+ * until the agent's lock is free. */
+void wait_for_report(struct run *run, int signals, int status)
 {
     const bool by_notices = !run->args.wait || run->notices.fd >= 0;
     const bool failed = !WIFEXITED(status) || WEXITSTATUS(status);
     const long begun_ms = clock_now_ms();
-    struct pulse pulse = {0};
+    struct heartbeat heartbeat = {0};
 
-    while ((!by_notices || run->notices.fd >= 0) && !must_go(run, failed, begun_ms)) {
+    while ((!by_notices || run->notices.fd >= 0) &&
+           !must_return(run, failed, begun_ms)) {
         struct pollfd fds[2] = {
             {.fd = signals, .events = POLLIN},
             {.fd = run->notices.fd, .events = POLLIN},
         };
         int ready;
 
-        tell(run);
+        print_progress(run);
         ready = poll(fds, 2, SLICE_MS);
-        if (ready > 0 && fds[0].revents && impatient(signals)) {
-            dismiss(run);
+        if (ready > 0 && fds[0].revents && asked_to_end(signals)) {
+            end_agent(run);
             break;
         }
         if (ready > 0 && fds[1].revents) {
-            farewell_hear(run);
-            pulse.still = 0;
+            report_read(run);
+            heartbeat.unchanged_slices = 0;
         }
-        if (ready <= 0 && gone(run, &pulse, by_notices))
+        if (ready <= 0 && agent_gone(run, &heartbeat, by_notices))
             break;
     }
-    words_raw(NULL);
+    message_progress_end();
 }
