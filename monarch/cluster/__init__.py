@@ -2,7 +2,7 @@
 
 from monarch.cluster.hostsjob import hosts_job, mesh_job
 from monarch.cluster.interface import address_of, own_addresses
-from monarch.cluster.names import (
+from monarch.cluster.job import (
     NAME_MAX,
     RUN_VARIABLE,
     find_run,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.cluster.names import by_own_daemons
+from monarch.cluster.job import by_own_daemons
 from monarch.errors import MonarchError, UsageError
 from monarch.hostlist import expand_hosts, read_hosts
 

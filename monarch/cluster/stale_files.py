@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from monarch.cluster.names import NAME_MAX
+from monarch.cluster.job import NAME_MAX
 from monarch.cluster.rendezvous_directory import (
     SECRET_BYTES,
     AddressFile,

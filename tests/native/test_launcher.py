@@ -17,7 +17,8 @@ MODES = {
 @pytest.mark.parametrize("mode", MODES)
 def test_launcher_parts_pass(mode: str, tmp_path: Path) -> None:
     parts = [path for path in NATIVE.glob("launcher/*.c") if path.name != "main.c"]
-    sources = [*HERE.glob("launcher/*.c"), *parts, *NATIVE.glob("shared/*.c")]
+    parts += [*NATIVE.glob("job/*.c"), *NATIVE.glob("shared/*.c")]
+    sources = [*HERE.glob("launcher/*.c"), *parts]
     program = tmp_path / "parts"
     compile_c(program, *map(str, sources), *MODES[mode])
 

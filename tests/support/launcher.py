@@ -45,7 +45,8 @@ int main(void)
 def build(folder: Path, *flags: str) -> Path:
     """Compiles the launcher; returns the command."""
     command = folder / "monarch"
-    sources = [*NATIVE.glob("launcher/*.c"), *NATIVE.glob("shared/*.c")]
+    folders = ("launcher", "job", "shared")
+    sources = [path for folder in folders for path in NATIVE.glob(f"{folder}/*.c")]
     compile_c(command, *map(str, sources), *flags)
     return command
 

@@ -13,10 +13,12 @@ from monarch.cluster import (
     hosts_job,
     job_name,
     mesh_job,
-    names,
     node_name,
     run_root,
     safe_name,
+)
+from monarch.cluster import (
+    job as names,
 )
 from monarch.config import RunOptions
 

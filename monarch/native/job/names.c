@@ -1,5 +1,5 @@
-/* job.c - the names of the job and of this node, from the environment of the launch. */
-#include "launcher.h"
+/* names.c - the names of the job and of this node, from the environment of the launch. */
+#include "launcher/launcher.h"
 
 #include <fcntl.h>
 #include <stdio.h>
