@@ -1,60 +1,31 @@
-"""Which job and node this process belongs to, as the launcher names them too."""
+"""The name by which the nodes of a job find each other, and its run directories."""
 
-import os
-import re
-import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from monarch.cluster.hydra import launch_name
 from monarch.errors import UsageError
-from monarch.native import home, homes
+from monarch.native import home, homes, hosts_job, job_name, node_name, safe_name
 
-NAME_MAX: Final = 64
 RUN_VARIABLE: Final = "MONARCH_STAGING_RUN"
 
-_MPI_VARIABLES: Final = (
-    "PMIX_NAMESPACE",
-    "OMPI_MCA_ess_base_jobid",
-    "PALS_APID",
-    "PMI_JOBID",
-)
-_OUTSIDE: Final = re.compile(r"[^A-Za-z0-9._-]")
 
+def shared_job(
+    job: str, hosts: Sequence[str], options: int | None, config: Path | None
+) -> str:
+    """Return the name that the launchers of all nodes have for the job.
 
-def safe_name(text: str) -> str:
-    """Return `text` as part of a file name: 64 harmless characters at most."""
-    return _OUTSIDE.sub("_", text)[:NAME_MAX]
+    The launcher gives a job without a name a random one, because it does not read the
+    hosts of a configuration file: then those name the job.
 
-
-def node_name(environ: Mapping[str, str]) -> str:
-    """Return the name of this node."""
-    for variable in ("MONARCH_STAGING_NODE", "SLURMD_NODENAME"):
-        if environ.get(variable):
-            return safe_name(environ[variable])
-    return safe_name(socket.gethostname())
-
-
-def job_name(environ: Mapping[str, str]) -> str | None:
-    """Return the name of the job that a scheduler or MPI has given, if one has."""
-    job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
-    if job and step and not by_own_daemons(environ):
-        return safe_name(f"{job}.{step}")
-    for variable in _MPI_VARIABLES:
-        if environ.get(variable):
-            return safe_name(f"mpi-{environ[variable]}")
-    launch = launch_name(os.getppid()) if environ.get("PMI_RANK") else None
-    return safe_name(f"mpi-{launch}") if launch else None
-
-
-def by_own_daemons(environ: Mapping[str, str]) -> bool:
-    """Say whether Open MPI's daemons have launched us.
-
-    Within Slurm they are a step that lacks the node of mpiexec itself.
+    Args:
+        job: the name in the run directory.
+        options: the fingerprint of the options, None if `job` is not random.
+        config: the user's configuration file.
     """
-    namespace = environ.get("PMIX_NAMESPACE", "")
-    return namespace.startswith("prte") or bool(environ.get("OMPI_MCA_ess_base_jobid"))
+    if options is None or not hosts:
+        return job
+    return hosts_job(",".join(hosts), options, config)
 
 
 def run_root(environ: Mapping[str, str]) -> Path:

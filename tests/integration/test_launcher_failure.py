@@ -176,7 +176,7 @@ def test_stopped_agent_is_given_up_while_starting(launch: Launch, where: int) ->
     done = launch.run("echo", "hello", timeout=30)
 
     assert done.stdout == b"hello\n"
-    assert done.stderr.decode() == (f"monarch: the agent is not responding{UNSTAGED}\n")
+    assert done.stderr.decode() == f"monarch: the agent is not responding{UNSTAGED}\n"
 
 
 def test_stopped_agent_is_given_up_at_the_end(launch: Launch) -> None:

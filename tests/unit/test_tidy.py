@@ -43,12 +43,13 @@ LAYERS = (
 )
 SIDEWAYS = {
     ("hostlist", "errors"),  # an invalid host list is a usage error
+    ("config", "native"),  # the launcher finds the user's configuration file alike
     ("peers.session", "peers.connection"),  # a session is what a joined one becomes
     ("agent", "report"),  # the agent ends with a report
 }
 
 # Parts of monarch/native that use another one than shared/.
-NATIVE_PARTS = {("launcher", "job"), ("job", "launcher")}
+NATIVE_PARTS = {("launcher", "job")}
 
 FORBIDDEN_NAMES = {
     *("manager", "handler", "service", "helper", "util", "common", "misc", "context"),

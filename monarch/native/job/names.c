@@ -1,15 +1,15 @@
-/* names.c - the names of the job and of this node, from the environment of the launch. */
-#include "launcher/launcher.h"
+/* names.c - the names of a job and of a node, and the user's configuration file, by which a
+ * job without another name is named. */
+#include "job/job.h"
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
+    TEXT_BYTES_MAX = 256,
     GENERATIONS_MAX = 16, /* shells and wrappers between a rank and its proxy */
     COMMAND_BYTES_MAX = 4096,
     FILE_BYTES_MAX = 256 * 1024, /* the rest of a larger file is not read */
@@ -43,10 +43,21 @@ uint64_t fingerprint_number(uint64_t print, uint64_t number)
     return fingerprint_bytes(print, bytes, sizeof(bytes));
 }
 
-/* -- The names that a launch gives -- */
+/* -- Names -- */
 
-/* clean - copies a name so that it can be part of a file name. */
-static void clean(char to[NAME_BYTES_MAX + 1], const char *from)
+/* env_value - the value of a variable; NULL if it is unset or empty. */
+const char *env_value(const char *const *envp, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (; *envp; envp++)
+        if (!strncmp(*envp, name, length) && (*envp)[length] == '=')
+            return (*envp)[length + 1] ? *envp + length + 1 : NULL;
+    return NULL;
+}
+
+/* monarch_clean_name - copies a name so that it can be part of a file name. */
+void monarch_clean_name(const char *from, char to[NAME_BYTES_MAX + 1])
 {
     size_t i;
 
@@ -60,50 +71,68 @@ static void clean(char to[NAME_BYTES_MAX + 1], const char *from)
     to[i] = '\0';
 }
 
-static const char *value_of(const char *name)
+/* monarch_node_name - names this node: as the user does first, then as Slurm does. */
+void monarch_node_name(const char *const *envp, char to[NAME_BYTES_MAX + 1])
 {
-    const char *value = getenv(name);
+    const char *node = env_value(envp, "MONARCH_STAGING_NODE");
+    char host[TEXT_BYTES_MAX] = "";
 
-    return value && *value ? value : NULL;
+    if (!node)
+        node = env_value(envp, "SLURMD_NODENAME");
+    if (!node && !gethostname(host, sizeof(host))) {
+        host[sizeof(host) - 1] = '\0';
+        node = host;
+    }
+    monarch_clean_name(node && *node ? node : "localhost", to);
 }
 
-/* by_open_mpi - whether Open MPI's daemons have launched this process. Within Slurm they are
- * a step that lacks the node of mpiexec itself, whose ranks must find the same name. */
-static bool by_open_mpi(void)
+/* monarch_launched_by_open_mpi - whether Open MPI's daemons have launched this process.
+ * Within Slurm they are a step that lacks the node of mpiexec itself, whose ranks must find
+ * the same name. */
+int monarch_launched_by_open_mpi(const char *const *envp)
 {
-    const char *name = value_of("PMIX_NAMESPACE");
+    const char *name = env_value(envp, "PMIX_NAMESPACE");
 
-    return value_of("OMPI_MCA_ess_base_jobid") || (name && !strncmp(name, "prte", 4));
+    return env_value(envp, "OMPI_MCA_ess_base_jobid") ||
+           (name && !strncmp(name, "prte", 4));
 }
 
 /* from_slurm - the name of a Slurm step. A batch script has no step, although the variables
  * of the Slurm job are set. */
-static bool from_slurm(char *text, size_t bytes)
+static bool from_slurm(const char *const *envp, char text[TEXT_BYTES_MAX])
 {
-    const char *job = value_of("SLURM_JOB_ID"), *step = value_of("SLURM_STEP_ID");
+    const char *job = env_value(envp, "SLURM_JOB_ID");
+    const char *step = env_value(envp, "SLURM_STEP_ID");
 
-    if (!job || !step || by_open_mpi())
+    if (!job || !step || monarch_launched_by_open_mpi(envp))
         return false;
-    snprintf(text, bytes, "%s.%s", job, step);
+    snprintf(text, TEXT_BYTES_MAX, "%s.%s", job, step);
     return true;
+}
+
+/* from_mpi - the name of an MPI launch that an environment variable has. */
+static bool from_mpi(const char *const *envp, char text[TEXT_BYTES_MAX])
+{
+    static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
+                                        "PALS_APID", "PMI_JOBID"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = env_value(envp, names[i]);
+
+        if (value) {
+            snprintf(text, TEXT_BYTES_MAX, "mpi-%s", value);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* control_port - the argument of --control-port in a process's command line, or NULL. */
 static const char *control_port(pid_t pid, char command[COMMAND_BYTES_MAX])
 {
-    char path[32];
-    const char *word = command, *end;
-    ssize_t n;
-    int fd;
+    size_t length = process_command(pid, command, COMMAND_BYTES_MAX);
+    const char *word = command, *end = command + length;
 
-    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
-    n = read(fd, command, COMMAND_BYTES_MAX - 2);
-    close(fd);
-    end = command + (n > 0 ? n : 0);
-    memset(command + (end - command), 0, 2);
     while (word < end && strcmp(word, "--control-port"))
         word += strlen(word) + 1;
     return word < end ? word + strlen(word) + 1 : NULL;
@@ -113,18 +142,18 @@ static const char *control_port(pid_t pid, char command[COMMAND_BYTES_MAX])
  * children of a proxy on each node, and all proxies of a launch have the address at which
  * mpiexec listens: hydra_pmi_proxy --control-port HOST:PORT. The port comes first in the
  * name, because the end of a long name is cut off. */
-static bool from_hydra(char *text, size_t bytes)
+static bool from_hydra(const char *const *envp, char text[TEXT_BYTES_MAX])
 {
     char command[COMMAND_BYTES_MAX];
-    pid_t pid = getppid();
+    pid_t pid = env_value(envp, "PMI_RANK") ? getppid() : 0;
 
     for (int i = 0; i < GENERATIONS_MAX && pid > 1; i++) {
         const char *address = control_port(pid, command);
         const char *colon = address ? strrchr(address, ':') : NULL;
 
         if (colon) {
-            snprintf(text, bytes, "mpi-%s-%.*s", colon + 1, (int)(colon - address),
-                     address);
+            snprintf(text, TEXT_BYTES_MAX, "mpi-%s-%.*s", colon + 1,
+                     (int)(colon - address), address);
             return true;
         }
         pid = process_parent(pid);
@@ -132,145 +161,91 @@ static bool from_hydra(char *text, size_t bytes)
     return false;
 }
 
-/* from_mpi - the name of an MPI launch. Without any other name it is that of the parent,
- * which the ranks of one node have in common. */
-static bool from_mpi(char *text, size_t bytes)
+/* monarch_job_name - the name of the job that a scheduler or MPI gives; returns whether one
+ * does. */
+int monarch_job_name(const char *const *envp, char to[NAME_BYTES_MAX + 1])
 {
-    static const char *const names[] = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
-                                        "PALS_APID", "PMI_JOBID"};
+    char text[TEXT_BYTES_MAX];
+    bool found = from_slurm(envp, text) || from_mpi(envp, text) ||
+                 from_hydra(envp, text);
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *value = value_of(names[i]);
-
-        if (value) {
-            snprintf(text, bytes, "mpi-%s", value);
-            return true;
-        }
-    }
-    if (!value_of("PMI_RANK"))
-        return false;
-    if (from_hydra(text, bytes))
-        return true;
-    snprintf(text, bytes, "mpi-%d-%llu", (int)getppid(),
-             (unsigned long long)process_start_ticks(getppid()));
-    return true;
+    if (found)
+        monarch_clean_name(text, to);
+    return found;
 }
 
-/* -- The name of a job whose nodes are a list: what the same command has in common on each
- *    of them. The program is not part of it, because its arguments may number the nodes
- *    (torchrun --node-rank 3). -- */
+/* -- The configuration file, and the name of a job whose nodes are a list -- */
 
-/* open_file - opens a regular file; reading a pipe would leave nothing for the agent. */
-static int open_file(const char *path)
+/* exists - whether a name exists, also that of a broken link. */
+static bool exists(const char *directory, const char *name)
 {
+    char path[PATH_MAX];
     struct stat st;
 
-    if (stat(path, &st) || !S_ISREG(st.st_mode))
-        return -1;
-    return open(path, O_RDONLY | O_CLOEXEC);
+    if (*name == '/')
+        return !lstat(name, &st);
+    return snprintf(path, sizeof(path), "%s/%s", directory, name) < (int)sizeof(path) &&
+           !lstat(path, &st);
 }
 
-/* open_config - opens the user's configuration file, which the agent finds in the same
- * order; -1 if there is none. */
-static int open_config(const struct arguments *args)
+/* monarch_config_file - the name of the user's one configuration file if no option names it,
+ * which may be relative to `directory`; NULL if there is none. `place` is its memory. */
+const char *monarch_config_file(const char *const *envp, const char *directory,
+                                char place[PATH_MAX])
 {
-    const char *named = args->config, *base = getenv("XDG_CONFIG_HOME");
-    const char *below = "", *home = getenv("HOME");
-    char path[PATH_MAX];
+    const char *named = env_value(envp, "MONARCH_STAGING_CONFIG");
+    const char *base = env_value(envp, "XDG_CONFIG_HOME"), *below = "";
 
-    if (!named || !*named)
-        named = getenv("MONARCH_STAGING_CONFIG");
-    if (named && *named)
-        return open_file(named);
-    if (!faccessat(AT_FDCWD, "monarch.yaml", F_OK, AT_SYMLINK_NOFOLLOW))
-        return open_file("monarch.yaml");
+    if (named)
+        return named;
+    if (exists(directory, "monarch.yaml"))
+        return "monarch.yaml";
     if (!base || *base != '/') {
-        base = home ? home : "";
+        base = env_value(envp, "HOME");
         below = "/.config";
     }
-    if (*base != '/' || snprintf(path, sizeof(path), "%s%s/monarch-staging/config.yaml",
-                                 base, below) >= (int)sizeof(path))
-        return -1;
-    return open_file(path);
+    if (!base || *base != '/' ||
+        snprintf(place, PATH_MAX, "%s%s/monarch-staging/config.yaml", base, below) >=
+            PATH_MAX)
+        return NULL;
+    return exists(directory, place) ? place : NULL;
 }
 
-/* add_file - adds the content of a file to a fingerprint. */
-static uint64_t add_file(uint64_t print, int fd)
+/* add_file - adds the content of a regular file to a fingerprint; reading a pipe would leave
+ * nothing for the agent. */
+static uint64_t add_file(uint64_t print, const char *path)
 {
-    char bytes[4096];
     size_t left = FILE_BYTES_MAX;
+    char bytes[4096];
+    struct stat st;
     ssize_t n;
+    int fd;
 
-    while (left &&
+    if (stat(path, &st) || !S_ISREG(st.st_mode))
+        return print;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && left &&
            (n = read(fd, bytes, sizeof(bytes) < left ? sizeof(bytes) : left)) > 0) {
         print = fingerprint_bytes(print, bytes, (size_t)n);
         left -= (size_t)n;
     }
+    if (fd >= 0)
+        close(fd);
     return print;
 }
 
-/* from_hosts - a name made of the list of nodes, the options and the configuration file;
- * false if no nodes are given outside of that file. */
-static bool from_hosts(char *text, size_t bytes, const struct arguments *args)
+/* monarch_hosts_job - names a job by what the same command on each of its nodes has in
+ * common: the list of nodes, the fingerprint of the options, the configuration file (NULL =
+ * none). The program is not part of it, because its arguments may number the nodes
+ * (torchrun --node-rank 3). */
+void monarch_hosts_job(const char *hosts, uint64_t options, const char *config,
+                       char to[NAME_BYTES_MAX + 1])
 {
-    const char *hosts = args->hosts ? args->hosts : getenv("MONARCH_STAGING_HOSTS");
-    uint64_t print;
-    int fd;
+    uint64_t print = fingerprint_text(FINGERPRINT_EMPTY, hosts);
 
-    if (!hosts || !*hosts)
-        return false;
-    print = fingerprint_text(FINGERPRINT_EMPTY, hosts);
-    print = fingerprint_number(print, args->fingerprint);
-    fd = open_config(args);
-    if (fd >= 0) {
-        print = add_file(print, fd);
-        close(fd);
-    }
-    snprintf(text, bytes, "hosts-%012llx",
+    print = fingerprint_number(print, options);
+    if (config)
+        print = add_file(print, config);
+    snprintf(to, NAME_BYTES_MAX + 1, "hosts-%012llx",
              (unsigned long long)(print & UINT64_C(0xffffffffffff)));
-    return true;
-}
-
-/* random_name - a name that no other job has. */
-static void random_name(char *text, size_t bytes)
-{
-    uint64_t bits = 0;
-
-    if (getrandom(&bits, sizeof(bits), GRND_NONBLOCK) != sizeof(bits)) {
-        struct timespec now;
-
-        clock_gettime(CLOCK_REALTIME, &now);
-        bits = (uint64_t)now.tv_sec * 1000000007u ^ (uint64_t)now.tv_nsec << 16 ^
-               (uint64_t)getpid() << 24;
-    }
-    snprintf(text, bytes, "local-%012llx",
-             (unsigned long long)(bits & 0xffffffffffffu));
-}
-
-/* node_find - names the node: as the user does first, then as Slurm does. */
-static void node_find(struct job *job)
-{
-    char host[256] = "";
-    const char *node = value_of("MONARCH_STAGING_NODE");
-
-    if (!node)
-        node = value_of("SLURMD_NODENAME");
-    if (!node && !gethostname(host, sizeof(host))) {
-        host[sizeof(host) - 1] = '\0';
-        node = host;
-    }
-    clean(job->node, node && *node ? node : "localhost");
-}
-
-/* job_find - names the job, as --job does first, and the node. */
-void job_find(struct job *job, const struct arguments *args)
-{
-    char text[256];
-
-    job->shared = args->job || from_slurm(text, sizeof(text)) ||
-                  from_mpi(text, sizeof(text)) || from_hosts(text, sizeof(text), args);
-    if (!job->shared)
-        random_name(text, sizeof(text));
-    clean(job->name, args->job ? args->job : text);
-    node_find(job);
 }

@@ -13,12 +13,13 @@
 #include <sys/types.h>
 #include <time.h>
 
+#include "job/job.h"
 #include "shared/layout.h"
 
 /* What a shell returns too, and 125 for a failure of Monarch under --strict. */
 enum { EXIT_USAGE = 2, EXIT_MONARCH = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND };
 
-/* -- system.c: clocks, descriptors and processes, as the kernel reports them -- */
+/* -- system.c: clocks and descriptors -- */
 
 struct timespec clock_now(clockid_t clock);
 long clock_now_ms(void);
@@ -26,10 +27,6 @@ bool file_changed_after(int fd, struct timespec moment);
 
 int fd_above_stdio(int fd);
 void fd_close_from(int first, const int *kept, int count);
-
-uint64_t process_start_ticks(pid_t pid);
-bool process_is_stopped(pid_t pid);
-pid_t process_parent(pid_t pid);
 
 /* -- messages.c: lines on stderr -- */
 
@@ -42,25 +39,6 @@ void message_line(const char *text);
 void message_progress(const char *text);
 void message_progress_terminal(const char *text);
 void message_progress_end(void);
-
-/* -- job.c: the names of the job and of this node -- */
-
-enum { NAME_BYTES_MAX = 64 };
-
-struct arguments;
-
-struct job {
-    char name[NAME_BYTES_MAX + 1];
-    char node[NAME_BYTES_MAX + 1];
-    bool shared; /* other launchers of the job find the same name */
-};
-
-#define FINGERPRINT_EMPTY UINT64_C(0xcbf29ce484222325)
-
-uint64_t fingerprint_bytes(uint64_t print, const void *bytes, size_t size);
-uint64_t fingerprint_text(uint64_t print, const char *text);
-uint64_t fingerprint_number(uint64_t print, uint64_t number);
-void job_find(struct job *job, const struct arguments *args);
 
 /* -- args.c: the command line of `monarch run` -- */
 
@@ -103,6 +81,12 @@ char **env_for_agent(char **envp);
 char **env_for_python(char **envp);
 
 /* -- rundir.c: the run directory of a job on this node -- */
+
+struct job {
+    char name[NAME_BYTES_MAX + 1];
+    char node[NAME_BYTES_MAX + 1];
+    bool named; /* other launchers of the job find the same name; else it is random */
+};
 
 struct rundir {
     int fd;
@@ -186,15 +170,19 @@ struct run {
     struct program program;
     struct timespec
         started; /* by the clock of file times, which never run ahead of it */
+    struct job job;
     struct rundir dir;
-    bool dir_is_shared; /* other launchers of the job may use it */
-    bool nested;        /* it belongs to the run that this process is part of */
+    bool nested; /* it belongs to the run that this process is part of */
     struct segments segments;
     struct notices notices; /* fd -1 = this launcher has not started the agent */
     bool reported;          /* the agent has printed its report */
     char waiting_for[256];  /* the agent's last line of progress */
     char **envp;
 };
+
+/* -- job.c: the names of the job and of this node -- */
+
+void job_find(struct run *run);
 
 /* -- outcome.c: the outcome of finding or starting an agent -- */
 

@@ -56,7 +56,7 @@ void failure_record(struct run *run, const struct outcome *outcome)
 {
     static const char *const files[] = {"failed", "agent.log", "lock", "start"};
 
-    if (run->dir_is_shared ? write_record(run, outcome) : has_log(run))
+    if (run->job.named ? write_record(run, outcome) : has_log(run))
         return;
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         unlinkat(run->dir.fd, files[i], 0);

@@ -56,12 +56,27 @@ static void set_descriptors(const struct run *run, int pipe)
     fd_close_from(NOTIFY_FD + 1, NULL, 0);
 }
 
+/* agent_argv - the command line of the agent. If nothing names the job, it may yet be named
+ * by the nodes that the configuration file lists, and by the options. */
+static char **agent_argv(const struct run *run, const char *python)
+{
+    const char *const named[] = {"agent", "--run-dir", run->dir.path, "--notify-fd",
+                                 "3",     "--",        NULL};
+    static char options[17];
+    const char *const unnamed[] = {
+        "agent", "--run-dir",   run->dir.path, "--options-fingerprint",
+        options, "--notify-fd", "3",           "--",
+        NULL};
+
+    snprintf(options, sizeof(options), "%llx",
+             (unsigned long long)run->args.fingerprint);
+    return python_argv(python, run->job.named ? named : unnamed, run->args.all);
+}
+
 /* exec_agent - turns this process into the agent; a failure becomes a notice. */
 static _Noreturn void exec_agent(const struct run *run, const char *python, int pipe)
 {
-    const char *const head[] = {"agent", "--run-dir", run->dir.path, "--notify-fd",
-                                "3",     "--",        NULL};
-    char **argv = python_argv(python, head, run->args.all);
+    char **argv = agent_argv(run, python);
     char **envp = env_for_agent(run->envp);
 
     set_descriptors(run, pipe);
@@ -240,12 +255,10 @@ struct outcome find_or_start_agent(struct run *run)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
     struct outcome outcome = {.kind = OUTCOME_RETRY};
-    struct job job;
 
-    job_find(&job, &run->args);
-    run->dir_is_shared = job.shared;
+    job_find(run);
     for (int i = 0; i < ATTEMPTS_MAX && outcome.kind == OUTCOME_RETRY; i++) {
-        if (!open_enclosing(run) && rundir_make(&run->dir, &job))
+        if (!open_enclosing(run) && rundir_make(&run->dir, &run->job))
             return outcome_of(OUTCOME_PLAIN, "%s", run->dir.error);
         outcome = attempt(run);
         if (outcome.kind != OUTCOME_STAGED) {

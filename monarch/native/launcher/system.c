@@ -1,17 +1,14 @@
-/* system.c - clocks, descriptors and processes, as the kernel reports them. */
+/* system.c - clocks and descriptors. */
 #include "launcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { STDIO_COUNT = 3, CLOSE_MAX = 1 << 20, STAT_BYTES_MAX = 1024 };
+enum { STDIO_COUNT = 3, CLOSE_MAX = 1 << 20 };
 
 /* -- Clocks and file times: system calls, because a preloaded library (libfaketime) may
  *    change what the functions of libc return. -- */
@@ -96,61 +93,4 @@ void fd_close_from(int first, const int *kept, int count)
         first = next + 1;
     }
     close_range_of((unsigned)first, ~0u);
-}
-
-/* -- Processes -- */
-
-/* find_field - reads /proc/PID/stat; returns a field of it, or NULL. Fields are counted
- * from the last parenthesis, because the program's name may contain anything. */
-static const char *find_field(char text[STAT_BYTES_MAX], pid_t pid, int wanted)
-{
-    const char *field;
-    char path[32];
-    ssize_t n;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
-    n = read(fd, text, STAT_BYTES_MAX - 1);
-    close(fd);
-    if (n <= 0)
-        return NULL;
-    text[n] = '\0';
-    field = strrchr(text, ')');
-    for (int number = 2; field && number < wanted; number++)
-        field = strchr(field + 1, ' ');
-    return field;
-}
-
-/* field_of - a numeric field; 0 = unknown. */
-static uint64_t field_of(pid_t pid, int wanted)
-{
-    char text[STAT_BYTES_MAX];
-    const char *field = find_field(text, pid, wanted);
-
-    return field ? strtoull(field, NULL, 10) : 0;
-}
-
-/* process_is_stopped - whether a process is stopped until it is continued. */
-bool process_is_stopped(pid_t pid)
-{
-    char text[STAT_BYTES_MAX];
-    const char *state = pid > 0 ? find_field(text, pid, 3) : NULL;
-
-    return state && (state[1] == 'T' || state[1] == 't');
-}
-
-/* process_start_ticks - when a process started, in clock ticks since boot, which tells a
- * reused pid; 0 = unknown. */
-uint64_t process_start_ticks(pid_t pid)
-{
-    return field_of(pid, 22);
-}
-
-/* process_parent - the parent of a process; 0 = unknown or none. */
-pid_t process_parent(pid_t pid)
-{
-    return (pid_t)field_of(pid, 4);
 }

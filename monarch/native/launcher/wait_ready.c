@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -208,24 +207,6 @@ static struct outcome wait_for_state(struct run *run)
     }
 }
 
-/* read_agent_command - reads the agent's command line, words that end in NUL; returns its
- * length, 0 = unknown. */
-static size_t read_agent_command(const struct run *run, char *bytes, size_t max)
-{
-    char path[32];
-    ssize_t n;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%u/cmdline", run->segments.requests->agent_pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    n = read(fd, bytes, max - 1);
-    close(fd);
-    bytes[n > 0 ? n : 0] = '\0';
-    return n > 0 ? (size_t)n : 0;
-}
-
 /* split_agent_command - finds the words after `--notify-fd 3 --`, which are the arguments
  * of `run` of the launcher that started the agent. Returns their number, `--` included. */
 static size_t split_agent_command(char *bytes, size_t length, char **words)
@@ -256,7 +237,8 @@ static void check_option_mismatch(const struct run *run)
 
     if (!run->args.fingerprint)
         return;
-    length = read_agent_command(run, bytes, sizeof(bytes));
+    length = process_command((pid_t)run->segments.requests->agent_pid, bytes,
+                             sizeof(bytes));
     if (split_agent_command(bytes, length, words) < 2 || strcmp(words[0], "--") ||
         arguments_parse(&theirs, words + 1))
         return;

@@ -162,16 +162,16 @@ static void only_the_order_of_one_options_values_matters(void)
 
 static void names_are_file_names(void)
 {
-    struct arguments args = {.job = "a/b:c d$"};
-    struct job job;
+    static char *envp[] = {(char *)"MONARCH_STAGING_NODE=../n\n1", NULL};
+    static struct run run = {.args.job = "a/b:c d$", .envp = envp};
+    const struct job *job = &run.job;
 
-    setenv("MONARCH_STAGING_NODE", "../n\n1", 1);
-    job_find(&job, &args);
-    assert(!strcmp(job.name, "a_b_c_d_") && !strcmp(job.node, ".._n_1"));
-    assert(job.shared);
-    args.job = NULL;
-    job_find(&job, &args);
-    assert(!strncmp(job.name, "local-", 6) && strlen(job.name) == 18 && !job.shared);
+    job_find(&run);
+    assert(!strcmp(job->name, "a_b_c_d_") && !strcmp(job->node, ".._n_1"));
+    assert(job->named);
+    run.args.job = NULL;
+    job_find(&run);
+    assert(!strncmp(job->name, "local-", 6) && strlen(job->name) == 18 && !job->named);
 }
 
 static void stopped_heartbeat_is_lost(void)
