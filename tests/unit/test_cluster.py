@@ -100,6 +100,7 @@ def test_a_node_is_named_by_us_then_by_slurm_then_by_itself():
 def test_names_are_harmless_and_short():
     assert safe_name("a/../b c") == "a_.._b_c"
     assert len(safe_name("x" * 200)) == 64
+    assert safe_name("\u00e9") == "__"  # by bytes, as the launcher counts them
 
 
 def test_the_run_root_is_private_memory_unless_one_is_given():
