@@ -119,7 +119,8 @@ def test_other_options_than_the_agents_are_one_warning(
     first.communicate(timeout=30)
 
     warning = (
-        "monarch: the agent of this job was started with other options; those hold"
+        "monarch: the agent already runs with other options; "
+        "those of this command are ignored"
     )
     assert second.stdout == b"hello\n"
     assert second.stderr.decode() == f"{warning}\n" * warned

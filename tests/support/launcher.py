@@ -32,8 +32,9 @@ HEALTHY: list[Step] = [
 
 def build(*flags: str) -> Path:
     """Compiles the launcher; returns the command."""
-    sources = sorted([*NATIVE.glob("launcher/*.c"), *NATIVE.glob("shared/*.c")])
-    return compile_c("monarch", *sources, *flags)
+    folders = ("launcher", "job", "shared")
+    sources = [path for folder in folders for path in NATIVE.glob(f"{folder}/*.c")]
+    return compile_c("monarch", *sorted(sources), *flags)
 
 
 def compile_c(name: str, *words: str | Path) -> Path:

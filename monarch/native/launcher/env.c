@@ -1,8 +1,6 @@
-/* preload.c - the environments: with the Shim for the program, without it for our own. */
-#include "preload.h"
+/* env.c - environments: with the Shim for the program, without it for Monarch's Python. */
+#include "launcher.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,9 +24,9 @@ static bool is_shim(const char *word, size_t length, const char *run)
            !memcmp(word + run_length, SHIM, strlen(SHIM));
 }
 
-/* without_shim - copies a list for LD_PRELOAD without the Shim of `run`; everything else,
- * odd separators included, stays as it is. Returns the end of the copy. */
-static char *without_shim(char *to, const char *list, const char *run)
+/* copy_without_shim - copies a value of LD_PRELOAD without the Shim of `run`; everything
+ * else, repeated separators included, stays as it is. Returns the end of the copy. */
+static char *copy_without_shim(char *to, const char *list, const char *run)
 {
     char *start = to;
 
@@ -48,10 +46,10 @@ static char *without_shim(char *to, const char *list, const char *run)
     return to;
 }
 
-/* list_value - a new `LD_PRELOAD=` with the Shim of `drop` removed and that of `add`
- * (NULL = none) behind all else: libraries that translate paths must have done so before
- * it sees them. NULL without memory. */
-static char *list_value(const char *list, const char *add, const char *drop)
+/* preload_variable - a new `LD_PRELOAD=` without the Shim of `drop` and with that of `add`
+ * (NULL = none) at the end: libraries that translate paths must run before the Shim. NULL
+ * without memory. */
+static char *preload_variable(const char *list, const char *add, const char *drop)
 {
     size_t length = strlen(PRELOAD) + strlen(list) + 2;
     char *value = malloc(length + (add ? strlen(add) + strlen(SHIM) : 0));
@@ -60,7 +58,7 @@ static char *list_value(const char *list, const char *add, const char *drop)
     if (!value)
         return NULL;
     end += sprintf(end, PRELOAD);
-    end = without_shim(end, list, drop);
+    end = copy_without_shim(end, list, drop);
     if (add && !strchr("=: ", end[-1]))
         *end++ = ':';
     if (add)
@@ -68,7 +66,7 @@ static char *list_value(const char *list, const char *add, const char *drop)
     return value;
 }
 
-static char *run_value(const char *run)
+static char *run_variable(const char *run)
 {
     char *value = malloc(strlen(RUN) + strlen(run) + 1);
 
@@ -94,16 +92,16 @@ static const char *value_in(char **envp, const char *name)
     return NULL;
 }
 
-/* preload_add - the program's environment: envp, in its order, with LD_PRELOAD and the
- * one private variable changed in place, or added at the end. Returns NULL without
- * memory; nothing of it is ever freed, because exec follows. */
-char **preload_add(char **envp, const char *run)
+/* env_for_program - the program's environment: envp in its order, with LD_PRELOAD and
+ * MONARCH_STAGING_RUN changed in place or added at the end. Returns NULL without memory.
+ * Nothing of it is freed, because exec follows. */
+char **env_for_program(char **envp, const char *run)
 {
     const char *old_run = value_in(envp, RUN);
     const char *old_list = value_in(envp, PRELOAD);
     char **copy = calloc(count_of(envp) + 3, sizeof(*copy));
-    char *list = list_value(old_list ? old_list : "", run, old_run);
-    char *private = run_value(run);
+    char *list = preload_variable(old_list ? old_list : "", run, old_run);
+    char *private = run_variable(run);
     size_t n = 0;
 
     if (!copy || !list || !private)
@@ -123,10 +121,10 @@ char **preload_add(char **envp, const char *run)
     return copy;
 }
 
-/* preload_none - the environment for the agent: without the private variable and without
- * any preloaded library, which might show it other files or another time than the
- * kernel's. Returns NULL without memory. */
-char **preload_none(char **envp)
+/* env_for_agent - the agent's environment: without MONARCH_STAGING_RUN and without any
+ * preloaded library, because such a library may change which files or which time the
+ * agent sees. Returns NULL without memory. */
+char **env_for_agent(char **envp)
 {
     char **copy = calloc(count_of(envp) + 1, sizeof(*copy));
     size_t n = 0;
@@ -137,9 +135,9 @@ char **preload_none(char **envp)
     return copy;
 }
 
-/* preload_remove - the environment for our own Python: without the Shim. Returns NULL
- * without memory. */
-char **preload_remove(char **envp)
+/* env_for_python - the environment of the verbs that Python runs: without the Shim. Returns
+ * NULL without memory. */
+char **env_for_python(char **envp)
 {
     const char *run = value_in(envp, RUN);
     char **copy = calloc(count_of(envp) + 1, sizeof(*copy));
@@ -149,7 +147,7 @@ char **preload_remove(char **envp)
         return NULL;
     for (; *envp; envp++) {
         if (has_name(*envp, PRELOAD)) {
-            char *list = list_value(*envp + strlen(PRELOAD), NULL, run);
+            char *list = preload_variable(*envp + strlen(PRELOAD), NULL, run);
 
             if (!list)
                 return NULL;
