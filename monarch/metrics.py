@@ -9,7 +9,7 @@ def _figure(unit: str, text: str) -> Any:
 
 
 @dataclass(slots=True)
-class Tally:
+class AgentCounters:
     """The counters of one agent; those of programs are in shared memory.
 
     The unit and the meaning follow a count: ``3 files evicted to stay below ...``.
@@ -62,5 +62,5 @@ class Tally:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-UNITS = {f.name: str(f.metadata["unit"]) for f in fields(Tally)}
-TEXTS = {f.name: str(f.metadata["text"]) for f in fields(Tally)}
+UNITS = {f.name: str(f.metadata["unit"]) for f in fields(AgentCounters)}
+TEXTS = {f.name: str(f.metadata["text"]) for f in fields(AgentCounters)}

@@ -1,4 +1,4 @@
-"""The life of an agent: index, publish, stage, watch, and an orderly end."""
+"""The life of an agent: it indexes, publishes, stages, watches, and ends in order."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from monarch import native
-from monarch.agent.cluster import Peers
+from monarch.agent.cluster import Cluster
 from monarch.agent.control import ControlSocket, Notifier
 from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
@@ -25,31 +25,31 @@ from monarch.agent.shutdown import (
     remove_tiers,
 )
 from monarch.agent.staging import (
+    MemoryGuard,
     count_segments,
     make_engine,
     make_stager,
     start_line,
 )
-from monarch.agent.stats import Figures
+from monarch.agent.stats import AgentStats, RunLabel
 from monarch.agent.tier_watch import TierWatch
 from monarch.background import in_thread, log_failure
+from monarch.metrics import AgentCounters
 from monarch.native import AgentState
 from monarch.origins.dataset import Indexed
-from monarch.report import summarize
+from monarch.report import PeerFigures, summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all
-from monarch.tiers.memory import read_memory
-from monarch.tiers.retain import Manifest
-from monarch.units import format_duration, format_size
+from monarch.tiers.retained import Manifest
+from monarch.units import format_duration
 
 BEAT_S: Final = 0.1
 TICK_S: Final = 0.1
-# A short program's end must not wait for a whole tick.
+# The end of a short program must be noticed before a whole tick has passed.
 FIRST_TICK_S: Final = 0.02
 FIRST_TICKS: Final = 100
-# Memory is looked at this often, and each time a hundredth of the limit was staged.
+# Memory is checked this often at least.
 GUARD_S: Final = 0.25
-GUARD_STEPS: Final = 100
 DRAIN_S: Final = 1.0
 ENGINE_PATIENCE_MS: Final = 2000
 
@@ -65,25 +65,30 @@ class Agent:
         run: RunDirectory,
         segments: Segments,
         notifier: Notifier,
-        peers: Peers | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self.setup = setup
         self.run = run
         self.segments = segments
         self.notifier = notifier
         self._requests = segments.memory["requests"]
-        self.joining = Joining(setup, notifier, peers, self._turn)
+        self.counters = AgentCounters()
+        self.joining = Joining(setup, notifier, cluster, self._turn)
         self.processes = Processes(segments.memory["counters"], self._look_for_end)
-        self.figures = Figures(setup, run.path.name, self.processes)
+        self._label = RunLabel.of(run.path.name)
+        self._plain = ""
+        self._final_peers: tuple[PeerFigures, ...] | None = None
+        self._namespace: Namespace | None = None
+        self._stager: Stager | None = None
         self._engine: native.Engine | None = None
         self._extents: ExtentDigests | None = None
         self._end = asyncio.Event()
         self._guarding: asyncio.Task[None] | None = None
         self._tier_watch: TierWatch | None = None
+        self._memory: MemoryGuard | None = None
         self._state = AgentState.STARTING
         self._linger_until = 0.0
         self._waking = False
-        self._guard_at_bytes = 0
         self._ticks = 0
 
     def __repr__(self) -> str:
@@ -93,7 +98,7 @@ class Agent:
         """Do everything, from the index to the summary.
 
         Raises:
-            MonarchError: there can be no catalog; nobody has been told to start.
+            MonarchError: there is no catalog; no program has been started.
         """
         loop = asyncio.get_running_loop()
         for signo in (signal.SIGTERM, signal.SIGINT):
@@ -113,16 +118,30 @@ class Agent:
             beating.cancel()
             self.processes.close()
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Begin the orderly end."""
         if not self._end.is_set():
-            log.info("agent ends why=%s", why)
+            log.info("agent ends reason=%s", reason)
         self._end.set()
+
+    def _stats(self) -> AgentStats:
+        """Return everything that a report is made of, as it is now."""
+        return AgentStats(
+            self.setup,
+            self._label,
+            self.processes,
+            self.counters,
+            namespace=self._namespace,
+            stager=self._stager,
+            plain=self._plain,
+            cluster=self.joining.stats(),
+            final_peers=self._final_peers,
+        )
 
     # -- start ------------------------------------------------------------------
 
     async def _start(self) -> None:
-        await self.joining.open(self.figures)
+        await self.joining.open()
         indexing = asyncio.ensure_future(self.joining.index())
         wait_max_s = self.setup.config.catalog.wait_max
         await self._first_of(indexing, wait_max_s)
@@ -142,7 +161,7 @@ class Agent:
     async def _first_of(
         self, waited_for: "asyncio.Future[Any]", timeout_s: float | None
     ) -> None:
-        """Wait, but no longer than until the end begins."""
+        """Wait for something, at most until the end begins."""
         ending = asyncio.create_task(self._end.wait())
         await asyncio.wait(
             (waited_for, ending),
@@ -160,44 +179,45 @@ class Agent:
             manifests = await in_thread(claim_all, self.setup.tiers, roots)
         self.run.place_shim()
         namespace = publish(self.setup, indexed, self.segments)
-        self.joining.watch(namespace, self.figures.tally)
+        self.joining.watch(namespace, self.counters)
         indexed.clear()
         count_segments(self.setup, self.segments)
         self._extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
         self._engine = make_engine(self.setup, self.segments, self._extents, sealing)
-        tally = self.figures.tally
-        stager = make_stager(self.setup, namespace, self._engine, tally)
+        stager = make_stager(self.setup, namespace, self._engine, self.counters)
         if manifests:
             await in_thread(offer, stager, namespace, manifests, self._extents)
-        self.figures.namespace = namespace
-        await self.joining.share(self._engine, stager, self.figures, spec)
-        settling = asyncio.ensure_future(self.joining.settle())
-        await self._first_of(settling, None)
-        settling.cancel()
-        self.figures.stager = stager
+        self._namespace = namespace
+        engine, counters = self._engine, self.counters
+        await self.joining.join(engine, stager, namespace, counters, spec)
+        starting = asyncio.ensure_future(self.joining.wait_until_started())
+        await self._first_of(starting, None)
+        starting.cancel()
+        self._stager = stager
         self._tier_watch = TierWatch(stager, self._turn)
+        self._memory = MemoryGuard(stager, counters)
         loop = asyncio.get_running_loop()
         loop.add_reader(self._engine.event_fd, self._turn)
         loop.call_soon(self._turn)
-        self.figures.plain = ""
+        self._plain = ""
         self._become(AgentState.READY)
         self.notifier.ready(self._start_line(namespace, spec))
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
-        """Return what to say at the start; nothing if another node says it."""
-        peers = self.joining.peers
-        if spec is None or peers is None:
+        """Return the line to print at the start; "" if another node prints it."""
+        cluster = self.joining.cluster
+        if spec is None or cluster is None:
             return start_line(self.setup, namespace)
-        if not peers.bootstrap.announces:
+        if not cluster.bootstrap.announces:
             return ""
         return start_line(self.setup, namespace, len(spec.nodes))
 
-    def _go_plain(self, why: str) -> None:
-        """The program starts now; later ones of the job may find the catalog."""
-        self.figures.plain = why
+    def _go_plain(self, reason: str) -> None:
+        """Let the program start now; later ones of the job may find the catalog."""
+        self._plain = reason
         self._become(AgentState.PLAIN)
-        self.notifier.plain(why)
+        self.notifier.plain(reason)
 
     def _become(self, state: AgentState) -> None:
         self._state = state
@@ -206,7 +226,7 @@ class Agent:
     # -- steps that repeat ------------------------------------------------------
 
     def _turn(self) -> None:
-        stager = self.figures.stager
+        stager = self._stager
         if stager is None or self._end.is_set():
             return
         loop = asyncio.get_running_loop()
@@ -215,17 +235,17 @@ class Agent:
         elif stager.wake_s is not None and not self._waking:
             self._waking = True
             loop.call_later(stager.wake_s, self._wake)
-        if self.joining.peers is not None:
-            self.joining.peers.links.check_breakers()
+        if self.joining.cluster is not None:
+            self.joining.cluster.links.check_breakers()
         self._attend_tiers(stager)
-        if self._stored_bytes() >= self._guard_at_bytes:
+        if self._memory is not None and self._memory.is_due:
             self._guarded(self._guard)
 
     def _attend_tiers(self, stager: Stager) -> None:
         if self._tier_watch is not None:
             self._tier_watch.attend()
-        while stager.losses.warnings:
-            self.notifier.warn(stager.losses.warnings.pop(0))
+        for warning in stager.losses.take_warnings():
+            self.notifier.warn(warning)
 
     def _wake(self) -> None:
         self._waking = False
@@ -236,22 +256,11 @@ class Agent:
             native.beat(self._requests)
 
     def _guard(self) -> None:
-        """Evict where any memory limit is near, in steps that let opens through."""
-        stager = self.figures.stager
-        if stager is None or self._end.is_set():
+        """Check the memory, in steps between which opens are served."""
+        if self._memory is None or self._end.is_set():
             return
-        freed, levels = 0, read_memory()
-        step_bytes = min(level.limit_bytes for level in levels) // GUARD_STEPS
-        self._guard_at_bytes = self._stored_bytes() + step_bytes
-        for level in levels:
-            freed += stager.shelf.relieve(level.used_bytes - freed, level.limit_bytes)
-        if freed:
-            log.warning("memory is short evicted=%s", format_size(freed))
+        if self._memory.check():
             asyncio.get_running_loop().call_soon(self._guard)
-
-    def _stored_bytes(self) -> int:
-        tally = self.figures.tally
-        return tally.staged_bytes + tally.peer_bytes
 
     async def _watch(self) -> None:
         """Look for new processes, and for the end of the last one."""
@@ -268,37 +277,37 @@ class Agent:
             self.end("the launcher has gone")
 
     def _look_for_end(self) -> None:
-        """The job has ended with its last program, or a linger after it."""
+        """End with the last program of the job, or `agent.linger` after it."""
         processes = self.processes
         if not processes.programs_seen or processes.programs:
             self._linger_until = 0.0
-            self._rest(rests=False)
+            self._note_programs(running=True)
             return
         now = time.monotonic()
         if not self._linger_until:
             self._linger_until = now + self.setup.config.agent.linger
         if self._lingers():
             return
-        self._rest(rests=True)
-        if self.joining.peers is None or not self.joining.peers.rest():
+        self._note_programs(running=False)
+        cluster = self.joining.cluster
+        if cluster is None or not cluster.rest():
             self._end_unless_joined()
 
     def _lingers(self) -> bool:
-        """Return whether to stay for what the programs have left running."""
+        """Return whether to wait for processes that the programs have left running."""
         return self.processes.living > 0 and time.monotonic() < self._linger_until
 
-    def _rest(self, *, rests: bool) -> None:
-        """Note whether programs run on this node: if none do, only others need us."""
-        stager, peers = self.figures.stager, self.joining.peers
-        if stager is not None:
-            stager.rest(rests=rests)
-        if peers is not None and not rests:
-            peers.resume()
+    def _note_programs(self, *, running: bool) -> None:
+        """Note whether programs run on this node: if not, only peers need it."""
+        if self._stager is not None:
+            self._stager.pause_fetching(paused=not running)
+        if self.joining.cluster is not None and running:
+            self.joining.cluster.resume()
 
     def _end_unless_joined(self) -> None:
-        """Look once more: a launcher signs in before it looks at our state.
+        """End, unless a launcher has joined: it does so before it reads our state.
 
-        A process may be new, too, that is to be waited for like any that was left.
+        A process may be new, too, for which the agent lingers.
         """
         if self._end.is_set():
             return
@@ -320,14 +329,15 @@ class Agent:
         try:
             step()
         except Exception:
-            self.figures.tally.agent_errors += 1
+            self.counters.agent_errors += 1
             log.exception("step failed step=%s", step.__name__)
 
     # -- end --------------------------------------------------------------------
 
     async def _finish(self) -> None:
-        stager = self.figures.stager
-        self.figures.settle()
+        stager, namespace, extents = self._stager, self._namespace, self._extents
+        # How the job ends is no failure of a peer.
+        self._final_peers = self._stats().peers()
         if self._tier_watch is not None:
             self._tier_watch.close()
         if stager is not None and self._engine is not None:
@@ -338,9 +348,10 @@ class Agent:
             await in_thread(engine.close, ENGINE_PATIENCE_MS)
             stager.abandon()
         await self._account()
-        await in_thread(end_namespace, self.setup, self.figures, self._extents)
-        # A million names take seconds to remove, in which the heart must go on beating.
-        lost = stager.losses.tiers if stager is not None else []
+        if stager is not None and namespace is not None and extents is not None:
+            await in_thread(end_namespace, self.setup, stager, namespace, extents)
+        lost = stager.storage.lost_tiers() if stager is not None else []
+        # A million names take seconds to remove: the heartbeat goes on meanwhile.
         await in_thread(remove_tiers, self.setup, self.run.path, lost)
 
     async def _drain(self, stager: Stager) -> None:
@@ -352,26 +363,27 @@ class Agent:
             await asyncio.sleep(0.002)
 
     async def _account(self) -> None:
-        """Report what this node did, or have one report with the others."""
+        """Write the report of this node, or one of all nodes with the others."""
         self.processes.scan()
         programs = self.processes.programs_seen > 0 or bool(self.processes.seen())
-        peers, self.joining.peers = self.joining.peers, None
+        cluster, self.joining.cluster = self.joining.cluster, None
         fragments: Mapping[int, bytes] | None = {}
         try:
-            if peers is not None:
-                fragments = await peers.gather(self.figures)
+            if cluster is not None:
+                fragments = await cluster.gather(self._stats())
         except Exception:
             log.exception("reports are not gathered")
         try:
             if fragments is None:
                 self.notifier.done()
             elif programs or fragments:
-                told = (self.setup, self.figures, fragments, self.notifier)
-                await in_thread(publish_report, *told)
+                stats = self._stats()
+                parts = (self.setup, stats, fragments, self.notifier)
+                await in_thread(publish_report, *parts)
         except Exception:
             log.exception("report failed")
-        if peers is not None:
-            await peers.close()
+        if cluster is not None:
+            await cluster.close()
 
     # -- control ----------------------------------------------------------------
 
@@ -380,16 +392,15 @@ class Agent:
             self.end("asked to stop")
             return {"ok": True, "pid": os.getpid()}
         if asked.get("op") == "status":
-            report = summarize(self.figures.snapshot(complete=False))
+            stats = self._stats()
+            report = summarize(stats.snapshot(complete=False))
             return {
                 "state": self._state.name.lower(),
                 "pid": os.getpid(),
                 "run": os.fspath(self.run.path),
                 "living": self.processes.living,
-                "in_flight": self.figures.stager.in_flight
-                if self.figures.stager
-                else 0,
-                "nodes": self.figures.nodes(),
+                "in_flight": self._stager.in_flight if self._stager else 0,
+                "nodes": stats.nodes(),
                 "report": report,
             }
         return {"error": f"unknown op {asked.get('op')!r}"}

@@ -1,4 +1,4 @@
-"""The other agents of the job: joined, asked for data, and answered."""
+"""The agents of the other nodes: joined, given the Catalog, and reported with."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from monarch.agent.job_spec import (
 )
 from monarch.agent.peer_sockets import PeerSockets
 from monarch.agent.setup import Setup
-from monarch.agent.stats import Figures
+from monarch.agent.stats import AgentStats
 from monarch.agent.written_marks import MarkExchange
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
@@ -32,19 +32,19 @@ from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
 from monarch.report import encode_node_report
 
-TELL_AFTER_S: Final = 1.0
-# An agent that hears nothing of a job any more does not wait for it much longer.
-FORLORN_S: Final = 5.0
-# For the reports of all: at the job's end, and when this node alone is told to go.
+PROGRESS_S: Final = 1.0
+# How long an agent without a connection to the others waits for one.
+DISCONNECTED_S: Final = 5.0
+# For the reports of all: at the end of the job, and when only this node ends.
 REPORT_S: Final = 10.0
-HURRY_S: Final = 2.0
+REPORT_ALONE_S: Final = 2.0
 
 Found: TypeAlias = tuple[list[Indexed], JobSpec]
 
 log = logging.getLogger("monarch.agent")
 
 
-class Peers:
+class Cluster:
     """Joins the nodes of the job, and gives them the Catalog or takes it from them."""
 
     def __init__(self, bootstrap: Bootstrap, setup: Setup, notifier: Notifier) -> None:
@@ -55,7 +55,7 @@ class Peers:
         self._opened_s = 0.0
         self._heard_s = 0.0
         self._rested_s = 0.0
-        self._told = ""
+        self._last_progress = ""
         self._cleared = False
         self.mesh = Mesh(
             _settings(bootstrap, setup),
@@ -70,13 +70,13 @@ class Peers:
         self.links = PeerSockets(bootstrap, setup, self.mesh)
 
     def __repr__(self) -> str:
-        return f"<Peers {self.mesh!r}>"
+        return f"<Cluster {self.mesh!r}>"
 
     async def open(self) -> None:
-        """Begin to look for the others.
+        """Begin to connect to the other nodes.
 
         Raises:
-            OSError: there is no listening where we are told to.
+            OSError: this node cannot listen at the address that is configured.
         """
         await self.mesh.open()
         self._opened_s = time.monotonic()
@@ -88,13 +88,13 @@ class Peers:
     # -- the catalog ------------------------------------------------------------
 
     async def offer(self, indexed: list[Indexed]) -> Found:
-        """Fix the spec, and begin to send the Catalog to all others.
+        """Fix the job spec, and begin to send the Catalog to all other nodes.
 
-        Where the others have both already, from an agent that was here before this one,
-        these stay: by two Placements nodes would ask each other in circles.
+        If the others have both from an earlier agent of this node, these stay: with two
+        Placements nodes would ask each other in circles.
         """
         left_s = self._setup.config.peers.join_timeout - self._age_s()
-        with self._telling(self._missing):
+        with self._reporting(self._missing):
             await self.mesh.wait_until(lambda view: view.complete, max(0.0, left_s))
         view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
@@ -113,7 +113,7 @@ class Peers:
         return indexed, spec
 
     def _warn_no_seals(self, spec: JobSpec, view: View) -> None:
-        """Name the nodes because of which a job on `auto` uses no seals."""
+        """Warn of nodes that cannot seal, because of which no node does."""
         joined = view.joined
         if spec.integrity is Integrity.MAC or all(m.seals for m in joined):
             return
@@ -122,7 +122,7 @@ class Peers:
             self._notifier.warn(no_seals_warning(names, [m.seals for m in joined]))
 
     async def _offered_before(self, view: View) -> Found | None:
-        """Return the Catalog and the spec that others use already."""
+        """Return the Catalog and the job spec by which other nodes work already."""
         running = [m.number for m in view.joined if m.phase is Phase.RUNNING]
         try:
             async with asyncio.timeout(self._setup.config.peers.join_timeout):
@@ -133,20 +133,22 @@ class Peers:
                 await self.mesh.catalog.offer_again(shipment)
                 return found
         except (TimeoutError, MonarchError) as error:
-            log.warning("not as offered before why=%s", error or "late")
+            log.warning(
+                "catalog of an earlier agent not used reason=%s", error or "late"
+            )
             return None
 
     async def receive(self, timeout_s: float) -> Found | None:
-        """Return the Catalog of the first node; None if that is not there in time.
+        """Return the Catalog of the first node; None if that does not join in time.
 
         Raises:
-            MonarchError: it is not of use here; the text says why.
+            MonarchError: it cannot be used here; the text gives the reason.
         """
         first = self.bootstrap.nodes[0]
-        with self._telling(lambda: f"waiting for {first}"):
+        with self._reporting(lambda: f"waiting for {first}"):
             if not await self.mesh.wait_until(_first_joined, timeout_s):
                 return None
-        with self._telling(lambda: f"waiting for {first} to index the datasets"):
+        with self._reporting(lambda: f"waiting for {first} to index the datasets"):
             found = await self._catalog()
         if found is None:
             return None
@@ -169,9 +171,9 @@ class Peers:
         try:
             await asyncio.wait((fetching, gone), return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(TimeoutError):
-                # What it had sent before may still come through others.
-                patience_s = self._setup.config.peers.join_timeout
-                return await asyncio.wait_for(fetching, patience_s)
+                # What it has sent may still come through other nodes.
+                timeout_s = self._setup.config.peers.join_timeout
+                return await asyncio.wait_for(fetching, timeout_s)
         except ProtocolError as error:
             raise MonarchError(str(error)) from error
         finally:
@@ -200,21 +202,21 @@ class Peers:
         return f"waiting for nodes: {joined} of {count} have joined"
 
     @contextlib.contextmanager
-    def _telling(self, what: Callable[[], str]) -> Iterator[None]:
-        """Say what a long wait is for, again and again."""
+    def _reporting(self, what: Callable[[], str]) -> Iterator[None]:
+        """Report repeatedly what a long wait is for."""
 
-        async def tell() -> None:
+        async def report() -> None:
             while self.bootstrap.announces:
-                await asyncio.sleep(TELL_AFTER_S)
+                await asyncio.sleep(PROGRESS_S)
                 self._notifier.progress(what())
 
-        telling = asyncio.create_task(tell())
+        reporting = asyncio.create_task(report())
         try:
             yield
         finally:
-            telling.cancel()
+            reporting.cancel()
 
-    # -- what the mesh tells ------------------------------------------------------
+    # -- notes of other nodes ------------------------------------------------------
 
     def _noted(self, number: int, said: dict[str, Any]) -> None:
         late = said.get("late")
@@ -223,81 +225,81 @@ class Peers:
 
     # -- end ----------------------------------------------------------------------
 
-    async def settle(self) -> None:
-        """Let the programs of all nodes start together, as far as they are there."""
-        with self._telling(self._unsettled):
+    async def wait_until_started(self) -> None:
+        """Let the programs of all nodes that have joined start together."""
+        with self._reporting(self._starting):
             await self.links.wait_connected(self._setup.config.peers.join_timeout)
 
-    def _unsettled(self) -> str:
+    def _starting(self) -> str:
         joined = self.mesh.view.joined
         started = sum(member.phase is not Phase.STARTING for member in joined)
         return f"waiting for nodes: {started} of {len(joined)} have the catalog"
 
     def resume(self) -> None:
-        """Tell all that a program of the job runs on this node again."""
+        """Tell the other nodes that a program of the job runs on this node again."""
         if self.mesh.own.phase is Phase.FINISHED:
             self.mesh.set_phase(Phase.RUNNING)
 
     def rest(self) -> bool:
-        """Tell all that no program of the job runs on this node any more.
+        """Tell the other nodes that no program of the job runs on this node.
 
         Returns:
-            Whether programs run on other nodes, which may need our Replicas.
+            Whether programs run on other nodes, which may need what this one holds.
         """
         if self.mesh.own.phase is not Phase.FINISHED:
             self.mesh.set_phase(Phase.FINISHED)
             self._rested_s = self._heard_s = time.monotonic()
         if self.mesh.view.finished or not self._in_touch():
             return False
-        if time.monotonic() - self._rested_s > TELL_AFTER_S:
-            self._tell_running()
+        if time.monotonic() - self._rested_s > PROGRESS_S:
+            self._report_running()
         return True
 
-    def _tell_running(self) -> None:
+    def _report_running(self) -> None:
         joined = self.mesh.view.joined
         running = sum(member.phase is not Phase.FINISHED for member in joined)
         nodes = "node" if running == 1 else "nodes"
         text = f"serving {running} {nodes} on which programs run"
-        if text != self._told and self.bootstrap.announces:
-            self._told = text
+        if text != self._last_progress and self.bootstrap.announces:
+            self._last_progress = text
             self._notifier.progress(text)
 
     def _in_touch(self) -> bool:
-        """Return whether we hear of the others, or have done so a moment ago."""
+        """Return whether there is a connection to the others, or was a moment ago."""
         own = self.bootstrap.number
         if all(member.number == own for member in self.mesh.view.joined):
             return False
         now_s = time.monotonic()
         if self.mesh.hub is not None:
             self._heard_s = now_s
-        return now_s - self._heard_s < FORLORN_S
+        return now_s - self._heard_s < DISCONNECTED_S
 
-    async def gather(self, figures: Figures) -> dict[int, bytes] | None:
+    async def gather(self, stats: AgentStats) -> dict[int, bytes] | None:
         """Bring the reports of all nodes together at one of them.
 
         Returns:
-            Those of the others, if this is the one; None if another tells them all.
+            Those of the others, if this is the one; None if another node writes them.
         """
         finished = self.mesh.view.finished and self.mesh.hub is not None
-        patience_s = REPORT_S if finished else HURRY_S
+        timeout_s = REPORT_S if finished else REPORT_ALONE_S
         if not self.mesh.is_hub:
-            own = await in_thread(encode_node_report, figures.snapshot())
-            if await self.mesh.send_report(own, patience_s):
+            own = await in_thread(encode_node_report, stats.snapshot())
+            if await self.mesh.send_report(own, timeout_s):
                 return None
         if self.mesh.is_hub:
             if finished:
                 await self._clear_up()
                 self.mesh.end_job()
-            await self.mesh.wait_for_reports(patience_s)
+            await self.mesh.wait_for_reports(timeout_s)
         return dict(self.mesh.node_reports)
 
     async def _clear_up(self) -> None:
-        """Remove what nodes meet by, before any of them may begin the next job."""
+        """Remove the addresses of the nodes, before any of them begins the next job."""
         self._cleared = True
         await in_thread(partial(self.bootstrap.clean_up, job_ended=True))
 
     async def close(self) -> None:
-        """Leave the job, whose secret goes with the node that holds it together."""
+        """Leave the job; its hub removes the secret."""
         await self.written.close()
         if self._offering is not None:
             self._offering.cancel()

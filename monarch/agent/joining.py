@@ -1,11 +1,12 @@
-"""How an agent comes to share with others: from the start, later, or not at all."""
+"""How a node joins the cluster: from the start, later, or not at all."""
 
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from monarch import native
-from monarch.agent.cluster import Found, Peers
+from monarch.agent.cluster import Cluster, Found
 from monarch.agent.control import Notifier
 from monarch.agent.job_spec import (
     Integrity,
@@ -17,185 +18,195 @@ from monarch.agent.job_spec import (
 )
 from monarch.agent.namespace import Namespace, index_datasets
 from monarch.agent.setup import Setup
-from monarch.agent.stats import Figures
+from monarch.agent.stats import ClusterStats, PeerTraffic
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
-from monarch.metrics import Tally
+from monarch.metrics import AgentCounters
 from monarch.origins.dataset import Indexed
 from monarch.peers.protocol import Phase
 from monarch.stager import Stager
 
 
 class Joining:
-    """Finds the Catalog, and lets the Stager share as soon as the spec are known.
+    """Finds the Catalog, and has the Stager join as soon as the job spec is known.
 
     Args:
         turn: to be called when Files have arrived.
 
     Attributes:
-        peers: None for a node that works alone for good.
+        cluster: None for a node that works alone for good.
     """
 
     def __init__(
         self,
         setup: Setup,
         notifier: Notifier,
-        peers: Peers | None,
+        cluster: Cluster | None,
         turn: Callable[[], None],
     ) -> None:
-        self.peers = peers
+        self.cluster = cluster
         self._setup = setup
         self._notifier = notifier
         self._turn = turn
         self._late: asyncio.Task[None] | None = None
+        # What is reported of the nodes stays known after this one has left them.
+        self._reported: Cluster | None = None
+        self._links: PeerTraffic | None = None
 
     def __repr__(self) -> str:
-        return f"<Joining {self.peers!r}>"
+        return f"<Joining {self.cluster!r}>"
 
-    async def open(self, figures: Figures) -> None:
-        """Begin to look for the others, if there are any."""
-        peers = self.peers
-        if peers is None:
+    async def open(self) -> None:
+        """Begin to connect to the other nodes, if there are any."""
+        cluster = self.cluster
+        if cluster is None:
             return
         if self._setup.config.peers.integrity == "mac" and not can_seal():
-            self.peers = None
+            self.cluster = None
             self._warn_alone(f"peers.integrity is mac, but {no_seals_reason()}")
             return
         try:
-            await peers.open()
+            await cluster.open()
         except OSError as error:
-            self.peers = None
-            self._warn_alone(f"the others cannot reach it: {error.strerror}")
+            self.cluster = None
+            self._warn_alone(f"no other node can reach it: {error.strerror}")
             return
-        figures.join(
-            peers.bootstrap.node_list,
-            lambda: peers.mesh.view,
-            lambda: peers.mesh.tampered,
-        )
+        self._reported = cluster
+
+    def stats(self) -> ClusterStats | None:
+        """Return how the nodes of the job stand; None for a node without peers."""
+        if self._reported is None:
+            return None
+        mesh = self._reported.mesh
+        membership = self._reported.bootstrap.node_list
+        return ClusterStats(membership, mesh.view, mesh.tampered, self._links)
 
     async def index(self) -> tuple[list[Indexed], JobSpec | None]:
-        """Take the Catalog of the first node, or make our own."""
-        if self.peers is not None and self.peers.bootstrap.number:
+        """Take the Catalog of the first node, or index the datasets."""
+        if self.cluster is not None and self.cluster.bootstrap.number:
             timeout_s = self._setup.config.peers.join_timeout
-            if found := await self._receive(self.peers, timeout_s):
+            if found := await self._receive(self.cluster, timeout_s):
                 return found
             self._warn_late()
         indexed = await in_thread(index_datasets, self._setup, self._notifier)
-        if self.peers is None or self.peers.bootstrap.number:
+        if self.cluster is None or self.cluster.bootstrap.number:
             return indexed, None
-        found = await self.peers.offer(indexed)
-        return found if await self._agree(self.peers, found[1]) else (indexed, None)
+        found = await self.cluster.offer(indexed)
+        return found if await self._agree(self.cluster, found[1]) else (indexed, None)
 
-    async def _receive(self, peers: Peers, timeout_s: float) -> Found | None:
-        """Return what the first node gives; None: not in time, or not of use."""
+    async def _receive(self, cluster: Cluster, timeout_s: float) -> Found | None:
+        """Return what the first node gives; None: it is late, or cannot be used."""
         try:
-            found = await peers.receive(timeout_s)
+            found = await cluster.receive(timeout_s)
         except MonarchError as error:
-            self._warn_alone(f"the catalog of {peers.bootstrap.nodes[0]}: {error}")
+            self._warn_alone(f"the catalog of {cluster.bootstrap.nodes[0]}: {error}")
             await self._leave()
             return None
-        return found if found and await self._agree(peers, found[1]) else None
+        return found if found and await self._agree(cluster, found[1]) else None
 
-    async def _agree(self, peers: Peers, spec: JobSpec) -> bool:
-        """Return whether we may share on these spec; else leave, and tell why."""
+    async def _agree(self, cluster: Cluster, spec: JobSpec) -> bool:
+        """Return whether this node accepts the job spec; else leave, and warn."""
         wish = self._setup.config.peers.integrity
-        first = peers.bootstrap.nodes[0]
-        why = integrity_conflict(spec.integrity, first, wish, can=can_seal())
-        if why:
-            self._warn_alone(why)
+        first = cluster.bootstrap.nodes[0]
+        reason = integrity_conflict(spec.integrity, first, wish, can=can_seal())
+        if reason:
+            self._warn_alone(reason)
             await self._leave()
-        return not why
+        return not reason
 
     def sealing(self, spec: JobSpec | None) -> Sealing | None:
-        """Return how Extents are to be sealed; None: they are not.
+        """Return how Extents are sealed; None: they are not.
 
         A node that does not know the spec yet seals what it stages if it can: else it
-        could give nothing of that once it has joined.
+        could not give that to peers once it has joined.
         """
         wish = self._setup.config.peers.integrity
-        if self.peers is None or wish == "checksum" or not can_seal():
+        if self.cluster is None or wish == "checksum" or not can_seal():
             return None
         if spec is not None and spec.integrity is not Integrity.MAC:
             return None
-        return Sealing(self.peers.seal_key(), agreed=spec is not None)
+        return Sealing(self.cluster.seal_key(), agreed=spec is not None)
 
-    def _warn_alone(self, why: str) -> None:
-        self._notifier.warn(f"this node works alone: {why}")
+    def _warn_alone(self, reason: str) -> None:
+        self._notifier.warn(f"this node works alone: {reason}")
 
     def _warn_late(self) -> None:
-        if self.peers is not None:
-            first, why = self.peers.bootstrap.nodes[0], self.peers.mesh.last_error
-            reason = f" ({why})" if why else ""
+        if self.cluster is not None:
+            first, error = self.cluster.bootstrap.nodes[0], self.cluster.mesh.last_error
+            reason = f" ({error})" if error else ""
             self._notifier.warn(
-                f"{first} has not joined yet{reason}: this node works alone until then"
+                f"{first} has not joined{reason}; this node works alone until it has"
             )
 
     async def _leave(self) -> None:
-        peers, self.peers = self.peers, None
-        if peers is not None:
-            peers.links.close(asyncio.get_running_loop())
-            await peers.close()
+        cluster, self.cluster = self.cluster, None
+        if cluster is not None:
+            cluster.links.close(asyncio.get_running_loop())
+            await cluster.close()
 
-    def watch(self, namespace: Namespace, tally: Tally) -> None:
-        """Tell the others of Files that are written to here, and be told of theirs."""
-        if self.peers is not None:
-            self.peers.written.watch(namespace, tally)
+    def watch(self, namespace: Namespace, counters: AgentCounters) -> None:
+        """Exchange the marks of written Files with the other nodes from now on."""
+        if self.cluster is not None:
+            self.cluster.written.watch(namespace, counters)
 
-    async def share(
+    async def join(
         self,
         engine: native.Engine,
         stager: Stager,
-        figures: Figures,
+        namespace: Namespace,
+        counters: AgentCounters,
         spec: JobSpec | None,
     ) -> None:
-        """Share from now on, or without spec as soon as the first node is there."""
-        if self.peers is None:
+        """Join now or, without spec, as soon as the first node gives them."""
+        if self.cluster is None:
             return
+        staging = _Staging(engine, stager, namespace, counters)
         if spec is None:
-            late = self._share_late(self.peers, engine, stager, figures)
+            late = self._join_late(self.cluster, staging)
             self._late = asyncio.create_task(late)
             self._late.add_done_callback(log_failure)
             return
-        await self._share(self.peers, engine, stager, figures, spec)
+        await self._join(self.cluster, staging, spec)
 
-    async def settle(self) -> None:
-        """Wait for the others: who begins before owners can be asked reads twice."""
-        if self.peers is not None and self.peers.links.endpoints is not None:
-            await self.peers.settle()
+    async def wait_until_started(self) -> None:
+        """Wait for the other nodes: programs that begin before would read twice."""
+        if self.cluster is not None and self.cluster.links.endpoints is not None:
+            await self.cluster.wait_until_started()
 
-    async def _share(
-        self,
-        peers: Peers,
-        engine: native.Engine,
-        stager: Stager,
-        figures: Figures,
-        spec: JobSpec,
-    ) -> None:
-        stager.share(await peers.links.open(engine, stager, spec))
-        ends = peers.links.endpoints
-        assert ends is not None
-        figures.share(ends.server, ends.receiver, ends.sources)
+    async def _join(self, cluster: Cluster, staging: "_Staging", spec: JobSpec) -> None:
+        replicas, counters = staging.stager.replicas, staging.counters
+        ends = await cluster.links.open(staging.engine, replicas, counters, spec)
+        staging.stager.join(ends.sources, ends.receiver)
+        self._links = PeerTraffic(ends.server, ends.receiver, ends.sources)
         loop = asyncio.get_running_loop()
         loop.add_reader(ends.receiver.event_fd, self._turn)
-        peers.mesh.set_phase(Phase.RUNNING)
+        cluster.mesh.set_phase(Phase.RUNNING)
 
-    async def _share_late(
-        self, peers: Peers, engine: native.Engine, stager: Stager, figures: Figures
-    ) -> None:
-        found = await self._receive(peers, math.inf)
-        if found is None or figures.namespace is None:
+    async def _join_late(self, cluster: Cluster, staging: "_Staging") -> None:
+        found = await self._receive(cluster, math.inf)
+        if found is None:
             return
         spec = found[1]
-        if spec.digest != figures.namespace.digest:
-            first = peers.bootstrap.nodes[0]
+        if spec.digest != staging.namespace.digest:
+            first = cluster.bootstrap.nodes[0]
             self._warn_alone(f"{first} has indexed different files")
             await self._leave()
             return
-        await self._share(peers, engine, stager, figures, spec)
+        await self._join(cluster, staging, spec)
 
     def stop(self) -> None:
-        """Share no more."""
+        """Exchange no Files with other nodes any more."""
         if self._late is not None:
             self._late.cancel()
-        if self.peers is not None:
-            self.peers.links.close(asyncio.get_running_loop())
+        if self.cluster is not None:
+            self.cluster.links.close(asyncio.get_running_loop())
+
+
+@dataclass(frozen=True, slots=True)
+class _Staging:
+    """What stages on this node, which joins later."""
+
+    engine: native.Engine
+    stager: Stager
+    namespace: Namespace
+    counters: AgentCounters

@@ -12,7 +12,7 @@ from typing import Final
 
 from monarch.agent.agent import Agent
 from monarch.agent.bootstrap import Bootstrap, find_bootstrap
-from monarch.agent.cluster import Peers
+from monarch.agent.cluster import Cluster
 from monarch.agent.control import Notifier
 from monarch.agent.segments import RunDirectory, Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
@@ -80,7 +80,7 @@ def _run(
         segments.create_first()
         setup = prepare_tiers(setup, run_dir, notifier.warn)
         if setup.transit is not None:
-            setup.transit.prepare(held=run_dir)
+            setup.transit.prepare(locked=run_dir)
         asyncio.run(_live(setup, run, segments, notifier, bootstrap))
     except BaseException:
         # The launcher writes the reason into the directory, for others of its job.
@@ -108,8 +108,8 @@ async def _live(
     notifier: Notifier,
     bootstrap: Bootstrap | None,
 ) -> None:
-    peers = Peers(bootstrap, setup, notifier) if bootstrap is not None else None
-    await Agent(setup, run, segments, notifier, peers).live()
+    cluster = Cluster(bootstrap, setup, notifier) if bootstrap is not None else None
+    await Agent(setup, run, segments, notifier, cluster).live()
 
 
 def _open_log(run_dir: Path, level: str) -> None:

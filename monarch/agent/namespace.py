@@ -20,8 +20,7 @@ from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
 from monarch.catalog.segment import CatalogPlan, OpenPolicy, TierPlace, plan_catalog
 from monarch.errors import UsageError, shown
 from monarch.origins.dataset import Dataset, Indexed, empty_index, prepare_index
-from monarch.stager import FileTable
-from monarch.stager.capacity import footprints
+from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
 from monarch.tiers import Tier
 from monarch.tiers.probe import FAULTS
 from monarch.units import format_count
@@ -154,6 +153,7 @@ class Namespace:
         self.room_bytes = int(footprints(self.inventory.sizes).sum())
         self.bases = plan.file_bases
         self.digest = catalog_digest(plan.roots)
+        self.written = WrittenMarks(*segments.marks(), segments.note_marks)
         self.mark_bases = (*plan.file_bases, *plan.directory_bases)
         self._first = [root.block.first_entry for root in self.roots]
 
@@ -167,21 +167,20 @@ class Namespace:
         root = self.roots[number]
         return native.replica_name(root.block.memory, root.path, entry)
 
-    def table(self) -> FileTable:
-        """Return the Files as the Stager sees them."""
-        count = len(self.inventory)
+    def replicas(self) -> Replicas:
+        """Return the Files with their states, as the Stager sees and changes them."""
         catalog = self.segments.memory["catalog"]
-        roots, _ = self.segments.marks()
-        return FileTable(
-            sizes=self.inventory.sizes,
-            words=self.segments.words(count),
-            written=self.segments.written(count),
-            passes=lambda file: bool(roots[self.inventory.root_of(file)]),
-            store=lambda file, word: native.state_store(catalog, file, word),
-            name_of=self.name_of,
-            inodes_of=self.segments.inodes_of,
-            inodes_in=self.segments.inodes_in,
-            bases=self.bases,
+        return Replicas(
+            FileTable(
+                sizes=self.inventory.sizes,
+                words=self.segments.words(len(self.inventory)),
+                marks=self.written,
+                publish=lambda file, word: native.state_store(catalog, file, word),
+                name_of=self.name_of,
+                inodes_of=self.segments.inodes_of,
+                inodes_in=self.segments.inodes_in,
+                bases=self.bases,
+            )
         )
 
     def path(self, file: int) -> str:

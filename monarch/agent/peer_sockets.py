@@ -12,11 +12,11 @@ from monarch.agent.bootstrap import Bootstrap
 from monarch.agent.job_spec import Integrity, JobSpec
 from monarch.agent.setup import Setup
 from monarch.background import in_thread, log_failure
+from monarch.metrics import AgentCounters
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
 from monarch.placement import Placement
-from monarch.stager import Sharing, Sources, Stager
-from monarch.stager.capacity import footprints
+from monarch.stager import Policy, Replicas, Sources, footprints
 
 RECONNECT_S: Final = 0.1
 CONNECTING_MAX: Final = 16
@@ -58,25 +58,28 @@ class PeerSockets:
         return f"<PeerSockets {'open' if self.endpoints else 'closed'}>"
 
     async def open(
-        self, engine: native.Engine, stager: Stager, spec: JobSpec
-    ) -> Sharing:
-        """Compute the Placement and start to connect; return what the Stager needs."""
-        needs = footprints(stager.table.sizes)
+        self,
+        engine: native.Engine,
+        replicas: Replicas,
+        counters: AgentCounters,
+        spec: JobSpec,
+    ) -> Endpoints:
+        """Compute the Placement and begin to connect."""
+        needs = footprints(replicas.sizes)
         placement = await in_thread(
             Placement, spec.nodes, needs, spec.digest, spec.mode
         )
-        own, tally = self._bootstrap.number, stager.tally
-        sources = await in_thread(Sources, placement, own, tally)
+        policy = await in_thread(Policy.cluster, placement, self._bootstrap.number)
+        sources = Sources(policy, counters)
         sealed = spec.integrity is Integrity.MAC
-        self.endpoints = self._make_endpoints(engine, sources, sealed=sealed)
+        ends = self.endpoints = self._make_endpoints(engine, sources, sealed=sealed)
         log.info("sharing nodes=%d integrity=%s", len(spec.nodes), spec.integrity)
         early, self._early = self._early, {}
         for peer, fd in early.items():
             self.adopt(peer, fd)
         self._keeping = asyncio.create_task(self._keep_connected())
         self._keeping.add_done_callback(log_failure)
-        assert self._setup.transit is not None
-        return Sharing(sources, self.endpoints.receiver, self._setup.transit)
+        return ends
 
     def _make_endpoints(
         self, engine: native.Engine, sources: Sources, *, sealed: bool

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import monarch.native
 from monarch.errors import MonarchError
 from monarch.native import CONSTANTS, DTYPES, SegmentKind, rights_store
-from monarch.tiers.directory import hold_private, remove_tree
-from monarch.tiers.outlived import has_programs, supersede
+from monarch.tiers.directory_lock import lock_directory, remove_tree
+from monarch.tiers.leftovers import has_programs, supersede
 
 # Files of the launcher; all others are the agent's.
 _LAUNCHER_FILES: Final = frozenset({"start", "lock", "agent.log", "failed"})
@@ -36,7 +36,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        lock = hold_private(path)
+        lock = lock_directory(path)
         if lock is None:
             raise MonarchError(f"{path}: another agent is already running")
         self._lock = lock

@@ -13,8 +13,14 @@ from monarch.config import Config, RunOptions, load, require_datasets, run_direc
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset
 from monarch.report import check_report_file, fill_template
-from monarch.tiers import RamTier, Tier, TierSettings, open_tier, open_transit
-from monarch.tiers.checks import check_places
+from monarch.tiers import (
+    RamTier,
+    Tier,
+    TierSettings,
+    check_places,
+    open_pool,
+    open_tier,
+)
 from monarch.tiers.probe import FAULTS, fault_of
 
 CHECK_S = 5.0
@@ -112,12 +118,12 @@ def _probe(path: Path) -> str:
 
 
 def with_transit(setup: Setup, run: Path) -> Setup:
-    """Add the pool of a node that has peers; its bytes are taken from the RAM Tier."""
-    transit = open_transit(run, setup.config.peers.transit)
+    """Add the Pool of a node that has peers; its bytes are taken from the RAM Tier."""
+    transit = open_pool(run, setup.config.peers.transit)
     transit.resolve()
     for tier in setup.tiers:
         if isinstance(tier, RamTier):
-            tier.count_out(transit.capacity_bytes)
+            tier.subtract(transit.capacity_bytes)
             break
     return replace(setup, transit=transit)
 

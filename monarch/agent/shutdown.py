@@ -8,14 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from monarch.agent.control import Notifier
 from monarch.agent.namespace import Namespace
 from monarch.agent.setup import Setup
-from monarch.agent.stats import Figures
+from monarch.agent.stats import AgentStats
 from monarch.background import within
-from monarch.native import Reason, ReplicaState, state_word
 from monarch.report import (
     fill_template,
     merge,
@@ -23,10 +20,14 @@ from monarch.report import (
     summarize,
     write_report,
 )
-from monarch.stager import ExtentDigests, Stager, describe, match
-from monarch.stager.capacity import footprint
+from monarch.stager import ExtentDigests, Stager, describe, footprint, match
 from monarch.tiers import Tier
-from monarch.tiers.retain import Manifest, claim, keep, namespace_digest
+from monarch.tiers.retained import (
+    Manifest,
+    claim,
+    namespace_digest,
+    retain_directory,
+)
 
 REMOVE_S = 2.0
 
@@ -38,7 +39,7 @@ log = logging.getLogger("monarch.agent")
 
 def publish_report(
     setup: Setup,
-    figures: Figures,
+    stats: AgentStats,
     node_reports: Mapping[int, bytes],
     notifier: Notifier,
 ) -> None:
@@ -47,11 +48,11 @@ def publish_report(
     Args:
         node_reports: the reports of other nodes, by their numbers.
     """
-    own = figures.snapshot()
+    own = stats.snapshot()
     report = merge(own, node_reports) if own.nodes else summarize(own)
     template = setup.config.report.file
     if template is not None:
-        path = fill_template(template, figures.job, figures.node)
+        path = fill_template(template, stats.label.job, stats.label.node)
         try:
             found = write_report(path, report, mode=0o666 & ~setup.umask)
             if found != path:
@@ -76,26 +77,22 @@ def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
     """
     for number, tier in enumerate(setup.tiers):
         if number not in lost:
-            tier.remove(held=run)
+            tier.remove(locked=run)
         else:
             with contextlib.suppress(TimeoutError):
                 within(REMOVE_S, partial(tier.remove, run))
 
 
 def end_namespace(
-    setup: Setup, figures: Figures, extents: ExtentDigests | None
+    setup: Setup, stager: Stager, namespace: Namespace, extents: ExtentDigests
 ) -> None:
     """Set all Replicas absent, because programs may still run; retain the Tiers."""
-    stager, namespace = figures.stager, figures.namespace
-    if stager is None or namespace is None or extents is None:
-        return
     try:
         if setup.config.retain != "job":
             retain_all(stager, namespace, extents, setup.config.retain)
     except Exception:
         log.exception("tiers not retained")
-    words = stager.table.words
-    words[:] = np.uint32(state_word(ReplicaState.ABSENT, reason=Reason.STOPPING))
+    stager.replicas.end()
 
 
 # -- retained Tiers -----------------------------------------------------------------
@@ -113,7 +110,7 @@ def claim_all(tiers: Sequence[Tier], roots: Sequence[bytes]) -> dict[int, Manife
         manifest = claim(tier.directory, tier.home, digest)
         if manifest is None:
             continue
-        tier.count_in(sum(map(footprint, manifest.sizes.tolist())))
+        tier.add_retained(sum(map(footprint, manifest.sizes.tolist())))
         found[number] = manifest
         log.info("retained claimed tier=%s files=%d", tier.name, len(manifest.names))
     return found
@@ -130,15 +127,11 @@ def offer(
         (file, namespace.name_of(file)) for file in range(len(namespace.inventory))
     ]
     for number, manifest in manifests.items():
-        tier = stager.tiers[number]
-        files, unwanted = match(manifest, names, stager.table.sizes, extents)
+        tier = stager.storage.tiers[number]
+        files, unwanted = match(manifest, names, stager.replicas.sizes, extents)
         for file in files:
-            size = int(stager.table.sizes[file])
-            if file in stager.adoption.tiers:
-                unwanted.add(namespace.name_of(file))
-            elif stager.ledger.reserve_in(number, size):
-                stager.adoption.tiers[file] = number
-            else:
+            known = file in stager.adoption.tiers
+            if known or not stager.offer(file, number):
                 unwanted.add(namespace.name_of(file))
         for name in unwanted:
             (tier.directory / name).unlink(missing_ok=True)
@@ -150,12 +143,11 @@ def retain_all(
     """Retain every Tier with a manifest of its ready Replicas."""
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
-    table = stager.table
-    for number, tier in enumerate(stager.tiers):
-        files = table.ready_in(number)
-        files = files[np.equal(table.written[files], 0)]
+    sizes = stager.replicas.sizes
+    for number, tier in enumerate(stager.storage.tiers):
+        files = stager.replicas.unwritten(stager.replicas.ready_in(number))
         if not len(files) or not tier.directory.is_dir():
             continue
-        manifest = describe(files, namespace.name_of, table.sizes, extents, expires_s)
-        keep(tier.directory, tier.home, digest, manifest)
+        manifest = describe(files, namespace.name_of, sizes, extents, expires_s)
+        retain_directory(tier.directory, tier.home, digest, manifest)
         log.info("tier retained tier=%s files=%d", tier.name, len(files))

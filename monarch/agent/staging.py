@@ -1,17 +1,25 @@
-"""What stages: the native engine and the Stager, made from a setup."""
+"""Makes the native engine and the Stager from a setup, and keeps memory free."""
+
+import logging
+from typing import Final
 
 from monarch import native
 from monarch.agent.job_spec import Sealing
 from monarch.agent.namespace import Namespace
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
-from monarch.metrics import Tally
-from monarch.stager import ExtentDigests, FillSettings, Stager
+from monarch.metrics import AgentCounters
+from monarch.stager import ExtentDigests, Stager, StagerSettings, Storage
 from monarch.tiers import RamTier
+from monarch.tiers.memory import read_memory
 from monarch.units import format_count, format_size
 
-DEMAND_THREADS = 8
-THREADS_MAX = 64
+DEMAND_THREADS: Final = 8
+THREADS_MAX: Final = 64
+GUARD_STEPS: Final = 100
+"""Memory is checked whenever so small a part of its limit was staged."""
+
+log = logging.getLogger("monarch.agent")
 
 
 def make_engine(
@@ -39,9 +47,9 @@ def make_engine(
 
 
 def engine_threads(wanted: int, roots: int) -> int:
-    """Return how many threads copy: as many as are wanted for each root.
+    """Return how many threads copy: as many as are wanted, for each root.
 
-    A root that hangs takes no more than its share of them.
+    So a root that hangs blocks no more than its share of them.
     """
     return max(wanted, roots, min(wanted * roots, THREADS_MAX))
 
@@ -52,26 +60,30 @@ def _seals(setup: Setup, extents: ExtentDigests, sealing: Sealing) -> native.Sea
 
 
 def make_stager(
-    setup: Setup, namespace: Namespace, engine: native.Engine, tally: Tally
+    setup: Setup,
+    namespace: Namespace,
+    engine: native.Engine,
+    counters: AgentCounters,
 ) -> Stager:
     """Make the Stager of a published Namespace."""
     config = setup.config
     waits = {"wait": 1 << 62, "through": 0, "auto": config.cold_open.wait_max}
-    fill = FillSettings(
+    settings = StagerSettings(
         config.fill.enabled, config.fill.concurrency, waits[config.cold_open.mode]
     )
-    return Stager(namespace.table(), engine, setup.tiers, fill, tally)
+    storage = Storage(setup.tiers, setup.transit)
+    return Stager(namespace.replicas(), engine, storage, settings, counters)
 
 
 def count_segments(setup: Setup, segments: Segments) -> None:
-    """Count what the segments take in the share of memory of the first RAM Tier."""
+    """Subtract the size of the segments from the first RAM Tier, if it has a share."""
     ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
     for tier in ram[:1]:
-        tier.count_out(sum(map(len, segments.memory.values())))
+        tier.subtract(sum(map(len, segments.memory.values())))
 
 
 def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
-    """Return the sentence with which a job begins."""
+    """Return the line that is printed when a job begins."""
     count, size = len(namespace.inventory), namespace.inventory.total_bytes
     places = ", ".join(dataset.path for dataset in setup.datasets)
     tiers = ", ".join(
@@ -81,3 +93,35 @@ def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
     what = f"{format_count(count)} {files}, {format_size(size)}"
     line = f"staging {places} ({what}) to {tiers}"
     return line if nodes == 1 else f"{line}, on each of {nodes} nodes"
+
+
+class MemoryGuard:
+    """Evicts RAM Replicas if a memory limit is near."""
+
+    def __init__(self, stager: Stager, counters: AgentCounters) -> None:
+        self._stager = stager
+        self._counters = counters
+        self._next_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryGuard next at {format_size(self._next_bytes)}>"
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much was staged since the last check that it is time for one."""
+        return self._stored_bytes() >= self._next_bytes
+
+    def check(self) -> bool:
+        """Evict some Replicas if a limit is near; return whether that was so."""
+        freed, levels = 0, read_memory()
+        step_bytes = min(level.limit_bytes for level in levels) // GUARD_STEPS
+        self._next_bytes = self._stored_bytes() + step_bytes
+        for level in levels:
+            used_bytes = level.used_bytes - freed
+            freed += self._stager.relieve(used_bytes, level.limit_bytes)
+        if freed:
+            log.warning("memory is short evicted=%s", format_size(freed))
+        return freed > 0
+
+    def _stored_bytes(self) -> int:
+        return self._counters.staged_bytes + self._counters.peer_bytes

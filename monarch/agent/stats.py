@@ -1,13 +1,11 @@
-"""The figures of a running or ending agent, gathered for a report or a status."""
+"""The figures of a running or ending agent, as a value, for reports and `status`."""
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from monarch import native
 from monarch.agent.namespace import Namespace
@@ -15,8 +13,8 @@ from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
 from monarch.cluster import NodeList, node_name
 from monarch.errors import shown
-from monarch.metrics import Tally
-from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState, Traffic
+from monarch.metrics import AgentCounters
+from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
 from monarch.peers.protocol import Standing, View
 from monarch.report import (
     JobFigures,
@@ -27,7 +25,7 @@ from monarch.report import (
     Unstaged,
     WaitBucket,
 )
-from monarch.stager import PeerEvents, Sources, Stager
+from monarch.stager import Sources, Stager
 
 CHANGED_MAX = 20
 
@@ -48,104 +46,78 @@ _STANDINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """Both ends of the data plane between peers, and what became of our requests."""
+class RunLabel:
+    """Which agent this is, and when it has started.
+
+    Args:
+        started_s: seconds since the epoch.
+        clock_s: the same moment by a clock that never goes back.
+    """
+
+    job: str
+    node: str
+    started_s: float = field(default_factory=time.time)
+    clock_s: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, job_node: str) -> "RunLabel":
+        """Return the label of an agent that starts now.
+
+        Args:
+            job_node: the name of its run directory.
+        """
+        node = node_name(os.environ)
+        return cls(job_node.removesuffix(f".{node}"), node)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTraffic:
+    """Both ends of the data connections to peers, and what became of the requests."""
 
     server: PeerServer
     receiver: PeerReceiver
     sources: Sources
 
-    def figures(self, peers: list[PeerFigures]) -> list[PeerFigures]:
-        """Return the figures of peers with what went to and came from them."""
-        served, fetched = self.server.traffic(), self.receiver.traffic()
-        return [
-            _exchanged(
-                peer,
-                self.sources.events(peer.number),
-                served[peer.number],
-                fetched[peer.number],
-            )
-            for peer in peers
-        ]
+    def add_to(self, peer: PeerFigures) -> PeerFigures:
+        """Return the figures of a peer with what went to it and came from it."""
+        events = self.sources.events(peer.number)
+        served = self.server.traffic()[peer.number]
+        fetched = self.receiver.traffic()[peer.number]
+        return replace(
+            peer,
+            fetched_files=events.fetched_files,
+            fetched_bytes=events.fetched_bytes,
+            fetch_failures=events.failures,
+            late=events.late,
+            corrupt=events.corrupt,
+            fetch_refused=events.refused,
+            complaints=events.complaints,
+            served_files=served.replies,
+            served_bytes=served.bytes,
+            refused=served.refused,
+            malformed=served.malformed + fetched.malformed,
+            breaker_opened=events.opened,
+            breaker_closed=events.closed,
+        )
 
 
-def _exchanged(
-    peer: PeerFigures, events: PeerEvents, served: Traffic, fetched: Traffic
-) -> PeerFigures:
-    return replace(
-        peer,
-        fetched_files=events.fetched_files,
-        fetched_bytes=events.fetched_bytes,
-        fetch_failures=events.failures,
-        late=events.late,
-        corrupt=events.corrupt,
-        fetch_refused=events.refused,
-        complaints=events.complaints,
-        served_files=served.replies,
-        served_bytes=served.bytes,
-        refused=served.refused,
-        malformed=served.malformed + fetched.malformed,
-        breaker_opened=events.opened,
-        breaker_closed=events.closed,
-    )
+@dataclass(frozen=True, slots=True)
+class ClusterStats:
+    """How the nodes of the job stand.
 
+    Args:
+        links_altered: how many connections to them were tampered with.
+        links: None until this node exchanges Files with others.
+    """
 
-class Figures:
-    """Knows where every figure of this agent is found."""
-
-    def __init__(self, setup: Setup, job_node: str, processes: Processes) -> None:
-        self.setup = setup
-        self.node = node_name(os.environ)
-        self.job = job_node.removesuffix(f".{self.node}")
-        self.processes = processes
-        self.tally = Tally()
-        self.namespace: Namespace | None = None
-        self.stager: Stager | None = None
-        self.plain = ""
-        self._membership: NodeList | None = None
-        self._view: Callable[[], View] | None = None
-        self._altered: Callable[[], int] = lambda: 0
-        self._exchange: Exchange | None = None
-        self._settled: tuple[PeerFigures, ...] | None = None
-        self._started_s = time.time()
-        self._started = time.monotonic()
-
-    def __repr__(self) -> str:
-        return f"<Figures of {self.job} on {self.node}>"
-
-    def join(
-        self,
-        membership: NodeList,
-        view: Callable[[], View],
-        altered: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """Tell of all nodes of the job from now on.
-
-        Args:
-            view: returns how they stand.
-            altered: returns how many connections to them were tampered with.
-        """
-        self._membership, self._view, self._altered = membership, view, altered
-
-    def share(
-        self, server: PeerServer, receiver: PeerReceiver, sources: Sources
-    ) -> None:
-        """Tell what goes to and comes from the other nodes from now on."""
-        self._exchange = Exchange(server, receiver, sources)
-
-    def settle(self) -> None:
-        """Tell of peers as they are now, whatever becomes of them and of both ends.
-
-        Due when the job is over: how it ends is no trouble of a peer's.
-        """
-        if self._settled is None:
-            self._settled = self._peers()
+    node_list: NodeList
+    view: View
+    links_altered: int = 0
+    links: PeerTraffic | None = None
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Return how each node of the job stands; nothing if this is all of it."""
-        if self._membership is None or self._view is None:
-            return []
-        if len(self._membership.nodes) == 1:
+        """Return the standing of each node; nothing if the job has only this one."""
+        if len(self.node_list.nodes) == 1:
             return []
         return [
             {
@@ -155,18 +127,61 @@ class Figures:
                 "phase": member.phase.name.lower(),
             }
             for member, name in zip(
-                self._view().members, self._membership.nodes, strict=True
+                self.view.members, self.node_list.nodes, strict=True
             )
         ]
+
+    def peers(self) -> tuple[PeerFigures, ...]:
+        """Return the figures of all other nodes."""
+        peers = [
+            PeerFigures(node["number"], node["name"], node["standing"])
+            for node in self.nodes()
+            if node["number"] != self.node_list.number
+        ]
+        if self.links is None:
+            return tuple(peers)
+        return tuple(self.links.add_to(peer) for peer in peers)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStats:
+    """Everything that a report of this agent is made of.
+
+    Args:
+        namespace: None until the Catalog is published.
+        stager: None until Files are staged.
+        plain: why programs run without Monarch; "" if they do not.
+        cluster: None for a node without peers.
+        final_peers: the figures of peers when the job was over, if it is.
+    """
+
+    setup: Setup
+    label: RunLabel
+    processes: Processes
+    counters: AgentCounters
+    namespace: Namespace | None = None
+    stager: Stager | None = None
+    plain: str = ""
+    cluster: ClusterStats | None = None
+    final_peers: tuple[PeerFigures, ...] | None = None
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the standing of each node; nothing if the job has only this one."""
+        return self.cluster.nodes() if self.cluster is not None else []
+
+    def peers(self) -> tuple[PeerFigures, ...]:
+        """Return the figures of all other nodes, as they were when the job was over."""
+        if self.final_peers is not None:
+            return self.final_peers
+        return self.cluster.peers() if self.cluster is not None else ()
 
     def snapshot(self, *, complete: bool = True) -> Snapshot:
         """Return the figures of this moment."""
         waits, wait_total_ns = self.processes.waits()
-        self.tally.links_altered = self._altered()
         return Snapshot(
             run=self._job(complete),
             counters=self.processes.totals(),
-            tally=self.tally.as_dict(),
+            tally=self._counters(),
             tiers=self._tiers(),
             processes=tuple(
                 ProcessFigures(program, active, count)
@@ -179,26 +194,31 @@ class Figures:
             changed=self._changed(),
             passed_roots=self._passed_roots(),
             nodes=tuple(node["name"] for node in self.nodes()),
-            number=self._membership.number if self._membership is not None else 0,
-            peers=self._peers(),
+            number=self.cluster.node_list.number if self.cluster is not None else 0,
+            peers=self.peers(),
             **self._pool(),
         )
 
     def _job(self, complete: bool) -> JobFigures:
-        inventory = self.namespace.inventory if self.namespace is not None else None
+        namespace, label = self.namespace, self.label
+        inventory = namespace.inventory if namespace is not None else None
         return JobFigures(
-            job=self.job,
-            node=self.node,
+            job=label.job,
+            node=label.node,
             command=self.setup.command,
-            started_s=self._started_s,
-            seconds=time.monotonic() - self._started,
+            started_s=label.started_s,
+            seconds=time.monotonic() - label.clock_s,
             datasets=tuple(dataset.path for dataset in self.setup.datasets),
             files=len(inventory) if inventory is not None else 0,
             bytes=inventory.total_bytes if inventory is not None else 0,
             complete=complete,
             plain=self.plain,
-            room_bytes=self.namespace.room_bytes if self.namespace is not None else 0,
+            room_bytes=namespace.room_bytes if namespace is not None else 0,
         )
+
+    def _counters(self) -> dict[str, int]:
+        altered = self.cluster.links_altered if self.cluster is not None else 0
+        return {**self.counters.as_dict(), "links_altered": altered}
 
     def _tiers(self) -> tuple[TierFigures, ...]:
         if self.stager is None:
@@ -206,22 +226,23 @@ class Figures:
                 TierFigures(tier.name, tier.kind, tier.capacity_bytes, 0, 0, True)
                 for tier in self.setup.tiers
             )
+        storage, replicas = self.stager.storage, self.stager.replicas
         return tuple(
             TierFigures(
                 tier.name,
                 tier.kind,
                 tier.capacity_bytes,
                 account.used_bytes,
-                len(self.stager.table.ready_in(number)),
+                len(replicas.ready_in(number)),
                 account.in_service,
             )
             for number, (tier, account) in enumerate(
-                zip(self.setup.tiers, self.stager.ledger.accounts, strict=True)
+                zip(storage.tiers, storage.ledger.accounts, strict=True)
             )
         )
 
     def _pool(self) -> dict[str, int]:
-        account = self.stager.ledger.transit if self.stager is not None else None
+        account = self.stager.pool_account if self.stager is not None else None
         if account is None:
             return {}
         return {
@@ -232,38 +253,17 @@ class Figures:
     def _unstaged(self) -> tuple[Unstaged, ...]:
         if self.stager is None:
             return ()
-        table = self.stager.table
-        found = []
-        for reason, text in _REASONS.items():
-            files = self._of_ours(table.absent(reason))
-            size = int(table.sizes[files].sum())
-            found.append(Unstaged(text, len(files), size))
-        busy = table.words % _TIER_UNIT == ReplicaState.STAGING
-        under_way = self._of_ours(np.flatnonzero(busy))
-        size = int(table.sizes[under_way].sum())
-        found.append(Unstaged("being copied", len(under_way), size))
-        return tuple(found)
-
-    def _of_ours(self, files: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return those that this node owns: all nodes together tell of each once."""
-        if self._exchange is None:
-            return files
-        sources = self._exchange.sources
-        ours: npt.NDArray[np.bool_] = sources.placement.owners[files] == sources.own
-        return files[ours]
-
-    def _peers(self) -> tuple[PeerFigures, ...]:
-        if self._settled is not None:
-            return self._settled
-        peers = [
-            PeerFigures(node["number"], node["name"], node["standing"])
-            for node in self.nodes()
-        ]
-        if self._membership is not None and peers:
-            del peers[self._membership.number]
-        if self._exchange is not None:
-            peers = self._exchange.figures(peers)
-        return tuple(peers)
+        replicas, policy = self.stager.replicas, self.stager.policy
+        found = [(text, replicas.absent(reason)) for reason, text in _REASONS.items()]
+        staging = np.flatnonzero(replicas.in_state(ReplicaState.STAGING))
+        found.append(("being copied", staging))
+        unstaged = []
+        for text, files in found:
+            # Only owners count a File, so that all nodes together count it once.
+            owned = files[policy.owners[files] == policy.own]
+            size_bytes = int(replicas.sizes[owned].sum())
+            unstaged.append(Unstaged(text, len(owned), size_bytes))
+        return tuple(unstaged)
 
     def _changed(self) -> tuple[str, ...]:
         if self.stager is None or self.namespace is None:
@@ -280,9 +280,6 @@ class Figures:
             for root, mark in zip(self.namespace.roots, marks, strict=False)
             if mark
         )
-
-
-_TIER_UNIT = native.CONSTANTS["STATE_TIER_UNIT"]
 
 
 def _buckets(counts: list[int]) -> tuple[WaitBucket, ...]:

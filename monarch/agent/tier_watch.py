@@ -1,4 +1,4 @@
-"""Watches the Tiers: one that fails or hangs is used no more, whoever finds out."""
+"""Watches the Tiers of a node, and withdraws one that fails or hangs."""
 
 import asyncio
 import contextlib
@@ -18,23 +18,23 @@ from monarch.tiers.probe import FAULTS, Finding, Probe, fault_of
 
 PROBE_EVERY_S: Final = 5.0
 ANSWER_S: Final = 10.0
-"""A medium under load may take seconds; one that takes longer holds programs up."""
+"""A medium under load may take seconds; one that takes longer delays programs."""
 SLICES: Final = 10
-"""Each is waited for by itself: an agent that was stopped meanwhile proves nothing."""
+"""Each is timed by itself: the time while the agent was stopped does not count."""
 DOUBTS_MAX: Final = 256
-"""Replicas to be looked for at once; programs ask again for what finds no room."""
+"""How many Replicas wait to be looked for; programs ask again for the others."""
 
 
 def prepare_tiers(setup: Setup, run: Path, warn: Callable[[str], None]) -> Setup:
     """Make the directories of all Tiers; one that fails or hangs is not used.
 
     Raises:
-        MonarchError: a Tier is not what was meant, or none of them works.
+        MonarchError: a Tier is refused, or none of them works.
     """
     kept = []
     for tier in setup.tiers:
-        if why := _fault(tier, run):
-            warn(f"tier {tier.name} is not used: {why}")
+        if reason := _fault(tier, run):
+            warn(f"tier {tier.name} is not used: {reason}")
         else:
             kept.append(tier)
     if not kept:
@@ -44,7 +44,7 @@ def prepare_tiers(setup: Setup, run: Path, warn: Callable[[str], None]) -> Setup
 
 def _fault(tier: Tier, run: Path) -> str:
     def prepare() -> str:
-        tier.prepare(held=run)
+        tier.prepare(locked=run)
         with contextlib.closing(Probe(tier.directory)) as probe:
             return fault_of(probe.run)
 
@@ -60,7 +60,7 @@ def _fault(tier: Tier, run: Path) -> str:
 
 
 class TierWatch:
-    """Probes the Tiers of a Stager, and looks for Replicas that programs did not get.
+    """Probes the Tiers of a Stager, and looks for Replicas that programs cannot open.
 
     Args:
         turn: to be called when something has changed.
@@ -73,34 +73,32 @@ class TierWatch:
         self._looking: asyncio.Task[None] | None = None
         self._probing = [
             asyncio.create_task(self._probe(number))
-            for number in range(len(stager.tiers))
+            for number in range(len(stager.storage.tiers))
         ]
 
     def __repr__(self) -> str:
         return f"<TierWatch {len(self._probing)} tiers, {len(self._doubts)} doubts>"
 
     def close(self) -> None:
-        """Watch no more; what hangs in a call is left behind."""
+        """Stop watching; a thread that hangs in a call is abandoned."""
         for task in (*self._probing, self._looking):
             if task is not None:
                 task.cancel()
 
     def attend(self) -> None:
-        """Take over the Replicas that programs could not open."""
-        doubted = self._stager.losses.doubted
-        while doubted and len(self._doubts) < DOUBTS_MAX:
-            file, tier = doubted.popitem()
-            self._doubts[file] = tier
-        doubted.clear()
+        """Begin to look for the Replicas that programs could not open."""
+        if doubtful := self._stager.losses.take_doubtful():
+            room = DOUBTS_MAX - len(self._doubts)
+            self._doubts.update([*doubtful.items()][:room])
         if self._doubts and self._looking is None:
             self._looking = asyncio.create_task(self._look())
 
     async def _probe(self, tier: int) -> None:
-        probe = Probe(self._stager.tiers[tier].directory)
+        probe = Probe(self._stager.storage.tiers[tier].directory)
         while self._in_service(tier):
-            why = await answer(partial(fault_of, probe.run))
-            if why:
-                self._withdraw(tier, why)
+            reason = await answer(partial(fault_of, probe.run))
+            if reason:
+                self._withdraw(tier, reason)
             await asyncio.sleep(PROBE_EVERY_S)
 
     async def _look(self) -> None:
@@ -114,19 +112,19 @@ class TierWatch:
 
     async def _look_for(self, file: int, tier: int) -> None:
         found: list[Finding] = []
-        look = partial(self._stager.shelf.look_for, file, tier)
-        why = await answer(partial(fault_of, lambda: found.append(look())))
-        if why:
-            self._withdraw(tier, why)
+        look = partial(self._stager.losses.look_for, file, tier)
+        reason = await answer(partial(fault_of, lambda: found.append(look())))
+        if reason:
+            self._withdraw(tier, reason)
         for finding in found:
             self._stager.note_found(file, tier, finding)
 
-    def _withdraw(self, tier: int, why: str) -> None:
-        self._stager.losses.withdraw(tier, why)
+    def _withdraw(self, tier: int, reason: str) -> None:
+        self._stager.losses.withdraw(tier, reason)
         self._turn()
 
     def _in_service(self, tier: int) -> bool:
-        return self._stager.ledger.account(tier).in_service
+        return self._stager.storage.in_service(tier)
 
 
 async def answer(step: Callable[[], str], limit_s: float = ANSWER_S) -> str:

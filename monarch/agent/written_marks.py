@@ -8,7 +8,7 @@ the origin, and the data plane neither copies, fetches nor serves the File.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Self
 
 import numpy as np
@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from monarch.agent.namespace import Namespace
 from monarch.background import log_failure
-from monarch.metrics import Tally
-from monarch.native import CONSTANTS, marks_set
+from monarch.metrics import AgentCounters
+from monarch.native import CONSTANTS
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol.marks import KIND_SPAN, KINDS, ROOTS
+from monarch.stager import WrittenMarks
 
 PIECE_BYTES: Final = 1 << 20
 # More marks of one root than this are sent as a mark of the whole root.
@@ -44,33 +45,24 @@ class MarkTable:
     """The marks of this node, and which of them are known to the other nodes.
 
     Args:
-        roots: one byte for each root, shared with programs.
-        written: one byte for each File, and then for each directory.
+        marks: shared with programs.
         bases: the first File of each root, and then its first directory.
-        notify: called when marks were set, to make programs read them.
     """
 
-    def __init__(
-        self,
-        roots: Bytes,
-        written: Bytes,
-        bases: Sequence[int],
-        notify: Callable[[], None],
-    ) -> None:
-        self._roots = roots
-        self._written = written
+    def __init__(self, marks: WrittenMarks, bases: Sequence[int]) -> None:
+        self._marks = marks
+        self._roots = marks.roots
+        self._written = marks.marks
         self._bases = np.array(bases, np.int64)
-        self._notify = notify
         self._root_count = len(bases) // 2
-        self._known = np.zeros_like(written)
+        self._known = np.zeros_like(marks.marks)
         self._known_roots = np.zeros(self._root_count, np.uint8)
         self._single_counts = np.zeros(self._root_count, np.int64)
 
     @classmethod
     def of(cls, namespace: Namespace) -> Self:
         """Return the table over the flags segment of a Namespace."""
-        segments = namespace.segments
-        return cls(*segments.marks(), namespace.mark_bases, segments.note_marks)
+        return cls(namespace.written, namespace.mark_bases)
 
     def __repr__(self) -> str:
         return f"<MarkTable {np.count_nonzero(self._known)} known>"
@@ -122,12 +114,14 @@ class MarkTable:
         kinds, numbers = np.divmod(np.array(marks, np.int64), KIND_SPAN)
         bits = (1 << kinds).astype(np.uint8)
         roots = numbers < self._root_count
-        _add(self._roots, self._known_roots, numbers[roots], bits[roots])
+        self._marks.add_to_roots(numbers[roots], bits[roots])
+        np.bitwise_or.at(self._known_roots, numbers[roots], bits[roots])
         chosen = (numbers >= ROOTS) & (numbers < ROOTS + len(self._written))
         numbers, bits = numbers[chosen] - ROOTS, bits[chosen]
         new: Numbers = np.unique(numbers[self._known[numbers] == 0])
-        _add(self._written, self._known, numbers, bits)
-        self._notify()
+        self._marks.add(numbers, bits)
+        np.bitwise_or.at(self._known, numbers, bits)
+        self._marks.notify()
         return new
 
     @property
@@ -145,29 +139,23 @@ def _marks(numbers: Numbers, bits: Bytes) -> list[int]:
     return marks
 
 
-def _add(shared: Bytes, known: Bytes, numbers: Numbers, bits: Bytes) -> None:
-    """Add bits to marks that programs set meanwhile, and to those that are known."""
-    marks_set(shared, numbers.astype(np.uint64), bits)
-    np.bitwise_or.at(known, numbers, bits)
-
-
 class MarkExchange:
     """Sends the marks of this node to the others, and sets theirs on this node."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
         self._table: MarkTable | None = None
-        self._tally = Tally()
+        self._counters = AgentCounters()
         self._files = 0
         self._searching: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         return f"<MarkExchange {self._table!r}>"
 
-    def watch(self, namespace: Namespace, tally: Tally) -> None:
+    def watch(self, namespace: Namespace, counters: AgentCounters) -> None:
         """Exchange marks from now on; due before programs are served."""
         self._table = MarkTable.of(namespace)
-        self._tally, self._files = tally, len(namespace.inventory)
+        self._counters, self._files = counters, len(namespace.inventory)
         self.take(self._mesh.open_marks(namespace.digest))
         self._searching = asyncio.create_task(self._keep_searching(self._table))
         self._searching.add_done_callback(log_failure)
@@ -177,7 +165,7 @@ class MarkExchange:
         if self._table is None or not marks:
             return
         new = self._table.set(marks)
-        self._tally.files_written_elsewhere += int((new < self._files).sum())
+        self._counters.files_written_elsewhere += int((new < self._files).sum())
         log.debug("files written elsewhere marks=%d new=%d", len(marks), len(new))
 
     async def _keep_searching(self, table: MarkTable) -> None:
@@ -185,7 +173,7 @@ class MarkExchange:
             try:
                 busy_s = await self._send_new(table)
             except Exception:
-                self._tally.agent_errors += 1
+                self._counters.agent_errors += 1
                 log.exception("marks not sent")
                 busy_s = SEARCH_S_MAX
             await asyncio.sleep(min(max(SEARCH_S, SEARCH_PARTS * busy_s), SEARCH_S_MAX))

@@ -100,10 +100,10 @@ class _StartLock:
     """Prevents launchers from starting another agent while this one starts."""
 
     def __init__(self, run_dir: Path) -> None:
-        from monarch.tiers.directory import hold_private, make_private
+        from monarch.tiers.directory_lock import lock_directory, make_private
 
         make_private(run_dir.parent)
-        self._fd = hold_private(run_dir, "start")
+        self._fd = lock_directory(run_dir, "start")
         if self._fd is None:
             raise MonarchError(f"{run_dir}: another agent is starting")
         # Launchers check whether this process is stopped.

@@ -47,7 +47,7 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 def _remove_stale_files(places: tuple[Path, ...]) -> None:
     """Remove the files of dead jobs of several nodes from rendezvous directories."""
     from monarch.cluster import default_rendezvous, remove_stale_files, run_roots
-    from monarch.tiers.directory import is_locked
+    from monarch.tiers.directory_lock import is_locked
 
     def is_running(job: str) -> bool:
         found = [run for root in run_roots(os.environ) for run in root.glob(f"{job}.*")]
@@ -65,8 +65,8 @@ def _remove_stale_files(places: tuple[Path, ...]) -> None:
 
 
 def _remove_retained(home: Path) -> list[Path]:
-    from monarch.tiers.directory import is_private
-    from monarch.tiers.retain import RETAINED
+    from monarch.tiers.directory_lock import is_private
+    from monarch.tiers.retained import RETAINED
 
     found = sorted(home.glob(f"{RETAINED}*")) if is_private(home) else []
     for path in found:

@@ -131,7 +131,7 @@ def _stage(options: dict[str, Any], crew: Crew) -> int:
     from monarch.preload.account import render
     from monarch.preload.crew import agreed
     from monarch.preload.together import Task, stage_together
-    from monarch.tiers.directory import make_private
+    from monarch.tiers.directory_lock import make_private
 
     job = crew.all_of(f"stage-{secrets.token_hex(4)}")[0]
     root = run_root(os.environ)

@@ -42,7 +42,7 @@ def status(job: str | None, as_json: bool) -> None:
 def running_agents(job: str | None) -> list[Path]:
     """Return the run directories with a running agent."""
     from monarch.cluster import find_run
-    from monarch.tiers.directory import is_locked
+    from monarch.tiers.directory_lock import is_locked
 
     return [run for run in find_run(os.environ, job) if is_locked(run)]
 
@@ -122,7 +122,7 @@ def stop(job: str | None) -> None:
 
 def _wait_for_end(run: Path) -> None:
     from monarch.errors import MonarchError
-    from monarch.tiers.directory import is_locked
+    from monarch.tiers.directory_lock import is_locked
 
     deadline = time.monotonic() + STOP_SECONDS
     while is_locked(run):

@@ -1,16 +1,13 @@
-"""Which node holds and owns which File, and in which order a node fetches its own."""
+"""Which nodes keep and own each File, and in which order nodes are asked for it."""
 
-from monarch.placement.fill import FillOrder, fill_files
 from monarch.placement.forecast import Forecast, Share, forecast
 from monarch.placement.placement import Mode, Node, Placement
 
 __all__ = [
-    "FillOrder",
     "Forecast",
     "Mode",
     "Node",
     "Placement",
     "Share",
-    "fill_files",
     "forecast",
 ]

@@ -1,4 +1,4 @@
-"""What a Placement comes to: what each node holds, and what the Origin has to give."""
+"""What a Placement means: what each node keeps, and what is read from the Origin."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monarch.placement.first_fit import Bytes
-from monarch.placement.placement import Placement
+from monarch.placement.placement import Bytes, Placement
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one node holds of a dataset.
+    """What one node keeps of a dataset.
 
     Args:
-        held_bytes: what the Files are long.
+        held_bytes: the sum of the sizes of the Files.
         room_bytes: what they take of the Tiers.
         owned_files: those that get another owner if this node is lost.
         only_here_bytes: those that are then read from the Origin again.
@@ -32,12 +31,12 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a dataset on a cluster comes to.
+    """What a cluster keeps of a dataset.
 
     Args:
         room_bytes: what one copy of each File takes of the Tiers.
         held_files: Files of which there is a copy.
-        copies: how many there are of each of those, on the average.
+        copies: how many there are of each of those, on average.
     """
 
     shares: tuple[Share, ...]
@@ -64,7 +63,7 @@ class Forecast:
 
 
 def forecast(placement: Placement, sizes: Bytes) -> Forecast:
-    """Count what each node holds under a Placement.
+    """Count what each node keeps under a Placement.
 
     Args:
         sizes: the bytes of each File, by its number.

@@ -1,24 +1,25 @@
-"""Where the Files of a job are held: the same answer on every node, without a word."""
+"""Which nodes keep and own each File: the same on every node, without communication."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from monarch.placement.first_fit import Bytes, fitting
-from monarch.placement.hrw_scores import CHUNK
-from monarch.placement.rendezvous import Mask, Nodes, Numbers, Rendezvous
+from monarch.placement.rendezvous import CHUNK, Mask, Nodes, Numbers, Rendezvous
+
+Bytes: TypeAlias = npt.NDArray[np.uint64]
 
 SPILL_MAX: Final = 8
-"""How many more nodes are asked where a File's first one has no room."""
+"""How many more nodes are tried if the first one of a File has no room."""
 
 
 class Mode(Enum):
-    """How many copies of a File a job holds."""
+    """How many copies of a File a job keeps."""
 
     PARTITION = "partition"
     REPLICATE = "replicate"
@@ -30,7 +31,7 @@ class Node:
     """A node of the frozen list.
 
     Args:
-        capacity_bytes: what all of its Tiers may hold together.
+        capacity_bytes: the sum of the capacities of its Tiers.
     """
 
     name: str
@@ -38,28 +39,28 @@ class Node:
 
 
 class Placement:
-    """Decides for each File which node owns it, and for each node what it holds.
+    """Decides for each File which node owns it, and for each node what it keeps.
 
-    First every File gets one copy, at its owner: the first node of its order, or, where
-    that one is full, the next that has room. Further copies take what room is left,
-    each at the next nodes in order, so that none of them ever displaces a first copy.
+    First every File gets one copy, at its owner: the first node of its order or, if
+    that one is full, the next that has room. Further copies take the room that is left
+    at the next nodes in order, so that none of them displaces a first copy.
 
     Args:
         needs: the bytes of a Tier that each File takes, by its number.
         digest: the digest of the Catalog.
 
     Attributes:
-        mode: what was asked for.
+        mode: as it is configured.
         copies: how many copies of each File are wanted.
         owners: the owner of each File, which alone reads it from the Origin.
-        placed: whether anyone holds the File; else it stays at the Origin.
+        placed: whether any node keeps the File; else programs read the Origin.
     """
 
     def __init__(
         self, nodes: Sequence[Node], needs: Bytes, digest: int, mode: Mode
     ) -> None:
         total = int(needs.sum())
-        # No node can fill more room than there are bytes: more is no more weight.
+        # No node can fill more room than there are bytes: more room adds no weight.
         usable = [min(node.capacity_bytes, total) for node in nodes]
         self.nodes = tuple(nodes)
         self.needs = needs
@@ -89,14 +90,14 @@ class Placement:
         return list(self.ranks(file))
 
     def kept(self, node: int) -> Mask:
-        """Return which Files a node holds."""
+        """Return which Files a node keeps."""
         held: Mask = self.placed & (self.owners == node)
         for _, files in self.further([node]):
             held[files] = True
         return held
 
     def further(self, nodes: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
-        """Yield for some nodes, again and again, Files of others that they hold too."""
+        """Yield for some nodes, repeatedly, Files that they keep but do not own."""
         if self.copies == 1:
             return
         free = list(self._free)
@@ -127,7 +128,7 @@ class Placement:
             yield node, taken
 
     def _place(self, files: Numbers, wanted: Nodes) -> None:
-        """Place each File at the node that it wants, if that one has room."""
+        """Place each File at its wanted node, if that one has room."""
         places = np.argsort(wanted, kind="stable")
         found, starts = np.unique(wanted[places], return_index=True)
         for node, where in zip(
@@ -142,7 +143,7 @@ class Placement:
     def _spill(self) -> None:
         """Place Files whose first node is full at the next ones that have room."""
         left = np.flatnonzero(~self.placed & (self.needs <= np.uint64(max(self._free))))
-        # Those for which there cannot be room, whatever the order, are not looked at.
+        # Files for which there cannot be room, whatever the order, are left out.
         needs = self.needs[left]
         left = left[np.cumsum(needs) - needs < np.uint64(sum(self._free))]
         choices = self.rendezvous.first(left, 1 + SPILL_MAX)
@@ -157,3 +158,23 @@ def _wanted_copies(mode: Mode, usable: Sequence[int], total: int) -> int:
     if mode is Mode.PARTITION or not total:
         return 1
     return max(1, sum(usable) // total)
+
+
+def fitting(needs: Bytes, free_bytes: int) -> npt.NDArray[np.bool_]:
+    """Return which Files get room, in their order and without splitting any.
+
+    A File that does not fit is passed over, and smaller ones after it still get room.
+    """
+    ends = np.cumsum(needs, dtype=np.uint64)
+    taken: npt.NDArray[np.bool_] = ends <= np.uint64(free_bytes)
+    if taken.all():
+        return taken
+    head = int(np.argmin(taken))
+    taken[head:] = False
+    left = free_bytes - (int(ends[head - 1]) if head else 0)
+    rest = head + np.flatnonzero(needs[head:] <= np.uint64(left))
+    for place, need in zip(rest.tolist(), needs[rest].tolist(), strict=True):
+        if need <= left:
+            taken[place] = True
+            left -= need
+    return taken

@@ -1,31 +1,75 @@
-"""Rendezvous hashing: every node draws a lot for every File, and the least one wins.
+"""Rendezvous hashing: each node has a score for each File, and the lowest one owns it.
 
-The lots depend on names, weights, the Catalog's digest and the File's number alone,
-and are computed by operations that IEEE 754 defines to the last bit: whoever asks, in
-whatever order, on whatever machine, gets the same answer. A node that is lost leaves
-the order of the others as it was, so that only its own Files move.
+The scores depend on names, weights, the digest of the Catalog and the number of the
+File alone, and are computed by operations that IEEE 754 defines to the last bit: every
+machine gets the same result. A node that is lost leaves the order of the others as it
+was, so that only its own Files move.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from monarch.placement.hrw_scores import CHUNK, Lots, file_keys
-
 Numbers: TypeAlias = npt.NDArray[np.intp]
 Nodes: TypeAlias = npt.NDArray[np.uint16]
+Keys: TypeAlias = npt.NDArray[np.uint64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 FLAT_NODES_MAX: Final = 128
-"""Up to here every node draws for every File."""
+"""Up to here each node has a score for each File."""
 GROUP_NODES: Final = 64
-"""Above, groups of about so many neighbours draw, then the nodes of the winner."""
+"""Above, groups of about so many nodes have scores, then the nodes of one group."""
 NODES_MAX: Final = 1 << 16
+CHUNK: Final = 8192
+"""Files whose scores are computed at once: few enough for the cache of a core."""
+
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND: Final = np.uint64(0x94D049BB133111EB)
+_S12, _S27, _S30, _S31 = (np.uint64(bits) for bits in (12, 27, 30, 31))
+_LOG_TERMS: Final = 8
+_LN_2: Final = 0.6931471805599453
+
+
+class Scores:
+    """The scores of nodes for Files; twice the weight wins twice as often.
+
+    A score is exponential with the weight as its rate: each of several nodes has the
+    lowest score with the probability of its share in the sum of weights.
+    """
+
+    def __init__(self, seeds: Sequence[int], weights: Sequence[int]) -> None:
+        self._seeds = np.array(seeds, np.uint64)
+        self._weights = np.array(weights, np.float64)
+        # The logarithm does not change the order where all weights are the same.
+        self._equal = len(set(weights)) == 1
+
+    def of(self, keys: Keys, members: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+        """Return the scores of some members: a row for each, a column for each key."""
+        words = _mix(keys[None, :] ^ self._seeds[members][:, None])
+        if self._equal:
+            return words
+        with np.errstate(divide="ignore"):
+            return minus_log(words) / self._weights[members][:, None]
+
+    def lowest(
+        self, keys: Keys, members: npt.NDArray[np.intp]
+    ) -> npt.NDArray[np.uint16]:
+        """Return which of some members has the lowest score for each key."""
+        won = np.full(len(keys), members[0], np.uint16)
+        for start in range(0, len(keys), CHUNK):
+            part = slice(start, start + CHUNK)
+            lowest = self.of(keys[part], members[:1])[0]
+            for number in range(1, len(members)):
+                scores = self.of(keys[part], members[number : number + 1])[0]
+                np.copyto(won[part], np.uint16(members[number]), where=scores < lowest)
+                np.minimum(lowest, scores, out=lowest)
+        return won
 
 
 class Rendezvous:
@@ -46,10 +90,10 @@ class Rendezvous:
         parts = -(-count // GROUP_NODES) if count > FLAT_NODES_MAX else 1
         self.groups: list[Numbers] = np.array_split(np.arange(count), parts)
         self._digest = digest
-        # Where no node has room at all, they still have to take turns as owners.
+        # If no node has room, all are owners of equally many Files.
         shares = list(weights) if any(weights) else [1] * count
-        self._nodes = Lots([_seed("node", name) for name in names], shares)
-        self._groups = Lots(
+        self._nodes = Scores([_seed("node", name) for name in names], shares)
+        self._groups = Scores(
             [_seed("group", str(number)) for number in range(parts)],
             [sum(shares[node] for node in group) for group in self.groups],
         )
@@ -63,7 +107,7 @@ class Rendezvous:
         keys = file_keys(files, self._digest)
         found = np.empty(len(keys), np.uint16)
         for group, where in self._split(keys):
-            found[where] = self._nodes.least(keys[where], group)
+            found[where] = self._nodes.lowest(keys[where], group)
         return found
 
     def first(self, files: Numbers, count: int) -> Nodes:
@@ -76,8 +120,8 @@ class Rendezvous:
         found = np.empty((len(keys), count), np.uint16)
         for group, where in self._split(keys):
             for part in _parts(where, len(group)):
-                lots = self._nodes.draw(keys[part], group)
-                rows = np.argsort(lots, axis=0, kind="stable")[:count]
+                scores = self._nodes.of(keys[part], group)
+                rows = np.argsort(scores, axis=0, kind="stable")[:count]
                 found[part] = group[rows].T
         return found
 
@@ -85,14 +129,14 @@ class Rendezvous:
         """Yield all nodes, the first one for a File first."""
         keys = file_keys(np.array([file]), self._digest)
         for group in self._ranked_groups(keys):
-            lots = self._nodes.draw(keys, group)[:, 0]
-            yield from group[np.argsort(lots, kind="stable")].tolist()
+            scores = self._nodes.of(keys, group)[:, 0]
+            yield from group[np.argsort(scores, kind="stable")].tolist()
 
     def _ranked_groups(self, keys: npt.NDArray[np.uint64]) -> list[Numbers]:
         if len(self.groups) == 1:
             return self.groups
-        lots = self._groups.draw(keys, np.arange(len(self.groups)))[:, 0]
-        return [self.groups[number] for number in np.argsort(lots, kind="stable")]
+        scores = self._groups.of(keys, np.arange(len(self.groups)))[:, 0]
+        return [self.groups[number] for number in np.argsort(scores, kind="stable")]
 
     def order(self, file: int) -> list[int]:
         """Return all nodes, the first one for a File first."""
@@ -108,10 +152,10 @@ class Rendezvous:
         wanted = self._wanted(keys, count, number)
         if wanted.min(initial=len(group)) == len(group):
             return np.ones((len(group), len(keys)), np.bool_)
-        lots = self._nodes.draw(keys, group)
+        scores = self._nodes.of(keys, group)
         last = np.maximum(wanted - 1, 0)[None, :]
-        limit = np.take_along_axis(np.sort(lots, axis=0), last, axis=0)
-        mask: Mask = (lots <= limit) & (wanted > 0)
+        limit = np.take_along_axis(np.sort(scores, axis=0), last, axis=0)
+        mask: Mask = (scores <= limit) & (wanted > 0)
         return mask
 
     def _wanted(self, keys: npt.NDArray[np.uint64], count: int, number: int) -> Numbers:
@@ -119,23 +163,23 @@ class Rendezvous:
         sizes = np.array([len(group) for group in self.groups])
         before = np.zeros(len(keys), np.intp)
         if len(sizes) > 1:
-            lots = self._groups.draw(keys, np.arange(len(sizes)))
-            before = (sizes[:, None] * (lots < lots[number])).sum(axis=0)
+            scores = self._groups.of(keys, np.arange(len(sizes)))
+            before = (sizes[:, None] * (scores < scores[number])).sum(axis=0)
         return np.clip(count - before, 0, sizes[number])
 
     def _split(self, keys: npt.NDArray[np.uint64]) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield each group with the places of the Files that it has won."""
+        """Yield each group with the places of the Files for which it is the first."""
         if len(self.groups) == 1:
             yield self.groups[0], np.arange(len(keys))
             return
-        winners = self._groups.least(keys, np.arange(len(self.groups)))
+        winners = self._groups.lowest(keys, np.arange(len(self.groups)))
         places = np.argsort(winners, kind="stable")
         ends = np.searchsorted(winners[places], np.arange(1, len(self.groups)))
         yield from zip(self.groups, np.split(places, ends), strict=True)
 
 
 def _parts(places: Numbers, rows: int) -> Iterator[Numbers]:
-    """Cut places so that a matrix of lots stays small."""
+    """Cut places so that a matrix of scores stays small."""
     step = max(1, 16 * CHUNK // rows)
     for start in range(0, len(places), step):
         yield places[start : start + step]
@@ -144,3 +188,41 @@ def _parts(places: Numbers, rows: int) -> Iterator[Numbers]:
 def _seed(kind: str, name: str) -> int:
     digest = hashlib.blake2b(f"{kind} {name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
+
+
+def file_keys(files: npt.NDArray[np.intp], digest: int) -> Keys:
+    """Return a well mixed number for each File of a Catalog."""
+    words = files.astype(np.uint64)
+    words *= _GOLDEN
+    words += np.uint64(digest)
+    return _mix(words)
+
+
+def minus_log(words: Keys) -> npt.NDArray[np.float64]:
+    """Return -ln of words as fractions of 2**64, to nine digits and never 0.
+
+    Libraries differ in the last bit of a logarithm, so two machines could find
+    different owners; sums, products and quotients are the same everywhere.
+    """
+    # 52 bits and a half are exact; one bit more would round up to 1.
+    fraction = ((words >> _S12).astype(np.float64) + 0.5) * 2.0**-52
+    mantissa, exponent = np.frexp(fraction)
+    ratio = (1.0 - mantissa) / (1.0 + mantissa)
+    square = ratio * ratio
+    series = np.full_like(square, 2.0 / (2 * _LOG_TERMS + 1))
+    for odd in range(2 * _LOG_TERMS - 1, 0, -2):
+        series *= square
+        series += 2.0 / odd
+    series *= ratio
+    series -= exponent * _LN_2
+    return series
+
+
+def _mix(words: Keys) -> Keys:
+    """Mix all bits in place: the last step of splitmix64."""
+    words ^= words >> _S30
+    words *= _FIRST
+    words ^= words >> _S27
+    words *= _SECOND
+    words ^= words >> _S31
+    return words

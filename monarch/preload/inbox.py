@@ -97,11 +97,12 @@ class Inbox:
     def _begin(self, file: int) -> _Landing | None:
         """Reserve room and open a file for a File; None if there is no room."""
         stager = self._stores.stager
-        tier = stager.ledger.reserve(int(stager.table.sizes[file]))
+        tier = stager.storage.ledger.reserve(stager.replicas.size_of(file))
         if tier is None:
             return None
-        directory = stager.tiers[tier].directory
-        landing = _Landing(tier, directory / f".{stager.table.name_of(file)}.part", -1)
+        directory = stager.storage.tiers[tier].directory
+        part = directory / f".{stager.replicas.name_of(file)}.part"
+        landing = _Landing(tier, part, -1)
         self._landings[file] = landing
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         landing.fd = os.open(landing.part, flags, 0o400)
@@ -129,8 +130,8 @@ class Inbox:
         landing = self._landings.pop(file, None)
         if landing is None:
             return
-        size = int(self._stores.stager.table.sizes[file])
-        self._stores.stager.ledger.release(landing.tier, size)
+        size = self._stores.stager.replicas.size_of(file)
+        self._stores.stager.storage.ledger.release(landing.tier, size)
         if landing.fd >= 0:
             os.close(landing.fd)
             with contextlib.suppress(OSError):

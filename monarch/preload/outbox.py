@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from monarch.native import CONSTANTS, ReplicaState, word_parts
+from monarch.native import CONSTANTS
 from monarch.preload.crew import Crew, Sending
 from monarch.preload.parcel import Parcel, Piece
 from monarch.preload.stores import Stores
@@ -116,7 +116,7 @@ class Outbox:
     def _pack(self, parcel: Parcel, errand: _Errand) -> None:
         stores = self._stores
         while (file := errand.file) is not None and stores.asker.settled(file):
-            size = int(stores.stager.table.sizes[file])
+            size = stores.stager.replicas.size_of(file)
             start = errand.extent * EXTENT_BYTES
             length = min(EXTENT_BYTES, size - start)
             if length > parcel.room:
@@ -135,8 +135,8 @@ class Outbox:
     def _read(self, file: int, start: int, space: memoryview) -> int:
         """Read a part of a Replica; 0, or a negative errno."""
         stores = self._stores
-        state, tier, _ = word_parts(int(stores.stager.table.words[file]))
-        if state is not ReplicaState.READY:
+        tier = stores.stager.replicas.ready_tier(file)
+        if tier is None:
             return -errno.ENODATA
         path = stores.setup.tiers[tier].directory / stores.namespace.name_of(file)
         try:

@@ -16,15 +16,22 @@ from monarch.agent.setup import Setup
 from monarch.agent.shutdown import claim_all, expiry_s, offer
 from monarch.agent.staging import engine_threads
 from monarch.errors import MonarchError
-from monarch.metrics import Tally
-from monarch.native import Reason, ReplicaState, state_word
+from monarch.metrics import AgentCounters
+from monarch.native import Reason, ReplicaState
 from monarch.origins.dataset import Indexed
 from monarch.preload.asker import AHEAD, Asker
-from monarch.stager import ExtentDigests, FillSettings, Stager, describe
-from monarch.stager.capacity import footprints
+from monarch.stager import (
+    Event,
+    ExtentDigests,
+    Stager,
+    StagerSettings,
+    Storage,
+    describe,
+    footprints,
+)
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
-from monarch.tiers.retain import keep, namespace_digest
+from monarch.tiers.retained import namespace_digest, retain_directory
 
 ENGINE_PATIENCE_MS: Final = 2000
 
@@ -40,24 +47,25 @@ class Stores:
     ) -> None:
         self.setup = setup
         self.run = run
-        self.tally = Tally()
+        self.counters = AgentCounters()
         segments = Segments(run.path)
         segments.create_first()
         for tier in setup.tiers:
-            tier.prepare(held=run.path)
+            tier.prepare(locked=run.path)
         manifests = claim_all(setup.tiers, [one.root.path for one in indexed])
         self.namespace = publish(setup, list(indexed), segments)
         ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
         for first in ram[:1]:
-            first.count_out(sum(map(len, segments.memory.values())))
+            first.subtract(sum(map(len, segments.memory.values())))
         self.extents = ExtentDigests(*extent_arrays(self.namespace))
         self._engine = self._start_engine(segments)
-        table = self.namespace.table()
-        self.asker = Asker(self._engine, table.words, setup.config.fill.concurrency)
+        replicas = self.namespace.replicas()
+        self.asker = Asker(self._engine, replicas.words, setup.config.fill.concurrency)
         # Nothing is urgent: the engine's limits on background copies hold for all.
         ahead = AHEAD * setup.config.fill.concurrency
-        fill = FillSettings(False, ahead, urgent_bytes_max=-1)
-        self.stager = Stager(table, self.asker, setup.tiers, fill, self.tally)
+        settings = StagerSettings(False, ahead, urgent_bytes_max=-1)
+        storage, counters = Storage(setup.tiers), self.counters
+        self.stager = Stager(replicas, self.asker, storage, settings, counters)
         offer(self.stager, self.namespace, manifests, self.extents)
         self._closed = False
 
@@ -86,16 +94,14 @@ class Stores:
         Args:
             kept: marks the Files that this node is to hold.
         """
-        table, held = self.stager.table, self.stager.adoption.tiers
+        replicas, held = self.stager.replicas, self.stager.adoption.tiers
         strangers = [file for file in held if not kept[file]]
-        needs = footprints(table.sizes)
+        needs = footprints(replicas.sizes)
         wanted = int(needs[kept].sum()) + int(needs[strangers].sum())
         if wanted <= self.capacity_bytes:
             return
         for file in strangers:
-            tier = held.pop(file)
-            self.stager.ledger.release(tier, int(table.sizes[file]))
-            self.stager.shelf.unlink(file, tier)
+            self.stager.refuse_adoption(file)
 
     def wait(self, seconds: float) -> None:
         """Sleep until a copy has ended, no longer than this."""
@@ -106,13 +112,11 @@ class Stores:
         freed = 0
         for level in read_memory():
             used = level.used_bytes - freed
-            freed += self.stager.shelf.relieve(used, level.limit_bytes)
+            freed += self.stager.relieve(used, level.limit_bytes)
 
     def ready(self) -> np.ndarray:
         """Return which Files are staged."""
-        states = self.stager.table.words % native.CONSTANTS["STATE_TIER_UNIT"]
-        marks: np.ndarray = states == int(ReplicaState.READY)
-        return marks
+        return self.stager.replicas.in_state(ReplicaState.READY)
 
     def mtime_ns(self, file: int) -> int:
         """Return when a File was changed last."""
@@ -123,8 +127,7 @@ class Stores:
 
     def refuse(self, file: int) -> None:
         """Note that a File cannot be had."""
-        word = state_word(ReplicaState.ABSENT, reason=Reason.ERROR)
-        self.stager.table.store(file, word)
+        self.stager.replicas.change(file, Event.REFUSED, reason=Reason.ERROR)
 
     def set_aside(self) -> None:
         """End all copies, and retain the Tiers for later jobs.
@@ -144,21 +147,21 @@ class Stores:
             raise MonarchError(f"the tiers are not retained: {error}") from error
         finally:
             for tier in self.setup.tiers:
-                tier.remove(held=self.run.path)
+                tier.remove(locked=self.run.path)
 
     def _retain(self) -> None:
-        namespace, table = self.namespace, self.stager.table
+        namespace, replicas = self.namespace, self.stager.replicas
         digest = namespace_digest([root.path for root in namespace.roots])
         expires_s = expiry_s(self.setup.config.retain, time.time())
         unchecked = self.stager.adoption.tiers
         for number, tier in enumerate(self.setup.tiers):
             waiting = [file for file, where in unchecked.items() if where == number]
-            files = np.union1d(table.ready_in(number), np.array(waiting, np.int64))
+            files = np.union1d(replicas.ready_in(number), np.array(waiting, np.int64))
             if len(files):
                 manifest = describe(
-                    files, namespace.name_of, table.sizes, self.extents, expires_s
+                    files, namespace.name_of, replicas.sizes, self.extents, expires_s
                 )
-                keep(tier.directory, tier.home, digest, manifest)
+                retain_directory(tier.directory, tier.home, digest, manifest)
 
     def __enter__(self) -> Self:
         return self

@@ -28,8 +28,8 @@ from monarch.preload.crew import Crew, agreed
 from monarch.preload.inbox import Inbox
 from monarch.preload.outbox import Outbox
 from monarch.preload.stores import Stores
-from monarch.stager.capacity import footprints
-from monarch.tiers.directory import hold_private
+from monarch.stager import footprints
+from monarch.tiers.directory_lock import lock_directory
 from monarch.tiers.leftovers import collect_all
 
 GUARD_S: Final = 0.25
@@ -114,7 +114,7 @@ def stage_together(task: Task, crew: Crew, teller: Teller) -> Account:
 
 def _own_directory(path: Path) -> RunDirectory:
     """Make a run directory as launchers do: else it is no leftover if we are killed."""
-    start = hold_private(path, "start")
+    start = lock_directory(path, "start")
     if start is None:
         raise MonarchError(f"{path}: is in use")
     try:
@@ -172,7 +172,7 @@ def _divide(stores: Stores, crew: Crew, digest: int, mode: Mode) -> _Share:
     """Place the Files as the agents of a job on these nodes will."""
     rooms = crew.all_of(stores.capacity_bytes)
     nodes = [Node(name, room) for name, room in zip(crew.nodes, rooms, strict=True)]
-    needs = footprints(stores.stager.table.sizes)
+    needs = footprints(stores.stager.replicas.sizes)
     placement = Placement(nodes, needs, digest, mode)
     return _Share(placement, placement.kept(crew.number))
 
@@ -200,7 +200,7 @@ def _fill(stores: Stores, crew: Crew, work: _Work) -> NodeAccount:
     share, stager = work.share, stores.stager
     stores.clear_room(share.kept)
     _turn_until(stores, work, lambda: stager.idle, [])
-    work.adopted_files = stores.tally.adopted_files
+    work.adopted_files = stores.counters.adopted_files
     missing = share.kept & ~stores.ready()
     owners = share.placement.owners
     wants = [
@@ -249,9 +249,9 @@ def _turn_until(
 
 
 def _standing(stores: Stores, share: _Share) -> Standing:
-    used = sum(account.used_bytes for account in stores.stager.ledger.accounts)
-    tally = stores.tally
-    held = tally.staged_files + tally.adopted_files - tally.evicted_files
+    used = sum(account.used_bytes for account in stores.stager.storage.ledger.accounts)
+    counters = stores.counters
+    held = counters.staged_files + counters.adopted_files - counters.evicted_files
     return Standing(held, int(np.count_nonzero(share.kept)), used)
 
 
@@ -259,11 +259,11 @@ def _standing(stores: Stores, share: _Share) -> Standing:
 
 
 def _own_account(stores: Stores, work: _Work, crew: Crew, inbox: Inbox) -> NodeAccount:
-    table, tally = stores.stager.table, stores.tally
+    replicas, counters = stores.stager.replicas, stores.counters
     ready, kept = stores.ready(), work.share.kept
     lacking = np.flatnonzero(kept & ~ready)
     reasons: dict[str, int] = {}
-    for word in table.words[lacking].tolist():
+    for word in replicas.words[lacking].tolist():
         reason = native.word_parts(word)[2]
         text = _REASONS.get(reason, "could not be copied")
         reasons[text] = reasons.get(text, 0) + 1
@@ -276,11 +276,11 @@ def _own_account(stores: Stores, work: _Work, crew: Crew, inbox: Inbox) -> NodeA
         node=crew.nodes[crew.number],
         kept_files=int(np.count_nonzero(kept)),
         held_files=int(np.count_nonzero(ready)),
-        held_bytes=int(table.sizes[ready].sum()),
+        held_bytes=int(replicas.sizes[ready].sum()),
         adopted_files=work.adopted_files,
-        origin_files=tally.staged_files,
-        origin_bytes=tally.origin_read_bytes,
-        received_files=tally.adopted_files - work.adopted_files,
+        origin_files=counters.staged_files,
+        origin_bytes=counters.origin_read_bytes,
+        received_files=counters.adopted_files - work.adopted_files,
         received_bytes=inbox.received_bytes,
         lacking=reasons,
         faults=tuple(faults),
@@ -293,7 +293,7 @@ def _account(
     mode: Mode,
     told: tuple[float, Sequence[NodeAccount]],
 ) -> Account:
-    sizes, placed = stores.stager.table.sizes, placement.placed
+    sizes, placed = stores.stager.replicas.sizes, placement.placed
     seconds, nodes = told
     unplaced = int(np.count_nonzero(~placed))
     short = 0

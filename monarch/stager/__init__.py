@@ -1,25 +1,33 @@
-"""The service that carries out Placements by bounded Transfers, demand first."""
+"""The Stager carries out the Policy of its node by bounded Transfers, demand first."""
 
 from monarch.stager.adoption import Adoption, ExtentDigests, describe, match
-from monarch.stager.fill import FillSettings
-from monarch.stager.policy import Sharing
+from monarch.stager.capacity import Storage, footprint, footprints
+from monarch.stager.fill import StagerSettings
+from monarch.stager.policy import Destination, Policy
+from monarch.stager.replicas import Event, FileTable, Replicas, WrittenMarks
 from monarch.stager.sources import Opening, PeerEvents, Sources
 from monarch.stager.stager import Stager
-from monarch.stager.table import FileTable
 from monarch.stager.transfer import Engine, Receiver
 
 __all__ = [
     "Adoption",
+    "Destination",
     "Engine",
+    "Event",
     "ExtentDigests",
     "FileTable",
-    "FillSettings",
     "Opening",
     "PeerEvents",
+    "Policy",
     "Receiver",
-    "Sharing",
+    "Replicas",
     "Sources",
     "Stager",
+    "StagerSettings",
+    "Storage",
+    "WrittenMarks",
     "describe",
+    "footprint",
+    "footprints",
     "match",
 ]

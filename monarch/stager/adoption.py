@@ -1,4 +1,4 @@
-"""Which Replicas of an earlier job may be taken over, each after its verification."""
+"""Replicas of an earlier job that can be adopted, each after its verification."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from monarch.tiers.retain import Manifest
+from monarch.tiers.retained import Manifest
 
 
 @dataclass(slots=True)
 class Adoption:
-    """The Files that wait to be adopted, with the Tier that holds each."""
+    """The Files that wait to be adopted, with the Tier of each Replica."""
 
     tiers: dict[int, int] = field(default_factory=dict)
 
@@ -22,7 +22,7 @@ class Adoption:
         """Return the Tier in which a File waits to be adopted, once."""
         return self.tiers.pop(file, None)
 
-    def any(self) -> int | None:
+    def next_file(self) -> int | None:
         """Return some File that waits."""
         return next(iter(self.tiers), None)
 
@@ -45,10 +45,10 @@ def match(
     sizes: npt.NDArray[np.uint64],
     extents: ExtentDigests,
 ) -> tuple[list[int], set[str]]:
-    """Return the Files that a manifest holds, their checksums noted, and other names.
+    """Return the Files of a manifest, with their checksums noted, and its other names.
 
     Args:
-        names: each File with the name that its Replica must have.
+        names: each File with the name of its Replica.
     """
     places = {name.decode(): n for n, name in enumerate(manifest.names.tolist())}
     found: list[int] = []

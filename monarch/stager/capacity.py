@@ -1,4 +1,4 @@
-"""Which Tier a File goes to, and what a failed Transfer means for its Tier."""
+"""The room of the Tiers and the Pool, and what the end of a Transfer means for it."""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from monarch.tiers import Tier
+
 PAGE_BYTES: Final = 4096
 FILE_FAILURES_MAX: Final = 2
 LACKS: Final = frozenset(
@@ -17,33 +19,33 @@ LACKS: Final = frozenset(
 """What the node lacks for a moment: no fault of a File, a Tier or the origin."""
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-# What says that this one copy went wrong, on a Tier that works.
+# Errors of one copy, on a Tier that works.
 _ONE_COPY: Final = frozenset({errno.EBADMSG, errno.EEXIST, errno.ESTALE})
 _CHANGED: Final = frozenset({errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
-class Verdict(Enum):
-    """What becomes of a File after a Transfer."""
+class FileOutcome(Enum):
+    """What happens to a File after a Transfer."""
 
-    PUBLISHED = "published"
-    CHANGED = "the origin differs from the Catalog"
-    ANEW = "try at once; the fault was the Tier's"
-    RETRY = "try when it is asked for again"
-    LATER = "the node lacks something; try again after a while"
-    GIVEN_UP = "failed too often"
+    PUBLISHED = "it is served from its Replica"
+    CHANGED = "it differs from the Catalog, and is not served any more"
+    RESTART = "order it again at once: the fault was the Tier's"
+    RETRY = "order it again when it is asked for"
+    POSTPONE = "order it again after a while: the node lacks something"
+    GIVE_UP = "do not order it again: it has failed too often"
 
 
-class Room(Enum):
-    """What becomes of a Tier after a Transfer."""
+class TierOutcome(Enum):
+    """What happens to a Tier after a Transfer."""
 
-    KEPT = "as it was"
-    SHRUNK = "takes no more than it holds"
-    LOST = "out of service"
+    UNCHANGED = "nothing"
+    FULL = "it takes no more than it holds"
+    FAILED = "it is taken out of service"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """The end of a Transfer as the engine tells it.
+class TransferEnd:
+    """The end of a Transfer as the engine reports it.
 
     Args:
         status: 0, or a negative errno.
@@ -87,17 +89,18 @@ class Account:
 
 
 class Ledger:
-    """The accounts of all Tiers, fastest first, and the failures of Files.
+    """The accounts of all Tiers, fastest first, and of the Pool; failures of Files.
 
     Attributes:
-        transit: the account of the pool for Files that are not kept, whose number is
-            behind those of the Tiers; `reserve` never touches it.
+        accounts: those of the Tiers.
+        pool: that of the Pool, whose number is behind those of the Tiers; `reserve`
+            never touches it.
     """
 
-    def __init__(self, capacities: Sequence[int]) -> None:
+    def __init__(self, capacities: Sequence[int], pool_bytes: int = 0) -> None:
         self.accounts = [Account(max(0, capacity)) for capacity in capacities]
-        self.transit: Account | None = None
-        self.failures: dict[int, int] = {}
+        self.pool = Account(pool_bytes)
+        self._failures: dict[int, int] = {}
 
     def __repr__(self) -> str:
         texts = [
@@ -108,11 +111,11 @@ class Ledger:
         return f"<Ledger {', '.join(texts)}>"
 
     def account(self, tier: int) -> Account:
-        """Return the account of a Tier, or of the transit pool."""
+        """Return the account of a Tier, or of the Pool."""
         if tier < len(self.accounts):
             return self.accounts[tier]
-        assert self.transit is not None
-        return self.transit
+        assert tier == len(self.accounts)
+        return self.pool
 
     def reserve(self, size_bytes: int) -> int | None:
         """Reserve room in the first Tier that has it; None if none has."""
@@ -131,7 +134,7 @@ class Ledger:
         account.reserved_bytes += need
         return True
 
-    def settle(self, tier: int, size_bytes: int) -> None:
+    def commit(self, tier: int, size_bytes: int) -> None:
         """Turn a reservation into use: the Replica is published."""
         account, amount = self.account(tier), footprint(size_bytes)
         assert account.reserved_bytes >= amount
@@ -139,19 +142,19 @@ class Ledger:
         account.used_bytes += amount
 
     def release(self, tier: int, size_bytes: int) -> None:
-        """Return a reservation: the Transfer came to nothing."""
+        """Return a reservation: the Transfer has failed."""
         account, amount = self.account(tier), footprint(size_bytes)
         assert account.reserved_bytes >= amount
         account.reserved_bytes -= amount
 
-    def drop(self, tier: int, size_bytes: int) -> None:
+    def free(self, tier: int, size_bytes: int) -> None:
         """Return what a Replica used: its name is gone."""
         account, amount = self.account(tier), footprint(size_bytes)
         assert account.used_bytes >= amount
         account.used_bytes -= amount
 
     def shrink(self, tier: int) -> None:
-        """Let the Tier take no more than it holds and awaits now."""
+        """Limit the Tier to what it holds and what is reserved now."""
         account = self.account(tier)
         account.capacity_bytes = account.used_bytes + account.reserved_bytes
 
@@ -159,35 +162,73 @@ class Ledger:
         """Take a Tier out of service; reservations come back as Transfers end."""
         self.account(tier).in_service = False
 
-    def judge(self, file: int, tier: int, outcome: Outcome) -> tuple[Verdict, Room]:
-        """Say what a Transfer's end means for its File and its Tier."""
-        if outcome.status == 0:
-            self.failures.pop(file, None)
-            return Verdict.PUBLISHED, Room.KEPT
-        cause = -outcome.status
+    def classify(
+        self, file: int, tier: int, end: TransferEnd
+    ) -> tuple[FileOutcome, TierOutcome]:
+        """Return what a Transfer's end means for its File and its Tier."""
+        if end.status == 0:
+            self.forget_failures(file)
+            return FileOutcome.PUBLISHED, TierOutcome.UNCHANGED
+        cause = -end.status
         if cause in LACKS:
-            return Verdict.LATER, Room.KEPT
-        if outcome.adoption and not (outcome.at_tier and cause in _FULL):
-            # An unfit leftover says nothing about the File, nor about the Tier.
-            return Verdict.ANEW, Room.KEPT
-        if outcome.at_tier:
-            return self._judge_tier(file, tier, cause)
+            return FileOutcome.POSTPONE, TierOutcome.UNCHANGED
+        if end.adoption and not (end.at_tier and cause in _FULL):
+            # A Replica that does not verify says nothing about the File or the Tier.
+            return FileOutcome.RESTART, TierOutcome.UNCHANGED
+        if end.at_tier:
+            return self._classify_at_tier(file, cause)
         if cause in _CHANGED:
-            return Verdict.CHANGED, Room.KEPT
-        return self._failed(file), Room.KEPT
+            return FileOutcome.CHANGED, TierOutcome.UNCHANGED
+        return self._count_failure(file), TierOutcome.UNCHANGED
 
-    def _judge_tier(self, file: int, tier: int, cause: int) -> tuple[Verdict, Room]:
+    def forget_failures(self, file: int) -> None:
+        """Count the failures of a File from zero, after a Transfer that succeeded."""
+        self._failures.pop(file, None)
+
+    def _classify_at_tier(
+        self, file: int, cause: int
+    ) -> tuple[FileOutcome, TierOutcome]:
         if cause in _FULL:
-            return Verdict.ANEW, Room.SHRUNK
+            return FileOutcome.RESTART, TierOutcome.FULL
         if cause not in _ONE_COPY:
-            # A Tier that has failed once is not to be trusted with what it holds.
-            return Verdict.ANEW, Room.LOST
-        return self._failed(file), Room.KEPT
+            # A Tier that has failed once may have lost what it holds, too.
+            return FileOutcome.RESTART, TierOutcome.FAILED
+        return self._count_failure(file), TierOutcome.UNCHANGED
 
-    def _failed(self, file: int) -> Verdict:
-        count = self.failures.get(file, 0) + 1
-        self.failures[file] = count
-        return Verdict.GIVEN_UP if count >= FILE_FAILURES_MAX else Verdict.RETRY
+    def _count_failure(self, file: int) -> FileOutcome:
+        count = self._failures.get(file, 0) + 1
+        self._failures[file] = count
+        return FileOutcome.GIVE_UP if count >= FILE_FAILURES_MAX else FileOutcome.RETRY
+
+
+class Storage:
+    """Where the Replicas of this node are: its Tiers and the Pool, with their accounts.
+
+    Attributes:
+        tiers: fastest first.
+        places: the Tiers and, behind them, the Pool if there is one.
+        pool_number: the number of the Pool, also where there is none.
+    """
+
+    def __init__(self, tiers: Sequence[Tier], pool: Tier | None = None) -> None:
+        self.tiers = tuple(tiers)
+        self.places = self.tiers if pool is None else (*self.tiers, pool)
+        self.pool_number = len(self.tiers)
+        self.ledger = Ledger(
+            [tier.capacity_bytes for tier in self.tiers],
+            0 if pool is None else pool.capacity_bytes,
+        )
+
+    def lost_tiers(self) -> list[int]:
+        """Return the numbers of the Tiers that are not used any more."""
+        return [n for n in range(len(self.tiers)) if not self.in_service(n)]
+
+    def in_service(self, tier: int) -> bool:
+        """Return whether a Tier is used."""
+        return self.ledger.account(tier).in_service
+
+    def __repr__(self) -> str:
+        return f"<Storage {len(self.places)} places, {self.ledger!r}>"
 
 
 def bytes_to_free(used_bytes: int, limit_bytes: int) -> int:

@@ -1,40 +1,36 @@
-"""The bounded pool for Files that pass through a node which does not keep them."""
+"""The bounded Pool for Files that pass through a node which does not keep them."""
 
 import fcntl
 import logging
 import os
 import signal
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.native import Reason, ReplicaState, state_word
-from monarch.stager.capacity import Account, footprint
-from monarch.stager.replicas import Shelf
-from monarch.stager.table import ABSENT
-from monarch.tiers import Tier
+from monarch.metrics import AgentCounters
+from monarch.native import Reason
+from monarch.stager.capacity import Storage, footprint
+from monarch.stager.removal import Removal
+from monarch.stager.replicas import Event, Replicas
 
 OPEN_S: Final = 0.05
-"""A Replica stays this long, so that who waited for it has opened it."""
+"""How long a Replica stays at least: programs that waited have opened it by then."""
 PROOF_S: Final = 0.01
-"""From a name's end to the proof: an open that found the name is over by then."""
+"""From the end of a name to the proof: an open that found the name is over by then."""
 HELD_S: Final = 0.1
-"""How often those are looked at that a program had open."""
+"""How often Replicas are looked at that a program had open."""
 BUSY_S: Final = 0.1
-"""How long a File waits for room, and how long programs then leave it alone."""
+"""How long a File waits for room, and how long it is then not asked for again."""
 AHEAD_PARTS: Final = 8
-"""One part of so many is kept free, so that Files rarely wait for room."""
+"""One part of so many stays free, so that Files rarely wait for room."""
 STEPS_MAX: Final = 64
-"""Evictions, and proofs, in one turn."""
+"""Evictions, and proofs, in one call."""
 NAMELESS_MAX: Final = 1024
-"""Replicas without a name whose bytes are not given back: each holds a descriptor."""
+"""Replicas without a name whose bytes are still in use: each holds a descriptor."""
 QUEUE_MAX: Final = 1024
-
-_BUSY: Final = state_word(ReplicaState.ABSENT, reason=Reason.BUSY)
-_STOPPING: Final = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
 
 log = logging.getLogger("monarch.stager")
 
@@ -47,28 +43,30 @@ class _Nameless:
     look_at_s: float
 
 
-class Transit:
-    """First in, first out; bytes are given back when nobody can have them any more.
+class Pool:
+    """First in, first out; bytes are free again when no program can have them open.
 
     The room of a Replica whose name is gone counts until the kernel grants a write
-    lease on it: nobody has it open or mapped then, and nobody can find it again.
+    lease on it: no program has it open or mapped then, and none can find it again.
 
-    Args:
-        tier: the Tier of the pool.
+    Attributes:
         number: its number in the Catalog, behind those of all Tiers.
     """
 
     def __init__(
         self,
-        tier: Tier,
-        number: int,
-        shelf: Shelf,
-        clock: Callable[[], float] = time.monotonic,
+        replicas: Replicas,
+        storage: Storage,
+        removal: Removal,
+        counters: AgentCounters,
+        clock: Callable[[], float],
     ) -> None:
-        self.number = number
-        self._tier = tier
-        self._shelf = shelf
-        self._table = shelf.table
+        self.number = storage.pool_number
+        self._replicas = replicas
+        self._ledger = storage.ledger
+        self._account = storage.ledger.pool
+        self._removal = removal
+        self._counters = counters
         self._clock = clock
         self._ready: dict[int, float] = {}
         self._nameless: deque[_Nameless] = deque()
@@ -76,16 +74,15 @@ class Transit:
         self._leaving_bytes = 0
         self._queue: dict[int, float] = {}
         self._busy: deque[tuple[int, float]] = deque()
-        capacity = tier.capacity_bytes
-        if capacity and not grants_leases(tier.directory):
-            log.warning("no leases, so no transit path=%s", tier.directory)
-            capacity = 0
-        self.account = shelf.ledger.transit = Account(capacity)
+        for place in storage.places[self.number :]:
+            if self._account.capacity_bytes and not grants_leases(place.directory):
+                log.warning("no leases, so no pool path=%s", place.directory)
+                self._ledger.shrink(self.number)
 
     def __repr__(self) -> str:
         return (
-            f"<Transit {self.account.used_bytes}+{self.account.reserved_bytes}/"
-            f"{self.account.capacity_bytes}, {len(self._ready)} ready, "
+            f"<Pool {self._account.used_bytes}+{self._account.reserved_bytes}/"
+            f"{self._account.capacity_bytes}, {len(self._ready)} ready, "
             f"{len(self._nameless) + len(self._held)} nameless, "
             f"{len(self._queue)} waiting>"
         )
@@ -93,35 +90,35 @@ class Transit:
     # -- room -------------------------------------------------------------------
 
     def fits(self, file: int) -> bool:
-        """Return whether a File has room in the pool when that is empty."""
-        account = self.account
+        """Return whether a File has room in the Pool when that is empty."""
+        account = self._account
         return account.in_service and self._room_of(file) <= account.capacity_bytes
 
     def reserve(self, file: int) -> bool:
         """Reserve room for a File, if it is free now."""
-        return self._shelf.ledger.reserve_in(self.number, self._size_of(file))
+        return self._ledger.reserve_in(self.number, self._replicas.size_of(file))
 
     def reserve_idle(self, file: int) -> bool:
-        """Reserve room that nothing has to leave for; nobody waits for the File."""
-        left = self.account.free_bytes - self._room_of(file)
+        """Reserve room for which nothing has to leave: no program waits for it."""
+        left = self._account.free_bytes - self._room_of(file)
         return left >= self._ahead_bytes and self.reserve(file)
 
-    def waits(self, file: int) -> bool:
+    def is_queued(self, file: int) -> bool:
         """Return whether a File waits for room."""
         return file in self._queue
 
     def queue(self, file: int) -> None:
-        """Let a File wait for room; programs that wait for it go on waiting."""
+        """Let a File wait for room; programs that wait for it wait on."""
         if len(self._queue) < QUEUE_MAX:
             self._queue[file] = self._clock()
         else:
             self._refuse(file)
 
     def published(self, file: int) -> None:
-        """A File has come in."""
+        """A File has been published into the Pool."""
         self._ready[file] = self._clock()
-        self._shelf.tally.transit_files += 1
-        self._shelf.tally.transit_bytes += self._size_of(file)
+        self._counters.transit_files += 1
+        self._counters.transit_bytes += self._replicas.size_of(file)
 
     def dropped(self, file: int) -> None:
         """The Replica of a File was lost."""
@@ -129,8 +126,10 @@ class Transit:
 
     # -- time -------------------------------------------------------------------
 
-    def turn(self) -> list[int]:
-        """Make room ahead of need; return waiting Files that may try again now."""
+    def make_room(self) -> list[int]:
+        """Make room ahead of need; return queued Files that may be ordered now."""
+        if self._is_empty:
+            return []
         now_s = self._clock()
         self._prove(self._nameless, now_s)
         self._prove(self._held, now_s)
@@ -141,6 +140,8 @@ class Transit:
     @property
     def wake_s(self) -> float | None:
         """After how long there is something to do again; None: nothing."""
+        if self._is_empty:
+            return None
         if self._queue or self._nameless:
             return PROOF_S
         if self._held or self._busy:
@@ -150,29 +151,34 @@ class Transit:
         return None
 
     def close(self) -> None:
-        """Give all descriptors back, and answer those who wait for room."""
+        """Close all descriptors, and refuse the Files that wait for room."""
         self._close_all()
         for file in self._queue:
-            self._table.store(file, _STOPPING)
+            self._replicas.change(file, Event.REFUSED, reason=Reason.STOPPING)
         self._queue.clear()
 
     def clear(self) -> None:
-        """Forget all Replicas: the Tier is lost."""
+        """Forget all Replicas: the medium of the Pool has failed."""
         self._ready.clear()
         self._close_all()
 
     # -- steps ------------------------------------------------------------------
 
     @property
+    def _is_empty(self) -> bool:
+        waiting = self._queue or self._busy
+        return not (self._ready or waiting or self._nameless or self._held)
+
+    @property
     def _ahead_bytes(self) -> int:
-        return self.account.capacity_bytes // AHEAD_PARTS
+        return self._account.capacity_bytes // AHEAD_PARTS
 
     def _wanted_bytes(self) -> int:
-        """How much more has to leave, besides what is about to."""
+        """Return how many bytes more have to leave, besides those that are leaving."""
         want = self._ahead_bytes
         if self._queue:
             want = max(want, self._room_of(next(iter(self._queue))))
-        return want - self.account.free_bytes - self._leaving_bytes
+        return want - self._account.free_bytes - self._leaving_bytes
 
     def _evict_ahead(self, now_s: float) -> None:
         for _ in range(STEPS_MAX):
@@ -186,24 +192,24 @@ class Transit:
             self._evict(oldest[0], now_s)
 
     def _evict(self, file: int, now_s: float) -> None:
-        if not self._table.is_ready_in(file, self.number):
+        if self._replicas.ready_tier(file) != self.number:
             return  # it was lost, and may be in another Tier by now
-        path = self._tier.directory / self._table.name_of(file)
+        path = self._removal.path(file, self.number)
         try:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            self._shelf.forget(file, self.number)
+            self._removal.drop_lost(file, self.number)
             return
         found, room = os.fstat(fd), self._room_of(file)
-        # Never EVICTING, which sends programs to the Origin: who comes just now may
+        # Not EVICTING, which sends programs to the Origin: one that asks just now may
         # wait, because the File can come in again at once.
-        self._table.store(file, ABSENT)
-        self._shelf.unlink(file, self.number)
+        self._replicas.change(file, Event.REMOVED)
+        self._removal.unlink(file, self.number)
         self._nameless.append(_Nameless(fd, found.st_ino, room, now_s + PROOF_S))
         self._leaving_bytes += room
 
     def _prove(self, nameless: deque[_Nameless], now_s: float) -> None:
-        """Give back the bytes of those that nobody has; look at the others later."""
+        """Free the bytes of those that no program has open; try the others later."""
         for _ in range(min(STEPS_MAX, len(nameless))):
             if nameless[0].look_at_s > now_s:
                 return
@@ -211,18 +217,18 @@ class Transit:
             if nameless is self._nameless:
                 self._leaving_bytes -= one.room_bytes
             if is_unused(one.fd):
-                # Before the inode could be anybody else's: close() gives it back.
-                self._shelf.recogniser.forget(self.number, one.ino)
+                # Before the inode can be another file's: close() gives it back.
+                self._removal.forget_inode(self.number, one.ino)
                 os.close(one.fd)
-                self.account.used_bytes -= one.room_bytes
+                self._account.used_bytes -= one.room_bytes
             else:
                 one.look_at_s = now_s + HELD_S
                 self._held.append(one)
 
     def _admit(self, now_s: float) -> list[int]:
-        """Take those out of the queue for which there is room, in their order."""
+        """Take Files out of the queue for which there is room, in their order."""
         admitted: list[int] = []
-        free = self.account.free_bytes
+        free = self._account.free_bytes
         while self._queue:
             file, since_s = next(iter(self._queue.items()))
             free -= self._room_of(file)
@@ -237,16 +243,15 @@ class Transit:
         return admitted
 
     def _refuse(self, file: int) -> None:
-        """Send programs to the Origin, which answers sooner than the pool."""
-        self._shelf.tally.transit_full += 1
-        self._table.store(file, _BUSY)
+        """Send programs to the Origin, which answers sooner than the Pool."""
+        self._counters.transit_full += 1
+        self._replicas.change(file, Event.REFUSED, reason=Reason.BUSY)
         self._busy.append((file, self._clock() + BUSY_S))
 
     def _end_busy(self, now_s: float) -> None:
         while self._busy and self._busy[0][1] <= now_s:
             file, _ = self._busy.popleft()
-            if self._table.words[file] == _BUSY:
-                self._table.words[file] = ABSENT
+            self._replicas.retry(file, Reason.BUSY)
 
     def _close_all(self) -> None:
         for one in (*self._nameless, *self._held):
@@ -255,17 +260,14 @@ class Transit:
         self._held.clear()
         self._leaving_bytes = 0
 
-    def _size_of(self, file: int) -> int:
-        return int(self._table.sizes[file])
-
     def _room_of(self, file: int) -> int:
-        return footprint(self._size_of(file))
+        return footprint(self._replicas.size_of(file))
 
 
 def is_unused(fd: int) -> bool:
     """Return whether no other descriptor or mapping of a nameless file exists."""
     try:
-        # Who opens a leased file has a signal sent, and by default it is deadly.
+        # An open of a leased file sends its holder a signal, which kills by default.
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)

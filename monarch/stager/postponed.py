@@ -1,47 +1,48 @@
-"""Files that are left alone for a while: what prevents their Transfers may pass.
+"""Files whose Transfers are postponed, because what prevents them may pass.
 
 The origin of a root may hang, or the node may have no descriptor or memory left. That
 is no fault of the File: programs read the origin meanwhile, and it is tried again.
 """
 
-import time
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Final
 
-from monarch.native import Reason, ReplicaState, state_word
-from monarch.stager.table import ABSENT, FileTable
+from monarch.native import Reason
+from monarch.stager.replicas import Event, Replicas
 
 PROBE_S: Final = 1.0
-"""How often one File is tried of a root that does not answer."""
+"""How often one File of a root that does not answer is tried."""
 AGAIN_S: Final = 0.5
-"""After how long a File is tried again that could not be copied; then twice that."""
+"""After how long a File that could not be copied is tried again; then twice that."""
 AGAIN_MAX_S: Final = 30.0
-_BUSY: Final = state_word(ReplicaState.ABSENT, reason=Reason.BUSY)
 
 
 class Postponed:
-    """Knows which Files are not to be ordered now, and when to look again.
+    """Knows which Files must not be ordered now, and when to try them again.
 
     Args:
         in_flight: the Files with a Transfer.
-
-    Attributes:
-        stalled: a bit for each root whose origin does not answer.
         clock: seconds that never go back.
     """
 
-    def __init__(self, table: FileTable, in_flight: Container[int]) -> None:
-        self.stalled = 0
-        self.clock = time.monotonic
-        self._table = table
+    def __init__(
+        self,
+        replicas: Replicas,
+        in_flight: Container[int],
+        clock: Callable[[], float],
+    ) -> None:
+        self._replicas = replicas
         self._in_flight = in_flight
+        self._clock = clock
+        self._stalled = 0
         self._refused: dict[int, int] = {}
         self._probes: dict[int, tuple[int, float]] = {}
         self._due_s: dict[int, float] = {}
         self._tries: dict[int, int] = {}
 
     def __repr__(self) -> str:
-        return f"<Postponed {len(self._due_s)} Files, roots {self.stalled:#x} stalled>"
+        stalled = self._stalled
+        return f"<Postponed {len(self._due_s)} files, roots {stalled:#x} stalled>"
 
     @property
     def wake_s(self) -> float | None:
@@ -53,60 +54,62 @@ class Postponed:
     # -- roots that do not answer -------------------------------------------------
 
     def note_stalled(self, stalled: int) -> bool:
-        """Note which roots do not answer; return whether one answers again."""
-        back = self.stalled & ~stalled
-        self.stalled = stalled
+        """Note which roots do not answer; return whether one answers again.
+
+        Args:
+            stalled: a bit for each root whose origin does not answer.
+        """
+        back = self._stalled & ~stalled
+        self._stalled = stalled
         for root in range(back.bit_length()):
             if back >> root & 1:
-                words = self._table.words[self._table.files_of(root)]
-                words[words == _BUSY] = ABSENT
+                self._replicas.retry_root(root, Reason.BUSY)
                 self._refused.pop(root, None)
                 self._probes.pop(root, None)
         return back != 0
 
     def is_stalled(self, file: int) -> bool:
         """Return whether the origin of a File does not answer."""
-        return bool(self.stalled and self.stalled >> self._table.root_of(file) & 1)
+        return bool(self._stalled and self._stalled >> self._replicas.root_of(file) & 1)
 
     def refuse(self, file: int) -> None:
         """Send programs to the origin for a File of a stalled root."""
-        self._table.store(file, _BUSY)
-        self._refused[self._table.root_of(file)] = file
+        self._replicas.change(file, Event.REFUSED, reason=Reason.BUSY)
+        self._refused[self._replicas.root_of(file)] = file
 
     def probes(self) -> list[int]:
         """Return a File of each stalled root that is to be tried now."""
-        now_s, found = self.clock(), []
+        now_s, found = self._clock(), []
         for root, file in list(self._refused.items()):
             tried, at_s = self._probes.get(root, (-1, now_s - PROBE_S))
             if tried in self._in_flight or now_s - at_s < PROBE_S:
                 continue
             del self._refused[root]
             self._probes[root] = (file, now_s)
-            if self._table.words[file] == _BUSY:
-                self._table.words[file] = ABSENT
+            if self._replicas.retry(file, Reason.BUSY):
                 found.append(file)
         return found
 
     # -- what the node lacks ------------------------------------------------------
 
-    def put_off(self, file: int) -> None:
-        """Try a File again later, because the node cannot copy it now."""
+    def postpone(self, file: int) -> None:
+        """Try a File again later: its Transfer has failed for want of something."""
         tries = self._tries[file] = self._tries.get(file, 0) + 1
-        self._due_s[file] = self.clock() + min(AGAIN_S * 2 ** (tries - 1), AGAIN_MAX_S)
-        self._table.store(file, _BUSY)
+        pause_s = min(AGAIN_S * 2 ** (tries - 1), AGAIN_MAX_S)
+        self._due_s[file] = self._clock() + pause_s
+        self._replicas.change(file, Event.FAILED, reason=Reason.BUSY)
 
     def succeeded(self, file: int) -> None:
-        """A Transfer of a File has come to its good end."""
+        """A Transfer of a File has succeeded."""
         self._tries.pop(file, None)
 
     def due(self) -> list[int]:
-        """Return the Files that are to be tried again now, absent as at the start."""
+        """Return the Files that are to be tried again now."""
         if not self._due_s:
             return []
-        now_s = self.clock()
+        now_s = self._clock()
         due = [file for file, at_s in self._due_s.items() if at_s <= now_s]
         for file in due:
             del self._due_s[file]
-            if self._table.words[file] == _BUSY:
-                self._table.words[file] = ABSENT
-        return [file for file in due if self._table.is_due(file)]
+            self._replicas.retry(file, Reason.BUSY)
+        return [file for file in due if self._replicas.is_due(file)]

@@ -1,136 +1,345 @@
-"""The Replicas that lie ready in the Tiers, and the ways in which they go."""
+"""The states of this node's Replicas: their transitions, and their only Python writer.
 
-import logging
-from collections.abc import Container, Sequence
-from typing import Protocol
+Programs read the state word of a File while it changes. The data plane publishes a
+Replica (staging to ready); every other change is made here. A *written* mark is never
+taken back: programs of the job read such a File from the Origin from then on.
+"""
 
-from monarch.metrics import Tally
-from monarch.native import Reason, ReplicaState, state_word
-from monarch.stager.capacity import Ledger, bytes_to_free, choose_victims
-from monarch.stager.table import ABSENT, FileTable
-from monarch.tiers import Tier
-from monarch.tiers.probe import Finding, inspect
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from itertools import product
+from typing import Final, TypeVar
 
-VICTIMS_MAX = 512
+import numpy as np
+import numpy.typing as npt
 
-log = logging.getLogger("monarch.stager")
+from monarch.native import CONSTANTS, Reason, ReplicaState, marks_set, state_word
+
+ABSENT: Final = int(ReplicaState.ABSENT)
+"""The word of a File that can be asked for."""
+
+_READY: Final = int(ReplicaState.READY)
+_TIER_UNIT: Final = CONSTANTS["STATE_TIER_UNIT"]
+_REASON_UNIT: Final = CONSTANTS["STATE_REASON_UNIT"]
+_TIERS: Final = _REASON_UNIT // _TIER_UNIT
+_MARKED_ALL: Final = CONSTANTS["MARKED_ALL"]
+
+_T = TypeVar("_T", bound=np.generic)
+
+Bytes = npt.NDArray[np.uint8]
+Files = npt.NDArray[np.int64]
 
 
-class Recogniser(Protocol):
-    """What knows descriptors of staged files by their inodes."""
+class Event(IntEnum):
+    """What may happen to a Replica; the comment says where it is absent afterwards."""
 
-    def forget(self, tier: int, ino: int) -> None:
-        """Recognise descriptors of this inode no more."""
+    ORDERED = auto()  # a Transfer begins
+    MOVED = auto()  # the Transfer goes on into another Tier
+    PUBLISHED = auto()  # the data plane has published the copy
+    FAILED = auto()  # the Transfer has failed: absent, with a Reason if it is final
+    RESTARTED = auto()  # the Transfer begins again at once: absent in between
+    REFUSED = auto()  # the File cannot be staged: absent, with the Reason
+    RETRIED = auto()  # the Reason has passed: absent, can be asked for
+    LOST = auto()  # the Replica or its Tier is gone: absent, can be asked for
+    EVICTED = auto()  # its room is needed: programs open the Origin
+    REMOVED = auto()  # its name is removed: absent, with a Reason if it stays away
+    ENDED = auto()  # the agent ends: absent for good
 
-    def keep(self, tier: int, ino: int) -> None:
-        """Recognise descriptors of a Replica that has gone as long as there is room."""
+
+TRANSITIONS: Final = {
+    (ReplicaState.ABSENT, Event.ORDERED): ReplicaState.STAGING,
+    (ReplicaState.ABSENT, Event.REFUSED): ReplicaState.ABSENT,
+    (ReplicaState.ABSENT, Event.RETRIED): ReplicaState.ABSENT,
+    (ReplicaState.STAGING, Event.MOVED): ReplicaState.STAGING,
+    (ReplicaState.STAGING, Event.PUBLISHED): ReplicaState.READY,
+    (ReplicaState.STAGING, Event.FAILED): ReplicaState.ABSENT,
+    (ReplicaState.STAGING, Event.RESTARTED): ReplicaState.ABSENT,
+    (ReplicaState.READY, Event.LOST): ReplicaState.ABSENT,
+    (ReplicaState.READY, Event.EVICTED): ReplicaState.EVICTING,
+    (ReplicaState.READY, Event.REMOVED): ReplicaState.ABSENT,
+    (ReplicaState.EVICTING, Event.REMOVED): ReplicaState.ABSENT,
+    **{(state, Event.ENDED): ReplicaState.ABSENT for state in ReplicaState},
+}
+
+_NO_REASON: Final = frozenset({Reason.NONE})
+REASONS: Final = {
+    Event.FAILED: frozenset(
+        {Reason.NONE, Reason.CHANGED, Reason.ERROR, Reason.BUSY, Reason.STOPPING}
+    ),
+    Event.REFUSED: frozenset(
+        {Reason.NO_ROOM, Reason.CHANGED, Reason.ERROR, Reason.BUSY, Reason.STOPPING}
+    ),
+    Event.REMOVED: frozenset({Reason.NONE, Reason.MEMORY}),
+    Event.ENDED: frozenset({Reason.STOPPING}),
+}
+"""The Reasons with which an event may leave a File absent; of others, none."""
+
+PASSING: Final = {
+    Event.ORDERED: frozenset({Reason.NONE, Reason.BUSY}),
+    Event.RETRIED: frozenset({Reason.NO_ROOM, Reason.BUSY}),
+}
+"""The Reasons of absence after which an event may come; others are final."""
+
+WAKING: Final = frozenset(
+    {Event.FAILED, Event.REFUSED, Event.EVICTED, Event.REMOVED},
+)
+"""Events after which waiting programs must look again; the others wait on."""
 
 
-class Shelf:
-    """Removes Replicas: lost ones, wrong ones, and those whose memory is needed.
+class IllegalTransition(AssertionError):
+    """An event came to a Replica that cannot have it: a fault of the program."""
 
-    Attributes:
-        places: the Tiers and, behind them, the transit pool if there is one.
-        flying: Files with a Transfer; that one may be READY before we are told, and its
-            room is only promised until then.
+
+def advance(
+    state: ReplicaState,
+    event: Event,
+    before: Reason = Reason.NONE,
+    after: Reason = Reason.NONE,
+) -> ReplicaState:
+    """Return the state that follows an event.
+
+    Args:
+        before: why the File is absent, if it is.
+        after: why it is absent from then on.
+
+    Raises:
+        IllegalTransition: the table does not have it.
+    """
+    following = TRANSITIONS.get((state, event))
+    allowed = (
+        following is not None
+        and after in REASONS.get(event, _NO_REASON)
+        and (event not in PASSING or before in PASSING[event])
+    )
+    if following is None or not allowed:
+        raise IllegalTransition(
+            f"{event.name} {after.name} of a Replica {state.name} {before.name}"
+        )
+    return following
+
+
+def _legal() -> dict[tuple[int, int, int, int], int]:
+    """Return the word that follows each legal change, without its Tier: for speed."""
+    legal: dict[tuple[int, int, int, int], int] = {}
+    for (state, event), before, after in product(TRANSITIONS, Reason, Reason):
+        with suppress(IllegalTransition):
+            following = advance(state, event, before, after)
+            word = state_word(following, reason=after)
+            legal[int(state), int(event), int(before), int(after)] = word
+    return legal
+
+
+_LEGAL: Final = _legal()
+
+
+class WrittenMarks:
+    """The *written* marks of Files, directories and whole roots.
+
+    Programs set marks too, in the same memory.
+
+    Args:
+        roots: a mark for each root: nothing below it is served any more.
+        marks: a mark for each File and, behind those, for each directory.
+        notify: tells programs that something is marked.
     """
 
-    def __init__(
-        self,
-        table: FileTable,
-        recogniser: Recogniser,
-        tiers: Sequence[Tier],
-        ledger: Ledger,
-        tally: Tally,
-    ) -> None:
-        self.table = table
-        self.recogniser = recogniser
-        self.tiers = tiers
-        self.places = list(tiers)
-        self.flying: Container[int] = ()
-        self.ledger = ledger
-        self.tally = tally
+    def __init__(self, roots: Bytes, marks: Bytes, notify: Callable[[], None]) -> None:
+        self._roots, self._marks = roots, marks
+        self.roots, self.marks = _read_only(roots), _read_only(marks)
+        self.notify = notify
 
-    def look_for(self, file: int, tier: int) -> Finding:
-        """Look for the Replica of a File; it may take as long as the medium does.
+    def __repr__(self) -> str:
+        return f"<WrittenMarks {np.count_nonzero(self.marks)} set>"
+
+    def add(self, numbers: Files, bits: Bytes) -> None:
+        """Add marks to Files and directories: a bit for each kind of change."""
+        marks_set(self._marks, numbers.astype(np.uint64), bits)
+
+    def add_to_roots(self, roots: Files, bits: Bytes) -> None:
+        """Add marks to whole roots."""
+        marks_set(self._roots, roots.astype(np.uint64), bits)
+
+    def mark_changed(self, file: int) -> None:
+        """Mark a File with all kinds of change."""
+        self._marks[file] = _MARKED_ALL
+
+
+@dataclass(frozen=True, slots=True)
+class FileTable:
+    """What a node knows of all Files, by number, and the memory of their states.
+
+    Args:
+        words: the state words.
+        publish: writes a state word with release and wakes those who wait on it.
+        name_of: the name of a File's Replica.
+        inodes_of: the inodes of the Replicas of some Files in a Tier.
+        inodes_in: the inodes of all Replicas that were ever in a Tier.
+        bases: the first File of each root.
+    """
+
+    sizes: npt.NDArray[np.uint64]
+    words: npt.NDArray[np.uint32]
+    marks: WrittenMarks
+    publish: Callable[[int, int], None]
+    name_of: Callable[[int], str]
+    inodes_of: Callable[[Sequence[int], int], list[int]]
+    inodes_in: Callable[[int], list[int]]
+    bases: Sequence[int] = (0,)
+
+
+class Replicas:
+    """The Files of a job with the states of their Replicas on this node.
+
+    Attributes:
+        words: the state words, to be read only.
+    """
+
+    def __init__(self, files: FileTable) -> None:
+        self.sizes = files.sizes
+        self.words = _read_only(files.words)
+        self.name_of = files.name_of
+        self.inodes_of = files.inodes_of
+        self.inodes_in = files.inodes_in
+        self._words = files.words
+        self._publish = files.publish
+        self._written = files.marks
+        self._bases = files.bases
+
+    def __repr__(self) -> str:
+        return f"<Replicas of {len(self.sizes)} files>"
+
+    # -- Files ------------------------------------------------------------------
+
+    def size_of(self, file: int) -> int:
+        """Return the bytes of a File."""
+        return int(self.sizes[file])
+
+    def root_of(self, file: int) -> int:
+        """Return the number of the root that a File belongs to."""
+        return bisect_right(self._bases, file) - 1
+
+    def is_written(self, file: int) -> bool:
+        """Return whether a File is marked, by itself or with its root."""
+        marks = self._written
+        return bool(marks.marks[file]) or bool(marks.roots[self.root_of(file)])
+
+    def unwritten(self, files: Files) -> Files:
+        """Return those of some Files that are not marked by themselves."""
+        found: Files = files[self._written.marks[files] == 0]
+        return found
+
+    def mark_written(self, file: int) -> None:
+        """Never serve a File again: its Origin differs from the Catalog."""
+        self._written.mark_changed(file)
+
+    # -- states -----------------------------------------------------------------
+
+    def is_absent(self, file: int) -> bool:
+        """Return whether a File is absent and can be asked for."""
+        return bool(self._words[file] == ABSENT)
+
+    def is_due(self, file: int) -> bool:
+        """Return whether a File can be asked for and is not written."""
+        return self.is_absent(file) and not self.is_written(file)
+
+    def ready_tier(self, file: int) -> int | None:
+        """Return the Tier in which a File is ready; None: it is not."""
+        word = int(self._words[file])
+        return word // _TIER_UNIT % _TIERS if word % _TIER_UNIT == _READY else None
+
+    def ready_in(self, tier: int) -> Files:
+        """Return the Files whose Replica is ready in a Tier."""
+        # Of a Replica that is ready, the place of the Reason says where it is from.
+        sourceless = self._words % _REASON_UNIT
+        return np.flatnonzero(sourceless == state_word(ReplicaState.READY, tier))
+
+    def in_state(self, state: ReplicaState) -> npt.NDArray[np.bool_]:
+        """Return which Files are in a state, whatever the Tier and the Reason."""
+        found: npt.NDArray[np.bool_] = self._words % _TIER_UNIT == state
+        return found
+
+    def absent(self, reason: Reason) -> Files:
+        """Return the Files that are absent for a Reason."""
+        word = state_word(ReplicaState.ABSENT, reason=reason)
+        return np.flatnonzero(self._words == word)
+
+    def change(
+        self, file: int, event: Event, *, tier: int = 0, reason: Reason = Reason.NONE
+    ) -> None:
+        """Carry out an event that has come to the Replica of a File.
+
+        Args:
+            tier: where it is from now on, unless it is absent.
+            reason: why it is absent from now on.
 
         Raises:
-            OSError: the medium has failed.
+            IllegalTransition: it cannot have come to it.
         """
-        path = self.places[tier].directory / self.table.name_of(file)
-        return inspect(path, self._size_of(file))
+        word = int(self._words[file])
+        state = word % _TIER_UNIT
+        # Of a Replica that is not absent, the place of the Reason means its source.
+        before = 0 if state else word // _REASON_UNIT
+        following = _LEGAL.get((state, event, before, reason))
+        if following is None:
+            advance(ReplicaState(state), event, Reason(before), reason)
+            raise AssertionError("the two forms of the table differ")
+        word = following + tier * _TIER_UNIT
+        if event in WAKING:
+            self._publish(file, word)
+        else:
+            self._words[file] = word
 
-    def forget(self, file: int, tier: int) -> None:
-        """Remove a Replica that is lost; programs may still have it open."""
-        self.table.words[file] = ABSENT
-        self._keep([file], tier)
-        self.unlink(file, tier)
-        self.ledger.drop(tier, int(self.table.sizes[file]))
-        self.tally.replicas_lost += 1
-        log.warning("replica lost file=%d tier=%s", file, self.places[tier].name)
+    def change_all(
+        self,
+        files: Files,
+        event: Event,
+        *,
+        before: Reason = Reason.NONE,
+        reason: Reason = Reason.NONE,
+    ) -> None:
+        """Carry out an event that leaves many Files absent and wakes nobody.
 
-    def leave(self, file: int, tier: int) -> None:
-        """Serve no Replica that has come into a Tier which was given up meanwhile."""
-        self.table.words[file] = ABSENT
-        self._keep([file], tier)
-        self.ledger.drop(tier, self._size_of(file))
+        Args:
+            before: why all of them are absent, if they are.
+            reason: why they are absent from now on.
 
-    def retire(self, tier: int) -> bool:
-        """Take a Tier that has gone out of service; False if it is so already."""
-        account = self.ledger.account(tier)
-        if not account.in_service:
+        Raises:
+            IllegalTransition: it cannot have come to one of them.
+        """
+        states = np.bincount(self._words[files] % _TIER_UNIT)
+        for state in np.flatnonzero(states).tolist():
+            advance(ReplicaState(state), event, before, reason)
+        self._words[files] = state_word(ReplicaState.ABSENT, reason=reason)
+
+    def retry(self, file: int, reason: Reason) -> bool:
+        """Let a File that is absent for a Reason be asked for; False: it is not."""
+        if self._words[file] != state_word(ReplicaState.ABSENT, reason=reason):
             return False
-        self.ledger.retire(tier)
-        self.tally.tiers_lost += 1
-        files = [f for f in self.table.ready_in(tier).tolist() if f not in self.flying]
-        self.table.words[files] = ABSENT
-        for ino in self.table.inodes_in(tier):
-            self.recogniser.keep(tier, ino)
-        account.used_bytes = 0
-        self.tally.replicas_lost += len(files)
-        log.error("tier lost tier=%s replicas=%d", self.places[tier].name, len(files))
+        self.change(file, Event.RETRIED)
         return True
 
-    def relieve(self, used_bytes: int, limit_bytes: int) -> int:
-        """Evict some RAM Replicas if memory is short; return the bytes given back."""
-        need, freed = bytes_to_free(used_bytes, limit_bytes), 0
-        for number, tier in enumerate(self.tiers):
-            if tier.kind == "ram" and freed < need:
-                freed += self._evict_from(number, need - freed)
-        return freed
+    def retry_root(self, root: int, reason: Reason) -> None:
+        """Let the Files of a root that are absent for a Reason be asked for."""
+        start, end = [*self._bases, len(self.sizes)][root : root + 2]
+        self.retry_all(np.arange(start, end), reason)
 
-    def _evict_from(self, tier: int, need_bytes: int) -> int:
-        last = self.table.ready_in(tier)[-VICTIMS_MAX:].tolist()
-        ready = [file for file in last if file not in self.flying]
-        victims = choose_victims(ready, self._size_of, need_bytes)
-        for file in victims:
-            self._evict(file, tier)
-        if victims:
-            self._keep(victims, tier)
-            # What is given back must not be filled again.
-            self.ledger.shrink(tier)
-        return sum(self._size_of(file) for file in victims)
+    def retry_all(self, files: Files, reason: Reason) -> None:
+        """Let those of some Files that are absent for a Reason be asked for."""
+        word = state_word(ReplicaState.ABSENT, reason=reason)
+        passed = files[self._words[files] == word]
+        self.change_all(passed, Event.RETRIED, before=reason)
 
-    def _evict(self, file: int, tier: int) -> None:
-        # What other nodes hold too may still pass through the pool, which is small.
-        reason = Reason.MEMORY if self.ledger.transit is None else Reason.NONE
-        self.table.store(file, state_word(ReplicaState.EVICTING, tier))
-        self.unlink(file, tier)
-        self.table.store(file, state_word(ReplicaState.ABSENT, reason=reason))
-        self.ledger.drop(tier, self._size_of(file))
-        self.tally.evicted_files += 1
-        self.tally.evicted_bytes += self._size_of(file)
+    def end(self) -> None:
+        """Withdraw every Replica from programs that live on: the agent ends."""
+        files = np.arange(len(self.sizes))
+        self.change_all(files, Event.ENDED, reason=Reason.STOPPING)
 
-    def _keep(self, files: Sequence[int], tier: int) -> None:
-        for ino in self.table.inodes_of(files, tier):
-            self.recogniser.keep(tier, ino)
 
-    def unlink(self, file: int, tier: int) -> None:
-        """Remove the name of a Replica, if it is there."""
-        try:
-            (self.places[tier].directory / self.table.name_of(file)).unlink()
-        except OSError as error:
-            log.debug("unlink failed file=%d error=%s", file, error)
-
-    def _size_of(self, file: int) -> int:
-        return int(self.table.sizes[file])
+def _read_only(array: npt.NDArray[_T]) -> npt.NDArray[_T]:
+    """Return a view of shared memory that refuses to be written."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

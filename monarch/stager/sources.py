@@ -1,27 +1,151 @@
-"""Where a node gets its Files from: the order of the Placement, less the unusable."""
+"""Which peer is asked for a File now: the order of the Policy, less those that fail.
+
+Each peer has a circuit breaker, a value that `after` turns into the next one by a
+table. It looks at no clock: the caller says what time it is.
+"""
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, NamedTuple
 
-from monarch.metrics import Tally
-from monarch.placement import Placement
-from monarch.stager.breaker import WELL, Breaker, Event, State, after, ask
+from monarch.metrics import AgentCounters
+from monarch.stager.policy import Policy
+from monarch.stager.transfer import Transfer
 
-_NEVER_SEEN = Breaker(State.OPEN, since_s=-float("inf"))
+FAILURES_MAX: Final = 3
+"""How many failures in a row open the breaker; one lost frame does not."""
+PAUSE_FIRST_S: Final = 1.0
+"""How long a peer is not asked at first; each failed trial doubles it."""
+PAUSE_MAX_S: Final = 30.0
+"""The longest pause: how late a peer that has recovered is found at worst."""
+TRIAL_MAX_S: Final = 10.0
+"""A trial without an end counts as failed after this."""
+
+
+class State(Enum):
+    """Whether a peer is asked."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class PeerEvent(Enum):
+    """What happens to the breaker of a peer."""
+
+    SUCCESS = "the peer answered in time"
+    FAILURE = "it failed, or was late"
+    LAST_FAILURE = "it failed once too often in a row"
+    GONE = "its connection or its heartbeat ended"
+    BACK = "there is a connection to it again"
+    DUE = "the pause, or the trial, is over"
+
+
+class Step(Enum):
+    """What a transition does to the counts of a breaker."""
+
+    KEEP = "nothing"
+    COUNT = "count one more failure in a row"
+    RESET = "count no failures, and go back to the first pause"
+    PAUSE = "begin the pause"
+    LENGTHEN = "begin a pause of twice the length"
+    TRY = "send one request as a trial"
+    RESUME = "ask it again; the next pause is twice as long unless it answers"
+
+
+TRANSITIONS: Final = {
+    (State.CLOSED, PeerEvent.SUCCESS): (State.CLOSED, Step.RESET),
+    (State.CLOSED, PeerEvent.FAILURE): (State.CLOSED, Step.COUNT),
+    (State.CLOSED, PeerEvent.LAST_FAILURE): (State.OPEN, Step.PAUSE),
+    (State.CLOSED, PeerEvent.GONE): (State.OPEN, Step.PAUSE),
+    (State.CLOSED, PeerEvent.BACK): (State.CLOSED, Step.KEEP),
+    (State.CLOSED, PeerEvent.DUE): (State.CLOSED, Step.KEEP),
+    # Answers to what was asked before it opened come late and prove nothing.
+    (State.OPEN, PeerEvent.SUCCESS): (State.OPEN, Step.KEEP),
+    (State.OPEN, PeerEvent.FAILURE): (State.OPEN, Step.KEEP),
+    (State.OPEN, PeerEvent.LAST_FAILURE): (State.OPEN, Step.KEEP),
+    (State.OPEN, PeerEvent.GONE): (State.OPEN, Step.KEEP),
+    (State.OPEN, PeerEvent.BACK): (State.CLOSED, Step.RESUME),
+    (State.OPEN, PeerEvent.DUE): (State.HALF_OPEN, Step.TRY),
+    (State.HALF_OPEN, PeerEvent.SUCCESS): (State.CLOSED, Step.RESET),
+    (State.HALF_OPEN, PeerEvent.FAILURE): (State.OPEN, Step.LENGTHEN),
+    (State.HALF_OPEN, PeerEvent.LAST_FAILURE): (State.OPEN, Step.LENGTHEN),
+    (State.HALF_OPEN, PeerEvent.GONE): (State.OPEN, Step.LENGTHEN),
+    # A peer that connects may still be too slow for requests: only an answer resets.
+    (State.HALF_OPEN, PeerEvent.BACK): (State.CLOSED, Step.RESUME),
+    (State.HALF_OPEN, PeerEvent.DUE): (State.OPEN, Step.LENGTHEN),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """The circuit breaker of one peer.
+
+    Args:
+        failures: how many came in a row while it was closed.
+        pause_s: how long the present, or the next, pause is.
+        since_s: when the pause or the trial began.
+    """
+
+    state: State = State.CLOSED
+    failures: int = 0
+    pause_s: float = PAUSE_FIRST_S
+    since_s: float = 0.0
+
+
+WELL: Final = Breaker()
+"""The breaker of a peer that answers: the same object each time."""
+
+_NEVER_SEEN: Final = Breaker(State.OPEN, since_s=-float("inf"))
+
+
+def ask(breaker: Breaker, now_s: float) -> tuple[bool, Breaker]:
+    """Return whether a request may go to the peer now, and the breaker after it.
+
+    Of an open breaker whose pause is over, one request is let through as a trial; the
+    others go elsewhere until it has ended. A trial of a dead peer takes a time-out, so
+    no program should wait for it.
+    """
+    if breaker.state is State.CLOSED:
+        return True, breaker
+    wait_s = breaker.pause_s if breaker.state is State.OPEN else TRIAL_MAX_S
+    if now_s - breaker.since_s < wait_s:
+        return False, breaker
+    changed = after(breaker, PeerEvent.DUE, now_s)
+    return changed.state is State.HALF_OPEN, changed
+
+
+def after(breaker: Breaker, event: PeerEvent, now_s: float) -> Breaker:
+    """Return the breaker after an event."""
+    if event is PeerEvent.FAILURE and breaker.failures + 1 >= FAILURES_MAX:
+        event = PeerEvent.LAST_FAILURE
+    state, step = TRANSITIONS[breaker.state, event]
+    match step:
+        case Step.KEEP:
+            return breaker
+        case Step.COUNT:
+            return replace(breaker, failures=breaker.failures + 1)
+        case Step.RESET:
+            return WELL
+        case Step.PAUSE | Step.TRY:
+            return replace(breaker, state=state, since_s=now_s)
+        case Step.LENGTHEN | Step.RESUME:
+            pause_s = min(PAUSE_MAX_S, 2 * breaker.pause_s)
+            return Breaker(state, pause_s=pause_s, since_s=now_s)
 
 
 class Opening(NamedTuple):
-    """A breaker has opened: the connection is to be dropped, and others told.
+    """A breaker has opened: the connection must be dropped, and other nodes warned.
 
     Attributes:
-        heard: others need not be told, because they have told us, or because each of
-            them sees by itself that a connection ends.
+        known: other nodes need no warning: they have warned this one, or each of them
+            sees by itself that a connection ends.
     """
 
     peer: int
-    heard: bool
+    known: bool
 
 
 @dataclass(slots=True)
@@ -29,9 +153,9 @@ class PeerEvents:
     """What became of this node's requests to one peer.
 
     Args:
-        failures: of these, late and corrupt are counted once more by themselves.
+        failures: late and corrupt answers are among them.
         refused: answers that the peer does not have the File, or not in time.
-        complaints: what other nodes told of failures of their own.
+        complaints: failures of this peer that other nodes have reported.
     """
 
     fetched_files: int = 0
@@ -55,58 +179,34 @@ class _Peer:
 
 
 class Sources:
-    """Says whom to ask for a File, by the Placement and the breakers of all peers.
-
-    A node asks only those before itself in a File's order, so that requests flow
-    towards its owner and never in a circle.
+    """Chooses the peer to ask for a File, by the Policy and the breakers of all peers.
 
     Args:
-        own: the number of this node.
         clock: seconds that never go back.
 
     Attributes:
-        kept: which Files this node is to hold.
-        clock: see above.
-        generation: grows whenever a peer becomes usable, or is known to have gone.
+        policy: the order in which peers are asked while all of them answer.
     """
 
     def __init__(
         self,
-        placement: Placement,
-        own: int,
-        tally: Tally,
+        policy: Policy,
+        counters: AgentCounters,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.placement = placement
-        self.own = own
-        self.kept = placement.kept(own)
-        self.generation = 0
-        self._tally = tally
-        self.clock = clock
-        self._peers = [_Peer(_NEVER_SEEN, PeerEvents()) for _ in placement.nodes]
+        self.policy = policy
+        self._counters = counters
+        self._clock = clock
+        self._peers = [_Peer(_NEVER_SEEN, PeerEvents()) for _ in range(policy.nodes)]
         self._openings: list[Opening] = []
+        self._changes = 0
+        self._passed_over: int | None = None
 
     def __repr__(self) -> str:
         usable = sum(self.usable(peer) for peer in range(len(self._peers)))
-        return f"<Sources of node {self.own}, {usable} peers usable>"
+        return f"<Sources of node {self.policy.own}, {usable} peers usable>"
 
     # -- Files ------------------------------------------------------------------
-
-    def keeps(self, file: int) -> bool:
-        """Return whether this node is to hold the File."""
-        return bool(self.kept[file])
-
-    def placed(self, file: int) -> bool:
-        """Return whether any node is to hold the File."""
-        return bool(self.placement.placed[file])
-
-    def owns(self, file: int) -> bool:
-        """Return whether this node is the File's owner."""
-        return self.owner(file) == self.own
-
-    def owner(self, file: int) -> int:
-        """Return the node that reads the File from the Origin while it is alive."""
-        return int(self.placement.owners[file])
 
     def source(self, file: int, tried: Collection[int] = ()) -> int | None:
         """Return the peer to ask for a File; None: read it from the Origin.
@@ -114,29 +214,49 @@ class Sources:
         Args:
             tried: peers that have been asked in vain.
         """
-        owner = self.owner(file)
-        if owner == self.own:
+        if self.policy.owns(file):
             return None
-        if owner not in tried and self.usable(owner):
-            return owner
-        for peer in self.placement.ranks(file):
-            if peer == self.own:
-                return None
+        for peer in self.policy.sources(file):
             if peer not in tried and self.usable(peer):
                 return peer
         return None
 
-    def home(self, file: int) -> int:
-        """Return who is to read a File from the Origin, as far as is known for sure.
+    def reader(self, file: int) -> int:
+        """Return the node that is to read a File from the Origin, as far as is certain.
 
-        A node that cannot be reached just now may still be at it, so that nobody else
-        is to read the File unless a program waits for it.
+        A node that cannot be reached just now may still be reading it, so that no other
+        node reads the File unless a program waits for it.
         """
-        owner = self.owner(file)
-        if not self._peers[owner].is_gone:
-            return owner
-        ranks = self.placement.ranks(file)
-        return next(node for node in ranks if not self._peers[node].is_gone)
+        for peer in self.policy.sources(file):
+            if not self._peers[peer].is_gone:
+                return peer
+        return self.policy.own
+
+    def count(self, transfer: Transfer) -> None:
+        """Count a Transfer that another node was to make, or to be asked for."""
+        owner, peer = self.policy.owner(transfer.file), transfer.peer
+        if peer is not None:
+            self._counters.rehomed_files += peer != owner
+        elif owner != self.policy.own:
+            self._counters.origin_instead_files += 1
+
+    def note_passed_over(self, *, again: bool = False) -> None:
+        """Note that fill has passed over a File of a peer that cannot be asked.
+
+        Args:
+            again: `has_news` returns True even if nothing changes from now on.
+        """
+        if again:
+            self._passed_over = self._changes - 1
+        elif self._passed_over is None:
+            self._passed_over = self._changes
+
+    def has_news(self) -> bool:
+        """Return, once, whether a File that fill has passed over may be had now."""
+        if self._passed_over in (None, self._changes):
+            return False
+        self._passed_over = None
+        return True
 
     # -- peers ------------------------------------------------------------------
 
@@ -152,16 +272,16 @@ class Sources:
     def due(self, peer: int) -> bool:
         """Return, once, that it is time to try to connect to a peer.
 
-        The handshake is the trial: `connected` or `failed` is to tell how it went.
+        The handshake is the trial; `connected` or `failed` is called after it.
         """
         found = self._peers[peer]
-        if peer == self.own or found.breaker.state is State.CLOSED:
+        if peer == self.policy.own or found.breaker.state is State.CLOSED:
             return False
-        due, found.breaker = ask(found.breaker, self.clock())
+        due, found.breaker = ask(found.breaker, self._clock())
         return due
 
     def appeared(self, peer: int) -> None:
-        """A peer has joined: whatever was wrong with it belongs to an earlier life."""
+        """A peer has joined: failures of an earlier agent do not count."""
         found = self._peers[peer]
         found.is_gone = False
         if not found.is_connected:
@@ -171,32 +291,32 @@ class Sources:
         """There is a connection on which to ask a peer."""
         found = self._peers[peer]
         found.is_connected, found.is_gone = True, False
-        self._pass(peer, Event.BACK)
-        self.generation += 1
+        self._pass(peer, PeerEvent.BACK)
+        self._changes += 1
         if found.has_opened:
             found.has_opened = False
             found.events.closed += 1
-            self._tally.breakers_closed += 1
+            self._counters.breakers_closed += 1
 
     def lost(self, peer: int) -> None:
         """The connection to a peer has ended."""
         found = self._peers[peer]
         found.events.failures += found.is_connected
         found.is_connected = False
-        self._pass(peer, Event.GONE, heard=True)
+        self._pass(peer, PeerEvent.GONE, known=True)
 
     def gone(self, peer: int) -> None:
         """A peer has left the job before its end."""
         self.lost(peer)
         self._peers[peer].is_gone = True
-        self.generation += 1
+        self._changes += 1
 
     def left(self, peer: int) -> None:
-        """A peer has left because the job ends: nothing is wrong with it."""
+        """A peer has left because the job ends: that is no failure."""
         found = self._peers[peer]
         found.is_connected, found.has_opened, found.is_gone = False, False, True
-        found.breaker = after(found.breaker, Event.GONE, self.clock())
-        self.generation += 1
+        found.breaker = after(found.breaker, PeerEvent.GONE, self._clock())
+        self._changes += 1
 
     def answered(self, peer: int, size_bytes: int) -> None:
         """A peer has sent a File that is right, in time."""
@@ -204,49 +324,49 @@ class Sources:
         found.events.fetched_files += 1
         found.events.fetched_bytes += size_bytes
         if found.breaker is not WELL:
-            self._pass(peer, Event.SUCCESS)
+            self._pass(peer, PeerEvent.SUCCESS)
 
     def failed(self, peer: int) -> None:
         """An attempt to connect to a peer has failed."""
-        self._pass(peer, Event.FAILURE)
+        self._pass(peer, PeerEvent.FAILURE)
 
     def late(self, peer: int) -> None:
         """A peer has not answered in time."""
         events = self._peers[peer].events
         events.late += 1
         events.failures += 1
-        self._pass(peer, Event.FAILURE)
+        self._pass(peer, PeerEvent.FAILURE)
 
     def corrupted(self, peer: int) -> None:
-        """A peer, or the way from it, has changed bytes."""
+        """A peer, or the network, has changed bytes."""
         events = self._peers[peer].events
         events.corrupt += 1
         events.failures += 1
-        self._pass(peer, Event.FAILURE)
+        self._pass(peer, PeerEvent.FAILURE)
 
     def refused(self, peer: int) -> None:
-        """A peer has said that it does not give the File."""
+        """A peer has answered that it does not give the File."""
         self._peers[peer].events.refused += 1
 
     def complained(self, peer: int) -> None:
-        """Another node has told that this peer fails it."""
+        """Another node has reported a failure of this peer."""
         found = self._peers[peer]
         found.events.complaints += 1
         if found.breaker.state is State.CLOSED:
-            self._pass(peer, Event.FAILURE, heard=True)
+            self._pass(peer, PeerEvent.FAILURE, known=True)
 
     def openings(self) -> list[Opening]:
         """Return the breakers that have opened since the last call."""
         opened, self._openings = self._openings, []
         return opened
 
-    def _pass(self, peer: int, event: Event, *, heard: bool = False) -> None:
+    def _pass(self, peer: int, event: PeerEvent, *, known: bool = False) -> None:
         found = self._peers[peer]
         before = found.breaker.state
-        found.breaker = after(found.breaker, event, self.clock())
+        found.breaker = after(found.breaker, event, self._clock())
         if before is State.CLOSED and found.breaker.state is State.OPEN:
             found.has_opened = True
             found.is_connected = False
             found.events.opened += 1
-            self._tally.breakers_opened += 1
-            self._openings.append(Opening(peer, heard))
+            self._counters.breakers_opened += 1
+            self._openings.append(Opening(peer, known))

@@ -1,116 +1,174 @@
-"""Turns requests into Transfers and their ends into states: decides by the Ledger."""
+"""Turns requests into Transfers, and their ends into states."""
 
-import errno
 import logging
 import os
-import time
-from collections.abc import Sequence
+from typing import Final
 
-from monarch.metrics import Tally
-from monarch.native import (
-    CONSTANTS,
-    Arrival,
-    Completion,
-    Order,
-    OrderKind,
-    Reason,
-    ReplicaState,
-    Step,
-    state_word,
-)
-from monarch.placement import FillOrder
+from monarch.metrics import AgentCounters
+from monarch.native import Arrival, Completion, OrderKind, Reason, Step
 from monarch.stager.adoption import Adoption
-from monarch.stager.capacity import Ledger, Outcome, Room, Verdict
-from monarch.stager.fill import Background, FillSettings
-from monarch.stager.losses import Losses
-from monarch.stager.policy import NO_ROOM, Exchange, Fate, Sharing
+from monarch.stager.capacity import (
+    Account,
+    FileOutcome,
+    Storage,
+    TierOutcome,
+)
+from monarch.stager.dispatch import Dispatch, Routes
+from monarch.stager.ends import Ends
+from monarch.stager.fetches import Fetches, FetchOutcome
+from monarch.stager.fill import Fill, StagerSettings
+from monarch.stager.planner import Planner
+from monarch.stager.policy import Policy
+from monarch.stager.pool import Pool
 from monarch.stager.postponed import Postponed
-from monarch.stager.replicas import Shelf
-from monarch.stager.table import ABSENT, READY, TIER_UNIT, FileTable
-from monarch.stager.transfer import Engine, Flight
-from monarch.tiers import Tier
+from monarch.stager.removal import Losses, Removal
+from monarch.stager.replicas import Event, Replicas
+from monarch.stager.sources import Sources
+from monarch.stager.transfer import Engine, InFlight, NoReceiver, Receiver, Transfer
 from monarch.tiers.probe import Finding
 
-FILL_STEP = 8
-FILL_STEPS_MAX = 16
-
-_MARKED_ALL = CONSTANTS["MARKED_ALL"]
-_AT_TIER = frozenset({Step.CREATE, Step.WRITE, Step.VERIFY, Step.PUBLISH})
-_STOPPING = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
+FILL_STEP: Final = 8
+FILL_STEPS_MAX: Final = 16
 
 log = logging.getLogger("monarch.stager")
 
 
 class Stager:
-    """Owns the Ledger and every state but READY; single flight by the STAGING state."""
+    """Carries out the Policy of this node by Transfers, one per File at most.
+
+    It begins with the Policy of a node that works alone; `join` gives it another one.
+
+    Attributes:
+        replicas: the states of all Files.
+        adoption: the Replicas of earlier jobs that are still to be verified.
+        losses: what programs could not open, and Tiers that fail.
+        changed: Files whose Origin differs from the Catalog.
+    """
 
     def __init__(
         self,
-        table: FileTable,
+        replicas: Replicas,
         engine: Engine,
-        tiers: Sequence[Tier],
-        fill: FillSettings,
-        tally: Tally,
+        storage: Storage,
+        settings: StagerSettings,
+        counters: AgentCounters,
     ) -> None:
-        self.table = table
-        self.engine = engine
-        self.tiers = tiers
-        self.tally = tally
-        self.ledger = Ledger([tier.capacity_bytes for tier in tiers])
-        self.shelf = Shelf(table, engine, tiers, self.ledger, tally)
+        self.replicas = replicas
+        self.storage = storage
         self.adoption = Adoption()
         self.changed: list[int] = []
-        self._background = Background(fill, table.sizes)
-        self._exchange: Exchange | None = None
-        self._flying: dict[int, Flight] = {}
-        self.shelf.flying = self._flying
-        self.postponed = Postponed(table, self._flying)
-        self.losses = Losses(self.shelf, self._renew, self._refill)
-        self._waiting: list[Order] = []
-        self._busy_since_ns = 0
+        self._engine = engine
+        self._ledger = storage.ledger
+        self._settings = settings
+        self._counters = counters
         self._stopping = False
+        self._fill = Fill(settings, replicas.sizes)
+        self._in_flight = transfers = InFlight(self._fill, counters)
+        self._removal = Removal(replicas, storage, engine, counters, transfers)
+        self._ends = Ends(replicas, storage, self._removal, transfers, counters)
+        self.losses = Losses(
+            self._removal, replicas, transfers, self._restage, self._refill
+        )
+        clock = settings.clock
+        self._postponed = Postponed(replicas, transfers, clock)
+        self._pool = Pool(replicas, storage, self._removal, counters, clock)
+        alone = Sources(Policy.alone(len(replicas.sizes)), counters, clock)
+        self._routes = routes = self._make_routes(alone, NoReceiver())
+        self._dispatch = Dispatch(engine, replicas, transfers, self.adoption, routes)
+        self._fill.start(alone.policy)
 
     def __repr__(self) -> str:
-        return f"<Stager {len(self._flying)} in flight, {self._background!r}>"
+        return f"<Stager {len(self._in_flight)} in flight, {self._fill!r}>"
+
+    # -- state --------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
         """How many Transfers run or wait in the engine."""
-        return len(self._flying)
+        return len(self._in_flight)
+
+    @property
+    def policy(self) -> Policy:
+        """What this node does with each File."""
+        return self._routes.sources.policy
 
     @property
     def idle(self) -> bool:
         """Whether nothing is left to do until a program asks."""
-        waits = self._flying or self.adoption.tiers
-        return self._background.is_done and not waits
+        return self._fill.is_done and not (self.in_flight or self.adoption.tiers)
 
     @property
     def wake_s(self) -> float | None:
         """After how long a turn is due even if nothing happens; None: none is."""
-        pool = None if self._exchange is None else self._exchange.pool.wake_s
-        waits = (pool, self.postponed.wake_s)
+        waits = (self._pool.wake_s, self._postponed.wake_s)
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def share(self, sharing: Sharing) -> None:
-        """Go on as one of several nodes; before this, a node works alone."""
-        assert self._exchange is None
-        self._exchange = Exchange(sharing, self.shelf, self._background)
-        self._background.clock = self.postponed.clock = sharing.sources.clock
-        self._exchange.admit(self.adoption, self._refuse_adoption)
-        self._exchange.fill(self._background)
+    @property
+    def pool_account(self) -> Account | None:
+        """The account of the Pool; None while the Policy does not use it."""
+        return self._ledger.pool if self.policy.uses_pool else None
+
+    # -- commands -----------------------------------------------------------------
+
+    def offer(self, file: int, tier: int) -> bool:
+        """Adopt a Replica of an earlier job; False if there is no room for it."""
+        size_bytes = self.replicas.size_of(file)
+        if not self._ledger.reserve_in(tier, size_bytes):
+            return False
+        self.adoption.tiers[file] = tier
+        return True
+
+    def join(self, sources: Sources, receiver: Receiver) -> None:
+        """Follow the Policy of a cluster from now on.
+
+        Args:
+            receiver: fetches Files from peers into the Tiers of this node.
+        """
+        assert not self.policy.uses_pool, "a node joins once"
+        self._routes = self._make_routes(sources, receiver)
+        self._dispatch.follow(self._routes)
+        for file in self._routes.planner.revise(self.adoption):
+            self.refuse_adoption(file)
+        self._fill.start(sources.policy)
+
+    def refuse_adoption(self, file: int) -> None:
+        """Give up the Replica of an earlier job."""
+        tier = self.adoption.take(file)
+        if tier is not None:
+            self._ledger.release(tier, self.replicas.size_of(file))
+            self._removal.unlink(file, tier)
+
+    def relieve(self, used_bytes: int, limit_bytes: int) -> int:
+        """Evict some RAM Replicas if memory is short; return the bytes given back."""
+        # What peers hold too may still come through the Pool, which is small.
+        comes_back = self.policy.uses_pool
+        reason = Reason.NONE if comes_back else Reason.MEMORY
+        return self._removal.relieve(used_bytes, limit_bytes, reason)
+
+    def note_found(self, file: int, tier: int, finding: Finding) -> None:
+        """Handle what was found of a Replica that a program could not open."""
+        try:
+            self.losses.note_found(file, tier, finding)
+        except Exception as error:
+            self._survive(f"loss failed file={file}", error)
+        self._dispatch.submit()
+
+    def pause_fetching(self, *, paused: bool) -> None:
+        """Fetch nothing unasked while no program runs on this node."""
+        self._fill.paused = paused
 
     def turn(self) -> bool:
-        """Take what the engine and peers have to tell and order what follows from it.
+        """Handle what the engine and peers have done, and order what follows from it.
 
         Returns:
             Whether there is more to do at once, without waiting for the engine.
         """
         for step in (
-            self._look_at_roots,
+            self._check_roots,
             self._end_transfers,
             self._end_fetches,
             self._serve_requests,
-            self._pass_on,
+            self._serve_queue,
             self._try_postponed,
             self._fill_up,
         ):
@@ -118,351 +176,208 @@ class Stager:
                 step()
             except Exception as error:
                 self._survive("turn of the stager failed", error)
-        self._submit()
-        return self._fills() and self._background.next(len(self._flying))[1] > 0
-
-    def rest(self, *, rests: bool) -> None:
-        """Fetch nothing unasked while no program runs on this node."""
-        self._background.rests = rests
+        self._dispatch.submit()
+        return self._fills() and self._fill.next(len(self._in_flight))[1] > 0
 
     def stop(self) -> None:
-        """Order nothing more; what nobody has begun ends at once."""
+        """Order nothing more; end at once what has not been taken."""
         self._stopping = True
-        files = [order.file for order in self._waiting]
-        self._waiting.clear()
-        if self._exchange is not None:
-            files += self._exchange.cancel()
-            self._exchange.pool.close()
+        files = self._dispatch.cancel()
+        self._pool.close()
         for file in files:
-            self._drop(self._flying[file])
+            self._ends.drop(self._in_flight[file], Reason.STOPPING)
 
     def abandon(self) -> None:
-        """Tell all who wait that nothing will come; engine and receiver have ended."""
-        for flight in list(self._flying.values()):
-            if self.table.words[flight.file] % TIER_UNIT == READY:
-                self._land(flight)
-                self._note_published(flight)
+        """Refuse all that is under way; engine and receiver have ended."""
+        for transfer in self._in_flight.all():
+            if self.replicas.ready_tier(transfer.file) is not None:
+                self._published(transfer)
             else:
-                self._drop(flight)
-        if self._exchange is not None:
-            self._exchange.pool.close()
-        self._note_busy()
+                self._ends.drop(transfer, Reason.STOPPING)
+        self._pool.close()
+        self._in_flight.note_idle()
+
+    def _make_routes(self, sources: Sources, receiver: Receiver) -> Routes:
+        """Return how Transfers go by the Policy of these Sources."""
+        replicas, settings = self.replicas, self._settings
+        ledger, counters = self.storage.ledger, self._counters
+        return Routes(
+            sources,
+            Planner(sources, replicas, ledger, self._pool, settings),
+            Fetches(receiver, sources, replicas, settings, counters),
+        )
 
     # -- requests ---------------------------------------------------------------
 
     def _serve_requests(self) -> None:
         if self._stopping:
             return
-        words = self.table.words
-        for file in self.engine.requests():
+        for file in self._engine.requests():
             try:
-                self._serve(file, int(words[file]))
+                self._serve(file)
             except Exception as error:
                 self._survive(f"request failed file={file}", error)
-        self._submit()
+        self._dispatch.submit()
 
-    def _serve(self, file: int, word: int) -> None:
-        if word == ABSENT and self._hangs(file):
-            self.postponed.refuse(file)
-        elif word == ABSENT:
-            self._order(file, self._demand(file))
-        elif word % TIER_UNIT == READY:
-            # Looking for it may take as long as a broken medium does: not here.
-            self.losses.doubted[file] = word // TIER_UNIT % 256
+    def _serve(self, file: int) -> None:
+        if not self.replicas.is_absent(file):
+            tier = self.replicas.ready_tier(file)
+            if tier is not None:
+                # Looking for it may take as long as a broken medium does: not here.
+                self.losses.doubt(file, tier)
+        elif self._hangs(file):
+            self._postponed.refuse(file)
+        else:
+            self._dispatch.order(file, self._demand(file))
 
     def _demand(self, file: int) -> OrderKind:
         """No program waits for a large File, so it yields to those they wait for."""
-        large = self._background.is_large(file)
+        large = self._settings.is_large(self.replicas.size_of(file))
         return OrderKind.BACKGROUND if large else OrderKind.DEMAND
 
-    def _order(self, file: int, kind: OrderKind, *, asked: bool = True) -> None:
-        """Reserve room and send for the File, or say why not."""
-        if file in self._flying:
+    def _serve_queue(self) -> None:
+        """Make room in the Pool, and order Files that have waited for it."""
+        if self._stopping:
             return
-        if self.table.is_written(file):
-            word = state_word(ReplicaState.ABSENT, reason=Reason.CHANGED)
-            self.table.store(file, word)
-            return
-        flight = self._plan(file, kind, asked=asked)
-        if flight is None:
-            return
-        # Nobody needs to be woken: those who wait go on waiting for READY.
-        self.table.words[file] = state_word(ReplicaState.STAGING, flight.tier)
-        if not self._flying:
-            self._busy_since_ns = time.monotonic_ns()
-        self._flying[file] = flight
-        self._background.begin(flight)
-        if flight.is_background:
-            self.tally.background_transfers += 1
-        else:
-            self.tally.demand_transfers += 1
-        self._send(flight)
-
-    def _plan(self, file: int, kind: OrderKind, *, asked: bool) -> Flight | None:
-        tier = self.adoption.take(file)
-        if tier is not None:
-            return Flight(file, tier, OrderKind(kind | OrderKind.ADOPT), asked)
-        if self._exchange is not None:
-            return self._exchange.plan(file, kind, asked=asked)
-        tier = self.ledger.reserve(int(self.table.sizes[file]))
-        if tier is None:
-            self.table.store(file, NO_ROOM)
-            return None
-        return Flight(file, tier, kind, asked)
-
-    def _send(self, flight: Flight) -> None:
-        if flight.peer is None:
-            self._waiting.append(Order(flight.file, flight.tier, flight.kind))
-        else:
-            assert self._exchange is not None
-            self._exchange.send(flight)
-
-    def _submit(self) -> None:
-        if self._waiting:
-            taken = self.engine.submit(self._waiting)
-            del self._waiting[:taken]
-        if self._exchange is not None:
-            self._exchange.submit()
-
-    def _pass_on(self) -> None:
-        """Let the transit pool move, and Files in that have waited for room in it."""
-        if self._exchange is None or self._stopping:
-            return
-        for file in self._exchange.pool.turn():
-            self._order(file, self._demand(file))
+        for file in self._pool.make_room():
+            self._dispatch.order(file, self._demand(file))
 
     # -- origins that do not answer, and what the node lacks -----------------------
 
-    def _look_at_roots(self) -> None:
-        health = self.engine.health()
+    def _check_roots(self) -> None:
+        health = self._engine.health()
         stuck = health.stuck_background
-        self._background.stuck = (health.stuck_demand + stuck, stuck)
-        if self.postponed.note_stalled(health.stalled):
-            self._begin_fill()
+        self._fill.stuck = (health.stuck_demand + stuck, stuck)
+        if self._postponed.note_stalled(health.stalled):
+            self._fill.start(self.policy)
 
     def _hangs(self, file: int) -> bool:
         """Return whether a File would have to be read from an origin that hangs."""
-        if not self.postponed.is_stalled(file):
-            return False
-        exchange = self._exchange
-        return exchange is None or exchange.sources.source(file) is None
+        stalled = self._postponed.is_stalled(file)
+        return stalled and self._routes.sources.source(file) is None
 
     def _try_postponed(self) -> None:
         if self._stopping:
             return
-        for file in self.postponed.probes():
-            self._order(file, self._demand(file))
-        for file in self.postponed.due():
-            self._order(file, OrderKind.BACKGROUND, asked=False)
+        for file in self._postponed.probes():
+            self._dispatch.order(file, self._demand(file))
+        for file in self._postponed.due():
+            self._dispatch.order(file, OrderKind.BACKGROUND, asked=False)
 
     # -- background fill --------------------------------------------------------
 
     def _fills(self) -> bool:
-        return not self._background.is_done and not self._stopping
+        return not self._fill.is_done and not self._stopping
 
     def _fill_up(self) -> None:
         if self._stopping:
             return
         self._adopt()
-        if self._background.is_done and self._exchange is not None:
-            self._exchange.refill(self._background)
+        if self._fill.is_done and self._routes.sources.has_news():
+            self._fill.start_fetching(self.policy)
         for _ in range(FILL_STEPS_MAX):
-            order, room = self._background.next(len(self._flying))
+            order, room = self._fill.next(len(self._in_flight))
             if room <= 0 or not self._fills():
                 return
             for file in order.take(min(FILL_STEP, room), self._is_due):
-                self._order(file, OrderKind.BACKGROUND, asked=False)
+                self._dispatch.order(file, OrderKind.BACKGROUND, asked=False)
 
     def _is_due(self, file: int) -> bool:
-        return self.table.is_due(file) and not self._hangs(file)
-
-    def _begin_fill(self) -> None:
-        """Let fill look at every File again."""
-        if self._exchange is None:
-            every = FillOrder(range(len(self.table.sizes)))
-            self._background.begin_with(every, FillOrder(range(0)))
-        else:
-            self._exchange.fill(self._background)
+        return self.replicas.is_due(file) and not self._hangs(file)
 
     def _adopt(self) -> None:
-        room = self._background.room
-        while room(len(self._flying)) > 0 and (file := self.adoption.any()) is not None:
-            self._order(file, OrderKind.BACKGROUND, asked=False)
-            tier = self.adoption.take(file)
-            if tier is not None:
-                self._refuse_adoption(file, tier)
+        while self._fill.room(len(self._in_flight)) > 0:
+            file = self.adoption.next_file()
+            if file is None:
+                return
+            self._dispatch.order(file, OrderKind.BACKGROUND, asked=False)
+            self.refuse_adoption(file)  # if it was not ordered, it is written
 
     # -- ends of Transfers ------------------------------------------------------
 
     def _end_transfers(self) -> None:
-        for completion in self.engine.completions():
+        for completion in self._engine.completions():
             try:
                 self._end(completion)
             except Exception as error:
                 self._survive(f"end failed file={completion.file}", error)
-        self._note_busy()
+        self._in_flight.note_idle()
 
     def _end(self, done: Completion) -> None:
-        flight = self._flying[done.file]
-        self.tally.origin_read_bytes += done.bytes
-        self.tally.transfer_ns += done.ns
+        transfer = self._in_flight[done.file]
+        self._counters.origin_read_bytes += done.bytes
+        self._counters.transfer_ns += done.ns
         if done.status == 0:
-            self._land(flight)
-            self._note_published(flight)
+            self._published(transfer)
         else:
-            self._fail(flight, done.step, done.status)
+            self._failed(transfer, done.step, done.status)
 
     def _end_fetches(self) -> None:
-        if self._exchange is None:
-            return
-        for arrival in self._exchange.receiver.arrivals():
+        for arrival in self._routes.fetches.arrivals():
             try:
-                self._arrive(arrival, self._exchange)
+                self._end_fetch(arrival)
             except Exception as error:
                 self._survive(f"arrival failed file={arrival.file}", error)
-        self._note_busy()
+        self._in_flight.note_idle()
 
-    def _arrive(self, arrival: Arrival, exchange: Exchange) -> None:
-        flight = self._flying[arrival.file]
-        self.tally.transfer_ns += arrival.ns
-        fate = exchange.judge(flight, arrival)
-        if fate is Fate.ARRIVED:
-            self._land(flight)
-            self._note_published(flight)
-        elif fate is Fate.OURS:
-            self._fail(flight, arrival.step, arrival.status)
+    def _end_fetch(self, arrival: Arrival) -> None:
+        transfer = self._in_flight[arrival.file]
+        self._counters.transfer_ns += arrival.ns
+        outcome = self._routes.fetches.classify(transfer, arrival)
+        if outcome is FetchOutcome.PUBLISHED:
+            self._published(transfer)
+        elif outcome is FetchOutcome.OWN_FAULT:
+            self._failed(transfer, arrival.step, arrival.status)
         elif self._stopping:
-            self._drop(flight)
-        elif fate is Fate.NOWHERE:
-            # Programs that came to wait for it meanwhile are woken, and ask themselves.
-            self._drop(flight, ABSENT)
-            exchange.allotment.owe(flight.file)
+            self._ends.drop(transfer, Reason.STOPPING)
+        elif outcome is FetchOutcome.ABANDON:
+            # Programs that have begun to wait for it are woken, and ask themselves.
+            self._ends.drop(transfer, Reason.NONE)
+            self._routes.planner.promise(transfer.file)
         else:
-            exchange.redirect(flight, fate)
-            self._send(flight)
+            self._dispatch.go_on(transfer, outcome)
 
-    def _land(self, flight: Flight) -> None:
-        del self._flying[flight.file]
-        self._background.end(flight)
+    def _published(self, transfer: Transfer) -> None:
+        self._postponed.succeeded(transfer.file)
+        usable = self._ends.published(transfer)
+        if usable and transfer.tier == self._pool.number:
+            self._pool.published(transfer.file)
 
-    def _drop(self, flight: Flight, word: int = _STOPPING) -> None:
-        """End a Transfer that nobody carries on."""
-        self._land(flight)
-        self.table.store(flight.file, word)
-        self.ledger.release(flight.tier, int(self.table.sizes[flight.file]))
-
-    def _note_published(self, flight: Flight) -> None:
-        size, tally = int(self.table.sizes[flight.file]), self.tally
-        self.ledger.failures.pop(flight.file, None)
-        self.postponed.succeeded(flight.file)
-        self.ledger.settle(flight.tier, size)
-        if not self.ledger.account(flight.tier).in_service:
-            self.shelf.leave(flight.file, flight.tier)
-            return
-        if flight.is_adoption:
-            tally.adopted_files += 1
-            tally.adopted_bytes += size
-        elif flight.peer is not None:
-            tally.peer_files += 1
-            tally.peer_bytes += size
-        else:
-            tally.staged_files += 1
-            tally.staged_bytes += size
-        if self._exchange is not None and flight.tier == self._exchange.pool.number:
-            self._exchange.pool.published(flight.file)
-
-    def _fail(self, flight: Flight, step: Step, status: int) -> None:
-        self._land(flight)
-        adoption, file, tier = flight.is_adoption, flight.file, flight.tier
-        taken = status == -errno.EEXIST
-        at_tier = step in _AT_TIER or (adoption and step != Step.STAT)
-        # Somebody has written to the File: nothing is wrong with the Tier.
-        foreign = taken or (status == -errno.ESTALE and not adoption)
-        outcome = Outcome(status, at_tier and not foreign, adoption)
-        verdict, room = self.ledger.judge(file, tier, outcome)
-        self._note_failed(flight, step, status)
-        self.ledger.release(tier, int(self.table.sizes[file]))
-        if adoption or taken:
-            self.shelf.unlink(file, tier)
-        self._mend_tier(tier, room, status)
-        self._mark_failed(flight, verdict)
-
-    def _note_failed(self, flight: Flight, step: Step, status: int) -> None:
-        self.tally.transfers_failed += 1
-        if flight.is_adoption:
-            self.tally.adoptions_refused += 1
-        elif status == -errno.EBADMSG:
-            self.tally.copies_refused += 1
-        log.warning(
-            "transfer failed file=%d tier=%s step=%s error=%s",
-            flight.file,
-            self.shelf.places[flight.tier].name,
-            step.name.lower(),
-            os.strerror(-status),
-        )
-
-    def _mend_tier(self, tier: int, room: Room, status: int) -> None:
-        if room is Room.SHRUNK:
-            self.tally.tiers_full += 1
-            self.ledger.shrink(tier)
-            log.warning("tier is full tier=%s", self.shelf.places[tier].name)
-        elif room is Room.LOST:
-            self.losses.withdraw(tier, os.strerror(-status))
-
-    def _mark_failed(self, flight: Flight, verdict: Verdict) -> None:
-        file, reason = flight.file, Reason.NONE
-        if verdict is Verdict.CHANGED:
+    def _failed(self, transfer: Transfer, step: Step, status: int) -> None:
+        outcome, tier_outcome = self._ends.failed(transfer, step, status)
+        if tier_outcome is TierOutcome.FAILED:
+            self.losses.withdraw(transfer.tier, os.strerror(-status))
+        file, reason = transfer.file, Reason.NONE
+        if outcome is FileOutcome.CHANGED:
             reason = Reason.CHANGED
-            self.table.written[file] = _MARKED_ALL
-            self.tally.files_changed += 1
+            self.replicas.mark_written(file)
+            self._counters.files_changed += 1
             self.changed.append(file)
-        elif verdict is Verdict.GIVEN_UP:
+        elif outcome is FileOutcome.GIVE_UP:
             reason = Reason.ERROR
-        elif self._exchange is not None:
-            self._exchange.allotment.owe(file)
-        if verdict is Verdict.LATER and not self._stopping:
-            self.postponed.put_off(file)
-            return
-        if verdict is Verdict.ANEW and not self._stopping:
-            self.table.words[file] = ABSENT
-            kind = OrderKind(flight.kind & OrderKind.BACKGROUND)
-            self._order(file, kind, asked=flight.asked)
-            return
-        self.table.store(file, state_word(ReplicaState.ABSENT, reason=reason))
-
-    def _note_busy(self) -> None:
-        if self._busy_since_ns and not self._flying:
-            self.tally.busy_ns += time.monotonic_ns() - self._busy_since_ns
-            self._busy_since_ns = 0
+        else:
+            self._routes.planner.promise(file)
+        if outcome is FileOutcome.POSTPONE and not self._stopping:
+            self._postponed.postpone(file)
+        elif outcome is FileOutcome.RESTART and not self._stopping:
+            self._dispatch.restart(transfer)
+        else:
+            self.replicas.change(file, Event.FAILED, reason=reason)
 
     # -- losses -------------------------------------------------------------------
 
-    def note_found(self, file: int, tier: int, finding: Finding) -> None:
-        """Note what was found of a Replica that a program could not open."""
-        try:
-            self.losses.note_found(file, tier, finding)
-        except Exception as error:
-            self._survive(f"loss failed file={file}", error)
-        self._submit()
-
-    def _renew(self, file: int, again: bool) -> None:
-        if self._exchange is not None:
-            self._exchange.pool.dropped(file)
+    def _restage(self, file: int, again: bool) -> None:
+        self._pool.dropped(file)
         if again:
-            self._order(file, OrderKind.DEMAND)
+            self._dispatch.order(file, OrderKind.DEMAND)
 
     def _refill(self, tier: int) -> None:
-        if self._exchange is not None and tier == self._exchange.pool.number:
-            self._exchange.pool.clear()
+        if tier == self._pool.number:
+            self._pool.clear()
         else:
-            self._begin_fill()
-
-    def _refuse_adoption(self, file: int, tier: int) -> None:
-        """Give up a Replica of an earlier job whose room others need."""
-        self.ledger.release(tier, int(self.table.sizes[file]))
-        self.shelf.unlink(file, tier)
+            self._fill.start(self.policy)
 
     def _survive(self, what: str, error: Exception) -> None:
-        """Log and count what must not stop the agent."""
-        self.tally.agent_errors += 1
+        """Log and count an error that must not stop the agent."""
+        self._counters.agent_errors += 1
         log.error("%s", what, exc_info=error)

@@ -1,9 +1,16 @@
 """The node-local media of a job: their directories, capacities and leftovers."""
 
-from monarch.tiers.base import Device, Tier, TierSettings, measure
-from monarch.tiers.ram import RamTier
-from monarch.tiers.ssd import SsdTier
-from monarch.tiers.transit import open_transit
+from monarch.tiers.tier import (
+    Device,
+    RamTier,
+    SsdTier,
+    Tier,
+    TierSettings,
+    check_places,
+    measure,
+    open_pool,
+    open_tier,
+)
 
 __all__ = [
     "Device",
@@ -11,13 +18,8 @@ __all__ = [
     "SsdTier",
     "Tier",
     "TierSettings",
+    "check_places",
     "measure",
+    "open_pool",
     "open_tier",
-    "open_transit",
 ]
-
-
-def open_tier(settings: TierSettings, job_node: str) -> Tier:
-    """Return the Tier that the settings describe, without touching its device."""
-    kinds: dict[str, type[Tier]] = {"ram": RamTier, "ssd": SsdTier}
-    return kinds[settings.kind](settings, job_node)

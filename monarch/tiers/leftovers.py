@@ -1,18 +1,25 @@
-"""What dead jobs have left behind, recognised by locks that nobody holds."""
+"""What dead jobs have left behind, recognised by locks that no process holds.
+
+Programs may outlive the agent of their job. They go on marking what they write in its
+flags segment, but the next agent in the same run directory reads another one; so the
+old flags are marked as superseded before they are removed, and these programs look at
+the path again.
+"""
 
 import logging
 import os
 import re
 import shutil
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from monarch.native import is_home
-from monarch.tiers.directory import is_private, remove_tree, take_lock
-from monarch.tiers.outlived import has_programs, supersede
-from monarch.tiers.retain import RETAINED, has_expired
+import numpy as np
+
+from monarch.native import CONSTANTS, DTYPES, SegmentKind, is_home
+from monarch.tiers.directory_lock import is_private, remove_tree, take_lock
+from monarch.tiers.retained import RETAINED, has_expired
 
 # A launcher makes the directory before there is any lock in it.
 NEWBORN_S: Final = 60.0
@@ -33,12 +40,12 @@ log = logging.getLogger("monarch.tiers")
 
 
 def collect(home: Path, now_s: float) -> list[Path]:
-    """Remove what dead jobs left in `home`, and return it; living ones keep theirs.
+    """Remove what dead jobs left in `home`, and return it.
 
     Args:
-        home: a directory `monarch-<uid>` that holds one directory per job and node; in
-            any other, which may be somebody's home, only what is a run directory beyond
-            doubt is touched.
+        home: a directory `monarch-<uid>` with one directory per job and node. In any
+            other, which may be the home of a user, only what is certainly a run
+            directory is touched.
     """
     if not is_private(home):
         return []
@@ -56,7 +63,7 @@ def collect_all(homes: list[Path]) -> None:
 
 
 def _is_run_directory(entry: Path) -> bool:
-    """Return whether a private directory holds what a run directory does, no more."""
+    """Return whether a private directory holds only what a run directory does."""
     try:
         if not is_private(entry):
             return False
@@ -97,6 +104,56 @@ def _collect_dead(entry: Path, now_s: float) -> bool:
         if not found and now_s - entry.stat().st_mtime < NEWBORN_S:
             return False
         if has_programs(entry):
-            return False  # who joins their job is to see what they write
+            return False  # a program that joins their job must see what they write
         supersede(entry)
         return remove_tree(entry)
+
+
+def supersede(run: Path) -> None:
+    """Have programs that live on mark for the next agent of a run directory, if any."""
+    with suppress(OSError):
+        fd = os.open(run / "flags", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if _is_segment(os.pread(fd, DTYPES["flags"].itemsize, 0), "flags"):
+                os.pwrite(fd, np.uint32(1).tobytes(), _place_of("flags", "superseded"))
+        finally:
+            os.close(fd)
+
+
+def has_programs(run: Path) -> bool:
+    """Return whether a living process has loaded the Shim of a run directory.
+
+    Its mappings show that, even if the file was removed. A slot in the counters may be
+    missing, or name a process whose number is another's by now.
+    """
+    shim = run / "shim.so"
+    wanted = f" {os.path.realpath(run)}/shim.so".encode()
+    if shim.is_symlink():  # the run directory is on a file system without execution
+        wanted = f" {os.path.realpath(shim)}".encode()
+    processes = (name for name in os.listdir("/proc") if name.isdigit())
+    return any(_maps(process, wanted) for process in processes)
+
+
+def _place_of(segment: str, field: str) -> int:
+    fields = DTYPES[segment].fields
+    assert fields is not None
+    return fields[field][1]
+
+
+def _is_segment(head: bytes, name: str) -> bool:
+    """Return whether a segment of this kind and of this version begins so."""
+    dtype = DTYPES["segment"]
+    if len(head) < dtype.itemsize:
+        return False
+    seg: Any = np.frombuffer(head[: dtype.itemsize], dtype)[0]
+    found = (bytes(seg["magic"]), int(seg["version"]), int(seg["kind"]))
+    known = (CONSTANTS["LAYOUT_VERSION"], int(SegmentKind[name.upper()]))
+    return found == (b"MONARCH", *known)
+
+
+def _maps(process: str, wanted: bytes) -> bool:
+    """Return whether a process has mapped a file; False if that may not be read."""
+    try:
+        return wanted in Path("/proc", process, "maps").read_bytes()
+    except OSError:
+        return False

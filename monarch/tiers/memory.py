@@ -1,4 +1,4 @@
-"""How much memory this process may use: the cgroups (v1 and v2) and the machine."""
+"""How much memory this process may use, by its cgroups (v1 and v2) and the machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

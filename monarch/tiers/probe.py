@@ -1,6 +1,6 @@
-"""Whether a Tier still works: a block written and read back, a Replica looked at.
+"""Probes of a Tier: a block is written and read back, a Replica is looked for.
 
-Everything here may block for as long as a medium does: it runs in threads of its own.
+Everything here may block for as long as a medium does, so it runs in its own threads.
 """
 
 import errno
@@ -18,28 +18,28 @@ FAULTS: Final = frozenset(
         *(errno.ESHUTDOWN, errno.EHOSTDOWN, errno.ECONNABORTED, errno.ENOMEDIUM),
     }
 )
-"""What a medium says that has failed, whatever the file."""
+"""Errors of a medium that has failed, whatever the file."""
 GONE_OR_FAULTS: Final = FAULTS | {errno.ENOENT}
 """The same of a directory that was there before."""
 PROBE_BYTES: Final = 4096
 _UNKNOWN: Final = frozenset(
     {errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR, errno.ENOSYS}
 )
-"""What file systems say that know no file without a name, or no O_DIRECT."""
+"""Errors of file systems without nameless files, or without O_DIRECT."""
 
 
 class Finding(Enum):
     """What was found of a Replica that a program could not open."""
 
-    HELD = "it is there, in its whole size"
-    LOST = "it is not there, or not whole"
-    TIER_GONE = "its Tier's directory is not there"
+    HELD = "it exists and has its whole size"
+    LOST = "it does not exist, or is not whole"
+    TIER_GONE = "the directory of its Tier does not exist"
 
 
 class Probe:
     """Writes into a Tier and reads back, past the page cache where that is possible.
 
-    The file has no name, and stays: to write it again takes no new block, so that a
+    The file has no name and stays open: writing it again needs no new block, so that a
     medium which is busy with copies answers soon all the same.
     """
 
@@ -54,11 +54,11 @@ class Probe:
         """Try the medium once.
 
         Raises:
-            OSError: what failed; of bytes that are not those written, EIO.
+            OSError: it failed; EIO if other bytes were read than written.
         """
         if self._fd < 0:
             self._fd = _open_nameless(self._directory)
-        # Memory of its own is aligned, as the way past the page cache demands it.
+        # Mapped memory is aligned, as O_DIRECT requires.
         content, back = mmap.mmap(-1, PROBE_BYTES), mmap.mmap(-1, PROBE_BYTES)
         content.write(os.urandom(PROBE_BYTES))
         os.pwrite(self._fd, content, 0)
@@ -67,7 +67,7 @@ class Probe:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -95,7 +95,7 @@ def inspect(path: Path, size: int) -> Finding:
 def fault_of(
     step: Callable[[], object], faults: Container[int | None] = GONE_OR_FAULTS
 ) -> str:
-    """Return what a step on a Tier says about the medium; "" if that works."""
+    """Return the error by which a step on a Tier shows a failed medium; "" if none."""
     try:
         step()
     except OSError as error:
@@ -105,7 +105,7 @@ def fault_of(
 
 
 def _open_nameless(directory: Path) -> int:
-    """Return a descriptor of a new file that has no name, or none any more."""
+    """Return a descriptor of a new file without a name."""
     flags = os.O_RDWR | os.O_CLOEXEC
     for more in (os.O_TMPFILE | os.O_DIRECT, os.O_TMPFILE):
         try:

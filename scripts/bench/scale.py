@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from silence import Silence, silence
 
-from monarch.placement.hrw_scores import Lots, file_keys
-from monarch.placement.rendezvous import FLAT_NODES_MAX, Rendezvous
+from monarch.placement.rendezvous import FLAT_NODES_MAX, Rendezvous, Scores, file_keys
 
 SAMPLE = 20_000
 CATALOG_BYTES_PER_FILE = 115
@@ -51,10 +50,10 @@ def place(nodes: int, files: int) -> Placed:
     owners = ranks.best(np.arange(files))
     seconds = time.process_time() - began
     shares = np.bincount(owners, minlength=nodes)
-    flat = Lots(list(range(nodes)), [1] * nodes)
+    flat = Scores(list(range(nodes)), [1] * nodes)
     keys = file_keys(np.arange(SAMPLE), 1)
     began = time.process_time()
-    flat.least(keys, np.arange(nodes))
+    flat.lowest(keys, np.arange(nodes))
     flat_ns = (time.process_time() - began) / SAMPLE * 1e9
     mean = files / nodes
     return Placed(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monarch.stager.breaker import Breaker, Event, State, after, ask
+from monarch.stager.sources import Breaker, PeerEvent, State, after, ask
 
 SPAN_S = 120.0
 TIME_OUT_S = 1.0
@@ -75,7 +75,7 @@ class Agents:
 
     def _fail(self, agent: int, now_s: float) -> bool:
         """Count a failure, an agent's own or one that it heard of: has it opened?"""
-        changed = after(self._breakers[agent], Event.FAILURE, now_s)
+        changed = after(self._breakers[agent], PeerEvent.FAILURE, now_s)
         self._breakers[agent] = changed
         if changed.state is not State.OPEN or agent in self._opened_s:
             return False

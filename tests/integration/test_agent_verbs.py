@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from monarch.tiers.directory import take_lock
+from monarch.tiers.directory_lock import take_lock
 from support.agents import AgentProcess, start_agent
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.tiers.directory import is_locked
+from monarch.tiers.directory_lock import is_locked
 from monarch.tiers.leftovers import collect
 from support.agents import AgentProcess, start_agent
 from support.dataset import Dataset

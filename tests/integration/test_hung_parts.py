@@ -228,7 +228,7 @@ def test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere(
     assert max(times) < SERVED_S
     assert staged.figures()["agent_errors"] == 0
     assert staged.stop() == 0
-    lines = [line for line in staged.heard if "is used no more" in line]
+    lines = [line for line in staged.heard if "is no longer used" in line]
     assert len(lines) == 1, staged.heard
 
 

@@ -4,7 +4,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from monarch.agent.cluster import FORLORN_S
+from monarch.agent.cluster import DISCONNECTED_S
 from monarch.peers.session import HEARTBEAT_S, HEARTBEATS_MISSED
 from support.clusters import Cluster
 from support.nodes import Plan
@@ -49,7 +49,7 @@ def test_a_finished_node_goes_on_serving_while_the_first_one_is_frozen(
     job.await_epoch(1, parties=2)
     first, last = cluster.nodes[0], cluster.nodes[2]
     first.hurt(signal.SIGSTOP)
-    time.sleep(SILENCE_S + FORLORN_S + 3.0)
+    time.sleep(SILENCE_S + DISCONNECTED_S + 3.0)
     assert last.agent() is not None
     first.hurt(signal.SIGCONT)
     job.release(1)

@@ -9,8 +9,7 @@ import pytest
 
 from monarch.errors import UsageError
 from monarch.report import check_report_file
-from monarch.tiers import Tier, TierSettings, open_tier
-from monarch.tiers.checks import check_places
+from monarch.tiers import Tier, TierSettings, check_places, open_tier
 from monarch.units import Size
 from support.dataset import Dataset
 
@@ -74,7 +73,7 @@ MISTAKES = [
     ),
     (
         "--data dataset --tier ssd:1MiB:{place}/tier --tier ssd:1MiB:{place}/same",
-        "tiers[1].path: {place}/same is the place of tier 'ssd' already; give each ",
+        "tiers[1].path: {place}/same is already the directory of tier 'ssd'; ",
     ),
     ("--data dataset --set fill=", "--set fill=: fill: null is not valid; "),
     ("--data dataset --set fil.enabled=no", "--set fil.enabled=no: fil: unknown key"),
@@ -227,7 +226,7 @@ def test_what_this_user_may_not_use_is_named_with_its_key(as_nobody):
         check_places({"datasets[0].path": dataset}, [])
     with pytest.raises(UsageError, match=r"^k: .* cannot be reached: Permission "):
         check_places({"k": dataset / "class-0"}, [])
-    with pytest.raises(UsageError, match=r"^tiers\[0\].path: .* cannot be written; "):
+    with pytest.raises(UsageError, match=r"^tiers\[0\].path: .* is not writable; "):
         check_places({}, [ssd(tier)])
     with pytest.raises(UsageError, match=r"^tiers\[0\].path: .* be reached: Permiss"):
         check_places({}, [ssd(tier / "inner")])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from monarch.metrics import Tally
+from monarch.metrics import AgentCounters
 from monarch.native import COUNTERS
 from monarch.report import JobFigures, PeerFigures, ProcessFigures, Snapshot
 from monarch.report import TierFigures as Tier
@@ -33,7 +33,7 @@ def snapshot(
     plain = Snapshot(
         run=JOB,
         counters=counters,
-        tally=Tally(**(tally or {})).as_dict(),
+        tally=AgentCounters(**(tally or {})).as_dict(),
         tiers=(Tier("ram", "ram", 1024 * MIB, 200 * MIB, 2000, True),),
         processes=(ProcessFigures("/usr/bin/python3", True, 4),),
         unslotted=0,

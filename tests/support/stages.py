@@ -4,13 +4,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from monarch.metrics import Tally
+from monarch.metrics import AgentCounters
 from monarch.native import (
     Arrival,
     Completion,
@@ -24,12 +25,22 @@ from monarch.native import (
     word_parts,
 )
 from monarch.placement import Mode, Node, Placement
-from monarch.stager import FileTable, FillSettings, Sharing, Sources, Stager
-from monarch.tiers import RamTier, SsdTier, Tier, TierSettings, open_transit
+from monarch.stager import (
+    FileTable,
+    Policy,
+    Replicas,
+    Sources,
+    Stager,
+    StagerSettings,
+    Storage,
+    WrittenMarks,
+)
+from monarch.stager.capacity import Account
+from monarch.tiers import RamTier, SsdTier, Tier, TierSettings, open_pool
 from monarch.units import Size
 
-NO_FILL = FillSettings(enabled=False, concurrency=2, urgent_bytes_max=1 << 20)
-FILL = FillSettings(enabled=True, concurrency=2, urgent_bytes_max=1 << 20)
+NO_FILL = StagerSettings(fill=False, concurrency=2, urgent_bytes_max=1 << 20)
+FILL = StagerSettings(fill=True, concurrency=2, urgent_bytes_max=1 << 20)
 
 PAGE = 4096
 ROOM = 1 << 20
@@ -121,27 +132,50 @@ class FakeReceiver:
 
 
 @dataclass
+class Clock:
+    """Seconds that pass when the test says so."""
+
+    now_s: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
 class Stage:
-    """A Stager over Tiers in directories, and everything around it."""
+    """A Stager over Tiers in directories, and everything around it.
+
+    Args:
+        words: the state words, as the data plane writes them.
+        written: the marks of Files, as programs write them.
+        roots: the marks of roots.
+    """
 
     stager: Stager
     engine: FakeEngine
-    table: FileTable
-    tally: Tally
+    words: npt.NDArray[np.uint32]
+    written: npt.NDArray[np.uint8]
+    roots: npt.NDArray[np.uint8]
+    counters: AgentCounters
     receiver: FakeReceiver
     pool: Tier
+    clock: Clock
+    placement: Placement = field(init=False)
     sources: Sources = field(init=False)
-    now_s: float = 1000.0
-    passing: set[int] = field(default_factory=set)
+
+    @property
+    def replicas(self) -> Replicas:
+        """The states of the Files."""
+        return self.stager.replicas
 
     def ask(self, *files: int) -> None:
         """Let programs ask for Files."""
         self.engine.asked += files
         self.stager.turn()
-        while self.stager.losses.doubted:
-            file, tier = self.stager.losses.doubted.popitem()
-            finding = self.stager.shelf.look_for(file, tier)
-            self.stager.note_found(file, tier, finding)
+        while doubtful := self.stager.losses.take_doubtful():
+            for file, tier in doubtful.items():
+                finding = self.stager.losses.look_for(file, tier)
+                self.stager.note_found(file, tier, finding)
 
     def end(self, file: int, status: int = 0, step: Step = Step.PUBLISH) -> None:
         """End the copy of a File from the Origin."""
@@ -160,18 +194,22 @@ class Stage:
         self.stager.turn()
 
     def _write(self, file: int, tier: int) -> None:
-        size_bytes = int(self.table.sizes[file])
+        size_bytes = self.replicas.size_of(file)
         with self.path(file, tier).open("wb") as replica:
             replica.write(b"x" * min(size_bytes, PAGE))
             replica.truncate(size_bytes)
 
     def path(self, file: int, tier: int) -> Path:
         """Return the path of a Replica."""
-        return self.stager.shelf.places[tier].directory / self.table.name_of(file)
+        return self.stager.storage.places[tier].directory / self.replicas.name_of(file)
+
+    def account(self, tier: int) -> Account:
+        """Return the account of a Tier, or of the Pool."""
+        return self.stager.storage.ledger.account(tier)
 
     def state(self, file: int) -> State:
         """Return the state of a File."""
-        return word_parts(int(self.table.words[file]))
+        return word_parts(int(self.words[file]))
 
     def ordered(self) -> list[tuple[int, int]]:
         """Return the Files that the engine copies, with their Tiers."""
@@ -183,29 +221,35 @@ class Stage:
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and the Stager look what follows."""
-        self.now_s += seconds
+        self.clock.now_s += seconds
         self.stager.turn()
 
-    def share(self, placement: Placement, own: int, pool_bytes: int = 0) -> Sources:
+    def join(self, placement: Placement, own: int) -> Sources:
         """Let this node be one of several, all of them connected."""
-        self.pool.capacity_bytes = pool_bytes
-        sources = Sources(placement, own, self.tally, lambda: self.now_s)
+        policy = Policy.cluster(placement, own)
+        sources = Sources(policy, self.counters, self.clock)
         for peer in range(len(placement.nodes)):
             if peer != own:
                 assert sources.due(peer)
                 sources.connected(peer)
-        self.sources = sources
-        self.stager.share(Sharing(sources, self.receiver, self.pool))
+        self.placement, self.sources = placement, sources
+        self.stager.join(sources, self.receiver)
         return sources
 
 
 def make_stage(
     directory: Path,
-    sizes: list[int],
+    files: list[int] | list[list[int]],
     capacities: tuple[int, ...] = (1 << 20,),
-    fill: FillSettings = NO_FILL,
+    settings: StagerSettings = NO_FILL,
+    pool_bytes: int = ROOM,
 ) -> Stage:
-    """Make a Stager whose Tiers lie in a directory; the first one is memory."""
+    """Make a Stager whose Tiers lie in a directory; the first one is memory.
+
+    Args:
+        files: the sizes of the Files, one list for each root.
+        pool_bytes: the room of the Pool, which is used when the node has joined.
+    """
     tiers: list[Tier] = []
     for number, capacity in enumerate(capacities):
         kind: type[Tier] = SsdTier if number else RamTier
@@ -213,25 +257,31 @@ def make_stage(
         tier.directory.mkdir(parents=True)
         tier.capacity_bytes = capacity
         tiers.append(tier)
+    in_roots = [[size] if isinstance(size, int) else size for size in files]
+    sizes = [size for root in in_roots for size in root]
+    bases: tuple[int, ...] = (0,)
+    if any(isinstance(size, list) for size in files):
+        bases = tuple(accumulate([0, *map(len, in_roots[:-1])]))
     words = np.zeros(len(sizes), np.uint32)
-    passing: set[int] = set()
+    written, roots = np.zeros(len(sizes), np.uint8), np.zeros(len(bases), np.uint8)
     table = FileTable(
         sizes=np.array(sizes, np.uint64),
         words=words,
-        written=np.zeros(len(sizes), np.uint8),
-        passes=passing.__contains__,
-        store=words.__setitem__,
+        marks=WrittenMarks(roots, written, lambda: None),
+        publish=words.__setitem__,
         name_of=lambda file: f"{file:032x}",
         inodes_of=lambda files, tier: [1000 + file for file in files],
         inodes_in=lambda tier: [1000],
+        bases=bases,
     )
-    pool = open_transit(directory / "run", 0)
+    pool = open_pool(directory / "run", 0)
     pool.directory.mkdir(parents=True)
-    engine, tally = FakeEngine(words), Tally()
-    stager = Stager(table, engine, tiers, fill, tally)
-    stage = Stage(stager, engine, table, tally, FakeReceiver(words), pool)
-    stage.passing = passing
-    return stage
+    pool.capacity_bytes = pool_bytes
+    engine, counters, clock = FakeEngine(words), AgentCounters(), Clock()
+    storage, settings = Storage(tiers, pool), replace(settings, clock=clock)
+    stager = Stager(Replicas(table), engine, storage, settings, counters)
+    receiver = FakeReceiver(words)
+    return Stage(stager, engine, words, written, roots, counters, receiver, pool, clock)
 
 
 def tier_settings(path: Path, name: str) -> TierSettings:
@@ -258,7 +308,7 @@ def make_shared(
     directory: Path,
     pages: list[int],
     mode: Mode = Mode.PARTITION,
-    fill: FillSettings = NO_FILL,
+    settings: StagerSettings = NO_FILL,
     files: tuple[int, int] = (60, PAGE),
 ) -> Stage:
     """Make node 0 of some, each with its own room for pages.
@@ -267,20 +317,20 @@ def make_shared(
         files: how many, and of how many bytes each.
     """
     count, need = files
-    stage = make_stage(directory, [need] * count, (pages[0] * PAGE,), fill)
+    stage = make_stage(directory, [need] * count, (pages[0] * PAGE,), settings)
     placement = place(count, [each * PAGE for each in pages], mode, need)
-    stage.share(placement, 0, pool_bytes=ROOM)
+    stage.join(placement, 0)
     return stage
 
 
 def owned_by(stage: Stage, node: int) -> list[int]:
     """Return the Files of a node."""
-    return np.flatnonzero(stage.sources.placement.owners == node).tolist()
+    return np.flatnonzero(stage.placement.owners == node).tolist()
 
 
 def followed_by(stage: Stage, *nodes: int) -> int:
     """Return a File whose order begins with these nodes."""
-    placement = stage.sources.placement
+    placement = stage.placement
     files = range(len(placement.needs))
     return next(f for f in files if placement.order(f)[: len(nodes)] == list(nodes))
 

@@ -7,6 +7,7 @@ from monarch.agent import written_marks
 from monarch.agent.written_marks import MarkTable
 from monarch.native import CONSTANTS
 from monarch.peers.protocol.marks import KIND_SPAN, KINDS, ROOTS
+from monarch.stager import WrittenMarks
 
 # Two roots: of 100 Files and 3 directories, of 50 and 2.
 BASES = (0, 100, 150, 153)
@@ -20,7 +21,7 @@ class Table:
         self.roots = np.zeros(ROOTS, np.uint8)
         self.written = np.zeros(count, np.uint8)
         self.noted = 0
-        self.marks = MarkTable(self.roots, self.written, bases, self.note)
+        self.marks = MarkTable(WrittenMarks(self.roots, self.written, self.note), bases)
 
     def note(self) -> None:
         self.noted += 1

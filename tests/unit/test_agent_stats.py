@@ -1,4 +1,4 @@
-"""What an agent tells of the other nodes: as they stand, and what went to and fro."""
+"""What an agent reports of the other nodes: how they stand, and what was exchanged."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monarch.agent.stats import Figures
+from monarch.agent.stats import AgentStats, ClusterStats, PeerTraffic, RunLabel
 from monarch.cluster import NodeList
-from monarch.metrics import Tally
+from monarch.metrics import AgentCounters
 from monarch.native import COUNTERS, Reason, ReplicaState, Traffic, state_word
 from monarch.peers.protocol import Member, Phase, Standing, View
 from monarch.placement import Mode, Node, Placement
 from monarch.report import PeerFigures
-from monarch.stager import FileTable, Sources
+from monarch.stager import FileTable, Policy, Replicas, Sources, WrittenMarks
 
 NAMES = ("n0", "n1", "n2")
 NOTHING = Traffic(*[0] * len(Traffic._fields))
@@ -55,16 +55,16 @@ def placement():
     return Placement([Node(name, 1 << 30) for name in NAMES], needs, 7, Mode.PARTITION)
 
 
-@pytest.fixture
-def figures():
-    return figures_of_nobody()
-
-
-def figures_of_nobody():
-    """The figures of an agent that has no Tier and sees no program."""
+def stats_of(**parts):
+    """The stats of an agent that has no Tier and sees no program."""
     setup: Any = SimpleNamespace(command=(), datasets=(), tiers=())
     processes: Any = FakeProcesses()
-    return Figures(setup, "7.0.n1", processes)
+    label = RunLabel("7.0", "n1")
+    return AgentStats(setup, label, processes, AgentCounters(), **parts)
+
+
+def sources_of(placement, own=1):
+    return Sources(Policy.cluster(placement, own), AgentCounters())
 
 
 @pytest.fixture
@@ -82,49 +82,54 @@ def membership(names=NAMES):
     return NodeList(names, min(1, len(names) - 1), "hosts", {})
 
 
-def staging():
-    """A Stager as far as figures look at it: nothing is staged, for all reasons."""
+def staging(policy):
+    """A Stager as far as stats look at it: nothing is staged, for all reasons."""
     reasons = [Reason.NONE, Reason.NO_ROOM, Reason.BUSY]
     words = np.array(
         [state_word(ReplicaState.ABSENT, reason=reasons[n % 3]) for n in range(FILES)],
         np.uint32,
     )
+    marks = WrittenMarks(np.zeros(1, np.uint8), np.zeros(FILES, np.uint8), print)
     table = FileTable(
         sizes=np.full(FILES, 10, np.uint64),
         words=words,
-        written=np.zeros(FILES, np.uint8),
-        passes=lambda file: False,
-        store=lambda file, word: None,
+        marks=marks,
+        publish=lambda file, word: None,
         name_of=str,
         inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
     )
+    storage = SimpleNamespace(tiers=(), ledger=SimpleNamespace(accounts=[]))
     return SimpleNamespace(
-        table=table, changed=[], ledger=SimpleNamespace(accounts=[], transit=None)
+        replicas=Replicas(table),
+        changed=[],
+        storage=storage,
+        policy=policy,
+        pool_account=None,
     )
 
 
-def test_a_node_alone_tells_of_no_others(figures, view):
-    alone = figures.snapshot()
-    figures.join(membership(("n0",)), lambda: View(view.members[:1]))
-    figures.settle()
+def test_a_node_alone_reports_no_others(view):
+    alone = stats_of()
+    only = stats_of(cluster=ClusterStats(membership(("n0",)), View(view.members[:1])))
 
-    assert (alone.nodes, alone.peers) == ((), ())
-    assert (figures.snapshot().nodes, figures.snapshot().peers) == ((), ())
-    assert figures.nodes() == []
+    assert (alone.snapshot().nodes, alone.snapshot().peers) == ((), ())
+    assert (only.snapshot().nodes, only.snapshot().peers) == ((), ())
+    assert only.nodes() == []
 
 
-def test_nodes_are_told_with_how_they_stand(figures, view):
-    figures.join(membership(), lambda: view)
+def test_nodes_are_reported_with_how_they_stand(view):
+    stats = stats_of(cluster=ClusterStats(membership(), view, links_altered=3))
 
-    told = figures.snapshot()
+    found = stats.snapshot()
 
-    assert (told.nodes, told.number) == (NAMES, 1)
-    assert told.peers == (
+    assert (found.nodes, found.number) == (NAMES, 1)
+    assert found.peers == (
         PeerFigures(0, "n0", "joined"),
         PeerFigures(2, "n2", "never joined"),
     )
-    assert figures.nodes()[2] == {
+    assert found.tally["links_altered"] == 3
+    assert stats.nodes()[2] == {
         "number": 2,
         "name": "n2",
         "standing": "never joined",
@@ -132,11 +137,11 @@ def test_nodes_are_told_with_how_they_stand(figures, view):
     }
 
 
-def test_what_went_to_and_came_from_a_peer_is_told(figures, view, placement):
-    server, receiver = FakeEnd(), FakeEnd()
-    sources = Sources(placement, 1, Tally())
-    figures.join(membership(), lambda: view)
-    figures.share(server, receiver, sources)
+def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
+    server: Any = FakeEnd()
+    receiver: Any = FakeEnd()
+    sources = sources_of(placement)
+    links = PeerTraffic(server, receiver, sources)
     server.counts[0] = NOTHING._replace(replies=5, bytes=500, refused=2, malformed=1)
     receiver.counts[0] = NOTHING._replace(malformed=2)
     sources.connected(0)
@@ -144,43 +149,39 @@ def test_what_went_to_and_came_from_a_peer_is_told(figures, view, placement):
     sources.lost(0)
     sources.connected(0)
 
-    peer = figures.snapshot().peers[0]
+    peer = stats_of(cluster=ClusterStats(membership(), view, 0, links)).peers()[0]
 
     assert (peer.served_files, peer.served_bytes, peer.refused) == (5, 500, 2)
     assert (peer.fetched_files, peer.fetched_bytes, peer.malformed) == (1, 70, 3)
     assert (peer.breaker_opened, peer.breaker_closed) == (1, 1)
 
 
-def test_what_was_settled_outlives_both_ends_and_how_the_others_leave(
-    figures, view, placement
+def test_final_figures_of_peers_outlive_both_ends_and_how_the_others_leave(
+    view, placement
 ):
-    server, receiver = FakeEnd(), FakeEnd()
-    views = [view]
-    figures.join(membership(), lambda: views[-1])
-    figures.share(server, receiver, Sources(placement, 1, Tally()))
+    server: Any = FakeEnd()
+    receiver: Any = FakeEnd()
+    links = PeerTraffic(server, receiver, sources_of(placement))
     server.counts[0] = NOTHING._replace(replies=5)
+    before = stats_of(cluster=ClusterStats(membership(), view, 0, links))
 
-    figures.settle()
+    final = before.peers()
     server.closed = receiver.closed = True
-    views.append(View(tuple(member.left() for member in view.members)))
-    figures.settle()
+    left = View(tuple(member.left() for member in view.members))
+    cluster = ClusterStats(membership(), left, 0, links)
+    after = stats_of(cluster=cluster, final_peers=final)
 
-    peer = figures.snapshot().peers[0]
+    peer = after.snapshot().peers[0]
     assert (peer.standing, peer.served_files) == ("joined", 5)
-    assert figures.nodes()[0]["standing"] == "left"
+    assert after.nodes()[0]["standing"] == "left"
 
 
-def test_all_nodes_together_tell_of_each_unstaged_file_once(view, placement):
-    told: dict[str, int] = {}
+def test_all_nodes_together_report_each_unstaged_file_once(placement):
+    found: dict[str, int] = {}
     for number in range(len(NAMES)):
-        figures = figures_of_nobody()
-        figures.join(NodeList(NAMES, number, "hosts", {}), lambda: view)
-        sources = Sources(placement, number, Tally())
-        end: Any = FakeEnd()
-        figures.share(end, end, sources)
-        figures.stager = staging()
-        for one in figures.snapshot().unstaged:
-            told[one.reason] = told.get(one.reason, 0) + one.files
+        stats = stats_of(stager=staging(Policy.cluster(placement, number)))
+        for one in stats.snapshot().unstaged:
+            found[one.reason] = found.get(one.reason, 0) + one.files
 
-    assert sum(told.values()) == FILES
-    assert told["no tier had room for them"] == FILES // 3
+    assert sum(found.values()) == FILES
+    assert found["no tier had room for them"] == FILES // 3

@@ -16,7 +16,7 @@ from monarch.config import (
 )
 from monarch.errors import ConfigError
 from monarch.native import CONSTANTS
-from monarch.tiers import transit
+from monarch.tiers.tier import POOL_NAME
 from monarch.units import Size, SizeKind
 
 
@@ -216,7 +216,7 @@ def test_names_and_directories_of_tiers_are_their_own(refusal):
 
 def test_shared_memory_has_room_for_all_tiers_and_the_pool_of_peers():
     assert CONSTANTS["TIERS_MAX"] == schema.TIERS_MAX + 1
-    assert schema.POOL_NAME == transit.NAME
+    assert schema.POOL_NAME == POOL_NAME
 
 
 def test_dataset_given_twice_or_inside_another_is_refused(refusal):

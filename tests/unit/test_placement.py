@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch.placement import Mode, Node, Placement
-from monarch.placement.first_fit import fitting
-from monarch.placement.hrw_scores import minus_log
-from monarch.placement.rendezvous import FLAT_NODES_MAX, GROUP_NODES, Rendezvous
+from monarch.placement.placement import fitting
+from monarch.placement.rendezvous import (
+    FLAT_NODES_MAX,
+    GROUP_NODES,
+    Rendezvous,
+    minus_log,
+)
 
 PAGE = 4096
 SETTINGS = settings(max_examples=25, deadline=None)

@@ -71,7 +71,7 @@ ELSEWHERE = {
         "integration/test_hung_parts.py::"
         "test_a_root_that_hangs_holds_up_no_open_of_another_root",
     ],
-    "A Tier that fails or hangs is used no more, and its files are read from the "
+    "A Tier that fails or hangs is no longer used; its files are read from the "
     "origin or staged in another": [
         "integration/test_hung_parts.py::"
         "test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere",

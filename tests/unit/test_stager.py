@@ -37,7 +37,7 @@ def test_a_request_becomes_one_transfer_however_often_it_comes(make_stage):
 
     assert stage.ordered() == [(1, 0)]
     assert stage.state(1) == staging()
-    assert stage.tally.demand_transfers == 1
+    assert stage.counters.demand_transfers == 1
 
 
 def test_a_published_replica_is_settled_and_counted(make_stage):
@@ -46,11 +46,11 @@ def test_a_published_replica_is_settled_and_counted(make_stage):
 
     stage.end(0)
 
-    account = stage.stager.ledger.accounts[0]
+    account = stage.account(0)
     assert (account.used_bytes, account.reserved_bytes) == (PAGE_BYTES, 0)
-    assert stage.tally.staged_bytes == stage.tally.origin_read_bytes == 10
+    assert stage.counters.staged_bytes == stage.counters.origin_read_bytes == 10
     assert stage.stager.in_flight == 0
-    assert stage.tally.busy_ns > 0
+    assert stage.counters.busy_ns > 0
 
 
 def test_files_overflow_into_the_next_tier_and_then_stay_on_the_origin(make_stage):
@@ -73,7 +73,7 @@ def test_a_file_that_does_not_fit_never_stops_smaller_ones(make_stage):
 
 def test_a_written_file_is_not_staged(make_stage):
     stage = make_stage([10])
-    stage.table.written[0] = 1
+    stage.written[0] = 1
 
     stage.ask(0)
 
@@ -82,8 +82,8 @@ def test_a_written_file_is_not_staged(make_stage):
 
 
 def test_nothing_of_a_root_that_passes_through_is_staged(make_stage):
-    stage = make_stage([10, 10], fill=FILL)
-    stage.passing.add(1)
+    stage = make_stage([[10], [10]], settings=FILL)
+    stage.roots[1] = 1
 
     stage.ask(1)
 
@@ -98,10 +98,10 @@ def test_a_changed_origin_marks_the_file_written_and_lists_it(make_stage):
 
     stage.end(0, -errno.ESTALE, Step.STAT)
 
-    assert stage.table.written[0] != 0
+    assert stage.written[0] != 0
     assert stage.state(0) == absent(Reason.CHANGED)
     assert stage.stager.changed == [0]
-    assert stage.stager.ledger.accounts[0].reserved_bytes == 0
+    assert stage.account(0).reserved_bytes == 0
 
 
 def test_a_failed_transfer_can_be_asked_for_once_more(make_stage):
@@ -115,8 +115,8 @@ def test_a_failed_transfer_can_be_asked_for_once_more(make_stage):
 
     assert first == absent()
     assert stage.state(0) == absent(Reason.ERROR)
-    assert stage.stager.ledger.accounts[0].reserved_bytes == 0
-    assert stage.tally.transfers_failed == 2
+    assert stage.account(0).reserved_bytes == 0
+    assert stage.counters.transfers_failed == 2
 
 
 def test_a_full_tier_takes_no_more_and_the_file_goes_to_the_next(make_stage):
@@ -129,8 +129,8 @@ def test_a_full_tier_takes_no_more_and_the_file_goes_to_the_next(make_stage):
     stage.ask(2)
 
     assert stage.ordered() == [(1, 1), (2, 1)]
-    assert stage.stager.ledger.accounts[0].capacity_bytes == PAGE_BYTES
-    assert stage.tally.tiers_full == 1
+    assert stage.account(0).capacity_bytes == PAGE_BYTES
+    assert stage.counters.tiers_full == 1
 
 
 def test_a_vanished_tier_loses_its_replicas_and_they_are_staged_elsewhere(make_stage):
@@ -143,7 +143,7 @@ def test_a_vanished_tier_loses_its_replicas_and_they_are_staged_elsewhere(make_s
     stage.ask(0)
 
     assert stage.ordered() == [(1, 1), (0, 1)]
-    assert stage.tally.tiers_lost == stage.tally.replicas_lost == 1
+    assert stage.counters.tiers_lost == stage.counters.replicas_lost == 1
     assert stage.engine.kept == [(0, 1000)]
 
 
@@ -170,7 +170,7 @@ def test_a_lost_replica_is_staged_again_at_most_twice(make_stage):
 
     assert stage.state(0) == absent(Reason.ERROR)
     assert stage.engine.kept == [(0, 1000)] * 3
-    assert stage.stager.ledger.accounts[0].used_bytes == 0
+    assert stage.account(0).used_bytes == 0
 
 
 def test_a_truncated_replica_counts_as_lost_and_is_removed(make_stage):
@@ -186,7 +186,7 @@ def test_a_truncated_replica_counts_as_lost_and_is_removed(make_stage):
 
 
 def test_background_fill_is_bounded_and_goes_through_all_files(make_stage):
-    stage = make_stage([10] * 20, fill=FILL)
+    stage = make_stage([10] * 20, settings=FILL)
 
     stage.stager.turn()
     at_once = len(stage.engine.orders)
@@ -199,7 +199,7 @@ def test_background_fill_is_bounded_and_goes_through_all_files(make_stage):
 
 
 def test_background_fill_yields_to_demand(make_stage):
-    stage = make_stage([10] * 20, fill=FILL)
+    stage = make_stage([10] * 20, settings=FILL)
     stage.stager.turn()
     stage.ask(19)
 
@@ -232,33 +232,33 @@ def test_orders_that_the_engine_does_not_take_are_given_again(make_stage):
 
 
 def test_memory_pressure_evicts_ram_replicas_and_they_do_not_come_back(make_stage):
-    stage = make_stage([4096] * 10, capacities=(1 << 20,), fill=FILL)
+    stage = make_stage([4096] * 10, capacities=(1 << 20,), settings=FILL)
     stage.stager.turn()
     while stage.engine.orders:
         stage.end(stage.engine.orders[0].file)
 
-    freed = stage.stager.shelf.relieve(used_bytes=100_000, limit_bytes=100_000)
+    freed = stage.stager.relieve(used_bytes=100_000, limit_bytes=100_000)
     stage.ask(9)
 
     assert freed == 3 * 4096
     assert stage.state(9) == absent(Reason.MEMORY)
     assert not stage.path(9, 0).exists()
     assert stage.state(6) == ready()
-    assert stage.stager.ledger.reserve(10) is None
+    assert stage.account(0).free_bytes == 0
 
 
 def test_a_replica_whose_end_is_not_told_yet_is_not_evicted(make_stage):
     stage = make_stage([4096] * 4)
     stage.ask(0, 1)
     stage.end(0)
-    stage.table.words[1] = state_word(ReplicaState.READY, 0)
+    stage.words[1] = state_word(ReplicaState.READY, 0)
 
-    freed = stage.stager.shelf.relieve(used_bytes=100_000, limit_bytes=100_000)
+    freed = stage.stager.relieve(used_bytes=100_000, limit_bytes=100_000)
     stage.end(1)
 
     assert freed == 4096
     assert (stage.state(0), stage.state(1)) == (absent(Reason.MEMORY), ready())
-    account = stage.stager.ledger.accounts[0]
+    account = stage.account(0)
     assert (account.used_bytes, account.reserved_bytes) == (4096, 0)
 
 
@@ -267,8 +267,8 @@ def test_a_replica_whose_end_comes_after_the_loss_of_its_tier_is_staged_anew(
 ):
     stage = make_stage([10] * 3, capacities=(1 << 20, 1 << 20))
     stage.ask(0, 1)
-    stage.table.words[1] = state_word(ReplicaState.READY, 0)
-    stage.stager.tiers[0].directory.rmdir()
+    stage.words[1] = state_word(ReplicaState.READY, 0)
+    stage.stager.storage.tiers[0].directory.rmdir()
 
     stage.end(0, -errno.ENOENT, Step.CREATE)
     stage.engine.end(next(o for o in stage.engine.orders if o.file == 1))
@@ -281,20 +281,18 @@ def test_a_replica_whose_end_comes_after_the_loss_of_its_tier_is_staged_anew(
 
 def test_an_adopted_replica_is_verified_before_anything_is_read(make_stage):
     stage = make_stage([10, 10])
-    assert stage.stager.ledger.reserve_in(0, 10)
-    stage.stager.adoption.tiers[1] = 0
+    assert stage.stager.offer(1, 0)
 
     stage.ask(1)
 
     assert stage.engine.orders == [Order(1, 0, OrderKind.ADOPT)]
     stage.end(1)
-    assert (stage.tally.adopted_files, stage.tally.staged_files) == (1, 0)
+    assert (stage.counters.adopted_files, stage.counters.staged_files) == (1, 0)
 
 
 def test_a_leftover_that_does_not_verify_is_removed_and_staged_anew(make_stage):
     stage = make_stage([10])
-    assert stage.stager.ledger.reserve_in(0, 10)
-    stage.stager.adoption.tiers[0] = 0
+    assert stage.stager.offer(0, 0)
     stage.path(0, 0).write_bytes(b"corrupted!")
 
     stage.stager.turn()
@@ -302,21 +300,20 @@ def test_a_leftover_that_does_not_verify_is_removed_and_staged_anew(make_stage):
 
     assert not stage.path(0, 0).exists()
     assert stage.engine.orders == [Order(0, 0, OrderKind.BACKGROUND)]
-    assert stage.tally.adoptions_refused == 1
+    assert stage.counters.adoptions_refused == 1
 
 
 def test_a_leftover_of_a_file_that_is_written_gives_its_room_back(make_stage):
     stage = make_stage([10, 10])
     for file in range(2):
-        assert stage.stager.ledger.reserve_in(0, 10)
-        stage.stager.adoption.tiers[file] = 0
+        assert stage.stager.offer(file, 0)
         stage.path(file, 0).write_bytes(b"x" * 10)
-    stage.table.written[0] = 1
+    stage.written[0] = 1
 
     stage.stager.turn()
 
     assert stage.engine.orders == [Order(1, 0, OrderKind.ADOPT_BACKGROUND)]
-    assert stage.stager.ledger.accounts[0].reserved_bytes == PAGE_BYTES
+    assert stage.account(0).reserved_bytes == PAGE_BYTES
     assert not stage.path(0, 0).exists()
 
 
@@ -329,25 +326,25 @@ def test_a_fault_in_one_request_does_not_stop_the_next(make_stage, caplog):
     def broken(file, tier):
         raise RuntimeError("broken table")
 
-    stage.stager.shelf.recogniser.keep = broken
+    stage.engine.keep = broken
     stage.ask(0, 1)
 
     assert stage.ordered() == [(1, 0)]
-    assert stage.tally.agent_errors == 1
+    assert stage.counters.agent_errors == 1
     assert "broken table" in caplog.text
 
 
 def test_the_end_tells_everyone_who_waits(make_stage):
     stage = make_stage([10, 10])
     stage.ask(0, 1)
-    stage.table.words[1] = state_word(ReplicaState.READY, 0)
+    stage.words[1] = state_word(ReplicaState.READY, 0)
 
     stage.stager.stop()
     stage.stager.abandon()
 
     assert stage.state(0) == absent(Reason.STOPPING)
     assert stage.state(1) == ready()
-    account = stage.stager.ledger.accounts[0]
+    account = stage.account(0)
     assert (account.used_bytes, account.reserved_bytes) == (PAGE_BYTES, 0)
     assert repr(stage.stager).startswith("<Stager 0 in flight")
 
@@ -361,7 +358,7 @@ def test_a_file_that_is_written_while_it_is_copied_says_nothing_about_its_tier(
     for file in range(20):
         stage.end(file, -errno.ESTALE, Step.PUBLISH)
 
-    assert stage.stager.ledger.accounts[0].in_service
+    assert stage.account(0).in_service
     assert [stage.state(file) for file in range(20)] == [absent(Reason.CHANGED)] * 20
 
 
@@ -374,4 +371,4 @@ def test_orders_that_nobody_has_begun_end_with_the_stop(make_stage):
 
     assert stage.stager.in_flight == 1
     assert [stage.state(file) for file in (1, 2)] == [absent(Reason.STOPPING)] * 2
-    assert stage.stager.ledger.accounts[0].reserved_bytes == PAGE_BYTES
+    assert stage.account(0).reserved_bytes == PAGE_BYTES

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.stager.breaker import (
+from monarch.stager.sources import (
     FAILURES_MAX,
     PAUSE_FIRST_S,
     PAUSE_MAX_S,
@@ -14,7 +14,7 @@ from monarch.stager.breaker import (
     TRIAL_MAX_S,
     WELL,
     Breaker,
-    Event,
+    PeerEvent,
     State,
     after,
     ask,
@@ -22,7 +22,7 @@ from monarch.stager.breaker import (
 
 
 def opened(now_s: float = 0.0) -> Breaker:
-    return after(Breaker(), Event.GONE, now_s)
+    return after(Breaker(), PeerEvent.GONE, now_s)
 
 
 def on_trial(now_s: float = PAUSE_FIRST_S) -> Breaker:
@@ -32,16 +32,16 @@ def on_trial(now_s: float = PAUSE_FIRST_S) -> Breaker:
 
 
 def test_the_table_answers_every_event_in_every_state():
-    assert set(TRANSITIONS) == set(product(State, Event))
+    assert set(TRANSITIONS) == set(product(State, PeerEvent))
 
 
 def test_failures_in_a_row_open_it_and_fewer_do_not():
     breaker = Breaker()
     for _ in range(FAILURES_MAX - 1):
-        breaker = after(breaker, Event.FAILURE, 5.0)
+        breaker = after(breaker, PeerEvent.FAILURE, 5.0)
     assert ask(breaker, 5.0) == (True, breaker)
 
-    breaker = after(breaker, Event.FAILURE, 6.0)
+    breaker = after(breaker, PeerEvent.FAILURE, 6.0)
 
     assert (breaker.state, breaker.since_s) == (State.OPEN, 6.0)
     assert ask(breaker, 6.0) == (False, breaker)
@@ -50,8 +50,8 @@ def test_failures_in_a_row_open_it_and_fewer_do_not():
 def test_a_success_between_them_forgives_failures():
     breaker = Breaker()
     for _ in range(10 * FAILURES_MAX):
-        breaker = after(breaker, Event.FAILURE, 0.0)
-        breaker = after(breaker, Event.SUCCESS, 0.0)
+        breaker = after(breaker, PeerEvent.FAILURE, 0.0)
+        breaker = after(breaker, PeerEvent.SUCCESS, 0.0)
 
     assert breaker == Breaker()
 
@@ -69,10 +69,10 @@ def test_one_request_tries_after_the_pause_and_the_others_go_elsewhere():
 
 
 def test_a_trial_that_succeeds_closes_it_as_if_nothing_had_been():
-    assert after(on_trial(), Event.SUCCESS, 2.0) == Breaker()
+    assert after(on_trial(), PeerEvent.SUCCESS, 2.0) == Breaker()
 
 
-@pytest.mark.parametrize("event", [Event.FAILURE, Event.GONE])
+@pytest.mark.parametrize("event", [PeerEvent.FAILURE, PeerEvent.GONE])
 def test_a_trial_that_fails_doubles_the_pause_up_to_a_bound(event):
     now_s, pauses = PAUSE_FIRST_S, []
     breaker = on_trial()
@@ -88,18 +88,18 @@ def test_a_trial_that_fails_doubles_the_pause_up_to_a_bound(event):
 
 @pytest.mark.parametrize("make", [opened, on_trial])
 def test_a_new_connection_closes_it_but_only_an_answer_forgets_the_pauses(make):
-    back = after(make(), Event.BACK, 2.0)
-    again = after(back, Event.GONE, 3.0)
+    back = after(make(), PeerEvent.BACK, 2.0)
+    again = after(back, PeerEvent.GONE, 3.0)
 
     assert (back.state, back.failures) == (State.CLOSED, 0)
     assert again.pause_s == 2 * PAUSE_FIRST_S
-    assert after(back, Event.SUCCESS, 3.0) is WELL
+    assert after(back, PeerEvent.SUCCESS, 3.0) is WELL
 
 
 def test_a_connection_more_changes_nothing():
-    breaker = after(Breaker(), Event.FAILURE, 1.0)
+    breaker = after(Breaker(), PeerEvent.FAILURE, 1.0)
 
-    assert after(breaker, Event.BACK, 2.0) is breaker
+    assert after(breaker, PeerEvent.BACK, 2.0) is breaker
 
 
 def test_a_trial_without_an_end_counts_as_failed():
@@ -111,14 +111,16 @@ def test_a_trial_without_an_end_counts_as_failed():
     assert (breaker.state, breaker.pause_s) == (State.OPEN, 2 * PAUSE_FIRST_S)
 
 
-@pytest.mark.parametrize("event", [Event.SUCCESS, Event.FAILURE, Event.GONE])
+@pytest.mark.parametrize(
+    "event", [PeerEvent.SUCCESS, PeerEvent.FAILURE, PeerEvent.GONE]
+)
 def test_late_answers_neither_close_nor_lengthen_an_open_breaker(event):
     breaker = opened()
 
     assert after(breaker, event, 0.5) == breaker
 
 
-@given(st.lists(st.tuples(st.sampled_from(Event), st.floats(0, 100)), max_size=60))
+@given(st.lists(st.tuples(st.sampled_from(PeerEvent), st.floats(0, 100)), max_size=60))
 def test_any_history_keeps_the_bounds_and_a_way_back(history):
     breaker, now_s = Breaker(), 0.0
     for event, passed_s in history:
@@ -134,7 +136,7 @@ def test_any_history_keeps_the_bounds_and_a_way_back(history):
             break
 
     assert allowed
-    assert after(breaker, Event.SUCCESS, now_s).state is State.CLOSED
+    assert after(breaker, PeerEvent.SUCCESS, now_s).state is State.CLOSED
 
 
 @given(st.lists(st.floats(0.001, 5), min_size=1, max_size=300))
@@ -145,7 +147,7 @@ def test_a_dead_peer_is_tried_ever_more_seldom(gaps_s):
         allowed, breaker = ask(breaker, now_s)
         if allowed:
             tries.append(now_s)
-            breaker = after(breaker, Event.FAILURE, now_s)
+            breaker = after(breaker, PeerEvent.FAILURE, now_s)
 
     apart = [later - earlier for earlier, later in pairwise(tries)]
     for number, gap_s in enumerate(apart):

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from monarch.stager.capacity import (
     PAGE_BYTES,
     Account,
+    FileOutcome,
     Ledger,
-    Outcome,
-    Room,
-    Verdict,
+    TierOutcome,
+    TransferEnd,
     bytes_to_free,
     choose_victims,
     footprint,
@@ -22,6 +22,11 @@ from monarch.stager.capacity import (
 )
 
 SIZES = st.integers(0, 40 * PAGE_BYTES)
+
+
+def has_no_failures(ledger: Ledger, file: int) -> bool:
+    """Whether the next failure of a File is its first."""
+    return ledger.classify(file, 0, TransferEnd(-errno.EIO))[0] is FileOutcome.RETRY
 
 
 class LedgerLife(RuleBasedStateMachine):
@@ -47,7 +52,7 @@ class LedgerLife(RuleBasedStateMachine):
     def end_transfer(self, settled, pick):
         tier, size = self.reserved.pop(pick.randrange(len(self.reserved)))
         if settled:
-            self.ledger.settle(tier, size)
+            self.ledger.commit(tier, size)
             self.used.append((tier, size))
         else:
             self.ledger.release(tier, size)
@@ -55,7 +60,7 @@ class LedgerLife(RuleBasedStateMachine):
     @precondition(lambda self: self.used)
     @rule(pick=st.randoms(use_true_random=False))
     def drop(self, pick):
-        self.ledger.drop(*self.used.pop(pick.randrange(len(self.used))))
+        self.ledger.free(*self.used.pop(pick.randrange(len(self.used))))
 
     @rule(tier=st.integers(0, 1))
     def shrink(self, tier):
@@ -89,22 +94,22 @@ def test_files_take_whole_pages_even_if_empty():
 @pytest.mark.parametrize("cause", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_tier_takes_no_more_than_it_holds_and_the_file_is_tried_anew(cause):
     ledger = Ledger([10 * PAGE_BYTES, 10 * PAGE_BYTES])
-    ledger.settle(0, ledger.reserve(1) or 1)
+    ledger.commit(0, ledger.reserve(1) or 1)
     assert ledger.reserve(1) == 0
-    verdict, room = ledger.judge(1, 0, Outcome(-cause, at_tier=True))
+    verdict, room = ledger.classify(1, 0, TransferEnd(-cause, at_tier=True))
     ledger.release(0, 1)
 
     ledger.shrink(0)
 
-    assert (verdict, room) == (Verdict.ANEW, Room.SHRUNK)
+    assert (verdict, room) == (FileOutcome.RESTART, TierOutcome.FULL)
     assert ledger.reserve(1) == 1
 
 
 def test_a_vanished_tier_is_taken_out_of_service():
     ledger = Ledger([10 * PAGE_BYTES])
-    outcome = Outcome(-errno.ENOENT, at_tier=True)
+    outcome = TransferEnd(-errno.ENOENT, at_tier=True)
 
-    assert ledger.judge(0, 0, outcome) == (Verdict.ANEW, Room.LOST)
+    assert ledger.classify(0, 0, outcome) == (FileOutcome.RESTART, TierOutcome.FAILED)
 
     ledger.retire(0)
     assert ledger.reserve(1) is None
@@ -113,62 +118,65 @@ def test_a_vanished_tier_is_taken_out_of_service():
 
 def test_a_tier_is_taken_out_of_service_at_its_first_error():
     ledger = Ledger([10 * PAGE_BYTES])
-    outcome = Outcome(-errno.EIO, at_tier=True)
+    outcome = TransferEnd(-errno.EIO, at_tier=True)
 
-    assert ledger.judge(0, 0, outcome) == (Verdict.ANEW, Room.LOST)
-    assert not ledger.failures
+    assert ledger.classify(0, 0, outcome) == (FileOutcome.RESTART, TierOutcome.FAILED)
+    assert has_no_failures(ledger, 0)
 
 
 @pytest.mark.parametrize("cause", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize("at_tier", [False, True])
 def test_what_the_node_lacks_is_no_fault_of_a_file_or_a_tier(cause, at_tier):
     ledger = Ledger([10 * PAGE_BYTES])
-    outcome = Outcome(-cause, at_tier=at_tier)
+    outcome = TransferEnd(-cause, at_tier=at_tier)
 
-    seen = {ledger.judge(7, 0, outcome) for _ in range(10)}
+    seen = {ledger.classify(7, 0, outcome) for _ in range(10)}
 
-    assert seen == {(Verdict.LATER, Room.KEPT)}
-    assert not ledger.failures
+    assert seen == {(FileOutcome.POSTPONE, TierOutcome.UNCHANGED)}
+    assert has_no_failures(ledger, 7)
 
 
 def test_a_copy_that_does_not_verify_is_no_fault_of_its_tier():
     ledger = Ledger([10 * PAGE_BYTES])
-    outcome = Outcome(-errno.EBADMSG, at_tier=True)
+    outcome = TransferEnd(-errno.EBADMSG, at_tier=True)
 
-    assert ledger.judge(7, 0, outcome) == (Verdict.RETRY, Room.KEPT)
+    assert ledger.classify(7, 0, outcome) == (FileOutcome.RETRY, TierOutcome.UNCHANGED)
 
 
 def test_a_file_is_given_up_after_its_second_failure():
     ledger = Ledger([10 * PAGE_BYTES])
-    outcome = Outcome(-errno.EIO)
+    outcome = TransferEnd(-errno.EIO)
 
-    verdicts = [ledger.judge(7, 0, outcome)[0] for _ in range(2)]
+    verdicts = [ledger.classify(7, 0, outcome)[0] for _ in range(2)]
 
-    assert verdicts == [Verdict.RETRY, Verdict.GIVEN_UP]
+    assert verdicts == [FileOutcome.RETRY, FileOutcome.GIVE_UP]
 
 
 def test_a_success_forgives_the_failure_before_it():
     ledger = Ledger([10 * PAGE_BYTES])
-    ledger.judge(7, 0, Outcome(-errno.EIO))
-    ledger.judge(7, 0, Outcome(0))
+    ledger.classify(7, 0, TransferEnd(-errno.EIO))
+    ledger.classify(7, 0, TransferEnd(0))
 
-    assert ledger.judge(7, 0, Outcome(-errno.EIO))[0] is Verdict.RETRY
+    assert ledger.classify(7, 0, TransferEnd(-errno.EIO))[0] is FileOutcome.RETRY
 
 
 @pytest.mark.parametrize("cause", [errno.ESTALE, errno.ENOENT])
 def test_a_changed_or_removed_origin_is_no_failure_of_the_file(cause):
     ledger = Ledger([10 * PAGE_BYTES])
 
-    assert ledger.judge(7, 0, Outcome(-cause))[0] is Verdict.CHANGED
-    assert not ledger.failures
+    assert ledger.classify(7, 0, TransferEnd(-cause))[0] is FileOutcome.CHANGED
+    assert has_no_failures(ledger, 7)
 
 
 def test_a_leftover_that_does_not_verify_is_staged_anew():
     ledger = Ledger([10 * PAGE_BYTES])
-    outcome = Outcome(-errno.EBADMSG, at_tier=True, adoption=True)
+    outcome = TransferEnd(-errno.EBADMSG, at_tier=True, adoption=True)
 
-    assert ledger.judge(7, 0, outcome) == (Verdict.ANEW, Room.KEPT)
-    assert not ledger.failures
+    assert ledger.classify(7, 0, outcome) == (
+        FileOutcome.RESTART,
+        TierOutcome.UNCHANGED,
+    )
+    assert has_no_failures(ledger, 7)
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**12))
@@ -195,24 +203,23 @@ def test_footprints_of_many_files_are_those_of_each(sizes):
     assert found.tolist() == [footprint(size) for size in sizes]
 
 
-def test_the_account_of_the_transit_pool_lies_behind_those_of_the_tiers():
-    ledger = Ledger([PAGE_BYTES])
+def test_the_account_of_the_pool_lies_behind_those_of_the_tiers():
+    ledger = Ledger([PAGE_BYTES], pool_bytes=2 * PAGE_BYTES)
     with pytest.raises(AssertionError):
-        ledger.account(1)
-    ledger.transit = Account(2 * PAGE_BYTES)
+        ledger.account(2)
 
     assert ledger.reserve(10) == 0
     assert ledger.reserve(10) is None, "it is not for what is kept"
     assert ledger.reserve_in(1, 10)
     assert ledger.reserve_in(1, 10)
     assert not ledger.reserve_in(1, 10)
-    ledger.settle(1, 10)
+    ledger.commit(1, 10)
     ledger.release(1, 10)
-    ledger.drop(1, 10)
+    ledger.free(1, 10)
 
-    assert ledger.account(1) is ledger.transit
-    assert ledger.transit == Account(2 * PAGE_BYTES)
-    assert ledger.judge(3, 1, Outcome(-errno.ENOSPC, at_tier=True)) == (
-        Verdict.ANEW,
-        Room.SHRUNK,
+    assert ledger.account(1) is ledger.pool
+    assert ledger.pool == Account(2 * PAGE_BYTES)
+    assert ledger.classify(3, 1, TransferEnd(-errno.ENOSPC, at_tier=True)) == (
+        FileOutcome.RESTART,
+        TierOutcome.FULL,
     )

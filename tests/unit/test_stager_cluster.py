@@ -31,9 +31,13 @@ class Cluster:
         self.nodes: list[Stage] = []
         for number, room in enumerate(rooms):
             stage = make_stage(
-                directory / f"n{number}", [PAGE] * FILES, (room * PAGE,), fill
+                directory / f"n{number}",
+                [PAGE] * FILES,
+                (room * PAGE,),
+                fill,
+                pool * PAGE,
             )
-            stage.share(placement, number, pool * PAGE)
+            stage.join(placement, number)
             self.nodes.append(stage)
         self.waiting: list[set[int]] = [set() for _ in rooms]
         self.cut: set[tuple[int, int]] = set()
@@ -75,9 +79,9 @@ class Cluster:
         state, _, reason = peer.state(fetch.file)
         if (node, fetch.peer) in self.cut:
             stage.arrive(fetch.file, -errno.ECONNRESET)
-        elif state is ReplicaState.READY and not peer.table.written[fetch.file]:
+        elif state is ReplicaState.READY and not peer.written[fetch.file]:
             stage.arrive(fetch.file)
-        elif reason or peer.table.written[fetch.file]:
+        elif reason or peer.written[fetch.file]:
             stage.arrive(fetch.file, -errno.ENOENT)
         elif state is ReplicaState.ABSENT:
             peer.ask(fetch.file)
@@ -130,7 +134,7 @@ class Cluster:
             for file, _, peer in stage.receiver.fetches:
                 order = self.orders[file]
                 assert order.index(peer) < order.index(number), "requests flow uphill"
-            assert stage.tally.agent_errors == 0
+            assert stage.counters.agent_errors == 0
 
 
 def check_flights(stage: Stage) -> None:
@@ -146,21 +150,19 @@ def check_flights(stage: Stage) -> None:
 
 def check_accounts(stage: Stage) -> None:
     """No Tier holds more than it may; what is promised is what is under way."""
-    ledger = stage.stager.ledger
     for number in range(2):
-        account = ledger.account(number)
+        account = stage.account(number)
         held = account.used_bytes + account.reserved_bytes
         assert held <= account.capacity_bytes or not account.in_service
         under_way = [o.file for o in stage.engine.orders if o.tier == number]
         under_way += [f.file for f in stage.receiver.fetches if f.tier == number]
         assert account.reserved_bytes == len(under_way) * footprint(PAGE)
-        ready = [word_parts(word)[:2] for word in stage.table.words.tolist()]
+        ready = [word_parts(word)[:2] for word in stage.words.tolist()]
         count = ready.count((ReplicaState.READY, number))
         if number:  # a nameless Replica counts until nobody has it
             assert account.used_bytes >= count * footprint(PAGE)
         else:
             assert account.used_bytes == count * footprint(PAGE)
-    assert stage.stager.ledger.transit is not None
 
 
 def disturb(cluster: Cluster, random: Random) -> None:
@@ -187,10 +189,10 @@ def disturb(cluster: Cluster, random: Random) -> None:
             cause, step = random.choice([(errno.EIO, Step.READ), *AT_TIER])
             cluster.copy(node, -cause, step)
         case 11 if random.random() < 0.2:
-            stage.table.written[random.randrange(FILES)] = 1
+            stage.written[random.randrange(FILES)] = 1
         case 12 if random.random() < 0.5:
             cluster.copy_untold(node)
-            stage.stager.shelf.relieve(used_bytes=20 * PAGE, limit_bytes=20 * PAGE)
+            stage.stager.relieve(used_bytes=20 * PAGE, limit_bytes=20 * PAGE)
     cluster.pass_time(random.choice([0.0, 0.02, 0.3]))
 
 
@@ -248,9 +250,9 @@ def test_without_trouble_each_file_is_read_from_the_origin_once(
 
         assert cluster.copied == Counter(range(FILES))
         for stage in cluster.nodes:
-            words = stage.table.words.tolist()
+            words = stage.words.tolist()
             assert {word_parts(word)[0] for word in words} == {ReplicaState.READY}
-            assert stage.tally.origin_instead_files == 0
+            assert stage.counters.origin_instead_files == 0
             stage.stager.abandon()
 
 
@@ -265,7 +267,7 @@ def test_a_lost_node_costs_the_origin_no_more_than_what_it_held(random, mode):
             cluster.open(random.randrange(nodes), file)
         cluster.finish()
         before = cluster.copied.copy()
-        held = cluster.nodes[lost].stager.ledger.accounts[0].used_bytes // PAGE
+        held = cluster.nodes[lost].account(0).used_bytes // PAGE
 
         for node in range(nodes):
             if node != lost:

@@ -34,7 +34,7 @@ def finish(stage: Stage, files: set[int]) -> None:
 
 
 def test_fill_reads_what_is_owned_and_fetches_the_rest_of_what_is_kept(make):
-    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage = make([60, 60], mode=Mode.REPLICATE, settings=FILL)
     fetched: set[int] = set()
 
     stage.stager.turn()
@@ -44,21 +44,21 @@ def test_fill_reads_what_is_owned_and_fetches_the_rest_of_what_is_kept(make):
     assert first == owned_by(stage, 0)[: 2 * FILL.concurrency]
     assert fetched == set(owned_by(stage, 1))
     assert stage.stager.idle
-    assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
+    assert stage.counters.origin_read_bytes == 10 * len(owned_by(stage, 0))
 
 
 def test_fill_fetches_nothing_while_no_program_runs_here(make):
-    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage = make([60, 60], mode=Mode.REPLICATE, settings=FILL)
     fetched: set[int] = set()
 
-    stage.stager.rest(rests=True)
+    stage.stager.pause_fetching(paused=True)
     stage.stager.turn()
     finish(stage, fetched)
 
     assert fetched == set()
-    assert len(stage.table.ready_in(0)) == len(owned_by(stage, 0))
+    assert len(stage.replicas.ready_in(0)) == len(owned_by(stage, 0))
 
-    stage.stager.rest(rests=False)
+    stage.stager.pause_fetching(paused=False)
     stage.stager.turn()
     finish(stage, fetched)
 
@@ -85,26 +85,26 @@ def test_fill_fetches_beside_its_own_reading_but_never_ahead_of_it(make):
 
 
 def test_fill_takes_nothing_that_is_not_kept(make):
-    stage = make([60, 60], fill=FILL)
+    stage = make([60, 60], settings=FILL)
     fetched: set[int] = set()
 
     stage.stager.turn()
     finish(stage, fetched)
 
     assert fetched == set()
-    assert len(stage.table.ready_in(0)) == len(owned_by(stage, 0))
+    assert len(stage.replicas.ready_in(0)) == len(owned_by(stage, 0))
 
 
 def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
-    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage = make([60, 60], mode=Mode.REPLICATE, settings=FILL)
     stage.sources.lost(1)
     fetched: set[int] = set()
     stage.stager.turn()
     finish(stage, fetched)
     assert stage.stager.idle
-    assert stage.tally.origin_read_bytes == 10 * len(owned_by(stage, 0))
+    assert stage.counters.origin_read_bytes == 10 * len(owned_by(stage, 0))
 
-    stage.now_s += 10
+    stage.clock.now_s += 10
     assert stage.sources.due(1)
     stage.sources.connected(1)
     stage.stager.turn()
@@ -114,7 +114,7 @@ def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
 
 
 def test_fill_does_not_make_a_third_node_read_what_its_owner_is_to_read(make):
-    stage = make([60, 60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage = make([60, 60, 60], mode=Mode.REPLICATE, settings=FILL)
     file = followed_by(stage, 1, 2, 0)
     stage.sources.lost(1)
     fetched: set[int] = set()
@@ -128,12 +128,12 @@ def test_fill_does_not_make_a_third_node_read_what_its_owner_is_to_read(make):
 
     assert before == set(owned_by(stage, 2))
     assert file in fetched
-    assert len(stage.table.ready_in(0)) == 60
+    assert len(stage.replicas.ready_in(0)) == 60
 
 
 @pytest.mark.parametrize("cause", [errno.ECONNRESET, errno.ENOENT])
 def test_what_nobody_asked_for_stays_away_when_its_owner_fails(make, cause):
-    stage = make([60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage = make([60, 60], mode=Mode.REPLICATE, settings=FILL)
     stage.stager.turn()
     while not stage.fetching():
         stage.end(stage.engine.orders[0].file)
@@ -148,7 +148,7 @@ def test_what_nobody_asked_for_stays_away_when_its_owner_fails(make, cause):
 
 
 def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone(make):
-    stage = make([60, 60, 60], mode=Mode.REPLICATE, fill=FILL)
+    stage = make([60, 60, 60], mode=Mode.REPLICATE, settings=FILL)
     stage.stager.turn()
     while not any(peer == 1 for _, _, peer in stage.fetching()):
         for order in list(stage.engine.orders):
@@ -160,7 +160,7 @@ def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone
             stage.arrive(file, -errno.ECANCELED)
     finish(stage, set())
 
-    assert len(stage.table.ready_in(0)) == 60
+    assert len(stage.replicas.ready_in(0)) == 60
 
 
 @pytest.mark.parametrize(("need", "bound"), [(PAGE, 128), (1 << 20, 8), (9 << 20, 1)])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from monarch import native
-from monarch.metrics import Tally
+from monarch.metrics import AgentCounters
 from monarch.native import (
     DTYPES,
     PeerReceiver,
@@ -26,14 +26,23 @@ from monarch.native import (
     word_parts,
 )
 from monarch.placement import Mode, Node, Placement
-from monarch.stager import FileTable, FillSettings, Sharing, Sources, Stager
-from monarch.stager.capacity import footprints
-from monarch.tiers import open_transit
+from monarch.stager import (
+    FileTable,
+    Policy,
+    Replicas,
+    Sources,
+    Stager,
+    StagerSettings,
+    Storage,
+    WrittenMarks,
+    footprints,
+)
+from monarch.tiers import open_pool
 from support.stages import memory_directory
 from unit.test_native_staging import PATIENCE_MS, SIZES, Job, make_job
 
 PATIENCE_S = PATIENCE_MS / 1000
-NO_FILL = FillSettings(enabled=False, concurrency=1, urgent_bytes_max=1 << 30)
+NO_FILL = StagerSettings(fill=False, concurrency=1, urgent_bytes_max=1 << 30)
 SMALL = 2
 
 
@@ -47,7 +56,7 @@ class Agent:
     receiver: PeerReceiver
     stager: Stager
     sources: Sources
-    tally: Tally
+    counters: AgentCounters
     asked: set[int] = field(default_factory=set)
 
     def turn(self) -> None:
@@ -65,9 +74,9 @@ class Agent:
     @property
     def used_bytes(self) -> int:
         """What the pool has not given back."""
-        transit = self.stager.ledger.transit
-        assert transit is not None
-        return transit.used_bytes
+        pool = self.stager.pool_account
+        assert pool is not None
+        return pool.used_bytes
 
     def recognises(self, ino: int) -> bool:
         """Whether descriptors of an inode are known as a Replica's."""
@@ -94,23 +103,23 @@ def make_agent(base: Path, own: int, placement: Placement, stack: ExitStack) -> 
     engine = stack.enter_context(native.Engine(job.board, job.options))
     server = stack.enter_context(PeerServer(engine, ServerOptions(2)))
     receiver = stack.enter_context(PeerReceiver(engine, ReceiverOptions(2)))
+    marks = tail(job.board.flags, "flags")
     table = FileTable(
         sizes=np.array(SIZES, np.uint64),
         words=job.states,
-        written=tail(job.board.flags, "flags"),
-        passes=lambda file: False,
-        store=lambda file, word: native.state_store(job.board.catalog, file, word),
+        marks=WrittenMarks(np.zeros(1, np.uint8), marks, lambda: None),
+        publish=lambda file, word: native.state_store(job.board.catalog, file, word),
         name_of=lambda file: job.replica(file).name,
         inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
     )
-    tally = Tally()
-    stager = Stager(table, engine, [], NO_FILL, tally)
-    pool = open_transit(base, 0)
+    pool = open_pool(base, 0)
     pool.directory, pool.capacity_bytes = job.tier, 2 * 8192
-    sources = Sources(placement, own, tally)
-    stager.share(Sharing(sources, receiver, pool))
-    return Agent(job, engine, server, receiver, stager, sources, tally)
+    storage, counters = Storage([], pool), AgentCounters()
+    stager = Stager(Replicas(table), engine, storage, NO_FILL, counters)
+    sources = Sources(Policy.cluster(placement, own), counters)
+    stager.join(sources, receiver)
+    return Agent(job, engine, server, receiver, stager, sources, counters)
 
 
 @pytest.fixture
@@ -150,8 +159,8 @@ def until(agents: list[Agent], reached: Callable[[], bool]) -> None:
 
 def open_small(agents: list[Agent]) -> tuple[Agent, Agent]:
     """Let a program open the small File on the node that does not own it."""
-    owner = agents[agents[0].sources.owner(SMALL)]
-    asker = agents[1 - owner.sources.own]
+    owner = agents[agents[0].sources.policy.owner(SMALL)]
+    asker = agents[1 - owner.sources.policy.own]
     asker.asked.add(SMALL)
     until(agents, lambda: asker.state(SMALL) is ReplicaState.READY)
     asker.asked.clear()
@@ -167,15 +176,15 @@ def push_out(agents: list[Agent], *whom: Agent) -> None:
 
 def test_a_cold_file_comes_by_way_of_its_owner_and_the_origin_is_read_once(agents):
     owner, asker = open_small(agents)
-    until(agents, lambda: asker.tally.peer_files == owner.tally.staged_files == 1)
+    until(agents, lambda: asker.counters.peer_files == owner.counters.staged_files == 1)
 
     assert (
         asker.job.replica(SMALL).read_bytes()
         == (owner.job.origin / f"file{SMALL}").read_bytes()
     )
-    assert owner.tally.origin_read_bytes == SIZES[SMALL]
-    assert asker.tally.origin_read_bytes == 0
-    assert asker.tally.agent_errors == owner.tally.agent_errors == 0
+    assert owner.counters.origin_read_bytes == SIZES[SMALL]
+    assert asker.counters.origin_read_bytes == 0
+    assert asker.counters.agent_errors == owner.counters.agent_errors == 0
 
 
 def test_room_comes_back_although_the_server_keeps_descriptors_open(agents):
@@ -187,7 +196,7 @@ def test_room_comes_back_although_the_server_keeps_descriptors_open(agents):
 
     until(agents, lambda: not owner.recognises(ino))
     until(agents, lambda: owner.used_bytes <= 2 * 4096 and owner.used_bytes > 0)
-    assert owner.tally.agent_errors == 0
+    assert owner.counters.agent_errors == 0
 
 
 def test_a_replica_that_leaves_and_comes_back_leaves_nothing_of_the_first(agents):

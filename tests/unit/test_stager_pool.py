@@ -25,15 +25,15 @@ def remote(placement: Placement) -> list[int]:
 def stage():
     """Node 0 of two, with room for eight Files in transit."""
     with memory_directory() as directory:
-        stage = make_stage(directory, [PAGE] * 200)
-        stage.share(place(200, [1 << 20] * 2), 0, POOL_FILES * PAGE)
+        stage = make_stage(directory, [PAGE] * 200, pool_bytes=POOL_FILES * PAGE)
+        stage.join(place(200, [1 << 20] * 2), 0)
         yield stage
         stage.stager.abandon()
 
 
 @pytest.fixture
 def files(stage: Stage) -> list[int]:
-    return remote(stage.sources.placement)
+    return remote(stage.placement)
 
 
 def fetch(stage: Stage, *files: int) -> None:
@@ -43,7 +43,7 @@ def fetch(stage: Stage, *files: int) -> None:
 
 
 def account(stage: Stage):
-    return stage.stager.ledger.transit
+    return stage.account(POOL)
 
 
 def leave(stage: Stage) -> None:
@@ -59,9 +59,9 @@ def test_a_file_that_is_not_kept_lands_in_the_pool(stage, files):
     stage.arrive(files[0])
 
     assert stage.state(files[0])[:2] == (ReplicaState.READY, POOL)
-    assert (stage.tally.peer_files, stage.tally.peer_bytes) == (1, PAGE)
-    assert (stage.tally.transit_files, stage.tally.transit_bytes) == (1, PAGE)
-    assert stage.stager.ledger.accounts[0].used_bytes == 0
+    assert (stage.counters.peer_files, stage.counters.peer_bytes) == (1, PAGE)
+    assert (stage.counters.transit_files, stage.counters.transit_bytes) == (1, PAGE)
+    assert stage.account(0).used_bytes == 0
 
 
 def test_the_oldest_leave_ahead_of_need_and_one_part_stays_free(stage, files):
@@ -151,7 +151,7 @@ def test_a_file_waits_for_room_and_gets_it_without_being_asked_for_again(stage, 
     stage.pass_time(0.0)
 
     assert stage.fetching() == [(late, POOL, 1)]
-    assert stage.tally.transit_full == 0
+    assert stage.counters.transit_full == 0
 
 
 def test_programs_are_sent_to_the_origin_when_no_room_comes(stage, files):
@@ -164,16 +164,16 @@ def test_programs_are_sent_to_the_origin_when_no_room_comes(stage, files):
 
     assert busy == (ReplicaState.ABSENT, 0, Reason.BUSY)
     assert stage.state(late) == (ReplicaState.ABSENT, 0, Reason.NONE)
-    assert stage.tally.transit_full == 1
+    assert stage.counters.transit_full == 1
     assert account(stage).free_bytes == 0
     stage.ask(late)
     assert len(stage.fetching()) == POOL_FILES, "there is no room still"
 
 
 def test_a_file_that_no_pool_of_this_size_can_take_stays_on_the_origin(tmp_path):
-    stage = make_stage(tmp_path, [100 * PAGE] * 50)
-    stage.share(place(50, [1 << 30] * 2, need=100 * PAGE), 0, 99 * PAGE)
-    file = remote(stage.sources.placement)[0]
+    stage = make_stage(tmp_path, [100 * PAGE] * 50, pool_bytes=99 * PAGE)
+    stage.join(place(50, [1 << 30] * 2, need=100 * PAGE), 0)
+    file = remote(stage.placement)[0]
 
     stage.ask(file)
 
@@ -183,9 +183,9 @@ def test_a_file_that_no_pool_of_this_size_can_take_stays_on_the_origin(tmp_path)
 def test_a_large_file_that_nobody_waits_for_takes_only_what_nothing_leaves_for(
     tmp_path,
 ):
-    stage = make_stage(tmp_path, [2 << 20] * 60)
-    stage.share(place(60, [1 << 30] * 2, need=2 << 20), 0, 7 << 20)
-    first, second, third, fourth = remote(stage.sources.placement)[:4]
+    stage = make_stage(tmp_path, [2 << 20] * 60, pool_bytes=7 << 20)
+    stage.join(place(60, [1 << 30] * 2, need=2 << 20), 0)
+    first, second, third, fourth = remote(stage.placement)[:4]
 
     stage.ask(first, second, third, fourth)
 
@@ -206,7 +206,7 @@ def test_a_replica_that_somebody_removed_is_lost_not_served(stage, files):
     stage.ask(files[0])
 
     assert stage.fetching() == [(files[0], POOL, 1)]
-    assert stage.tally.replicas_lost == 1
+    assert stage.counters.replicas_lost == 1
     stage.arrive(files[0])
     fetch(stage, *files[1:POOL_FILES])
     leave(stage)
@@ -235,7 +235,7 @@ def test_a_pool_whose_directory_has_vanished_is_used_no_more(stage, files):
     assert stage.state(files[0])[0] is ReplicaState.ABSENT
     assert stage.state(files[1]) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
     assert (account(stage).used_bytes, account(stage).reserved_bytes) == (0, 0)
-    assert stage.stager.ledger.accounts[0].in_service
+    assert stage.account(0).in_service
 
 
 def test_the_end_closes_every_descriptor_and_answers_who_waits(stage, files):
@@ -259,8 +259,8 @@ def test_an_epoch_through_a_small_pool_keeps_to_its_capacity(stage, files):
         stage.arrive(file)
         leave(stage)
 
-    assert stage.tally.transit_files == len(files)
-    assert stage.tally.transit_full == 0
+    assert stage.counters.transit_files == len(files)
+    assert stage.counters.transit_full == 0
     assert len(list(stage.pool.directory.iterdir())) <= POOL_FILES
 
 
@@ -279,9 +279,9 @@ def test_a_lease_proves_that_a_file_is_unused_and_leaves_none_behind():
 
 def test_without_leases_there_is_no_transit(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("monarch.stager.pool.is_unused", lambda fd: False)
-    stage = make_stage(tmp_path, [PAGE] * 50)
-    stage.share(place(50, [1 << 20] * 2), 0, POOL_FILES * PAGE)
-    file = remote(stage.sources.placement)[0]
+    stage = make_stage(tmp_path, [PAGE] * 50, pool_bytes=POOL_FILES * PAGE)
+    stage.join(place(50, [1 << 20] * 2), 0)
+    file = remote(stage.placement)[0]
 
     stage.ask(file)
 
@@ -290,7 +290,7 @@ def test_without_leases_there_is_no_transit(tmp_path, monkeypatch, caplog):
 
 
 def test_in_partition_mode_spare_room_is_not_for_what_others_hold(stage, files):
-    assert stage.sources.placement.mode is Mode.PARTITION
+    assert stage.placement.mode is Mode.PARTITION
     fetch(stage, *files[:3])
 
-    assert stage.stager.ledger.accounts[0].used_bytes == 0
+    assert stage.account(0).used_bytes == 0

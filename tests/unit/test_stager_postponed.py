@@ -2,7 +2,6 @@
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -23,15 +22,8 @@ FIRST_HANGS = Health(1, 1, 0)
 def make_stage(tmp_path, monkeypatch) -> Callable[..., Stage]:
     """A function that makes a Stager of two roots with four Files each."""
 
-    def make(fill=stages.NO_FILL) -> Stage:
-        stage = stages.make_stage(tmp_path, [10] * 8, fill=fill)
-        table = replace(stage.table, bases=(0, 4))
-        stager = type(stage.stager)(
-            table, stage.engine, stage.stager.tiers, fill, stage.tally
-        )
-        stager.postponed.clock = lambda: stage.now_s
-        stage.stager, stage.table = stager, table
-        return stage
+    def make(settings=stages.NO_FILL) -> Stage:
+        return stages.make_stage(tmp_path, [[10] * 4] * 2, settings=settings)
 
     return make
 
@@ -46,7 +38,7 @@ def test_programs_do_not_wait_for_a_root_that_does_not_answer(make_stage):
 
     assert [stage.state(file) for file in (2, 3)] == [BUSY] * 2
     assert (4, 0) in stage.ordered(), "a File of the other root"
-    assert stage.tally.transfers_failed == 0
+    assert stage.counters.transfers_failed == 0
 
 
 def test_one_file_a_second_is_tried_of_a_root_that_does_not_answer(make_stage):
@@ -137,8 +129,8 @@ def test_a_file_is_never_given_up_for_what_the_node_lacks(make_stage, cause, ste
 
     stage.end(0)
     assert stage.state(0)[0] is ReplicaState.READY
-    assert stage.stager.ledger.accounts[0].in_service
-    assert stage.stager.ledger.accounts[0].reserved_bytes == 0
+    assert stage.account(0).in_service
+    assert stage.account(0).reserved_bytes == 0
 
 
 def test_the_pauses_between_tries_grow_to_a_bound(make_stage):
@@ -147,10 +139,10 @@ def test_the_pauses_between_tries_grow_to_a_bound(make_stage):
     pauses = []
     for _ in range(9):
         stage.end(0, -errno.EMFILE, Step.OPEN)
-        began_s = stage.now_s
+        began_s = stage.clock.now_s
         while not stage.ordered():
             stage.pass_time(0.25)
-        pauses.append(stage.now_s - began_s)
+        pauses.append(stage.clock.now_s - began_s)
 
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
@@ -165,9 +157,10 @@ def test_a_replica_that_comes_into_a_withdrawn_tier_is_not_served(make_stage):
 
     assert [stage.state(file) for file in (0, 1)] == [ABSENT] * 2
     assert stage.engine.kept == [(0, 1000), (0, 1001)]
-    account = stage.stager.ledger.accounts[0]
+    account = stage.account(0)
     assert (account.used_bytes, account.reserved_bytes) == (0, 0)
-    assert stage.stager.losses.warnings == ["tier tier0 is used no more: no answer"]
+    warnings = stage.stager.losses.take_warnings()
+    assert warnings == ["tier tier0 is no longer used: no answer"]
 
 
 def test_a_tier_is_withdrawn_at_the_first_error_of_a_transfer(make_stage):
@@ -178,19 +171,20 @@ def test_a_tier_is_withdrawn_at_the_first_error_of_a_transfer(make_stage):
 
     stage.end(1, -errno.EIO, Step.WRITE)
 
-    assert stage.tally.tiers_lost == 1
+    assert stage.counters.tiers_lost == 1
     assert stage.state(0) == ABSENT
     assert stage.state(1) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
-    assert "Input/output error" in stage.stager.losses.warnings[0]
+    assert "Input/output error" in stage.stager.losses.take_warnings()[0]
 
 
 def test_nothing_is_looked_for_on_the_event_loop(make_stage, monkeypatch):
     stage = make_stage()
     stage.ask(0)
     stage.end(0)
-    monkeypatch.setattr(stage.stager.shelf, "look_for", partial(pytest.fail, "looked"))
+    looked = partial(pytest.fail, "looked")
+    monkeypatch.setattr("monarch.stager.removal.inspect", looked)
 
     stage.engine.asked.append(0)
     stage.stager.turn()
 
-    assert stage.stager.losses.doubted == {0: 0}
+    assert stage.stager.losses.take_doubtful() == {0: 0}

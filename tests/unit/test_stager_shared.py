@@ -8,11 +8,10 @@ import pytest
 
 from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
 from monarch.placement import Mode
-from monarch.stager.breaker import FAILURES_MAX
+from monarch.stager.sources import FAILURES_MAX
 from support.stages import (
     ABSENT,
     PAGE,
-    ROOM,
     followed_by,
     make_shared,
     make_stage,
@@ -40,7 +39,7 @@ def test_what_this_node_owns_is_copied_from_the_origin_into_its_tier(make):
 
     assert stage.engine.orders == [Order(file, 0, OrderKind.DEMAND)]
     assert stage.fetching() == []
-    assert stage.tally.origin_instead_files == 0
+    assert stage.counters.origin_instead_files == 0
 
 
 def test_what_another_node_owns_is_fetched_from_it_once(make):
@@ -62,14 +61,14 @@ def test_a_fetched_file_that_is_kept_lands_in_a_tier(make):
     stage.arrive(file)
 
     assert stage.state(file)[:2] == (ReplicaState.READY, 0)
-    assert stage.table.ready_in(0).tolist() == [file]
+    assert stage.replicas.ready_in(0).tolist() == [file]
     assert stage.sources.events(1).fetched_files == 1
-    assert stage.tally.staged_files == 0
+    assert stage.counters.staged_files == 0
 
 
 def test_what_nobody_has_room_for_stays_on_the_origin(make):
     stage = make([2, 2], files=(60, PAGE))
-    file = int(np.flatnonzero(~stage.sources.placement.placed)[0])
+    file = int(np.flatnonzero(~stage.placement.placed)[0])
 
     stage.ask(file)
 
@@ -78,7 +77,7 @@ def test_what_nobody_has_room_for_stays_on_the_origin(make):
 
 def test_spare_room_takes_files_of_others_but_never_that_of_the_kept(make):
     stage = make([80, 80], files=(100, PAGE), mode=Mode.AUTO)
-    kept = stage.sources.kept
+    kept = stage.sources.policy.kept
     others = np.flatnonzero(~kept).tolist()
     spare = 80 - int(kept.sum())
     assert 0 < spare < len(others)
@@ -103,7 +102,7 @@ def test_a_program_that_has_waited_for_one_peer_waits_for_no_other(make, cause):
 
     assert stage.fetching() == []
     assert stage.ordered() == [(file, 0)]
-    assert stage.tally.origin_instead_files == 1
+    assert stage.counters.origin_instead_files == 1
 
 
 @pytest.mark.parametrize("cause", LINK_ENDS)
@@ -117,8 +116,8 @@ def test_a_link_that_ends_makes_the_next_node_be_asked_at_once(make, cause):
     assert stage.fetching() == [(file, POOL, 2)]
     assert stage.state(file)[0] is ReplicaState.STAGING
     assert not stage.sources.usable(1)
-    assert stage.tally.rehomed_files == 1
-    assert stage.tally.peer_failures == 1
+    assert stage.counters.rehomed_files == 1
+    assert stage.counters.peer_failures == 1
 
 
 @pytest.mark.parametrize(("cause", "step"), LATE_OR_WRONG)
@@ -135,8 +134,8 @@ def test_a_late_or_wrong_answer_sends_the_file_on_and_three_open_the_breaker(
 
     assert [order.file for order in stage.engine.orders] == files[:FAILURES_MAX]
     assert not stage.sources.usable(1)
-    assert stage.tally.breakers_opened == 1
-    assert stage.tally.origin_instead_files == FAILURES_MAX
+    assert stage.counters.breakers_opened == 1
+    assert stage.counters.origin_instead_files == FAILURES_MAX
     # The agent drops the link, and what was under way goes on elsewhere.
     stage.arrive(files[-1], -errno.ECANCELED)
     assert stage.engine.orders[-1].file == files[-1]
@@ -167,9 +166,9 @@ def test_who_stands_in_for_an_owner_keeps_the_file_if_it_has_room(make):
 
     assert stage.engine.orders == [Order(file, 0, OrderKind.DEMAND)]
     assert stage.state(file)[:2] == (ReplicaState.STAGING, 0)
-    assert stage.stager.ledger.transit.reserved_bytes == 0
+    assert stage.account(POOL).reserved_bytes == 0
     stage.end(file)
-    assert stage.stager.ledger.accounts[0].used_bytes == PAGE
+    assert stage.account(0).used_bytes == PAGE
 
 
 def test_a_large_file_that_its_owner_is_still_reading_is_asked_for_again(make):
@@ -194,12 +193,12 @@ def test_a_file_that_is_written_while_it_comes_is_not_served(make, step, cause):
     stage = make([60, 60])
     file = owned_by(stage, 1)[0]
     stage.ask(file)
-    stage.table.written[file] = 1
+    stage.written[file] = 1
 
     stage.arrive(file, -cause, step)
 
     assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.CHANGED)
-    assert stage.stager.ledger.transit.reserved_bytes == 0
+    assert stage.account(POOL).reserved_bytes == 0
     assert stage.sources.usable(1)
     assert stage.sources.events(1).failures == 0
 
@@ -212,7 +211,7 @@ def test_a_full_tier_under_a_fetch_is_a_matter_of_this_node(make):
     stage.arrive(file, -errno.ENOSPC, Step.WRITE)
 
     assert stage.fetching() == [(file, POOL, 1)]
-    assert stage.tally.tiers_full == 1
+    assert stage.counters.tiers_full == 1
     assert stage.sources.events(1).failures == 0
 
 
@@ -224,7 +223,7 @@ def test_the_first_failure_of_the_pool_withdraws_it(make):
 
     assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
     assert stage.fetching() == []
-    assert stage.tally.tiers_lost == 1
+    assert stage.counters.tiers_lost == 1
 
 
 def test_fetches_that_the_receiver_does_not_take_are_given_again(make):
@@ -249,34 +248,33 @@ def test_a_node_that_joins_late_looks_again_at_what_had_no_room(tmp_path):
         stage.end(file)
     assert stage.state(7) == (ReplicaState.ABSENT, 0, Reason.NO_ROOM)
 
-    stage.share(place(20, [4 * PAGE, 20 * PAGE]), 0, ROOM)
+    stage.join(place(20, [4 * PAGE, 20 * PAGE]), 0)
 
     assert stage.state(7) == ABSENT
     stage.ask(7)
     assert stage.state(7)[0] is ReplicaState.STAGING
     with pytest.raises(AssertionError):
-        stage.share(place(20, [4 * PAGE, 20 * PAGE]), 0, ROOM)
+        stage.join(place(20, [4 * PAGE, 20 * PAGE]), 0)
 
 
 def test_transfers_that_run_while_a_node_joins_end_as_they_began(tmp_path):
     stage = make_stage(tmp_path, [PAGE] * 20, (20 * PAGE,))
     stage.ask(*range(6))
 
-    stage.share(place(20, [20 * PAGE] * 2), 0, ROOM)
+    stage.join(place(20, [20 * PAGE] * 2), 0)
     for file in range(6):
         stage.end(file)
 
-    assert stage.table.ready_in(0).tolist() == list(range(6))
+    assert stage.replicas.ready_in(0).tolist() == list(range(6))
 
 
 def test_replicas_of_an_earlier_job_come_before_any_source(make, tmp_path):
     stage = make_stage(tmp_path / "other", [PAGE] * 20, (20 * PAGE,))
     for file in range(20):
-        assert stage.stager.ledger.reserve_in(0, PAGE)
-        stage.stager.adoption.tiers[file] = 0
+        assert stage.stager.offer(file, 0)
     placement = place(20, [20 * PAGE] * 2)
 
-    stage.share(placement, 0, ROOM)
+    stage.join(placement, 0)
     file = int(np.flatnonzero(placement.owners == 1)[0])
     stage.ask(file)
 
@@ -292,11 +290,10 @@ def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
     strangers = np.flatnonzero(~kept)[:10].tolist()
     ours = np.flatnonzero(kept)[:5].tolist()
     for file in [*ours, *strangers]:
-        assert stage.stager.ledger.reserve_in(0, PAGE)
-        stage.stager.adoption.tiers[file] = 0
+        assert stage.stager.offer(file, 0)
         stage.path(file, 0).write_bytes(b"x")
 
-    stage.share(placement, 0, ROOM)
+    stage.join(placement, 0)
 
     room_left = 20 - int(kept.sum())
     waiting = set(stage.stager.adoption.tiers)
@@ -313,7 +310,7 @@ def test_the_end_settles_what_has_arrived_untold_and_answers_the_rest(make):
     arrived, under_way, unsent = owned_by(stage, 1)[:3]
     stage.receiver.room = 2
     stage.ask(arrived, under_way, unsent)
-    stage.table.words[arrived] = state_word(ReplicaState.READY, POOL, Reason(1))
+    stage.words[arrived] = state_word(ReplicaState.READY, POOL, Reason(1))
 
     stage.stager.stop()
     stage.stager.abandon()
@@ -321,9 +318,9 @@ def test_the_end_settles_what_has_arrived_untold_and_answers_the_rest(make):
     assert stage.state(arrived)[:2] == (ReplicaState.READY, POOL)
     for file in (under_way, unsent):
         assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.STOPPING)
-    account = stage.stager.ledger.transit
+    account = stage.account(POOL)
     assert (account.used_bytes, account.reserved_bytes) == (PAGE, 0)
-    assert stage.tally.peer_files == 1
+    assert stage.counters.peer_files == 1
     assert stage.stager.in_flight == 0
 
 
@@ -346,7 +343,7 @@ def test_a_file_evicted_for_its_memory_may_still_pass_through(make):
     stage.ask(file)
     stage.end(file)
 
-    assert stage.stager.shelf.relieve(used_bytes=100_000, limit_bytes=100_000) == PAGE
+    assert stage.stager.relieve(used_bytes=100_000, limit_bytes=100_000) == PAGE
     stage.ask(file)
 
     assert stage.ordered() == [(file, POOL)]
@@ -363,4 +360,4 @@ def test_a_lost_tier_leaves_the_pool_and_the_peers_as_they_were(make):
 
     assert stage.ordered() == [(own, POOL)]
     assert stage.fetching() == [(other, POOL, 1)]
-    assert stage.tally.tiers_lost == 1
+    assert stage.counters.tiers_lost == 1

@@ -1,14 +1,13 @@
 """Whom a node asks for a File, and how it treats those who fail."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.metrics import Tally
+from monarch.metrics import AgentCounters
 from monarch.placement import Mode, Placement
-from monarch.stager import Opening, Sources
-from monarch.stager.breaker import FAILURES_MAX, PAUSE_FIRST_S, PAUSE_MAX_S
+from monarch.stager import Opening, Policy, Sources
+from monarch.stager.sources import FAILURES_MAX, PAUSE_FIRST_S, PAUSE_MAX_S
 from support.stages import place
 
 COUNT, NODES = 200, 5
@@ -33,16 +32,13 @@ def make_sources(
     own: int, clock: Clock, placement: Placement | None = None, alive=range(NODES)
 ) -> Sources:
     placement = placement or place(COUNT, [1 << 20] * NODES)
-    sources = Sources(placement, own, Tally(), clock)
+    policy = Policy.cluster(placement, own)
+    sources = Sources(policy, AgentCounters(), clock)
     for peer in alive:
         if peer != own:
             assert sources.due(peer)
             sources.connected(peer)
     return sources
-
-
-def file_of(placement: Placement, owner: int) -> int:
-    return int(np.flatnonzero(placement.owners == owner)[0])
 
 
 @given(
@@ -67,14 +63,15 @@ def test_what_a_node_keeps_and_owns_is_what_the_placement_says(clock):
     placement = place(COUNT, [120 * 4096] * NODES, Mode.AUTO)
     sources = make_sources(2, clock, placement)
 
-    assert [sources.keeps(file) for file in range(COUNT)] == placement.kept(2).tolist()
-    assert [sources.owns(f) for f in range(COUNT)] == (placement.owners == 2).tolist()
-    assert all(sources.placed(file) for file in range(COUNT))
+    policy = sources.policy
+    assert policy.kept.tolist() == placement.kept(2).tolist()
+    assert [policy.owns(f) for f in range(COUNT)] == (placement.owners == 2).tolist()
+    assert policy.placed.all()
 
 
 def test_a_peer_is_asked_only_when_there_is_a_connection(clock):
     sources = make_sources(0, clock, alive=())
-    file = file_of(sources.placement, 3)
+    file = next(f for f in range(COUNT) if sources.policy.owner(f) == 3)
 
     before = sources.source(file)
     assert sources.due(3)
@@ -90,7 +87,7 @@ def test_failures_in_a_row_open_the_breaker_once_and_others_are_to_be_told(clock
     for _ in range(FAILURES_MAX + 5):
         sources.late(3)
 
-    assert sources.openings() == [Opening(3, heard=False)]
+    assert sources.openings() == [Opening(3, known=False)]
     assert sources.openings() == []
     assert not sources.usable(3)
     assert (sources.events(3).late, sources.events(3).opened) == (FAILURES_MAX + 5, 1)
@@ -102,7 +99,7 @@ def test_complaints_of_others_open_it_too_but_are_not_passed_on(clock):
     for _ in range(FAILURES_MAX):
         sources.complained(3)
 
-    assert sources.openings() == [Opening(3, heard=True)]
+    assert sources.openings() == [Opening(3, known=True)]
     assert sources.events(3).complaints == FAILURES_MAX
     assert sources.events(3).failures == 0
 
@@ -125,7 +122,7 @@ def test_one_connection_that_ends_is_one_failure_whoever_tells_of_it(clock):
     for _ in range(20):
         sources.lost(3)
 
-    assert sources.openings() == [Opening(3, heard=True)]
+    assert sources.openings() == [Opening(3, known=True)]
     assert sources.events(3).failures == 1
 
 
@@ -189,33 +186,36 @@ def test_a_node_that_leaves_in_order_is_no_failure(clock):
 
 def test_the_home_of_a_file_moves_only_when_its_node_is_known_to_have_gone(clock):
     sources = make_sources(0, clock)
-    orders = [sources.placement.order(file) for file in range(COUNT)]
+    placement = place(COUNT, [1 << 20] * NODES)
+    orders = [placement.order(file) for file in range(COUNT)]
     file = next(f for f, order in enumerate(orders) if order[0] == 3 and order[1])
     order = orders[file]
-    generation = sources.generation
+    sources.note_passed_over()
 
     sources.lost(3)
-    unsure = sources.home(file)
+    unsure = sources.reader(file)
     sources.gone(3)
-    sure = sources.home(file)
+    sure = sources.reader(file)
     sources.left(order[1])
 
     assert (unsure, sure) == (3, order[1])
-    assert sources.home(file) == order[2]
-    assert sources.generation > generation
+    assert sources.reader(file) == order[2]
+    assert sources.has_news()
+    assert not sources.has_news(), "once"
     sources.appeared(3)
-    assert sources.home(file) == 3
+    assert sources.reader(file) == 3
 
 
 def test_every_opening_and_closing_is_counted(clock):
     sources = make_sources(0, clock)
-    generation = sources.generation
+    sources.note_passed_over()
     sources.lost(3)
+    assert not sources.has_news()
     clock.now_s += PAUSE_MAX_S
     assert sources.due(3)
     sources.connected(3)
 
     events = sources.events(3)
     assert (events.opened, events.closed) == (1, 1)
-    assert sources.generation == generation + 1
+    assert sources.has_news()
     assert repr(sources) == "<Sources of node 0, 4 peers usable>"

@@ -20,7 +20,7 @@ LAYERS = (
     {"monarch", "background", "metrics", "errors", "units", "atomic_file", "hostlist"},
     {"config"},
     {"native"},
-    {"catalog", "placement", "peers.protocol", "replica"},
+    {"catalog", "placement", "peers.protocol"},
     {"tiers", "origins", "cluster"},
     {
         "peers.connection",

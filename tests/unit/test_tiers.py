@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from monarch.errors import UsageError
-from monarch.tiers import Device, RamTier, SsdTier, TierSettings, measure
-from monarch.tiers.checks import check_places
-from monarch.tiers.directory import Unsafe, is_locked, make_private, take_lock
+from monarch.tiers import Device, RamTier, SsdTier, TierSettings, check_places, measure
+from monarch.tiers.directory_lock import Unsafe, is_locked, make_private, take_lock
 from monarch.tiers.leftovers import collect
 from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.units import Size
@@ -102,7 +101,7 @@ def test_shared_segments_count_in_a_share_of_memory_but_not_in_a_size(tmp_path):
     size = RamTier(settings(tmp_path, "1MiB"), "j.n", memory)
     for tier in (share, size):
         tier.resolve()
-        tier.count_out(4096)
+        tier.subtract(4096)
 
     assert share.capacity_bytes == GIB * 8 // 10 - 4096
     assert size.capacity_bytes == 1 << 20
@@ -159,27 +158,27 @@ def test_a_tier_path_must_be_a_directory(tmp_path, kind):
 
 def test_a_tier_is_prepared_private_and_removed_whole(tmp_path):
     tier = SsdTier(settings(tmp_path, "1MiB", name="ssd", kind="ssd"), "j.n")
-    tier.prepare(held=tmp_path / "run")
+    tier.prepare(locked=tmp_path / "run")
     (tier.directory / "x").touch()
 
     assert tier.directory == tmp_path / f"monarch-{os.geteuid()}" / "j.n" / "ssd"
     assert is_locked(tier.job_directory)
 
-    tier.remove(held=tmp_path / "run")
+    tier.remove(locked=tmp_path / "run")
     assert list(tier.home.iterdir()) == []
 
 
 def test_a_job_directory_in_use_is_refused(tmp_path):
     first = SsdTier(settings(tmp_path, "1MiB", kind="ssd"), "j.n")
-    first.prepare(held=tmp_path / "run")
+    first.prepare(locked=tmp_path / "run")
 
     second = SsdTier(settings(tmp_path, "1MiB", kind="ssd"), "j.n")
     with pytest.raises(UsageError, match="in use by another agent"):
-        second.prepare(held=tmp_path)
+        second.prepare(locked=tmp_path)
 
-    second.remove(held=tmp_path)
+    second.remove(locked=tmp_path)
     assert first.directory.is_dir()
-    first.remove(held=tmp_path)
+    first.remove(locked=tmp_path)
 
 
 def test_collectors_of_leftovers_do_not_keep_a_tier_from_its_directory(tmp_path):
@@ -196,9 +195,9 @@ def test_collectors_of_leftovers_do_not_keep_a_tier_from_its_directory(tmp_path)
         collector.start()
     try:
         for _ in range(50):
-            tier.prepare(held=tmp_path / "run")
+            tier.prepare(locked=tmp_path / "run")
             assert tier.directory.is_dir()
-            tier.remove(held=tmp_path / "run")
+            tier.remove(locked=tmp_path / "run")
     finally:
         ended.set()
         for collector in collectors:
@@ -239,7 +238,7 @@ def test_two_tiers_in_one_directory_are_refused_even_through_a_link(places):
     (places / "link").symlink_to(places / "other")
     tiers = [ssd(places / "other", "a"), ssd(places / "link", "b")]
 
-    with pytest.raises(UsageError, match="is the place of tier 'a' already"):
+    with pytest.raises(UsageError, match="is already the directory of tier 'a'"):
         check_places({"d": places / "dataset"}, tiers)
 
 

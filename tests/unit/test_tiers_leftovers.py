@@ -7,15 +7,15 @@ import time
 import numpy as np
 import pytest
 
-from monarch.tiers.directory import take_lock
+from monarch.tiers.directory_lock import take_lock
 from monarch.tiers.leftovers import collect
-from monarch.tiers.retain import (
+from monarch.tiers.retained import (
     MANIFEST,
     Manifest,
     claim,
-    keep,
     namespace_digest,
     read_manifest,
+    retain_directory,
 )
 
 NAME = "0123456789abcdef0123456789abcdef"
@@ -125,7 +125,7 @@ def test_in_a_directory_that_others_use_too_only_run_directories_are_collected(
 
 def test_retained_replicas_are_claimed_by_one_job_with_all_else_removed(home):
     first = job(home, "first", NAME, OTHER, ".monarch-temporary")
-    keep(first, home, "d", manifest())
+    retain_directory(first, home, "d", manifest())
     (home / "retained-d" / "planted").mkdir()
     winner, loser = job(home, "winner"), job(home, "loser")
 
@@ -139,15 +139,15 @@ def test_retained_replicas_are_claimed_by_one_job_with_all_else_removed(home):
 
 
 def test_a_later_retained_tier_takes_the_place_of_an_earlier_one(home):
-    keep(job(home, "first", OTHER), home, "d", manifest())
-    keep(job(home, "second", NAME), home, "d", manifest())
+    retain_directory(job(home, "first", OTHER), home, "d", manifest())
+    retain_directory(job(home, "second", NAME), home, "d", manifest())
 
     assert names(home / "retained-d") == [NAME, MANIFEST]
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "flipped", "not a zip"])
 def test_without_a_whole_manifest_nothing_is_adopted(home, harm):
-    keep(job(home, "first", NAME), home, "d", manifest())
+    retain_directory(job(home, "first", NAME), home, "d", manifest())
     path = home / "retained-d" / MANIFEST
     content = bytearray(path.read_bytes())
     if harm == "missing":
@@ -172,15 +172,15 @@ def test_an_inconsistent_manifest_is_refused(home):
         first=np.array([0, 1], np.uint64),
         digests=np.array([7], np.uint64),
     )
-    keep(job(home, "first", NAME), home, "d", wrong)
+    retain_directory(job(home, "first", NAME), home, "d", wrong)
 
     assert read_manifest(home / "retained-d") is None
 
 
 def test_retained_tiers_are_collected_when_they_have_expired(home):
     now = time.time()
-    keep(job(home, "a", NAME), home, "short", manifest(now - 1))
-    keep(job(home, "b", NAME), home, "long", manifest(now + 60))
+    retain_directory(job(home, "a", NAME), home, "short", manifest(now - 1))
+    retain_directory(job(home, "b", NAME), home, "long", manifest(now + 60))
 
     collect(home, now)
 

@@ -1,4 +1,4 @@
-"""Private directories and locks, which nobody else can have prepared for us."""
+"""Private directories and their locks, which no other user can have prepared."""
 
 import fcntl
 import os
@@ -16,11 +16,11 @@ LOOK_S = 0.02
 
 
 class Unsafe(MonarchError):
-    """A path that is in our place is not ours: it is refused, not repaired."""
+    """A directory that must be private is not: it is refused, not repaired."""
 
 
 def open_private(path: Path, *, create: bool = True) -> int:
-    """Return a descriptor of a directory that is real, ours and private.
+    """Return a descriptor of a directory that is no link, and private to this user.
 
     The parent must exist; the caller closes the descriptor.
     """
@@ -48,12 +48,12 @@ def open_private(path: Path, *, create: bool = True) -> int:
 
 
 def make_private(path: Path) -> None:
-    """Make a directory private, or make sure that it is so already."""
+    """Make a private directory, or check one that exists."""
     os.close(open_private(path))
 
 
 def is_private(path: Path) -> bool:
-    """Return whether a directory is there, real, ours and private."""
+    """Return whether a directory exists, is no link, and is private to this user."""
     try:
         os.close(open_private(path, create=False))
     except MonarchError:
@@ -61,8 +61,8 @@ def is_private(path: Path) -> bool:
     return True
 
 
-def lack_of_directory(path: Path) -> str:
-    """Return why there is no directory at `path`, for people; "" if there is one."""
+def why_no_directory(path: Path) -> str:
+    """Return why there is no directory at `path`, as text; "" if there is one."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -75,9 +75,9 @@ def lack_of_directory(path: Path) -> str:
 def take_lock(
     directory: Path, name: str = "lock", *, create: bool = True
 ) -> int | None:
-    """Return a descriptor that holds the lock of a directory; None if it is taken.
+    """Return a descriptor with the lock of a directory; None if it is taken.
 
-    The lock is free again as soon as its holder has died, however it died.
+    The lock is free as soon as the process that has it ends, in whatever way.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     while True:
@@ -89,14 +89,14 @@ def take_lock(
             return None
         if _still_named(fd, directory / name):
             return fd
-        os.close(fd)  # a collector has removed the directory in between: once more
+        os.close(fd)  # the directory was removed as a leftover in between: once more
 
 
-def hold_private(path: Path, name: str = "lock") -> int | None:
-    """Make a directory private and take its lock; None if another one holds it.
+def lock_directory(path: Path, name: str = "lock") -> int | None:
+    """Make a private directory and take its lock; None if another process has it.
 
-    A collector of leftovers may hold the lock for a moment, or have removed the
-    directory before there was a lock in it.
+    An agent that removes leftovers may have the lock for a moment, or may have removed
+    the directory before there was a lock in it.
     """
     deadline_s = time.monotonic() + LOCK_S
     while True:
@@ -111,7 +111,7 @@ def hold_private(path: Path, name: str = "lock") -> int | None:
 
 
 def is_locked(directory: Path, name: str = "lock") -> bool:
-    """Return whether a living process holds the lock of a directory."""
+    """Return whether a living process has the lock of a directory."""
     try:
         fd = take_lock(directory, name, create=False)
     except OSError:
@@ -123,9 +123,9 @@ def is_locked(directory: Path, name: str = "lock") -> bool:
 
 
 def remove_tree(path: Path) -> bool:
-    """Remove a directory as one step for everyone who looks; False if it stays.
+    """Remove a directory in one step as others see it; False if it stays.
 
-    It is renamed first, so that a name never stands for a half-removed directory.
+    It is renamed first, so that its name never leads to a half-removed directory.
     """
     doomed = path.with_name(f"dead-{secrets.token_hex(6)}")
     try:

@@ -1,4 +1,4 @@
-"""Replicas that outlive their job: set aside by one, claimed by a later one."""
+"""Replicas that outlive their job: retained by one job, claimed by a later one."""
 
 import hashlib
 import math
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.atomic_file import whole_file
-from monarch.tiers.directory import open_private, remove_tree
+from monarch.tiers.directory_lock import open_private, remove_tree
 
 RETAINED: Final = "retained-"
 MANIFEST: Final = "manifest.npz"
@@ -23,7 +23,7 @@ SCHEMA: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a retained Tier holds; a Replica's name is the digest of its identity.
+    """The Replicas of a retained Tier; the name of each is the digest of its identity.
 
     Args:
         names: 32 bytes each.
@@ -39,14 +39,16 @@ class Manifest:
 
 
 def namespace_digest(roots: Iterable[bytes]) -> str:
-    """Return the name under which the Tiers of jobs over these roots meet."""
+    """Return the name of the Tiers of all jobs over these roots."""
     return hashlib.blake2b(b"\0".join(sorted(roots)), digest_size=8).hexdigest()
 
 
-def keep(directory: Path, home: Path, digest: str, manifest: Manifest) -> None:
-    """Set a Tier's directory aside: only the Replicas of the manifest, then its name.
+def retain_directory(
+    directory: Path, home: Path, digest: str, manifest: Manifest
+) -> None:
+    """Retain the directory of a Tier, with the Replicas of the manifest only.
 
-    An older one of the same Namespace gives way.
+    It replaces an older one of the same Namespace.
     """
     known = _names(manifest)
     for entry in os.scandir(directory):
@@ -59,10 +61,10 @@ def keep(directory: Path, home: Path, digest: str, manifest: Manifest) -> None:
 
 
 def claim(directory: Path, home: Path, digest: str) -> Manifest | None:
-    """Move a retained directory into the place of an empty one; one job wins.
+    """Move a retained directory into the place of an empty one; one job succeeds.
 
     Returns:
-        What it says that it holds; None if there is nothing to adopt.
+        Its manifest; None if there is nothing to adopt.
     """
     try:
         os.rename(home / f"{RETAINED}{digest}", directory)
@@ -78,13 +80,13 @@ def claim(directory: Path, home: Path, digest: str) -> Manifest | None:
 
 
 def has_expired(retained: Path, now_s: float) -> bool:
-    """Return whether nobody may want a retained directory any more."""
+    """Return whether a retained directory may be removed."""
     manifest = read_manifest(retained)
     return manifest is None or manifest.expires_s <= now_s
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of a directory; None unless it is whole and consistent."""
+    """Return the manifest of a directory; None unless it is complete and consistent."""
     try:
         with (
             open(directory / MANIFEST, "rb") as file,

@@ -1,0 +1,125 @@
+"""Fetches from peers: how they are given to the receiver, and what their ends mean."""
+
+import errno
+from enum import Enum
+from typing import Final
+
+from monarch.metrics import AgentCounters
+from monarch.native import Arrival, Fetch, Step
+from monarch.stager.fill import StagerSettings
+from monarch.stager.replicas import Replicas
+from monarch.stager.sources import Sources
+from monarch.stager.transfer import Receiver, Transfer
+
+LATE_MAX: Final = 64
+"""How often a large File is asked for again while its owner still reads it."""
+
+_LINK_ENDED: Final = frozenset({errno.ECONNRESET, errno.ENOTCONN, errno.EPROTO})
+_AT_TIER: Final = frozenset({Step.ORDER, Step.CREATE, Step.WRITE, Step.PUBLISH})
+
+
+class FetchOutcome(Enum):
+    """What is to be done after a Fetch has ended."""
+
+    PUBLISHED = "nothing: the Replica is ready"
+    NEXT_PEER = "ask the next peer"
+    SAME_PEER = "ask the same peer again"
+    ORIGIN = "read the Origin"
+    OWN_FAULT = "handle a failure of this node"
+    ABANDON = "leave the File absent until a program asks for it"
+
+
+class Fetches:
+    """Gives Fetches to the receiver, and finds out what their ends mean."""
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        sources: Sources,
+        replicas: Replicas,
+        settings: StagerSettings,
+        counters: AgentCounters,
+    ) -> None:
+        self._receiver = receiver
+        self._sources = sources
+        self._replicas = replicas
+        self._settings = settings
+        self._counters = counters
+        self._waiting: list[Fetch] = []
+
+    def __repr__(self) -> str:
+        return f"<Fetches {len(self._waiting)} waiting>"
+
+    def add(self, transfer: Transfer) -> None:
+        """Ask a peer for a File at the next `submit`."""
+        assert transfer.peer is not None
+        self._waiting.append(Fetch(transfer.file, transfer.tier, transfer.peer))
+
+    def submit(self) -> None:
+        """Give the receiver what it takes of the Fetches that wait."""
+        if self._waiting:
+            taken = self._receiver.submit(self._waiting)
+            del self._waiting[:taken]
+
+    def cancel(self) -> list[int]:
+        """Drop the Fetches that the receiver has not taken; return their Files."""
+        files = [fetch.file for fetch in self._waiting]
+        self._waiting.clear()
+        return files
+
+    def arrivals(self) -> list[Arrival]:
+        """Return the Fetches that have ended since the last call."""
+        return self._receiver.arrivals()
+
+    def classify(self, transfer: Transfer, arrival: Arrival) -> FetchOutcome:
+        """Return what the end of a Fetch means, and note it about the peer."""
+        outcome = self._classify(transfer, arrival)
+        failed = outcome in (FetchOutcome.NEXT_PEER, FetchOutcome.ORIGIN)
+        if transfer.asked or not failed:
+            return outcome
+        if outcome is FetchOutcome.NEXT_PEER:
+            # The news about what made it fail may have come before it failed.
+            self._sources.note_passed_over(again=True)
+        return FetchOutcome.ABANDON
+
+    def _classify(self, transfer: Transfer, arrival: Arrival) -> FetchOutcome:
+        if arrival.status == 0:
+            size_bytes = self._replicas.size_of(transfer.file)
+            self._sources.answered(arrival.peer, size_bytes)
+            return FetchOutcome.PUBLISHED
+        self._counters.peer_failures += 1
+        cause = -arrival.status
+        if cause == errno.EBADMSG:
+            self._sources.corrupted(arrival.peer)
+        elif arrival.step in _AT_TIER or arrival.step is Step.VERIFY:
+            return FetchOutcome.OWN_FAULT
+        elif cause in _LINK_ENDED:
+            self._sources.lost(arrival.peer)
+        elif cause == errno.ETIMEDOUT:
+            self._sources.late(arrival.peer)
+            return self._after_waiting(transfer)
+        elif cause == errno.ECANCELED:
+            return self._after_waiting(transfer)
+        else:
+            return self._after_refusal(transfer, cause)
+        return FetchOutcome.NEXT_PEER
+
+    def _after_waiting(self, transfer: Transfer) -> FetchOutcome:
+        """The next peer could be late too: a program waits for one time-out only."""
+        waits = transfer.asked and not self._is_large(transfer.file)
+        return FetchOutcome.ORIGIN if waits else FetchOutcome.NEXT_PEER
+
+    def _after_refusal(self, transfer: Transfer, cause: int) -> FetchOutcome:
+        """The peer works, but does not give the File."""
+        assert transfer.peer is not None
+        self._sources.refused(transfer.peer)
+        large = self._is_large(transfer.file)
+        if cause != errno.EAGAIN or not large or transfer.late >= LATE_MAX:
+            return FetchOutcome.ORIGIN
+        # No program waits for it; a second reader would only slow the first one down.
+        transfer.late += 1
+        usable = self._sources.usable(transfer.peer)
+        return FetchOutcome.SAME_PEER if usable else FetchOutcome.NEXT_PEER
+
+    def _is_large(self, file: int) -> bool:
+        return self._settings.is_large(self._replicas.size_of(file))

@@ -1,0 +1,220 @@
+"""How Replicas leave: lost ones, failed Tiers, and RAM that is needed elsewhere."""
+
+import logging
+from collections.abc import Callable, Container, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from monarch.metrics import AgentCounters
+from monarch.native import Reason
+from monarch.stager.capacity import Storage, bytes_to_free, choose_victims
+from monarch.stager.replicas import Event, Replicas
+from monarch.tiers.probe import Finding, inspect
+
+VICTIMS_MAX: Final = 512
+LOST_MAX: Final = 2
+"""How often a File is staged again after its Replica was lost."""
+
+log = logging.getLogger("monarch.stager")
+
+
+class Recogniser(Protocol):
+    """What recognises descriptors of staged files by their inodes."""
+
+    def forget(self, tier: int, ino: int) -> None:
+        """Stop recognising descriptors of this inode."""
+
+    def keep(self, tier: int, ino: int) -> None:
+        """Recognise descriptors of a removed Replica as long as there is room."""
+
+
+class Removal:
+    """Removes Replicas: lost ones, wrong ones, and those whose memory is needed.
+
+    Args:
+        in_flight: Files with a Transfer. Such a File may be READY before its end is
+            known here, and its room is only reserved until then.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        storage: Storage,
+        recogniser: Recogniser,
+        counters: AgentCounters,
+        in_flight: Container[int],
+    ) -> None:
+        self._replicas = replicas
+        self._storage = storage
+        self._ledger = storage.ledger
+        self._recogniser = recogniser
+        self._counters = counters
+        self._in_flight = in_flight
+
+    def __repr__(self) -> str:
+        return f"<Removal {self._counters.evicted_files} evicted>"
+
+    def path(self, file: int, tier: int) -> Path:
+        """Return the path of the Replica of a File."""
+        return self._storage.places[tier].directory / self._replicas.name_of(file)
+
+    def name_of(self, tier: int) -> str:
+        """Return the name of a Tier, or of the Pool."""
+        return self._storage.places[tier].name
+
+    def drop_lost(self, file: int, tier: int) -> None:
+        """Remove a Replica that is lost; programs may still have it open."""
+        self._replicas.change(file, Event.LOST)
+        self._keep_inodes([file], tier)
+        self.unlink(file, tier)
+        self._ledger.free(tier, self._replicas.size_of(file))
+        self._counters.replicas_lost += 1
+        log.warning("replica lost file=%d tier=%s", file, self.name_of(tier))
+
+    def drop_unusable(self, file: int, tier: int) -> None:
+        """Do not serve a Replica that was published into a Tier already retired."""
+        self._replicas.change(file, Event.LOST)
+        self._keep_inodes([file], tier)
+        self._ledger.free(tier, self._replicas.size_of(file))
+
+    def retire(self, tier: int) -> bool:
+        """Take a Tier out of service; False if it is so already."""
+        account = self._ledger.account(tier)
+        if not account.in_service:
+            return False
+        self._ledger.retire(tier)
+        self._counters.tiers_lost += 1
+        ready = self._replicas.ready_in(tier)
+        lost = ready[[file not in self._in_flight for file in ready.tolist()]]
+        self._replicas.change_all(lost, Event.LOST)
+        for ino in self._replicas.inodes_in(tier):
+            self._recogniser.keep(tier, ino)
+        account.used_bytes = 0
+        self._counters.replicas_lost += len(lost)
+        log.error("tier lost tier=%s replicas=%d", self.name_of(tier), len(lost))
+        return True
+
+    def relieve(self, used_bytes: int, limit_bytes: int, reason: Reason) -> int:
+        """Evict some RAM Replicas if memory is short; return the bytes given back.
+
+        Args:
+            reason: why their Files are absent from then on.
+        """
+        need, freed = bytes_to_free(used_bytes, limit_bytes), 0
+        for number, tier in enumerate(self._storage.tiers):
+            if tier.kind == "ram" and freed < need:
+                freed += self._evict_from(number, need - freed, reason)
+        return freed
+
+    def unlink(self, file: int, tier: int) -> None:
+        """Remove the name of a Replica, if it is there."""
+        try:
+            self.path(file, tier).unlink()
+        except OSError as error:
+            log.debug("unlink failed file=%d error=%s", file, error)
+
+    def forget_inode(self, tier: int, ino: int) -> None:
+        """Stop recognising descriptors of a Replica, because none are open any more."""
+        self._recogniser.forget(tier, ino)
+
+    def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> int:
+        last = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()
+        ready = [file for file in last if file not in self._in_flight]
+        victims = choose_victims(ready, self._replicas.size_of, need_bytes)
+        for file in victims:
+            self._evict(file, tier, reason)
+        if victims:
+            self._keep_inodes(victims, tier)
+            # What is given back must not be filled again.
+            self._ledger.shrink(tier)
+        return sum(self._replicas.size_of(file) for file in victims)
+
+    def _evict(self, file: int, tier: int, reason: Reason) -> None:
+        size_bytes = self._replicas.size_of(file)
+        self._replicas.change(file, Event.EVICTED, tier=tier)
+        self.unlink(file, tier)
+        self._replicas.change(file, Event.REMOVED, reason=reason)
+        self._ledger.free(tier, size_bytes)
+        self._counters.evicted_files += 1
+        self._counters.evicted_bytes += size_bytes
+
+    def _keep_inodes(self, files: Sequence[int], tier: int) -> None:
+        for ino in self._replicas.inodes_of(files, tier):
+            self._recogniser.keep(tier, ino)
+
+
+class Losses:
+    """Handles Replicas that programs could not open, and Tiers that fail.
+
+    Looking for a Replica may take as long as a broken medium does, so the caller does
+    it elsewhere: it takes the doubtful ones, and reports what it has found.
+
+    Args:
+        in_flight: Files with a Transfer.
+        restage: called with a File whose Replica is lost, and whether to order it.
+        refill: called with a Tier that was taken out of service.
+    """
+
+    def __init__(
+        self,
+        removal: Removal,
+        replicas: Replicas,
+        in_flight: Container[int],
+        restage: Callable[[int, bool], None],
+        refill: Callable[[int], None],
+    ) -> None:
+        self._removal = removal
+        self._replicas = replicas
+        self._in_flight = in_flight
+        self._restage = restage
+        self._refill = refill
+        self._doubtful: dict[int, int] = {}
+        self._counts: dict[int, int] = {}
+        self._warnings: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<Losses of {len(self._counts)} files, {len(self._doubtful)} doubtful>"
+
+    def look_for(self, file: int, tier: int) -> Finding:
+        """Look for the Replica of a File; it may take as long as the medium does.
+
+        Raises:
+            OSError: the medium has failed.
+        """
+        return inspect(self._removal.path(file, tier), self._replicas.size_of(file))
+
+    def doubt(self, file: int, tier: int) -> None:
+        """Note that a program could not open a Replica that is ready."""
+        self._doubtful[file] = tier
+
+    def take_doubtful(self) -> dict[int, int]:
+        """Return, once, the Files whose Replicas are in doubt, with their Tiers."""
+        doubtful, self._doubtful = self._doubtful, {}
+        return doubtful
+
+    def take_warnings(self) -> list[str]:
+        """Return, once, what the user should know."""
+        warnings, self._warnings = self._warnings, []
+        return warnings
+
+    def note_found(self, file: int, tier: int, finding: Finding) -> None:
+        """Handle what was found of a Replica that a program could not open."""
+        if finding is Finding.HELD or self._replicas.ready_tier(file) != tier:
+            return
+        if finding is Finding.TIER_GONE:
+            self.withdraw(tier, "its directory has gone")
+        if file in self._in_flight:
+            return  # the end of its Transfer is not known yet: programs ask again
+        if finding is not Finding.TIER_GONE:
+            self._removal.drop_lost(file, tier)
+        count = self._counts[file] = self._counts.get(file, 0) + 1
+        self._restage(file, count <= LOST_MAX)
+        if count > LOST_MAX:
+            self._replicas.change(file, Event.REFUSED, reason=Reason.ERROR)
+
+    def withdraw(self, tier: int, reason: str) -> None:
+        """Take a Tier out of service; its Files can be staged into another one."""
+        if self._removal.retire(tier):
+            name = self._removal.name_of(tier)
+            self._warnings.append(f"tier {name} is no longer used: {reason}")
+            self._refill(tier)

@@ -1,0 +1,351 @@
+"""The Tiers of a node: directories on its media, with their capacities."""
+
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Final
+
+from monarch.errors import UsageError
+from monarch.native import home
+from monarch.tiers.directory_lock import (
+    lock_directory,
+    make_private,
+    remove_tree,
+    why_no_directory,
+)
+from monarch.tiers.memory import Memory, read_memory, tightest
+from monarch.units import Size, SizeKind, format_size
+
+PATH_BYTES_MAX: Final = 191
+POOL_NAME: Final = "transit"
+POOL_PARTS: Final = 8
+"""The Pool takes one part of so many: a RAM Tier may take half of what is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierSettings:
+    """A Tier as it is configured, with its configuration key for error messages."""
+
+    key: str
+    name: str
+    kind: str
+    path: Path
+    capacity: Size
+    headroom: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The size of a file system; None where it does not report it."""
+
+    total_bytes: int | None
+    free_bytes: int | None
+    dev: int
+
+
+def measure(path: Path) -> Device:
+    """Return the size of the file system below `path`.
+
+    Some file systems answer zeros: that means unknown, not full.
+    """
+    found = os.statvfs(path)
+    dev = os.stat(path).st_dev
+    if found.f_blocks == 0:
+        return Device(None, None, dev)
+    unit = found.f_frsize or found.f_bsize
+    return Device(found.f_blocks * unit, found.f_bavail * unit, dev)
+
+
+class Tier(ABC):
+    """A directory on one medium, private to one job on one node."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, settings: TierSettings, job_node: str) -> None:
+        self.settings = settings
+        self._job_node = job_node
+        self.capacity_bytes = 0
+        self._wanted_bytes = 0
+        self._lock: int | None = None
+        self._owned = False
+
+    def __repr__(self) -> str:
+        size = format_size(self.capacity_bytes)
+        return f"<Tier {self.settings.name} {size} at {self.directory}>"
+
+    # Not looked for before the Tier is known to answer.
+    @cached_property
+    def home(self) -> Path:
+        """The directory of this user's jobs on the medium."""
+        return home(self.settings.path)
+
+    @cached_property
+    def job_directory(self) -> Path:
+        """The directory of this job and node."""
+        return self.home / self._job_node
+
+    @cached_property
+    def directory(self) -> Path:
+        """The directory of the Replicas."""
+        return self.job_directory / self.settings.name
+
+    @property
+    def name(self) -> str:
+        """The name that reports use."""
+        return self.settings.name
+
+    def resolve(self) -> None:
+        """Check the device and set the capacity.
+
+        Raises:
+            UsageError: the Tier cannot be as it is configured.
+        """
+        settings = self.settings
+        self.check_path()
+        device = measure(settings.path)
+        self._check_capacity(device)
+        headroom = _part(settings.headroom, device.total_bytes)
+        self._wanted_bytes = room = max(0, self.wanted_bytes(device))
+        if device.free_bytes is not None:
+            room = min(room, device.free_bytes - headroom)
+        self.capacity_bytes = max(0, room)
+
+    def add_retained(self, held_bytes: int) -> None:
+        """Add what an earlier job has left to the capacity: it was not free."""
+        self.capacity_bytes = min(self._wanted_bytes, self.capacity_bytes + held_bytes)
+
+    def prepare(self, locked: Path) -> None:
+        """Make the directory, and lock it against removal as a leftover.
+
+        Args:
+            locked: the run directory, which the agent has locked already.
+        """
+        make_private(self.home)
+        if self.job_directory == locked:
+            make_private(self.job_directory)
+        elif self._lock is None:
+            self._lock = lock_directory(self.job_directory)
+            if self._lock is None:
+                raise UsageError(
+                    f"{self.settings.key}: {self.job_directory} is in use by another "
+                    "agent; choose another --job or another path"
+                )
+        self._owned = True
+        # A dead agent of the same job may have left Replicas there.
+        remove_tree(self.directory)
+        make_private(self.directory)
+
+    def remove(self, locked: Path) -> None:
+        """Remove the directory with all Replicas, if this object has made it."""
+        if not self._owned:
+            return
+        self._owned = False
+        remove_tree(self.directory)
+        if self.job_directory != locked:
+            remove_tree(self.job_directory)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @abstractmethod
+    def wanted_bytes(self, device: Device) -> int:
+        """Return the capacity that the settings ask for on this device."""
+
+    @abstractmethod
+    def limit_bytes(self, device: Device) -> int | None:
+        """Return what a capacity cannot exceed; None if that is unknown."""
+
+    def check_path(self) -> None:
+        """Refuse a path at which the Tier cannot be."""
+        path, key = self.settings.path, self.settings.key
+        if reason := why_no_directory(path):
+            raise UsageError(
+                f"{key}.path: {path} {reason}; choose an existing directory"
+            )
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise UsageError(f"{key}.path: {path} is not writable; choose another")
+        if len(os.fsencode(self.directory)) > PATH_BYTES_MAX - 33:
+            raise UsageError(f"{key}.path: {path} is too long; choose a shorter one")
+
+    def _check_capacity(self, device: Device) -> None:
+        """Refuse a capacity in bytes that is larger than the device."""
+        limit, capacity = self.limit_bytes(device), self.settings.capacity
+        if limit is None or capacity.kind is not SizeKind.BYTES:
+            return
+        if capacity.of(0) > limit:
+            raise UsageError(
+                f"{self.settings.key}.capacity: {capacity} is larger than "
+                f"{self.settings.path} ({format_size(limit)}); choose less, or a "
+                "share such as 80%"
+            )
+
+
+class RamTier(Tier):
+    """A Tier on tmpfs; a share means a share of the job's memory limit."""
+
+    kind: ClassVar[str] = "ram"
+
+    def __init__(
+        self, settings: TierSettings, job_node: str, memory: Memory | None = None
+    ) -> None:
+        super().__init__(settings, job_node)
+        self._memory = memory or tightest(read_memory())
+
+    def wanted_bytes(self, device: Device) -> int:
+        """Return the capacity: by default a quarter of the limit, half of what is free.
+
+        The other half is for the program and the workers of its loader, which use
+        shared memory too and start later.
+        """
+        memory, capacity = self._memory, self.settings.capacity
+        if capacity.kind is SizeKind.AUTO:
+            free = memory.free_bytes
+            if device.free_bytes is not None:
+                free = min(free, device.free_bytes)
+            return min(memory.limit_bytes // 4, free // 2)
+        return capacity.of(memory.limit_bytes)
+
+    def subtract(self, used_bytes: int) -> None:
+        """Subtract what else takes memory from a capacity that is a share of it."""
+        if self.settings.capacity.kind is not SizeKind.BYTES:
+            self.capacity_bytes = max(0, self.capacity_bytes - used_bytes)
+
+    def limit_bytes(self, device: Device) -> int | None:
+        """Return the smaller of the memory limit and the file system."""
+        limit = self._memory.limit_bytes
+        return limit if device.total_bytes is None else min(limit, device.total_bytes)
+
+
+class SsdTier(Tier):
+    """A Tier on a local disk; a share means a share of the whole file system."""
+
+    kind: ClassVar[str] = "ssd"
+
+    def wanted_bytes(self, device: Device) -> int:
+        """Return the capacity: by default four fifths of what is free."""
+        capacity = self.settings.capacity
+        if capacity.kind is SizeKind.BYTES:
+            return capacity.of(0)
+        if device.total_bytes is None or device.free_bytes is None:
+            raise UsageError(
+                f"{self.settings.key}.capacity: {self.settings.path} does not report "
+                "its size; give the capacity in bytes"
+            )
+        if capacity.kind is SizeKind.AUTO:
+            return device.free_bytes * 4 // 5
+        return capacity.of(device.total_bytes)
+
+    def limit_bytes(self, device: Device) -> int | None:
+        """Return the size of the file system."""
+        return device.total_bytes
+
+
+class PoolTier(Tier):
+    """The place of the Pool: a part of the run directory, and thus of memory."""
+
+    kind: ClassVar[str] = "ram"
+
+    def __init__(
+        self, settings: TierSettings, run: Path, memory: Memory | None = None
+    ) -> None:
+        super().__init__(settings, run.name)
+        self._memory = memory or tightest(read_memory())
+        self.home, self.job_directory = run.parent, run
+        self.directory = run / POOL_NAME
+
+    def prepare(self, locked: Path) -> None:
+        """Make the directory, which the lock of the run directory covers."""
+        assert locked == self.job_directory
+        self._owned = True
+        remove_tree(self.directory)
+        make_private(self.directory)
+
+    def wanted_bytes(self, device: Device) -> int:
+        """Return the configured capacity, or a part of what is free if that is less."""
+        free = self._memory.free_bytes
+        if device.free_bytes is not None:
+            free = min(free, device.free_bytes)
+        return min(self.settings.capacity.of(0), free // POOL_PARTS)
+
+    def limit_bytes(self, device: Device) -> int | None:
+        """Return no limit: a Pool that is too large is made smaller, not refused."""
+        return None
+
+
+def open_tier(settings: TierSettings, job_node: str) -> Tier:
+    """Return the Tier that the settings describe, without touching its device."""
+    kinds: dict[str, type[Tier]] = {"ram": RamTier, "ssd": SsdTier}
+    return kinds[settings.kind](settings, job_node)
+
+
+def open_pool(run: Path, capacity_bytes: int) -> Tier:
+    """Return the place of the Pool in a run directory; its device is not touched."""
+    settings = TierSettings(
+        key=f"peers.{POOL_NAME}",
+        name=POOL_NAME,
+        kind=PoolTier.kind,
+        path=run.parent,
+        capacity=Size(SizeKind.BYTES, capacity_bytes),
+        headroom=Size(SizeKind.BYTES, 0),
+    )
+    return PoolTier(settings, run)
+
+
+def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:
+    """Refuse Tiers inside datasets, datasets inside Tiers, and Tiers in one directory.
+
+    Args:
+        roots: the datasets by configuration key.
+    """
+    for key, root in roots.items():
+        _check_root(key, root)
+    known: dict[Path, Tier] = {}
+    for tier in tiers:
+        tier.check_path()
+        settings, place = tier.settings, tier.settings.path.resolve()
+        if place in known:
+            raise UsageError(
+                f"{settings.key}.path: {settings.path} is already the directory of "
+                f"tier {known[place].name!r}; give each tier its own"
+            )
+        known[place] = tier
+        for key, root in roots.items():
+            _check_apart(tier, key, root)
+
+
+def _check_root(key: str, root: Path) -> None:
+    if reason := why_no_directory(root):
+        raise UsageError(f"{key}: {root} {reason}; name the dataset's directory")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise UsageError(f"{key}: {root} cannot be read by this user")
+
+
+def _check_apart(tier: Tier, key: str, root: Path) -> None:
+    dataset, settings = root.resolve(), tier.settings
+    if settings.path.resolve().is_relative_to(dataset):
+        raise UsageError(
+            f"{settings.key}.path: {settings.path} is inside the dataset {root}; "
+            "choose a directory outside"
+        )
+    own = tier.home if _is_shared(settings.path) else settings.path
+    if dataset.is_relative_to(own.resolve()):
+        raise UsageError(
+            f"{key}: {root} is inside tier {tier.name!r} ({own}); "
+            "choose another path for one of them"
+        )
+
+
+def _is_shared(path: Path) -> bool:
+    """Return whether a directory is for all, as mount points and /dev/shm are."""
+    return os.path.ismount(path) or bool(path.stat().st_mode & stat.S_ISVTX)
+
+
+def _part(size: Size, total_bytes: int | None) -> int:
+    """Return a size in bytes where the total may be unknown."""
+    if size.kind is SizeKind.BYTES:
+        return size.of(0)
+    return size.of(total_bytes or 0)
