@@ -33,6 +33,7 @@ SKIPPED = 77
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(300),  # twenty seconds alone, more beside other workers
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
 ]
 

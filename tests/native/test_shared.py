@@ -17,6 +17,7 @@ MODES = {
 }
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
@@ -29,6 +30,6 @@ def test_shared_c_program_passes(source: Path, mode: str) -> None:
     words += [*MODES[mode], *includes]
     program = compiler.build(source.stem, *words, *sources, "-lpthread")
 
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
 
     assert done.returncode == 0, done.stderr
