@@ -34,7 +34,7 @@ def in_thread(function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]
         with contextlib.suppress(RuntimeError):  # the loop may be closed
             loop.call_soon_threadsafe(complete, *outcome)
 
-    threading.Thread(target=work, daemon=True).start()
+    _start(work, function)
     return future
 
 
@@ -65,8 +65,15 @@ def begin(step: Callable[[], T]) -> Callable[[float], T]:
             raise TimeoutError
         return ends[0]()
 
-    threading.Thread(target=work, daemon=True).start()
+    _start(work, step)
     return wait
+
+
+def _start(work: Callable[[], None], function: Callable[..., Any]) -> None:
+    """Start a thread that has the name of the function it is for."""
+    inner = function.func if isinstance(function, partial) else function
+    name = getattr(inner, "__qualname__", type(inner).__name__)
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 def _raise(error: BaseException) -> Any:

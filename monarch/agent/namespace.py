@@ -48,7 +48,7 @@ def index_datasets(setup: Setup, notifier: Notifier) -> list[Indexed]:
     """
     indexings = [Indexing(dataset, setup, notifier) for dataset in setup.datasets]
     for indexing in indexings:
-        threading.Thread(target=indexing.run, daemon=True).start()
+        threading.Thread(target=indexing.run, name="index", daemon=True).start()
     deadline_s = time.monotonic() + setup.config.catalog.wait_max
     for indexing in indexings:
         while not indexing.ended.wait(POLL_S):

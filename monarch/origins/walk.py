@@ -92,7 +92,8 @@ class Walk:
     def run(self, threads: int, progress: Progress | None = None) -> None:
         """Walk the tree; ``progress`` is called with the number of names so far."""
         workers = [
-            threading.Thread(target=self._work, daemon=True) for _ in range(threads)
+            threading.Thread(target=self._work, name=f"scan {number}", daemon=True)
+            for number in range(threads)
         ]
         self._push([partial(self._list, b"")])
         for worker in workers:

@@ -82,6 +82,15 @@ def test_everything_is_staged_in_the_background_and_removed_at_the_end(
     assert list(run_root.iterdir()) == []
 
 
+def test_threads_say_what_they_are_for(start):
+    agent = start()
+
+    tasks = Path(f"/proc/{agent.process.pid}/task").glob("*/comm")
+    names = {path.read_text().strip() for path in tasks}
+
+    assert {"requests", "copy 1", "copy 2"} <= names
+
+
 def test_a_program_reads_the_right_bytes_from_the_tier(start, dataset, shim):
     agent = start()
     agent.await_staged(41)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -98,6 +99,15 @@ static int init_locks(struct engine *e)
     return -rc;
 }
 
+/* name_thread - shows in ps -T and in a debugger what a thread is for. */
+static void name_thread(pthread_t thread, uint32_t number)
+{
+    char name[16] = "requests";
+    if (number)
+        snprintf(name, sizeof(name), "copy %u", number % 1000);
+    pthread_setname_np(thread, name);
+}
+
 /* start_threads - starts all threads with all signals blocked: Python's main thread
  * receives them. */
 static int start_threads(struct engine *e)
@@ -113,6 +123,8 @@ static int start_threads(struct engine *e)
         w->buffer = i ? e->buffers + (size_t)(i - 1) * TRANSFER_BUFFER_BYTES : NULL;
         rc = pthread_create(&w->thread, NULL, work, w);
         e->started += !rc;
+        if (!rc)
+            name_thread(w->thread, i);
     }
     e->running = e->started;
     pthread_mutex_unlock(&e->lock);

@@ -190,7 +190,8 @@ static int open_threads(struct receiver *r)
         rc = rc ? rc : opened;
     }
     for (uint32_t i = 0; !rc && i < r->options.threads; i++)
-        rc = poller_start(&r->threads[i].poller, run_client, &r->threads[i]);
+        rc = poller_start(&r->threads[i].poller, "peer client", run_client,
+                          &r->threads[i]);
     return rc;
 }
 

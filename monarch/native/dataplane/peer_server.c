@@ -178,7 +178,7 @@ int monarch_server_new(struct engine *e, const struct monarch_server_options *op
         (!s->traffic || !s->connections ||
          ring_init(&s->commands, sizeof(struct peer_command), PEER_COMMANDS_MAX)))
         rc = -ENOMEM;
-    rc = rc ? rc : poller_start(&s->poller, run_server, s);
+    rc = rc ? rc : poller_start(&s->poller, "peer server", run_server, s);
     if (rc) {
         monarch_server_free(s);
         return rc;

@@ -24,9 +24,10 @@ int poller_open(struct poller *p)
     return poller_add(p, p->wake_fd, EPOLLIN, POLLER_WAKE_KEY);
 }
 
-/* poller_start - runs a function in a new thread, which blocks all signals: Python's
- * main thread receives them. */
-int poller_start(struct poller *p, void *(*run)(void *), void *argument)
+/* poller_start - runs a function in a new thread of this name (15 bytes), which blocks all
+ * signals: Python's main thread receives them. */
+int poller_start(struct poller *p, const char *name, void *(*run)(void *),
+                 void *argument)
 {
     sigset_t all, before;
     sigfillset(&all);
@@ -34,6 +35,8 @@ int poller_start(struct poller *p, void *(*run)(void *), void *argument)
     int rc = pthread_create(&p->thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     p->started = rc == 0;
+    if (p->started)
+        pthread_setname_np(p->thread, name);
     return -rc;
 }
 

@@ -28,7 +28,8 @@ struct peer_command { /* fd -1: close the connections of the peer */
 enum { PEER_COMMANDS_MAX = 1024 };
 
 int poller_open(struct poller *p);
-int poller_start(struct poller *p, void *(*run)(void *), void *argument);
+int poller_start(struct poller *p, const char *name, void *(*run)(void *),
+                 void *argument);
 void poller_wake(struct poller *p);
 void poller_stop(struct poller *p);
 void poller_close(struct poller *p);
