@@ -55,7 +55,7 @@ def slow_origin(
         return
     root = work / "origin"
     root.mkdir()
-    with countfs.mounted(countfs.build(work), source, root, **SLOW) as view:
+    with countfs.mounted(countfs.build(), source, root, **SLOW) as view:
         rate, ms = format_rate(SLOW["bw"]), SLOW["open_us"] / 1000
         say(f"Origin: a FUSE mount limited to {rate} and {ms:g} ms per open")
         yield root, view

@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from support import countfs
+from support import countfs, processes
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
 pytest_plugins = (
-    "support.node_fixtures",
-    "support.program_fixtures",
+    "support.fixtures",
     "support.shim_fixtures",
-    "support.board_python",
 )
 
 # pytest-timeout fails a test that is late and dumps all threads, but needs the
@@ -60,7 +58,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Skips, with its reason, each test whose condition is not met here."""
+    """Skips, with its reason, each test whose condition is not met here, and puts the
+    slow ones first where workers share the tests."""
     skips = {
         "root": (os.geteuid() == 0, "needs root"),
         "frameworks": (config.getoption("--frameworks"), "needs --frameworks"),
@@ -72,6 +71,9 @@ def pytest_collection_modifyitems(
         for marker, (met, reason) in skips.items():
             if not met and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    if hasattr(config, "workerinput"):
+        # A slow test that ran last would keep one worker busy and the others idle.
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,20 +125,7 @@ def run_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root.mkdir(mode=0o700)
     monkeypatch.setenv("MONARCH_STAGING_RUN_DIR", str(root))
     yield root
-    end_agents(root)
-
-
-def end_agents(root: Path) -> None:
-    """Kills each process that still holds a run directory below `root`."""
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            arguments = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"agent" in arguments and any(
-            word.startswith(os.fsencode(root)) for word in arguments
-        ):
-            os.kill(int(process.name), signal.SIGKILL)
+    processes.kill_agents(f"{root}/")
 
 
 @pytest.fixture(scope="session")
@@ -179,11 +168,11 @@ def tool() -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def countfs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def countfs_program() -> Path:
     """The compiled counting file system, or a skip with what is missing for it."""
     if lack := countfs.missing():
         pytest.skip(lack)
-    return countfs.build(tmp_path_factory.mktemp("countfs"))
+    return countfs.build()
 
 
 @pytest.fixture

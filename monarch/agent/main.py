@@ -18,8 +18,9 @@ from monarch.agent.segments import RunDirectory, Segments
 from monarch.agent.setup import Setup, make_setup, with_transit
 from monarch.agent.shutdown import remove_tiers
 from monarch.agent.tier_watch import prepare_tiers
-from monarch.cluster import mesh_job, node_name
+from monarch.cluster import node_name, shared_job
 from monarch.config import RunOptions, run_directory, to_json
+from monarch.config.files import user_file
 from monarch.errors import MonarchError
 
 LOG_BYTES_MAX: Final = 2 << 20
@@ -31,7 +32,11 @@ Parse = Callable[[], tuple[RunOptions, list[str]]]
 
 
 def serve(
-    run_dir: Path, notifier: Notifier, parse: Parse, bootstrap: Bootstrap | None = None
+    run_dir: Path,
+    notifier: Notifier,
+    parse: Parse,
+    bootstrap: Bootstrap | None = None,
+    fingerprint: int | None = None,
 ) -> int:
     """Run the agent of a run directory; return its exit code.
 
@@ -39,6 +44,7 @@ def serve(
         notifier: told of failures before it is closed.
         parse: returns the options of `monarch run` and the program's argv.
         bootstrap: how to find the other nodes; None: by the environment.
+        fingerprint: that of the options, if the name of the job is random.
     """
     try:
         options, command = parse()
@@ -46,9 +52,14 @@ def serve(
         for warning in setup.warnings:
             notifier.warn(warning)
         if bootstrap is None:
-            job = run_dir.name.removesuffix(f".{node_name(os.environ)}")
-            hosts, here = setup.config.hosts, run_directory()
-            job = mesh_job(job, hosts, options, os.environ, here)
+            here = run_directory()
+            file = user_file(options, os.environ, here)
+            job = shared_job(
+                run_dir.name.removesuffix(f".{node_name(os.environ)}"),
+                setup.config.hosts,
+                fingerprint,
+                None if file is None else here / file,
+            )
             bootstrap = find_bootstrap(setup, job, os.environ, notifier)
         _run(run_dir, setup, notifier, bootstrap)
     except MonarchError as error:

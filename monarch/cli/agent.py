@@ -37,10 +37,15 @@ _SHARED: Final = (
     "agent", epilog=EPILOG, context_settings={"ignore_unknown_options": True}
 )
 @click.option("--run-dir", type=click.Path(path_type=Path), hidden=True)
+@click.option("--options-fingerprint", hidden=True)
 @click.option("--notify-fd", type=int, hidden=True)
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="")
 def agent(
-    run_dir: Path | None, notify_fd: int | None, argv: tuple[str, ...], **given: Any
+    run_dir: Path | None,
+    options_fingerprint: str | None,
+    notify_fd: int | None,
+    argv: tuple[str, ...],
+    **given: Any,
 ) -> None:
     """Run the agent of a job on this node in the foreground, until the job has ended.
 
@@ -49,7 +54,7 @@ def agent(
     ends with the last program of the job, or by SIGTERM.
     """
     if run_dir is not None and notify_fd is not None:
-        _serve_launcher(run_dir, notify_fd, argv)
+        _serve_launcher(run_dir, notify_fd, argv, options_fingerprint)
     if argv:
         raise UsageError(f"unexpected argument {argv[0]!r}")
     _serve_job(given)
@@ -58,12 +63,24 @@ def agent(
 agent.params += [option for option in run.params if option.name in _SHARED]
 
 
-def _serve_launcher(run_dir: Path, notify_fd: int, argv: tuple[str, ...]) -> NoReturn:
-    """Run the agent that `monarch run` with these arguments has started."""
+def _serve_launcher(
+    run_dir: Path, notify_fd: int, argv: tuple[str, ...], options: str | None
+) -> NoReturn:
+    """Run the agent that `monarch run` with these arguments has started.
+
+    Args:
+        options: their fingerprint, as hexadecimal digits, if nothing names the job.
+    """
     from monarch.agent.control import Notifier
     from monarch.agent.main import serve
 
-    code = serve(run_dir, Notifier(notify_fd), lambda: parse_run_argv(argv))
+    fingerprint = None if options is None else int(options, 16)
+    code = serve(
+        run_dir,
+        Notifier(notify_fd),
+        lambda: parse_run_argv(argv),
+        fingerprint=fingerprint,
+    )
     logging.shutdown()
     # Threads of a scan may hang on a dead origin and block an ordinary exit.
     os._exit(code)

@@ -1,16 +1,12 @@
 """The cluster of a job: its name, its nodes, and how their agents find each other."""
 
-from monarch.cluster.hostsjob import hosts_job, mesh_job
 from monarch.cluster.interface import address_of, own_addresses
-from monarch.cluster.names import (
-    NAME_MAX,
+from monarch.cluster.job import (
     RUN_VARIABLE,
     find_run,
-    job_name,
-    node_name,
     run_root,
     run_roots,
-    safe_name,
+    shared_job,
 )
 from monarch.cluster.nodes import (
     NodeList,
@@ -29,9 +25,9 @@ from monarch.cluster.rendezvous_directory import (
 )
 from monarch.cluster.stale_files import StaleFiles, remove_stale_files
 from monarch.hostlist import expand_hosts
+from monarch.native import node_name, safe_name
 
 __all__ = [
-    "NAME_MAX",
     "RUN_VARIABLE",
     "NodeList",
     "RankRegistry",
@@ -44,11 +40,8 @@ __all__ = [
     "find_nodes",
     "find_run",
     "given_secret",
-    "hosts_job",
-    "job_name",
     "job_secret",
     "launched_by_mpi",
-    "mesh_job",
     "node_name",
     "open_rendezvous",
     "own_addresses",
@@ -57,4 +50,5 @@ __all__ = [
     "run_root",
     "run_roots",
     "safe_name",
+    "shared_job",
 ]

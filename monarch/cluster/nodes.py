@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.cluster.names import by_own_daemons
 from monarch.errors import MonarchError, UsageError
 from monarch.hostlist import expand_hosts, read_hosts
+from monarch.native import launched_by_open_mpi
 
 Read = Callable[[Path], str]
 
@@ -83,7 +83,7 @@ def find_nodes(
     if hosts:
         return _from_hosts(hosts, names)
     # The daemons of Open MPI may be a step, which lacks the node of mpiexec itself.
-    if environ.get("SLURM_STEP_ID") and not by_own_daemons(environ):
+    if environ.get("SLURM_STEP_ID") and not launched_by_open_mpi(environ):
         return _from_step(environ, names)
     if environ.get("SLURM_JOB_ID") and not launched_by_mpi(environ):
         return SingleNode("a batch script or shell of Slurm is one task on one node")

@@ -14,13 +14,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from monarch.cluster.names import NAME_MAX
 from monarch.cluster.rendezvous_directory import (
     SECRET_BYTES,
     AddressFile,
     machine_id,
     read_address_file,
 )
+from monarch.native import NAME_MAX
 
 # A job that starts has a secret before it has addresses, and then waits for its nodes.
 NEW_JOB_S: Final = 60.0

@@ -1,7 +1,7 @@
-"""The search for configuration files, in the order in which they hold."""
+"""The configuration files of the site and of the user, in order of precedence."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,10 +10,10 @@ from monarch.config.overrides import RunOptions
 from monarch.config.schema import SCHEMA
 from monarch.config.tree import Fault, Layer, Node, Refused, Where, describe, find
 from monarch.config.yaml import read_file
+from monarch.native import config_file
 
 SITE_FILE: Path = Path("/etc/monarch-staging/config.yaml")
 LOCAL_FILE: Final = "monarch.yaml"
-FILE_VARIABLE: Final = "MONARCH_STAGING_CONFIG"
 SITE_VARIABLE: Final = "MONARCH_STAGING_SITE_CONFIG"
 
 
@@ -41,19 +41,7 @@ def read_sources(
 
 def user_file(options: RunOptions, environ: Mapping[str, str], cwd: Path) -> str | None:
     """Return the name of the user's one file, None if there is none."""
-    named = options.config or environ.get(FILE_VARIABLE)
-    usual = (name for name in _usual(environ) if os.path.lexists(cwd / name))
-    return named or next(usual, None)
-
-
-def _usual(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the places of a user's file that nobody named."""
-    yield LOCAL_FILE
-    home = environ.get("XDG_CONFIG_HOME", "")
-    if not home.startswith("/"):
-        home = f"{environ.get('HOME', '')}/.config"
-    if home.startswith("/"):
-        yield f"{home}/monarch-staging/config.yaml"
+    return options.config or config_file(environ, cwd)
 
 
 def _read_optional(cwd: Path, name: str, layer: Layer) -> Source | None:

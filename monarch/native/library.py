@@ -19,8 +19,10 @@ _P = ctypes.c_void_p
 _U32 = ctypes.c_uint32
 _U64 = ctypes.c_uint64
 _INT = ctypes.c_int
+_TEXT = ctypes.c_char_p
+_TEXTS = ctypes.POINTER(ctypes.c_char_p)
 
-# name -> (result, arguments), as declared in dataplane/monarch.h
+# name -> (result, arguments), as declared in dataplane/monarch.h and job/job.h
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_layout": (ctypes.c_char_p, ()),
     "monarch_hash": (_U64, (_P, ctypes.c_size_t, _U64)),
@@ -35,6 +37,12 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_index_find_inode": (ctypes.c_int64, (_P, _U64, _U64)),
     "monarch_home_choose": (_INT, (ctypes.c_char_p, _INT, ctypes.c_char_p)),
     "monarch_home_list": (_INT, (ctypes.c_char_p, ctypes.c_char_p)),
+    "monarch_job_name": (_INT, (_TEXTS, _TEXT)),
+    "monarch_node_name": (None, (_TEXTS, _TEXT)),
+    "monarch_hosts_job": (None, (_TEXT, _U64, _TEXT, _TEXT)),
+    "monarch_clean_name": (None, (_TEXT, _TEXT)),
+    "monarch_launched_by_open_mpi": (_INT, (_TEXTS,)),
+    "monarch_config_file": (_TEXT, (_TEXTS, _TEXT, _TEXT)),
     "monarch_replica_name": (None, (_P, _U64, _U32, ctypes.c_char_p)),
     "monarch_state_store": (None, (_P, _U32, _U32)),
     "monarch_marks_set": (None, (_P, _P, _P, ctypes.c_size_t)),

@@ -112,7 +112,7 @@ def _sources(report: Report) -> Table:
         size = format_size(row["opened_bytes"])
         if row["kind"] == "outside":
             size = "-"
-        rows.append((row["source"], format_count(row["opens"]), size))
+        rows.append((str(row["source"]), format_count(row["opens"]), size))
     return Table(("source", "opens", "opened bytes"), (30, 12, 15), tuple(rows))
 
 

@@ -77,7 +77,7 @@ def measure(monarch: str, work: Path) -> list[Row]:
         shutil.copytree(work / "source", copy)
         mount = work / "origin"
         mount.mkdir()
-        program = countfs.build(work)
+        program = countfs.build()
         with countfs.mounted(program, work / "source", mount, bw=BYTES_PER_S) as origin:
             run = [
                 monarch,

@@ -163,7 +163,7 @@ def slow_peer(tools: Tools, work: Path) -> list[Row]:
 
 def measure(monarch: str, work: Path) -> list[Row]:
     """Measure all that concerns several nodes."""
-    tools = Tools(Path(monarch), countfs.build(work))
+    tools = Tools(Path(monarch), countfs.build())
     rows = time_gate(tools, work)
     if os.geteuid() == 0:
         rows += slow_peer(tools, work / "late")

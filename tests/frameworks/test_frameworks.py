@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from support.gate import gate
 from support.programs import Runner, consumer
-from support.zeroed import run_zeroed
+from support.replica_reads import gate, run_zeroed
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1800)]
 

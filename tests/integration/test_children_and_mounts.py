@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from support.board_python import begin, python
-from support.shim_fixtures import Board, Compile
+from support.shim_fixtures import Board, Compile, begin, python
 
 
 def test_environment_beside_a_shell_that_libc_starts_is_the_programs(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from support.gate import gate, origin_opens, traced
 from support.programs import Runner
 from support.readers import READERS, STATIC, Reader
+from support.replica_reads import gate, origin_opens, traced
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.certified import make_certified
-from support.jobs import Jobs, ended, wait_until
+from support.jobs import Jobs, ended
+from support.processes import wait_until
 
 FILES = 150
 MEAN_BYTES = 40_000
@@ -29,7 +30,7 @@ def jobs(tmp_path: Path, run_root: Path, monarch_command: Path) -> Iterator[Jobs
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="monarch-test-") as ram:
         made = Jobs(monarch_command, tmp_path / "data", run_root, Path(ram))
         yield made
-        made.kill_everything()
+        made.kill()
 
 
 def next_job_is_clean(jobs: Jobs) -> None:
@@ -56,7 +57,7 @@ def test_bytes_are_right_when_the_agent_is_hurt_at_a_random_moment(
         stop.touch()
 
         ended(job)
-        jobs.kill_everything()
+        jobs.kill()
         next_job_is_clean(jobs)
 
 
@@ -155,7 +156,7 @@ def test_a_killed_job_leaves_nothing_that_the_next_one_trusts(
     for _ in range(soak_count(5, 100)):
         job = jobs.start(SLOW_FILL, jobs.reader(1000, 2))
         time.sleep(rng.uniform(0, 1.5))
-        jobs.kill_everything()
+        jobs.kill()
         job.communicate()
 
         next_job_is_clean(jobs)

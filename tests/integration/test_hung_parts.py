@@ -14,7 +14,7 @@ from support import countfs
 from support.agents import AgentProcess, start_agent
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
-from support.jobs import wait_until
+from support.processes import wait_until
 
 SERVED_S = 3.0
 """Ample for an open that is served or sent on; others may wait ten times longer."""
@@ -171,12 +171,11 @@ def test_a_root_whose_scan_hangs_leaves_the_others_staged(
 
 
 @pytest.fixture(scope="session")
-def tierfs_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tierfs_program() -> Path:
     """The compiled file system that fails and hangs when it is told."""
     if lack := countfs.missing():
         pytest.skip(lack)
-    source = countfs.SOURCE.with_name("tierfs.c")
-    return countfs.build(tmp_path_factory.mktemp("tierfs"), source)
+    return countfs.build(countfs.SOURCE.with_name("tierfs.c"))
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, SANITIZED, START, Launch, Step, wait_until
+from support.launcher import HEALTHY, SANITIZED, START, Launch, Step
+from support.processes import wait_until
 
 pytest_plugins = ["support.launcher_fixtures"]
 
@@ -118,7 +119,8 @@ def test_other_options_than_the_agents_are_one_warning(
     first.communicate(timeout=30)
 
     warning = (
-        "monarch: the agent of this job was started with other options; those hold"
+        "monarch: the agent already runs with other options; "
+        "those of this command are ignored"
     )
     assert second.stdout == b"hello\n"
     assert second.stderr.decode() == f"{warning}\n" * warned

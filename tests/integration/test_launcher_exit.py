@@ -103,9 +103,9 @@ def test_quiet_says_nothing(launch: Launch) -> None:
         (["--job"], "option --job needs a value"),
         (["-c"], "option --config needs a value"),
         (["--job", "", "true"], "option --job needs a name that is not empty"),
-        ([], "which program? monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
-        (["--"], "which program? monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
-        (["-q", "--"], "which program? monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
+        ([], "no program given: monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
+        (["--"], "no program given: monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
+        (["-q", "--"], "no program given: monarch run [OPTIONS] [--] PROGRAM [ARG]..."),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(

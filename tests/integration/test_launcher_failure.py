@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, START, Launch, Step, wait_until
+from support.launcher import HEALTHY, START, Launch, Step
+from support.processes import wait_until
 
 pytest_plugins = ["support.launcher_fixtures"]
 
@@ -26,7 +27,7 @@ def test_run_directory_of_a_dead_agent_is_used_again(launch: Launch) -> None:
     done = launch.run("--job", "j", "echo", "hello")
 
     assert dead.stderr.decode().splitlines()[1:] == [
-        "monarch: the agent has ended without a report"
+        "monarch: the agent ended without a report"
     ]
     assert done.stdout == b"hello\n"
     assert done.stderr.decode().endswith("the report\n")
@@ -108,7 +109,7 @@ def test_failed_program_is_told_although_the_agent_stays_for_others(
     done = launch.run("--job", "j", "sh", "-c", program, timeout=20)
 
     assert done.returncode == code
-    assert b"the program has failed: not waiting for the end of its job" in done.stderr
+    assert b"the program failed; not waiting for the rest of its job" in done.stderr
 
 
 def test_failed_program_is_not_told_before_the_report_of_an_ending_agent(
@@ -176,9 +177,7 @@ def test_stopped_agent_is_given_up_while_starting(launch: Launch, where: int) ->
     done = launch.run("echo", "hello", timeout=30)
 
     assert done.stdout == b"hello\n"
-    assert done.stderr.decode() == (
-        f"monarch: the agent gives no sign of life{UNSTAGED}\n"
-    )
+    assert done.stderr.decode() == f"monarch: the agent is not responding{UNSTAGED}\n"
 
 
 def test_stopped_agent_is_given_up_at_the_end(launch: Launch) -> None:
@@ -187,7 +186,7 @@ def test_stopped_agent_is_given_up_at_the_end(launch: Launch) -> None:
     done = launch.run("true", timeout=30)
 
     assert done.returncode == 0
-    assert b"no sign of life: there is no report" in done.stderr
+    assert b"the agent is not responding; there is no report" in done.stderr
 
 
 def test_stopped_agent_is_given_up_by_the_others(
@@ -200,7 +199,7 @@ def test_stopped_agent_is_given_up_by_the_others(
     second = launch.run("--job", "j", "echo", "hello", timeout=30)
 
     assert second.stdout == b"hello\n"
-    assert b"no sign of life" in second.stderr
+    assert b"the agent is not responding" in second.stderr
     assert first.communicate(timeout=30)[0] == b"hello\n"
 
 
@@ -218,8 +217,8 @@ def test_a_stopped_start_holds_up_nobody_for_long(
     first.send_signal(signal.SIGCONT)
     first.communicate(timeout=30)
     assert second.stderr.decode() == (
-        "monarch: the process that starts the agent stands still "
-        f"({first.pid}){UNSTAGED}\n"
+        "monarch: the process that starts the agent is stopped "
+        f"(pid {first.pid}){UNSTAGED}\n"
     )
     assert second.returncode == 7
     assert first.returncode == 0
@@ -247,7 +246,7 @@ def test_agent_of_another_version_is_not_joined(launch: Launch) -> None:
     done = launch.run("echo", "hello")
 
     assert done.stdout == b"hello\n"
-    assert b"the agent is of another version" in done.stderr
+    assert b"the agent has another version" in done.stderr
 
 
 def test_interrupted_while_waiting_the_launcher_dies_and_nothing_starts(

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.cluster import hosts_job
-from monarch.config import RunOptions
+from monarch.native import config_file, hosts_job
 from support.launcher import Launch
 
 pytest_plugins = ["support.launcher_fixtures"]
@@ -73,8 +72,15 @@ def test_a_name_or_a_scheduler_comes_before_the_list(launch: Launch) -> None:
     assert job_of(launch, MONARCH_STAGING_HOSTS="").startswith("local-")
 
 
+def options_of(launch: Launch, *words: str, **variables: str) -> int:
+    """The fingerprint of options that the agent of a job without a name is given."""
+    assert job_of(launch, *words, **variables).startswith("local-")
+    argv = launch.events("start")[-1]["argv"]
+    return int(argv[argv.index("--options-fingerprint") + 1], 16)
+
+
 @pytest.mark.parametrize("place", ["option", "variable", "here", "xdg", "home", "none"])
-def test_python_names_the_job_of_a_list_alike(launch: Launch, place: str) -> None:
+def test_the_agent_can_name_the_job_by_a_list_alike(launch: Launch, place: str) -> None:
     files = {
         "option": "c.yaml",
         "variable": "v.yaml",
@@ -86,32 +92,40 @@ def test_python_names_the_job_of_a_list_alike(launch: Launch, place: str) -> Non
     path = launch.folder / files[place]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"schema: 1 # \xc3\xa9\n" * 1000)
-    environ = {"MONARCH_STAGING_HOSTS": HOSTS, "HOME": str(launch.folder)}
+    environ = {"HOME": str(launch.folder)}
     environ["XDG_CONFIG_HOME"] = str(launch.folder / "xdg") if place == "xdg" else "x"
     if place == "variable":
         environ["MONARCH_STAGING_CONFIG"] = "v.yaml"
     words = ["--set", "a=1", "--data", "/d", "--set", "b=\u00e9", "--tier", "ram:1GiB"]
-    options = RunOptions(
-        config="c.yaml" if place == "option" else None,
-        settings=("a=1", "b=\u00e9"),
-        data=("/d",),
-        tiers=("ram:1GiB",),
-    )
     if place == "option":
         words += ["-cc.yaml"]
 
-    ours = job_of(launch, *words, **environ)
+    options = options_of(launch, *words, **environ)
+    named = job_of(launch, *words, **environ, MONARCH_STAGING_HOSTS=HOSTS)
 
-    assert ours == hosts_job(HOSTS, options, environ, launch.folder)
+    file = "c.yaml" if place == "option" else config_file(environ, launch.folder)
+    assert (file is None) == (place == "none")
+    assert file is None or (launch.folder / file).samefile(path)
+    config = None if file is None else launch.folder / file
+    assert named == hosts_job(HOSTS, options, config)
 
 
-def test_python_names_the_job_alike_whatever_else_is_asked_for(launch: Launch) -> None:
-    options = RunOptions(hosts="a", index="", report="r", secret_file="s", wait=True)
-    words = ("--index=", "--report", "r", "--hosts", "a", "--secret-file=s", "--wait")
+def test_the_name_by_a_list_depends_on_options_of_the_agent_only(
+    launch: Launch,
+) -> None:
+    words = ("--index=", "--report", "r", "--secret-file=s")
 
-    ours = job_of(launch, *words, HOME="relative")
+    options = options_of(launch, *words, HOME="relative")
+    named = job_of(launch, "--wait", *words, HOME="relative", MONARCH_STAGING_HOSTS="a")
 
-    assert ours == hosts_job("a", options, {"HOME": "relative"}, launch.folder)
+    assert named == hosts_job("a", options, None)
+    assert options != options_of(launch, *words[1:], HOME="relative")
+
+
+def test_the_agent_of_a_job_with_a_name_is_given_no_options(launch: Launch) -> None:
+    job_of(launch, "--job", "mine", "--data", "/d")
+
+    assert "--options-fingerprint" not in launch.events("start")[-1]["argv"]
 
 
 def test_ranks_below_proxies_of_one_mpiexec_are_one_job(launch: Launch) -> None:

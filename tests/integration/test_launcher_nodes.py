@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import wait_until
+from support.processes import wait_for_end, wait_until
 
 FILES = 40
 FILE_BYTES = 30_000
@@ -123,8 +123,7 @@ def test_interrupted_wait_takes_the_agent_along_and_the_others_go_on(
     ended = site.start("n0", options, f"{READ}; echo $$")
     going = site.start("n1", options, slow)
     assert ended.stdout
-    program = Path(f"/proc/{int(ended.stdout.readline())}")
-    wait_until(lambda: not program.exists())
+    wait_for_end(int(ended.stdout.readline()))
 
     ended.send_signal(signal.SIGINT)
     ended.communicate(timeout=10)

@@ -7,9 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from support.launcher import HEALTHY, Launch, Step, wait_until
+from support.launcher import HEALTHY, Launch, Step
+from support.processes import wait_for_end, wait_for_state, wait_until
 
 pytest_plugins = ["support.launcher_fixtures"]
 
@@ -81,20 +83,13 @@ def test_batch_system_that_signals_each_process_reaches_the_program_once(
     launch: Launch, counter: Path
 ) -> None:
     with start(launch, counter, "SIGUSR1") as run:
-        tree = [run.pid, *children(run.pid)]
+        tree = [run.pid, *(one.pid for one in psutil.Process(run.pid).children())]
         assert len(tree) == 3
         for pid in tree:
             os.kill(pid, signal.SIGUSR1)
         out, _ = run.communicate(timeout=30)
 
     assert out == b"got SIGUSR1\n"
-
-
-def children(pid: int) -> list[int]:
-    """The children of a process."""
-    return [
-        int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    ]
 
 
 def test_value_of_a_queued_signal_is_forwarded(launch: Launch, tmp_path: Path) -> None:
@@ -126,26 +121,10 @@ def test_a_stopped_program_without_a_terminal_can_be_continued_by_its_own_pid(
     ) as run:
         assert run.stdout
         pid = int(run.stdout.readline())
-        wait_for_state(pid, "T")
+        wait_for_state(pid, psutil.STATUS_STOPPED)
         os.kill(pid, signal.SIGCONT)
 
     assert run.returncode == 6
-
-
-def wait_for_state(pid: int, state: str) -> None:
-    """Waits until a process is in a state, as /proc has it."""
-    end = time.monotonic() + 20
-    while True:
-        now = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        if now == state:
-            return
-        assert time.monotonic() < end, f"{pid} is {now}"
-        time.sleep(0.01)
-
-
-def wait_for_end(pid: int) -> None:
-    """Waits until a process has gone."""
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_impatient_user_sends_the_agent_away_too(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.launcher import HEALTHY, START, Launch, Step, wait_until
+from support.launcher import HEALTHY, START, Launch, Step
+from support.processes import wait_for_end
 from support.terminal import Terminal
 
 pytest_plugins = ["support.launcher_fixtures"]
@@ -152,7 +153,7 @@ def test_ctrl_c_ends_the_wait_for_other_nodes_and_keeps_the_status(
 
     assert terminal.expect("code=[0-9]+") == "\r\x1b[Kcode=0"
     (agent,) = launch.events("start")
-    wait_until(lambda: not Path(f"/proc/{agent['pid']}").exists())
+    wait_for_end(agent["pid"])
 
 
 def test_ctrl_z_stops_the_wait_for_other_nodes(
@@ -196,10 +197,7 @@ def test_hang_up_ends_the_program(terminal: Terminal, tmp_path: Path) -> None:
     os.close(terminal.fd)
     terminal.fd = os.open("/dev/null", os.O_RDONLY)
 
-    end = time.monotonic() + 20
-    while Path(f"/proc/{program}").exists():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_for_end(program)
 
 
 def test_progress_is_cut_at_the_width_of_the_terminal(

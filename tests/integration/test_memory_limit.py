@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from support.certified import make_certified
-from support.jobs import CERTIFIED, wait_until
+from support.jobs import CERTIFIED
+from support.processes import wait_until
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 LIMIT_BYTES = 400 << 20

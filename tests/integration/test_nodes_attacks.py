@@ -19,9 +19,9 @@ from monarch.native.layout import DTYPES
 from monarch.peers.protocol import ProtocolError
 from monarch.peers.protocol.conversation import VERSION
 from support.clusters import Cluster
-from support.jobs import wait_until
 from support.meddling import WAYS
 from support.nodes import JOB_LIMIT_S, Node, Outcome, Plan
+from support.processes import wait_until
 from support.spaces import Between
 from support.stranger import Caller, Door, doors, rest
 

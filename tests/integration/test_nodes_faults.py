@@ -107,7 +107,7 @@ def test_an_agent_that_is_killed_costs_only_what_it_held(make_cluster, soak_coun
         )
 
         judge(cluster, outcome, loss)
-        cluster.kill_everything()
+        cluster.kill()
 
 
 @pytest.mark.timeout(240)
@@ -120,7 +120,7 @@ def test_an_agent_that_is_frozen_delays_no_open_for_long(make_cluster, soak_coun
         )
 
         judge(cluster, outcome, loss)
-        cluster.kill_everything()
+        cluster.kill()
 
 
 def test_a_frozen_agent_that_goes_on_is_a_node_again(make_cluster):
@@ -171,7 +171,7 @@ def test_a_node_that_is_cut_off_works_alone_and_so_do_the_others(
 
         # Each side of the cut reads what the other one holds.
         judge(cluster, outcome, loss, again_max=1.0)
-        cluster.kill_everything()
+        cluster.kill()
         links[loss.node].heal()
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from monarch.agent.cluster import DISCONNECTED_S
 from monarch.peers.session import HEARTBEAT_S, HEARTBEATS_MISSED
 from support.clusters import Cluster
-from support.jobs import wait_until
 from support.nodes import Plan
+from support.processes import wait_until
 
 # Nodes that go by two Placements ask each other in circles: half of cold_open.timeout.
 CIRCLE_S = 15.0

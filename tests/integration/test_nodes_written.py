@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from support.clusters import Cluster
-from support.jobs import wait_until
+from support.processes import wait_until
 from support.writers import Writer, Writers, digest_of, seconds_until, sees
 
 NODES, FILES = 4, 12

@@ -43,7 +43,7 @@ def jobs(
     ram.mkdir()
     made = Jobs(monarch_command, dataset.root, run_root, ram)
     yield made
-    made.kill_everything()
+    made.kill()
 
 
 def read_all(root: Path) -> list[str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from support.programs import Runner
 from support.readers import READERS, STATIC
+from support.replica_reads import run_zeroed
 from support.richtree import zero
-from support.zeroed import run_zeroed
 
 
 def answer(runner: Runner, line: str) -> bytes:

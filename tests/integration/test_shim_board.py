@@ -1,16 +1,15 @@
 """The Shim stands aside: switched off, filtered, or with segments that do not fit."""
 
 import os
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.segments import write_field
 from support.shim_fixtures import Board
 
 SEGMENTS = ("catalog", "flags", "requests", "counters", "inodes")
-MAGIC, VERSION, KIND, LENGTH, GENERATION = 0, 8, 12, 16, 24
 
 
 def answers(board: Board, **environ: str) -> bool:
@@ -30,13 +29,6 @@ def ready(board: Board) -> Board:
     return board
 
 
-def patch(path: Path, offset: int, value: bytes) -> None:
-    """Overwrites bytes of a segment in place."""
-    with path.open("r+b") as segment:
-        segment.seek(offset)
-        segment.write(value)
-
-
 def test_disable_switches_the_shim_off(ready: Board) -> None:
     assert not answers(ready, MONARCH_STAGING_DISABLE="1")
     assert answers(ready, MONARCH_STAGING_DISABLE="0")
@@ -51,20 +43,20 @@ def test_filtered_program_is_left_alone(board: Board) -> None:
 
 @pytest.mark.parametrize("segment", SEGMENTS)
 @pytest.mark.parametrize(
-    ("offset", "value"),
+    ("field", "value"),
     [
-        (MAGIC, b"MONARCX\0"),
-        (VERSION, struct.pack("<I", 999)),
-        (KIND, struct.pack("<I", 77)),
-        (LENGTH, struct.pack("<Q", 1 << 40)),
-        (GENERATION, struct.pack("<Q", 7)),
+        ("magic", b"MONARCX"),
+        ("version", 999),
+        ("kind", 77),
+        ("length", 1 << 40),
+        ("generation", 7),
     ],
     ids=["magic", "version", "kind", "length", "generation"],
 )
 def test_segment_that_does_not_fit_makes_the_shim_inert(
-    ready: Board, segment: str, offset: int, value: bytes
+    ready: Board, segment: str, field: str, value: int | bytes
 ) -> None:
-    patch(ready.run_dir / segment, offset, value)
+    write_field(ready.run_dir / segment, f"seg.{field}", value)
 
     assert not answers(ready)
 

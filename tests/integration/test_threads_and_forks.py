@@ -1,13 +1,13 @@
 """Many threads that open and fork for a time read right bytes and leak nothing."""
 
 import glob
-import subprocess
 from array import array
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support import compiler
 from support.programs import Runner
 
 SOURCE = Path(__file__).parents[1] / "native" / "soak" / "read_loops.c"
@@ -32,13 +32,10 @@ def certified(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def read_loops(tmp_path_factory: pytest.TempPathFactory, tool) -> Path:
+def read_loops(tool) -> Path:
     """The compiled program that loops."""
-    program = tmp_path_factory.mktemp("soak") / "read_loops"
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
-    command = [tool("cc"), *flags, "-o", program, SOURCE, "-pthread"]
-    subprocess.run(command, check=True)
-    return program
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", *compiler.WARNINGS]
+    return compiler.build("read_loops", tool("cc"), *flags, SOURCE, "-pthread")
 
 
 @pytest.mark.soak

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.board_python import begin, python
-from support.shim_fixtures import Board
+from support.shim_fixtures import Board, begin, python
 
 READLINK = "path = os.readlink(f'/proc/self/fd/{fd}')"
 SPELLINGS = {

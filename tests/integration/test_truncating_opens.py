@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.board_python import begin, python
-from support.shim_fixtures import Board
+from support.shim_fixtures import Board, begin, python
 
 CASES = """
 import ctypes, errno, os, stat, sys

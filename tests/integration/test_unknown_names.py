@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.board_python import begin, python
 from support.programs import Runner
-from support.shim_fixtures import Board
+from support.shim_fixtures import Board, begin, python
 
 
 @pytest.mark.parametrize("call", ["rename", "chmod", "unlink"])

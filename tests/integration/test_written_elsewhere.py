@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.board_python import begin, python
-from support.shim_fixtures import Board, Compile
+from support.shim_fixtures import Board, Compile, begin, python
 
 
 @pytest.mark.parametrize("loss", ["os.environ.clear()", "os.unsetenv('LD_PRELOAD')"])

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.board_python import begin, python
-from support.shim_fixtures import Board, Compile
+from support.shim_fixtures import Board, Compile, begin, python
 
 NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"

@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from support.jobs import wait_until
 from support.launched import Ended, Site
 from support.mpiexec import HOSTS, Mpi
+from support.processes import wait_until
 from support.slurm import Slurm
 
 pytest_plugins = ["support.launched_fixtures"]

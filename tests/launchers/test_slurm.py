@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.jobs import wait_until
 from support.launched import LIMIT_S, Launched, Site
+from support.processes import wait_until
 from support.rank import FAILED
 from support.slurm import Slurm
 

@@ -6,37 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from support import compiler
+
 HERE = Path(__file__).parent
 NATIVE = HERE.parents[1] / "monarch" / "native"
 MODES = {
-    "bare": [],
-    "address": ["-fsanitize=address,undefined"],
-    "thread": ["-fsanitize=thread"],
+    "bare": (),
+    "address": ("-fsanitize=address,undefined",),
+    "thread": compiler.THREAD,
 }
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "source", sorted((HERE / "shared").glob("test_*.c")), ids=lambda p: p.stem
 )
-def test_shared_c_program_passes(source: Path, mode: str, tmp_path: Path) -> None:
-    program = tmp_path / source.stem
+def test_shared_c_program_passes(source: Path, mode: str) -> None:
     includes = [f"-I{NATIVE / 'shared'}", f"-I{source.parent}"]
     sources = [source, *sorted((NATIVE / "shared").glob("*.c"))]
-    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-Wall", "-Wextra", "-Werror"]
-    build = [
-        "cc",
-        *flags,
-        *MODES[mode],
-        *includes,
-        "-o",
-        program,
-        *sources,
-        "-lpthread",
-    ]
-    subprocess.run([str(word) for word in build], check=True)
+    words = ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", *compiler.WARNINGS]
+    words += [*MODES[mode], *includes]
+    program = compiler.build(source.stem, *words, *sources, "-lpthread")
 
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
 
     assert done.returncode == 0, done.stderr

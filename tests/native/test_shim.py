@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from support import compiler
 from support.shim_fixtures import (
+    BOARD,
     NATIVE,
     SHARED,
-    SOURCES,
     Board,
     Compile,
     build_shim,
@@ -18,12 +19,12 @@ from support.shim_fixtures import (
 
 # Without the exported functions, which would stand before the sanitizer's own.
 PARTS = (
-    *("route", "at", "board", "mounts", "process", "identity", "wait", "mark"),
-    *("trace", "object", "scratch", "segments"),
+    *("route", "route_at", "attach", "mounts", "process", "identity", "wait", "mark"),
+    *("invalidate", "inherited", "object", "segments"),
 )
 MODES = {
     "bare": (),
-    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+    "address": compiler.ADDRESS,
 }
 
 
@@ -31,10 +32,9 @@ MODES = {
 def route_program(request: pytest.FixtureRequest, compiled: Compile) -> Path:
     """test_route, bare and with sanitizers."""
     parts = [str(NATIVE / "shim" / f"{part}.c") for part in PARTS]
-    board = str(SOURCES / "board_build.c")
     flags = MODES[request.param]
     name = f"test_route-{request.param}"
-    return compiled("test_route.c", *parts, board, *SHARED, *flags, name=name)
+    return compiled("test_route.c", *parts, *BOARD, *SHARED, *flags, name=name)
 
 
 @pytest.fixture
@@ -65,17 +65,14 @@ def test_sanitizer_catches_a_planted_overflow(
 
 
 @pytest.fixture
-def sanitized(
-    board: Board, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Board, str]:
+def sanitized(board: Board) -> tuple[Board, str]:
     """A board whose Shim is built with sanitizers, and the library they need."""
     runtime = subprocess.check_output(
         ["cc", "-print-file-name=libasan.so"], text=True
     ).strip()
     if shutil.which("cc") is None or not Path(runtime).is_absolute():
         pytest.skip("no libasan")
-    folder = tmp_path_factory.mktemp("sanitized")
-    board.library = build_shim(folder / "shim.so", *MODES["address"])
+    board.library = build_shim(*MODES["address"])
     board.start("-d", "1")
     return board, runtime
 

@@ -65,6 +65,7 @@ def lacking(scene: Scene) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_every_name_shows_what_the_kernel_shows(

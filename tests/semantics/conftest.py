@@ -1,6 +1,7 @@
 """A dataset with every kind of name, and programs that look at it under Monarch."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -8,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from support import compiler
 
 HERE = Path(__file__).parent
 # What each program begins with: D is the dataset, tier(fd) tells whether a descriptor
@@ -85,15 +88,15 @@ def under(tree: Path, line: Callable[..., list[str]]) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def program(
-    tmp_path_factory: pytest.TempPathFactory, tool: Callable[[str], str]
+    tool: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Path]:
-    """A function that compiles a C file of this directory, each time anew."""
-    compiler = tool("cc")
+    """A function that compiles a C file of this directory; each call gives a new copy,
+    of which the test may change the owner and the mode."""
+    base = [tool("cc"), "-std=gnu11", "-D_GNU_SOURCE", *compiler.WARNINGS]
 
     def make(source: str, *flags: str) -> Path:
-        target = tmp_path_factory.mktemp("c") / Path(source).stem
-        base = [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
-        subprocess.run([*base, *flags, "-o", target, HERE / source], check=True)
-        return target
+        name = Path(source).stem
+        made = compiler.build(name, *base, *flags, HERE / source)
+        return Path(shutil.copy(made, tmp_path_factory.mktemp("c") / name))
 
     return make

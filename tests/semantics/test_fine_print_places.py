@@ -42,14 +42,11 @@ def test_noexec(
 
 
 @pytest.fixture
-def medium(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CountFs]:
+def medium(tmp_path: Path) -> Iterator[CountFs]:
     """A file system for a Tier, which fails and hangs when it is told."""
     if lack := countfs.missing():
         pytest.skip(lack)
-    source = countfs.SOURCE.with_name("tierfs.c")
-    program = countfs.build(tmp_path_factory.mktemp("tierfs"), source)
+    program = countfs.build(countfs.SOURCE.with_name("tierfs.c"))
     for name in ("medium", "mounted"):
         (tmp_path / name).mkdir()
     with countfs.mounted(program, tmp_path / "medium", tmp_path / "mounted") as mount:

@@ -104,13 +104,13 @@ class Cluster:
         """Run a job to its good end."""
         return self.start(plan, *options, **more).finish()
 
-    def kill_everything(self) -> None:
+    def kill(self) -> None:
         """Kill what still runs on all nodes."""
         for process in [p for job in self.jobs for p in job.running.values()]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
         for node in self.nodes:
-            node.kill_everything()
+            node.kill()
         for process in [p for job in self.jobs for p in job.running.values()]:
             process.wait()
 
@@ -198,7 +198,7 @@ def clustered(
             ram,
             meet,
         )
-        undo.callback(cluster.kill_everything)
+        undo.callback(cluster.kill)
         yield cluster
 
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from support import compiler
+
 SOURCE = Path(__file__).with_suffix(".c")
-BUILD_TIMEOUT_S = 60
 MOUNT_TIMEOUT_S = 20
 COUNTS_BYTES_MAX = 4096
 
@@ -64,9 +65,8 @@ def missing() -> str | None:
     return "needs the headers of libfuse3" if found.returncode else None
 
 
-def build(folder: Path, source: Path = SOURCE) -> Path:
-    """Compiles a file system into a folder and returns the program."""
-    program = folder / source.stem
+def build(source: Path = SOURCE) -> Path:
+    """The program of a file system."""
     flags = subprocess.run(
         ["pkg-config", "--cflags", "--libs", "fuse3"],
         check=True,
@@ -74,9 +74,9 @@ def build(folder: Path, source: Path = SOURCE) -> Path:
         text=True,
     ).stdout
     command = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror"]
-    command += ["-o", str(program), str(source), *shlex.split(flags), "-pthread"]
-    subprocess.run(command, check=True, timeout=BUILD_TIMEOUT_S)
-    return program
+    return compiler.build(
+        source.stem, *command, source, *shlex.split(flags), "-pthread"
+    )
 
 
 @contextmanager

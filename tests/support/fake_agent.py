@@ -13,9 +13,6 @@ import threading
 import time
 from pathlib import Path
 
-PROCESS_LAUNCHER = 4
-SEGMENT_REQUESTS, SEGMENT_COUNTERS = 3, 4
-
 
 class FakeAgent:
     """Carries out the steps of a script, one after the other."""
@@ -50,38 +47,46 @@ class FakeAgent:
     def make_segments(self, version=None):
         """Makes requests and counters as a real agent of some version does."""
         version = version or self.layout["version"]
-        self.counters = self._segment(
-            "counters", SEGMENT_COUNTERS, self.layout["counters"], version
-        )
-        self.requests = self._segment(
-            "requests", SEGMENT_REQUESTS, self.layout["requests"], version
-        )
+        self.counters = self._segment("counters", version)
+        self.requests = self._segment("requests", version, agent_pid=os.getpid())
         (self.run_dir / "shim.so").symlink_to(self.layout["shim"])
 
-    def _segment(self, name, kind, length, version):
+    def _segment(self, name, version, **more):
+        about = self.layout["segments"][name]
+        head = {
+            "seg.magic": b"MONARCH",
+            "seg.version": version,
+            "seg.kind": about["kind"],
+            "seg.length": about["bytes"],
+            "seg.generation": os.getpid(),
+        }
         temporary = self.run_dir / f"{name}.new"
-        head = struct.pack("=8sIIQQ", b"MONARCH", version, kind, length, os.getpid())
-        if name == "requests":
-            head += struct.pack("=II", 0, os.getpid())
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        os.ftruncate(fd, length)
-        os.pwrite(fd, head, 0)
+        os.ftruncate(fd, about["bytes"])
+        segment = mmap.mmap(fd, about["bytes"])
+        for field, value in {**head, **more}.items():
+            self._put(segment, name, field, value)
         temporary.rename(self.run_dir / name)
-        return mmap.mmap(fd, length)
+        return segment
+
+    def _put(self, segment, name, field, value):
+        offset, form = self.layout["segments"][name]["fields"][field]
+        struct.pack_into(form, segment, offset, value)
 
     def beat(self):
         """Beats the heartbeat from now on."""
 
         def forever():
             while True:
-                struct.pack_into("=Q", self.requests, 40, time.monotonic_ns())
+                now_ns = time.monotonic_ns()
+                self._put(self.requests, "requests", "heartbeat_ns", now_ns)
                 time.sleep(0.05)
 
         threading.Thread(target=forever, daemon=True).start()
 
     def state(self, value):
         """Publishes the agent's state; waiting launchers look again each slice."""
-        struct.pack_into("=I", self.requests, 32, value)
+        self._put(self.requests, "requests", "agent_state", value)
 
     def write(self, text):
         """Writes to the launcher."""
@@ -107,14 +112,19 @@ class FakeAgent:
         self.note("finish", launchers=sorted(self.seen))
 
     def _look_at_slots(self):
-        first, size = self.layout["process"], self.layout["process_size"]
-        (used,) = struct.unpack_from("=I", self.counters, self.layout["used"])
-        for i in range(1, used):
-            state, pid, begun = struct.unpack_from(
-                "=IIQ", self.counters, first + i * size
-            )
-            if state == PROCESS_LAUNCHER:
+        offset, form = self.layout["segments"]["counters"]["fields"]["slots_used_max"]
+        (used,) = struct.unpack_from(form, self.counters, offset)
+        for number in range(1, used):
+            state, pid, begun = self._slot(number)
+            if state == self.layout["launcher"]:
                 self.seen.add((pid, begun))
+
+    def _slot(self, number):
+        start = self.layout["first_process"] + number * self.layout["process_bytes"]
+        fields = self.layout["process"]
+        for field in ("state", "pid", "starttime"):
+            offset, form = fields[field]
+            yield struct.unpack_from(form, self.counters, start + offset)[0]
 
     def remove(self):
         """Removes the run directory."""

@@ -1,25 +1,15 @@
-"""Jobs under `monarch run`, started, found, hurt and judged by tests."""
+"""Jobs of one node under `monarch run`, started, found, hurt and judged by tests."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from support import processes
+from support.processes import WAIT_S, wait_until
+
 CERTIFIED = Path(__file__).with_name("certified.py")
-WAIT_S = 60.0
-
-
-def wait_until(true: Callable[[], object], what: str, limit_s: float = WAIT_S) -> None:
-    """Wait for something observable, or fail with what did not happen."""
-    end = time.monotonic() + limit_s
-    while not true():
-        assert time.monotonic() < end, f"did not happen within {limit_s} s: {what}"
-        time.sleep(0.005)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +58,9 @@ class Jobs:
         self.run([*options, "--report", str(file)], program)
         return dict(json.loads(file.read_text()))
 
-    def processes(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Processes of this test's jobs: agents and programs, with their arguments."""
-        mark = os.fsencode(self.run_root.parent)
-        for place in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (place / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if int(place.name) != os.getpid() and any(mark in word for word in words):
-                yield int(place.name), words
-
     def agent(self) -> int | None:
         """The pid of the running agent, if there is one."""
-        found = [pid for pid, words in self.processes() if b"--notify-fd" in words]
-        return found[0] if found else None
+        return next(iter(processes.agents(self.run_root)), None)
 
     def wait_for_agent(self) -> int:
         """Wait until the agent has published its Catalog and return its pid."""
@@ -91,18 +69,9 @@ class Jobs:
         assert pid is not None
         return pid
 
-    def kill_everything(self) -> None:
-        """Kill each process of the jobs with SIGKILL, agents included."""
-        for _ in range(20):
-            pids = [pid for pid, _ in self.processes()]
-            if not pids:
-                return
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            time.sleep(0.01)
+    def kill(self) -> None:
+        """Kill each process of the jobs, agents and programs."""
+        processes.kill_marked(f"{self.run_root.parent}/")
 
     def leftovers(self) -> list[str]:
         """Run directories that are still there."""

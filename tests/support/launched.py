@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support import processes
 from support.countfs import CountFs
-from support.jobs import wait_until
+from support.processes import wait_until
 
 TESTS = Path(__file__).parents[1]
 LIMIT_S = 60.0
@@ -22,7 +23,7 @@ GONE_S = 10.0
 ONCE = 1.02
 # This daemon of Open MPI 5.0.11 has been seen to wait for ever for a lock of its own,
 # in PMIx_server_finalize.
-ENDLESS = b"/prted"
+ENDLESS = "/prted"
 
 Words = Sequence[str | os.PathLike[str]]
 
@@ -143,7 +144,7 @@ class Site:
 
     def agents(self) -> list[int]:
         """The pids of the agents that live."""
-        return [pid for pid, line in self._processes() if b"--notify-fd" in line]
+        return processes.agents(self.run_root, environ=True)
 
     def await_ranks(self, file: Path, count: int) -> None:
         """Wait until so many ranks wait for a file."""
@@ -168,28 +169,11 @@ class Site:
     def leftovers(self) -> list[str]:
         """What is left: directories by their names, processes by their words."""
         found = [path.name for path in self.run_root.iterdir()]
-        for pid, line in self._processes():
-            if not line[0].endswith(ENDLESS):
-                words = b" ".join(line).decode(errors="replace")
-                found.append(f"{pid}: {words[:200]}")
+        for pid, words in processes.marked(self.run_root, environ=True).items():
+            if not words[0].endswith(ENDLESS):
+                found.append(f"{pid}: {' '.join(words)[:200]}")
         return found
 
-    def kill_everything(self) -> None:
+    def kill(self) -> None:
         """Kill each process of the jobs, agents included."""
-        for pid, _ in [*self._processes()]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-
-    def _processes(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Processes that have our run root in their words or in their environment."""
-        mark = os.fsencode(self.run_root)
-        for place in Path("/proc").glob("[0-9]*"):
-            try:
-                line = (place / "cmdline").read_bytes()
-                environ = (place / "environ").read_bytes()
-            except OSError:
-                continue
-            if int(place.name) != os.getpid() and mark in line + environ:
-                yield int(place.name), line.split(b"\0")
+        processes.kill_marked(self.run_root, environ=True)

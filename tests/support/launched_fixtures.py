@@ -83,7 +83,7 @@ def site(
     try:
         yield site
     finally:
-        site.kill_everything()
+        site.kill()
         mpiexec.remove_segments(segments)
 
 

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from support import compiler, segments
+from support.processes import wait_until
 
 NATIVE = Path(__file__).parents[2] / "monarch" / "native"
 WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Wformat=2", "-Werror"]
@@ -27,45 +29,25 @@ HEALTHY: list[Step] = [
     ["remove"],
 ]
 
-LAYOUT = """
-#include <stddef.h>
-#include <stdio.h>
-#include "shared/layout.h"
-int main(void)
-{
-    printf("{\\"requests\\": %zu, \\"counters\\": %zu, \\"process\\": %zu, "
-           "\\"process_size\\": %zu, \\"used\\": %zu, \\"version\\": %u}",
-           sizeof(struct requests), sizeof(struct counters),
-           offsetof(struct counters, process), sizeof(struct process),
-           offsetof(struct counters, slots_used_max), LAYOUT_VERSION);
-}
-"""
 
-
-def build(folder: Path, *flags: str) -> Path:
+def build(*flags: str) -> Path:
     """Compiles the launcher; returns the command."""
-    command = folder / "monarch"
-    sources = [*NATIVE.glob("launcher/*.c"), *NATIVE.glob("shared/*.c")]
-    compile_c(command, *map(str, sources), *flags)
-    return command
+    folders = ("launcher", "job", "shared")
+    sources = [path for folder in folders for path in NATIVE.glob(f"{folder}/*.c")]
+    return compile_c("monarch", *sorted(sources), *flags)
 
 
-def compile_c(target: Path, *words: str) -> None:
+def compile_c(name: str, *words: str | Path) -> Path:
     """Compiles a C program with the warnings of the project."""
     standard = ["cc", "-std=c11", "-D_GNU_SOURCE", f"-I{NATIVE}", "-g", "-O1"]
-    subprocess.run([*standard, *WARNINGS, *words, "-o", target], check=True)
+    return compiler.build(name, *standard, *WARNINGS, *words)
 
 
-def layout(folder: Path) -> dict[str, Any]:
-    """The sizes and offsets that the fake agent needs, and a Shim that does nothing."""
-    source, program = folder / "layout.c", folder / "layout"
-    source.write_text(LAYOUT)
-    compile_c(program, str(source))
-    shim_source, shim = folder / "shim.c", folder / "shim.so"
-    shim_source.write_text("extern int shim_is_here; int shim_is_here = 1;\n")
-    compile_c(shim, "-shared", "-fPIC", str(shim_source))
-    sizes: dict[str, Any] = json.loads(subprocess.check_output([program]))
-    return sizes | {"shim": str(shim)}
+def layout() -> dict[str, Any]:
+    """What the fake agent knows of segments, and a Shim that does nothing."""
+    source = Path(__file__).with_name("empty_shim.c")
+    shim = compile_c("shim.so", "-shared", "-fPIC", source)
+    return {**segments.described(), "shim": str(shim)}
 
 
 @dataclass(frozen=True)
@@ -149,11 +131,3 @@ class Launch:
         first = self.popen("--job", "j", *options, "sh", "-c", program)
         wait_until(lambda: list(self.run_root.glob("j.*/requests")))
         return first
-
-
-def wait_until(holds: Callable[[], object], limit_s: float = 30) -> None:
-    """Waits for something to become true."""
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)

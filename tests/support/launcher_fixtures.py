@@ -1,13 +1,12 @@
 """Fixtures of the launcher's tests."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support import compiler, processes
 from support.launcher import SANITIZED, Launch, build, compile_c, layout
 
 # Counts what it gets; a second signal within the grace period would be counted too.
@@ -28,16 +27,15 @@ sys.exit(17)
 
 
 @pytest.fixture(scope="session")
-def launcher_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def launcher_build() -> Path:
     """The launcher, with sanitizers if MONARCH_TEST_SANITIZE is set."""
-    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    return build(tmp_path_factory.mktemp("launcher"), *(flags if SANITIZED else []))
+    return build(*(compiler.ADDRESS if SANITIZED else ()))
 
 
 @pytest.fixture(scope="session")
-def launcher_layout(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def launcher_layout() -> dict[str, Any]:
     """What the fake agent knows of shared memory."""
-    return layout(tmp_path_factory.mktemp("layout"))
+    return layout()
 
 
 @pytest.fixture
@@ -51,27 +49,13 @@ def launch(
         # The Shim comes before the sanitizer's library in a nested launcher.
         launch.environ["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0"
     yield launch
-    for event in launch.events("start"):
-        end_agent(event["pid"], launch)
-
-
-def end_agent(pid: int, launch: Launch) -> None:
-    """Kills an agent of this test that is still there."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return
-    if os.fsencode(launch.run_root) in command:
-        os.kill(pid, signal.SIGKILL)
+    processes.kill_agents(f"{launch.run_root}/")
 
 
 @pytest.fixture(scope="session")
-def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def show() -> Path:
     """A program that prints everything it has inherited."""
-    source = Path(__file__).with_name("show.c")
-    program = tmp_path_factory.mktemp("show") / "show"
-    compile_c(program, str(source))
-    return program
+    return compile_c("show", Path(__file__).with_name("show.c"))
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from support import processes
+
 INSTALL_LIMIT_S = 300
 # Addresses of this machine, which the launchers take for hosts.
 HOSTS = tuple(f"127.0.0.{number}" for number in range(11, 15))
@@ -119,14 +121,9 @@ def segments() -> set[Path]:
 
 def remove_segments(before: set[Path]) -> None:
     """Remove those that came since, unless a process of somebody else's has one."""
-    maps = b""
-    for place in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            maps += place.read_bytes()
-        except OSError:
-            continue
+    mapped = processes.mapped()
     for segment in segments() - before:
-        if os.fsencode(segment) not in maps:
+        if str(segment) not in mapped:
             segment.unlink(missing_ok=True)
 
 

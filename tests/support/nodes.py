@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.jobs import wait_until
+from support import processes
+from support.processes import wait_until
 
 JOB_LIMIT_S = 110.0
 
@@ -73,7 +74,7 @@ class Node:
 
     def agents(self) -> list[int]:
         """The pids of this node's agents, of which a job has one."""
-        return [pid for pid, words in processes(self.run_root) if is_agent(words)]
+        return processes.agents(f"{self.run_root}/")
 
     def agent(self) -> int | None:
         """The pid of this node's agent, if there is one."""
@@ -91,26 +92,9 @@ class Node:
         logs = sorted(self.run_root.glob("*/agent.log"))
         return "".join(log.read_text(errors="replace") for log in logs)
 
-    def kill_everything(self) -> None:
+    def kill(self) -> None:
         """Kill what still runs on this node."""
-        for pid, _ in [*processes(self.run_root)]:
-            os.kill(pid, signal.SIGKILL)
-
-
-def processes(mark: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Processes that name a directory in their arguments, and these arguments."""
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (place / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if any(word.startswith(os.fsencode(mark) + b"/") for word in words):
-            yield int(place.name), words
-
-
-def is_agent(words: Sequence[bytes]) -> bool:
-    """Whether these are the arguments of an agent."""
-    return b"--notify-fd" in words
+        processes.kill_marked(f"{self.run_root}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +170,7 @@ class Job:
         """Kill all that runs on a node, as a power failure would."""
         process = self.running.pop(number)
         os.killpg(process.pid, signal.SIGKILL)
-        self.nodes[number].kill_everything()
+        self.nodes[number].kill()
         process.wait()
 
     def finish(self, limit_s: float = JOB_LIMIT_S) -> Outcome:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support import compiler
+
 CONSUMERS = Path(__file__).parents[1] / "frameworks" / "consumers"
 PROGRAM_TIMEOUT_S = 100
 EMPTY: Mapping[str, str] = {}
@@ -140,11 +142,8 @@ def read_report(path: Path, outcome: Outcome) -> Mapping[str, Any]:
     return report
 
 
-def compile_program(name: str, folder: Path, *flags: str) -> Path:
-    """Compiles one of the consumers in C or C++ into a folder."""
-    source = CONSUMERS / name
-    compiler = ["c++", "-std=c++17"] if source.suffix == ".cc" else ["cc", "-std=gnu11"]
-    program = folder / (source.stem + "".join(flags))
-    command = [*compiler, "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", *flags]
-    subprocess.run([*command, "-o", program, source], check=True)
-    return program
+def compile_program(name: str, source: str, *flags: str) -> Path:
+    """Compiles one of the consumers in C or C++."""
+    cc = ["c++", "-std=c++17"] if source.endswith(".cc") else ["cc", "-std=gnu11"]
+    command = [*cc, "-D_GNU_SOURCE", "-O1", *compiler.WARNINGS, *flags]
+    return compiler.build(name, *command, CONSUMERS / source)

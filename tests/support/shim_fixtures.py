@@ -1,58 +1,61 @@
-"""Fixtures of the Shim's tests: the library, C programs, and a pretended agent."""
+"""The Shim for tests: the library, C programs, a pretended agent, Python programs."""
 
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from support import compiler
 
 ROOT = Path(__file__).parents[2]
 NATIVE = ROOT / "monarch" / "native"
 SOURCES = ROOT / "tests" / "native" / "shim"
-WARNINGS = ("-Wall", "-Wextra", "-Wno-nonnull", "-Werror")
+WARNINGS = (*compiler.WARNINGS, "-Wno-nonnull")
 INCLUDES = (f"-I{NATIVE}", f"-I{SOURCES}")
 BASE = ("cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", *INCLUDES)
+BOARD = (str(SOURCES / "board_build.c"), str(SOURCES.parent / "segment_builder.c"))
 SHARED = tuple(str(path) for path in sorted((NATIVE / "shared").glob("*.c")))
+
+# What each Python program under the Shim begins with.
+READ = "def read(p):\n    with open(p) as f: return f.read(3)\n"
 
 Compile = Callable[..., Path]
 
 
-def build_shim(target: Path, *flags: str) -> Path:
+def build_shim(*flags: str) -> Path:
     """Builds the Shim as CMake does, with more flags if any."""
     sources = [str(path) for path in sorted((NATIVE / "shim").glob("*.c"))]
     hidden = ("-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec")
     link = ("-shared", "-Wl,-z,relro,-z,now,-z,nodelete", "-Wl,--no-as-needed")
-    command = [*BASE, *hidden, "-U_FORTIFY_SOURCE", *flags, *link, "-o", str(target)]
-    subprocess.run([*command, *sources, *SHARED, "-l:libdl.so.2"], check=True)
-    return target
+    command = [*BASE, *hidden, "-U_FORTIFY_SOURCE", *flags, *link]
+    end = [*sources, *SHARED, "-l:libdl.so.2"]
+    return compiler.build("libmonarch_shim.so", *command, *end)
 
 
 @pytest.fixture(scope="session")
-def shim_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shim_library() -> Path:
     """The Shim under test; MONARCH_TEST_SHIM names one that is built already."""
     built = os.environ.get("MONARCH_TEST_SHIM")
     if built:
         return Path(built)
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
-    return build_shim(tmp_path_factory.mktemp("shim") / "libmonarch_shim.so")
+    return build_shim()
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
-    """A function that compiles a program of tests/native/shim, each once."""
-    folder = tmp_path_factory.mktemp("programs")
+def compiled() -> Compile:
+    """A function that compiles a program of tests/native/shim."""
 
     def compile_program(source: str, *flags: str, name: str | None = None) -> Path:
-        program = folder / (name or Path(source).stem)
-        if not program.exists():
-            paths = ("-o", str(program), str(SOURCES / source))
-            command = [*BASE, *WARNINGS, *paths, *flags, "-ldl", "-lpthread"]
-            subprocess.run(command, check=True)
-        return program
+        words = [*BASE, *WARNINGS, str(SOURCES / source), *flags, "-ldl", "-lpthread"]
+        return compiler.build(name or Path(source).stem, *words)
 
     return compile_program
 
@@ -164,8 +167,8 @@ def fill(root: Path) -> None:
 @pytest.fixture
 def board(shim_library: Path, compiled: Compile, tmp_path: Path) -> Iterator[Board]:
     """A dataset and a Tier; the test starts the agent."""
-    tools = (str(SOURCES / "board_build.c"), *SHARED)
-    board = Board(tmp_path, compiled("mkboard.c", *tools), shim_library)
+    program = compiled("mkboard.c", *BOARD, *SHARED)
+    board = Board(tmp_path, program, shim_library)
     board.root.mkdir()
     board.tier.mkdir(mode=0o700)
     fill(board.root)
@@ -195,3 +198,35 @@ def zero(root: Path) -> None:
 def probe(compiled: Compile) -> Path:
     """The program that calls one libc function by its name."""
     return compiled("probe.c")
+
+
+def python(
+    board: Board, script: str, interpreter: str = sys.executable, **options: Any
+) -> str:
+    """What a Python program under the Shim prints."""
+    head = f"import os, ctypes, sys\nD = {str(board.root)!r}\nos.chdir(D)\n{READ}"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = subprocess.run(
+        [interpreter, "-c", head + script],
+        env=board.environ(PYTHONDONTWRITEBYTECODE="1"),
+        text=True,
+        timeout=60,
+        **{**pipes, **options},
+    )
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+def begin(board: Board, *names: str) -> Board:
+    """The dataset is catalogued, and these Files are staged."""
+    board.start()
+    for name in names:
+        board.ask(f"publish {name}")
+    return board
+
+
+@pytest.fixture
+def linked(board: Board) -> Board:
+    """two.bin and other.bin, staged."""
+    (board.root / "other.bin").write_bytes(b"other")
+    return begin(board, "two.bin", "other.bin")

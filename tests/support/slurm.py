@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.jobs import wait_until
+from support import processes
+from support.processes import wait_until
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "salloc", "scancel", "scontrol")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -209,14 +209,7 @@ def _clear_gently(slurm: Slurm) -> None:
 
 def _kill_rest(folder: Path) -> None:
     """Kill what outlives the daemons: each has our configuration's path in it."""
-    mark = os.fsencode(folder / "slurm.conf")
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            found = mark in (place / "environ").read_bytes()
-        except OSError:
-            continue
-        if found and int(place.name) != os.getpid():
-            os.kill(int(place.name), signal.SIGKILL)
+    processes.kill_marked(folder / "slurm.conf", environ=True)
 
 
 def _remove_cgroups(names: tuple[str, ...]) -> None:

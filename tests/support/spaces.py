@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.jobs import wait_until
+from support.processes import wait_until
 
 WIRE = Path(__file__).with_name("tap_wire.py")
 MEDDLER = Path(__file__).with_name("meddler_between.py")

@@ -194,7 +194,10 @@ class Stage:
         self.stager.turn()
 
     def _write(self, file: int, tier: int) -> None:
-        self.path(file, tier).write_bytes(b"x" * self.replicas.size_of(file))
+        size_bytes = self.replicas.size_of(file)
+        with self.path(file, tier).open("wb") as replica:
+            replica.write(b"x" * min(size_bytes, PAGE))
+            replica.truncate(size_bytes)
 
     def path(self, file: int, tier: int) -> Path:
         """Return the path of a Replica."""
@@ -256,7 +259,7 @@ def make_stage(
         tiers.append(tier)
     in_roots = [[size] if isinstance(size, int) else size for size in files]
     sizes = [size for root in in_roots for size in root]
-    bases = (0,)
+    bases: tuple[int, ...] = (0,)
     if any(isinstance(size, list) for size in files):
         bases = tuple(accumulate([0, *map(len, in_roots[:-1])]))
     words = np.zeros(len(sizes), np.uint32)

@@ -138,7 +138,8 @@ def test_nodes_are_reported_with_how_they_stand(view):
 
 
 def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
-    server, receiver = FakeEnd(), FakeEnd()
+    server: Any = FakeEnd()
+    receiver: Any = FakeEnd()
     sources = sources_of(placement)
     links = PeerTraffic(server, receiver, sources)
     server.counts[0] = NOTHING._replace(replies=5, bytes=500, refused=2, malformed=1)
@@ -158,7 +159,8 @@ def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
 def test_final_figures_of_peers_outlive_both_ends_and_how_the_others_leave(
     view, placement
 ):
-    server, receiver = FakeEnd(), FakeEnd()
+    server: Any = FakeEnd()
+    receiver: Any = FakeEnd()
     links = PeerTraffic(server, receiver, sources_of(placement))
     server.counts[0] = NOTHING._replace(replies=5)
     before = stats_of(cluster=ClusterStats(membership(), view, 0, links))

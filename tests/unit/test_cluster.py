@@ -1,4 +1,4 @@
-"""Names of job and node, as the native launcher gives them too."""
+"""Names of job and node, and where their run directories are."""
 
 import os
 import socket
@@ -8,17 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from monarch.cluster import (
-    find_run,
-    hosts_job,
-    job_name,
-    mesh_job,
-    names,
-    node_name,
-    run_root,
-    safe_name,
-)
-from monarch.config import RunOptions
+from monarch.cluster import find_run, node_name, run_root, safe_name, shared_job
+from monarch.native import hosts_job, job_name
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
 
@@ -44,6 +35,14 @@ def test_a_job_is_named_by_its_launch_and_not_by_a_batch_script(environ, name):
     assert job_name(environ) == name
 
 
+def below_proxy(words: list[str], environ: dict[str, str]) -> str:
+    """The name of a job, asked for by a child of a process with these arguments."""
+    code = f"from monarch.native import job_name; print(job_name({environ!r}))"
+    proxy = f"import subprocess as s; s.run([{sys.executable!r}, '-c', {code!r}])"
+    command = [sys.executable, "-c", proxy, *words]
+    return subprocess.check_output(command, text=True).strip()
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [
@@ -55,32 +54,39 @@ def test_a_job_is_named_by_its_launch_and_not_by_a_batch_script(environ, name):
     ],
 )
 def test_a_rank_of_mpich_is_named_by_where_its_mpiexec_listens(words, name):
-    code = "from monarch.cluster import job_name; print(job_name({'PMI_RANK': '0'}))"
-    proxy = f"import subprocess as s; s.run([{sys.executable!r}, '-c', {code!r}])"
-
-    said = subprocess.check_output([sys.executable, "-c", proxy, *words], text=True)
-
-    assert said.strip() == str(name)
+    assert below_proxy(words, {"PMI_RANK": "0"}) == str(name)
 
 
-def test_only_a_rank_of_mpich_looks_for_its_proxy(monkeypatch):
-    monkeypatch.setattr(names, "launch_name", lambda _: "41-h")
+def test_only_a_rank_of_mpich_looks_for_its_proxy():
+    proxy = ["--control-port", "h:41"]
 
-    assert job_name({}) is None
-    assert job_name({"PMI_RANK": "0", "PMI_JOBID": "x"}) == "mpi-x"
-    assert job_name({"PMI_RANK": "0"}) == "mpi-41-h"
+    assert below_proxy(proxy, {}) == "None"
+    assert below_proxy(proxy, {"PMI_RANK": "0", "PMI_JOBID": "x"}) == "mpi-x"
+    assert below_proxy(proxy, {"PMI_RANK": "0"}) == "mpi-41-h"
 
 
 def test_nodes_meet_by_the_name_of_their_job_or_of_their_list(tmp_path):
-    options = RunOptions(data=("/d",))
-    about: tuple[RunOptions, dict[str, str], Path] = (options, {}, tmp_path)
+    file = tmp_path / "job.yaml"
+    file.write_text("schema: 1")
+    job, hosts = "local-0123456789ab", ["a", "b[1-2]:7"]
 
-    met = mesh_job("local-0123456789ab", ["a", "b[1-2]:7"], *about)
+    met = shared_job(job, hosts, 7, file)
 
-    assert met == hosts_job("a,b[1-2]:7", *about)
-    assert met != mesh_job("local-0123456789ab", ["a", "b"], *about)
-    assert mesh_job("7.0", ["a", "b"], *about) == "7.0"
-    assert mesh_job("local-0123456789ab", [], *about) == "local-0123456789ab"
+    assert met == hosts_job("a,b[1-2]:7", 7, file)
+    assert met.startswith("hosts-")
+    others = [(["a", "b"], 7, file), (hosts, 8, file), (hosts, 7, None)]
+    assert met not in [shared_job(job, *other) for other in others]
+    assert shared_job("7.0", hosts, None, file) == "7.0"
+    assert shared_job(job, [], 7, file) == job
+
+
+def test_the_name_by_a_list_is_the_same_in_every_version(tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_bytes(b"schema: 1 # \xc3\xa9\n" * 1000)
+
+    assert hosts_job("node[0-3],big:7001", 0, None) == "hosts-af0ab38d27d1"
+    assert hosts_job("a", 0x1234567890ABCDEF, file) == "hosts-1677b006bccf"
+    assert hosts_job("a", 0x1234567890ABCDEF, tmp_path) == "hosts-6a82688b6d07"
 
 
 def test_a_node_is_named_by_us_then_by_slurm_then_by_itself():
@@ -94,6 +100,7 @@ def test_a_node_is_named_by_us_then_by_slurm_then_by_itself():
 def test_names_are_harmless_and_short():
     assert safe_name("a/../b c") == "a_.._b_c"
     assert len(safe_name("x" * 200)) == 64
+    assert safe_name("\u00e9") == "__"  # by bytes, as the launcher counts them
 
 
 def test_the_run_root_is_private_memory_unless_one_is_given():

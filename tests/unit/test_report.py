@@ -266,6 +266,18 @@ def test_a_report_that_lacks_something_is_refused_in_one_line(tmp_path, rest):
     assert str(result.exception).startswith(f"{path}: incomplete report (")
 
 
+def test_a_report_whose_source_has_no_name_is_printed(tmp_path):
+    path = tmp_path / "r.json"
+    report = json.loads(json.dumps(summarize(EPOCHS)))
+    report["sources"][0]["source"] = None
+    path.write_text(json.dumps(report))
+
+    result = CliRunner().invoke(report_verb, [str(path)])
+
+    assert result.exit_code == 0
+    assert "\n  None " in result.output
+
+
 def test_a_failed_write_leaves_the_old_report(tmp_path):
     path = tmp_path / "r.json"
     write_report(path, {"schema": 1})

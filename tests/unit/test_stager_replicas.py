@@ -200,7 +200,8 @@ def writes(path: Path) -> list[str]:
                 found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
         name = getattr(node, "attr", getattr(node, "id", ""))
         if name in ("state_store", "marks_set"):
-            found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
+            line = getattr(node, "lineno", 0)
+            found.append(f"{path}:{line}: {ast.unparse(node)}")
     return found
 
 

@@ -1,23 +1,24 @@
-/* args.c - the command line of `monarch run`: which words are options, where they end. */
-#include "args.h"
+/* args.c - the command line of `monarch run`: its options, and where they end. */
+#include "launcher.h"
 
 #include <errno.h>
-#include <stddef.h>
 #include <string.h>
 
-#include "fingerprint.h"
 #include "options.h"
-#include "words.h"
 
 _Static_assert(sizeof(launcher_options) / sizeof(launcher_options[0]) <= OPTIONS_MAX,
                "each option has a place in struct arguments");
 
+enum {
+    OPTION_COUNT = sizeof(launcher_options) / sizeof(launcher_options[0]),
+    SIMILAR_MIN = 3, /* equal first letters of a misspelt name */
+};
+
 static const struct launcher_option *by_name(const char *name, size_t length)
 {
     const struct launcher_option *option = launcher_options;
-    size_t count = sizeof(launcher_options) / sizeof(launcher_options[0]);
 
-    for (size_t i = 0; i < count; i++, option++)
+    for (size_t i = 0; i < OPTION_COUNT; i++, option++)
         if (strlen(option->name) == length && !memcmp(option->name, name, length))
             return option;
     return NULL;
@@ -26,77 +27,75 @@ static const struct launcher_option *by_name(const char *name, size_t length)
 static const struct launcher_option *by_letter(char letter)
 {
     const struct launcher_option *option = launcher_options;
-    size_t count = sizeof(launcher_options) / sizeof(launcher_options[0]);
 
-    for (size_t i = 0; i < count; i++, option++)
+    for (size_t i = 0; i < OPTION_COUNT; i++, option++)
         if (option->letter == letter)
             return option;
     return NULL;
 }
 
-enum { ALIKE_MIN = 3 }; /* letters that make a name a misspelling of another */
-
-/* refuse_long - says that there is no such option, and which one begins most alike. */
+/* refuse_long - prints that there is no such option, and the most similar one. */
 static int refuse_long(const char *word, size_t length)
 {
-    const struct launcher_option *option = launcher_options, *near = NULL;
-    size_t count = sizeof(launcher_options) / sizeof(launcher_options[0]);
-    size_t alike = ALIKE_MIN - 1;
+    const struct launcher_option *option = launcher_options, *similar = NULL;
+    size_t longest = SIMILAR_MIN - 1;
 
-    for (size_t i = 0; i < count; i++, option++) {
+    for (size_t i = 0; i < OPTION_COUNT; i++, option++) {
         size_t same = 0;
 
         while (same < length && option->name[same] == word[2 + same])
             same++;
-        if (same > alike) {
-            near = option;
-            alike = same;
+        if (same > longest) {
+            similar = option;
+            longest = same;
         }
     }
-    words_error("no such option: %.*s%s%s%s (see monarch run --help)", (int)length + 2,
-                word, near ? ", did you mean --" : "", near ? near->name : "",
-                near ? "?" : "");
+    message_error("no such option: %.*s%s%s%s (see monarch run --help)",
+                  (int)length + 2, word, similar ? ", did you mean --" : "",
+                  similar ? similar->name : "", similar ? "?" : "");
     return -EINVAL;
 }
 
-/* remember - adds a value of an option that configures the agent. */
-static void remember(struct arguments *args, const struct launcher_option *option,
-                     const char *value)
+/* add_value - adds a value of an option that configures the agent. */
+static void add_value(struct arguments *args, const struct launcher_option *option,
+                      const char *value)
 {
-    uint64_t *given = &args->given[option - launcher_options];
+    uint64_t *values = &args->values[option - launcher_options];
 
     if (!strcmp(option->name, "hosts"))
         args->hosts = value;
     else if (!strcmp(option->name, "config"))
         args->config = value;
-    *given = fingerprint_text(*given ? *given : FINGERPRINT_NONE, value);
+    *values = fingerprint_text(*values ? *values : FINGERPRINT_EMPTY, value);
 }
 
-/* sum_up - makes one fingerprint of all options, whatever the order between them. */
-static void sum_up(struct arguments *args)
+/* set_fingerprint - combines the options in the order of their names, so that their order
+ * on the command line does not matter. */
+static void set_fingerprint(struct arguments *args)
 {
-    uint64_t print = FINGERPRINT_NONE;
+    uint64_t print = FINGERPRINT_EMPTY;
 
     for (size_t i = 0; i < OPTIONS_MAX; i++) {
-        if (!args->given[i])
+        if (!args->values[i])
             continue;
         print = fingerprint_text(print, launcher_options[i].name);
-        args->configuration = print = fingerprint_number(print, args->given[i]);
+        args->fingerprint = print = fingerprint_number(print, args->values[i]);
     }
 }
 
-/* note - keeps the few options on which the launcher itself acts. */
-static int note(struct arguments *args, const struct launcher_option *option,
-                const char *value)
+/* set_option - stores an option on which the launcher acts, or adds it to the fingerprint of
+ * those that configure the agent. */
+static int set_option(struct arguments *args, const struct launcher_option *option,
+                      const char *value)
 {
     const char *name = option->name;
 
     if (option->takes_value && !value) {
-        words_error("option --%s needs a value", name);
+        message_error("option --%s needs a value", name);
         return -EINVAL;
     }
     if (!strcmp(name, "job") && !*value) {
-        words_error("option --job needs a name that is not empty");
+        message_error("option --job needs a name that is not empty");
         return -EINVAL;
     }
     if (!strcmp(name, "job"))
@@ -110,7 +109,7 @@ static int note(struct arguments *args, const struct launcher_option *option,
     else if (!strcmp(name, "wait"))
         args->wait = true;
     else if (value)
-        remember(args, option, value);
+        add_value(args, option, value);
     return 0;
 }
 
@@ -126,14 +125,14 @@ static int parse_long(struct arguments *args, char **words)
     if (!option)
         return refuse_long(words[0], length);
     if (equals && !option->takes_value) {
-        words_error("option --%s takes no value", option->name);
+        message_error("option --%s takes no value", option->name);
         return -EINVAL;
     }
     if (!option->takes_value || equals) {
-        err = note(args, option, equals ? equals + 1 : NULL);
+        err = set_option(args, option, equals ? equals + 1 : NULL);
         return err ? err : 1;
     }
-    err = note(args, option, words[1]);
+    err = set_option(args, option, words[1]);
     return err ? err : 2;
 }
 
@@ -147,21 +146,21 @@ static int parse_letters(struct arguments *args, char **words)
         int err;
 
         if (!option) {
-            words_error("no such option: -%c (see monarch run --help)", *letter);
+            message_error("no such option: -%c (see monarch run --help)", *letter);
             return -EINVAL;
         }
         if (option->takes_value) {
-            err = note(args, option, inside ? letter + 1 : words[1]);
+            err = set_option(args, option, inside ? letter + 1 : words[1]);
             return err ? err : 2 - inside;
         }
-        err = note(args, option, NULL);
+        err = set_option(args, option, NULL);
         if (err)
             return err;
     }
     return 1;
 }
 
-/* arguments_parse - reads the words behind `run`; borrows them. Returns 0, or -EINVAL
+/* arguments_parse - parses the arguments after `run`; borrows them. Returns 0, or -EINVAL
  * after one line that says what is wrong. */
 int arguments_parse(struct arguments *args, char **words)
 {
@@ -182,10 +181,10 @@ int arguments_parse(struct arguments *args, char **words)
         words += used;
     }
     if (!*words) {
-        words_error("which program? monarch run [OPTIONS] [--] PROGRAM [ARG]...");
+        message_error("no program given: monarch run [OPTIONS] [--] PROGRAM [ARG]...");
         return -EINVAL;
     }
     args->command = words;
-    sum_up(args);
+    set_fingerprint(args);
     return 0;
 }

@@ -1,126 +1,123 @@
-/* child.c - the program as our child: started, accompanied, and its fate made ours. */
-#include "child.h"
+/* child.c - the program as a child of the launcher, which ends as the program ends. */
+#include "launcher.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "descriptor.h"
-#include "farewell.h"
-#include "relay.h"
-#include "run.h"
-#include "witness.h"
-
 struct child {
-    struct relay_scene scene;
-    pid_t witness;
-    int signals; /* signalfd of everything; all signals are blocked */
+    struct signal_parties parties;
+    pid_t probe;
+    int signals; /* signalfd of all signals, which are blocked */
     bool ended;
     int status; /* of waitpid */
 };
 
-/* before - what the program must find as our caller has left it. */
-struct before {
+/* What the program must find as the caller of the launcher has left it. */
+struct inherited {
     sigset_t mask;
     struct sigaction sigchld;
     int death_signal;
 };
 
-/* become - turns the child into the program. */
-static _Noreturn void become(struct run *run, char **envp, const struct before *before)
+/* exec_program - turns the child into the program. */
+static _Noreturn void exec_program(struct run *run, char **envp,
+                                   const struct inherited *inherited)
 {
-    board_register(&run->board, run->program.path);
-    if (before->death_signal)
-        prctl(PR_SET_PDEATHSIG, before->death_signal);
-    sigaction(SIGCHLD, &before->sigchld, NULL);
-    sigprocmask(SIG_SETMASK, &before->mask, NULL);
+    segments_register(&run->segments, run->program.path);
+    if (inherited->death_signal)
+        prctl(PR_SET_PDEATHSIG, inherited->death_signal);
+    sigaction(SIGCHLD, &inherited->sigchld, NULL);
+    sigprocmask(SIG_SETMASK, &inherited->mask, NULL);
     _exit(program_exec(&run->program, envp));
 }
 
-/* let_go - closes the program's descriptors in us, except stderr: a pipe must end when
- * the program closes it. The same holds for the directory, which pins a mount. */
-static void let_go(const struct run *run, int signals)
+/* release_descriptors - closes the program's descriptors in the launcher, except stderr: a
+ * pipe must end when the program closes it. The current directory too, because it keeps a
+ * file system from being unmounted. */
+static void release_descriptors(const struct run *run, int signals)
 {
-    int nothing = descriptor_keep(open("/dev/null", O_RDWR | O_CLOEXEC));
+    int null = fd_above_stdio(open("/dev/null", O_RDWR | O_CLOEXEC));
     const int kept[] = {signals, run->notices.fd, run->dir.fd};
     int last = run->args.quiet ? STDERR_FILENO : STDOUT_FILENO;
 
-    for (int fd = 0; nothing >= 0 && fd <= last; fd++)
-        dup2(nothing, fd);
-    descriptor_close_from(STDERR_FILENO + 1, kept, 3);
+    for (int fd = 0; null >= 0 && fd <= last; fd++)
+        dup2(null, fd);
+    fd_close_from(STDERR_FILENO + 1, kept, 3);
     if (chdir("/"))
-        return; /* then the directory stays */
+        return; /* then the directory stays in use */
 }
 
-/* give_up - leaves everything as it was, for an exec instead. */
-static void give_up(struct child *child, const struct before *before)
+/* undo - restores everything for an exec instead of a child. */
+static void undo(struct child *child, const struct inherited *inherited)
 {
-    witness_end(&child->witness);
-    sigaction(SIGCHLD, &before->sigchld, NULL);
-    sigprocmask(SIG_SETMASK, &before->mask, NULL);
+    signal_probe_stop(&child->probe);
+    sigaction(SIGCHLD, &inherited->sigchld, NULL);
+    sigprocmask(SIG_SETMASK, &inherited->mask, NULL);
 }
 
 /* start - forks the program. Returns 0 or -errno. */
 static int start(struct run *run, char **envp, struct child *child)
 {
     struct sigaction standard = {.sa_handler = SIG_DFL};
-    struct before before = {.death_signal = 0};
+    struct inherited inherited = {.death_signal = 0};
     sigset_t all;
     pid_t pid = -1;
     int err;
 
-    prctl(PR_GET_PDEATHSIG, &before.death_signal);
+    prctl(PR_GET_PDEATHSIG, &inherited.death_signal);
     sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &before.mask);
-    sigaction(SIGCHLD, &standard, &before.sigchld); /* if ignored, nobody could wait */
-    child->signals = descriptor_keep(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));
-    child->witness = witness_start();
+    sigprocmask(SIG_SETMASK, &all, &inherited.mask);
+    /* If SIGCHLD is ignored, the kernel discards the exit status. */
+    sigaction(SIGCHLD, &standard, &inherited.sigchld);
+    child->signals = fd_above_stdio(signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK));
+    child->probe = signal_probe_start();
     err = child->signals;
     if (err >= 0) {
         pid = fork();
         err = -errno;
     }
     if (!pid)
-        become(run, envp, &before);
+        exec_program(run, envp, &inherited);
     if (pid < 0) {
-        give_up(child, &before);
+        undo(child, &inherited);
         return err;
     }
-    child->scene.self = getpid();
-    child->scene.program = pid;
-    child->scene.leads_session = getsid(0) == getpid();
-    let_go(run, child->signals);
+    child->parties.self = getpid();
+    child->parties.program = pid;
+    child->parties.leads_session = getsid(0) == getpid();
+    release_descriptors(run, child->signals);
     return 0;
 }
 
-/* stop_signal - by which signal the program is stopped now, 0 = it is not. */
+/* stop_signal - the signal by which the program is stopped now, 0 = it is not stopped. */
 static int stop_signal(const struct child *child)
 {
     siginfo_t info = {.si_pid = 0};
 
-    if (waitid(P_PID, (id_t)child->scene.program, &info, WSTOPPED | WNOHANG | WNOWAIT))
+    if (waitid(P_PID, (id_t)child->parties.program, &info,
+               WSTOPPED | WNOHANG | WNOWAIT))
         return 0;
     return info.si_pid ? info.si_status : 0;
 }
 
-static void go_on(const struct child *child)
+static void continue_program(const struct child *child)
 {
     if (stop_signal(child))
-        kill(child->scene.program, SIGCONT);
+        kill(child->parties.program, SIGCONT);
 }
 
-/* stop_too - stops us as the program is stopped, so that the shell sees it. Without a
- * terminal nobody would continue us, and whoever continues the program may not know us. */
-static void stop_too(const struct child *child, int signo)
+/* stop_self - stops the launcher as the program is stopped, so that the shell sees it.
+ * Without a terminal nobody would continue the launcher: whoever continues the program may
+ * not know of it. */
+static void stop_self(const struct child *child, int signo)
 {
-    struct sigaction standard = {.sa_handler = SIG_DFL}, before;
+    struct sigaction standard = {.sa_handler = SIG_DFL}, previous;
     int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
     sigset_t pending, one;
 
@@ -129,35 +126,35 @@ static void stop_too(const struct child *child, int signo)
     close(terminal);
     sigpending(&pending);
     if (sigismember(&pending, SIGCONT))
-        return; /* the shell was faster: that signal is handled next */
+        return; /* the shell has continued us already: that signal is read next */
     sigemptyset(&one);
     sigaddset(&one, signo);
-    sigaction(signo, &standard, &before);
+    sigaction(signo, &standard, &previous);
     raise(signo);
-    sigprocmask(SIG_UNBLOCK, &one, NULL); /* here we stand */
+    sigprocmask(SIG_UNBLOCK, &one, NULL); /* the launcher is stopped here */
     sigprocmask(SIG_BLOCK, &one, NULL);
-    sigaction(signo, &before, NULL);
-    go_on(child);
+    sigaction(signo, &previous, NULL);
+    continue_program(child);
 }
 
-/* look - sees whether the program has ended or stopped; reaps strangers too, whom we have
- * inherited as the first process of a container. */
-static void look(struct child *child)
+/* reap - checks whether the program has ended or stopped. Reaps other processes too, which
+ * the launcher inherits as the first process of a container. */
+static void reap(struct child *child)
 {
     int status, signo;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        if (pid == child->witness)
-            child->witness = -1;
-        if (pid != child->scene.program)
+        if (pid == child->probe)
+            child->probe = -1;
+        if (pid != child->parties.program)
             continue;
         child->ended = true;
         child->status = status;
     }
     signo = child->ended ? 0 : stop_signal(child);
     if (signo)
-        stop_too(child, signo);
+        stop_self(child, signo);
 }
 
 static void forward(const struct child *child, const struct signalfd_siginfo *got)
@@ -165,44 +162,44 @@ static void forward(const struct child *child, const struct signalfd_siginfo *go
     union sigval value = {.sival_ptr = (void *)(uintptr_t)got->ssi_ptr};
 
     if (got->ssi_code == SI_QUEUE)
-        sigqueue(child->scene.program, (int)got->ssi_signo, value);
+        sigqueue(child->parties.program, (int)got->ssi_signo, value);
     else
-        kill(child->scene.program, (int)got->ssi_signo);
+        kill(child->parties.program, (int)got->ssi_signo);
 }
 
-/* attend_signals - acts on the signals that have come. */
-static void attend_signals(struct child *child)
+/* read_signals - acts on the signals that have arrived. */
+static void read_signals(struct child *child)
 {
     struct signalfd_siginfo got;
 
     while (!child->ended && read(child->signals, &got, sizeof(got)) == sizeof(got)) {
-        switch (relay_duty(&child->scene, (int)got.ssi_signo, got.ssi_code,
-                           (pid_t)got.ssi_pid)) {
-        case RELAY_FORWARD:
+        switch (signal_policy(&child->parties, (int)got.ssi_signo, got.ssi_code,
+                              (pid_t)got.ssi_pid)) {
+        case SIGNAL_FORWARD:
             forward(child, &got);
             break;
-        case RELAY_ASK:
-            if (!witness_saw(&child->witness, (int)got.ssi_signo))
+        case SIGNAL_PROBE:
+            if (!signal_probe_received(&child->probe, (int)got.ssi_signo))
                 forward(child, &got);
             break;
-        case RELAY_CONTINUE:
-            go_on(child);
+        case SIGNAL_CONTINUE:
+            continue_program(child);
             break;
-        case RELAY_CHILD:
-            look(child);
+        case SIGNAL_CHILD:
+            reap(child);
             break;
-        case RELAY_NOTHING:
+        case SIGNAL_IGNORE:
             break;
         }
     }
 }
 
-/* accompany - waits until the program has ended; meanwhile the agent may speak, as it may
- * have done in one breath with its leave to start. */
-static void accompany(struct run *run, struct child *child)
+/* wait_for_program - waits until the program has ended, and reads the agent's notices, some
+ * of which may have arrived together with the one that the agent is ready. */
+static void wait_for_program(struct run *run, struct child *child)
 {
     if (run->notices.fd >= 0)
-        farewell_hear(run);
+        report_read(run);
     while (!child->ended) {
         struct pollfd fds[2] = {
             {.fd = child->signals, .events = POLLIN},
@@ -212,13 +209,14 @@ static void accompany(struct run *run, struct child *child)
         if (poll(fds, 2, -1) < 0)
             continue;
         if (fds[1].revents)
-            farewell_hear(run);
-        attend_signals(child);
+            report_read(run);
+        read_signals(child);
     }
 }
 
-/* share_fate - ends as the program has ended. */
-static int share_fate(int status)
+/* end_as_program - ends by the signal that has ended the program, without a core file of
+ * the launcher; else returns the program's exit code. */
+static int end_as_program(int status)
 {
     struct sigaction standard = {.sa_handler = SIG_DFL};
     struct rlimit no_core = {0};
@@ -227,7 +225,7 @@ static int share_fate(int status)
     if (!WIFSIGNALED(status))
         return WEXITSTATUS(status);
     setrlimit(RLIMIT_CORE, &no_core);
-    prctl(PR_SET_DUMPABLE, 0); /* a core limit does not hold for a pipe */
+    prctl(PR_SET_DUMPABLE, 0); /* a core limit does not apply to a pipe */
     sigaction(WTERMSIG(status), &standard, NULL);
     raise(WTERMSIG(status));
     sigemptyset(&one);
@@ -236,9 +234,9 @@ static int share_fate(int status)
     return 128 + WTERMSIG(status); /* the first process of a container survives */
 }
 
-/* child_run - runs the program as a child, then waits for the agent's last words. Returns
- * the exit code, or -errno if the program could not be started as a child; if a signal
- * has ended the program, it ends us too. */
+/* child_run - runs the program as a child, then waits for the agent's report. Returns the
+ * exit code, or -errno if the program could not be started as a child; a signal that has
+ * ended the program ends the launcher too. */
 int child_run(struct run *run, char **envp)
 {
     struct child child = {.ended = false};
@@ -246,8 +244,8 @@ int child_run(struct run *run, char **envp)
 
     if (err)
         return err;
-    accompany(run, &child);
-    witness_end(&child.witness);
-    farewell(run, child.signals, child.status);
-    return share_fate(child.status);
+    wait_for_program(run, &child);
+    signal_probe_stop(&child.probe);
+    wait_for_report(run, child.signals, child.status);
+    return end_as_program(child.status);
 }

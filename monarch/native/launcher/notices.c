@@ -1,5 +1,5 @@
-/* notices.c - the lines that a starting and an ending agent writes to its launcher. */
-#include "notices.h"
+/* notices.c - the lines that an agent writes to the launcher that has started it. */
+#include "launcher.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* notices_begin - reads from a pipe from now on; takes ownership of the descriptor. */
+/* notices_begin - reads from a pipe; takes ownership of the descriptor. */
 void notices_begin(struct notices *notices, int fd)
 {
     notices->fd = fd;
@@ -15,7 +15,7 @@ void notices_begin(struct notices *notices, int fd)
     notices->skipping = false;
 }
 
-/* notices_close - reads no more. */
+/* notices_close - closes the pipe. */
 void notices_close(struct notices *notices)
 {
     if (notices->fd >= 0)
@@ -23,8 +23,8 @@ void notices_close(struct notices *notices)
     notices->fd = -1;
 }
 
-/* notices_read - waits at most timeout_ms for bytes; true if any came. At the end of the
- * pipe it closes it. */
+/* notices_read - waits at most timeout_ms for bytes; true if any arrived. Closes the pipe
+ * at its end. */
 bool notices_read(struct notices *notices, int timeout_ms)
 {
     struct pollfd pipe = {.fd = notices->fd, .events = POLLIN};
@@ -48,7 +48,8 @@ bool notices_read(struct notices *notices, int timeout_ms)
     return n > 0;
 }
 
-static struct notice understand(char *line)
+/* parse_line - a line is a word, for NOTICE_FAIL an exit code, and a text. */
+static struct notice parse_line(char *line)
 {
     static const struct {
         const char *word;
@@ -74,8 +75,8 @@ static struct notice understand(char *line)
     return notice;
 }
 
-/* notices_next - takes the next whole line; of a line that is too long the start, and the
- * last one at the end of the pipe needs no newline. */
+/* notices_next - takes the next whole line, or the start of a line that is too long. The
+ * last line before the end of the pipe needs no newline. */
 struct notice notices_next(struct notices *notices)
 {
     while (notices->begin < notices->end) {
@@ -92,7 +93,7 @@ struct notice notices_next(struct notices *notices)
         if (skipping)
             continue;
         *(newline ? newline : line + length) = '\0';
-        return understand(line);
+        return parse_line(line);
     }
     return (struct notice){.kind = NOTICE_NONE};
 }

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../segment_builder.h"
 #include "shared/catalog.h"
 
 enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
@@ -23,15 +24,6 @@ static void *shared_memory(size_t n)
     void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(p != MAP_FAILED);
     return p;
-}
-
-static struct segment segment_of(enum segment_kind kind, size_t length)
-{
-    return (struct segment){.magic = "MONARCH",
-                            .version = LAYOUT_VERSION,
-                            .kind = kind,
-                            .length = length,
-                            .generation = 1};
 }
 
 static uint8_t pattern(uint32_t file, uint64_t offset)
@@ -88,10 +80,8 @@ void board_recatalog(struct board *b, uint32_t file)
     board_origin_path(b, file, path);
     CHECK(lstat(path, &st) == 0);
     struct entry *e = (struct entry *)(uintptr_t)index_entry(block_of(b), file + 1);
-    e->ino = st.st_ino;
-    e->size = b->sizes[file] = (uint64_t)st.st_size;
-    e->mtime_ns = st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec;
-    e->ctime_ns = st.st_ctim.tv_sec * 1000000000ll + st.st_ctim.tv_nsec;
+    entry_observe(e, &st);
+    b->sizes[file] = e->size;
 }
 
 /* fill_index - entry 0 is the root, entry n + 1 is File n. */
@@ -118,7 +108,6 @@ static void fill_index(struct board *b, struct index *ix)
 
 static size_t plan_index(struct index *ix, uint32_t files)
 {
-    uint64_t at = sizeof(*ix);
     *ix = (struct index){.entry_count = files + 1,
                          .file_count = files,
                          .dir_count = 1,
@@ -126,20 +115,7 @@ static size_t plan_index(struct index *ix, uint32_t files)
                          .slot_count = 2 * files + 8,
                          .inode_slot_count = 2 * files + 8,
                          .arena_bytes = (uint64_t)files * PATH_STEP};
-    ix->entries = at;
-    at += ix->entry_count * sizeof(struct entry);
-    ix->slots = at;
-    at += ix->slot_count * sizeof(struct slot);
-    ix->inode_slots = at;
-    at += ix->inode_slot_count * sizeof(struct slot);
-    ix->attrs = at;
-    at += ix->attr_count * sizeof(struct attr);
-    ix->first_entry = at;
-    at += (files * sizeof(uint32_t) + 7) / 8 * 8;
-    ix->arena = at;
-    at += (ix->arena_bytes + 7) / 8 * 8;
-    ix->seg = segment_of(SEGMENT_INDEX, at);
-    return at;
+    return index_place(ix);
 }
 
 static uint64_t tier_dev(const struct board *b)
@@ -158,10 +134,10 @@ static void fill_catalog(struct board *b)
 {
     struct index plan;
     size_t index_bytes = plan_index(&plan, b->files);
-    size_t head = (sizeof(struct catalog) + 63) / 64 * 64;
+    size_t head = aligned_bytes(sizeof(struct catalog));
     size_t length = head + index_bytes + 8 + 4ul * b->files + 512;
     struct catalog *cat = b->catalog = shared_memory(length);
-    cat->seg = segment_of(SEGMENT_CATALOG, length);
+    cat->seg = segment_head(SEGMENT_CATALOG, length);
     cat->file_count = b->files;
     cat->dir_count = cat->root_count = cat->tier_count = 1;
     cat->states = (head + index_bytes + 7) / 8 * 8;
@@ -182,14 +158,14 @@ static void fill_catalog(struct board *b)
 
 static void fill_segments(struct board *b)
 {
-    size_t flags = sizeof(struct flags) + b->files + 1;
-    size_t inodes = sizeof(struct inodes) + (2ul * b->files + 8) * sizeof(struct inode);
+    size_t flags = flags_bytes(b->files + 1ul);
+    size_t inodes = inodes_bytes(2ul * b->files + 8);
     b->flags = shared_memory(flags);
-    b->flags->seg = segment_of(SEGMENT_FLAGS, flags);
+    b->flags->seg = segment_head(SEGMENT_FLAGS, flags);
     b->requests = shared_memory(sizeof(struct requests));
-    b->requests->seg = segment_of(SEGMENT_REQUESTS, sizeof(struct requests));
+    b->requests->seg = segment_head(SEGMENT_REQUESTS, sizeof(struct requests));
     b->inodes = shared_memory(inodes);
-    b->inodes->seg = segment_of(SEGMENT_INODES, inodes);
+    b->inodes->seg = segment_head(SEGMENT_INODES, inodes);
     b->inodes->slot_count = 2ul * b->files + 8;
 }
 

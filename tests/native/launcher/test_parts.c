@@ -6,34 +6,29 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "launcher/args.h"
-#include "launcher/board.h"
-#include "launcher/jobname.h"
-#include "launcher/notices.h"
-#include "launcher/preload.h"
-#include "launcher/relay.h"
+#include "launcher/launcher.h"
 
-static void signals_are_relayed_by_where_they_come_from(void)
+static void signals_are_forwarded_by_their_source(void)
 {
-    const struct relay_scene job = {.self = 10, .program = 11};
-    const struct relay_scene leader = {
+    const struct signal_parties job = {.self = 10, .program = 11};
+    const struct signal_parties leader = {
         .self = 10, .program = 11, .leads_session = true};
     const int keys[] = {SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH, SIGHUP};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        assert(relay_duty(&job, keys[i], SI_KERNEL, 0) == RELAY_NOTHING);
-        assert(relay_duty(&job, keys[i], SI_USER, 5) == RELAY_ASK);
-        assert(relay_duty(&job, keys[i], SI_QUEUE, 5) == RELAY_ASK);
-        assert(relay_duty(&job, keys[i], SI_TKILL, 5) == RELAY_ASK);
+        assert(signal_policy(&job, keys[i], SI_KERNEL, 0) == SIGNAL_IGNORE);
+        assert(signal_policy(&job, keys[i], SI_USER, 5) == SIGNAL_PROBE);
+        assert(signal_policy(&job, keys[i], SI_QUEUE, 5) == SIGNAL_PROBE);
+        assert(signal_policy(&job, keys[i], SI_TKILL, 5) == SIGNAL_PROBE);
     }
-    assert(relay_duty(&leader, SIGHUP, SI_KERNEL, 0) == RELAY_FORWARD);
-    assert(relay_duty(&leader, SIGINT, SI_KERNEL, 0) == RELAY_NOTHING);
-    assert(relay_duty(&job, SIGALRM, SI_KERNEL, 0) == RELAY_FORWARD);
-    assert(relay_duty(&job, SIGPIPE, SI_USER, 10) == RELAY_NOTHING);
-    assert(relay_duty(&job, SIGUSR1, SI_USER, 11) == RELAY_NOTHING);
-    assert(relay_duty(&job, SIGCHLD, CLD_EXITED, 11) == RELAY_CHILD);
-    assert(relay_duty(&job, SIGCONT, SI_USER, 5) == RELAY_CONTINUE);
-    assert(relay_duty(&job, SIGIO, POLL_IN, 0) == RELAY_NOTHING);
+    assert(signal_policy(&leader, SIGHUP, SI_KERNEL, 0) == SIGNAL_FORWARD);
+    assert(signal_policy(&leader, SIGINT, SI_KERNEL, 0) == SIGNAL_IGNORE);
+    assert(signal_policy(&job, SIGALRM, SI_KERNEL, 0) == SIGNAL_FORWARD);
+    assert(signal_policy(&job, SIGPIPE, SI_USER, 10) == SIGNAL_IGNORE);
+    assert(signal_policy(&job, SIGUSR1, SI_USER, 11) == SIGNAL_IGNORE);
+    assert(signal_policy(&job, SIGCHLD, CLD_EXITED, 11) == SIGNAL_CHILD);
+    assert(signal_policy(&job, SIGCONT, SI_USER, 5) == SIGNAL_CONTINUE);
+    assert(signal_policy(&job, SIGIO, POLL_IN, 0) == SIGNAL_IGNORE);
 }
 
 static void expect_preload(const char *old, const char *old_run, const char *expected)
@@ -48,14 +43,14 @@ static void expect_preload(const char *old, const char *old_run, const char *exp
         envp[n++] = preload;
     if (old_run)
         envp[n++] = run;
-    new = preload_add(envp, "/new");
+    new = env_for_program(envp, "/new");
     assert(!strcmp(new[0], "A=1"));
     assert(!strcmp(new[1] + strlen("LD_PRELOAD="), expected));
     assert(!strcmp(new[2], "MONARCH_STAGING_RUN=/new"));
     assert(!new[3]);
 }
 
-static void shim_comes_first_and_only_once(void)
+static void shim_is_preloaded_last_and_only_once(void)
 {
     expect_preload(NULL, NULL, "/new/shim.so");
     expect_preload("", NULL, "/new/shim.so");
@@ -70,16 +65,16 @@ static void shim_comes_first_and_only_once(void)
     expect_preload("/x/old/shim.so", "/old", "/x/old/shim.so:/new/shim.so");
 }
 
-static void shim_is_removed_for_our_own_python(void)
+static void shim_is_removed_for_python(void)
 {
     char *envp[] = {(char *)"LD_PRELOAD=/r/shim.so",
                     (char *)"B=", (char *)"MONARCH_STAGING_RUN=/r", NULL};
-    char **agent = preload_none(envp), **verb = preload_remove(envp);
+    char **agent = env_for_agent(envp), **verb = env_for_python(envp);
 
     assert(!strcmp(agent[0], "B=") && !agent[1]);
     assert(!strcmp(verb[1], "MONARCH_STAGING_RUN=/r") && !verb[2]);
     envp[0] = (char *)"LD_PRELOAD=/a.so:/r/shim.so";
-    assert(!strcmp(preload_remove(envp)[0], "LD_PRELOAD=/a.so"));
+    assert(!strcmp(env_for_python(envp)[0], "LD_PRELOAD=/a.so"));
 }
 
 /* feed - writes all to a pipe, closes it, and reads notices in the given portions. */
@@ -102,7 +97,7 @@ static struct notice feed(struct notices *notices, const char *text, size_t port
     return notices_next(notices);
 }
 
-static void notices_are_understood_in_any_portions(void)
+static void notices_are_parsed_in_any_portions(void)
 {
     static struct notices notices;
 
@@ -131,7 +126,7 @@ static void last_line_needs_no_newline(void)
     assert(notices_next(&notices).kind == NOTICE_NONE);
 }
 
-static void options_that_configure_are_told_apart(void)
+static void options_that_configure_have_a_fingerprint(void)
 {
     struct arguments one, two;
     char *plain[] = {(char *)"-q", (char *)"--strict", (char *)"x", NULL};
@@ -142,15 +137,15 @@ static void options_that_configure_are_told_apart(void)
     char *other[] = {(char *)"--data=/", (char *)"--job", (char *)"d", (char *)"-",
                      NULL};
 
-    assert(!arguments_parse(&one, plain) && !one.configuration && one.quiet);
+    assert(!arguments_parse(&one, plain) && !one.fingerprint && one.quiet);
     assert(!arguments_parse(&one, spaced) && !arguments_parse(&two, joined));
-    assert(one.configuration == two.configuration && one.configuration);
+    assert(one.fingerprint == two.fingerprint && one.fingerprint);
     assert(!strcmp(two.command[0], "-x"));
-    assert(!arguments_parse(&two, other) && one.configuration != two.configuration);
+    assert(!arguments_parse(&two, other) && one.fingerprint != two.fingerprint);
     assert(!strcmp(two.job, "d") && !strcmp(two.command[0], "-"));
 }
 
-static void order_of_options_is_that_of_one_options_values(void)
+static void only_the_order_of_one_options_values_matters(void)
 {
     struct arguments one, two;
     char *there[] = {(char *)"--data=/d", (char *)"--set=a", (char *)"--set=b",
@@ -161,52 +156,52 @@ static void order_of_options_is_that_of_one_options_values(void)
                      (char *)"x", NULL};
 
     assert(!arguments_parse(&one, there) && !arguments_parse(&two, mixed));
-    assert(one.configuration == two.configuration);
-    assert(!arguments_parse(&two, other) && one.configuration != two.configuration);
+    assert(one.fingerprint == two.fingerprint);
+    assert(!arguments_parse(&two, other) && one.fingerprint != two.fingerprint);
 }
 
 static void names_are_file_names(void)
 {
-    struct arguments args = {.job = "a/b:c d$"};
-    struct jobname name;
+    static char *envp[] = {(char *)"MONARCH_STAGING_NODE=../n\n1", NULL};
+    static struct run run = {.args.job = "a/b:c d$", .envp = envp};
+    const struct job *job = &run.job;
 
-    setenv("MONARCH_STAGING_NODE", "../n\n1", 1);
-    jobname_find(&name, &args);
-    assert(!strcmp(name.job, "a_b_c_d_") && !strcmp(name.node, ".._n_1"));
-    assert(name.shared);
-    args.job = NULL;
-    jobname_find(&name, &args);
-    assert(!strncmp(name.job, "local-", 6) && strlen(name.job) == 18 && !name.shared);
+    job_find(&run);
+    assert(!strcmp(job->name, "a_b_c_d_") && !strcmp(job->node, ".._n_1"));
+    assert(job->named);
+    run.args.job = NULL;
+    job_find(&run);
+    assert(!strncmp(job->name, "local-", 6) && strlen(job->name) == 18 && !job->named);
 }
 
-static void stopped_heartbeat_is_found_by_watching(void)
+static void stopped_heartbeat_is_lost(void)
 {
     struct requests requests = {.heartbeat_ns = 1};
-    struct board board = {.requests = &requests};
-    struct pulse pulse = {0};
+    struct segments segments = {.requests = &requests};
+    struct heartbeat heartbeat = {0};
 
     for (int i = 0; i < 200; i++, requests.heartbeat_ns++)
-        assert(!pulse_suspicious(&pulse, &board) && !pulse_lost(&pulse));
+        assert(!heartbeat_missed(&heartbeat, &segments) && !heartbeat_lost(&heartbeat));
     for (int i = 0; i < 49; i++)
-        pulse_suspicious(&pulse, &board);
-    assert(!pulse_lost(&pulse));
-    assert(pulse_suspicious(&pulse, &board));
-    pulse_suspicious(&pulse, &board);
-    assert(pulse_lost(&pulse));
+        heartbeat_missed(&heartbeat, &segments);
+    assert(!heartbeat_lost(&heartbeat));
+    assert(heartbeat_missed(&heartbeat, &segments));
+    heartbeat_missed(&heartbeat, &segments);
+    assert(heartbeat_lost(&heartbeat));
     requests.heartbeat_ns++;
-    assert(!pulse_suspicious(&pulse, &board) && !pulse_lost(&pulse));
+    assert(!heartbeat_missed(&heartbeat, &segments) && !heartbeat_lost(&heartbeat));
 }
 
 int main(void)
 {
-    signals_are_relayed_by_where_they_come_from();
-    shim_comes_first_and_only_once();
-    shim_is_removed_for_our_own_python();
-    notices_are_understood_in_any_portions();
+    signals_are_forwarded_by_their_source();
+    shim_is_preloaded_last_and_only_once();
+    shim_is_removed_for_python();
+    notices_are_parsed_in_any_portions();
     last_line_needs_no_newline();
-    options_that_configure_are_told_apart();
-    order_of_options_is_that_of_one_options_values();
+    options_that_configure_have_a_fingerprint();
+    only_the_order_of_one_options_values_matters();
     names_are_file_names();
-    stopped_heartbeat_is_found_by_watching();
+    stopped_heartbeat_is_lost();
     return 0;
 }

@@ -15,12 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../segment_builder.h"
 #include "shared/mountinfo.h"
 #include "shared/catalog.h"
 #include "shared/replica_table.h"
 #include "shared/rights.h"
 
-enum { GENERATION = 42, ATTRS_MAX = 4096 };
+enum { ATTRS_MAX = 4096 };
 
 struct item { /* one name, before the Entries are sorted */
     char *rel;
@@ -117,7 +118,7 @@ static void number(struct items *items)
             items->all[i].number = items->all[items->all[i].target].number;
 }
 
-static void *segment(const struct plan *plan, const char *name, uint32_t kind,
+static void *segment(const struct plan *plan, const char *name, enum segment_kind kind,
                      size_t bytes)
 {
     char path[PATH_MAX];
@@ -129,11 +130,7 @@ static void *segment(const struct plan *plan, const char *name, uint32_t kind,
     if (seg == MAP_FAILED)
         err(1, "mmap %s", path);
     close(fd);
-    memcpy(seg->magic, "MONARCH", 8);
-    seg->version = LAYOUT_VERSION;
-    seg->kind = kind;
-    seg->length = bytes;
-    seg->generation = GENERATION;
+    *seg = segment_head(kind, bytes);
     return seg;
 }
 
@@ -156,22 +153,11 @@ static uint32_t attr_of(struct index *ix, const struct stat *st)
     return ix->attr_count++;
 }
 
-static int64_t ns(struct timespec t)
-{
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static size_t aligned(size_t n)
-{
-    return (n + 63) / 64 * 64;
-}
-
 static size_t place_arrays(struct index *ix, const struct items *items)
 {
     struct rights mine;
     rights_read(&mine);
     *ix = (struct index){
-        .seg = {.magic = "MONARCH", .version = LAYOUT_VERSION, .kind = SEGMENT_INDEX},
         .entry_count = (uint32_t)items->count,
         .file_count = (uint32_t)items->files,
         .dir_count = (uint32_t)items->dirs,
@@ -182,21 +168,9 @@ static size_t place_arrays(struct index *ix, const struct items *items)
         .arena_bytes = items->bytes + 8,
         .attr_count = ATTRS_MAX,
     };
-    size_t at = aligned(sizeof(*ix));
-    ix->entries = at;
-    at = aligned(at + ix->entry_count * sizeof(struct entry));
-    ix->slots = at;
-    at = aligned(at + ix->slot_count * sizeof(struct slot));
-    ix->inode_slots = at;
-    at = aligned(at + ix->inode_slot_count * sizeof(struct slot));
-    ix->attrs = at;
-    at = aligned(at + ATTRS_MAX * sizeof(struct attr));
-    ix->first_entry = at;
-    at = aligned(at + ix->file_count * sizeof(uint32_t));
-    ix->arena = at;
-    ix->seg.length = aligned(at + ix->arena_bytes);
+    size_t bytes = index_place(ix);
     ix->attr_count = 0;
-    return ix->seg.length;
+    return bytes;
 }
 
 static void fill_index(struct index *ix, const struct items *items)
@@ -210,17 +184,12 @@ static void fill_index(struct index *ix, const struct items *items)
         size_t n = strlen(it->rel);
         memcpy((char *)ix + ix->arena + arena, it->rel, n);
         entries[i] = (struct entry){
-            .ino = it->st.st_ino,
-            .size = (uint64_t)it->st.st_size,
-            .mtime_ns = ns(it->st.st_mtim),
-            .ctime_ns = ns(it->st.st_ctim),
-            .atime_ns = ns(it->st.st_atim),
             .path = arena << 16 | n,
             .file = (uint32_t)it->number,
-            .blocks = (uint32_t)it->st.st_blocks,
             .attr = attr_of(ix, &it->st),
             .target = S_ISLNK(it->st.st_mode) ? (uint32_t)it->target : i,
         };
+        entry_observe(&entries[i], &it->st);
         arena += n;
         if (S_ISREG(it->st.st_mode) && first[it->number] == NONE32)
             first[it->number] = i;
@@ -275,17 +244,17 @@ struct built board_build(const struct plan *plan)
     walk(plan, &items);
     resolve(plan, &items);
     number(&items);
-    size_t block = place_arrays(&shape, &items), head = aligned(sizeof(struct catalog));
-    size_t states = head + block, prefixes = aligned(states + 4 * items.files);
+    size_t block = place_arrays(&shape, &items),
+           head = aligned_bytes(sizeof(struct catalog));
+    size_t states = head + block, prefixes = aligned_bytes(states + 4 * items.files);
     size_t strings = prefixes + SPELLINGS_MAX * sizeof(struct prefix);
     size_t total = strings + SPELLINGS_MAX * PATH_MAX, marks = items.files + items.dirs;
     struct built b = {
-        .flags = segment(plan, "flags", SEGMENT_FLAGS, sizeof(struct flags) + marks),
+        .flags = segment(plan, "flags", SEGMENT_FLAGS, flags_bytes(marks)),
         .requests = segment(plan, "requests", SEGMENT_REQUESTS, sizeof(*b.requests)),
         .counters = segment(plan, "counters", SEGMENT_COUNTERS, sizeof(*b.counters)),
         .inodes = segment(plan, "inodes", SEGMENT_INODES,
-                          sizeof(*b.inodes) +
-                              (4 * items.files + 64) * sizeof(struct inode)),
+                          inodes_bytes(4 * items.files + 64)),
         .catalog = segment(plan, "catalog", SEGMENT_CATALOG, total),
     };
     b.flags->count = marks;
@@ -322,7 +291,7 @@ void beat(struct built *b)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    b->requests->heartbeat_ns = (uint64_t)ns(t);
+    b->requests->heartbeat_ns = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 void state_set(struct built *b, uint32_t file, uint32_t word)

@@ -16,7 +16,7 @@
 #include "shim/segments.h"
 #include "shim/wait.h"
 
-static struct board board;
+static struct segments segments;
 static struct route route;
 
 static const char *routed(enum where where)
@@ -37,7 +37,7 @@ static void expect(const char *root, const char *path, const char *wanted)
     snprintf(full, sizeof(full), "%.*s%s%s", dollar ? (int)(dollar - path) : 0, path,
              dollar ? root : "", dollar ? dollar + 1 : path);
     char *exact = strdup(full); /* the sanitizer knows where it ends */
-    const char *got = routed(route_absolute(&board, exact, &route));
+    const char *got = routed(route_absolute(&segments, exact, &route));
     if (strcmp(got, wanted) != 0) {
         fprintf(stderr, "%s -> %s, not %s\n", full, got, wanted);
         exit(1);
@@ -92,11 +92,11 @@ static void check_long(const char *root)
         memset(path + head, 'x', n);
         path[(size_t)head + n] = 0;
         char *exact = strdup(path);
-        enum where where = route_absolute(&board, exact, &route);
+        enum where where = route_absolute(&segments, exact, &route);
         CHECK(where == (n < PATH_BYTES_MAX ? ROUTE_UNKNOWN : ROUTE_OUTSIDE));
         path[head] = '.', path[head + 1] = '/';
         strcpy(exact, path);
-        CHECK(route_absolute(&board, exact, &route) != ROUTE_FOUND);
+        CHECK(route_absolute(&segments, exact, &route) != ROUTE_FOUND);
         free(exact);
     }
 }
@@ -122,7 +122,8 @@ static void check_relative(const char *root)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         char got[PATH_BYTES_MAX];
-        strcpy(got, routed(route_from(&board, cwd, (size_t)n, cases[i].path, &route)));
+        strcpy(got,
+               routed(route_from(&segments, cwd, (size_t)n, cases[i].path, &route)));
         if (got[0] && got[strlen(got) - 1] == '/')
             got[strlen(got) - 1] = 0;
         if (strcmp(got, cases[i].wanted) != 0) {
@@ -137,22 +138,22 @@ static void check_identity(const struct plan *plan, struct built *b)
     struct identity id;
     struct stat st;
     char path[PATH_BYTES_MAX];
-    CHECK(route_below(&board, 0, 0, "a/same.bin", &route) == ROUTE_FOUND);
+    CHECK(route_below(&segments, 0, 0, "a/same.bin", &route) == ROUTE_FOUND);
     uint32_t file = route_entry(&route)->file;
     replica_of(plan, b, file, path);
-    CHECK(stat(path, &st) == 0 && identity_of(&board, &st, &id) && id.file == file);
+    CHECK(stat(path, &st) == 0 && identity_of(&segments, &st, &id) && id.file == file);
     CHECK(identity_path(&id, path) && stat(path, &st) == 0);
-    CHECK(st.st_ino == id.entry->ino && !identity_of(&board, &st, &id));
+    CHECK(st.st_ino == id.entry->ino && !identity_of(&segments, &st, &id));
 }
 
 static void check_slots(const struct built *b)
 {
     for (uint64_t file = 0; file < 4 * REQUEST_SLOTS; file++)
-        wait_request(&board, file);
+        wait_request(&segments, file);
     for (int i = 0; i < REQUEST_SLOTS; i++)
         CHECK(b->requests->slots[i] != 0);
-    CHECK(wait_request(&board, b->requests->slots[0] - 1));
-    CHECK(!wait_request(&board, 1u << 30));
+    CHECK(wait_request(&segments, b->requests->slots[0] - 1));
+    CHECK(!wait_request(&segments, 1u << 30));
 }
 
 static void overflow(const char *root)
@@ -161,7 +162,7 @@ static void overflow(const char *root)
     char *endless = malloc(n + 4);
     memcpy(endless, root, n);
     memcpy(endless + n, "/two", 4);
-    printf("%d\n", route_absolute(&board, endless, &route));
+    printf("%d\n", route_absolute(&segments, endless, &route));
     free(endless);
 }
 
@@ -173,12 +174,12 @@ int main(int argc, char **argv)
     struct built b = board_build(&plan);
     for (uint32_t f = 0; f < b.catalog->file_count; f++)
         board_publish(&plan, &b, f);
-    board.catalog = b.catalog;
-    board.flags = b.flags;
-    board.requests = b.requests;
-    board.counters = b.counters;
-    board.inodes = b.inodes;
-    segments_order(&board);
+    segments.catalog = b.catalog;
+    segments.flags = b.flags;
+    segments.requests = b.requests;
+    segments.counters = b.counters;
+    segments.inodes = b.inodes;
+    segments_order(&segments);
     if (argc > 4) {
         overflow(plan.root);
         return 0;

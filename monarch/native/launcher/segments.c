@@ -1,0 +1,264 @@
+/* segments.c - what a launcher reads from and writes to the agent's shared memory. */
+#include "launcher.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shared/catalog.h"
+#include "shared/counters.h"
+
+enum {
+    MISSED_SLICES = 5,                 /* half a second */
+    LOST_SLICES = 5 * 1000 / SLICE_MS, /* five seconds */
+    FD_WITHOUT_PROC_MAX = 64,
+};
+
+/* How each segment is mapped. */
+static const struct mapping {
+    const char *name;
+    uint32_t kind;
+    size_t bytes; /* of the whole segment, or of its head */
+    bool whole, writable;
+} REQUESTS = {"requests", SEGMENT_REQUESTS, sizeof(struct requests), true, false},
+  COUNTERS = {"counters", SEGMENT_COUNTERS, sizeof(struct counters), true, true},
+  CATALOG = {"catalog", SEGMENT_CATALOG, sizeof(struct catalog), false, false},
+  FLAGS = {"flags", SEGMENT_FLAGS, sizeof(struct flags), false, true};
+
+/* check_header - 0 if a segment is complete, -EAGAIN while the agent still creates it,
+ * -EPROTO if it belongs to another version. */
+static int check_header(const struct segment *seg, const struct mapping *how,
+                        size_t length)
+{
+    if (memcmp(seg->magic, "MONARCH", sizeof(seg->magic)))
+        return -EAGAIN;
+    if (seg->version != LAYOUT_VERSION)
+        return -EPROTO;
+    return seg->kind == how->kind && seg->length == length ? 0 : -EAGAIN;
+}
+
+/* map_file - maps a file of the size that is asked for. Returns 0 or -errno. */
+static int map_file(int fd, const struct mapping *how, struct segment **seg)
+{
+    int protection = PROT_READ | (how->writable ? PROT_WRITE : 0), err;
+    struct stat st;
+    size_t length;
+    void *at;
+
+    if (fstat(fd, &st) < 0 || (uint64_t)st.st_size < how->bytes)
+        return -EAGAIN;
+    length = how->whole ? how->bytes : (size_t)st.st_size;
+    at = mmap(NULL, length, protection, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return -errno;
+    err = check_header(at, how, length);
+    if (err)
+        munmap(at, length);
+    else
+        *seg = at;
+    return err;
+}
+
+/* map - maps a segment of the run directory. Returns 0, or an error of check_header(), or
+ * -errno. */
+static int map(int run_fd, const struct mapping *how, struct segment **seg)
+{
+    int flags = (how->writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC;
+    int err, fd = fd_above_stdio(openat(run_fd, how->name, flags));
+
+    if (fd < 0)
+        return fd == -ENOENT ? -EAGAIN : fd;
+    err = map_file(fd, how, seg);
+    close(fd);
+    return err;
+}
+
+/* segments_map - maps the two segments that the agent creates first. Returns 0, -EAGAIN
+ * while they are not complete, -EPROTO if they belong to another version, or -errno. */
+int segments_map(struct segments *segments, int run_fd)
+{
+    struct segment *requests = NULL, *counters = NULL;
+    int err = map(run_fd, &REQUESTS, &requests);
+
+    if (!err)
+        err = map(run_fd, &COUNTERS, &counters);
+    segments->requests = (const struct requests *)requests;
+    segments->counters = (struct counters *)counters;
+    if (!err && (requests->generation != counters->generation ||
+                 !segments->requests->agent_pid))
+        err = -EAGAIN;
+    if (err)
+        segments_unmap(segments);
+    return err;
+}
+
+/* segments_unmap - unmaps the segments. */
+void segments_unmap(struct segments *segments)
+{
+    if (segments->requests)
+        munmap((void *)segments->requests, sizeof(*segments->requests));
+    if (segments->counters)
+        munmap(segments->counters, sizeof(*segments->counters));
+    *segments = (struct segments){0};
+}
+
+/* -- Programs -- */
+
+/* segments_register - registers this process, so that the agent stays until it has ended. */
+void segments_register(const struct segments *segments, const char *program)
+{
+    uint32_t pid = (uint32_t)getpid();
+    struct process *slot = process_claim(segments->counters, pid, PROCESS_CLAIMED,
+                                         program);
+
+    if (slot == &segments->counters->process[0])
+        return;
+    slot->starttime = process_start_ticks((pid_t)pid);
+    atomic_store_explicit((_Atomic uint32_t *)&slot->state, PROCESS_LAUNCHER,
+                          memory_order_seq_cst);
+}
+
+static bool is_alive(const struct process *slot)
+{
+    uint32_t state = atomic_load((const _Atomic uint32_t *)&slot->state);
+    pid_t pid = (pid_t)slot->pid;
+
+    if (state < PROCESS_LAUNCHED || pid <= 0 || pid == getpid() ||
+        (kill(pid, 0) < 0 && errno == ESRCH))
+        return false;
+    return !slot->starttime || slot->starttime == process_start_ticks(pid);
+}
+
+/* segments_have_programs - whether another process of the job runs on this node. */
+bool segments_have_programs(const struct segments *segments)
+{
+    const struct counters *all = segments->counters;
+    uint32_t used = atomic_load((const _Atomic uint32_t *)&all->slots_used_max);
+
+    for (uint32_t i = 1; i < used && i < PROCESS_SLOTS; i++)
+        if (is_alive(&all->process[i]))
+            return true;
+    return false;
+}
+
+/* -- Flags of files that were written -- */
+
+/* segments_supersede - marks the flags of a dead agent as superseded: programs that mark
+ * files in them then look at the same path for the flags of the next agent. */
+void segments_supersede(int run_fd)
+{
+    const uint32_t yes = 1;
+    struct flags head;
+    int fd = fd_above_stdio(openat(run_fd, "flags", O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+
+    if (fd < 0)
+        return;
+    if (pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+        !memcmp(head.seg.magic, "MONARCH", sizeof(head.seg.magic)) &&
+        head.seg.version == LAYOUT_VERSION && head.seg.kind == SEGMENT_FLAGS &&
+        pwrite(fd, &yes, sizeof(yes), offsetof(struct flags, superseded)) < 0)
+        message_warn("%s: %s", "flags", strerror(errno));
+    close(fd);
+}
+
+/* What marking a file as written needs, mapped at the first such file. */
+struct marking {
+    int run_fd;
+    bool tried;
+    struct segment *catalog, *flags;
+};
+
+/* marking_ready - whether files can be marked: there is a catalog by now. */
+static bool marking_ready(struct marking *marking)
+{
+    if (!marking->tried) {
+        marking->tried = true;
+        map(marking->run_fd, &CATALOG, &marking->catalog);
+        map(marking->run_fd, &FLAGS, &marking->flags);
+    }
+    return marking->catalog && marking->flags &&
+           marking->catalog->generation == marking->flags->generation;
+}
+
+/* mark_descriptor - marks the file of a descriptor that the program inherits, if it is
+ * open for writing. */
+static void mark_descriptor(struct marking *marking, int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+    struct stat st;
+
+    if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
+        fstat(fd, &st) || !S_ISREG(st.st_mode) || fcntl(fd, F_GETFD) & FD_CLOEXEC)
+        return;
+    if (marking_ready(marking))
+        written_mark_inode((const struct catalog *)marking->catalog,
+                           (struct flags *)marking->flags, st.st_dev, st.st_ino);
+}
+
+/* segments_mark_inherited - marks the files that the program inherits open for writing. It
+ * may write to them where no Shim sees it: in a static program, or in a child of one.
+ * Without such a file this costs one listing of the descriptors. */
+void segments_mark_inherited(int run_fd)
+{
+    struct marking marking = {.run_fd = run_fd};
+    DIR *all = opendir("/proc/self/fd");
+    struct dirent *one;
+
+    for (int fd = 0; !all && fd < FD_WITHOUT_PROC_MAX; fd++)
+        mark_descriptor(&marking, fd);
+    while (all && (one = readdir(all)))
+        if (one->d_name[0] != '.')
+            mark_descriptor(&marking, atoi(one->d_name));
+    if (all)
+        closedir(all);
+    if (marking.catalog)
+        munmap(marking.catalog, marking.catalog->length);
+    if (marking.flags)
+        munmap(marking.flags, marking.flags->length);
+}
+
+/* -- State and heartbeat of the agent -- */
+
+/* segments_agent_state - the state of the agent. */
+uint32_t segments_agent_state(const struct segments *segments)
+{
+    return atomic_load((const _Atomic uint32_t *)&segments->requests->agent_state);
+}
+
+/* segments_wait - waits for one slice, or until the agent's state is no longer `state`. */
+void segments_wait(const struct segments *segments, uint32_t state)
+{
+    struct timespec slice = {.tv_nsec = SLICE_MS * 1000000L};
+
+    syscall(SYS_futex, &segments->requests->agent_state, FUTEX_WAIT, state, &slice,
+            NULL, 0);
+}
+
+/* heartbeat_missed - checks the heartbeat, once per slice; true if it has not changed for
+ * so long that the agent may be dead. */
+bool heartbeat_missed(struct heartbeat *heartbeat, const struct segments *segments)
+{
+    uint64_t now_ns = atomic_load(
+        (const _Atomic uint64_t *)&segments->requests->heartbeat_ns);
+
+    if (now_ns == heartbeat->last_ns)
+        heartbeat->unchanged_slices++;
+    else
+        heartbeat->unchanged_slices = 0;
+    heartbeat->last_ns = now_ns;
+    return heartbeat->unchanged_slices >= MISSED_SLICES;
+}
+
+/* heartbeat_lost - true when the launcher must stop waiting for this agent. */
+bool heartbeat_lost(const struct heartbeat *heartbeat)
+{
+    return heartbeat->unchanged_slices >= LOST_SLICES;
+}

@@ -1,0 +1,145 @@
+"""The data plane's C programs, run bare, under ASan with UBSan and under TSan."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monarch import native
+from support import compiler
+
+PROGRAMS = Path(__file__).with_name("dataplane")
+BUILDER = Path(__file__).with_name("segment_builder.c")
+NATIVE = compiler.NATIVE
+FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow"]
+FLAGS += ["-Werror", f"-I{PROGRAMS}", f"-I{NATIVE}"]
+WRAPPED = "-Wl,--wrap=read,--wrap=write,--wrap=openat,--wrap=linkat,--wrap=syscall"
+MODES = {
+    "bare": (),
+    "address": compiler.ADDRESS,
+    "thread": compiler.THREAD,
+}
+NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
+NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
+NAMES += ["marks"]
+# What must hold too where engines make seals, and receivers check them.
+SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
+SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]
+SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
+SKIPPED = 77
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),  # twenty seconds alone, more beside other workers
+    pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler"),
+]
+
+
+def build(name: str, mode: str) -> Path:
+    """The program of this name in this mode."""
+    words = ["cc", *FLAGS, *MODES[mode]]
+    sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
+    sources += [PROGRAMS / f"{part}.c" for part in ("board", "fault", "peer")]
+    sources.append(BUILDER)
+    parts = compiler.objects(words, sorted(sources))
+    libraries = ("-pthread", "-ldl", WRAPPED)
+    return compiler.build(name, *words, PROGRAMS / f"{name}.c", *parts, *libraries)
+
+
+def run(
+    program: Path, base: Path, *words: str, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """The ended program; its origin and Tier lie below `base`."""
+    environment = {**os.environ, "TEST_BASE": str(base), **variables}
+    return subprocess.run(
+        [str(program), *words], capture_output=True, text=True, env=environment
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NAMES)
+def test_engine_program_passes(name: str, mode: str, tmp_path: Path) -> None:
+    program = build(name, mode)
+
+    done = run(program, tmp_path)
+
+    if done.returncode == SKIPPED:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(native.seal_library() is None, reason="no libcrypto")
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("name", "how"), SEALED)
+def test_engine_program_passes_with_seals(
+    name: str, how: str, mode: str, tmp_path: Path
+) -> None:
+    done = run(build(name, mode), tmp_path, TEST_SEALED=how)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("mode", ["bare", "address"])
+def test_a_killed_engine_leaves_whole_replicas_only(
+    mode: str, tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    trials = soak_count(100 if mode == "bare" else 20, 2000)
+
+    done = run(build("killed", mode), tmp_path, str(trials), "1")
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_random_frames_hurt_neither_server_nor_receiver(
+    mode: str, tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    inputs = soak_count(100_000, 1_000_000) if mode == "bare" else 10_000
+
+    done = run(build("peer_garbage", mode), tmp_path, str(inputs), "1")
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
+def test_the_frame_fuzzer_finds_nothing(
+    tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    program = tmp_path / "peer_fuzz"
+    sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
+    sources += [BUILDER, PROGRAMS / "board.c", PROGRAMS / "peer_fuzz.c"]
+    sanitizers = "-fsanitize=fuzzer,address,undefined"
+    words = ["clang", *FLAGS, sanitizers, "-o", str(program), *map(str, sources)]
+    built = subprocess.run([*words, "-pthread", "-ldl"], capture_output=True, text=True)
+    if "libclang_rt" in built.stderr:
+        pytest.skip("this clang has no libFuzzer")
+    assert built.returncode == 0, built.stderr
+
+    runs = soak_count(200_000, 5_000_000)
+    limits = [f"-runs={runs}", "-seed=1", "-max_len=128"]
+    done = run(program, tmp_path, *limits, f"-artifact_prefix={tmp_path}/")
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode", "sign"),
+    [("race", "thread", "data race"), ("overflow", "address", "heap-buffer-overflow")],
+)
+def test_the_sanitizers_see_a_fault_when_there_is_one(
+    fault: str, mode: str, sign: str, tmp_path: Path
+) -> None:
+    done = run(build("must_fail", mode), tmp_path, fault)
+
+    assert done.returncode != 0
+    assert sign in done.stderr
+
+
+def test_the_faulty_program_runs_silently_without_a_sanitizer(tmp_path: Path) -> None:
+    done = run(build("must_fail", "bare"), tmp_path, "race")
+
+    assert done.returncode == 0
+    assert not done.stderr
