@@ -100,8 +100,10 @@ class Stager:
     @property
     def wake_s(self) -> float | None:
         """After how long a turn is due even if nothing happens; None: none is."""
-        waits = (self._pool.wake_s, self._postponed.wake_s)
-        return min((wait for wait in waits if wait is not None), default=None)
+        pool_s, postponed_s = self._pool.wake_s, self._postponed.wake_s
+        if pool_s is None or postponed_s is None:
+            return postponed_s if pool_s is None else pool_s
+        return min(pool_s, postponed_s)
 
     @property
     def pool_account(self) -> Account | None:
@@ -286,9 +288,8 @@ class Stager:
         return self.replicas.is_due(file) and not self._hangs(file)
 
     def _adopt(self) -> None:
-        while self._fill.room(len(self._in_flight)) > 0:
-            file = self.adoption.next_file()
-            if file is None:
+        while (file := self.adoption.next_file()) is not None:
+            if self._fill.room(len(self._in_flight)) <= 0:
                 return
             self._dispatch.order(file, OrderKind.BACKGROUND, asked=False)
             self.refuse_adoption(file)  # if it was not ordered, it is written
@@ -301,7 +302,6 @@ class Stager:
                 self._end(completion)
             except Exception as error:
                 self._survive(f"end failed file={completion.file}", error)
-        self._in_flight.note_idle()
 
     def _end(self, done: Completion) -> None:
         transfer = self._in_flight[done.file]
