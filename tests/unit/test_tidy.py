@@ -18,8 +18,8 @@ RATCHET = Path(__file__).with_name("tidy_ratchet.json")
 # Imports point down this table, never sideways; see SIDEWAYS for the exceptions.
 LAYERS = (
     {"monarch", "background", "metrics", "errors", "units", "atomic_file", "hostlist"},
-    {"config"},
     {"native"},
+    {"config"},
     {"catalog", "placement", "peers.protocol"},
     {"tiers", "origins", "cluster"},
     {
@@ -44,7 +44,6 @@ LAYERS = (
 )
 SIDEWAYS = {
     ("hostlist", "errors"),  # an invalid host list is a usage error
-    ("config", "native"),  # the launcher finds the user's configuration file alike
     ("peers.session", "peers.connection"),  # a session is what a joined one becomes
     ("agent", "report"),  # the agent ends with a report
 }
