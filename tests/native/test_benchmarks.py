@@ -1,0 +1,20 @@
+"""The native programs of the benchmarks build with the sources of today."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "scripts" / "bench"
+
+
+@pytest.mark.parametrize("name", ["engine", "peers"])
+def test_benchmark_builds(name: str, tmp_path: Path) -> None:
+    script = f"import {name}, pathlib; {name}.build(pathlib.Path({str(tmp_path)!r}))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=BENCHMARKS, capture_output=True, text=True
+    )
+
+    assert done.returncode == 0, done.stderr
