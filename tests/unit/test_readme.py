@@ -131,7 +131,8 @@ def shown() -> list[str]:
 
 
 def test_each_row_about_several_nodes_is_a_test() -> None:
-    section = (ROOT / "README.md").read_text().split("\n## Several nodes")[1]
+    guide = (ROOT / "configs" / "README.md").read_text()
+    section = guide.split("\n## Several nodes")[1]
     table = section.split("\n## ")[0].split("| what happens | test |")[1]
     rows = re.findall(r"^\| ([a-z ]+) \| `(test_\w+\.py)` \|$", table, re.MULTILINE)
 
