@@ -1,4 +1,4 @@
-/* access.c - whether this process may read or execute, told from the Catalog where the
+/* access.c - whether this process may read or execute, answered by the Catalog where the
  * scan has proved it. */
 #include <errno.h>
 
@@ -15,7 +15,7 @@ static bool scanned_like(const struct index *ix)
     return seg && ix->scan_rights == rights_mark(&seg->requests->agent);
 }
 
-/* grants - access() that the Catalog can tell: existence, and reading where the scan
+/* grants - access() that the Catalog can answer: existence, and reading where the scan
  * has proved it for the user that this process runs as. */
 static bool grants(int dirfd, const char *path, int mode, int flags)
 {

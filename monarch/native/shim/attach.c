@@ -18,7 +18,7 @@
 #include "invalidate.h"
 
 enum phase {
-    PHASE_UNKNOWN = 0, /* nobody has looked yet */
+    PHASE_UNKNOWN = 0, /* not looked for yet */
     PHASE_OPENING,     /* one thread is looking; the others pass through */
     PHASE_OPEN,        /* files are served, and what is changed is marked */
     PHASE_LEFT,   /* what is changed is marked, for the others; nothing is served */
@@ -90,7 +90,7 @@ static bool run_is_ours(struct segments *seg)
            (st.st_mode & 0077) == 0;
 }
 
-/* map_segments - maps what is in the run directory, and tells where the process stands. What
+/* map_segments - maps what is in the run directory, and returns the phase of the process. What
  * lacks a descriptor or memory now may have it when something is changed. */
 static enum phase map_segments(struct segments *seg, bool serves)
 {
@@ -102,7 +102,7 @@ static enum phase map_segments(struct segments *seg, bool serves)
     return served ? PHASE_OPEN : PHASE_LEFT;
 }
 
-/* open_run - finds the run directory, and tells the phase to begin with. */
+/* open_run - finds the run directory, and returns the first phase. */
 static enum phase open_run(struct segments *seg)
 {
     const char *off = getenv("MONARCH_STAGING_DISABLE");
@@ -118,7 +118,7 @@ static enum phase open_run(struct segments *seg)
     return leaves_room(seg) ? map_segments(seg, true) : PHASE_NARROW;
 }
 
-/* open_once - the first caller looks; before libc has an environment, nobody does. */
+/* open_once - the first caller looks; before libc has an environment, none does. */
 static enum phase open_once(void)
 {
     uint32_t expected = PHASE_UNKNOWN;
@@ -179,7 +179,7 @@ const struct segments *attach_for_serving(void)
     return __builtin_expect(phase_now() == PHASE_OPEN, 1) ? &the_segments : NULL;
 }
 
-/* forget - gives back segments that nobody has seen. */
+/* forget - unmaps segments that no other thread has seen. */
 static void forget(struct segments *seg)
 {
     if (seg->catalog)
@@ -193,7 +193,7 @@ static struct segments *find_next(struct segments *last)
 {
     struct stat st;
     if (sys_stat(AT_FDCWD, last->run, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return NULL; /* as a rule the job has ended, and nobody comes */
+        return NULL; /* as a rule the job has ended */
     long at = sys_call(SYS_mmap, 0, sizeof(*last), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (at < 0 && at >= -4095)

@@ -9,7 +9,7 @@
 #include "invalidate.h"
 
 /* lead - leads the call to the origin's file behind a Replica, whatever its name is by
- * now; false: it is not there any more, or the Replica itself is meant, and that must not
+ * now; false: it is not there any more, or the path names the Replica in its Tier, which must not
  * be changed. */
 static bool lead(struct changing *c, const struct segments *seg, uint64_t file)
 {

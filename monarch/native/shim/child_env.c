@@ -1,4 +1,4 @@
-/* child_env.c - puts the Shim back into scrubbed environments, and tells the agent of each
+/* child_env.c - puts the Shim back into scrubbed environments, and records each
  * program started, so that those the Shim cannot enter are seen too. */
 #include "child_env.h"
 
@@ -336,7 +336,7 @@ void child_failed(struct child_env *l)
     process_resume(l->slot);
 }
 
-/* child_spawned - records a child of posix_spawn(), unless it has spoken for itself; if
+/* child_spawned - records a child of posix_spawn(), unless it has recorded itself; if
  * both did so at once, both slots say the same. */
 void child_spawned(const struct child_env *l, pid_t pid, const char *name)
 {

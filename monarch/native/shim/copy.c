@@ -96,7 +96,7 @@ ssize_t copy_file_range(int in, off64_t *in_offset, int out, off64_t *out_offset
     int kept = errno;
     struct identity id;
     bool redirected = flags == 0 && redirected_to(in, &id);
-    /* A Tier on the origin's own file system gives no EXDEV that would tell. */
+    /* A Tier on the origin's own file system gives no EXDEV. */
     if (redirected && is_origin(out, &id))
         return copy_within(in, in_offset, out, out_offset, length);
     ssize_t copied = NEXT(copy_file_range)(in, in_offset, out, out_offset, length,

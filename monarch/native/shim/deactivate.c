@@ -6,7 +6,7 @@
 #include "invalidate.h"
 
 /* leave - ends serving in this process; programs that libc itself starts from now on are
- * not told to load what they could not. */
+ * not given a library that they could not load. */
 static void leave(void)
 {
     detach();
@@ -149,7 +149,7 @@ int capset(void *header, const void *sets)
     BECOME(NEXT(capset)(header, sets))
 }
 
-/* What these return is the id before; an id that cannot be tells the one that is. */
+/* What these return is the id before; an id that is not valid gives the current one. */
 int setfsuid(uid_t uid)
 {
     int before = NEXT(setfsuid)(uid);

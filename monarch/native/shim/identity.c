@@ -52,7 +52,7 @@ static uint32_t root_of(const struct catalog *c, uint64_t file)
 }
 
 /* resembles - a Replica has its mode, its File's size and, as far as the Tier's file
- * system can tell, its time. Where Replicas were removed behind the agent's back, a disk
+ * system keeps it, its time. Where Replicas were removed behind the agent's back, a disk
  * gives their inodes to files of the program: those must not be taken for them. */
 static bool resembles(const struct stat *st, const struct entry *e)
 {
@@ -129,7 +129,7 @@ bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX])
 }
 
 /* identity_is - the file that a descriptor leads to is the File, and no new one that has got
- * its inode number: the time of birth tells, where the file system keeps one for good;
+ * its inode number: the time of birth shows it, where the file system keeps one;
  * else that no name of the File was seen to go. */
 bool identity_is(const struct identity *id, int fd)
 {
@@ -267,7 +267,7 @@ bool identity_origin_of_path(const struct segments *seg, int dirfd, const char *
 
 /* identity_bears - what this descriptor leads to has the name of the File's Replica. Where
  * Replicas were removed behind the agent's back, a disk gives their inodes to files of the
- * program, perhaps to copies of the same Files: nothing that is meant for those may reach
+ * program, perhaps to copies of the same Files: no change of those may reach
  * the origin. */
 bool identity_bears(int fd, const struct identity *id)
 {
@@ -277,7 +277,7 @@ bool identity_bears(int fd, const struct identity *id)
     SCRATCH(path);
     sys_fd_name(name, fd);
     long n = path ? sys_readlink(name, path, PATH_BYTES_MAX) : 0;
-    if (n <= 0) /* without /proc nobody tells */
+    if (n <= 0) /* without /proc it is not known */
         return true;
     long tail = (long)sizeof(gone) - 1;
     if (n > tail && memcmp(path + n - tail, gone, sizeof(gone) - 1) == 0)
@@ -302,7 +302,7 @@ int identity_hold(const struct segments *seg, int fd, const struct stat *st,
 
 /* identity_hold_path - the same for what a path leads to, if that is by a descriptor's
  * name in /proc. By its name in the Tier a Replica is a file of Monarch's, not the
- * origin's: who clears a scratch directory must not clear the dataset. */
+ * origin's: a program that clears a scratch directory must not clear the dataset. */
 int identity_hold_path(const struct segments *seg, int dirfd, const char *path,
                        const struct stat *st, uint64_t *file)
 {
@@ -334,7 +334,7 @@ bool identity_named(const struct segments *seg, int dirfd, const char *path)
     return held != IDENTITY_OTHER;
 }
 
-/* identity_error - why what is meant for a Replica is not done. */
+/* identity_error - the errno of a change that a Replica prevents. */
 int identity_error(int held)
 {
     return held == IDENTITY_TIER ? EROFS : ESTALE;

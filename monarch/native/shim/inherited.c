@@ -93,7 +93,7 @@ static unsigned digit(char c)
 }
 
 /* mark_mapped - a File that the line names is written to without any call, perhaps after
- * mprotect(). Where devices are anonymous, as on btrfs, the line has another one than stat tells. */
+ * mprotect(). Where devices are anonymous, as on btrfs, the line has another one than stat has. */
 static void mark_mapped(const struct segments *seg, const struct mapping *m)
 {
     if (!m->shared || !m->ino)

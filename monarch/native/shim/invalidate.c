@@ -63,7 +63,7 @@ static bool stat_holder(int dirfd, const char *path, struct stat *out)
     return found;
 }
 
-/* invalidate_holder - routes a path whose own text did not tell, by the identity of the
+/* invalidate_holder - routes a path whose text names no root, by the identity of the
  * directory that holds its last name. */
 static void invalidate_holder(const struct segments *seg, int dirfd, const char *path,
                               enum change change)
@@ -144,7 +144,7 @@ static void invalidate_above(const struct segments *seg, const struct stat *st)
 }
 
 /* invalidate_name_of - where inodes may change under a file: goes by the path that the kernel
- * has for a descriptor. What has other names, which this does not tell, takes the roots
+ * has for a descriptor. A file with other names, which this path does not show, marks the roots
  * on its device with it. */
 static void invalidate_name_of(const struct segments *seg, int fd,
                                const struct stat *st, enum change change)
@@ -192,7 +192,7 @@ static const struct entry *file_of(const struct segments *seg, uint32_t root,
 }
 
 /* reborn - a new file has the inode number of a File of which a name has gone: it is that
- * one's bytes that change. Where nobody tells, it is taken for the File. */
+ * one's bytes that change. Where this is not known, it is taken for the File. */
 static bool reborn(const struct segments *seg, int dirfd, const char *path,
                    const struct stat *st)
 {

@@ -16,7 +16,7 @@ static _Atomic uint32_t grounds[PREFIXES_MAX];
 /* Of each root: number of the last mount that was known << 32 | the mount that holds it. */
 static _Atomic uint64_t root_mounts[ROOTS_MAX];
 
-/* Room for paths that a small stack has not; whoever finds it taken does without. */
+/* Room for paths, since stacks may be small; a thread that finds it taken does without. */
 static struct {
     _Atomic uint32_t taken;
     char real[PATH_BYTES_MAX];
@@ -157,7 +157,7 @@ bool mounts_apart(const struct segments *seg, uint32_t root, int dirfd,
     if (moved && own_ground(seg, root) != GROUND_SAME)
         return true;
     uint32_t mount = mountinfo_id(dirfd, path, path[0] ? 0 : AT_EMPTY_PATH);
-    if (!mount) /* an old kernel does not tell */
+    if (!mount) /* an old kernel has no such field */
         return moved;
     return mount != mount_of_root(seg, root, moves);
 }

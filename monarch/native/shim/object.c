@@ -25,7 +25,7 @@ static bool stat_instead(int dirfd, const char *path, int flags, struct stat *ou
 }
 
 /* look - fills in type, mode, links, identity, size and mtime; false: there is nothing,
- * or nobody may ask. */
+ * or it may not be asked for. */
 static bool look(int dirfd, const char *path, int flags, struct stat *out)
 {
     struct statx x;
@@ -58,7 +58,7 @@ bool object_of(int fd, struct stat *out)
 }
 
 /* object_new - the file may have been made just now: its times of birth and of change are
- * the same, or the file system does not tell. */
+ * the same, or the file system keeps no birth time. */
 bool object_new(int fd)
 {
     struct statx x;

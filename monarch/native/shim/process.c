@@ -18,16 +18,16 @@
 enum { LIFE_BYTES = 4096, EXE_BYTES = 512 };
 
 struct life *process_life;
-static uint64_t agents_pids;            /* the PID namespace of the agent */
-static enum process_state spoken_state; /* what the agent hears of this process */
-static char the_exe[EXE_BYTES];         /* read once, into zeros; stacks may be small */
+static uint64_t agents_pids;           /* the PID namespace of the agent */
+static enum process_state shown_state; /* the state of this process in its slot */
+static char the_exe[EXE_BYTES];        /* read once, into zeros; stacks may be small */
 
-/* process_prepare - makes the page that tells a fork child from its parent; false when
+/* process_prepare - makes the page that distinguishes a fork child from its parent; false when
  * there is no memory for it. A process that is never served is not an active one. */
 bool process_prepare(uint64_t pids, bool served)
 {
     agents_pids = pids;
-    spoken_state = served ? PROCESS_ACTIVE : PROCESS_LAUNCHED;
+    shown_state = served ? PROCESS_ACTIVE : PROCESS_LAUNCHED;
     long at = sys_call(SYS_mmap, 0, LIFE_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1);
     if (at < 0 && at >= -4095)
@@ -45,7 +45,7 @@ bool process_changed(void)
            process_life->pid != sys_getpid();
 }
 
-/* process_exe - the path of the running program, "" when /proc does not tell. */
+/* process_exe - the path of the running program, "" without /proc. */
 const char *process_exe(void)
 {
     if (!the_exe[0])
@@ -62,11 +62,11 @@ void process_state(struct process *p, enum process_state state)
 /* process_resume - the process is what it was before it tried to become another. */
 void process_resume(struct process *p)
 {
-    process_state(p, spoken_state);
+    process_state(p, shown_state);
 }
 
-/* speak - the Shim works in the process of this slot, which runs this program now. */
-static void speak(struct process *p, const char *exe)
+/* announce - the Shim works in the process of this slot, which runs this program now. */
+static void announce(struct process *p, const char *exe)
 {
     size_t n = strlen(exe);
     const char *tail = n < PROCESS_NAME_BYTES ? exe
@@ -87,7 +87,7 @@ static struct process *revive(struct counters *all, uint32_t pid, const char *ex
         return NULL;
     for (struct process *p = first; p < all->process + used; p++)
         if (p->pid == pid && p->state > PROCESS_CLAIMED)
-            speak(p, exe);
+            announce(p, exe);
     return first;
 }
 
@@ -112,7 +112,7 @@ void process_begin(struct counters *all)
         atomic_fetch_add_explicit((_Atomic uint64_t *)&all->slots_full, 1,
                                   memory_order_relaxed);
     else if (!mine)
-        mine = process_claim(all, pid, spoken_state, exe);
+        mine = process_claim(all, pid, shown_state, exe);
     process_life->pid = pid;
     atomic_store_explicit(&process_life->slot, mine, memory_order_release);
 }

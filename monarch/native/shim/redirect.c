@@ -1,4 +1,4 @@
-/* redirect.c - decides who answers an open: a ready Replica, one worth waiting for, or the
+/* redirect.c - decides what an open gets: a ready Replica, one worth waiting for, or the
  * origin; and counts which. */
 #include "redirect.h"
 

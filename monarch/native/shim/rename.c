@@ -37,7 +37,7 @@ static struct named look(int dirfd, const char *path)
 }
 
 /* lost - the call has taken a name from it. Where it had more, another process may take
- * those at the same moment: the descriptor tells what is left. */
+ * those at the same moment: the descriptor has the current link count. */
 static void lost(struct named *n)
 {
     if (n->fd < 0)

@@ -6,7 +6,7 @@
 #include "scratch.h"
 
 enum where {
-    ROUTE_OUTSIDE, /* not below a root, or not to be told without asking the kernel */
+    ROUTE_OUTSIDE, /* not below a root, or not known without asking the kernel */
     ROUTE_UNKNOWN, /* below a root, but not in the Catalog */
     ROUTE_FOUND,
 };

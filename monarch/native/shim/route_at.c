@@ -103,7 +103,7 @@ static bool proved(int dirfd, const char *path, const struct route *r)
 }
 
 /* route_at - routes what a program gives to an *at() call; nothing is remembered, since
- * threads may change directories in ways that nobody sees. Headers promise that paths
+ * threads may change directories by calls that are not intercepted. Headers promise that paths
  * are not NULL, so that this is where it is found out. */
 enum where route_at(const struct segments *seg, int dirfd, const char *path,
                     struct route *r)

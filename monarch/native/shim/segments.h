@@ -43,7 +43,7 @@ void segments_order(struct segments *seg);
 const char *segments_path(const struct segments *seg, const char *name,
                           char out[PATH_BYTES_MAX]);
 
-/* segments_superseded - the agent of these segments has gone: nobody reads what is marked. */
+/* segments_superseded - the agent of these segments has ended: marks in them have no effect. */
 static inline bool segments_superseded(const struct segments *seg)
 {
     return atomic_load_explicit((_Atomic uint32_t *)&seg->flags->superseded,

@@ -23,7 +23,7 @@ static struct {
     long room_bytes;
 } lent;
 
-/* claim - one thread at a time; false: whoever did so will not come back, since this is
+/* claim - one thread at a time; false: the thread that has it will not come back, since this is
  * its fork child. */
 static bool claim(void)
 {

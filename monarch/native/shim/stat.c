@@ -283,7 +283,7 @@ static bool on_tier(const struct segments *seg, uint64_t dev)
     return false;
 }
 
-/* looks - all that tells a Replica, of which a program may have asked for a part. */
+/* looks - the fields that show a Replica; a program may have asked for some of them. */
 static bool looks(int dirfd, const char *path, const struct statx *out, struct stat *st)
 {
     const unsigned wanted = STATX_TYPE | STATX_MODE | STATX_SIZE | STATX_MTIME;

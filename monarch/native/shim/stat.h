@@ -1,4 +1,4 @@
-/* stat.h - the metadata that the Catalog can tell of a path. */
+/* stat.h - the metadata of a path, as far as the Catalog holds it. */
 #ifndef MONARCH_STAT_H
 #define MONARCH_STAT_H
 

@@ -42,7 +42,7 @@ bool wait_agent_lives(const struct segments *seg)
     return beats(seg, now_ns());
 }
 
-/* ring - tells the agent's thread that a slot was filled. */
+/* ring - wakes the agent's thread, because a slot was filled. */
 static void ring(const struct segments *seg)
 {
     atomic_fetch_add_explicit((_Atomic uint32_t *)&seg->requests->bell, 1,
@@ -101,7 +101,7 @@ enum counter wait_refusal(uint32_t word)
                                              : COUNTER_origin_refused;
 }
 
-/* judge - goes on waiting (true), or tells why not; asks again for a File that nobody
+/* judge - true: wait on; false: the reason is set; asks again for a File that nobody
  * has taken on. */
 static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
                   enum counter *why)

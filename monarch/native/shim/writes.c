@@ -89,7 +89,7 @@ bool redirect_write(struct redirect *s, int dirfd, const char *path,
     return s->final;
 }
 
-/* sample - tells the user, by a counter, of another name for a dataset. */
+/* sample - counts another name of a dataset, for the report. */
 static void sample(const struct redirect *s, const struct stat *st)
 {
     for (uint32_t i = 0; i < s->seg->catalog->root_count; i++) {
@@ -100,7 +100,7 @@ static void sample(const struct redirect *s, const struct stat *st)
     }
 }
 
-/* changed - the File is marked, or its agent has gone and nobody would know. */
+/* changed - the File is marked, or its agent has ended, so that this is not known. */
 static bool changed(const struct identity *id)
 {
     return mark_seen(id->seg, id->root, id->ix, id->entry) ||
@@ -222,7 +222,7 @@ bool redirect_cut(struct redirect *s, int fd)
 }
 
 /* redirect_handle - before an open that no path leads to: with the flags s->named, and then
- * redirect_diverts() tells what to do. */
+ * redirect_diverts() decides. */
 void redirect_handle(struct redirect *s, int flags)
 {
     redirect_begin(s, flags);
