@@ -23,7 +23,7 @@ from monarch.native.host import (
     rights_store,
     seal_library,
 )
-from monarch.native.index import (
+from monarch.native.index_lookup import (
     BlockError,
     hash64,
     index_check,

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -180,3 +181,33 @@ def test_change_by_a_redirected_descriptor_shows_in_every_root_that_has_the_file
     done = runner.under_monarch(words, roots=roots)
 
     assert done.succeed().stdout == b"True\n"
+
+
+OVERLAY = """
+mkdir low up work root && printf old > low/file || exit
+layers=lowerdir=low,upperdir=up,workdir=work
+mount -t overlay none -o $layers root 2>/dev/null || exit 77
+set -- -q --data . --tier ram:1MiB --set cold_open.mode=wait
+cd root && exec "$0" run "$@" -- sh -c '
+    exec 3<file; readlink /proc/self/fd/3; mv file moved; printf NEW > moved
+    cat /dev/fd/3 2>&1'
+"""
+
+
+@pytest.mark.root
+def test_moved_and_written_file_of_an_overlay_is_never_read_as_it_was(
+    monarch_command: Path, run_root: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", OVERLAY, monarch_command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    if done.returncode == 77:
+        pytest.skip("no overlay can be mounted here")
+    replica, shown = done.stdout.splitlines()
+    assert "/monarch-" in replica
+    assert "Stale file handle" in shown

@@ -13,6 +13,7 @@ from monarch.config.yaml import read_value
 from monarch.units import SizeKind
 
 CONFIGS = Path(__file__).parents[2] / "configs"
+EXAMPLES = sorted(CONFIGS.glob("*.yaml"))
 HERE = Where(Layer.OPTION)
 ENVIRON = {
     "DATASET": "/pfs/dataset",
@@ -60,7 +61,7 @@ def test_commented_dataset_of_default_yaml_is_valid(load_example, tmp_path):
     assert "*.sqlite*" in dataset.never
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_is_valid_and_says_what_it_is_for(load_example, path):
     loaded = load_example(path)
 
@@ -78,7 +79,7 @@ def test_slurm_example_uses_the_directory_of_the_job(load_example):
     assert config.report.file.endswith("/monarch-%j.json")
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_shown_configuration_is_a_file_that_gives_it_again(
     load_example, path, tmp_path
 ):

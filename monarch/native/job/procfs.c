@@ -1,4 +1,4 @@
-/* process.c - the state, parent, start and command line of a process, as /proc has them. */
+/* procfs.c - the state, parent, start and command line of a process, as /proc has them. */
 #include "job/job.h"
 
 #include <fcntl.h>
