@@ -211,3 +211,16 @@ def test_moved_and_written_file_of_an_overlay_is_never_read_as_it_was(
     replica, shown = done.stdout.splitlines()
     assert "/monarch-" in replica
     assert "Stale file handle" in shown
+
+
+@pytest.mark.parametrize("option", ["-u", None])
+def test_file_with_several_names_is_the_origins_where_inodes_may_change(
+    board: Board, option: str | None
+) -> None:
+    os.link(board.root / "two.bin", board.root / "link.bin")
+    board.start(*([option] if option else []))
+    board.ask("publish-all")
+
+    python(board, "read('two.bin'), read('link.bin')")
+
+    assert board.counters()["opens_hit_tier0"] == (0 if option else 2)

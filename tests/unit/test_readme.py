@@ -21,6 +21,10 @@ ELSEWHERE = {
         "integration/test_unknown_names.py::"
         "test_write_that_identity_cannot_resolve_lets_the_root_pass",
     ],
+    "On overlays and FUSE a file that has several names is read from the origin": [
+        "integration/test_unknown_names.py::"
+        "test_file_with_several_names_is_the_origins_where_inodes_may_change",
+    ],
     "Where a Tier knows no O_DIRECT (tmpfs before Linux 6.6) a Replica is opened "
     "without": [
         "integration/test_shim_situations.py::"

@@ -134,6 +134,8 @@ static bool redirect_read(struct redirect *s, int dirfd, const char *path, int f
     }
     if (!S_ISREG(mode) || r.directory_only || e->file == NONE32)
         return false;
+    if (s->seg->catalog->roots[r.root].unstable && index_attr(r.ix, e)->nlink > 1)
+        return false; /* an overlay parts the names of a file that is changed */
     if ((flags & O_NOATIME) && index_attr(r.ix, e)->uid != sys_geteuid())
         return false; /* for owners only, as the origin will say */
     return redirect_entry(s, &r, e);
