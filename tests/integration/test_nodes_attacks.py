@@ -35,7 +35,7 @@ REQUEST_MAGIC = 0x5251504D
 @contextmanager
 def two_nodes(cluster: Cluster) -> Iterator[list[Door]]:
     """Two agents to attack; afterwards they do their work as if nothing had been."""
-    job = cluster.start(Plan(2), hold=[0])
+    job = cluster.start(Plan(2), hold=[0, 1])
     job.await_epoch(0)
     agents = [node.agent() for node in cluster.nodes]
 
@@ -44,6 +44,7 @@ def two_nodes(cluster: Cluster) -> Iterator[list[Door]]:
     job.release(0)
     job.await_epoch(1)
     assert [node.agent() for node in cluster.nodes] == agents
+    job.release(1)
     job.finish().right(opens=4 * FILES)
     assert cluster.origin.counts().read_bytes <= OVERREAD_MAX * cluster.size_bytes
     for node in cluster.nodes:
