@@ -65,7 +65,7 @@ static int search_path(struct program *program, const char *name)
     }
 }
 
-/* report_missing - prints why there is no program to run; returns the exit code. */
+/* report_missing - prints why there is no program given; returns the exit code. */
 static int report_missing(const char *name, int err)
 {
     if (err == -ENOENT && !strchr(name, '/')) {
