@@ -51,7 +51,7 @@ FIRST_TICKS: Final = 100
 # Memory is checked this often at least.
 GUARD_S: Final = 0.25
 DRAIN_S: Final = 1.0
-ENGINE_PATIENCE_MS: Final = 2000
+ENGINE_TIMEOUT_MS: Final = 2000
 
 log = logging.getLogger("monarch.agent")
 
@@ -345,7 +345,7 @@ class Agent:
             self.joining.stop()
             engine, self._engine = self._engine, None
             asyncio.get_running_loop().remove_reader(engine.event_fd)
-            await in_thread(engine.close, ENGINE_PATIENCE_MS)
+            await in_thread(engine.close, ENGINE_TIMEOUT_MS)
             stager.abandon()
         await self._account()
         if stager is not None and namespace is not None and extents is not None:

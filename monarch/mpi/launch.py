@@ -75,8 +75,8 @@ class Launch:
 
         After an error the others are ended unless they end soon: they may wait for us.
         """
-        patience_s = None if kind is None else LAST_S
-        if not rest(self.world.Ibarrier(), patience_s):
+        timeout_s = None if kind is None else LAST_S
+        if not rest(self.world.Ibarrier(), timeout_s):
             # This is the last that is heard of us.
             node, what = self.nodes[self.number], kind.__name__ if kind else ""
             print(f"monarch: on {node}: {what}: {error}", file=sys.stderr, flush=True)
@@ -97,9 +97,9 @@ def _use_all_cpus() -> None:
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
-def rest(request: Any, patience_s: float | None = None) -> bool:
+def rest(request: Any, timeout_s: float | None = None) -> bool:
     """Wait for an MPI request without spinning; False if that took too long."""
-    deadline_s = None if patience_s is None else time.monotonic() + patience_s
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     while not request.Test():
         if deadline_s is not None and time.monotonic() >= deadline_s:
             return False

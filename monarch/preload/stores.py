@@ -33,7 +33,7 @@ from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
 from monarch.tiers.retained import namespace_digest, retain_directory
 
-ENGINE_PATIENCE_MS: Final = 2000
+ENGINE_TIMEOUT_MS: Final = 2000
 
 
 class Stores:
@@ -139,7 +139,7 @@ class Stores:
             return
         self._closed = True
         self.stager.stop()
-        self._engine.close(ENGINE_PATIENCE_MS)
+        self._engine.close(ENGINE_TIMEOUT_MS)
         self.stager.abandon()
         try:
             self._retain()
