@@ -224,3 +224,28 @@ def test_file_with_several_names_is_the_origins_where_inodes_may_change(
     python(board, "read('two.bin'), read('link.bin')")
 
     assert board.counters()["opens_hit_tier0"] == (0 if option else 2)
+
+
+def test_rename_of_a_directory_whose_inode_changed_is_known_by_its_path(
+    board: Board,
+) -> None:
+    (board.folder / "latest").symlink_to(board.root)
+    board.start("-u")
+    shutil.copytree(board.root / "a", board.folder / "copy")
+    (board.root / "a").rename(board.folder / "before")
+    (board.folder / "copy").rename(board.root / "a")
+
+    python(board, "os.rename('../latest/a/b', '../gone')")
+
+    assert board.ask("root") == "1"
+
+
+@pytest.mark.parametrize("option", ["-u", None])
+def test_status_of_a_directory_is_the_origins_where_inodes_may_change(
+    board: Board, option: str | None
+) -> None:
+    board.start(*([option] if option else []))
+
+    python(board, "os.stat('a'), os.stat('two.bin')")
+
+    assert board.counters()["stats_answered"] == (1 if option else 2)

@@ -279,6 +279,27 @@ def test_descriptor_by_handle_marks_what_it_can_write(linked: Board) -> None:
     assert linked.ask("written two.bin") == "1"
 
 
+def test_handle_of_a_redirected_descriptor_shows_what_was_written(
+    linked: Board,
+) -> None:
+    shown = python(
+        linked,
+        "class H(ctypes.Structure):\n"
+        "    _fields_ = [('n', ctypes.c_uint), ('t', ctypes.c_int),\n"
+        "                ('b', ctypes.c_char * 128)]\n"
+        "h, m, c = H(128), ctypes.c_int(), ctypes.CDLL(None, use_errno=True)\n"
+        "place = ctypes.byref(h), ctypes.byref(m)\n"
+        "fd = os.open('two.bin', os.O_RDONLY)\n"
+        "assert c.name_to_handle_at(fd, b'', *place, 0x1000) == 0\n"
+        "with open('two.bin', 'r+') as f: f.write('NEW')\n"
+        "fd = c.open_by_handle_at(fd, ctypes.byref(h), os.O_RDONLY)\n"
+        "assert fd >= 0, ctypes.get_errno()\n"
+        "print(os.read(fd, 3).decode())",
+    )
+
+    assert shown == "NEW\n"
+
+
 def test_descriptor_taken_from_another_process_marks_what_it_can_write(
     linked: Board,
 ) -> None:

@@ -170,6 +170,38 @@ for end in (fd, far) if os.geteuid() == 65534 else (fd,):
     )
 
 
+def test_spawn_actions(under: Under, tree: Path) -> None:
+    """An action of `posix_spawn` that opens a redirected descriptor by its name in
+    `/proc` reads the Replica, also after a write; as root, one that opens the name of
+    an earlier action's descriptor writes to the Replica, and that is lost
+    """
+    under("""
+fd = os.open(D + "/spare.bin", os.O_RDONLY)
+os.set_inheritable(fd, True)
+assert tier(fd)
+if os.geteuid() == 0:
+    actions = [
+        (os.POSIX_SPAWN_DUP2, fd, 50),
+        (os.POSIX_SPAWN_OPEN, 1, "/dev/fd/50", os.O_WRONLY | os.O_APPEND, 0),
+    ]
+    words = ["echo", "LOST"]
+    pid = os.posix_spawn("/bin/echo", words, os.environ, file_actions=actions)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert os.path.getsize(D + "/spare.bin") == 10_000
+fd = os.open(D + "/a.bin", os.O_RDONLY)
+old = os.pread(fd, 3, 0)
+os.set_inheritable(fd, True)
+with open(D + "/a.bin", "r+b") as file:
+    file.write(b"NEW")
+actions = [(os.POSIX_SPAWN_OPEN, 0, f"/dev/fd/{fd}", os.O_RDONLY, 0)]
+out, into = os.pipe()
+actions.append((os.POSIX_SPAWN_DUP2, into, 1))
+pid = os.posix_spawn("/usr/bin/head", ["head", "-c3"], os.environ, file_actions=actions)
+assert os.waitpid(pid, 0)[1] == 0
+assert os.read(out, 3) == old != b"NEW"
+""")
+
+
 def test_lost_program(under: Under, tree: Path) -> None:
     """A redirected descriptor of a file that has lost the names of the scan cannot be
     executed: `EACCES`

@@ -233,7 +233,7 @@ void invalidate_object(const struct segments *seg, int dirfd, const char *path,
     bool known = mark_object(seg, st, change);
     if (leads && (change == CHANGE_NAME || change == CHANGE_RIGHTS))
         invalidate_above(seg, st); /* of another root it may be */
-    if (known || leads || !unstable(seg))
+    if (known || S_ISLNK(st->st_mode) || !unstable(seg))
         return;
     int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
     if (fd < 0)

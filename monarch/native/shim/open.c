@@ -150,7 +150,8 @@ int open_by_handle_at(int mount_fd, struct file_handle *handle, int flags)
     struct redirect s;
     redirect_handle(&s, flags);
     int fd = NEXT(open_by_handle_at)(mount_fd, handle, s.named);
-    if (fd < 0 || !redirect_diverts(&s, AT_FDCWD, NULL, fd))
+    if (fd < 0 ||
+        !(s.writes ? redirect_diverts(&s, AT_FDCWD, NULL, fd) : redirect_found(&s, fd)))
         return s.cuts && !redirect_cut(&s, fd)
                    ? NEXT(open_by_handle_at)(mount_fd, handle, s.named)
                    : fd;

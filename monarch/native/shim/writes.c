@@ -227,8 +227,9 @@ void redirect_handle(struct redirect *s, int flags)
 {
     redirect_begin(s, flags);
     s->writes = (flags & (O_ACCMODE | O_TRUNC)) != 0;
-    s->seg = s->writes ? attach_for_marking() : NULL;
-    s->cuts = s->seg && splits(s, ROUTE_FOUND, NULL);
+    s->seg = attach_for_marking();
+    s->doubted = s->seg && !s->writes && !(flags & O_PATH) && mark_any(s->seg);
+    s->cuts = s->seg && s->writes && splits(s, ROUTE_FOUND, NULL);
     if (s->cuts)
         s->named &= ~O_TRUNC;
 }
