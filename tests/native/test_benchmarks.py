@@ -11,10 +11,13 @@ BENCHMARKS = Path(__file__).parents[2] / "scripts" / "bench"
 
 @pytest.mark.parametrize("name", ["engine", "peers"])
 def test_benchmark_builds(name: str, tmp_path: Path) -> None:
-    script = f"import {name}, pathlib; {name}.build(pathlib.Path({str(tmp_path)!r}))"
+    script = (
+        f"import pathlib, sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
+        f"import {name}; {name}.build(pathlib.Path({str(tmp_path)!r}))"
+    )
 
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=BENCHMARKS, capture_output=True, text=True
+        [sys.executable, "-c", script], capture_output=True, text=True
     )
 
     assert done.returncode == 0, done.stderr

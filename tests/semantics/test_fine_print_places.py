@@ -131,7 +131,7 @@ def waits(name):
     return took
 stall("spare")
 first = waits("spare.bin")
-while not redirected(D + "/a.bin"):
+while not redirected(D + "/one-name.bin"):
     time.sleep(0.01)
 stall("b.bin")
 second = waits("sub/b.bin")
@@ -146,6 +146,9 @@ def test_hung_root(
     the longest that this origin took so far, at most four seconds, and is as late as
     the origin is
     """
+    (tree / "one-name.bin").write_bytes(
+        b"a file of FUSE with several names is not served"
+    )
     root = mount_counted(tree).root
     data = ("--data", str(root))
     body = f"D = {str(root)!r}\n{HUNG}"
