@@ -146,9 +146,7 @@ def test_hung_root(
     the longest that this origin took so far, at most four seconds, and is as late as
     the origin is
     """
-    (tree / "one-name.bin").write_bytes(
-        b"a file of FUSE with several names is not served"
-    )
+    (tree / "one-name.bin").write_bytes(b"FUSE: only files with one name are served")
     root = mount_counted(tree).root
     data = ("--data", str(root))
     body = f"D = {str(root)!r}\n{HUNG}"
