@@ -107,6 +107,20 @@ def program() -> Iterator[Run]:
             one.end()
 
 
+@pytest.fixture
+def survivor(begin: Begin, program: Run) -> Callable[[Path], Program]:
+    """Gives a program that has read a file and whose agent has ended since."""
+
+    def outlive(path: Path) -> Program:
+        agent = begin()
+        one = program(agent)
+        one.read(path)
+        agent.stop()
+        return one
+
+    return outlive
+
+
 @pytest.fixture(params=["stop", "kill"])
 def go(request: pytest.FixtureRequest) -> Callable[[AgentProcess], object]:
     """Each way in which an agent goes."""
@@ -155,12 +169,13 @@ def test_what_a_child_writes_that_never_spoke_is_seen_beside_the_next_agent(
 
 
 def test_what_a_program_writes_that_was_started_between_two_agents_is_seen(
-    begin: Begin, program: Run, dataset: Dataset
+    survivor: Callable[[Path], Program],
+    begin: Begin,
+    program: Run,
+    dataset: Dataset,
 ) -> None:
-    first, path = begin(), dataset.paths[0]
-    before = program(first)
-    before.read(path)
-    first.stop()
+    path = dataset.paths[0]
+    before = survivor(path)
     before.start(f"read line; printf NEW > {path}")
     beside = program(begin())
     beside.read(path)
@@ -195,12 +210,13 @@ def test_program_that_is_started_after_its_agent_knows_no_replicas(
 
 
 def test_child_without_its_environment_is_not_seen_between_two_agents(
-    begin: Begin, program: Run, dataset: Dataset
+    survivor: Callable[[Path], Program],
+    begin: Begin,
+    program: Run,
+    dataset: Dataset,
 ) -> None:
-    first, other = begin(), dataset.paths[1]
-    before = program(first)
-    before.read(other)
-    first.stop()
+    other = dataset.paths[1]
+    before = survivor(other)
     before.start(f"env -i sh -c 'read line; printf NEW > {other}'")
     beside = program(begin())
     beside.read(other)
@@ -214,12 +230,13 @@ def test_child_without_its_environment_is_not_seen_between_two_agents(
 
 
 def test_what_such_a_program_has_open_for_writing_is_seen_by_the_next_call(
-    begin: Begin, program: Run, dataset: Dataset
+    survivor: Callable[[Path], Program],
+    begin: Begin,
+    program: Run,
+    dataset: Dataset,
 ) -> None:
-    first, (path, other, *_) = begin(), dataset.paths
-    before = program(first)
-    before.read(other)
-    first.stop()
+    path, other, *_ = dataset.paths
+    before = survivor(other)
     before.start(f"exec >> {path}; read line; : >> {other}; printf NEW; read line")
     beside = program(begin())
     size = path.stat().st_size
@@ -252,12 +269,13 @@ def test_run_directory_goes_with_the_last_program_after_its_agent(
 
 
 def test_file_that_is_open_for_writing_is_seen_by_the_next_call(
-    begin: Begin, program: Run, dataset: Dataset
+    survivor: Callable[[Path], Program],
+    begin: Begin,
+    program: Run,
+    dataset: Dataset,
 ) -> None:
-    first, path = begin(), dataset.paths[0]
-    before = program(first)
-    before.read(path)
-    first.stop()
+    path = dataset.paths[0]
+    before = survivor(path)
     fd = before.do(f"os.open({str(path)!r}, os.O_WRONLY)")
     beside = program(begin())
     beside.read(path)
@@ -422,22 +440,27 @@ def test_redirected_descriptor_of_a_lost_replica_is_the_origins_file(
     assert path.read_bytes() == b"NEW"
 
 
+@pytest.mark.parametrize("rights", [3, 1], ids=["at once", "by mprotect"])
 def test_file_that_is_mapped_for_writing_is_seen_by_the_next_call(
-    begin: Begin, program: Run, dataset: Dataset
+    survivor: Callable[[Path], Program],
+    begin: Begin,
+    program: Run,
+    dataset: Dataset,
+    rights: int,
 ) -> None:
-    first, path = begin(), dataset.paths[0]
-    before = program(first)
-    before.read(path)
-    first.stop()
+    path = dataset.paths[0]
+    before = survivor(path)
     before.do("globals().update(c=__import__('ctypes').CDLL(None))")
-    before.do("setattr(c.mmap, 'restype', __import__('ctypes').c_void_p)")
+    before.do("globals().update(c_void_p=__import__('ctypes').c_void_p)")
+    before.do("setattr(c.mmap, 'restype', c_void_p)")
     fd = before.do(f"os.open({str(path)!r}, os.O_RDWR)")
-    address = before.do(f"c.mmap(None, 3, 3, 1, {fd}, 0)")
+    address = before.do(f"c.mmap(None, 3, {rights}, 1, {fd}, 0)")
     before.do(f"os.close({fd})")
     beside = program(begin())
     beside.read(path)
 
     before.do(f"open({str(dataset.paths[1])!r}, 'a').close()")
+    assert before.do(f"c.mprotect(c_void_p({address}), 3, 3)") == "0"
     before.do(f"__import__('ctypes').memmove({address}, b'NEW', 3)")
 
     assert beside.read(path).startswith("(b'NEW'")
@@ -462,12 +485,13 @@ def test_file_removed_beside_the_next_agent_gives_up_its_inode(
 
 
 def test_what_a_program_without_a_free_descriptor_changes_is_not_seen(
-    begin: Begin, program: Run, dataset: Dataset
+    survivor: Callable[[Path], Program],
+    begin: Begin,
+    program: Run,
+    dataset: Dataset,
 ) -> None:
-    first, (path, other, *_) = begin(), dataset.paths
-    before = program(first)
-    before.read(path)
-    first.stop()
+    path, other, *_ = dataset.paths
+    before = survivor(path)
     limit = before.do("len(os.listdir('/proc/self/fd')) - 1")
     before.do(f"__import__('resource').setrlimit(7, [{limit}] * 2)")
     beside = program(begin())

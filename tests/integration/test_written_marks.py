@@ -263,15 +263,19 @@ def test_file_action_after_a_change_of_directory_marks_what_it_opens(
     assert linked.run(program, way, linked.root) == "two NEW\n"
 
 
+HANDLE = (
+    "class H(ctypes.Structure):\n"
+    "    _fields_ = [('n', ctypes.c_uint), ('t', ctypes.c_int),\n"
+    "                ('b', ctypes.c_char * 128)]\n"
+    "h, m, c = H(128), ctypes.c_int(), ctypes.CDLL(None, use_errno=True)\n"
+    "place = ctypes.byref(h), ctypes.byref(m)\n"
+)
+
+
 def test_descriptor_by_handle_marks_what_it_can_write(linked: Board) -> None:
     python(
         linked,
-        "class H(ctypes.Structure):\n"
-        "    _fields_ = [('n', ctypes.c_uint), ('t', ctypes.c_int),\n"
-        "                ('b', ctypes.c_char * 128)]\n"
-        "h, m, c = H(128), ctypes.c_int(), ctypes.CDLL(None, use_errno=True)\n"
-        "place = ctypes.byref(h), ctypes.byref(m)\n"
-        "assert c.name_to_handle_at(-100, b'two.bin', *place, 0) == 0\n"
+        HANDLE + "assert c.name_to_handle_at(-100, b'two.bin', *place, 0) == 0\n"
         "fd = c.open_by_handle_at(os.open('.', 0), ctypes.byref(h), os.O_RDWR)\n"
         "assert fd >= 0, ctypes.get_errno()",
     )
@@ -284,12 +288,7 @@ def test_handle_of_a_redirected_descriptor_shows_what_was_written(
 ) -> None:
     shown = python(
         linked,
-        "class H(ctypes.Structure):\n"
-        "    _fields_ = [('n', ctypes.c_uint), ('t', ctypes.c_int),\n"
-        "                ('b', ctypes.c_char * 128)]\n"
-        "h, m, c = H(128), ctypes.c_int(), ctypes.CDLL(None, use_errno=True)\n"
-        "place = ctypes.byref(h), ctypes.byref(m)\n"
-        "fd = os.open('two.bin', os.O_RDONLY)\n"
+        HANDLE + "fd = os.open('two.bin', os.O_RDONLY)\n"
         "assert c.name_to_handle_at(fd, b'', *place, 0x1000) == 0\n"
         "with open('two.bin', 'r+') as f: f.write('NEW')\n"
         "fd = c.open_by_handle_at(fd, ctypes.byref(h), os.O_RDONLY)\n"

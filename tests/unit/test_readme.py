@@ -167,3 +167,13 @@ def test_each_test_that_shows_a_part_of_the_fine_print_is_there() -> None:
     for place in (place for places in ELSEWHERE.values() for place in places):
         file, name = place.split("::")
         assert f"def {name}(" in (TESTS / file).read_text(), place
+
+
+def test_each_place_that_the_architecture_names_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"`([\w./]+(?:\.(?:py|c|h|def)|/))`", text))
+    native = ROOT / "monarch" / "native"
+    homes = (ROOT, ROOT / "monarch", native, native / "shim")
+
+    assert len(named) > 30
+    assert [n for n in named if not any((h / n).exists() for h in homes)] == []
