@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,47 +15,7 @@ from monarch.tiers.directory_lock import is_locked
 from monarch.tiers.leftovers import collect
 from support.agents import AgentProcess, start_agent
 from support.dataset import Dataset
-
-# Does what it is told, a line at a time; a child that it forks goes on with the next.
-OBEDIENT = "import os, sys\nfor line in sys.stdin: print(eval(line), flush=True)\n"
-
-
-@dataclass
-class Program:
-    """A program under the Shim that does what a test tells it."""
-
-    process: subprocess.Popen[str]
-
-    def do(self, expression: str) -> str:
-        """Let it evaluate an expression; return what it prints."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(expression, file=self.process.stdin, flush=True)
-        return self.process.stdout.readline().rstrip("\n")
-
-    def read(self, path: Path) -> str:
-        """Return the first bytes of a file, as it sees them, and its size."""
-        return self.do(
-            f"open({str(path)!r}, 'rb').read(3), os.stat({str(path)!r}).st_size"
-        )
-
-    def write(self, path: Path) -> None:
-        """Let it replace what is in a file."""
-        assert self.do(f"open({str(path)!r}, 'w').write('NEW')") == "3"
-
-    def start(self, script: str) -> None:
-        """Let it start a shell as its `child`, which reads lines from it."""
-        start = f"Popen(['sh', '-c', {script!r}], stdin=-1)"
-        self.do(f"globals().update(child=__import__('subprocess').{start})")
-
-    def tell_child(self) -> None:
-        """Let the child go on to its end."""
-        assert self.do("child.communicate(b'go')") == "(None, None)"
-
-    def end(self) -> None:
-        """Let it end, and with it the child that goes on in its place."""
-        self.process.communicate()
-
+from support.obedient import Program
 
 Begin = Callable[[], AgentProcess]
 Run = Callable[[AgentProcess], Program]
@@ -90,14 +49,7 @@ def program() -> Iterator[Run]:
     running: list[Program] = []
 
     def run(agent: AgentProcess) -> Program:
-        process = subprocess.Popen(
-            [sys.executable, "-c", OBEDIENT],
-            env=agent.environ(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        one = Program(process)
+        one = Program.run(agent.environ())
         running.append(one)
         return one
 
