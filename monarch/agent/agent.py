@@ -15,7 +15,7 @@ from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.processes import Processes
-from monarch.agent.segments import RunDirectory, Segments
+from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import (
     claim_all,
@@ -33,11 +33,12 @@ from monarch.agent.staging import (
 )
 from monarch.agent.stats import AgentStats, RunLabel
 from monarch.agent.tier_watch import TierWatch
+from monarch.agent.work import AgentParts, MakeWork, StateWord
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
 from monarch.origins.dataset import Indexed
-from monarch.report import PeerFigures, summarize
+from monarch.report import PeerFigures, Report, summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all
 from monarch.tiers.retained import Manifest
@@ -57,24 +58,46 @@ log = logging.getLogger("monarch.agent")
 
 
 class Agent:
-    """Composes everything and answers until the job on this node has ended."""
+    """Composes everything and answers until its work on this node is done.
+
+    Attributes:
+        report: the report that this node has written, if it has.
+        retained: whether the Tiers were retained, if they were to be.
+        signal: the number of the signal that has ended it; 0 for none.
+    """
 
     def __init__(
         self,
         setup: Setup,
         run: RunDirectory,
-        segments: Segments,
         notifier: Notifier,
-        cluster: Cluster | None = None,
+        cluster: Cluster | None,
+        make_work: MakeWork,
     ) -> None:
         self.setup = setup
         self.run = run
-        self.segments = segments
+        self.segments = run.segments
         self.notifier = notifier
-        self._requests = segments.memory["requests"]
+        self._requests = run.segments.memory["requests"]
         self.counters = AgentCounters()
         self.joining = Joining(setup, notifier, cluster, self._turn)
-        self.processes = Processes(segments.memory["counters"], self._look_for_end)
+        self.processes = Processes(run.segments.memory["counters"], self._end_process)
+        self._state = StateWord(self._requests)
+        self._work = make_work(
+            AgentParts(
+                setup=setup,
+                notifier=notifier,
+                state=self._state,
+                processes=self.processes,
+                joining=self.joining,
+                counters=self.counters,
+                turn=self._turn,
+                end=self.end,
+            )
+        )
+        self.report: Report | None = None
+        self.signal = 0
+        self.retained = True
         self._label = RunLabel.of(run.path.name)
         self._plain = ""
         self._final_peers: tuple[PeerFigures, ...] | None = None
@@ -86,13 +109,11 @@ class Agent:
         self._guarding: asyncio.Task[None] | None = None
         self._tier_watch: TierWatch | None = None
         self._memory: MemoryGuard | None = None
-        self._state = AgentState.STARTING
-        self._linger_until = 0.0
         self._waking = False
         self._ticks = 0
 
     def __repr__(self) -> str:
-        return f"<Agent {self._state.name.lower()} {self.processes!r}>"
+        return f"<Agent {self._state!r} {self._work!r}>"
 
     async def live(self) -> None:
         """Do everything, from the index to the summary.
@@ -102,7 +123,7 @@ class Agent:
         """
         loop = asyncio.get_running_loop()
         for signo in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signo, self.end, f"signal {signo}")
+            loop.add_signal_handler(signo, self._end_by, signo)
         control = ControlSocket(self.run.path, self._answer)
         await control.open()
         beating = asyncio.create_task(self._every(BEAT_S, self._beat))
@@ -111,7 +132,7 @@ class Agent:
             await self._start()
             await self._end.wait()
         finally:
-            self._become(AgentState.ENDING)
+            self._state.set(AgentState.ENDING)
             control.close()
             watching.cancel()
             await self._finish()
@@ -123,6 +144,10 @@ class Agent:
         if not self._end.is_set():
             log.info("agent ends reason=%s", reason)
         self._end.set()
+
+    def _end_by(self, signo: int) -> None:
+        self.signal = self.signal or signo
+        self.end(f"signal {signo}")
 
     def _stats(self) -> AgentStats:
         """Return everything that a report is made of, as it is now."""
@@ -142,10 +167,12 @@ class Agent:
 
     async def _start(self) -> None:
         await self.joining.open()
-        indexing = asyncio.ensure_future(self.joining.index())
-        wait_max_s = self.setup.config.catalog.wait_max
+        indexing = asyncio.ensure_future(
+            self.joining.index(partial=not self._work.needs_all_datasets)
+        )
+        wait_max_s = self._work.plain_after_s
         await self._first_of(indexing, wait_max_s)
-        if not indexing.done() and not self._end.is_set():
+        if wait_max_s and not indexing.done() and not self._end.is_set():
             self._go_plain(
                 f"the catalog takes longer than {format_duration(wait_max_s)}"
             )
@@ -201,7 +228,7 @@ class Agent:
         loop.add_reader(self._engine.event_fd, self._turn)
         loop.call_soon(self._turn)
         self._plain = ""
-        self._become(AgentState.READY)
+        self._state.set(AgentState.READY)
         self.notifier.ready(self._start_line(namespace, spec))
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
@@ -216,12 +243,8 @@ class Agent:
     def _go_plain(self, reason: str) -> None:
         """Let the program start now; later ones of the job may find the catalog."""
         self._plain = reason
-        self._become(AgentState.PLAIN)
+        self._state.set(AgentState.PLAIN)
         self.notifier.plain(reason)
-
-    def _become(self, state: AgentState) -> None:
-        self._state = state
-        native.agent_state_store(self._requests, state)
 
     # -- steps that repeat ------------------------------------------------------
 
@@ -263,7 +286,7 @@ class Agent:
             asyncio.get_running_loop().call_soon(self._guard)
 
     async def _watch(self) -> None:
-        """Look for new processes, and for the end of the last one."""
+        """Look repeatedly whether the work is done."""
         while True:
             self._guarded(self._tick)
             self._ticks += 1
@@ -271,54 +294,10 @@ class Agent:
             await asyncio.sleep(FIRST_TICK_S if first else TICK_S)
 
     def _tick(self) -> None:
-        self.processes.scan()
-        self._look_for_end()
-        if not self.processes.programs_seen and not self.notifier.has_reader():
-            self.end("the launcher has gone")
+        self._work.look(self._stager)
 
-    def _look_for_end(self) -> None:
-        """End with the last program of the job, or `agent.linger` after it."""
-        processes = self.processes
-        if not processes.programs_seen or processes.programs:
-            self._linger_until = 0.0
-            self._note_programs(running=True)
-            return
-        now = time.monotonic()
-        if not self._linger_until:
-            self._linger_until = now + self.setup.config.agent.linger
-        if self._lingers():
-            return
-        self._note_programs(running=False)
-        cluster = self.joining.cluster
-        if cluster is None or not cluster.rest():
-            self._end_unless_joined()
-
-    def _lingers(self) -> bool:
-        """Return whether to wait for processes that the programs have left running."""
-        return self.processes.living > 0 and time.monotonic() < self._linger_until
-
-    def _note_programs(self, *, running: bool) -> None:
-        """Note whether programs run on this node: if not, only peers need it."""
-        if self._stager is not None:
-            self._stager.pause_fetching(paused=not running)
-        if self.joining.cluster is not None and running:
-            self.joining.cluster.resume()
-
-    def _end_unless_joined(self) -> None:
-        """End, unless a launcher has joined: it does so before it reads our state.
-
-        A process may be new, too, for which the agent lingers.
-        """
-        if self._end.is_set():
-            return
-        before, seen = self._state, self.processes.programs_seen
-        self._become(AgentState.ENDING)
-        self.processes.scan()
-        joined = self.processes.programs_seen > seen and self.processes.programs
-        if joined or self._lingers():
-            self._become(before)
-            return
-        self.end("the last program has ended")
+    def _end_process(self) -> None:
+        self._work.note_end_of_process(self._stager)
 
     async def _every(self, seconds: float, step: Callable[[], None]) -> None:
         while True:
@@ -349,7 +328,10 @@ class Agent:
             stager.abandon()
         await self._account()
         if stager is not None and namespace is not None and extents is not None:
-            await in_thread(end_namespace, self.setup, stager, namespace, extents)
+            parts = (self.setup, stager, namespace, extents)
+            if error := await in_thread(end_namespace, *parts):
+                self.retained = False
+                self.notifier.warn(f"the tiers are not retained: {error}")
         lost = stager.storage.lost_tiers() if stager is not None else []
         # A million names take seconds to remove: the heartbeat goes on meanwhile.
         await in_thread(remove_tiers, self.setup, self.run.path, lost)
@@ -365,7 +347,6 @@ class Agent:
     async def _account(self) -> None:
         """Write the report of this node, or one of all nodes with the others."""
         self.processes.scan()
-        programs = self.processes.programs_seen > 0 or bool(self.processes.seen())
         cluster, self.joining.cluster = self.joining.cluster, None
         fragments: Mapping[int, bytes] | None = {}
         try:
@@ -376,10 +357,10 @@ class Agent:
         try:
             if fragments is None:
                 self.notifier.done()
-            elif programs or fragments:
-                stats = self._stats()
-                parts = (self.setup, stats, fragments, self.notifier)
-                await in_thread(publish_report, *parts)
+            elif self._work.has_report or fragments:
+                stats, render = self._stats(), self._work.render
+                parts = (self.setup, stats, fragments, self.notifier, render)
+                self.report = await in_thread(publish_report, *parts)
         except Exception:
             log.exception("report failed")
         if cluster is not None:
@@ -395,7 +376,7 @@ class Agent:
             stats = self._stats()
             report = summarize(stats.snapshot(complete=False))
             return {
-                "state": self._state.name.lower(),
+                "state": self._state.value.name.lower(),
                 "pid": os.getpid(),
                 "run": os.fspath(self.run.path),
                 "living": self.processes.living,

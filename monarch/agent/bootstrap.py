@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from monarch.agent.control import Notifier
-from monarch.agent.setup import Setup
 from monarch.cluster import (
     NodeList,
     RankRegistry,
@@ -24,6 +23,7 @@ from monarch.cluster import (
 )
 from monarch.cluster.nodes import HOST_LIST
 from monarch.cluster.rendezvous_directory import remove_address, remove_secret
+from monarch.config import Config
 from monarch.errors import MonarchError, UsageError
 from monarch.peers.membership import HUBS_MAX
 
@@ -88,7 +88,7 @@ class Bootstrap:
 
 
 def find_bootstrap(
-    setup: Setup, job: str, environ: Mapping[str, str], notifier: Notifier
+    config: Config, job: str, environ: Mapping[str, str], notifier: Notifier
 ) -> Bootstrap | None:
     """Return how to find the other nodes of a job; None: this node works alone.
 
@@ -98,19 +98,19 @@ def find_bootstrap(
     Raises:
         UsageError: the hosts or the interface that were given are not valid.
     """
-    if setup.config.peers.mode == "off":
+    if config.peers.mode == "off":
         return None
     found = find_nodes(
         environ,
         lambda path: path.read_text(errors="replace"),
-        setup.config.hosts,
+        config.hosts,
         _own_names(environ),
     )
     try:
         if isinstance(found, UnnamedNodes):
-            return _count_ranks(setup, job, environ, found, notifier)
+            return _count_ranks(config, job, environ, found, notifier)
         if not isinstance(found, SingleNode):
-            return _bootstrap(setup, job, environ, found)
+            return _bootstrap(config, job, environ, found)
     except UsageError:
         raise
     except MonarchError as error:
@@ -122,7 +122,7 @@ def find_bootstrap(
 
 
 def _count_ranks(
-    setup: Setup,
+    config: Config,
     job: str,
     environ: Mapping[str, str],
     launch: UnnamedNodes,
@@ -133,20 +133,20 @@ def _count_ranks(
     Raises:
         MonarchError: they have not done so in time.
     """
-    directory = open_rendezvous(setup.config.peers.rendezvous, environ)
+    directory = open_rendezvous(config.peers.rendezvous, environ)
     ranks = RankRegistry(directory, job, node_name(environ), launch)
     started_s = time.monotonic()
     try:
         while (node_list := ranks.poll()) is None:
             age_s = time.monotonic() - started_s
-            if age_s > setup.config.peers.join_timeout:
+            if age_s > config.peers.join_timeout:
                 raise MonarchError(ranks.reason)
             if age_s > PROGRESS_AFTER_S:
                 notifier.progress(
                     f"waiting for nodes: {ranks.counted} of {launch.size} ranks"
                 )
             time.sleep(POLL_S)
-        return replace(_bootstrap(setup, job, environ, node_list), ranks=ranks)
+        return replace(_bootstrap(config, job, environ, node_list), ranks=ranks)
     except MonarchError:
         ranks.close()
         raise
@@ -161,9 +161,9 @@ def _own_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def _bootstrap(
-    setup: Setup, job: str, environ: Mapping[str, str], node_list: NodeList
+    config: Config, job: str, environ: Mapping[str, str], node_list: NodeList
 ) -> Bootstrap:
-    peers, nodes = setup.config.peers, node_list.nodes
+    peers, nodes = config.peers, node_list.nodes
     addresses = {
         number: (nodes[number], port) for number, port in node_list.ports.items()
     }

@@ -81,14 +81,19 @@ class Joining:
         membership = self._reported.bootstrap.node_list
         return ClusterStats(membership, mesh.view, mesh.tampered, self._links)
 
-    async def index(self) -> tuple[list[Indexed], JobSpec | None]:
-        """Take the Catalog of the first node, or index the datasets."""
+    async def index(self, *, partial: bool) -> tuple[list[Indexed], JobSpec | None]:
+        """Take the Catalog of the first node, or index the datasets.
+
+        Args:
+            partial: whether a dataset may have an empty index.
+        """
         if self.cluster is not None and self.cluster.bootstrap.number:
             timeout_s = self._setup.config.peers.join_timeout
             if found := await self._receive(self.cluster, timeout_s):
                 return found
             self._warn_late()
-        indexed = await in_thread(index_datasets, self._setup, self._notifier)
+        parts = (self._setup, self._notifier, partial)
+        indexed = await in_thread(index_datasets, *parts)
         if self.cluster is None or self.cluster.bootstrap.number:
             return indexed, None
         found = await self.cluster.offer(indexed)

@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 from collections.abc import Callable
+from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
@@ -14,10 +15,11 @@ from monarch.agent.agent import Agent
 from monarch.agent.bootstrap import Bootstrap, find_bootstrap
 from monarch.agent.cluster import Cluster
 from monarch.agent.control import Notifier
-from monarch.agent.segments import RunDirectory, Segments
+from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup, make_setup, with_transit
 from monarch.agent.shutdown import remove_tiers
 from monarch.agent.tier_watch import prepare_tiers
+from monarch.agent.work import MakeWork, ProgramWork
 from monarch.cluster import node_name, shared_job
 from monarch.config import RunOptions, run_directory, to_json
 from monarch.config.files import user_file
@@ -60,8 +62,9 @@ def serve(
                 fingerprint,
                 None if file is None else here / file,
             )
-            bootstrap = find_bootstrap(setup, job, os.environ, notifier)
-        _run(run_dir, setup, notifier, bootstrap)
+            bootstrap = find_bootstrap(setup.config, job, os.environ, notifier)
+        prepared = prepare(run_dir, setup, notifier, bootstrap)
+        run(prepared, notifier, ProgramWork)
     except MonarchError as error:
         notifier.fail(error.exit_code, str(error))
         return error.exit_code
@@ -75,10 +78,31 @@ def serve(
     return 0
 
 
-def _run(
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An agent that has its run directory and its Tiers, but does nothing yet."""
+
+    setup: Setup
+    run: RunDirectory
+    bootstrap: Bootstrap | None
+
+    def undo(self) -> None:
+        """Remove the Tiers and the agent's files.
+
+        The launcher writes the reason into the directory, for others of its job.
+        """
+        remove_tiers(self.setup, self.run.path)
+        self.run.clear()
+
+
+def prepare(
     run_dir: Path, setup: Setup, notifier: Notifier, bootstrap: Bootstrap | None
-) -> None:
-    """Own the run directory and the Tiers while the agent runs."""
+) -> Prepared:
+    """Take the run directory of an agent, and make its Tiers.
+
+    Raises:
+        MonarchError: another agent has the directory, or no Tier works.
+    """
     run = RunDirectory(run_dir)
     if bootstrap is not None:
         setup = with_transit(setup, run_dir)
@@ -87,18 +111,29 @@ def _run(
         _open_log(run_dir, setup.config.log.level)
         run.write("config.json", to_json(setup.config))
         os.chdir("/")
-        segments = Segments(run_dir)
-        segments.create_first()
+        run.segments.create_first()
         setup = prepare_tiers(setup, run_dir, notifier.warn)
         if setup.transit is not None:
             setup.transit.prepare(locked=run_dir)
-        asyncio.run(_live(setup, run, segments, notifier, bootstrap))
     except BaseException:
-        # The launcher writes the reason into the directory, for others of its job.
-        remove_tiers(setup, run_dir)
-        run.clear()
+        Prepared(setup, run, bootstrap).undo()
         raise
-    run.remove()
+    return Prepared(setup, run, bootstrap)
+
+
+def run(prepared: Prepared, notifier: Notifier, make_work: MakeWork) -> Agent:
+    """Run a prepared agent until its work is done; return it.
+
+    Raises:
+        MonarchError: there is no Catalog.
+    """
+    try:
+        agent = asyncio.run(_live(prepared, notifier, make_work))
+    except BaseException:
+        prepared.undo()
+        raise
+    prepared.run.remove()
+    return agent
 
 
 def _lacks_room(error: Exception) -> bool:
@@ -112,15 +147,13 @@ def _allow_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _live(
-    setup: Setup,
-    run: RunDirectory,
-    segments: Segments,
-    notifier: Notifier,
-    bootstrap: Bootstrap | None,
-) -> None:
-    cluster = Cluster(bootstrap, setup, notifier) if bootstrap is not None else None
-    await Agent(setup, run, segments, notifier, cluster).live()
+async def _live(prepared: Prepared, notifier: Notifier, make_work: MakeWork) -> Agent:
+    setup, cluster = prepared.setup, None
+    if prepared.bootstrap is not None:
+        cluster = Cluster(prepared.bootstrap, setup, notifier)
+    agent = Agent(setup, prepared.run, notifier, cluster, make_work)
+    await agent.live()
+    return agent
 
 
 def _open_log(run_dir: Path, level: str) -> None:

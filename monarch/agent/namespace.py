@@ -36,12 +36,13 @@ log = logging.getLogger("monarch.agent")
 # -- indexing -----------------------------------------------------------------------
 
 
-def index_datasets(setup: Setup, notifier: Notifier) -> list[Indexed]:
+def index_datasets(setup: Setup, notifier: Notifier, partial: bool) -> list[Indexed]:
     """Load or scan the index of every dataset, each in its own thread.
 
-    Of several datasets, one that fails or hangs gets an empty index when
-    `catalog.wait_max` is over and another one is ready: programs read it from the
-    origin.
+    Args:
+        partial: of several datasets, one that fails or hangs gets an empty index when
+            `catalog.wait_max` is over and another one is ready: programs read it from
+            the origin.
 
     Raises:
         UsageError: a dataset is not valid.
@@ -49,17 +50,18 @@ def index_datasets(setup: Setup, notifier: Notifier) -> list[Indexed]:
     indexings = [Indexing(dataset, setup, notifier) for dataset in setup.datasets]
     for indexing in indexings:
         threading.Thread(target=indexing.run, name="index", daemon=True).start()
+    others = indexings if partial else []
     deadline_s = time.monotonic() + setup.config.catalog.wait_max
     for indexing in indexings:
         while not indexing.ended.wait(POLL_S):
             late = time.monotonic() >= deadline_s
-            if late and indexing.hangs and any(one.result for one in indexings):
+            if late and indexing.hangs and any(one.result for one in others):
                 break
-    return [_result(indexing, indexings, notifier) for indexing in indexings]
+    return [_result(indexing, others, notifier) for indexing in indexings]
 
 
 def _result(
-    indexing: "Indexing", indexings: "list[Indexing]", notifier: Notifier
+    indexing: "Indexing", others: "list[Indexing]", notifier: Notifier
 ) -> Indexed:
     error = indexing.error
     if indexing.result is not None:
@@ -67,7 +69,7 @@ def _result(
     cause = error.__cause__ if error is not None else None
     failed = isinstance(cause, OSError) and cause.errno in FAULTS
     is_usage = isinstance(error, UsageError) and not failed
-    if is_usage or not any(one.result for one in indexings):
+    if is_usage or not any(one.result for one in others):
         raise error or AssertionError("no indexing has ended")
     path = indexing.dataset.path
     reason = error or f"its scan got no answer for {SILENT_S:g} s"

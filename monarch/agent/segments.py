@@ -17,7 +17,7 @@ import numpy.typing as npt
 import monarch.native
 from monarch.errors import MonarchError
 from monarch.native import CONSTANTS, DTYPES, SegmentKind, rights_store
-from monarch.tiers.directory_lock import lock_directory, remove_tree
+from monarch.tiers.directory_lock import lock_directory, make_private, remove_tree
 from monarch.tiers.leftovers import has_programs, supersede
 
 # Files of the launcher; all others are the agent's.
@@ -31,11 +31,37 @@ Bytes = npt.NDArray[np.uint8]
 log = logging.getLogger("monarch.agent")
 
 
+class StartLock:
+    """Prevents launchers from starting another agent while this one starts."""
+
+    def __init__(self, run_dir: Path) -> None:
+        make_private(run_dir.parent)
+        self._fd = lock_directory(run_dir, "start")
+        if self._fd is None:
+            raise MonarchError(f"{run_dir}: another agent is starting")
+        # Launchers check whether this process is stopped.
+        os.pwrite(self._fd, f"{os.getpid():10}\n".encode(), 0)
+
+    def __repr__(self) -> str:
+        return f"<StartLock {self._fd}>"
+
+    def release(self) -> None:
+        """Allow launchers to look for the agent."""
+        if self._fd is not None:
+            os.close(self._fd)
+        self._fd = None
+
+
 class RunDirectory:
-    """A private directory, locked until this process ends."""
+    """A private directory, locked until this process ends.
+
+    Attributes:
+        segments: the segments in it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.segments = Segments(path)
         lock = lock_directory(path)
         if lock is None:
             raise MonarchError(f"{path}: another agent is already running")

@@ -4,9 +4,11 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from monarch.agent.control import Notifier
 from monarch.agent.namespace import Namespace
@@ -14,9 +16,9 @@ from monarch.agent.setup import Setup
 from monarch.agent.stats import AgentStats
 from monarch.background import within
 from monarch.report import (
+    Report,
     fill_template,
     merge,
-    render,
     summarize,
     write_report,
 )
@@ -42,11 +44,13 @@ def publish_report(
     stats: AgentStats,
     node_reports: Mapping[int, bytes],
     notifier: Notifier,
-) -> None:
-    """Write the report, and print its summary.
+    render: Callable[[Report], str],
+) -> Report:
+    """Write the report, print its summary, and return it.
 
     Args:
         node_reports: the reports of other nodes, by their numbers.
+        render: returns the summary of a report.
     """
     own = stats.snapshot()
     report = merge(own, node_reports) if own.nodes else summarize(own)
@@ -64,6 +68,7 @@ def publish_report(
             log.error("report not written path=%s error=%s", path, error)
     if not setup.quiet:
         notifier.say(render(report))
+    return report
 
 
 # -- Tiers and Replicas -------------------------------------------------------------
@@ -85,14 +90,21 @@ def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
 
 def end_namespace(
     setup: Setup, stager: Stager, namespace: Namespace, extents: ExtentDigests
-) -> None:
-    """Set all Replicas absent, because programs may still run; retain the Tiers."""
+) -> str:
+    """Set all Replicas absent, because programs may still run; retain the Tiers.
+
+    Returns:
+        Why they could not be retained; "" if nothing was wrong.
+    """
+    reason = ""
     try:
         if setup.config.retain != "job":
             retain_all(stager, namespace, extents, setup.config.retain)
-    except Exception:
+    except Exception as error:
+        reason = str(error)
         log.exception("tiers not retained")
     stager.replicas.end()
+    return reason
 
 
 # -- retained Tiers -----------------------------------------------------------------
@@ -140,14 +152,22 @@ def offer(
 def retain_all(
     stager: Stager, namespace: Namespace, extents: ExtentDigests, retain: str | float
 ) -> None:
-    """Retain every Tier with a manifest of its ready Replicas."""
+    """Retain every Tier with a manifest of its ready Replicas.
+
+    Those of earlier jobs that were not verified yet are among them: the job that adopts
+    them next verifies them.
+    """
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
-    sizes = stager.replicas.sizes
+    replicas, unverified = stager.replicas, stager.adoption.tiers
     for number, tier in enumerate(stager.storage.tiers):
-        files = stager.replicas.unwritten(stager.replicas.ready_in(number))
+        waiting = [file for file, where in unverified.items() if where == number]
+        held = np.union1d(replicas.ready_in(number), np.array(waiting, np.int64))
+        files = replicas.unwritten(held)
         if not len(files) or not tier.directory.is_dir():
             continue
-        manifest = describe(files, namespace.name_of, sizes, extents, expires_s)
+        manifest = describe(
+            files, namespace.name_of, replicas.sizes, extents, expires_s
+        )
         retain_directory(tier.directory, tier.home, digest, manifest)
         log.info("tier retained tier=%s files=%d", tier.name, len(files))

@@ -16,10 +16,12 @@ from monarch.errors import shown
 from monarch.metrics import AgentCounters
 from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
 from monarch.peers.protocol import Standing, View
+from monarch.placement import Mode
 from monarch.report import (
     JobFigures,
     PeerFigures,
     ProcessFigures,
+    ShareFigures,
     Snapshot,
     TierFigures,
     Unstaged,
@@ -193,6 +195,7 @@ class AgentStats:
             unstaged=self._unstaged(),
             changed=self._changed(),
             passed_roots=self._passed_roots(),
+            **self._share(),
             nodes=tuple(node["name"] for node in self.nodes()),
             number=self.cluster.node_list.number if self.cluster is not None else 0,
             peers=self.peers(),
@@ -241,7 +244,7 @@ class AgentStats:
             )
         )
 
-    def _pool(self) -> dict[str, int]:
+    def _pool(self) -> dict[str, Any]:
         account = self.stager.pool_account if self.stager is not None else None
         if account is None:
             return {}
@@ -264,6 +267,35 @@ class AgentStats:
             size_bytes = int(replicas.sizes[owned].sum())
             unstaged.append(Unstaged(text, len(owned), size_bytes))
         return tuple(unstaged)
+
+    def _share(self) -> dict[str, Any]:
+        """Return what this node keeps, what it lacks of that, and what has failed."""
+        if self.stager is None or self.namespace is None:
+            return {}
+        share, sizes = self.stager.share, self.stager.replicas.sizes
+        copies_short = 0
+        if self.setup.config.peers.mode == Mode.REPLICATE.value:
+            copies_short = len(sizes) - len(share.unplaced) - len(share.kept)
+        return {
+            "share": ShareFigures(
+                kept_files=len(share.kept),
+                ready_files=len(share.ready),
+                ready_bytes=int(sizes[share.ready].sum()),
+                unplaced_files=len(share.unplaced),
+                unplaced_bytes=int(sizes[share.unplaced].sum()),
+                copies_short=copies_short,
+            ),
+            "lacking": tuple(
+                Unstaged(_REASONS[reason], len(files), int(sizes[files].sum()))
+                for reason, files in share.lacking.items()
+            ),
+            "failures": tuple(
+                f"{self.namespace.path(file)}: {reason}"
+                for file, reason in self.stager.failures.items()
+                if self.stager.replicas.ready_tier(file) is None
+                and file not in self.stager.changed
+            ),
+        }
 
     def _changed(self) -> tuple[str, ...]:
         if self.stager is None or self.namespace is None:

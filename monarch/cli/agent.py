@@ -89,6 +89,7 @@ def _serve_launcher(
 def _serve_job(given: dict[str, Any]) -> NoReturn:
     """Run the agent of a job in the foreground."""
     from monarch.agent.main import serve
+    from monarch.agent.segments import StartLock
     from monarch.cli.terminal_notifier import TerminalNotifier
     from monarch.cluster import node_name, run_root, safe_name
     from monarch.config import RunOptions, current_directory, load
@@ -102,7 +103,7 @@ def _serve_job(given: dict[str, Any]) -> NoReturn:
     node, job = node_name(os.environ), safe_name(options.job)
     bootstrap = _bootstrap(config, job)
     run_dir = run_root(os.environ) / f"{job}.{node}"
-    start = _StartLock(run_dir)
+    start = StartLock(run_dir)
     notifier = TerminalNotifier(
         node if bootstrap else "",
         start.release,
@@ -111,26 +112,6 @@ def _serve_job(given: dict[str, Any]) -> NoReturn:
     )
     # An ordinary exit, because mpiexec treats any other as a failure of all ranks.
     raise SystemExit(serve(run_dir, notifier, lambda: (options, []), bootstrap))
-
-
-class _StartLock:
-    """Prevents launchers from starting another agent while this one starts."""
-
-    def __init__(self, run_dir: Path) -> None:
-        from monarch.tiers.directory_lock import lock_directory, make_private
-
-        make_private(run_dir.parent)
-        self._fd = lock_directory(run_dir, "start")
-        if self._fd is None:
-            raise MonarchError(f"{run_dir}: another agent is starting")
-        # Launchers check whether this process is stopped.
-        os.pwrite(self._fd, f"{os.getpid():10}\n".encode(), 0)
-
-    def release(self) -> None:
-        """Allow launchers to look for the agent."""
-        if self._fd is not None:
-            os.close(self._fd)
-        self._fd = None
 
 
 # -- MPI ----------------------------------------------------------------------------
@@ -176,7 +157,7 @@ def _bootstrap_by_mpi(mpi: Any, config: Config, job: str) -> Bootstrap | None:
     with Launch(mpi, os.environ) as launch:
         try:
             if launch.acts and len(launch.nodes) > 1:
-                bootstrap = bootstrap_by_mpi(Ranks(mpi, launch, 0), job, config.peers)
+                bootstrap = bootstrap_by_mpi(Ranks(launch), job, config.peers)
         except MonarchError as error:
             # The error is the same on all nodes, so one of them prints it.
             raise error if launch.first else SystemExit(error.exit_code) from None

@@ -6,38 +6,36 @@ import secrets
 import socket
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from monarch.agent.bootstrap import Address, Bootstrap
 from monarch.cluster import NodeList, address_of
 from monarch.cluster.rendezvous_directory import SECRET_BYTES
 from monarch.errors import UsageError
+from monarch.mpi.ranks import Ranks
 from monarch.peers.membership import HUBS_MAX
-from monarch.preload.crew import Crew, agreed
 
 if TYPE_CHECKING:
     from monarch.config.schema import Peers
 
 
-def bootstrap_by_mpi(crew: Crew, job: str, peers: Peers) -> Bootstrap:
-    """Return the bootstrap of the agents of a crew; a collective call of all nodes.
+def bootstrap_by_mpi(ranks: Ranks, job: str, peers: Peers) -> Bootstrap:
+    """Return the bootstrap of the agents of the nodes, all of which call this.
 
     Raises:
         UsageError: on every node the same, if the options of one of them differ.
     """
-    for node, name in zip(crew.nodes, crew.all_of(job), strict=True):
+    for node, name in zip(ranks.nodes, ranks.all_of(job), strict=True):
         if name != job:
             raise UsageError(f"--job: is {name} on {node}, but {job} here")
-    host, address = agreed(crew, lambda: _own_address(peers))
-    found: list[Address] = crew.all_of(address)
+    host, address = ranks.agreed(lambda: _own_address(peers))
+    found: list[Address] = ranks.all_of(address)
     if len({name for name, _ in found}) == 1 and not host:
         # All nodes are on one machine, whose name may not resolve.
         found = [("127.0.0.1", port) for _, port in found]
-    secret = np.frombuffer(secrets.token_bytes(SECRET_BYTES), np.uint8)
+    secret = secrets.token_bytes(SECRET_BYTES) if ranks.number == 0 else b""
     return Bootstrap(
         job=job,
-        node_list=NodeList(crew.nodes, crew.number, "MPI", {}),
-        secret=crew.from_first(secret if crew.number == 0 else None).tobytes(),
+        node_list=NodeList(ranks.nodes, ranks.number, "MPI", {}),
+        secret=ranks.all_of(secret)[0],
         addresses=dict(enumerate(found[:HUBS_MAX])),
         host=host,
     )

@@ -1,90 +1,63 @@
-"""A crew of nodes that are MPI processes."""
+"""What the nodes of an MPI launch tell each other: values, and what they agree on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-import numpy as np
-
-from monarch.catalog.block import Bytes
+from monarch.errors import MonarchError, UsageError
 from monarch.mpi.launch import Launch
 
-BROADCAST_BYTES: Final = 64 << 20
-"""What one message of a broadcast carries: lengths in MPI may be of 31 bits."""
-_TAG: Final = 1
-
-
-class _Request:
-    """Bytes on their way."""
-
-    def __init__(self, request: Any) -> None:
-        self._request = request
-
-    def done(self) -> bool:
-        """Return whether they have left."""
-        return bool(self._request.Test())
+T = TypeVar("T")
 
 
 class Ranks:
-    """Carries out by MPI what a crew does together.
+    """The processes of an MPI launch that act for their nodes.
 
-    Args:
-        receive_bytes_max: the largest message that receive() is to expect.
+    Attributes:
+        nodes: the names of the nodes, in the same order on each of them.
+        number: which of them this is.
     """
 
-    def __init__(self, mpi: Any, launch: Launch, receive_bytes_max: int) -> None:
+    def __init__(self, launch: Launch) -> None:
         self.nodes = launch.nodes
         self.number = launch.number
-        self._mpi = mpi
         self._launch = launch
-        self._comm = launch.acting
-        self._buffer = np.empty(receive_bytes_max, np.uint8)
-        self._receiving: Any = None
-        self._status = mpi.Status()
 
     def __repr__(self) -> str:
         return f"<Ranks of {len(self.nodes)} nodes, this is {self.number}>"
 
     def all_of(self, value: Any) -> list[Any]:
-        """Return what every node gives, by number."""
+        """Return what every node gives, by number; waits for all of them."""
         self._launch.meet()
-        values: list[Any] = self._comm.allgather(value)
+        values: list[Any] = self._launch.acting.allgather(value)
         return values
 
-    def from_first(self, memory: Bytes | None) -> Bytes:
-        """Return what the first node gives, sent in pieces."""
-        self._launch.meet()
-        size = self._comm.bcast(None if memory is None else len(memory))
-        if memory is None:
-            memory = np.empty(size, np.uint8)
-        for start in range(0, size, BROADCAST_BYTES):
-            self._comm.Bcast([memory[start : start + BROADCAST_BYTES], self._mpi.BYTE])
-        return memory
+    def agreed(
+        self, work: Callable[[], T], undo: Callable[[T], None] = lambda _: None
+    ) -> T:
+        """Do a node's own part of the work; where one node fails, all do.
 
-    def exchange(self, parts: Sequence[Bytes]) -> list[Bytes]:
-        """Give each node its part, and return what each has given us."""
-        self._launch.meet()
-        given: list[Bytes] = self._comm.alltoall(list(parts))
-        return given
+        Args:
+            undo: takes back the work of this node if another one has failed.
 
-    def send(self, node: int, memory: Bytes) -> _Request:
-        """Begin to send bytes to a node."""
-        message = [memory, self._mpi.BYTE]
-        return _Request(self._comm.Isend(message, dest=node, tag=_TAG))
-
-    def receive(self) -> Bytes | None:
-        """Return a message that has come whole; one at a time is taken in."""
-        if self._receiving is None:
-            message = self._comm.Improbe(tag=_TAG, status=self._status)
-            if message is None:
-                return None
-            size = self._status.Get_count(self._mpi.BYTE)
-            part = self._buffer[:size]
-            self._receiving = part, message.Irecv([part, self._mpi.BYTE])
-        part, request = self._receiving
-        if not request.Test():
-            return None
-        self._receiving = None
-        received: Bytes = part
-        return received
+        Raises:
+            MonarchError: the same on every node, with the name of the first that
+                failed.
+        """
+        done: list[T] = []
+        fault: tuple[str, bool] | None = None
+        try:
+            done.append(work())
+        except MonarchError as error:
+            fault = str(error), isinstance(error, UsageError)
+        faults = dict(zip(self.nodes, self.all_of(fault), strict=True))
+        for node, found in faults.items():
+            if found is None:
+                continue
+            for result in done:
+                undo(result)
+            text, usage = found
+            text = text if len(self.nodes) == 1 else f"on {node}: {text}"
+            raise UsageError(text) if usage else MonarchError(text)
+        return done[0]

@@ -11,6 +11,8 @@ from monarch.report.model import (
     JobFigures,
     PeerFigures,
     ProcessFigures,
+    Report,
+    ShareFigures,
     Snapshot,
     TierFigures,
     Unstaged,
@@ -18,6 +20,7 @@ from monarch.report.model import (
 )
 from monarch.report.node_report import NODE_REPORT_BYTES_MAX, encode_node_report
 from monarch.report.node_table import find_node
+from monarch.report.staged import is_complete, render_staged
 from monarch.report.summarize import summarize
 from monarch.report.text import one_node_parts, render, report_parts
 
@@ -26,6 +29,8 @@ __all__ = [
     "JobFigures",
     "PeerFigures",
     "ProcessFigures",
+    "Report",
+    "ShareFigures",
     "Snapshot",
     "TierFigures",
     "Unstaged",
@@ -34,10 +39,12 @@ __all__ = [
     "encode_node_report",
     "fill_template",
     "find_node",
+    "is_complete",
     "merge",
     "one_node_parts",
     "read_report",
     "render",
+    "render_staged",
     "report_parts",
     "summarize",
     "write_report",

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, Final
 
 from monarch.report.model import (
     OTHERS,
     ProcessFigures,
     Report,
+    ShareFigures,
     Snapshot,
     TierFigures,
     Unstaged,
@@ -94,7 +95,10 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         wait_total_ns=sum(part.wait_total_ns for part in parts),
         pool_capacity_bytes=sum(part.pool_capacity_bytes for part in parts),
         pool_used_bytes=sum(part.pool_used_bytes for part in parts),
-        unstaged=_unstaged(parts),
+        unstaged=_unstaged(part.unstaged for part in parts),
+        share=_share(parts),
+        lacking=_unstaged(part.lacking for part in parts),
+        failures=tuple(failure for part in parts for failure in part.failures),
         changed=tuple(changed)[:CHANGED_MAX],
         passed_roots=tuple(
             dict.fromkeys(root for part in parts for root in part.passed_roots)
@@ -146,11 +150,24 @@ def _waits(parts: Sequence[Snapshot]) -> tuple[WaitBucket, ...]:
     return tuple(WaitBucket(*edges, count) for edges, count in sorted(counts.items()))
 
 
-def _unstaged(parts: Sequence[Snapshot]) -> tuple[Unstaged, ...]:
-    """Add up by reason; each node reports the Files that it owns, so none twice."""
+def _share(parts: Sequence[Snapshot]) -> ShareFigures:
+    """Add up what the nodes have; what no node has room for is the same on all."""
+    shares = [part.share for part in parts]
+    return ShareFigures(
+        kept_files=sum(share.kept_files for share in shares),
+        ready_files=sum(share.ready_files for share in shares),
+        ready_bytes=sum(share.ready_bytes for share in shares),
+        unplaced_files=max(share.unplaced_files for share in shares),
+        unplaced_bytes=max(share.unplaced_bytes for share in shares),
+        copies_short=sum(share.copies_short for share in shares),
+    )
+
+
+def _unstaged(lists: Iterable[Sequence[Unstaged]]) -> tuple[Unstaged, ...]:
+    """Add up by reason."""
     files: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    for one in (one for part in parts for one in part.unstaged):
+    for one in chain.from_iterable(lists):
         files[one.reason] += one.files
         size[one.reason] += one.bytes
     return tuple(Unstaged(reason, files[reason], size[reason]) for reason in files)
@@ -192,7 +209,11 @@ def _node_row(part: Snapshot) -> dict[str, Any]:
         "used_bytes": sum(tier.used_bytes for tier in part.tiers),
         "tiers": report["tiers"],
         "transit": report["transit"],
+        "adopted_files": report["staging"]["adopted_files"],
         "unstaged": report["unstaged"],
+        "share": report["share"],
+        "lacking": report["lacking"],
+        "failures": report["failures"],
         "fallbacks": report["fallbacks"],
         "survived": report["survived"],
         "peers": report["peers"],

@@ -90,6 +90,25 @@ class Unstaged:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareFigures:
+    """What a node is to keep of the datasets, and what it has.
+
+    Attributes:
+        kept_files: the Files that it is to keep.
+        ready_files: the Files in its Tiers, whether it is to keep them or not.
+        unplaced_files: the Files that no node has room for.
+        copies_short: how many more Replicas the mode asks for than have room.
+    """
+
+    kept_files: int = 0
+    ready_files: int = 0
+    ready_bytes: int = 0
+    unplaced_files: int = 0
+    unplaced_bytes: int = 0
+    copies_short: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PeerFigures:
     """The transfers of a node with one peer.
 
@@ -143,6 +162,10 @@ class Snapshot:
     """All figures of a job on one node at one time.
 
     Attributes:
+        unstaged: the Files that this node owns and no Tier of it has.
+        share: what this node keeps.
+        lacking: the Files that it is to keep and does not have.
+        failures: what went wrong with the first Files that could not be copied.
         nodes: the names of the job's nodes by number; empty for one node.
         number: the number of this node.
         peers: the other nodes.
@@ -160,6 +183,9 @@ class Snapshot:
     unstaged: tuple[Unstaged, ...]
     changed: tuple[str, ...] = ()
     passed_roots: tuple[str, ...] = ()
+    share: ShareFigures = ShareFigures()
+    lacking: tuple[Unstaged, ...] = ()
+    failures: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     number: int = 0
     peers: tuple[PeerFigures, ...] = ()

@@ -13,6 +13,7 @@ from monarch.report.model import (
     JobFigures,
     PeerFigures,
     ProcessFigures,
+    ShareFigures,
     Snapshot,
     TierFigures,
     Unstaged,
@@ -33,10 +34,12 @@ _LISTS: Final = {
     "processes": ProcessFigures,
     "waits": WaitBucket,
     "unstaged": Unstaged,
+    "lacking": Unstaged,
 }
 
 _WANTED: Final = {
     *("number", "run", "counters", "tally", "unslotted", "wait_total_ns"),
+    *("share", "failures"),
     *(
         "pool_capacity_bytes",
         "pool_used_bytes",
@@ -93,6 +96,8 @@ def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
         pool_used_bytes=_checked(int, found["pool_used_bytes"]),
         changed=_checked(tuple[str, ...], found["changed"]),
         passed_roots=_checked(tuple[str, ...], found["passed_roots"]),
+        share=_record(ShareFigures, found["share"]),
+        failures=_checked(tuple[str, ...], found["failures"]),
         nodes=like.nodes,
         number=number,
         peers=_peers(found["peers"], number, like.nodes),
@@ -123,6 +128,8 @@ def _encoded(snapshot: Snapshot) -> bytes:
         "pool_used_bytes": snapshot.pool_used_bytes,
         "changed": snapshot.changed,
         "passed_roots": snapshot.passed_roots,
+        "share": list(plain(snapshot.share).values()),
+        "failures": snapshot.failures,
         **lists,
     }
     return json.dumps(whole, separators=(",", ":")).encode()
@@ -143,6 +150,7 @@ def _cut(snapshot: Snapshot, rows_max: int) -> Snapshot:
         peers=shorter(snapshot.peers, min(listed_peers(snapshot), 16 * rows_max)),
         changed=_short_texts(snapshot.changed[:rows_max]),
         passed_roots=_short_texts(snapshot.passed_roots[:rows_max]),
+        failures=_short_texts(snapshot.failures[:rows_max]),
     )
 
 

@@ -12,13 +12,18 @@ from monarch.stager.removal import Removal
 from monarch.stager.replicas import Event, Replicas
 from monarch.stager.transfer import InFlight, Transfer
 
+FAILURES_MAX: Final = 10
 _AT_TIER: Final = frozenset({Step.CREATE, Step.WRITE, Step.VERIFY, Step.PUBLISH})
 
 log = logging.getLogger("monarch.stager")
 
 
 class Ends:
-    """Books and counts Transfers that have ended."""
+    """Books and counts Transfers that have ended.
+
+    Attributes:
+        failures: what went wrong with the first Files that failed, by number.
+    """
 
     def __init__(
         self,
@@ -33,6 +38,7 @@ class Ends:
         self._removal = removal
         self._in_flight = in_flight
         self._counters = counters
+        self.failures: dict[int, str] = {}
 
     def __repr__(self) -> str:
         return f"<Ends {self._counters.transfers_failed} failed>"
@@ -95,6 +101,8 @@ class Ends:
 
     def _count_failed(self, transfer: Transfer, step: Step, status: int) -> None:
         self._counters.transfers_failed += 1
+        if len(self.failures) < FAILURES_MAX:
+            self.failures.setdefault(transfer.file, os.strerror(-status))
         if transfer.is_adoption:
             self._counters.adoptions_refused += 1
         elif status == -errno.EBADMSG:

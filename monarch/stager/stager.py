@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Mapping
 from typing import Final
 
 from monarch.metrics import AgentCounters
@@ -23,6 +24,7 @@ from monarch.stager.pool import Pool
 from monarch.stager.postponed import Postponed
 from monarch.stager.removal import Losses, Removal
 from monarch.stager.replicas import Event, Replicas
+from monarch.stager.share import Share
 from monarch.stager.sources import Sources
 from monarch.stager.transfer import Engine, InFlight, NoReceiver, Receiver, Transfer
 from monarch.tiers.probe import Finding
@@ -98,6 +100,21 @@ class Stager:
         return self._fill.is_done and not (self.in_flight or self.adoption.tiers)
 
     @property
+    def hangs(self) -> bool:
+        """Whether all that is under way hangs at an origin that does not answer."""
+        return 0 < self.in_flight <= self._fill.stuck[0]
+
+    @property
+    def share(self) -> Share:
+        """What this node keeps, and what it lacks of that, at this moment."""
+        return Share.of(self.replicas, self.policy, len(self.storage.tiers))
+
+    @property
+    def failures(self) -> Mapping[int, str]:
+        """What went wrong with the first Files that failed, by number."""
+        return self._ends.failures
+
+    @property
     def wake_s(self) -> float | None:
         """After how long a turn is due even if nothing happens; None: none is."""
         pool_s, postponed_s = self._pool.wake_s, self._postponed.wake_s
@@ -158,6 +175,10 @@ class Stager:
     def pause_fetching(self, *, paused: bool) -> None:
         """Fetch nothing unasked while no program runs on this node."""
         self._fill.paused = paused
+
+    def refill(self) -> None:
+        """Let fill look again at every File that this node keeps."""
+        self._fill.start(self.policy)
 
     def turn(self) -> bool:
         """Handle what the engine and peers have done, and order what follows from it.
@@ -251,7 +272,7 @@ class Stager:
         stuck = health.stuck_background
         self._fill.stuck = (health.stuck_demand + stuck, stuck)
         if self._postponed.note_stalled(health.stalled):
-            self._fill.start(self.policy)
+            self.refill()
 
     def _hangs(self, file: int) -> bool:
         """Return whether a File would have to be read from an origin that hangs."""
@@ -375,7 +396,7 @@ class Stager:
         if tier == self._pool.number:
             self._pool.clear()
         else:
-            self._fill.start(self.policy)
+            self.refill()
 
     def _survive(self, what: str, error: Exception) -> None:
         """Log and count an error that must not stop the agent."""

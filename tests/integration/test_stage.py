@@ -100,7 +100,6 @@ def test_what_would_not_outlive_the_command_is_refused(command, dataset):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("--mode", "partition", *KEEP), "--mode needs --mpi"),
         (("--set", "retain=soon"), "retain"),
         (("--data", "/nowhere", *KEEP), "/nowhere does not exist"),
         (("extra", *KEEP), "unexpected extra argument"),
@@ -120,7 +119,7 @@ def test_what_has_no_room_is_told_and_1(command, dataset):
 
     assert done.returncode == 1
     assert done.stdout.startswith("staged 40 of 41 files, ")
-    assert "stay at the origin: no node has room for them" in done.stdout
+    assert "1 file, 8.0 MiB: no tier had room for them" in done.stdout
 
 
 def test_without_mpi4py_one_line_says_how_to_get_it(command, dataset, monkeypatch):
@@ -144,7 +143,8 @@ def test_a_file_that_cannot_be_read_is_named_and_1(command, view):
     done = command.stage(mount.root, *KEEP)
 
     assert done.returncode == 1
-    assert "1 file not staged: could not be copied" in done.stdout
+    assert "not staged: 1 file, " in done.stdout
+    assert ": copying them failed too often" in done.stdout
     assert f"{mount.root / victim}: Input/output error" in done.stdout
 
 
@@ -165,7 +165,7 @@ def test_a_signal_ends_it_and_keeps_what_is_staged(command, view, run_root):
     assert os.listdir(run_root) == []
     mount.set(read_us=0)
     done = command.stage(mount.root, *KEEP)
-    assert f"{kept} files were there already" in done.stdout
+    assert f"{kept} files adopted from an earlier job" in done.stdout
 
 
 def test_what_a_killed_one_has_left_is_removed(command, view, run_root):

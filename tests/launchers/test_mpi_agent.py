@@ -9,7 +9,8 @@ import pytest
 
 from support.dataset import make_dataset
 from support.mpiexec import Mpi
-from support.ranks import LAUNCH_TIMEOUT_S, RankSite
+from support.ranks import RankSite
+from support.sites import LAUNCH_TIMEOUT_S
 
 pytest_plugins = ["support.launched_fixtures"]
 pytestmark = [pytest.mark.launchers]
@@ -19,7 +20,7 @@ NODES = 3
 
 @pytest.fixture
 def site(tmp_path: Path, mpi: Mpi) -> RankSite:
-    return RankSite(tmp_path, mpi, NODES)
+    return RankSite(tmp_path, NODES, mpi)
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_a_signal_to_the_launcher_ends_agents_in_order(
 def test_only_one_rank_of_a_node_becomes_its_agent(
     mpi, words, monarch_command, dataset, tmp_path
 ):
-    site = RankSite(tmp_path, mpi, 2, per_node=2)
+    site = RankSite(tmp_path, 2, mpi, per_node=2)
     agents = site.start(words(dataset.root))
     await_agents(site, monarch_command)
     run = [monarch_command, "run", "--job", "early", "--", "cat", dataset.paths[0]]

@@ -10,7 +10,8 @@ import pytest
 
 from support.dataset import make_dataset
 from support.mpiexec import Mpi
-from support.ranks import LAUNCH_TIMEOUT_S, RankSite
+from support.ranks import RankSite
+from support.sites import LAUNCH_TIMEOUT_S
 
 pytest_plugins = ["support.launched_fixtures"]
 pytestmark = [pytest.mark.launchers]
@@ -23,7 +24,7 @@ WAIT = ("--set", "cold_open.mode=wait")
 
 @pytest.fixture
 def site(tmp_path: Path, mpi: Mpi) -> RankSite:
-    return RankSite(tmp_path, mpi, NODES)
+    return RankSite(tmp_path, NODES, mpi)
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_a_later_job_of_these_nodes_reads_nothing_from_the_origin(
 
 
 def test_one_rank_of_each_node_stages(mpi, words, dataset, tmp_path):
-    site = RankSite(tmp_path, mpi, 2, per_node=2)
+    site = RankSite(tmp_path, 2, mpi, per_node=2)
 
     done = site.run(words("stage", dataset.root, "--mpi", *KEEP))
 

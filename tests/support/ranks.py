@@ -4,12 +4,11 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from support.mpiexec import Mpi
+from support.sites import LAUNCH_TIMEOUT_S, Site
 
-LAUNCH_TIMEOUT_S = 120
 NODE = """\
 #!/bin/sh
 # Makes this rank a node of its own, or one of the $PER_NODE ranks of one.
@@ -22,43 +21,21 @@ exec "$@"
 
 
 @dataclass
-class RankSite:
-    """Nodes below one directory.
+class RankSite(Site):
+    """Nodes below one directory, which MPI launches.
 
     Args:
         per_node: how many ranks each node gets.
     """
 
-    folder: Path
     mpi: Mpi
-    nodes: int
     per_node: int = 1
 
     def __post_init__(self) -> None:
-        for node in range(self.nodes):
-            (self.folder / f"run{node}").mkdir(mode=0o700)
-            self.tier(node).mkdir()
+        super().__post_init__()
         script = self.folder / "node.sh"
         script.write_text(NODE)
         script.chmod(0o755)
-
-    def tier(self, node: int) -> Path:
-        """Return the directory of a node's Tier."""
-        return self.folder / f"tier{node}"
-
-    def retained(self, node: int) -> list[Path]:
-        """Return the Replicas that a node has retained."""
-        found = self.tier(node).glob("monarch-*/retained-*/*")
-        return sorted(path for path in found if path.suffix != ".npz")
-
-    def surroundings(self, node: int) -> dict[str, str]:
-        """Return the environment of a program on a node, outside MPI."""
-        return {
-            **os.environ,
-            "MONARCH_STAGING_NODE": f"n{node}",
-            "MONARCH_STAGING_RUN_DIR": str(self.folder / f"run{node}"),
-            "TIER": str(self.tier(node)),
-        }
 
     def start(self, words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         """Start a command on every node; its output is kept."""

@@ -37,7 +37,6 @@ LAYERS = (
     },
     {"peers.mesh"},
     {"agent", "report"},
-    {"preload"},
     {"mpi"},
     {"cli"},
     {"__main__"},

@@ -1,0 +1,257 @@
+"""What an agent works for: the programs of its job, or the staging of its share."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch import native
+from monarch.agent.control import Notifier
+from monarch.agent.joining import Joining
+from monarch.agent.processes import Processes
+from monarch.agent.setup import Setup
+from monarch.metrics import AgentCounters
+from monarch.native import AgentState
+from monarch.report import Report, render, render_staged
+from monarch.stager import Stager
+
+RETRY_S: Final = 0.5
+"""How often what could not be staged is tried again."""
+RETRIES_MAX: Final = 120
+"""How often that is done without any success."""
+GIVE_UP_S: Final = 60.0
+"""Staging without programs ends if an origin or a peer does not answer for so long."""
+
+
+class StateWord:
+    """The state of an agent, in the memory that launchers read."""
+
+    def __init__(self, requests: npt.NDArray[np.uint8]) -> None:
+        self._requests = requests
+        self.value = AgentState.STARTING
+
+    def __repr__(self) -> str:
+        return f"<StateWord {self.value.name.lower()}>"
+
+    def set(self, state: AgentState) -> None:
+        """Change the state."""
+        self.value = state
+        native.agent_state_store(self._requests, state)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """What the work of an agent sees of it.
+
+    Attributes:
+        turn: gives the Stager a turn.
+        end: begins the orderly end, for a reason.
+    """
+
+    setup: Setup
+    notifier: Notifier
+    state: StateWord
+    processes: Processes
+    joining: Joining
+    counters: AgentCounters
+    turn: Callable[[], None]
+    end: Callable[[str], None]
+
+
+class Work(Protocol):
+    """Why an agent lives: it decides when the agent ends, and what it reports."""
+
+    @property
+    def plain_after_s(self) -> float | None:
+        """After how long without a Catalog programs start without Monarch."""
+
+    @property
+    def needs_all_datasets(self) -> bool:
+        """Whether there must be an index of every dataset."""
+
+    def look(self, stager: Stager | None) -> None:
+        """Look whether the work is done; called several times a second."""
+
+    def note_end_of_process(self, stager: Stager | None) -> None:
+        """Handle the end of a process of the job."""
+
+    @property
+    def has_report(self) -> bool:
+        """Whether there is something to report of this node."""
+
+    def render(self, report: Report) -> str:
+        """Return the report as text."""
+
+
+MakeWork = Callable[[AgentParts], Work]
+
+
+class ProgramWork:
+    """The programs of the job: the agent ends with the last one on all nodes."""
+
+    def __init__(self, parts: AgentParts) -> None:
+        self._parts = parts
+        self._linger_until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<ProgramWork {self._parts.processes!r}>"
+
+    @property
+    def plain_after_s(self) -> float | None:
+        """The time that programs wait for the Catalog."""
+        return self._parts.setup.config.catalog.wait_max
+
+    @property
+    def needs_all_datasets(self) -> bool:
+        """No: programs read the origin of a dataset without an index."""
+        return False
+
+    def look(self, stager: Stager | None) -> None:
+        """Look for new processes, and for the end of the last one."""
+        processes = self._parts.processes
+        processes.scan()
+        self.note_end_of_process(stager)
+        if not processes.programs_seen and not self._parts.notifier.has_reader():
+            self._parts.end("the launcher has gone")
+
+    def note_end_of_process(self, stager: Stager | None) -> None:
+        """End with the last program of the job, or `agent.linger` after it."""
+        processes = self._parts.processes
+        if not processes.programs_seen or processes.programs:
+            self._linger_until = 0.0
+            self._note_programs(stager, running=True)
+            return
+        now = time.monotonic()
+        if not self._linger_until:
+            self._linger_until = now + self._parts.setup.config.agent.linger
+        if self._lingers():
+            return
+        self._note_programs(stager, running=False)
+        cluster = self._parts.joining.cluster
+        if cluster is None or not cluster.rest():
+            self._end_unless_joined()
+
+    @property
+    def has_report(self) -> bool:
+        """Whether there were processes of the job on this node."""
+        processes = self._parts.processes
+        return processes.programs_seen > 0 or bool(processes.seen())
+
+    def render(self, report: Report) -> str:
+        """Return the report as text."""
+        return render(report)
+
+    def _lingers(self) -> bool:
+        """Return whether to wait for processes that the programs have left running."""
+        if not self._parts.processes.living:
+            return False
+        return time.monotonic() < self._linger_until
+
+    def _note_programs(self, stager: Stager | None, *, running: bool) -> None:
+        """Note whether programs run on this node: if not, only peers need it."""
+        if stager is not None:
+            stager.pause_fetching(paused=not running)
+        cluster = self._parts.joining.cluster
+        if cluster is not None and running:
+            cluster.resume()
+
+    def _end_unless_joined(self) -> None:
+        """End, unless a launcher has joined: it does so before it reads our state.
+
+        A process may be new, too, for which the agent lingers.
+        """
+        state, processes = self._parts.state, self._parts.processes
+        before, seen = state.value, processes.programs_seen
+        state.set(AgentState.ENDING)
+        processes.scan()
+        joined = processes.programs_seen > seen and processes.programs
+        if joined or self._lingers():
+            state.set(before)
+            return
+        self._parts.end("the last program has ended")
+
+
+class FillWork:
+    """The share of this node: the agent ends when all nodes have staged theirs.
+
+    Args:
+        progress: called with the number of staged Files, of all Files to stage, and
+            with their bytes so far.
+    """
+
+    def __init__(
+        self, parts: AgentParts, progress: Callable[[int, int, int], None]
+    ) -> None:
+        self._parts = parts
+        self._progress = progress
+        self._moved_s = self._retried_s = time.monotonic()
+        self._files = 0
+        self._retries = 0
+
+    def __repr__(self) -> str:
+        return f"<FillWork {self._files} files, {self._retries} retries>"
+
+    @property
+    def plain_after_s(self) -> float | None:
+        """None: no program waits for the Catalog."""
+        return None
+
+    @property
+    def needs_all_datasets(self) -> bool:
+        """Yes: each of them is to be staged."""
+        return True
+
+    def look(self, stager: Stager | None) -> None:
+        """End when there is nothing left to stage here and on the other nodes."""
+        if stager is None:
+            return
+        counters = self._parts.counters
+        files = counters.staged_files + counters.peer_files + counters.adopted_files
+        if files != self._files:
+            self._files, self._retries = files, 0
+        used = sum(account.used_bytes for account in stager.storage.ledger.accounts)
+        kept = int(np.count_nonzero(stager.policy.kept))
+        self._progress(files - counters.evicted_files, kept, used)
+        cluster = self._parts.joining.cluster
+        if self._has_more(stager):
+            if cluster is not None:
+                cluster.resume()
+        elif cluster is None or not cluster.rest():
+            self._parts.end("everything is staged")
+
+    def note_end_of_process(self, stager: Stager | None) -> None:
+        """Ignore processes: none is started beside this agent."""
+
+    @property
+    def has_report(self) -> bool:
+        """Whether there is something to report: always."""
+        return True
+
+    def render(self, report: Report) -> str:
+        """Return the report as text."""
+        return render_staged(report)
+
+    def _has_more(self, stager: Stager) -> bool:
+        """Return whether a File is on its way or may still be staged.
+
+        What has failed is tried again; each File fails for good after a few times.
+        """
+        now = time.monotonic()
+        if not stager.idle and not stager.hangs:
+            self._moved_s = now
+            return True
+        if now - self._moved_s >= GIVE_UP_S or self._retries > RETRIES_MAX:
+            return False
+        if not stager.idle:
+            return True
+        if not stager.share.may_come:
+            return False
+        if now - self._retried_s >= RETRY_S:
+            self._retried_s = now
+            self._retries += 1
+            stager.refill()
+            self._parts.turn()
+        return True

@@ -1,0 +1,231 @@
+"""The nodes of `monarch stage`: each has an agent that ends when all have staged."""
+
+import os
+import secrets
+from functools import partial
+
+import click
+from xxhash import xxh3_64_intdigest
+
+from monarch.agent.agent import Agent
+from monarch.agent.bootstrap import Bootstrap, find_bootstrap
+from monarch.agent.job_spec import datasets_payload
+from monarch.agent.main import Prepared, prepare, run
+from monarch.agent.segments import StartLock
+from monarch.agent.setup import Setup, make_setup
+from monarch.agent.work import FillWork
+from monarch.cli.terminal import StagingProgress
+from monarch.cli.terminal_notifier import TerminalNotifier
+from monarch.cluster import node_name, run_root, safe_name
+from monarch.config import Config, RunOptions, load, run_directory
+from monarch.config.files import user_file
+from monarch.errors import MonarchError, UsageError
+from monarch.mpi.launch import Launch, import_mpi
+from monarch.mpi.mpi_bootstrap import bootstrap_by_mpi
+from monarch.mpi.ranks import Ranks
+from monarch.native import hosts_job, job_name
+from monarch.report import is_complete
+from monarch.tiers.directory_lock import remove_tree
+from monarch.tiers.leftovers import collect_all
+
+# -- nodes that are found as by `monarch run` -----------------------------------------
+
+
+def stage_as_launched(options: RunOptions) -> int:
+    """Stage on this node and those that its launch or the host list names."""
+    config = load(options, os.environ, run_directory()).config
+    node = node_name(os.environ)
+    job = _shared_job(options, config)
+    bootstrap = None
+    if job is not None:
+        bootstrap = find_bootstrap(config, job, os.environ, StageNotifier(node, None))
+    if bootstrap is None or job is None:
+        job = f"stage-{secrets.token_hex(4)}"
+    site = _Site(options, job, node, bootstrap)
+    return site.run(site.prepare(site.make_setup()))
+
+
+def _shared_job(options: RunOptions, config: Config) -> str | None:
+    """Return the name that all nodes have for the staging; None: there is one node."""
+    name = job_name(os.environ)
+    if config.hosts:
+        here = run_directory()
+        file = user_file(options, os.environ, here)
+        given = repr(sorted(options.given().items()))
+        fingerprint = xxh3_64_intdigest(given.encode())
+        path = None if file is None else here / file
+        name = hosts_job(",".join(config.hosts), fingerprint, path)
+    return None if name is None else safe_name(f"stage-{name}")
+
+
+# -- nodes that MPI has launched ------------------------------------------------------
+
+
+def stage_by_mpi(options: RunOptions) -> int:
+    """Stage with one rank on each node; all of them exit with the same code."""
+    mpi = import_mpi()
+    with Launch(mpi, os.environ) as launch:
+        if not launch.acts:
+            return 0
+        ranks = Ranks(launch)
+        try:
+            return _stage_as_rank(options, ranks)
+        except MonarchError as error:
+            # The error is the same on all nodes, so one of them prints it.
+            for line in str(error).splitlines() if launch.first else ():
+                click.echo(f"monarch: {line}", err=True)
+            return error.exit_code
+
+
+def _stage_as_rank(options: RunOptions, ranks: Ranks) -> int:
+    """Stage with the other ranks.
+
+    Raises:
+        MonarchError: the same on all ranks; nothing was staged.
+    """
+    job = ranks.all_of(f"stage-{secrets.token_hex(4)}")[0]
+    node, alone = ranks.nodes[ranks.number], len(ranks.nodes) == 1
+    setup = ranks.agreed(_Site(options, job, node, None).make_setup)
+    if setup.config.peers.mode == "off" and not alone:
+        raise UsageError(
+            f"peers.mode is off, which --mpi on {len(ranks.nodes)} nodes does not "
+            "support; use --mode"
+        )
+    datasets = ranks.all_of(datasets_payload(setup.datasets))
+    for other, theirs in zip(ranks.nodes, datasets, strict=True):
+        if theirs != datasets[0]:
+            raise UsageError(
+                f"on {other} the configuration names other datasets than on "
+                f"{ranks.nodes[0]}"
+            )
+    bootstrap = None if alone else bootstrap_by_mpi(ranks, job, setup.config.peers)
+    site = _Site(options, job, node, bootstrap)
+    prepared = ranks.agreed(lambda: site.prepare(setup), site.undo)
+    try:
+        code = site.run(prepared)
+    except MonarchError as error:
+        site.notifier.fail(error.exit_code, str(error))
+        code = error.exit_code
+    # An MPI library may end all ranks when one of them exits with an error.
+    codes: list[int] = ranks.all_of(code)
+    return max(codes)
+
+
+# -- one node -------------------------------------------------------------------------
+
+
+class _Site:
+    """One node that stages.
+
+    Args:
+        job: the name of the staging, the same on all nodes.
+    """
+
+    def __init__(
+        self, options: RunOptions, job: str, node: str, bootstrap: Bootstrap | None
+    ) -> None:
+        self.notifier = StageNotifier(node, bootstrap)
+        self._options = options
+        self._run = run_root(os.environ) / f"{job}.{node}"
+        self._bootstrap = bootstrap
+
+    def __repr__(self) -> str:
+        return f"<_Site {self._run}>"
+
+    def make_setup(self) -> Setup:
+        """Return the setup, checked on this machine.
+
+        Raises:
+            UsageError: with one line for each value that is not valid.
+        """
+
+        setup = make_setup(self._options, [], self._run.name, os.environ)
+        if setup.config.retain == "job":
+            raise UsageError(
+                "retain: job would remove the staged files when this command ends; use "
+                "--set retain=node or a duration such as 7d, here and in the job"
+            )
+        for warning in setup.warnings:
+            self.notifier.warn(warning)
+        return setup
+
+    def prepare(self, setup: Setup) -> Prepared:
+        """Take the run directory, and make the Tiers.
+
+        Raises:
+            MonarchError: another process on this node stages for the same nodes, or no
+                tier can be used.
+        """
+
+        # The lock ends with this process, which is no agent that programs may join.
+        StartLock(self._run)
+        try:
+            homes = {self._run.parent, *(tier.home for tier in setup.tiers)}
+            collect_all(sorted(homes))
+            return prepare(self._run, setup, self.notifier, self._bootstrap)
+        except BaseException:
+            remove_tree(self._run)
+            raise
+
+    def undo(self, prepared: Prepared) -> None:
+        """Remove what was prepared."""
+        prepared.undo()
+        remove_tree(self._run)
+
+    def run(self, prepared: Prepared) -> int:
+        """Stage until all nodes have ended; return the exit code.
+
+        Raises:
+            MonarchError: there is no Catalog.
+        """
+
+        try:
+            agent = run(
+                prepared,
+                self.notifier,
+                partial(FillWork, progress=self.notifier.staging),
+            )
+        except BaseException:
+            remove_tree(self._run)
+            raise
+        finally:
+            self.notifier.close()
+        return _exit_code(agent)
+
+
+class StageNotifier(TerminalNotifier):
+    """Prints the progress on stderr and, on the first node, the summary on stdout."""
+
+    def __init__(self, node: str, bootstrap: Bootstrap | None) -> None:
+        first = bootstrap is None or bootstrap.announces
+        prefix = "" if bootstrap is None else node
+        super().__init__(prefix, lambda: None, first=first, quiet=True)
+        on = "" if bootstrap is None else f" on {node}"
+        self._progress = StagingProgress(f"staging{on}")
+
+    def staging(self, files: int, total: int, size: int) -> None:
+        """Show how many files of this node are staged."""
+        if self._first:
+            self._progress(files, total, size)
+
+    def ready(self, text: str) -> None:
+        """Print no start line: the summary says the same."""
+
+    def say(self, text: str) -> None:
+        """Print the summary."""
+        self._progress.close()
+        click.echo(text.rstrip("\n"))
+
+    def close(self) -> None:
+        """Clear the progress line."""
+        self._progress.close()
+        super().close()
+
+
+def _exit_code(agent: Agent) -> int:
+    """Return the code of a staging that has ended."""
+    if agent.signal:
+        click.echo("monarch: stopped; the files staged so far are retained", err=True)
+        return 128 + agent.signal
+    complete = agent.report is None or is_complete(agent.report)
+    return 0 if complete and agent.retained else 1

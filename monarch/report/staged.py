@@ -1,0 +1,93 @@
+"""The report of a staging without programs, as text, and whether it is complete."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from monarch.report.format import many
+from monarch.report.model import Report
+from monarch.report.node_table import missing_lines
+from monarch.units import format_count, format_duration, format_size
+
+
+def is_complete(report: Report) -> bool:
+    """Return whether every File is where the placement wants it."""
+    share = report["share"]
+    lacking = share["unplaced_files"] or share["copies_short"] or report["lacking"]
+    reported = all(row["reported"] for row in report.get("nodes", ()))
+    return reported and not lacking
+
+
+def render_staged(report: Report) -> str:
+    """Return the report as lines, which are as long as their paths."""
+    nodes = report.get("nodes", ())
+    lines = [
+        _headline(report),
+        *(_node_line(row) for row in nodes if row["reported"]),
+        *missing_lines(nodes),
+        *_shortfalls(report),
+        *(f"  changed after the scan: {path}" for path in report["changed"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _headline(report: Report) -> str:
+    where = many(len(report["nodes"]), "nodes") if "nodes" in report else "this node"
+    staging = report["staging"]
+    read = format_size(report["origin"]["agent_read_bytes"])
+    parts = [f"{read} read from the origin"]
+    if fetched := staging["peer_bytes"]:
+        parts.append(f"{format_size(fetched)} passed between nodes")
+    if adopted := staging["adopted_files"]:
+        parts.append(f"{many(adopted, 'files')} adopted from an earlier job")
+    time = format_duration(report["run"]["seconds"])
+    return f"staged {_amount(report)} on {where} in {time}: {', '.join(parts)}"
+
+
+def _amount(report: Report) -> str:
+    files, ready = report["run"]["files"], report["share"]["ready_files"]
+    text = f"{many(files, 'files')}, {format_size(report['run']['bytes'])}"
+    if ready == files:
+        return text
+    return f"{format_count(ready)} {'of' if ready < files else 'copies of'} {text}"
+
+
+def _node_line(row: Mapping[str, Any]) -> str:
+    share = row["share"]
+    return (
+        f"  {row['name']}: {many(share['ready_files'], 'files')}, "
+        f"{format_size(share['ready_bytes'])} "
+        f"({format_count(row['staged_files'])} from the origin, "
+        f"{format_count(row['fetched_files'])} from other nodes, "
+        f"{format_count(row['adopted_files'])} adopted)"
+    )
+
+
+def _shortfalls(report: Report) -> list[str]:
+    share = report["share"]
+    lines = []
+    if share["unplaced_files"]:
+        lines.append(
+            f"  {many(share['unplaced_files'], 'files')}, "
+            f"{format_size(share['unplaced_bytes'])}, stay at the origin: "
+            "no node has room for them"
+        )
+    if share["copies_short"]:
+        lines.append(
+            f"  {format_count(share['copies_short'])} of the copies that the mode asks "
+            "for have no room"
+        )
+    for where, part in _parts(report):
+        lines += [
+            f"  {where}not staged: {many(row['files'], 'files')}, "
+            f"{format_size(row['bytes'])}: {row['reason']}"
+            for row in part["lacking"]
+        ]
+        lines += [f"  {where}{failure}" for failure in part["failures"]]
+    return lines
+
+
+def _parts(report: Report) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the reports of the nodes, each with the start of its lines."""
+    if "nodes" not in report:
+        return [("", report)]
+    return [(f"{row['name']}: ", row) for row in report["nodes"] if row["reported"]]

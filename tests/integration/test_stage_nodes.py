@@ -1,0 +1,192 @@
+"""`monarch stage` on several nodes, each of which is an agent without programs."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.countfs import CountFs
+from support.dataset import Dataset, make_dataset
+from support.sites import HostSite
+
+FILES = 60
+RETAIN = ("--set", "retain=node")
+
+Make = Callable[..., HostSite]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Dataset:
+    return make_dataset(tmp_path / "dataset", files=FILES, large=2)
+
+
+@pytest.fixture
+def site(monarch_command: Path, tmp_path: Path) -> Make:
+    """A function that makes nodes with one Tier each, of the given capacities."""
+
+    def make(*capacities: str) -> HostSite:
+        return HostSite(tmp_path, len(capacities), monarch_command, capacities)
+
+    return make
+
+
+@pytest.fixture
+def view(mount_counted: Callable[..., CountFs], data: Dataset) -> CountFs:
+    return mount_counted(data.root)
+
+
+def digests(paths):
+    return Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
+
+
+def staged(site, data, *options):
+    """Stage with success; return the summary and the report."""
+    place = site.folder / "report.json"
+    place.unlink(missing_ok=True)
+    done = site.stage(data, "--report", str(place), *options)
+    assert [one.returncode for one in done] == [0] * site.nodes, done
+    return done[0].stdout, json.loads(place.read_text())
+
+
+def test_each_file_is_read_by_one_node_and_lies_on_all(site, data, view):
+    nodes = site("64MiB", "64MiB", "64MiB")
+
+    summary, report = staged(nodes, view.root, "--mode", "replicate")
+
+    assert summary.startswith("staged 186 copies of 62 files, ")
+    read = [row["origin_read_bytes"] for row in report["nodes"]]
+    assert sum(read) == view.counts().read_bytes == data.size_bytes
+    assert view.counts().opens == len(data.digests)
+    assert all(0 < size < data.size_bytes for size in read)
+    for node in range(3):
+        assert digests(nodes.retained(node)) == Counter(data.digests.values())
+    assert not nodes.leftovers()
+
+
+def test_a_partition_has_one_copy_and_passes_nothing_on(site, data, view):
+    nodes = site("64MiB", "64MiB", "64MiB")
+
+    _, report = staged(nodes, view.root, "--mode", "partition")
+
+    held = [digests(nodes.retained(node)) for node in range(3)]
+    assert sum(held, Counter()) == Counter(data.digests.values())
+    assert all(held)
+    assert report["exchange"]["fetched_bytes"] == 0
+    assert view.counts().read_bytes == data.size_bytes
+    assert view.counts().listings == 1 + len({path.parent for path in data.paths})
+
+
+def test_as_many_copies_are_made_as_fit(site, data, view):
+    nodes = site("13MiB", "13MiB", "13MiB")
+
+    _, report = staged(nodes, view.root, "--mode", "auto")
+
+    held = report["share"]["ready_files"]
+    assert len(data.digests) < held < 3 * len(data.digests)
+    assert view.counts().read_bytes == data.size_bytes
+
+
+def test_what_is_retained_is_neither_read_nor_sent_again(site, data, view):
+    nodes = site("64MiB", "64MiB")
+    staged(nodes, view.root, "--mode", "replicate")
+    for path in nodes.retained(1)[:10]:
+        path.unlink()
+
+    _, report = staged(nodes, view.root, "--mode", "replicate")
+
+    first, second = report["nodes"]
+    assert first["adopted_files"] == len(data.digests)
+    assert second["adopted_files"] == len(data.digests) - 10
+    assert second["staged_files"] + second["fetched_files"] == 10
+    for node in range(2):
+        assert digests(nodes.retained(node)) == Counter(data.digests.values())
+
+
+def test_a_damaged_replica_of_an_earlier_staging_is_staged_anew(site, data):
+    nodes = site("64MiB")
+    staged(nodes, data.root)
+    victim = nodes.retained(0)[0]
+    os.chmod(victim, 0o600)
+    content = bytearray(victim.read_bytes())
+    content[0] ^= 1
+    victim.write_bytes(content)
+    os.chmod(victim, 0o400)
+
+    _, report = staged(nodes, data.root)
+
+    assert report["staging"]["files"] == 1
+    assert report["agent"]["adoptions_refused"] == 1
+    assert digests(nodes.retained(0)) == Counter(data.digests.values())
+
+
+def test_files_without_room_stay_at_the_origin(site, data):
+    done = site("8MiB", "8MiB").stage(data.root, "--mode", "partition")
+
+    assert [one.returncode for one in done] == [1, 0]
+    assert "stay at the origin: no node has room for them" in done[0].stdout
+
+
+def test_copies_that_have_no_room_are_counted(site, data):
+    done = site("64MiB", "12MiB").stage(data.root, "--mode", "replicate")
+
+    assert done[0].returncode == 1
+    assert "of the copies that the mode asks for have no room" in done[0].stdout
+
+
+def test_a_node_without_room_for_anything_is_no_error(site, data):
+    _, report = staged(site("64MiB", "4KiB"), data.root, "--mode", "auto")
+
+    assert report["nodes"][1]["share"]["ready_files"] == 0
+
+
+def test_a_file_that_changed_after_the_scan_is_named(
+    site, data, monarch_command, tmp_path
+):
+    nodes = site("64MiB", "64MiB")
+    index = tmp_path / "index"
+    make = [monarch_command, "index", data.root, "-o", index]
+    assert os.spawnv(os.P_WAIT, make[0], [str(word) for word in make]) == 0
+    victim = data.paths[0]
+    victim.write_bytes(b"another content")
+
+    done = nodes.stage(data.root, "--mode", "replicate", "--index", str(index))
+
+    assert done[0].returncode == 1
+    assert f"changed after the scan: {victim}" in done[0].stdout
+    for node in range(2):
+        assert len(nodes.retained(node)) == len(data.digests) - 1
+    assert not nodes.leftovers()
+
+
+def test_a_node_that_never_comes_is_named_and_1(site, data):
+    nodes = site("64MiB", "64MiB")
+    nodes.capacities = ["64MiB"]
+
+    done = nodes.stage(data.root, "--set", "peers.join_timeout=1s")
+
+    assert done[0].returncode == 1
+    assert "n1 has not joined; continuing without it" in done[0].stderr
+    assert "no report from n1: never joined" in done[0].stdout
+    assert digests(nodes.retained(0)) == Counter(data.digests.values())
+
+
+def test_a_job_after_it_reads_nothing_from_the_origin(
+    site, data, view, monarch_command, tmp_path
+):
+    nodes = site("64MiB")
+    staged(nodes, view.root)
+    view.reset()
+    names = sorted(data.digests)
+    words = [monarch_command, "run", "-q", "-c", tmp_path / "job.yaml"]
+    words += ["--data", view.root, "--set", "cold_open.mode=wait", "--", "cat"]
+    words += [view.root / name for name in names]
+
+    command = [str(word) for word in words]
+    code = os.spawnve(os.P_WAIT, command[0], command, nodes.surroundings(0))
+
+    assert code == 0
+    assert view.counts().read_bytes == view.counts().opens == 0

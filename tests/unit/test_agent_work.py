@@ -1,0 +1,178 @@
+"""When an agent without programs ends: nothing is left to stage, or nothing moves."""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from monarch.agent import work
+from monarch.agent.work import AgentParts, FillWork
+from monarch.native import Health, Reason, Step
+from monarch.stager import Event
+from support.stages import FILL, Stage, make_stage
+
+
+@dataclass
+class FakeCluster:
+    """The other nodes, which still stage or do not."""
+
+    others_stage: bool = False
+    rests: bool = False
+
+    def rest(self) -> bool:
+        """Note that this node has staged its share."""
+        self.rests = True
+        return self.others_stage
+
+    def resume(self) -> None:
+        """Note that this node stages again."""
+        self.rests = False
+
+
+@dataclass
+class Filling:
+    """A FillWork over a Stager whose engine does what a test says."""
+
+    stage: Stage
+    cluster: FakeCluster | None
+    shown: list[tuple[int, int, int]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        parts: Any = SimpleNamespace(
+            joining=SimpleNamespace(cluster=self.cluster),
+            counters=self.stage.counters,
+            turn=self.stage.stager.turn,
+            end=self.reasons.append,
+        )
+        assert set(vars(parts)) <= set(AgentParts.__slots__)
+        self.work = FillWork(parts, lambda *state: self.shown.append(state))
+
+    def look(self) -> bool:
+        """Give the Stager a turn, and look; return whether the agent ends."""
+        self.stage.stager.turn()
+        self.work.look(self.stage.stager)
+        return bool(self.reasons)
+
+
+@pytest.fixture
+def filling(tmp_path):
+    """A function that makes one for files of one page each."""
+
+    def make(files: int, cluster: FakeCluster | None = None) -> Filling:
+        stage = make_stage(tmp_path, [4096] * files, settings=FILL)
+        return Filling(stage, cluster)
+
+    return make
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """A function that lets time pass."""
+    now = [1000.0]
+    fake = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(work, "time", fake)
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    return wait
+
+
+def test_it_ends_when_each_file_is_staged(filling):
+    one = filling(2)
+    assert not one.look()
+
+    one.stage.end(0)
+    assert not one.look()
+    one.stage.end(1)
+
+    assert one.look()
+    assert one.shown[0][:2] == (0, 2)
+    assert one.shown[-1][:2] == (2, 2)
+
+
+def test_it_looks_at_nothing_before_there_is_a_catalog(filling):
+    one = filling(1)
+
+    one.work.look(None)
+
+    assert not one.reasons
+
+
+def test_what_has_failed_is_tried_again_until_it_fails_for_good(filling, clock):
+    one = filling(1)
+    tries = 0
+    while not one.look():
+        if one.stage.ordered():
+            one.stage.end(0, status=-errno.EIO, step=Step.READ)
+            tries += 1
+        clock(work.RETRY_S)
+
+    assert 1 < tries < 10
+    assert one.stage.replicas.absent(Reason.ERROR).tolist() == [0]
+
+
+def test_a_file_that_has_changed_is_not_waited_for(filling):
+    one = filling(1)
+    one.look()
+
+    one.stage.end(0, status=-errno.ESTALE, step=Step.STAT)
+
+    assert one.look()
+
+
+def test_it_gives_up_when_the_origin_does_not_answer_for_long(filling, clock):
+    one = filling(1)
+    one.look()
+    one.stage.engine.found = Health(1, 0, 1)
+    assert not one.look()
+
+    clock(work.GIVE_UP_S / 2)
+    assert not one.look()
+    clock(work.GIVE_UP_S / 2)
+
+    assert one.look()
+
+
+def test_it_gives_up_what_the_node_lacks_the_means_for(filling, clock):
+    one, rounds = filling(1), 0
+    while not one.look():
+        rounds += 1
+        if one.stage.ordered():
+            one.stage.end(0, status=-errno.EMFILE, step=Step.OPEN)
+        clock(work.RETRY_S)
+        one.stage.clock.now_s += work.RETRY_S
+
+    assert work.GIVE_UP_S / work.RETRY_S / 2 < rounds <= 2 * work.RETRIES_MAX
+    assert one.stage.replicas.absent(Reason.BUSY).tolist() == [0]
+
+
+def test_a_node_that_has_staged_its_share_waits_for_the_others(filling):
+    cluster = FakeCluster(others_stage=True)
+    one = filling(1, cluster)
+    one.look()
+    one.stage.end(0)
+
+    assert not one.look()
+    assert cluster.rests
+    cluster.others_stage = False
+
+    assert one.look()
+
+
+def test_a_node_that_lacks_something_again_says_so_to_the_others(filling, clock):
+    cluster = FakeCluster(others_stage=True)
+    one = filling(1, cluster)
+    one.look()
+    one.stage.end(0)
+    one.look()
+    assert cluster.rests
+
+    one.stage.replicas.change(0, Event.LOST)
+    one.look()
+
+    assert not cluster.rests
