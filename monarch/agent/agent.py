@@ -172,7 +172,7 @@ class Agent:
         )
         wait_max_s = self._work.plain_after_s
         await self._first_of(indexing, wait_max_s)
-        if wait_max_s and not indexing.done() and not self._end.is_set():
+        if wait_max_s is not None and not (indexing.done() or self._end.is_set()):
             self._go_plain(
                 f"the catalog takes longer than {format_duration(wait_max_s)}"
             )
