@@ -438,3 +438,20 @@ def test_link_with_two_names_shows_what_becomes_of_the_other(board: Board) -> No
     )
 
     assert shown == "2 1\n"
+
+
+def test_write_that_was_refused_does_not_keep_the_file_from_being_read(
+    board: Board,
+) -> None:
+    board.start()
+    board.ask("publish-all")
+
+    shown = python(
+        board,
+        "fd = os.open('two.bin', os.O_RDONLY); os.rename('two.bin', '../elsewhere')\n"
+        "try: open(f'/dev/fd/{fd}', 'a')\n"
+        "except OSError as error: print(error.strerror)\n"
+        "print(open(f'/dev/fd/{fd}').read(3))",
+    )
+
+    assert shown == "Stale file handle\ntwo\n"

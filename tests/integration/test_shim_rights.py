@@ -225,6 +225,10 @@ def program(board: Board) -> Path:
         "libc.execveat(fd, b'', words, None, 0x1000)",
         "os.waitpid(os.posix_spawn(f'/proc/self/fd/{fd}', ['program', 'started'],"
         " os.environ), 0)",
+        "libc.execvp(f'/proc/self/fd/{fd}'.encode(), words)",
+        "libc.execvpe(f'/proc/self/fd/{fd}'.encode(), words, None)",
+        "os.waitpid(os.posix_spawnp(f'/proc/self/fd/{fd}', ['program', 'started'],"
+        " os.environ), 0)",
     ],
 )
 def test_redirected_descriptor_can_be_executed(

@@ -226,6 +226,49 @@ def test_file_with_several_names_is_the_origins_where_inodes_may_change(
     assert board.counters()["opens_hit_tier0"] == (0 if option else 2)
 
 
+@pytest.mark.parametrize("option", ["-u", None])
+def test_status_of_a_file_with_several_names_is_the_origins_where_inodes_may_change(
+    board: Board, option: str | None
+) -> None:
+    os.link(board.root / "two.bin", board.root / "link.bin")
+    board.start(*([option] if option else []))
+
+    python(board, "os.stat('two.bin'), os.stat('link.bin')")
+
+    assert board.counters()["stats_answered"] == (0 if option else 2)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ("open('../bound/two.bin', 'r+').write('NEW'); print(read('two.bin'))", "NEW"),
+        (
+            "os.rename('../bound/a', '../bound/before');"
+            " print(os.path.exists('a/b/three.bin'))",
+            "False",
+        ),
+    ],
+)
+def test_change_by_another_mount_of_what_has_another_inode_lets_the_root_pass(
+    board: Board, change: str, shown: str
+) -> None:
+    (board.folder / "bound").mkdir()
+    board.start("-u")
+    board.ask("publish-all")
+    moved_inode(board)
+    shutil.copytree(board.root / "a", board.folder / "copy")
+    (board.root / "a").rename(board.folder / "before")
+    (board.folder / "copy").rename(board.root / "a")
+    script = f'cd {board.root}; mount --bind . ../bound; exec python3 -c "$0"'
+
+    body = f"import os\nread = lambda name: open(name).read(3)\n{change}"
+    found = board.run("unshare", "-m", "sh", "-c", script, body)
+
+    assert found == f"{shown}\n"
+    assert board.ask("root") == "1"
+
+
 def test_rename_of_a_directory_whose_inode_changed_is_known_by_its_path(
     board: Board,
 ) -> None:

@@ -263,6 +263,14 @@ def test_file_action_after_a_change_of_directory_marks_what_it_opens(
     assert linked.run(program, way, linked.root) == "two NEW\n"
 
 
+def test_file_action_that_is_copied_marks_what_it_opens(
+    linked: Board, compiled: Compile
+) -> None:
+    program = compiled("spawn_actions.c")
+
+    assert linked.run(program, "copied", linked.root) == "two \n"
+
+
 HANDLE = (
     "class H(ctypes.Structure):\n"
     "    _fields_ = [('n', ctypes.c_uint), ('t', ctypes.c_int),\n"

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.countfs import CountFs
+
 Under = Callable[..., None]
 Program = Callable[..., Path]
 NOBODY = 65534
@@ -129,6 +131,13 @@ code = (
 )
 subprocess.run(["unshare", "-pf", sys.executable, "-c", code, FILE], check=True)
 """,
+    "gmon.out": """
+os.makedirs(D + "-out"); os.chdir(D + "-out")
+plain("ln", FILE, "gmon.out")
+libc.monstartup(ctypes.c_ulong(0x1000), ctypes.c_ulong(0x2000))
+libc._mcleanup()
+plain("test", "-s", "gmon.out")
+""",
     "fanotify": """
 fan = libc.fanotify_init(0, os.O_WRONLY)
 mark = libc.fanotify_mark
@@ -146,7 +155,7 @@ def test_other_ways(under: Under, tree: Path, program: Program, way: str) -> Non
     """Nor is what a program writes by functions that it has found in libc itself
     (`dlsym` on a handle of `libc.so.6`, libraries loaded with `RTLD_DEEPBIND` or by
     `dlmopen`), by a descriptor from outside the job, or by what writes for it: utmp,
-    acct, fanotify
+    acct, fanotify, `gmon.out`
     """
     if way in ("acct", "fanotify") and os.geteuid() != 0:
         pytest.skip("needs root")
@@ -154,6 +163,28 @@ def test_other_ways(under: Under, tree: Path, program: Program, way: str) -> Non
         need_accounting()
     library = program("unseen.c", "-shared", "-fPIC")
     unseen(under, tree, WAYS[way].replace("LIBRARY", repr(str(library))))
+
+
+def test_core_dump_over_a_file(under: Under, tree: Path) -> None:
+    """core dumps"""
+    if Path("/proc/sys/kernel/core_pattern").read_text().strip() != "core":
+        pytest.skip("needs core dumps in the working directory")
+    (tree / "core").write_bytes(b"s" * 10_000)
+    crash = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (-1, -1));"
+    crash += "os.abort()"
+
+    under(
+        f"""
+def check():
+    with open(D + "/core", "rb") as file:
+        assert tier(file.fileno()) and file.read() == b"s" * 10_000
+check()
+subprocess.run([sys.executable, "-c", {crash!r}], cwd=D)
+check()
+"""
+    )
+
+    assert (tree / "core").read_bytes()[:4] == b"\x7fELF"
 
 
 def need_accounting() -> None:
@@ -210,3 +241,48 @@ try:
 finally:
     subprocess.run(["umount", D + "/sub"], check=True)
 """)
+
+
+def test_raw_status_of_a_redirected_descriptor(under: Under) -> None:
+    """A raw `fstat` or `statx` system call (Node.js) on a redirected descriptor shows
+    the Replica
+    """
+    under(
+        """
+import platform
+number = {"x86_64": 5, "aarch64": 80}[platform.machine()]
+fd = os.open(D + "/spare.bin", os.O_RDONLY)
+assert tier(fd)
+raw = ctypes.create_string_buffer(256)
+assert libc.syscall(ctypes.c_long(number), ctypes.c_long(fd), raw) == 0
+(ino,) = __import__("struct").unpack_from("Q", raw, 8)
+assert ino == os.stat(f"/proc/self/fd/{fd}").st_ino or ino != os.fstat(fd).st_ino
+assert ino != os.fstat(fd).st_ino
+"""
+    )
+
+
+def test_other_mount(
+    under: Under, tree: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    """What a program writes by another mount of the same files that has another device
+    number
+    """
+    other = mount_counted(tree, writable=1).root
+
+    unseen(under, tree, f"open({str(other / 'spare.bin')!r}, 'r+b').write(b'NEW')")
+
+
+def test_other_name_without_link_counts(
+    under: Under, tree: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    """or by another name of a file on a FUSE file system that tells no link counts, is
+    not seen
+    """
+    os.link(tree / "spare.bin", tree / "name.bin")
+    root = mount_counted(tree, no_links=1, writable=1).root
+    write = "open(D + '/name.bin', 'r+b').write(b'NEW')"
+
+    under(f"D = {str(root)!r}\n{OLD}{write}\ncheck()", data=("--data", str(root)))
+
+    assert (tree / "spare.bin").read_bytes() != b"s" * 10_000

@@ -48,9 +48,9 @@ enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, FAILURES, COUNTS };
 static const char *const count_names[COUNTS] = {"opens", "reads",    "read_bytes",
                                                 "stats", "listings", "failures"};
 
-enum number { BW, OPEN_US, READ_US, STAT_US, CACHED, NUMBERS };
-static const char *const number_names[NUMBERS] = {"bw", "open_us", "read_us", "stat_us",
-                                                  "cached"};
+enum number { BW, OPEN_US, READ_US, STAT_US, CACHED, NO_LINKS, WRITABLE, NUMBERS };
+static const char *const number_names[NUMBERS] = {
+    "bw", "open_us", "read_us", "stat_us", "cached", "no_links", "writable"};
 
 enum text { OPEN_EIO, READ_EIO, STALL, TEXTS };
 static const char *const text_names[TEXTS] = {"open_eio", "read_eio", "stall"};
@@ -197,7 +197,11 @@ static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *
     int error = stall(path);
     if (error)
         return error;
-    return fstatat(source_fd, below(path), st, AT_SYMLINK_NOFOLLOW) ? -errno : 0;
+    if (fstatat(source_fd, below(path), st, AT_SYMLINK_NOFOLLOW))
+        return -errno;
+    if (numbers[NO_LINKS])
+        st->st_nlink = 1;
+    return 0;
 }
 
 static int fs_readlink(const char *path, char *out, size_t size)
@@ -211,7 +215,8 @@ static int fs_readlink(const char *path, char *out, size_t size)
 
 static int open_source(const char *path, int flags)
 {
-    if ((flags & O_ACCMODE) != O_RDONLY)
+    int mode = flags & O_ACCMODE;
+    if (mode != O_RDONLY && !numbers[WRITABLE])
         return -EROFS;
     counts[OPENS]++;
     delay(OPEN_US);
@@ -220,7 +225,7 @@ static int open_source(const char *path, int flags)
         error = fail(OPEN_EIO, path);
     if (error)
         return error;
-    int fd = openat(source_fd, below(path), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = openat(source_fd, below(path), mode | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
 }
 
@@ -281,11 +286,12 @@ static int fs_read(const char *path, char *out, size_t size, off_t offset,
 static int fs_write(const char *path, const char *bytes, size_t size, off_t offset,
                     struct fuse_file_info *fi)
 {
-    (void)offset;
-    (void)fi;
     char line[TEXT_BYTES * 2];
-    if (strcmp(path, CONTROL_PATH) != 0)
-        return -EROFS;
+    if (strcmp(path, CONTROL_PATH) != 0) {
+        struct open_file *file = (struct open_file *)(uintptr_t)fi->fh;
+        ssize_t n = pwrite(file->fd, bytes, size, offset);
+        return n < 0 ? -errno : (int)n;
+    }
     if (size >= sizeof(line))
         return -EINVAL;
     memcpy(line, bytes, size);
@@ -364,7 +370,7 @@ static int fs_listxattr(const char *path, char *names, size_t size)
 static void *fs_init(struct fuse_conn_info *connection, struct fuse_config *config)
 {
     (void)connection;
-    config->use_ino = 1;
+    config->use_ino = !numbers[NO_LINKS];
     config->entry_timeout = 0;
     config->attr_timeout = 0;
     config->negative_timeout = 0;

@@ -44,14 +44,15 @@ int monarch_index_check(const void *block, size_t length)
 }
 
 /* monarch_inodes_unstable - whether files below this directory may change their inode
- * numbers: overlays copy a file when it is written to, and many FUSE servers number
- * files as they are looked up (statfs(2)). -errno: unknown. */
+ * numbers: overlays copy a file when it is written to, FAT has none, and many FUSE servers
+ * number files as they are looked up (statfs(2)). -errno: unknown. */
 int monarch_inodes_unstable(const char *directory)
 {
     struct statfs fs;
     if (statfs(directory, &fs) != 0)
         return -errno;
-    return fs.f_type == OVERLAYFS_SUPER_MAGIC || fs.f_type == FUSE_SUPER_MAGIC;
+    return fs.f_type == OVERLAYFS_SUPER_MAGIC || fs.f_type == FUSE_SUPER_MAGIC ||
+           fs.f_type == MSDOS_SUPER_MAGIC || fs.f_type == EXFAT_SUPER_MAGIC;
 }
 
 /* monarch_index_find - the Entry of a root-relative path, or -1. */

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include "identity.h"
 #include "child_env.h"
@@ -68,18 +69,32 @@ int execv(const char *path, char *const argv[])
     return execve(path, argv, environ);
 }
 
-int execvp(const char *file, char *const argv[])
+static int exec_search(const char *file, char *const argv[])
 {
     CHILD_ENV(l, environ)
     char *const *env = child_environment(&l, NULL, environ);
     EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvp)(file, argv))
 }
 
-int execvpe(const char *file, char *const argv[], char *const envp[])
+static int exec_search_in(const char *file, char *const argv[], char *const envp[])
 {
     CHILD_ENV(l, envp)
     char *const *env = child_environment(&l, NULL, envp);
     EXEC(file, NEXT(execvpe)(file, argv, env), NEXT(execvpe)(file, argv, envp))
+}
+
+int execvp(const char *file, char *const argv[])
+{
+    const struct origin_ask ask = {file, -1, argv, environ};
+    exec_search(file, argv);
+    return strchr(file, '/') ? exec_origin(&ask) : -1;
+}
+
+int execvpe(const char *file, char *const argv[], char *const envp[])
+{
+    const struct origin_ask ask = {file, -1, argv, envp};
+    exec_search_in(file, argv, envp);
+    return strchr(file, '/') ? exec_origin(&ask) : -1;
 }
 
 static int exec_descriptor(int fd, char *const argv[], char *const envp[])

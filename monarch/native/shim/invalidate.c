@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "identity.h"
+#include "mounts.h"
 #include "object.h"
 #include "sys.h"
 
@@ -143,9 +144,19 @@ static void invalidate_above(const struct segments *seg, const struct stat *st)
             mark_root(seg, above[i].root, MARKED | MARKED_NAME);
 }
 
+/* untold - the kernel's path of a file or directory may hide that it lies in a root: it has
+ * other names, or is seen through another mount of the same file system. */
+static bool untold(const struct segments *seg, uint32_t root, int fd,
+                   const struct stat *st)
+{
+    bool several = S_ISREG(st->st_mode) && st->st_nlink > 1;
+    return (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)) &&
+           st->st_dev == seg->catalog->roots[root].dev &&
+           (several || mounts_apart(seg, root, fd, ""));
+}
+
 /* invalidate_name_of - where inodes may change under a file: goes by the path that the kernel
- * has for a descriptor. A file with other names, which this path does not show, marks the roots
- * on its device with it. */
+ * has for a descriptor. What this path does not tell marks the whole root. */
 static void invalidate_name_of(const struct segments *seg, int fd,
                                const struct stat *st, enum change change)
 {
@@ -164,8 +175,8 @@ static void invalidate_name_of(const struct segments *seg, int fd,
             return;
     }
     for (uint32_t i = 0; i < seg->catalog->root_count; i++)
-        if (seg->catalog->roots[i].unstable && S_ISREG(st->st_mode) &&
-            (n <= 0 || (st->st_nlink > 1 && st->st_dev == seg->catalog->roots[i].dev)))
+        if (seg->catalog->roots[i].unstable &&
+            (n > 0 ? untold(seg, i, fd, st) : S_ISREG(st->st_mode)))
             mark_root(seg, i, MARKED_ALL);
 }
 

@@ -86,7 +86,7 @@ enum birth object_birth(int fd, const char *path, int64_t ns)
     if (rc < 0)
         return BIRTH_UNTOLD;
     if (!(x.stx_mask & STATX_BTIME))
-        return nanoseconds(&x.stx_ctime) <= ns ? BIRTH_BEFORE : BIRTH_UNTOLD;
+        return nanoseconds(&x.stx_ctime) < ns ? BIRTH_BEFORE : BIRTH_UNTOLD;
     return nanoseconds(&x.stx_btime) > ns ? BIRTH_AFTER : BIRTH_BEFORE;
 }
 

@@ -112,6 +112,18 @@ int __open64(const char *path, int flags, ...)
          NEXT(__open64)(path, s.named, mode))
 }
 
+/* opened_anew - an open that was not served may have met a Replica that is out of date by
+ * its name in /proc: the file is opened in its place. */
+static int opened_anew(int fd, int flags)
+{
+    struct redirect s;
+    redirect_handle(&s, flags);
+    if (!s.seg || !redirect_found(&s, fd))
+        return fd;
+    sys_close(fd);
+    return NEXT(open)(s.path, s.flags, 0);
+}
+
 /* Its ways to resolve a path are not ours, so that a read-only open is not served. */
 int openat2(int dirfd, const char *path, const struct open_how *how, size_t size)
 {
@@ -120,7 +132,7 @@ int openat2(int dirfd, const char *path, const struct open_how *how, size_t size
     if (given && size >= sizeof(flags))
         memcpy(&flags, how, sizeof(flags));
     if (!(flags & (O_ACCMODE | O_TRUNC | O_CREAT)))
-        return NEXT(openat2)(dirfd, path, how, size);
+        return opened_anew(NEXT(openat2)(dirfd, path, how, size), (int)flags);
     OPEN(redirect_whole, dirfd, path, (int)flags,
          NEXT(openat2)(dirfd, s.path, how, size), NEXT(openat2)(dirfd, path, how, size))
 }

@@ -85,9 +85,10 @@ static void remember(const void *actions, const char *path, enum kind kind)
     if (r) {
         memcpy(r->path, full, strlen(full) + 1);
         atomic_store(&r->kind, kind);
-    } else if (kind == KIND_OPEN) {
-        invalidate_path(attach_for_marking(), AT_FDCWD, full, CHANGE_BYTES, true);
     }
+    if (kind ==
+        KIND_OPEN) /* programs may copy actions, which we know by their address */
+        invalidate_path(attach_for_marking(), AT_FDCWD, full, CHANGE_BYTES, true);
 }
 
 /* invalidate_actions - marks all that these actions open for writing, as it is now. */
@@ -227,6 +228,8 @@ int posix_spawnp(pid_t *pid, const char *file,
         if (error == 0)
             child_unseen(&l);
     }
+    if (error == EACCES && strchr(file, '/'))
+        error = spawn_origin(&child, file, actions, attr, &(struct words){argv, env});
     invalidate_actions(actions);
     if (error == 0)
         child_spawned(&l, child, file);

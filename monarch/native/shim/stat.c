@@ -34,8 +34,11 @@ static const struct entry *answerable(const struct segments *seg, const struct r
     uint32_t mode = index_attr(r->ix, e)->mode;
     if (e->file == NONE32 || (r->directory_only && !S_ISDIR(mode)))
         return NULL;
-    if (S_ISDIR(mode) && seg->catalog->roots[r->root].unstable)
-        return NULL; /* fstat of the opened directory may have another inode */
+    /* fstat of the opened directory may have another inode, and a change by another name of
+     * the file is not marked here. */
+    if ((S_ISDIR(mode) || index_attr(r->ix, e)->nlink > 1) &&
+        seg->catalog->roots[r->root].unstable)
+        return NULL;
     const struct entry *marked = e;
     if (S_ISLNK(mode) && index_attr(r->ix, e)->nlink > 1)
         return NULL; /* its other names are not marked with it */

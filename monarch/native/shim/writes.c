@@ -35,7 +35,7 @@ static void divert(struct redirect *s, int fd, const char *path, const struct st
                    : identity_hold(s->seg, fd, st, &s->file);
     if (s->held == IDENTITY_OTHER)
         return;
-    if (s->held != IDENTITY_TIER)
+    if (s->held >= 0) /* else the open is refused */
         mark_file(s->seg, s->file, CHANGE_BYTES);
     invalidate_descriptor(s->seg, s->held,
                           CHANGE_BYTES); /* another root may have it, too */

@@ -1,6 +1,6 @@
 /* spawn_actions.c - writes to two.bin by file actions that change the directory first.
  *
- *   spawn_actions path|descriptor|late ROOT
+ *   spawn_actions path|descriptor|late|copied ROOT
  */
 #include <err.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static void show(const char *end)
 int main(int argc, char **argv)
 {
     static char *const words[] = {(char *)"printf", (char *)"NEW", NULL};
-    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_t actions, copy;
     const char *name = "two.bin";
     pid_t child;
     int status;
@@ -38,7 +38,8 @@ int main(int argc, char **argv)
     } else if (strcmp(argv[1], "descriptor") == 0) {
         posix_spawn_file_actions_addfchdir_np(&actions, open("a", O_RDONLY));
         name = "../two.bin";
-    } else { /* what the name leads to changes between the two calls */
+    } else if (strcmp(argv[1], "late") ==
+               0) { /* what the name leads to changes between the two calls */
         if (symlink("one.bin", "moving") != 0)
             err(1, "moving");
         name = "moving";
@@ -47,10 +48,15 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "late") == 0 &&
         (unlink("moving") != 0 || symlink("two.bin", "moving") != 0))
         err(1, "moving");
-    if (posix_spawn(&child, "/usr/bin/printf", &actions, NULL, words, environ) != 0)
+    if (strcmp(argv[1], "copied") == 0) /* the child does not see what it has cut */
+        posix_spawn_file_actions_addclose(&actions, 1);
+    memcpy(&copy, &actions, sizeof(copy));
+    if (posix_spawn(&child, "/usr/bin/printf",
+                    strcmp(argv[1], "copied") == 0 ? &copy : &actions, NULL, words,
+                    environ) != 0)
         err(1, "posix_spawn");
     waitpid(child, &status, 0);
     posix_spawn_file_actions_destroy(&actions);
     show("\n");
-    return status;
+    return strcmp(argv[1], "copied") == 0 ? 0 : status;
 }
