@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   monarch stage -c job.yaml --set retain=node
-  srun -N4 --ntasks-per-node=1 monarch stage -c job.yaml --mode partition
+  srun -N4 --ntasks-per-node=1 monarch stage -c job.yaml
   mpiexec -n 4 -ppn 1 monarch stage --mpi -c job.yaml
   monarch stage --hosts node[0-3] -c job.yaml   # on each of them
 

@@ -275,3 +275,27 @@ def test_ram_tier_is_a_share_of_the_steps_memory(
     found = re.search(r"to ram ([0-9.]+) MiB", ended.stderr)
     assert found
     assert 90 < float(found[1]) <= 100
+
+
+def test_nodes_of_a_step_stage_before_a_job(slurm_site: Site) -> None:
+    site = slurm_site
+    config = site.folder / "stage.yaml"
+    tier = f"path: '{site.folder}/tier-${{SLURMD_NODENAME}}', capacity: 64MiB"
+    config.write_text(f"tiers: [{{name: ssd, kind: ssd, {tier}}}]\nretain: node\n")
+    make = f'mkdir "{site.folder}/tier-$SLURMD_NODENAME"'
+    site.run([*FOUR, "sh", "-c", make]).well()
+    words = ["-c", str(config), "--data", str(site.data)]
+
+    staged = site.run(
+        [*FOUR, str(site.command), "stage", *words, "--mode", "replicate"]
+    ).well()
+
+    assert len(staged.stdout.splitlines()) == 5
+    assert " on 4 nodes in " in staged.stdout
+    site.read_once()
+    site.nothing_left()
+    # The job after it adopts what the nodes have, and asks the origin for nothing.
+    site.origin.reset()
+    run = [str(site.command), "run", *words, "--set", "cold_open.mode=wait", "--"]
+    site.run([*FOUR, *run, *site.rank()]).well()
+    assert site.origin.counts().read_bytes == 0
