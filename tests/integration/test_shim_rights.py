@@ -244,6 +244,18 @@ def test_redirected_descriptor_can_be_executed(
     assert hits(board) == 1
 
 
+def test_redirected_script_without_interpreter_is_run_by_a_shell(board: Board) -> None:
+    script = board.root / "script"
+    script.write_text("echo $1")
+    script.chmod(0o755)
+    board.start()
+    board.ask("publish-all")
+
+    shown = board.run("sh", "-c", f"exec 9<{script}; exec env /proc/self/fd/9 started")
+
+    assert shown == "started\n"
+
+
 @pytest.mark.parametrize("gone", ["os.unlink", "lambda name: os.rename(name, 'moved')"])
 def test_redirected_descriptor_can_be_executed_by_any_name_left(
     board: Board, gone: str

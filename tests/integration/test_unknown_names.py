@@ -292,3 +292,33 @@ def test_status_of_a_directory_is_the_origins_where_inodes_may_change(
     python(board, "os.stat('a'), os.stat('two.bin')")
 
     assert board.counters()["stats_answered"] == (1 if option else 2)
+
+
+SUBVOLUMES = """
+truncate -s 120M image && mkfs.btrfs -qf image > mkfs.txt && mkdir top || exit 77
+mount -o loop image top || exit 77
+cd top && btrfs -q subvolume create old && echo old > old/file
+btrfs -q subvolume snapshot old new && echo new > new/file
+exec "$0" run -q --data old --tier ram:1MiB --set cold_open.mode=wait -- sh -c '
+    cat old/file; btrfs -q subvolume delete old; btrfs -q subvolume snapshot new old
+    cat old/file'
+"""
+
+
+@pytest.mark.root
+def test_subvolume_that_takes_the_place_of_a_root_is_never_read_as_the_old_one(
+    monarch_command: Path, run_root: Path, tmp_path: Path
+) -> None:
+    if not shutil.which("mkfs.btrfs"):
+        pytest.skip("btrfs-progs is not installed")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", SUBVOLUMES, monarch_command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    if done.returncode == 77:
+        pytest.skip("no btrfs can be mounted here")
+    assert done.stdout == "old\nnew\n", done.stderr

@@ -281,7 +281,22 @@ def test_other_name_without_link_counts(
     """
     os.link(tree / "spare.bin", tree / "name.bin")
     root = mount_counted(tree, no_links=1, writable=1).root
-    write = "open(D + '/name.bin', 'r+b').write(b'NEW')"
+
+    unseen_below(under, tree, root, "name.bin")
+
+
+def test_other_case(
+    under: Under, tree: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    """nor is a name in other letters on one that ignores their case"""
+    root = mount_counted(tree, no_links=1, fold=1, writable=1).root
+
+    unseen_below(under, tree, root, "SPARE.bin")
+
+
+def unseen_below(under: Under, tree: Path, root: Path, name: str) -> None:
+    """Writes to the file by another of its names below a mounted root."""
+    write = f"open(D + '/{name}', 'r+b').write(b'NEW')"
 
     under(f"D = {str(root)!r}\n{OLD}{write}\ncheck()", data=("--data", str(root)))
 

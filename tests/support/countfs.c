@@ -15,6 +15,7 @@
  */
 #define FUSE_USE_VERSION 35
 #include <dirent.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
@@ -48,9 +49,19 @@ enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, FAILURES, COUNTS };
 static const char *const count_names[COUNTS] = {"opens", "reads",    "read_bytes",
                                                 "stats", "listings", "failures"};
 
-enum number { BW, OPEN_US, READ_US, STAT_US, CACHED, NO_LINKS, WRITABLE, NUMBERS };
+enum number {
+    BW,
+    OPEN_US,
+    READ_US,
+    STAT_US,
+    CACHED,
+    NO_LINKS,
+    WRITABLE,
+    FOLD,
+    NUMBERS
+};
 static const char *const number_names[NUMBERS] = {
-    "bw", "open_us", "read_us", "stat_us", "cached", "no_links", "writable"};
+    "bw", "open_us", "read_us", "stat_us", "cached", "no_links", "writable", "fold"};
 
 enum text { OPEN_EIO, READ_EIO, STALL, TEXTS };
 static const char *const text_names[TEXTS] = {"open_eio", "read_eio", "stall"};
@@ -167,9 +178,16 @@ static int set(char *line)
     return -EINVAL;
 }
 
+/* below - a path from the source's root on; all letters are small where case is ignored. */
 static const char *below(const char *path)
 {
-    return path[1] ? path + 1 : ".";
+    static _Thread_local char folded[PATH_ROOM];
+    size_t n = strlen(path);
+    if (!numbers[FOLD] || n >= sizeof(folded))
+        return path[1] ? path + 1 : ".";
+    for (size_t i = 0; i <= n; i++)
+        folded[i] = (char)tolower((unsigned char)path[i]);
+    return folded[1] ? folded + 1 : ".";
 }
 
 static int is_own(const char *path)

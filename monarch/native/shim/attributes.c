@@ -2,6 +2,7 @@
  * flags of a file. */
 #include <errno.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include "change.h"
 #include "identity.h"
@@ -14,6 +15,12 @@
 #define ENABLE_VERITY _IOC(_IOC_WRITE, 'f', 133, 128)
 #define FSGETXATTR _IOC(_IOC_READ, 'X', 31, 28)
 #define FSSETXATTR _IOC(_IOC_WRITE, 'X', 32, 28)
+
+/* linux/btrfs.h: the arguments of both that delete a subvolume. */
+#define SNAP_DESTROY _IOC(_IOC_WRITE, 0x94, 15, 4096)
+#define SNAP_DESTROY_V2 _IOC(_IOC_WRITE, 0x94, 63, 4096)
+enum { SUBVOLUME_NAME = 8, SUBVOLUME_FLAGS = 16, SUBVOLUME_NAME_V2 = 56 };
+static const uint64_t SUBVOLUME_BY_ID = 16;
 
 int chmod(const char *path, mode_t mode)
 {
@@ -218,6 +225,26 @@ static int ioctl_set(int fd, unsigned long request, void *argument)
               NEXT(ioctl)(fd, request, argument))
 }
 
+/* ioctl_destroy - a subvolume goes like a directory: another one may take its place, with the
+ * same inode numbers. */
+static int ioctl_destroy(int fd, unsigned long request, void *argument)
+{
+    const struct segments *seg = attach_for_marking();
+    const char *words = argument;
+    uint64_t flags = 0;
+    if (request == SNAP_DESTROY_V2 && words)
+        memcpy(&flags, words + SUBVOLUME_FLAGS, sizeof(flags));
+    if (flags & SUBVOLUME_BY_ID)
+        for (uint32_t i = 0; seg && i < seg->catalog->root_count; i++)
+            mark_root(seg, i, MARKED | MARKED_NAME);
+    else if (words)
+        invalidate_path(
+            seg, fd,
+            words + (request == SNAP_DESTROY ? SUBVOLUME_NAME : SUBVOLUME_NAME_V2),
+            CHANGE_NAME, false);
+    return NEXT(ioctl)(fd, request, argument);
+}
+
 int ioctl(int fd, unsigned long request, ...)
 {
     va_list rest;
@@ -226,6 +253,8 @@ int ioctl(int fd, unsigned long request, ...)
     va_end(rest);
     if (request == SETFLAGS || request == FSSETXATTR || request == ENABLE_VERITY)
         return ioctl_set(fd, request, argument);
+    if (request == SNAP_DESTROY || request == SNAP_DESTROY_V2)
+        return ioctl_destroy(fd, request, argument);
     if (request == GETFLAGS || request == FSGETXATTR)
         return ioctl_get(fd, request, argument);
     return NEXT(ioctl)(fd, request, argument);

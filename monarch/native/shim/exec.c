@@ -13,6 +13,7 @@ struct origin_ask {   /* an exec that may have been refused for its Replica */
     const char *path; /* NULL: the descriptor itself */
     int fd;
     char *const *argv, *const *envp;
+    bool searches; /* a shell runs what has no other interpreter, exec(3) */
 };
 
 /* Records the launch, calls, and takes the record back when the call returns. What is
@@ -47,7 +48,10 @@ __attribute__((noinline)) static int exec_origin(const struct origin_ask *ask)
                                    : identity_origin_of_fd(attach_for_marking(),
                                                            ask->fd, origin, &file));
     errno = kept;
-    return found ? execve(origin, ask->argv, ask->envp) : -1;
+    if (!found)
+        return -1;
+    return ask->searches ? execvpe(origin, ask->argv, ask->envp)
+                         : execve(origin, ask->argv, ask->envp);
 }
 
 static int exec_path(const char *path, char *const argv[], char *const envp[])
@@ -59,7 +63,7 @@ static int exec_path(const char *path, char *const argv[], char *const envp[])
 
 int execve(const char *path, char *const argv[], char *const envp[])
 {
-    const struct origin_ask ask = {path, -1, argv, envp};
+    const struct origin_ask ask = {path, -1, argv, envp, false};
     exec_path(path, argv, envp);
     return exec_origin(&ask);
 }
@@ -85,14 +89,14 @@ static int exec_search_in(const char *file, char *const argv[], char *const envp
 
 int execvp(const char *file, char *const argv[])
 {
-    const struct origin_ask ask = {file, -1, argv, environ};
+    const struct origin_ask ask = {file, -1, argv, environ, true};
     exec_search(file, argv);
     return strchr(file, '/') ? exec_origin(&ask) : -1;
 }
 
 int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-    const struct origin_ask ask = {file, -1, argv, envp};
+    const struct origin_ask ask = {file, -1, argv, envp, true};
     exec_search_in(file, argv, envp);
     return strchr(file, '/') ? exec_origin(&ask) : -1;
 }
@@ -108,7 +112,7 @@ static int exec_descriptor(int fd, char *const argv[], char *const envp[])
 
 int fexecve(int fd, char *const argv[], char *const envp[])
 {
-    const struct origin_ask ask = {NULL, fd, argv, envp};
+    const struct origin_ask ask = {NULL, fd, argv, envp, false};
     exec_descriptor(fd, argv, envp);
     return exec_origin(&ask);
 }
@@ -127,7 +131,7 @@ int execveat(int dirfd, const char *path, char *const argv[], char *const envp[]
              int flags)
 {
     bool itself = !path[0] && (flags & AT_EMPTY_PATH);
-    const struct origin_ask ask = {itself ? NULL : path, dirfd, argv, envp};
+    const struct origin_ask ask = {itself ? NULL : path, dirfd, argv, envp, false};
     exec_at(dirfd, path, argv, envp, flags);
     return itself || path[0] == '/' ? exec_origin(&ask) : -1;
 }

@@ -121,7 +121,9 @@ static int opened_anew(int fd, int flags)
     if (!s.seg || !redirect_found(&s, fd))
         return fd;
     sys_close(fd);
-    return NEXT(open)(s.path, s.flags, 0);
+    fd = NEXT(open)(s.path, s.flags, 0);
+    redirect_opened(&s, fd >= 0);
+    return fd;
 }
 
 /* Its ways to resolve a path are not ours, so that a read-only open is not served. */
