@@ -7,7 +7,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from monarch.background import in_thread
 from monarch.cluster import own_addresses
@@ -19,9 +18,7 @@ from monarch.cluster.rendezvous_directory import (
 from monarch.peers.connection import PORTS_TRIED, Address, Connection
 from monarch.peers.membership import HUBS_MAX, Membership
 from monarch.peers.protocol import Identity, Member, ProtocolError, Standing
-
-# Between the attempts at two addresses of a node.
-STAGGER_S: Final = 0.25
+from monarch.peers.timeouts import STAGGER_S
 
 log = logging.getLogger("monarch.peers")
 

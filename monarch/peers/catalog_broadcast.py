@@ -19,10 +19,10 @@ from monarch.peers.protocol.chunks import (
     pieces,
 )
 from monarch.peers.session import Timing
+from monarch.peers.timeouts import CATALOG_RETRY_S
 
 # Nodes that one node sends the Catalog to: six levels are enough for 4,096 nodes.
 BRANCHES: Final = 4
-RETRY_S: Final = 0.5
 
 log = logging.getLogger("monarch.peers")
 
@@ -155,7 +155,7 @@ class CatalogBroadcast:
                 if await self._fetch_from(ancestor, self.buffer):
                     break
             else:
-                await self._membership.wait_until(lambda _: False, RETRY_S)
+                await self._membership.wait_until(lambda _: False, CATALOG_RETRY_S)
         return await in_thread(self.buffer.unload)
 
     async def _fetch_from(self, number: int, buffer: ChunkBuffer) -> bool:

@@ -20,11 +20,8 @@ from monarch.peers.protocol import (
     ProtocolError,
     Role,
 )
+from monarch.peers.timeouts import CONNECT_S, DRAIN_S, HANDSHAKE_S, SEND_S
 
-CONNECT_S: Final = 3.0
-HANDSHAKE_S: Final = 3.0
-SEND_S: Final = 5.0
-DRAIN_S: Final = 0.5
 RECEIVE_BYTES: Final = 256 << 10
 # An agent whose port is taken listens on one of the next ports, which clients try too.
 PORTS_TRIED: Final = 8

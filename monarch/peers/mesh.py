@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from monarch.peers.addresses import AddressBook, PeerSettings
 from monarch.peers.catalog_broadcast import CatalogBroadcast
@@ -34,15 +34,7 @@ from monarch.peers.protocol import (
 )
 from monarch.peers.server import Server, listen
 from monarch.peers.session import Session, Timing
-
-RETRY_S: Final = 0.5
-RETRIES_PER_S: Final = 2000
-CLOSE_S: Final = 1.0
-# How often to check whether the last marks are acknowledged.
-POLL_S: Final = 0.01
-# How long to try a hub that was lost, and is perhaps only stopped, before the next one:
-# until then nodes whose programs have ended receive nothing from other nodes.
-LOST_HUB_S: Final = 1.5
+from monarch.peers.timeouts import CLOSE_S, LOST_HUB_S, POLL_S, RETRIES_PER_S, RETRY_S
 
 log = logging.getLogger("monarch.peers")
 

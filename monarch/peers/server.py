@@ -8,15 +8,12 @@ from typing import Final
 
 from monarch.peers.connection import PORTS_TRIED, Connection, Tampering
 from monarch.peers.protocol import Identity, Kind, Message, ProtocolError
+from monarch.peers.timeouts import ACCEPT_PAUSE_S, REFUSALS_S, REQUEST_S
 
 BACKLOG: Final = 1024
 # Connections that are not authenticated yet; the oldest is closed for the newest.
 UNAUTHENTICATED_MAX: Final = 256
 CONNECTIONS_PER_NODE_MAX: Final = 8
-REQUEST_S: Final = 3.0
-ACCEPT_PAUSE_S: Final = 0.1
-# Any process can connect, over and over: all refusals within this time are one line.
-REFUSALS_S: Final = 1.0
 
 log = logging.getLogger("monarch.peers")
 

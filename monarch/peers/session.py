@@ -9,18 +9,17 @@ from typing import Final
 
 from monarch.peers.connection import Connection
 from monarch.peers.protocol import Kind, MarkLog, MarkSync, Member, Message, Phase
+from monarch.peers.timeouts import (
+    BATCH_S,
+    BATCHES_PER_S,
+    HEARTBEAT_S,
+    HEARTBEATS_MISSED,
+    HEARTBEATS_PER_S,
+    RESEND_HEARTBEATS,
+)
 
-HEARTBEAT_S: Final = 0.5
-HEARTBEATS_MISSED: Final = 5
-# The hub receives the heartbeats of all nodes: more would keep its event loop busy.
-HEARTBEATS_PER_S: Final = 2000
-# Changes within this time are sent in one message.
-BATCH_S: Final = 0.01
-BATCHES_PER_S: Final = 4000
 NOTES_MAX: Final = 64
 ROWS_MAX: Final = 64
-# Marks that were not acknowledged within so many heartbeats are sent again.
-RESEND_HEARTBEATS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from monarch.agent.cluster import DISCONNECTED_S
-from monarch.peers.session import HEARTBEAT_S, HEARTBEATS_MISSED
+from monarch.peers.timeouts import HEARTBEAT_S, HEARTBEATS_MISSED
 from support.clusters import Cluster
 from support.nodes import Plan
 from support.processes import wait_until

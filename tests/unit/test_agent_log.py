@@ -10,7 +10,8 @@ import pytest
 from monarch.agent import main
 from monarch.peers.connection import Tampering
 from monarch.peers.protocol import Identity
-from monarch.peers.server import REFUSALS_S, Server, listen
+from monarch.peers.server import Server, listen
+from monarch.peers.timeouts import REFUSALS_S
 
 CONNECTIONS = 400
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from monarch.peers.addresses import connect_first
-from monarch.peers.connection import HANDSHAKE_S
 from monarch.peers.protocol import Identity
+from monarch.peers.timeouts import HANDSHAKE_S
 from support.meshes import SECRET, job, open_descriptors
 
 OWN = Identity("job", 1, SECRET)

@@ -20,7 +20,7 @@ LAYERS = (
     {"monarch", "background", "metrics", "errors", "units", "atomic_file", "hostlist"},
     {"native"},
     {"config"},
-    {"catalog", "placement", "peers.protocol"},
+    {"catalog", "placement", "peers.protocol", "peers.timeouts"},
     {"tiers", "origins", "cluster"},
     {
         "peers.connection",
