@@ -267,3 +267,20 @@ def test_names_of_mounts_may_hold_blanks(staged: Board, other: Path) -> None:
     )
 
     assert in_private(staged, script) == "other"
+
+
+@pytest.mark.root
+def test_redirected_descriptor_that_is_bound_elsewhere_is_the_origins_file(
+    board: Board,
+) -> None:
+    (board.folder / "place").touch()
+    board.start()
+    board.ask("publish-all")
+    script = (
+        f"exec 9<{board.root}/two.bin; cd {board.folder}\n"
+        "mount --bind /proc/$$/fd/9 place && printf NEW > place && umount place"
+    )
+
+    board.run("unshare", "-m", "sh", "-c", script)
+
+    assert (board.root / "two.bin").read_text() == "NEW"

@@ -1,5 +1,9 @@
 /* deactivate.c - calls after which paths or rights are no longer those of the Catalog. */
+#include <errno.h>
+#include <fcntl.h>
+
 #include "child_env.h"
+#include "identity.h"
 #include "mounts.h"
 #include "next.h"
 #include "shared/rights.h"
@@ -73,9 +77,24 @@ int setns(int fd, int type)
         mounts_moved(attach_for_marking()); \
     return result;
 
+/* bound - what a bind mount is to show: the origin's file in place of a Replica, which would
+ * be written to by that name. */
+static const char *bound(const char *source, char *origin)
+{
+    const struct segments *seg = source && origin ? attach_for_marking() : NULL;
+    uint64_t file;
+    int kept = errno;
+    bool found = seg && identity_origin_of_path(seg, AT_FDCWD, source, origin, &file);
+    errno = kept;
+    return found ? origin : source;
+}
+
 int mount(const char *source, const char *target, const char *type, unsigned long flags,
           const void *options)
 {
+    SCRATCH(origin);
+    if ((flags & MS_BIND) && !(flags & MS_REMOUNT))
+        source = bound(source, origin);
     MOUNT(NEXT(mount)(source, target, type, flags, options))
 }
 
