@@ -33,7 +33,7 @@ from monarch.agent.staging import (
 )
 from monarch.agent.stats import AgentStats, RunLabel
 from monarch.agent.tier_watch import TierWatch
-from monarch.agent.work import AgentParts, MakeWork, StateWord
+from monarch.agent.lifetime import AgentParts, MakeWork, StateWord
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState

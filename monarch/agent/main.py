@@ -19,7 +19,7 @@ from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup, make_setup, with_transit
 from monarch.agent.shutdown import remove_tiers
 from monarch.agent.tier_watch import prepare_tiers
-from monarch.agent.work import MakeWork, ProgramWork
+from monarch.agent.lifetime import MakeWork, ProgramWork
 from monarch.cluster import node_name, shared_job
 from monarch.config import RunOptions, run_directory, to_json
 from monarch.config.files import user_file

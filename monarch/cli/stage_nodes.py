@@ -13,7 +13,7 @@ from monarch.agent.job_spec import datasets_payload
 from monarch.agent.main import Prepared, prepare, run
 from monarch.agent.segments import StartLock
 from monarch.agent.setup import Setup, make_setup
-from monarch.agent.work import FillWork
+from monarch.agent.lifetime import FillWork
 from monarch.cli.terminal import StagingProgress
 from monarch.cli.terminal_notifier import TerminalNotifier
 from monarch.cluster import node_name, run_root, safe_name

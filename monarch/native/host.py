@@ -8,7 +8,7 @@ from typing import Final
 
 from monarch.native.library import LIB, Memory, span
 
-# As in shared/home.h.
+# As in shared/run_home.h.
 _BYTES_MAX: Final = 256
 _HOMES_MAX: Final = 8
 

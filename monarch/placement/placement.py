@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from monarch.placement.rendezvous import CHUNK, Mask, Nodes, Numbers, Rendezvous
+from monarch.placement.hashing import CHUNK, Mask, Nodes, Numbers, Rendezvous
 
 Bytes: TypeAlias = npt.NDArray[np.uint64]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from silence import Silence, silence
 
-from monarch.placement.rendezvous import FLAT_NODES_MAX, Rendezvous, Scores, file_keys
+from monarch.placement.hashing import FLAT_NODES_MAX, Rendezvous, Scores, file_keys
 
 SAMPLE = 20_000
 CATALOG_BYTES_PER_FILE = 115

@@ -14,7 +14,7 @@ from monarch import native
 SOURCES = Path(__file__).parents[2] / "monarch" / "native"
 HEADERS = [
     SOURCES / name
-    for name in ("shared/layout.h", "dataplane/monarch.h", "dataplane/wire.h")
+    for name in ("shared/layout.h", "dataplane/api.h", "dataplane/wire.h")
 ]
 ENUMS = {
     "segment_kind": native.SegmentKind,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from monarch.placement import Mode, Node, Placement
 from monarch.placement.placement import fitting
-from monarch.placement.rendezvous import (
+from monarch.placement.hashing import (
     FLAT_NODES_MAX,
     GROUP_NODES,
     Rendezvous,

@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 #include "dataplane/clock.h"
-#include "dataplane/monarch.h"
+#include "dataplane/api.h"
 #include "dataplane/ring.h"
 #include "shared/layout.h"
 

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "dataplane/wire.h"
-#include "dataplane/monarch.h"
+#include "dataplane/api.h"
 #include "shared/layout.h"
 
 enum { TEXT_BYTES_MAX = 24 << 10 };

@@ -1,5 +1,5 @@
 /* peer_client.h - the client that fetches Files from peers, and its connections. The
- * public name of the client is struct receiver, see monarch.h. */
+ * public name of the client is struct receiver, see api.h. */
 #ifndef MONARCH_PEER_CLIENT_H
 #define MONARCH_PEER_CLIENT_H
 
@@ -100,7 +100,7 @@ static inline bool client_idle(const struct client_connection *c)
     return !c->open && !c->queue.count;
 }
 
-/* client_connection.c */
+/* peer_client_connection.c */
 struct client_connection *client_new(uint32_t peer, int fd);
 int client_receive(struct receiver *r, struct client_connection *c);
 int client_send(struct receiver *r, struct client_connection *c, uint64_t now);

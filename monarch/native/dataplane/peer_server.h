@@ -71,7 +71,7 @@ struct server {
     uint32_t connection_count;              /* open, or in a command */
 };
 
-/* server_connection.c */
+/* peer_server_connection.c */
 int connection_read(struct server *s, struct server_connection *c);
 int connection_send(struct server *s, struct server_connection *c, uint64_t now);
 void connection_close(struct server_connection *c);

@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <stddef.h>
 
-#include "dataplane/monarch.h"
+#include "dataplane/api.h"
 #include "dataplane/poller.h"
 #include "dataplane/syscalls.h"
 #include "shared/catalog.h"

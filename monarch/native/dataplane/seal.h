@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-#include "dataplane/monarch.h"
+#include "dataplane/api.h"
 
 struct sealer;  /* the key of the job, and contexts with it */
 struct sealing; /* one seal in progress */

@@ -8,10 +8,10 @@
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
 
-#include "dataplane/monarch.h"
+#include "dataplane/api.h"
 #include "shared/catalog.h"
 #include "shared/counters.h"
-#include "shared/home.h"
+#include "shared/run_home.h"
 #include "shared/mountinfo.h"
 #include "shared/rights.h"
 #include "shared/xxh3.h"

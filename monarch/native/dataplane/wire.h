@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "dataplane/monarch.h"
+#include "dataplane/api.h"
 #include "shared/layout.h"
 
 #define FRAME_REQUEST_MAGIC 0x5251504du /* "MPQR" */

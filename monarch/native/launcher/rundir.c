@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shared/home.h"
+#include "shared/run_home.h"
 
 enum {
     DIR_MODE = 0700,

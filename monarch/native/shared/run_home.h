@@ -1,11 +1,11 @@
-/* home.h - the private directory of a user on a medium that other users can write to.
+/* run_home.h - the private directory of a user on a medium that other users can write to.
  *
  * It is BASE/monarch-UID. Another user can occupy that name, but cannot create a
  * directory that this user owns: in that case it is BASE/monarch-UID.RANDOM, which all
  * processes of the user find by its owner and mode. The functions are inline because
  * shared/ is linked into the Shim, which must not contain calls of malloc or stdio. */
-#ifndef MONARCH_HOME_H
-#define MONARCH_HOME_H
+#ifndef MONARCH_RUN_HOME_H
+#define MONARCH_RUN_HOME_H
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from monarch.agent import work
-from monarch.agent.work import AgentParts, FillWork
+from monarch.agent import lifetime
+from monarch.agent.lifetime import AgentParts, FillWork
 from monarch.native import Health, Reason, Step
 from monarch.stager import Event
 from support.stages import FILL, Stage, make_stage

@@ -1,10 +1,10 @@
-/* monarch.h - the interface of libmonarch.so for Python: the shared layouts as a text,
+/* api.h - the interface of libmonarch.so for Python: the shared layouts as a text,
  * functions of shared/, the engine that copies Files, and its peer server and receiver.
  *
  * Functions return 0 or -errno unless their comment says otherwise. None takes the GIL.
  */
-#ifndef MONARCH_MONARCH_H
-#define MONARCH_MONARCH_H
+#ifndef MONARCH_API_H
+#define MONARCH_API_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* client_connection.c - sends requests to one peer, reads its replies and ends what is
+/* peer_client_connection.c - sends requests to one peer, reads its replies and ends what is
  * late. */
 #include "dataplane/peer_client.h"
 

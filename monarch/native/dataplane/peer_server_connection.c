@@ -1,4 +1,4 @@
-/* server_connection.c - reads the requests of a peer and sends the replies by
+/* peer_server_connection.c - reads the requests of a peer and sends the replies by
  * sendfile(). */
 #include "dataplane/peer_server.h"
 
