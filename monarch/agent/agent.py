@@ -13,6 +13,7 @@ from monarch.agent.cluster import Cluster
 from monarch.agent.control import ControlSocket, Notifier
 from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
+from monarch.agent.lifetime import AgentParts, MakeLifetime, StateWord
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.processes import Processes
 from monarch.agent.segments import RunDirectory
@@ -33,7 +34,6 @@ from monarch.agent.staging import (
 )
 from monarch.agent.stats import AgentStats, RunLabel
 from monarch.agent.tier_watch import TierWatch
-from monarch.agent.lifetime import AgentParts, MakeWork, StateWord
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
@@ -58,7 +58,7 @@ log = logging.getLogger("monarch.agent")
 
 
 class Agent:
-    """Composes everything and answers until its work on this node is done.
+    """Composes everything and answers until its lifetime ends it.
 
     Attributes:
         report: the report that this node has written, if it has.
@@ -72,7 +72,7 @@ class Agent:
         run: RunDirectory,
         notifier: Notifier,
         cluster: Cluster | None,
-        make_work: MakeWork,
+        make_lifetime: MakeLifetime,
     ) -> None:
         self.setup = setup
         self.run = run
@@ -83,7 +83,7 @@ class Agent:
         self.joining = Joining(setup, notifier, cluster, self._turn)
         self.processes = Processes(run.segments.memory["counters"], self._end_process)
         self._state = StateWord(self._requests)
-        self._work = make_work(
+        self._lifetime = make_lifetime(
             AgentParts(
                 setup=setup,
                 notifier=notifier,
@@ -113,7 +113,7 @@ class Agent:
         self._ticks = 0
 
     def __repr__(self) -> str:
-        return f"<Agent {self._state!r} {self._work!r}>"
+        return f"<Agent {self._state!r} {self._lifetime!r}>"
 
     async def live(self) -> None:
         """Do everything, from the index to the summary.
@@ -168,9 +168,9 @@ class Agent:
     async def _start(self) -> None:
         await self.joining.open()
         indexing = asyncio.ensure_future(
-            self.joining.index(partial=not self._work.needs_all_datasets)
+            self.joining.index(partial=not self._lifetime.needs_all_datasets)
         )
-        wait_max_s = self._work.plain_after_s
+        wait_max_s = self._lifetime.plain_after_s
         await self._first_of(indexing, wait_max_s)
         if wait_max_s is not None and not (indexing.done() or self._end.is_set()):
             self._go_plain(
@@ -286,7 +286,7 @@ class Agent:
             asyncio.get_running_loop().call_soon(self._guard)
 
     async def _watch(self) -> None:
-        """Look repeatedly whether the work is done."""
+        """Look repeatedly whether to end."""
         while True:
             self._guarded(self._tick)
             self._ticks += 1
@@ -294,10 +294,10 @@ class Agent:
             await asyncio.sleep(FIRST_TICK_S if first else TICK_S)
 
     def _tick(self) -> None:
-        self._work.look(self._stager)
+        self._lifetime.look(self._stager)
 
     def _end_process(self) -> None:
-        self._work.note_end_of_process(self._stager)
+        self._lifetime.note_end_of_process(self._stager)
 
     async def _every(self, seconds: float, step: Callable[[], None]) -> None:
         while True:
@@ -357,8 +357,8 @@ class Agent:
         try:
             if fragments is None:
                 self.notifier.done()
-            elif self._work.has_report or fragments:
-                stats, render = self._stats(), self._work.render
+            elif self._lifetime.has_report or fragments:
+                stats, render = self._stats(), self._lifetime.render
                 parts = (self.setup, stats, fragments, self.notifier, render)
                 self.report = await in_thread(publish_report, *parts)
         except Exception:

@@ -1,4 +1,4 @@
-"""What an agent works for: the programs of its job, or the staging of its share."""
+"""How long an agent lives: until its programs have ended, or its share is staged."""
 
 import time
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class StateWord:
 
 @dataclass(frozen=True, slots=True)
 class AgentParts:
-    """What the work of an agent sees of it.
+    """What the lifetime of an agent sees of it.
 
     Attributes:
         turn: gives the Stager a turn.
@@ -61,7 +61,7 @@ class AgentParts:
     end: Callable[[str], None]
 
 
-class Work(Protocol):
+class Lifetime(Protocol):
     """Why an agent lives: it decides when the agent ends, and what it reports."""
 
     @property
@@ -73,7 +73,7 @@ class Work(Protocol):
         """Whether there must be an index of every dataset."""
 
     def look(self, stager: Stager | None) -> None:
-        """Look whether the work is done; called several times a second."""
+        """Look whether the agent is to end; called several times a second."""
 
     def note_end_of_process(self, stager: Stager | None) -> None:
         """Handle the end of a process of the job."""
@@ -86,10 +86,10 @@ class Work(Protocol):
         """Return the report as text."""
 
 
-MakeWork = Callable[[AgentParts], Work]
+MakeLifetime = Callable[[AgentParts], Lifetime]
 
 
-class ProgramWork:
+class ProgramLifetime:
     """The programs of the job: the agent ends with the last one on all nodes."""
 
     def __init__(self, parts: AgentParts) -> None:
@@ -97,7 +97,7 @@ class ProgramWork:
         self._linger_until = 0.0
 
     def __repr__(self) -> str:
-        return f"<ProgramWork {self._parts.processes!r}>"
+        return f"<ProgramLifetime {self._parts.processes!r}>"
 
     @property
     def plain_after_s(self) -> float | None:
@@ -174,7 +174,7 @@ class ProgramWork:
         self._parts.end("the last program has ended")
 
 
-class FillWork:
+class FillLifetime:
     """The share of this node: the agent ends when all nodes have staged theirs.
 
     Args:
@@ -192,7 +192,7 @@ class FillWork:
         self._retries = 0
 
     def __repr__(self) -> str:
-        return f"<FillWork {self._files} files, {self._retries} retries>"
+        return f"<FillLifetime {self._files} files, {self._retries} retries>"
 
     @property
     def plain_after_s(self) -> float | None:

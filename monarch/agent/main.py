@@ -15,11 +15,11 @@ from monarch.agent.agent import Agent
 from monarch.agent.bootstrap import Bootstrap, find_bootstrap
 from monarch.agent.cluster import Cluster
 from monarch.agent.control import Notifier
+from monarch.agent.lifetime import MakeLifetime, ProgramLifetime
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup, make_setup, with_transit
 from monarch.agent.shutdown import remove_tiers
 from monarch.agent.tier_watch import prepare_tiers
-from monarch.agent.lifetime import MakeWork, ProgramWork
 from monarch.cluster import node_name, shared_job
 from monarch.config import RunOptions, run_directory, to_json
 from monarch.config.files import user_file
@@ -64,7 +64,7 @@ def serve(
             )
             bootstrap = find_bootstrap(setup.config, job, os.environ, notifier)
         prepared = prepare(run_dir, setup, notifier, bootstrap)
-        run(prepared, notifier, ProgramWork)
+        run(prepared, notifier, ProgramLifetime)
     except MonarchError as error:
         notifier.fail(error.exit_code, str(error))
         return error.exit_code
@@ -121,14 +121,14 @@ def prepare(
     return Prepared(setup, run, bootstrap)
 
 
-def run(prepared: Prepared, notifier: Notifier, make_work: MakeWork) -> Agent:
-    """Run a prepared agent until its work is done; return it.
+def run(prepared: Prepared, notifier: Notifier, make: MakeLifetime) -> Agent:
+    """Run a prepared agent to its end; return it.
 
     Raises:
         MonarchError: there is no Catalog.
     """
     try:
-        agent = asyncio.run(_live(prepared, notifier, make_work))
+        agent = asyncio.run(_live(prepared, notifier, make))
     except BaseException:
         prepared.undo()
         raise
@@ -147,11 +147,11 @@ def _allow_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _live(prepared: Prepared, notifier: Notifier, make_work: MakeWork) -> Agent:
+async def _live(prepared: Prepared, notifier: Notifier, make: MakeLifetime) -> Agent:
     setup, cluster = prepared.setup, None
     if prepared.bootstrap is not None:
         cluster = Cluster(prepared.bootstrap, setup, notifier)
-    agent = Agent(setup, prepared.run, notifier, cluster, make_work)
+    agent = Agent(setup, prepared.run, notifier, cluster, make)
     await agent.live()
     return agent
 

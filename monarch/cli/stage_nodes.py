@@ -10,10 +10,10 @@ from xxhash import xxh3_64_intdigest
 from monarch.agent.agent import Agent
 from monarch.agent.bootstrap import Bootstrap, find_bootstrap
 from monarch.agent.job_spec import datasets_payload
+from monarch.agent.lifetime import FillLifetime
 from monarch.agent.main import Prepared, prepare, run
 from monarch.agent.segments import StartLock
 from monarch.agent.setup import Setup, make_setup
-from monarch.agent.lifetime import FillWork
 from monarch.cli.terminal import StagingProgress
 from monarch.cli.terminal_notifier import TerminalNotifier
 from monarch.cluster import node_name, run_root, safe_name
@@ -183,7 +183,7 @@ class _Site:
             agent = run(
                 prepared,
                 self.notifier,
-                partial(FillWork, progress=self.notifier.staging),
+                partial(FillLifetime, progress=self.notifier.staging),
             )
         except BaseException:
             remove_tree(self._run)

@@ -3,9 +3,9 @@
 from monarch.stager.adoption import Adoption, ExtentDigests, describe, match
 from monarch.stager.capacity import Storage, footprint, footprints
 from monarch.stager.fill import StagerSettings
+from monarch.stager.node_share import Share
 from monarch.stager.policy import Destination, Policy
 from monarch.stager.replicas import Event, FileTable, Replicas, WrittenMarks
-from monarch.stager.node_share import Share
 from monarch.stager.sources import Opening, PeerEvents, Sources
 from monarch.stager.stager import Stager
 from monarch.stager.transfer import Engine, Receiver

@@ -15,18 +15,18 @@ from monarch.stager.capacity import (
     TierOutcome,
 )
 from monarch.stager.dispatch import Dispatch, Routes
-from monarch.stager.transfer_ends import Ends
 from monarch.stager.fetches import Fetches, FetchOutcome
 from monarch.stager.fill import Fill, StagerSettings
+from monarch.stager.node_share import Share
 from monarch.stager.planner import Planner
 from monarch.stager.policy import Policy
 from monarch.stager.pool import Pool
 from monarch.stager.postponed import Postponed
 from monarch.stager.removal import Losses, Removal
 from monarch.stager.replicas import Event, Replicas
-from monarch.stager.node_share import Share
 from monarch.stager.sources import Sources
 from monarch.stager.transfer import Engine, InFlight, NoReceiver, Receiver, Transfer
+from monarch.stager.transfer_ends import Ends
 from monarch.tiers.probe import Finding
 
 FILL_STEP: Final = 8

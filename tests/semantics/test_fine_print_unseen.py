@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,10 +55,21 @@ def ring(program: Program, _: Path, __: Path) -> list[str]:
     return [str(program("unseen.c")), "ring"]
 
 
+def narrow(program: Program, _: Path, __: Path) -> list[str]:
+    """A 32-bit program."""
+    probe = ["cc", "-m32", "-x", "c", "-o", os.devnull, "-"]
+    code = '#include <stdio.h>\nint main(void) { return puts(""); }'
+    done = subprocess.run(probe, input=code, text=True, stderr=subprocess.DEVNULL)
+    if done.returncode:
+        pytest.skip("the compiler makes no 32-bit programs")
+    return [str(program("unseen.c", "-m32")), "libc"]
+
+
 # A Go program is static, or makes raw system calls.
 PROGRAMS: dict[str, Callable[[Program, Path, Path], list[str]]] = {
     "static": lambda program, _, __: [str(program("unseen.c", "-static")), "libc"],
     "setuid": setuid,
+    "32-bit": narrow,
     "container": contained,
     "raw": lambda program, _, __: [str(program("unseen.c")), "raw"],
     "io_uring": ring,
@@ -72,8 +84,8 @@ def test_programs_without_monarch(
     under: Under, tree: Path, program: Program, run_root: Path, way: str
 ) -> None:
     """What is written by programs in which Monarch does not work is not seen: static,
-    setuid and Go programs, those in a container without the run directory, raw system
-    calls, io_uring, `MONARCH_STAGING_DISABLE=1`
+    setuid, 32-bit and Go programs, those in a container without the run directory, raw
+    system calls, io_uring, `MONARCH_STAGING_DISABLE=1`
     """
     if way in ("setuid", "container") and os.geteuid() != 0:
         pytest.skip("needs root")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from monarch.agent import lifetime
-from monarch.agent.lifetime import AgentParts, FillWork
+from monarch.agent.lifetime import AgentParts, FillLifetime
 from monarch.native import Health, Reason, Step
 from monarch.stager import Event
 from support.stages import FILL, Stage, make_stage
@@ -34,7 +34,7 @@ class FakeCluster:
 
 @dataclass
 class Filling:
-    """A FillWork over a Stager whose engine does what a test says."""
+    """A FillLifetime over a Stager whose engine does what a test says."""
 
     stage: Stage
     cluster: FakeCluster | None
@@ -49,12 +49,12 @@ class Filling:
             end=self.reasons.append,
         )
         assert set(vars(parts)) <= set(AgentParts.__slots__)
-        self.work = FillWork(parts, lambda *state: self.shown.append(state))
+        self.lifetime = FillLifetime(parts, lambda *state: self.shown.append(state))
 
     def look(self) -> bool:
         """Give the Stager a turn, and look; return whether the agent ends."""
         self.stage.stager.turn()
-        self.work.look(self.stage.stager)
+        self.lifetime.look(self.stage.stager)
         return bool(self.reasons)
 
 
@@ -74,7 +74,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """A function that lets time pass."""
     now = [1000.0]
     fake = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr(work, "time", fake)
+    monkeypatch.setattr(lifetime, "time", fake)
 
     def wait(seconds: float) -> None:
         now[0] += seconds
@@ -98,7 +98,7 @@ def test_it_ends_when_each_file_is_staged(filling):
 def test_it_looks_at_nothing_before_there_is_a_catalog(filling):
     one = filling(1)
 
-    one.work.look(None)
+    one.lifetime.look(None)
 
     assert not one.reasons
 
@@ -110,7 +110,7 @@ def test_what_has_failed_is_tried_again_until_it_fails_for_good(filling, clock):
         if one.stage.ordered():
             one.stage.end(0, status=-errno.EIO, step=Step.READ)
             tries += 1
-        clock(work.RETRY_S)
+        clock(lifetime.RETRY_S)
 
     assert 1 < tries < 10
     assert one.stage.replicas.absent(Reason.ERROR).tolist() == [0]
@@ -131,9 +131,9 @@ def test_it_gives_up_when_the_origin_does_not_answer_for_long(filling, clock):
     one.stage.engine.found = Health(1, 0, 1)
     assert not one.look()
 
-    clock(work.GIVE_UP_S / 2)
+    clock(lifetime.GIVE_UP_S / 2)
     assert not one.look()
-    clock(work.GIVE_UP_S / 2)
+    clock(lifetime.GIVE_UP_S / 2)
 
     assert one.look()
 
@@ -144,10 +144,12 @@ def test_it_gives_up_what_the_node_lacks_the_means_for(filling, clock):
         rounds += 1
         if one.stage.ordered():
             one.stage.end(0, status=-errno.EMFILE, step=Step.OPEN)
-        clock(work.RETRY_S)
-        one.stage.clock.now_s += work.RETRY_S
+        clock(lifetime.RETRY_S)
+        one.stage.clock.now_s += lifetime.RETRY_S
 
-    assert work.GIVE_UP_S / work.RETRY_S / 2 < rounds <= 2 * work.RETRIES_MAX
+    assert (
+        lifetime.GIVE_UP_S / lifetime.RETRY_S / 2 < rounds <= 2 * lifetime.RETRIES_MAX
+    )
     assert one.stage.replicas.absent(Reason.BUSY).tolist() == [0]
 
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch.placement import Mode, Node, Placement
-from monarch.placement.placement import fitting
 from monarch.placement.hashing import (
     FLAT_NODES_MAX,
     GROUP_NODES,
     Rendezvous,
     minus_log,
 )
+from monarch.placement.placement import fitting
 
 PAGE = 4096
 SETTINGS = settings(max_examples=25, deadline=None)
