@@ -322,3 +322,22 @@ def test_subvolume_that_takes_the_place_of_a_root_is_never_read_as_the_old_one(
     if done.returncode == 77:
         pytest.skip("no btrfs can be mounted here")
     assert done.stdout == "old\nnew\n", done.stderr
+
+
+def test_change_without_a_free_descriptor_lets_the_root_pass(board: Board) -> None:
+    (board.root.parent / "latest").symlink_to(board.root / "two.bin")
+    board.start("-u")
+    board.ask("publish two.bin")
+    moved_inode(board)
+
+    shown = python(
+        board,
+        "import resource; read('two.bin')\n"
+        "limits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))\n"
+        "os.truncate('../latest', 1)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, limits); print(read('two.bin'))",
+    )
+
+    assert shown == "t\n"
+    assert board.ask("root") == "1"

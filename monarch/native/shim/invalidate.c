@@ -3,6 +3,7 @@
  * what stands above the roots. */
 #include "invalidate.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -180,6 +181,15 @@ static void invalidate_name_of(const struct segments *seg, int fd,
             mark_root(seg, i, MARKED_ALL);
 }
 
+/* invalidate_near - nothing tells what was changed: this may be in any root on its device where
+ * inodes may change. */
+static void invalidate_near(const struct segments *seg, const struct stat *st)
+{
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++)
+        if (seg->catalog->roots[i].unstable && st->st_dev == seg->catalog->roots[i].dev)
+            mark_root(seg, i, MARKED_ALL);
+}
+
 /* unstable - a root lies where a file may get another inode number. */
 static bool unstable(const struct segments *seg)
 {
@@ -247,8 +257,11 @@ void invalidate_object(const struct segments *seg, int dirfd, const char *path,
     if (known || S_ISLNK(st->st_mode) || !unstable(seg))
         return;
     int fd = path ? sys_openat(dirfd, path, O_PATH | O_CLOEXEC) : dirfd;
-    if (fd < 0)
+    if (fd < 0) {
+        if (fd != -ENOENT && fd != -ENOTDIR)
+            invalidate_near(seg, st);
         return;
+    }
     invalidate_name_of(seg, fd, st, change);
     if (path)
         sys_close(fd);
