@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from monarch.cli.run import parse_run_argv, run
+from monarch.cli.options import shared_options
+from monarch.cli.run import parse_run_argv
 from monarch.errors import MonarchError, UsageError
 
 if TYPE_CHECKING:
@@ -26,11 +27,6 @@ Examples:
 
 `monarch run --job NAME` uses the agent as soon as `monarch status --job NAME` shows it.
 """
-# The options of `monarch run` for the agent.
-_SHARED: Final = (
-    *("config", "settings", "data", "tiers", "job", "report", "index", "hosts"),
-    *("secret_file", "quiet"),
-)
 
 
 @click.command(
@@ -39,6 +35,10 @@ _SHARED: Final = (
 @click.option("--run-dir", type=click.Path(path_type=Path), hidden=True)
 @click.option("--options-fingerprint", hidden=True)
 @click.option("--notify-fd", type=int, hidden=True)
+@shared_options(
+    *("config", "settings", "data", "tiers", "job", "report", "index", "hosts"),
+    *("secret_file", "quiet"),
+)
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="")
 def agent(
     run_dir: Path | None,
@@ -58,9 +58,6 @@ def agent(
     if argv:
         raise UsageError(f"unexpected argument {argv[0]!r}")
     _serve_job(given)
-
-
-agent.params += [option for option in run.params if option.name in _SHARED]
 
 
 def _serve_launcher(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monarch.cli.options import MODES
 from monarch.cli.terminal import ScanProgress
 from monarch.errors import UsageError
 
@@ -27,7 +28,6 @@ Examples:
 Nothing is started and nothing is copied. With --index the dataset itself is not read.
 Capacities in % and auto are those of this machine, assuming that all nodes are alike.
 """
-MODES = ("auto", "partition", "replicate")
 NODES_MAX = 65536
 EPOCHS_MAX = 1_000_000
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monarch.cli.options import shared_options
 from monarch.errors import MonarchError, UsageError
 
 if TYPE_CHECKING:
@@ -35,61 +36,14 @@ program runs without it after one warning; with --strict the exit status is 125.
         "help_option_names": ["-h", "--help"],
     },
 )
-@click.option(
-    "-c", "--config", metavar="FILE", help="Read the configuration from FILE."
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set one value, such as fill.concurrency=8 or tiers[0].capacity=40%.",
-)
-@click.option(
-    "--data",
-    multiple=True,
-    metavar="PATH",
-    help="Stage the files below PATH. May be given more than once; replaces the "
-    "configured datasets.",
-)
-@click.option(
-    "--tier",
-    "tiers",
-    multiple=True,
-    metavar="KIND:CAPACITY[:PATH]",
-    help="Stage into this tier: ram:8GiB, ram:40% or ssd:200GiB:/local. Fastest first; "
-    "replaces the configured tiers.",
-)
-@click.option("--job", metavar="NAME", help="Name of the job of this program.")
-@click.option(
-    "--report",
-    metavar="FILE.json",
-    help="Write the report of the job to FILE.json (%j: job, %n: node, %t: time, %p: "
-    "process id of the agent).",
-)
-@click.option(
-    "--index", metavar="FILE", help="Load the index file FILE instead of scanning."
-)
-@click.option(
-    "--hosts",
-    metavar="LIST",
-    help="The nodes of the job, such as n[0-3],big:7001, if no scheduler names them. "
-    "Run the same command on each node.",
-)
-@click.option(
-    "--secret-file",
-    metavar="FILE",
-    help="Read the secret of the job from FILE (32 bytes, mode 600).",
+@shared_options(
+    *("config", "settings", "data", "tiers", "job", "report", "index", "hosts"),
+    "secret_file",
 )
 @click.option(
     "--strict", is_flag=True, help="Exit with 125 instead of running without Monarch."
 )
-@click.option(
-    "-q",
-    "--quiet",
-    is_flag=True,
-    help="Print warnings only, no start line and no summary.",
-)
+@shared_options("quiet")
 @click.option(
     "--wait",
     is_flag=True,

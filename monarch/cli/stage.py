@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from monarch.cli.options import MODES, shared_options
+
 if TYPE_CHECKING:
     from monarch.config import RunOptions
 
@@ -21,51 +23,11 @@ Staged files are kept as `retain` specifies. A later `monarch run` with the same
 datasets, tiers and `retain` adopts them after comparing their checksums. A tier in RAM
 is lost when the node restarts. The exit status is 1 if a file could not be staged.
 """
-MODES = ("auto", "partition", "replicate")
 
 
 @click.command("stage", epilog=EPILOG)
-@click.option(
-    "-c", "--config", metavar="FILE", help="Read the configuration from FILE."
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Set one value, such as retain=7d.",
-)
-@click.option(
-    "--data",
-    multiple=True,
-    metavar="PATH",
-    help="Stage the files below PATH. May be given more than once; replaces the "
-    "configured datasets.",
-)
-@click.option(
-    "--tier",
-    "tiers",
-    multiple=True,
-    metavar="KIND:CAPACITY[:PATH]",
-    help="Stage into this tier, as in `monarch run`; replaces the configured tiers.",
-)
-@click.option(
-    "--index", metavar="FILE", help="Load the index file FILE instead of scanning."
-)
-@click.option(
-    "--report",
-    metavar="FILE.json",
-    help="Write the report to FILE.json (%j: job, %n: node, %t: time, %p: process id).",
-)
-@click.option(
-    "--hosts",
-    metavar="LIST",
-    help="The nodes to stage on, as in `monarch run`. Run the same command on each.",
-)
-@click.option(
-    "--secret-file",
-    metavar="FILE",
-    help="Read the secret of the nodes from FILE (32 bytes, mode 600).",
+@shared_options(
+    *("config", "settings", "data", "tiers", "index", "report", "hosts", "secret_file")
 )
 @click.option(
     "--mpi",
