@@ -7,16 +7,13 @@ import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Step
-from monarch.native.library import LIB, Memory, span
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from monarch.native.library import LIB, Closable, Memory, span
 
 BATCH_MAX = 1024
 TIMEOUT_MS = 5000
@@ -108,7 +105,7 @@ class Options:
     seals: Seals | None = None
 
 
-class Engine:
+class Engine(Closable):
     """Threads that copy Files and drain requests, until close()."""
 
     def __init__(self, segments: Segments, options: Options) -> None:
@@ -191,17 +188,6 @@ class Engine:
         if code == -errno.ETIMEDOUT:
             _ABANDONED.append((self._borrowed, self._segments, self._options))
         return bool(code == 0)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _alive(self) -> ctypes.c_void_p:
         if self._handle is None:

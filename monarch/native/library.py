@@ -1,15 +1,21 @@
 """The shared library of the data plane, with the signatures of its functions."""
 
+from __future__ import annotations
+
 import ctypes
 import mmap
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.errors import MonarchError
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 Memory: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[Any]
 
@@ -103,3 +109,22 @@ def span(memory: Memory) -> tuple[int, int]:
         return memory.ctypes.data, memory.nbytes
     view = np.frombuffer(memory, dtype=np.uint8)
     return view.ctypes.data, view.nbytes
+
+
+class Closable(ABC):
+    """Native threads with memory of their own, until close() or the end of `with`."""
+
+    @abstractmethod
+    def close(self) -> object:
+        """End the threads."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

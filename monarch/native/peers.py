@@ -6,17 +6,15 @@ import ctypes
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.native.layout import DTYPES, Step
-from monarch.native.library import LIB, span
+from monarch.native.library import LIB, Closable, span
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from monarch.native.engine import Engine
 
 BATCH_MAX = 1024
@@ -106,7 +104,7 @@ class ReceiverOptions:
     sealed: bool = False
 
 
-class _PeerThread:
+class _PeerThread(Closable):
     """The native threads of a server or receiver, from new to free."""
 
     _role: ClassVar[str]
@@ -133,17 +131,6 @@ class _PeerThread:
         if self._handle is not None:
             handle, self._handle = self._handle, None
             self._call("free")(handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class PeerServer(_PeerThread):
