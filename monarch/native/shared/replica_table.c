@@ -55,24 +55,37 @@ static struct inode *inode_place(struct inodes *table, uint32_t tier, uint64_t i
     return removed;
 }
 
-/* replica_find - the File whose Replica has this inode, or -1. */
-int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
+struct found {
+    int64_t slot; /* -1: none */
+    uint32_t file;
+};
+
+/* find_slot - the slot of an inode, and the File that was stored with it: the writer may
+ * change the slot meanwhile. */
+static struct found find_slot(const struct inodes *table, uint32_t tier, uint64_t ino)
 {
     uint64_t i = inode_home(table, tier, ino);
     for (uint64_t n = 0; n < table->slot_count; n++) {
         const struct inode *slot = &table->slots[i];
         uint64_t ino_seen = inode_load(slot);
         if (ino_seen == INODE_FREE)
-            return -1;
+            break;
         if (ino_seen == ino) {
             const struct inode seen = {.file = slot->file, .tier = tier_of(slot)};
             atomic_thread_fence(memory_order_acquire); /* read before the second look */
             if (seen.tier == tier && inode_load(slot) == ino)
-                return seen.file;
+                return (struct found){.slot = (int64_t)i, .file = seen.file};
         }
         i = i + 1 == table->slot_count ? 0 : i + 1;
     }
-    return -1;
+    return (struct found){.slot = -1};
+}
+
+/* replica_find - the File whose Replica has this inode, or -1. */
+int64_t replica_find(const struct inodes *table, uint32_t tier, uint64_t ino)
+{
+    const struct found found = find_slot(table, tier, ino);
+    return found.slot < 0 ? -1 : (int64_t)found.file;
 }
 
 /* free_removed - frees the removed slots before a free slot, so that probes end
@@ -124,27 +137,11 @@ int replica_insert(struct inodes *table, uint32_t tier, uint64_t ino, uint32_t f
     return 0;
 }
 
-/* find_slot - the number of the slot of an inode, or -1. */
-static int64_t find_slot(const struct inodes *table, uint32_t tier, uint64_t ino)
-{
-    uint64_t i = inode_home(table, tier, ino);
-    for (uint64_t n = 0; n < table->slot_count; n++) {
-        const struct inode *slot = &table->slots[i];
-        uint64_t ino_seen = inode_load(slot);
-        if (ino_seen == INODE_FREE)
-            return -1;
-        if (ino_seen == ino && tier_of(slot) == tier)
-            return (int64_t)i;
-        i = i + 1 == table->slot_count ? 0 : i + 1;
-    }
-    return -1;
-}
-
 /* replica_remove - removes an inode whose file is about to be unlinked; its slot stays
  * occupied as long as probes must continue behind it. */
 void replica_remove(struct inodes *table, uint32_t tier, uint64_t ino)
 {
-    int64_t i = find_slot(table, tier, ino);
+    int64_t i = find_slot(table, tier, ino).slot;
     if (i < 0)
         return;
     remove_slot(table, &table->slots[i]);
@@ -155,7 +152,7 @@ void replica_remove(struct inodes *table, uint32_t tier, uint64_t ino)
  * descriptors, until its slot is needed. */
 void replica_keep(struct inodes *table, uint32_t tier, uint64_t ino)
 {
-    int64_t i = find_slot(table, tier, ino);
+    int64_t i = find_slot(table, tier, ino).slot;
     if (i < 0 || (table->slots[i].tier & INODE_KEPT))
         return;
     table->slots[i].tier |= INODE_KEPT;
