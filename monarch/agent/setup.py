@@ -59,7 +59,10 @@ def make_setup(
     """
     config = load(options, environ, run_directory()).config
     require_datasets(config)
-    tiers = tuple(open_tier(s, job_node) for s in _tier_settings(config))
+    tiers = tuple(
+        open_tier(TierSettings.of(number, tier), job_node)
+        for number, tier in enumerate(config.tiers)
+    )
     faults = _faults(config, tiers)
     warnings = tuple(
         f"tier {tier.name} is not used: {faults[tier.settings.path]}"
@@ -126,20 +129,6 @@ def with_transit(setup: Setup, run: Path) -> Setup:
             tier.subtract(transit.capacity_bytes)
             break
     return replace(setup, transit=transit)
-
-
-def _tier_settings(config: Config) -> list[TierSettings]:
-    return [
-        TierSettings(
-            key=f"tiers[{number}]",
-            name=tier.name,
-            kind=tier.kind,
-            path=Path(tier.path),
-            capacity=tier.capacity,
-            headroom=tier.headroom,
-        )
-        for number, tier in enumerate(config.tiers)
-    ]
 
 
 def _datasets(config: Config) -> tuple[Dataset, ...]:

@@ -193,15 +193,7 @@ def _tier_bytes(config: Config) -> list[int]:
         if tier.capacity.kind is SizeKind.BYTES:
             rooms.append(tier.capacity.of(0))
             continue
-        settings = TierSettings(
-            key=f"tiers[{number}]",
-            name=tier.name,
-            kind=tier.kind,
-            path=Path(tier.path),
-            capacity=tier.capacity,
-            headroom=tier.headroom,
-        )
-        here = open_tier(settings, "plan")
+        here = open_tier(TierSettings.of(number, tier), "plan")
         try:
             here.resolve()
         except UsageError as error:

@@ -1,16 +1,7 @@
 """The node-local media of a job: their directories, capacities and leftovers."""
 
-from monarch.tiers.tier import (
-    Device,
-    RamTier,
-    SsdTier,
-    Tier,
-    TierSettings,
-    check_places,
-    measure,
-    open_pool,
-    open_tier,
-)
+from monarch.tiers.kinds import RamTier, SsdTier, open_pool, open_tier
+from monarch.tiers.tier import Device, Tier, TierSettings, check_places, measure
 
 __all__ = [
     "Device",

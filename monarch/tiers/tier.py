@@ -1,5 +1,7 @@
 """The Tiers of a node: directories on its media, with their capacities."""
 
+from __future__ import annotations
+
 import os
 import stat
 from abc import ABC, abstractmethod
@@ -7,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from monarch.errors import UsageError
 from monarch.native import home
@@ -17,13 +19,12 @@ from monarch.tiers.directory_lock import (
     remove_tree,
     why_no_directory,
 )
-from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.units import Size, SizeKind, format_size
 
+if TYPE_CHECKING:
+    from monarch.config import Tier as TierSection
+
 PATH_BYTES_MAX: Final = 191
-POOL_NAME: Final = "transit"
-POOL_PARTS: Final = 8
-"""The Pool takes one part of so many: a RAM Tier may take half of what is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,18 @@ class TierSettings:
     path: Path
     capacity: Size
     headroom: Size
+
+    @classmethod
+    def of(cls, number: int, tier: TierSection) -> Self:
+        """Return the settings of a configured Tier, of which this is the number."""
+        return cls(
+            key=f"tiers[{number}]",
+            name=tier.name,
+            kind=tier.kind,
+            path=Path(tier.path),
+            capacity=tier.capacity,
+            headroom=tier.headroom,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,117 +195,6 @@ class Tier(ABC):
                 f"{self.settings.path} ({format_size(limit)}); choose less, or a "
                 "share such as 80%"
             )
-
-
-class RamTier(Tier):
-    """A Tier on tmpfs; a share means a share of the job's memory limit."""
-
-    kind: ClassVar[str] = "ram"
-
-    def __init__(
-        self, settings: TierSettings, job_node: str, memory: Memory | None = None
-    ) -> None:
-        super().__init__(settings, job_node)
-        self._memory = memory or tightest(read_memory())
-
-    def wanted_bytes(self, device: Device) -> int:
-        """Return the capacity: by default a quarter of the limit, half of what is free.
-
-        The other half is for the program and the workers of its loader, which use
-        shared memory too and start later.
-        """
-        memory, capacity = self._memory, self.settings.capacity
-        if capacity.kind is SizeKind.AUTO:
-            free = memory.free_bytes
-            if device.free_bytes is not None:
-                free = min(free, device.free_bytes)
-            return min(memory.limit_bytes // 4, free // 2)
-        return capacity.of(memory.limit_bytes)
-
-    def subtract(self, used_bytes: int) -> None:
-        """Subtract what else takes memory from a capacity that is a share of it."""
-        if self.settings.capacity.kind is not SizeKind.BYTES:
-            self.capacity_bytes = max(0, self.capacity_bytes - used_bytes)
-
-    def limit_bytes(self, device: Device) -> int | None:
-        """Return the smaller of the memory limit and the file system."""
-        limit = self._memory.limit_bytes
-        return limit if device.total_bytes is None else min(limit, device.total_bytes)
-
-
-class SsdTier(Tier):
-    """A Tier on a local disk; a share means a share of the whole file system."""
-
-    kind: ClassVar[str] = "ssd"
-
-    def wanted_bytes(self, device: Device) -> int:
-        """Return the capacity: by default four fifths of what is free."""
-        capacity = self.settings.capacity
-        if capacity.kind is SizeKind.BYTES:
-            return capacity.of(0)
-        if device.total_bytes is None or device.free_bytes is None:
-            raise UsageError(
-                f"{self.settings.key}.capacity: {self.settings.path} does not report "
-                "its size; give the capacity in bytes"
-            )
-        if capacity.kind is SizeKind.AUTO:
-            return device.free_bytes * 4 // 5
-        return capacity.of(device.total_bytes)
-
-    def limit_bytes(self, device: Device) -> int | None:
-        """Return the size of the file system."""
-        return device.total_bytes
-
-
-class PoolTier(Tier):
-    """The place of the Pool: a part of the run directory, and thus of memory."""
-
-    kind: ClassVar[str] = "ram"
-
-    def __init__(
-        self, settings: TierSettings, run: Path, memory: Memory | None = None
-    ) -> None:
-        super().__init__(settings, run.name)
-        self._memory = memory or tightest(read_memory())
-        self.home, self.job_directory = run.parent, run
-        self.directory = run / POOL_NAME
-
-    def prepare(self, locked: Path) -> None:
-        """Make the directory, which the lock of the run directory covers."""
-        assert locked == self.job_directory
-        self._owned = True
-        remove_tree(self.directory)
-        make_private(self.directory)
-
-    def wanted_bytes(self, device: Device) -> int:
-        """Return the configured capacity, or a part of what is free if that is less."""
-        free = self._memory.free_bytes
-        if device.free_bytes is not None:
-            free = min(free, device.free_bytes)
-        return min(self.settings.capacity.of(0), free // POOL_PARTS)
-
-    def limit_bytes(self, device: Device) -> int | None:
-        """Return no limit: a Pool that is too large is made smaller, not refused."""
-        return None
-
-
-def open_tier(settings: TierSettings, job_node: str) -> Tier:
-    """Return the Tier that the settings describe, without touching its device."""
-    kinds: dict[str, type[Tier]] = {"ram": RamTier, "ssd": SsdTier}
-    return kinds[settings.kind](settings, job_node)
-
-
-def open_pool(run: Path, capacity_bytes: int) -> Tier:
-    """Return the place of the Pool in a run directory; its device is not touched."""
-    settings = TierSettings(
-        key=f"peers.{POOL_NAME}",
-        name=POOL_NAME,
-        kind=PoolTier.kind,
-        path=run.parent,
-        capacity=Size(SizeKind.BYTES, capacity_bytes),
-        headroom=Size(SizeKind.BYTES, 0),
-    )
-    return PoolTier(settings, run)
 
 
 def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:

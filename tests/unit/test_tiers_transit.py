@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from monarch.tiers import Device, open_pool
+from monarch.tiers.kinds import PoolTier
 from monarch.tiers.leftovers import collect
 from monarch.tiers.memory import Memory
-from monarch.tiers.tier import PoolTier
 
 MIB = 1 << 20
 
