@@ -4,8 +4,7 @@ import asyncio
 import logging
 import os
 import signal
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from monarch import native
@@ -18,15 +17,10 @@ from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.processes import Processes
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
-from monarch.agent.shutdown import (
-    claim_all,
-    end_namespace,
-    offer,
-    publish_report,
-    remove_tiers,
-)
+from monarch.agent.shutdown import Shutdown, claim_all, offer
 from monarch.agent.staging import (
     MemoryGuard,
+    Staging,
     count_segments,
     make_engine,
     make_stager,
@@ -38,7 +32,7 @@ from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
 from monarch.origins.dataset import Indexed
-from monarch.report import PeerFigures, Report, summarize
+from monarch.report import Report, summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all
 from monarch.tiers.retained import Manifest
@@ -51,8 +45,6 @@ FIRST_TICK_S: Final = 0.02
 FIRST_TICKS: Final = 100
 # Memory is checked this often at least.
 GUARD_S: Final = 0.25
-DRAIN_S: Final = 1.0
-ENGINE_TIMEOUT_MS: Final = 2000
 
 log = logging.getLogger("monarch.agent")
 
@@ -83,28 +75,26 @@ class Agent:
         self.joining = Joining(setup, notifier, cluster, self._turn)
         self.processes = Processes(run.segments.memory["counters"], self._end_process)
         self._state = StateWord(self._requests)
-        self._lifetime = make_lifetime(
-            AgentParts(
-                setup=setup,
-                notifier=notifier,
-                state=self._state,
-                processes=self.processes,
-                joining=self.joining,
-                counters=self.counters,
-                turn=self._turn,
-                end=self.end,
-            )
+        parts = AgentParts(
+            setup=setup,
+            notifier=notifier,
+            state=self._state,
+            processes=self.processes,
+            joining=self.joining,
+            counters=self.counters,
+            turn=self._turn,
+            end=self.end,
         )
+        self._lifetime = lifetime = make_lifetime(parts)
+        self._shutdown = Shutdown(parts, lifetime, run.path, self._stats)
         self.report: Report | None = None
         self.signal = 0
         self.retained = True
         self._label = RunLabel.of(run.path.name)
         self._plain = ""
-        self._final_peers: tuple[PeerFigures, ...] | None = None
-        self._namespace: Namespace | None = None
+        self._staging: Staging | None = None
+        # None until the programs of all nodes start.
         self._stager: Stager | None = None
-        self._engine: native.Engine | None = None
-        self._extents: ExtentDigests | None = None
         self._end = asyncio.Event()
         self._guarding: asyncio.Task[None] | None = None
         self._tier_watch: TierWatch | None = None
@@ -135,7 +125,11 @@ class Agent:
             self._state.set(AgentState.ENDING)
             control.close()
             watching.cancel()
-            await self._finish()
+            if self._tier_watch is not None:
+                self._tier_watch.close()
+            staging = self._staging if self._stager is not None else None
+            ended = await self._shutdown.end(staging)
+            self.report, self.retained = ended.report, ended.retained
             beating.cancel()
             self.processes.close()
 
@@ -156,11 +150,10 @@ class Agent:
             self._label,
             self.processes,
             self.counters,
-            namespace=self._namespace,
+            namespace=self._staging.namespace if self._staging is not None else None,
             stager=self._stager,
             plain=self._plain,
             cluster=self.joining.stats(),
-            final_peers=self._final_peers,
         )
 
     # -- start ------------------------------------------------------------------
@@ -209,23 +202,22 @@ class Agent:
         self.joining.watch(namespace, self.counters)
         indexed.clear()
         count_segments(self.setup, self.segments)
-        self._extents = ExtentDigests(*extent_arrays(namespace))
+        extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
-        self._engine = make_engine(self.setup, self.segments, self._extents, sealing)
-        stager = make_stager(self.setup, namespace, self._engine, self.counters)
+        engine = make_engine(self.setup, self.segments, extents, sealing)
+        stager = make_stager(self.setup, namespace, engine, self.counters)
+        self._staging = Staging(namespace, engine, stager, extents)
         if manifests:
-            await in_thread(offer, stager, namespace, manifests, self._extents)
-        self._namespace = namespace
-        engine, counters = self._engine, self.counters
-        await self.joining.join(engine, stager, namespace, counters, spec)
+            await in_thread(offer, stager, namespace, manifests, extents)
+        await self.joining.join(self._staging, self.counters, spec)
         starting = asyncio.ensure_future(self.joining.wait_until_started())
         await self._first_of(starting, None)
         starting.cancel()
         self._stager = stager
         self._tier_watch = TierWatch(stager, self._turn)
-        self._memory = MemoryGuard(stager, counters)
+        self._memory = MemoryGuard(stager, self.counters)
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._engine.event_fd, self._turn)
+        loop.add_reader(engine.event_fd, self._turn)
         loop.call_soon(self._turn)
         self._plain = ""
         self._state.set(AgentState.READY)
@@ -275,7 +267,7 @@ class Agent:
         self._turn()
 
     def _beat(self) -> None:
-        if self._engine is None:
+        if self._staging is None or not self._staging.engine.is_open:
             native.beat(self._requests)
 
     def _guard(self) -> None:
@@ -310,61 +302,6 @@ class Agent:
         except Exception:
             self.counters.agent_errors += 1
             log.exception("step failed step=%s", step.__name__)
-
-    # -- end --------------------------------------------------------------------
-
-    async def _finish(self) -> None:
-        stager, namespace, extents = self._stager, self._namespace, self._extents
-        # How the job ends is no failure of a peer.
-        self._final_peers = self._stats().peers()
-        if self._tier_watch is not None:
-            self._tier_watch.close()
-        if stager is not None and self._engine is not None:
-            await self._drain(stager)
-            self.joining.stop()
-            engine, self._engine = self._engine, None
-            asyncio.get_running_loop().remove_reader(engine.event_fd)
-            await in_thread(engine.close, ENGINE_TIMEOUT_MS)
-            stager.abandon()
-        await self._account()
-        if stager is not None and namespace is not None and extents is not None:
-            parts = (self.setup, stager, namespace, extents)
-            if error := await in_thread(end_namespace, *parts):
-                self.retained = False
-                self.notifier.warn(f"the tiers are not retained: {error}")
-        lost = stager.storage.lost_tiers() if stager is not None else []
-        # A million names take seconds to remove: the heartbeat goes on meanwhile.
-        await in_thread(remove_tiers, self.setup, self.run.path, lost)
-
-    async def _drain(self, stager: Stager) -> None:
-        """Let running copies end, so that what they read is counted."""
-        stager.stop()
-        deadline = time.monotonic() + DRAIN_S
-        while stager.in_flight and time.monotonic() < deadline:
-            stager.turn()
-            await asyncio.sleep(0.002)
-
-    async def _account(self) -> None:
-        """Write the report of this node, or one of all nodes with the others."""
-        self.processes.scan()
-        cluster, self.joining.cluster = self.joining.cluster, None
-        fragments: Mapping[int, bytes] | None = {}
-        try:
-            if cluster is not None:
-                fragments = await cluster.gather(self._stats())
-        except Exception:
-            log.exception("reports are not gathered")
-        try:
-            if fragments is None:
-                self.notifier.done()
-            elif self._lifetime.has_report or fragments:
-                stats, render = self._stats(), self._lifetime.render
-                parts = (self.setup, stats, fragments, self.notifier, render)
-                self.report = await in_thread(publish_report, *parts)
-        except Exception:
-            log.exception("report failed")
-        if cluster is not None:
-            await cluster.close()
 
     # -- control ----------------------------------------------------------------
 

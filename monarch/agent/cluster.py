@@ -20,12 +20,14 @@ from monarch.agent.job_spec import (
     no_seals_warning,
     seal_key,
 )
-from monarch.agent.peer_sockets import PeerSockets
+from monarch.agent.peer_sockets import Endpoints, PeerSockets, WaitingSockets
 from monarch.agent.setup import Setup
+from monarch.agent.staging import Staging
 from monarch.agent.stats import AgentStats
 from monarch.agent.written_marks import MarkExchange
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
+from monarch.metrics import AgentCounters
 from monarch.origins.dataset import Indexed
 from monarch.peers.addresses import PeerSettings
 from monarch.peers.mesh import Mesh, MeshCallbacks
@@ -67,7 +69,8 @@ class Cluster:
             ),
         )
         self.written = MarkExchange(self.mesh)
-        self.links = PeerSockets(bootstrap, setup, self.mesh)
+        self._waiting = WaitingSockets(bootstrap, setup, self.mesh)
+        self.links: WaitingSockets | PeerSockets = self._waiting
 
     def __repr__(self) -> str:
         return f"<Cluster {self.mesh!r}>"
@@ -84,6 +87,18 @@ class Cluster:
     def seal_key(self) -> bytes:
         """Return the key of the job's seals."""
         return seal_key(self.bootstrap.secret, self.bootstrap.job)
+
+    async def exchange(
+        self, staging: Staging, counters: AgentCounters, spec: JobSpec
+    ) -> Endpoints:
+        """Exchange Files with the other nodes from now on."""
+        self.links = links = await self._waiting.open(staging, counters, spec)
+        return links.endpoints
+
+    def disconnect(self) -> None:
+        """Exchange no Files any more; due before the engine is closed."""
+        links, self.links = self.links, self._waiting
+        links.close(asyncio.get_running_loop())
 
     # -- the catalog ------------------------------------------------------------
 

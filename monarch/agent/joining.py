@@ -3,9 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from monarch import native
 from monarch.agent.cluster import Cluster, Found
 from monarch.agent.control import Notifier
 from monarch.agent.job_spec import (
@@ -18,13 +16,13 @@ from monarch.agent.job_spec import (
 )
 from monarch.agent.namespace import Namespace, index_datasets
 from monarch.agent.setup import Setup
+from monarch.agent.staging import Staging
 from monarch.agent.stats import ClusterStats, PeerTraffic
 from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.metrics import AgentCounters
 from monarch.origins.dataset import Indexed
 from monarch.peers.protocol import Phase
-from monarch.stager import Stager
 
 
 class Joining:
@@ -144,9 +142,8 @@ class Joining:
             )
 
     async def _leave(self) -> None:
-        cluster, self.cluster = self.cluster, None
-        if cluster is not None:
-            cluster.links.close(asyncio.get_running_loop())
+        if (cluster := self.take_cluster()) is not None:
+            cluster.disconnect()
             await cluster.close()
 
     def watch(self, namespace: Namespace, counters: AgentCounters) -> None:
@@ -155,39 +152,40 @@ class Joining:
             self.cluster.written.watch(namespace, counters)
 
     async def join(
-        self,
-        engine: native.Engine,
-        stager: Stager,
-        namespace: Namespace,
-        counters: AgentCounters,
-        spec: JobSpec | None,
+        self, staging: Staging, counters: AgentCounters, spec: JobSpec | None
     ) -> None:
         """Join now or, without spec, as soon as the first node gives them."""
         if self.cluster is None:
             return
-        staging = _Staging(engine, stager, namespace, counters)
         if spec is None:
-            late = self._join_late(self.cluster, staging)
+            late = self._join_late(self.cluster, staging, counters)
             self._late = asyncio.create_task(late)
             self._late.add_done_callback(log_failure)
             return
-        await self._join(self.cluster, staging, spec)
+        await self._join(self.cluster, staging, counters, spec)
 
     async def wait_until_started(self) -> None:
         """Wait for the other nodes: programs that begin before would read twice."""
-        if self.cluster is not None and self.cluster.links.endpoints is not None:
+        if self.cluster is not None:
             await self.cluster.wait_until_started()
 
-    async def _join(self, cluster: Cluster, staging: "_Staging", spec: JobSpec) -> None:
-        replicas, counters = staging.stager.replicas, staging.counters
-        ends = await cluster.links.open(staging.engine, replicas, counters, spec)
+    async def _join(
+        self,
+        cluster: Cluster,
+        staging: Staging,
+        counters: AgentCounters,
+        spec: JobSpec,
+    ) -> None:
+        ends = await cluster.exchange(staging, counters, spec)
         staging.stager.join(ends.sources, ends.receiver)
         self._links = PeerTraffic(ends.server, ends.receiver, ends.sources)
         loop = asyncio.get_running_loop()
         loop.add_reader(ends.receiver.event_fd, self._turn)
         cluster.mesh.set_phase(Phase.RUNNING)
 
-    async def _join_late(self, cluster: Cluster, staging: "_Staging") -> None:
+    async def _join_late(
+        self, cluster: Cluster, staging: Staging, counters: AgentCounters
+    ) -> None:
         found = await self._receive(cluster, math.inf)
         if found is None:
             return
@@ -197,21 +195,16 @@ class Joining:
             self._warn_alone(f"{first} has indexed different files")
             await self._leave()
             return
-        await self._join(cluster, staging, spec)
+        await self._join(cluster, staging, counters, spec)
 
     def stop(self) -> None:
         """Exchange no Files with other nodes any more."""
         if self._late is not None:
             self._late.cancel()
         if self.cluster is not None:
-            self.cluster.links.close(asyncio.get_running_loop())
+            self.cluster.disconnect()
 
-
-@dataclass(frozen=True, slots=True)
-class _Staging:
-    """What stages on this node, which joins later."""
-
-    engine: native.Engine
-    stager: Stager
-    namespace: Namespace
-    counters: AgentCounters
+    def take_cluster(self) -> Cluster | None:
+        """Return the cluster, once: the caller closes it when it has its reports."""
+        cluster, self.cluster = self.cluster, None
+        return cluster

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,12 +12,13 @@ from monarch import native
 from monarch.agent.bootstrap import Bootstrap
 from monarch.agent.job_spec import Integrity, JobSpec
 from monarch.agent.setup import Setup
+from monarch.agent.staging import Staging
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
 from monarch.placement import Placement
-from monarch.stager import Policy, Replicas, Sources, footprints
+from monarch.stager import Policy, Sources, footprints
 
 RECONNECT_S: Final = 0.1
 CONNECTING_MAX: Final = 16
@@ -40,46 +42,46 @@ class Endpoints:
     sources: Sources
 
 
-class PeerSockets:
-    """Keeps a data socket to every joined node whose breaker is closed."""
+class WaitingSockets:
+    """Keeps the sockets of peers while this node exchanges no Files, before or after.
+
+    A peer may have the Catalog, and connect, before this node does.
+    """
 
     def __init__(self, bootstrap: Bootstrap, setup: Setup, mesh: Mesh) -> None:
-        self.endpoints: Endpoints | None = None
         self._bootstrap = bootstrap
         self._setup = setup
         self._mesh = mesh
-        self._early: dict[int, int] = {}
+        self._sockets: dict[int, int] = {}
         self._standings: dict[int, Standing] = {}
-        self._connecting: set[int] = set()
-        self._changed = asyncio.Event()
-        self._keeping: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<PeerSockets {'open' if self.endpoints else 'closed'}>"
+        return f"<WaitingSockets {len(self._sockets)}>"
 
     async def open(
-        self,
-        engine: native.Engine,
-        replicas: Replicas,
-        counters: AgentCounters,
-        spec: JobSpec,
-    ) -> Endpoints:
-        """Compute the Placement and begin to connect."""
-        needs = footprints(replicas.sizes)
+        self, staging: Staging, counters: AgentCounters, spec: JobSpec
+    ) -> "PeerSockets":
+        """Compute the Placement, serve the peers that wait, and begin to connect."""
+        needs = footprints(staging.stager.replicas.sizes)
         placement = await in_thread(
             Placement, spec.nodes, needs, spec.digest, spec.mode
         )
         policy = await in_thread(Policy.cluster, placement, self._bootstrap.number)
         sources = Sources(policy, counters)
         sealed = spec.integrity is Integrity.MAC
-        ends = self.endpoints = self._make_endpoints(engine, sources, sealed=sealed)
+        opened = PeerSockets(
+            self._bootstrap,
+            self._setup,
+            self._mesh,
+            self._make_endpoints(staging.engine, sources, sealed=sealed),
+            self._standings,
+        )
         log.info("sharing nodes=%d integrity=%s", len(spec.nodes), spec.integrity)
-        early, self._early = self._early, {}
-        for peer, fd in early.items():
-            self.adopt(peer, fd)
-        self._keeping = asyncio.create_task(self._keep_connected())
-        self._keeping.add_done_callback(log_failure)
-        return ends
+        sockets, self._sockets = self._sockets, {}
+        for peer, fd in sockets.items():
+            opened.adopt(peer, fd)
+        opened.connect()
+        return opened
 
     def _make_endpoints(
         self, engine: native.Engine, sources: Sources, *, sealed: bool
@@ -103,18 +105,73 @@ class PeerSockets:
             sources,
         )
 
+    def close(self, _loop: asyncio.AbstractEventLoop) -> None:
+        """Close the sockets."""
+        for fd in self._sockets.values():
+            os.close(fd)
+        self._sockets.clear()
+
+    async def wait_connected(self, timeout_s: float) -> None:
+        """Wait for nothing: this node asks no peer."""
+
+    def adopt(self, peer: int, fd: int) -> None:
+        """Keep the newest socket of a peer."""
+        if (older := self._sockets.pop(peer, None)) is not None:
+            os.close(older)
+        self._sockets[peer] = fd
+
+    def update(self, view: View) -> None:
+        """Note how the other nodes stand."""
+        self._standings = {member.number: member.standing for member in view.members}
+
+    def report_late(self, peer: int) -> None:
+        """Ignore a late peer: this node asks none."""
+
+    def check_breakers(self) -> None:
+        """Check nothing: there are no breakers."""
+
+
+class PeerSockets:
+    """Keeps a data socket to every joined node whose breaker is closed.
+
+    Args:
+        standings: how the other nodes stand now.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Bootstrap,
+        setup: Setup,
+        mesh: Mesh,
+        endpoints: Endpoints,
+        standings: Mapping[int, Standing],
+    ) -> None:
+        self.endpoints = endpoints
+        self._bootstrap = bootstrap
+        self._setup = setup
+        self._mesh = mesh
+        self._standings = dict(standings)
+        self._connecting: set[int] = set()
+        self._changed = asyncio.Event()
+        self._is_closed = False
+        self._keeping: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<PeerSockets {self.endpoints.sources!r}>"
+
+    def connect(self) -> None:
+        """Begin to connect, and go on until close()."""
+        self._keeping = asyncio.create_task(self._keep_connected())
+        self._keeping.add_done_callback(log_failure)
+
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close all data sockets; due before the engine is closed."""
+        self._is_closed = True
         if self._keeping is not None:
             self._keeping.cancel()
-        endpoints, self.endpoints = self.endpoints, None
-        if endpoints is not None:
-            loop.remove_reader(endpoints.receiver.event_fd)
-            endpoints.receiver.close()
-            endpoints.server.close()
-        for fd in self._early.values():
-            os.close(fd)
-        self._early.clear()
+        loop.remove_reader(self.endpoints.receiver.event_fd)
+        self.endpoints.receiver.close()
+        self.endpoints.server.close()
 
     async def wait_connected(self, timeout_s: float) -> None:
         """Wait until every joined node can be asked for Files, within limits.
@@ -130,35 +187,36 @@ class PeerSockets:
                     await self._changed.wait()
 
     def _is_connected(self) -> bool:
-        own, endpoints = self._bootstrap.number, self.endpoints
-        return endpoints is None or all(
-            member.number == own or endpoints.sources.usable(member.number)
+        own, sources = self._bootstrap.number, self.endpoints.sources
+        return all(
+            member.number == own or sources.usable(member.number)
             for member in self._mesh.view.joined
         )
 
     # -- connecting -------------------------------------------------------------
 
     async def _keep_connected(self) -> None:
-        while self.endpoints is not None:
-            endpoints = self.endpoints
+        while True:
             self.check_breakers()
             for member in self._mesh.view.joined:
                 if len(self._connecting) >= CONNECTING_MAX:
                     break
-                if self._may_connect(endpoints.sources, member):
+                if self._may_connect(member):
                     self._connecting.add(member.number)
-                    task = asyncio.create_task(self._connect(endpoints, member.number))
+                    task = asyncio.create_task(self._connect(member.number))
                     task.add_done_callback(log_failure)
             await asyncio.sleep(RECONNECT_S)
 
-    def _may_connect(self, sources: Sources, member: Member) -> bool:
+    def _may_connect(self, member: Member) -> bool:
         number = member.number
         if number == self._bootstrap.number or number in self._connecting:
             return False
-        return member.phase is not Phase.STARTING and sources.due(number)
+        started = member.phase is not Phase.STARTING
+        return started and self.endpoints.sources.due(number)
 
-    async def _connect(self, endpoints: Endpoints, peer: int) -> None:
+    async def _connect(self, peer: int) -> None:
         """Open a data socket within the time of an answer, as a probe of the peer."""
+        endpoints = self.endpoints
         try:
             async with asyncio.timeout(self._setup.config.peers.timeout):
                 fd = await self._mesh.data_socket(peer)
@@ -168,7 +226,7 @@ class PeerSockets:
             return
         finally:
             self._connecting.discard(peer)
-        if self.endpoints is not endpoints:
+        if self._is_closed:
             os.close(fd)
             return
         try:
@@ -182,12 +240,7 @@ class PeerSockets:
         self._changed.set()
 
     def adopt(self, peer: int, fd: int) -> None:
-        """Serve a peer that has connected; it may have the Catalog before this node."""
-        if self.endpoints is None:
-            if (older := self._early.pop(peer, None)) is not None:
-                os.close(older)
-            self._early[peer] = fd
-            return
+        """Serve a peer that has connected."""
         try:
             self.endpoints.server.adopt(peer, fd)
         except OSError as error:
@@ -201,15 +254,16 @@ class PeerSockets:
         for member in view.members:
             before = self._standings.get(member.number, Standing.UNSEEN)
             self._standings[member.number] = member.standing
-            if self.endpoints is None or member.standing is before:
+            if member.standing is before:
                 continue
             if member.standing is Standing.LEFT:
-                self._disconnect(self.endpoints, member.number)
+                self._disconnect(member.number)
             elif member.standing is Standing.JOINED:
                 self.endpoints.sources.appeared(member.number)
         self._changed.set()
 
-    def _disconnect(self, endpoints: Endpoints, peer: int) -> None:
+    def _disconnect(self, peer: int) -> None:
+        endpoints = self.endpoints
         log.warning("node left node=%s", self._bootstrap.nodes[peer])
         if self._mesh.own.phase is Phase.FINISHED:
             endpoints.sources.left(peer)
@@ -221,13 +275,11 @@ class PeerSockets:
     def report_late(self, peer: int) -> None:
         """Count one late answer of a peer that another node has reported."""
         known = 0 <= peer < len(self._bootstrap.nodes)
-        if self.endpoints is not None and known and peer != self._bootstrap.number:
+        if known and peer != self._bootstrap.number:
             self.endpoints.sources.complained(peer)
 
     def check_breakers(self) -> None:
         """Disconnect peers whose breaker has opened, and report late ones to others."""
-        if self.endpoints is None:
-            return
         for peer, reported in self.endpoints.sources.openings():
             log.warning("breaker opened peer=%s", self._bootstrap.nodes[peer])
             self.endpoints.receiver.disconnect(peer)

@@ -1,21 +1,27 @@
 """The end of an agent: its report, and Tiers removed or retained for later jobs."""
 
+import asyncio
 import contextlib
 import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from monarch.agent.control import Notifier
+from monarch.agent.lifetime import AgentParts, Lifetime
 from monarch.agent.namespace import Namespace
 from monarch.agent.setup import Setup
+from monarch.agent.staging import Staging
 from monarch.agent.stats import AgentStats
-from monarch.background import within
+from monarch.background import in_thread, within
 from monarch.report import (
+    PeerFigures,
     Report,
     fill_template,
     merge,
@@ -31,9 +37,114 @@ from monarch.tiers.retained import (
     retain_directory,
 )
 
-REMOVE_S = 2.0
+DRAIN_S: Final = 1.0
+ENGINE_TIMEOUT_MS: Final = 2000
+REMOVE_S: Final = 2.0
 
 log = logging.getLogger("monarch.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What has become of an agent.
+
+    Attributes:
+        report: the report that this node has written, if it has.
+        retained: whether the Tiers were retained, if they were to be.
+    """
+
+    report: Report | None = None
+    retained: bool = True
+
+
+class Shutdown:
+    """Ends an agent: its copies, the report, the Tiers.
+
+    Args:
+        run: the run directory.
+        stats: returns the figures of the agent as they are now.
+    """
+
+    def __init__(
+        self,
+        parts: AgentParts,
+        lifetime: Lifetime,
+        run: Path,
+        stats: Callable[[], AgentStats],
+    ) -> None:
+        self._parts = parts
+        self._lifetime = lifetime
+        self._run = run
+        self._stats = stats
+
+    def __repr__(self) -> str:
+        return f"<Shutdown of {self._run.name}>"
+
+    async def end(self, staging: Staging | None) -> Ended:
+        """Do everything that is due at the end.
+
+        Args:
+            staging: what stages Files, if the agent came so far.
+        """
+        setup, notifier = self._parts.setup, self._parts.notifier
+        # How the job ends is no failure of a peer.
+        peers = self._stats().peers()
+        if staging is not None:
+            await self._end_copies(staging)
+        report = await self._account(peers)
+        retained = True
+        if staging is not None:
+            parts = (setup, staging.stager, staging.namespace, staging.extents)
+            if error := await in_thread(end_namespace, *parts):
+                retained = False
+                notifier.warn(f"the tiers are not retained: {error}")
+        lost = staging.stager.storage.lost_tiers() if staging is not None else []
+        # A million names take seconds to remove: the heartbeat goes on meanwhile.
+        await in_thread(remove_tiers, setup, self._run, lost)
+        return Ended(report, retained)
+
+    async def _end_copies(self, staging: Staging) -> None:
+        """Let running copies end, so that what they read is counted; end the engine."""
+        stager, engine = staging.stager, staging.engine
+        stager.stop()
+        deadline = time.monotonic() + DRAIN_S
+        while stager.in_flight and time.monotonic() < deadline:
+            stager.turn()
+            await asyncio.sleep(0.002)
+        self._parts.joining.stop()
+        asyncio.get_running_loop().remove_reader(engine.event_fd)
+        await in_thread(engine.close, ENGINE_TIMEOUT_MS)
+        stager.abandon()
+
+    async def _account(self, peers: tuple[PeerFigures, ...]) -> Report | None:
+        """Write the report of this node, or one of all nodes with the others.
+
+        Args:
+            peers: the figures of peers when the job was over.
+        """
+        self._parts.processes.scan()
+        cluster = self._parts.joining.take_cluster()
+        fragments: Mapping[int, bytes] | None = {}
+        report = None
+        try:
+            if cluster is not None:
+                stats = replace(self._stats(), final_peers=peers)
+                fragments = await cluster.gather(stats)
+        except Exception:
+            log.exception("reports are not gathered")
+        try:
+            if fragments is None:
+                self._parts.notifier.done()
+            elif self._lifetime.has_report or fragments:
+                stats = replace(self._stats(), final_peers=peers)
+                render, notifier = self._lifetime.render, self._parts.notifier
+                parts = (self._parts.setup, stats, fragments, notifier, render)
+                report = await in_thread(publish_report, *parts)
+        except Exception:
+            log.exception("report failed")
+        if cluster is not None:
+            await cluster.close()
+        return report
 
 
 # -- the report ---------------------------------------------------------------------

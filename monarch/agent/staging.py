@@ -1,6 +1,7 @@
 """Makes the native engine and the Stager from a setup, and keeps memory free."""
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 from monarch import native
@@ -20,6 +21,20 @@ GUARD_STEPS: Final = 100
 """Memory is checked whenever so small a part of its limit was staged."""
 
 log = logging.getLogger("monarch.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """What stages Files on this node, from the Catalog until the end.
+
+    Attributes:
+        extents: the digests of what was staged, for Tiers that are retained.
+    """
+
+    namespace: Namespace
+    engine: native.Engine
+    stager: Stager
+    extents: ExtentDigests
 
 
 def make_engine(

@@ -133,6 +133,11 @@ class Engine(Closable):
         return self._alive()
 
     @property
+    def is_open(self) -> bool:
+        """Whether its threads run, which store the heartbeat."""
+        return self._handle is not None
+
+    @property
     def event_fd(self) -> int:
         """Readable as long as requests or completions wait; must not be read."""
         return int(LIB.monarch_engine_event_fd(self._alive()))
