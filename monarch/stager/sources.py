@@ -1,139 +1,22 @@
-"""Which peer is asked for a File now: the order of the Policy, less those that fail.
-
-Each peer has a circuit breaker, a value that `after` turns into the next one by a
-table. It looks at no clock: the caller says what time it is.
-"""
+"""Which peer is asked for a File now: the order of the Policy, less those that fail."""
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from monarch.metrics import AgentCounters
+from monarch.stager.breaker import (
+    NEVER_SEEN,
+    WELL,
+    Breaker,
+    PeerEvent,
+    State,
+    after,
+    ask,
+)
 from monarch.stager.policy import Policy
 from monarch.stager.transfer import Transfer
-
-FAILURES_MAX: Final = 3
-"""How many failures in a row open the breaker; one lost frame does not."""
-PAUSE_FIRST_S: Final = 1.0
-"""How long a peer is not asked at first; each failed trial doubles it."""
-PAUSE_MAX_S: Final = 30.0
-"""The longest pause: how late a peer that has recovered is found at worst."""
-TRIAL_MAX_S: Final = 10.0
-"""A trial without an end counts as failed after this."""
-
-
-class State(Enum):
-    """Whether a peer is asked."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half-open"
-
-
-class PeerEvent(Enum):
-    """What happens to the breaker of a peer."""
-
-    SUCCESS = "the peer answered in time"
-    FAILURE = "it failed, or was late"
-    LAST_FAILURE = "it failed once too often in a row"
-    GONE = "its connection or its heartbeat ended"
-    BACK = "there is a connection to it again"
-    DUE = "the pause, or the trial, is over"
-
-
-class Step(Enum):
-    """What a transition does to the counts of a breaker."""
-
-    KEEP = "nothing"
-    COUNT = "count one more failure in a row"
-    RESET = "count no failures, and go back to the first pause"
-    PAUSE = "begin the pause"
-    LENGTHEN = "begin a pause of twice the length"
-    TRY = "send one request as a trial"
-    RESUME = "ask it again; the next pause is twice as long unless it answers"
-
-
-TRANSITIONS: Final = {
-    (State.CLOSED, PeerEvent.SUCCESS): (State.CLOSED, Step.RESET),
-    (State.CLOSED, PeerEvent.FAILURE): (State.CLOSED, Step.COUNT),
-    (State.CLOSED, PeerEvent.LAST_FAILURE): (State.OPEN, Step.PAUSE),
-    (State.CLOSED, PeerEvent.GONE): (State.OPEN, Step.PAUSE),
-    (State.CLOSED, PeerEvent.BACK): (State.CLOSED, Step.KEEP),
-    (State.CLOSED, PeerEvent.DUE): (State.CLOSED, Step.KEEP),
-    # Answers to what was asked before it opened come late and prove nothing.
-    (State.OPEN, PeerEvent.SUCCESS): (State.OPEN, Step.KEEP),
-    (State.OPEN, PeerEvent.FAILURE): (State.OPEN, Step.KEEP),
-    (State.OPEN, PeerEvent.LAST_FAILURE): (State.OPEN, Step.KEEP),
-    (State.OPEN, PeerEvent.GONE): (State.OPEN, Step.KEEP),
-    (State.OPEN, PeerEvent.BACK): (State.CLOSED, Step.RESUME),
-    (State.OPEN, PeerEvent.DUE): (State.HALF_OPEN, Step.TRY),
-    (State.HALF_OPEN, PeerEvent.SUCCESS): (State.CLOSED, Step.RESET),
-    (State.HALF_OPEN, PeerEvent.FAILURE): (State.OPEN, Step.LENGTHEN),
-    (State.HALF_OPEN, PeerEvent.LAST_FAILURE): (State.OPEN, Step.LENGTHEN),
-    (State.HALF_OPEN, PeerEvent.GONE): (State.OPEN, Step.LENGTHEN),
-    # A peer that connects may still be too slow for requests: only an answer resets.
-    (State.HALF_OPEN, PeerEvent.BACK): (State.CLOSED, Step.RESUME),
-    (State.HALF_OPEN, PeerEvent.DUE): (State.OPEN, Step.LENGTHEN),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Breaker:
-    """The circuit breaker of one peer.
-
-    Args:
-        failures: how many came in a row while it was closed.
-        pause_s: how long the present, or the next, pause is.
-        since_s: when the pause or the trial began.
-    """
-
-    state: State = State.CLOSED
-    failures: int = 0
-    pause_s: float = PAUSE_FIRST_S
-    since_s: float = 0.0
-
-
-WELL: Final = Breaker()
-"""The breaker of a peer that answers: the same object each time."""
-
-_NEVER_SEEN: Final = Breaker(State.OPEN, since_s=-float("inf"))
-
-
-def ask(breaker: Breaker, now_s: float) -> tuple[bool, Breaker]:
-    """Return whether a request may go to the peer now, and the breaker after it.
-
-    Of an open breaker whose pause is over, one request is let through as a trial; the
-    others go elsewhere until it has ended. A trial of a dead peer takes a time-out, so
-    no program should wait for it.
-    """
-    if breaker.state is State.CLOSED:
-        return True, breaker
-    wait_s = breaker.pause_s if breaker.state is State.OPEN else TRIAL_MAX_S
-    if now_s - breaker.since_s < wait_s:
-        return False, breaker
-    changed = after(breaker, PeerEvent.DUE, now_s)
-    return changed.state is State.HALF_OPEN, changed
-
-
-def after(breaker: Breaker, event: PeerEvent, now_s: float) -> Breaker:
-    """Return the breaker after an event."""
-    if event is PeerEvent.FAILURE and breaker.failures + 1 >= FAILURES_MAX:
-        event = PeerEvent.LAST_FAILURE
-    state, step = TRANSITIONS[breaker.state, event]
-    match step:
-        case Step.KEEP:
-            return breaker
-        case Step.COUNT:
-            return replace(breaker, failures=breaker.failures + 1)
-        case Step.RESET:
-            return WELL
-        case Step.PAUSE | Step.TRY:
-            return replace(breaker, state=state, since_s=now_s)
-        case Step.LENGTHEN | Step.RESUME:
-            pause_s = min(PAUSE_MAX_S, 2 * breaker.pause_s)
-            return Breaker(state, pause_s=pause_s, since_s=now_s)
 
 
 class Opening(NamedTuple):
@@ -197,7 +80,7 @@ class Sources:
         self.policy = policy
         self._counters = counters
         self._clock = clock
-        self._peers = [_Peer(_NEVER_SEEN, PeerEvents()) for _ in range(policy.nodes)]
+        self._peers = [_Peer(NEVER_SEEN, PeerEvents()) for _ in range(policy.nodes)]
         self._openings: list[Opening] = []
         self._changes = 0
         self._passed_over: int | None = None
@@ -285,7 +168,7 @@ class Sources:
         found = self._peers[peer]
         found.is_gone = False
         if not found.is_connected:
-            found.breaker = _NEVER_SEEN
+            found.breaker = NEVER_SEEN
 
     def connected(self, peer: int) -> None:
         """There is a connection on which to ask a peer."""

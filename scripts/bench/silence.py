@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monarch.stager.sources import Breaker, PeerEvent, State, after, ask
+from monarch.stager.breaker import Breaker, PeerEvent, State, after, ask
 
 SPAN_S = 120.0
 TIME_OUT_S = 1.0

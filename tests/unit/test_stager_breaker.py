@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.stager.sources import (
+from monarch.stager.breaker import (
     FAILURES_MAX,
     PAUSE_FIRST_S,
     PAUSE_MAX_S,

@@ -8,7 +8,7 @@ import pytest
 
 from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
 from monarch.placement import Mode
-from monarch.stager.sources import FAILURES_MAX
+from monarch.stager.breaker import FAILURES_MAX
 from support.stages import (
     ABSENT,
     PAGE,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from monarch.metrics import AgentCounters
 from monarch.placement import Mode, Placement
 from monarch.stager import Opening, Policy, Sources
-from monarch.stager.sources import FAILURES_MAX, PAUSE_FIRST_S, PAUSE_MAX_S
+from monarch.stager.breaker import FAILURES_MAX, PAUSE_FIRST_S, PAUSE_MAX_S
 from support.stages import place
 
 COUNT, NODES = 200, 5
