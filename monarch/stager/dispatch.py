@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from monarch.native import Order, OrderKind, Reason
+from monarch.native import Arrival, Order, OrderKind, Reason
 from monarch.stager.adoption import Adoption
 from monarch.stager.fetches import Fetches, FetchOutcome
 from monarch.stager.planner import Planner
@@ -41,6 +41,11 @@ class Dispatch:
     def __repr__(self) -> str:
         return f"<Dispatch {len(self._orders)} orders waiting>"
 
+    @property
+    def sources(self) -> Sources:
+        """The Sources by whose Policy it orders now."""
+        return self._routes.sources
+
     def follow(self, routes: Routes) -> None:
         """Order by another Policy from now on; what is under way goes on."""
         self._routes = routes
@@ -67,6 +72,18 @@ class Dispatch:
         self._replicas.change(transfer.file, Event.RESTARTED)
         kind = OrderKind(transfer.kind & OrderKind.BACKGROUND)
         self.order(transfer.file, kind, asked=transfer.asked)
+
+    def arrivals(self) -> list[Arrival]:
+        """Return the Fetches that have ended since the last call."""
+        return self._routes.fetches.arrivals()
+
+    def classify(self, transfer: Transfer, arrival: Arrival) -> FetchOutcome:
+        """Return what the end of a Fetch means, and note it about the peer."""
+        return self._routes.fetches.classify(transfer, arrival)
+
+    def promise(self, file: int) -> None:
+        """Promise a kept File room again: its Transfer has failed."""
+        self._routes.planner.promise(file)
 
     def go_on(self, transfer: Transfer, outcome: FetchOutcome) -> None:
         """Send a Transfer whose Fetch has failed to its next Source."""

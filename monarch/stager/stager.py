@@ -1,21 +1,15 @@
-"""Turns requests into Transfers, and their ends into states."""
+"""Orders Transfers: what programs ask for first, then background fill."""
 
 import logging
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from monarch.metrics import AgentCounters
-from monarch.native import Arrival, Completion, OrderKind, Reason, Step
+from monarch.native import OrderKind, Reason
 from monarch.stager.adoption import Adoption
-from monarch.stager.capacity import (
-    Account,
-    FileOutcome,
-    Storage,
-    TierOutcome,
-)
+from monarch.stager.capacity import Account, Storage
 from monarch.stager.dispatch import Dispatch, Routes
-from monarch.stager.fetches import Fetches, FetchOutcome
+from monarch.stager.fetches import Fetches
 from monarch.stager.fill import Fill, StagerSettings
 from monarch.stager.node_share import Share
 from monarch.stager.planner import Planner
@@ -23,10 +17,10 @@ from monarch.stager.policy import Policy
 from monarch.stager.pool import Pool
 from monarch.stager.postponed import Postponed
 from monarch.stager.removal import Losses, Removal
-from monarch.stager.replicas import Event, Replicas
+from monarch.stager.replicas import Replicas
 from monarch.stager.sources import Sources
-from monarch.stager.transfer import Engine, InFlight, NoReceiver, Receiver, Transfer
-from monarch.stager.transfer_ends import Ends
+from monarch.stager.transfer import Engine, InFlight, NoReceiver, Receiver
+from monarch.stager.transfer_ends import Ends, Outcomes
 from monarch.tiers.probe import Finding
 
 FILL_STEP: Final = 8
@@ -44,7 +38,6 @@ class Stager:
         replicas: the states of all Files.
         adoption: the Replicas of earlier jobs that are still to be verified.
         losses: what programs could not open, and Tiers that fail.
-        changed: Files whose Origin differs from the Catalog.
     """
 
     def __init__(
@@ -58,7 +51,6 @@ class Stager:
         self.replicas = replicas
         self.storage = storage
         self.adoption = Adoption()
-        self.changed: list[int] = []
         self._engine = engine
         self._ledger = storage.ledger
         self._settings = settings
@@ -75,8 +67,11 @@ class Stager:
         self._postponed = Postponed(replicas, transfers, clock)
         self._pool = Pool(replicas, storage, self._removal, counters, clock)
         alone = Sources(Policy.alone(len(replicas.sizes)), counters, clock)
-        self._routes = routes = self._make_routes(alone, NoReceiver())
+        routes = self._make_routes(alone, NoReceiver())
         self._dispatch = Dispatch(engine, replicas, transfers, self.adoption, routes)
+        self._outcomes = Outcomes(
+            self._ends, self.losses, self._postponed, self._pool, self._dispatch
+        )
         self._fill.start(alone.policy)
 
     def __repr__(self) -> str:
@@ -92,7 +87,7 @@ class Stager:
     @property
     def policy(self) -> Policy:
         """What this node does with each File."""
-        return self._routes.sources.policy
+        return self._dispatch.sources.policy
 
     @property
     def idle(self) -> bool:
@@ -115,12 +110,15 @@ class Stager:
         return self._ends.failures
 
     @property
+    def changed(self) -> Sequence[int]:
+        """Files whose Origin differs from the Catalog."""
+        return self._ends.changed
+
+    @property
     def wake_s(self) -> float | None:
         """After how long a turn is due even if nothing happens; None: none is."""
-        pool_s, postponed_s = self._pool.wake_s, self._postponed.wake_s
-        if pool_s is None or postponed_s is None:
-            return postponed_s if pool_s is None else pool_s
-        return min(pool_s, postponed_s)
+        both = (self._pool.wake_s, self._postponed.wake_s)
+        return min((wake_s for wake_s in both if wake_s is not None), default=None)
 
     @property
     def pool_account(self) -> Account | None:
@@ -144,9 +142,9 @@ class Stager:
             receiver: fetches Files from peers into the Tiers of this node.
         """
         assert not self.policy.uses_pool, "a node joins once"
-        self._routes = self._make_routes(sources, receiver)
-        self._dispatch.follow(self._routes)
-        for file in self._routes.planner.revise(self.adoption):
+        routes = self._make_routes(sources, receiver)
+        self._dispatch.follow(routes)
+        for file in routes.planner.revise(self.adoption):
             self.refuse_adoption(file)
         self._fill.start(sources.policy)
 
@@ -207,14 +205,13 @@ class Stager:
         self._stopping = True
         files = self._dispatch.cancel()
         self._pool.close()
-        for file in files:
-            self._ends.drop(self._in_flight[file], Reason.STOPPING)
+        self._outcomes.stop(self._in_flight[file] for file in files)
 
     def abandon(self) -> None:
         """Refuse all that is under way; engine and receiver have ended."""
         for transfer in self._in_flight.all():
             if self.replicas.ready_tier(transfer.file) is not None:
-                self._published(transfer)
+                self._outcomes.published(transfer)
             else:
                 self._ends.drop(transfer, Reason.STOPPING)
         self._pool.close()
@@ -277,7 +274,7 @@ class Stager:
     def _hangs(self, file: int) -> bool:
         """Return whether a File would have to be read from an origin that hangs."""
         stalled = self._postponed.is_stalled(file)
-        return stalled and self._routes.sources.source(file) is None
+        return stalled and self._dispatch.sources.source(file) is None
 
     def _try_postponed(self) -> None:
         if self._stopping:
@@ -296,7 +293,7 @@ class Stager:
         if self._stopping:
             return
         self._adopt()
-        if self._fill.is_done and self._routes.sources.has_news():
+        if self._fill.is_done and self._dispatch.sources.has_news():
             self._fill.start_fetching(self.policy)
         for _ in range(FILL_STEPS_MAX):
             order, room = self._fill.next(len(self._in_flight))
@@ -320,70 +317,17 @@ class Stager:
     def _end_transfers(self) -> None:
         for completion in self._engine.completions():
             try:
-                self._end(completion)
+                self._outcomes.end(completion)
             except Exception as error:
                 self._survive(f"end failed file={completion.file}", error)
 
-    def _end(self, done: Completion) -> None:
-        transfer = self._in_flight[done.file]
-        self._counters.origin_read_bytes += done.bytes
-        self._counters.transfer_ns += done.ns
-        if done.status == 0:
-            self._published(transfer)
-        else:
-            self._failed(transfer, done.step, done.status)
-
     def _end_fetches(self) -> None:
-        for arrival in self._routes.fetches.arrivals():
+        for arrival in self._dispatch.arrivals():
             try:
-                self._end_fetch(arrival)
+                self._outcomes.end_fetch(arrival)
             except Exception as error:
                 self._survive(f"arrival failed file={arrival.file}", error)
         self._in_flight.note_idle()
-
-    def _end_fetch(self, arrival: Arrival) -> None:
-        transfer = self._in_flight[arrival.file]
-        self._counters.transfer_ns += arrival.ns
-        outcome = self._routes.fetches.classify(transfer, arrival)
-        if outcome is FetchOutcome.PUBLISHED:
-            self._published(transfer)
-        elif outcome is FetchOutcome.OWN_FAULT:
-            self._failed(transfer, arrival.step, arrival.status)
-        elif self._stopping:
-            self._ends.drop(transfer, Reason.STOPPING)
-        elif outcome is FetchOutcome.ABANDON:
-            # Programs that have begun to wait for it are woken, and ask themselves.
-            self._ends.drop(transfer, Reason.NONE)
-            self._routes.planner.promise(transfer.file)
-        else:
-            self._dispatch.go_on(transfer, outcome)
-
-    def _published(self, transfer: Transfer) -> None:
-        self._postponed.succeeded(transfer.file)
-        usable = self._ends.published(transfer)
-        if usable and transfer.tier == self._pool.number:
-            self._pool.published(transfer.file)
-
-    def _failed(self, transfer: Transfer, step: Step, status: int) -> None:
-        outcome, tier_outcome = self._ends.failed(transfer, step, status)
-        if tier_outcome is TierOutcome.FAILED:
-            self.losses.withdraw(transfer.tier, os.strerror(-status))
-        file, reason = transfer.file, Reason.NONE
-        if outcome is FileOutcome.CHANGED:
-            reason = Reason.CHANGED
-            self.replicas.mark_written(file)
-            self._counters.files_changed += 1
-            self.changed.append(file)
-        elif outcome is FileOutcome.GIVE_UP:
-            reason = Reason.ERROR
-        else:
-            self._routes.planner.promise(file)
-        if outcome is FileOutcome.POSTPONE and not self._stopping:
-            self._postponed.postpone(file)
-        elif outcome is FileOutcome.RESTART and not self._stopping:
-            self._dispatch.restart(transfer)
-        else:
-            self.replicas.change(file, Event.FAILED, reason=reason)
 
     # -- losses -------------------------------------------------------------------
 
