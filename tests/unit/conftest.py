@@ -1,6 +1,6 @@
 """Fixtures of the unit tests."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from monarch.config import Loaded, RunOptions, files, load
 from monarch.errors import ConfigError
+from support.sourcetree import ROOT
 
 # A machine that is busy with other tests makes an example slow, not wrong.
 settings.register_profile("monarch", deadline=None)
@@ -47,3 +48,11 @@ def refusal(load_text: Callable[..., Loaded]) -> Callable[..., tuple[str, ...]]:
         return refused.value.lines
 
     return refuse
+
+
+@pytest.fixture(scope="module")
+def at_the_root() -> Iterator[None]:
+    """Let tests name the project's files by their paths in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        yield
