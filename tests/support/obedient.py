@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from support.agents import AgentProcess
 
 # Evaluates each line; a child that it forks goes on with the next.
 OBEDIENT = "import os, sys\nfor line in sys.stdin: print(eval(line), flush=True)\n"
@@ -59,3 +61,9 @@ class Program:
     def end(self) -> None:
         """Let it end, and with it the child that goes on in its place."""
         self.process.communicate()
+
+
+Begin = Callable[[], AgentProcess]
+"""Starts an agent of the same job, one after the other."""
+Run = Callable[[AgentProcess], Program]
+"""Runs a program beside an agent."""

@@ -63,7 +63,7 @@ ELSEWHERE = {
     ],
     "A program that it starts from then on takes a Replica of that agent that it "
     "inherits for a file of its own, and what is written to that is lost": [
-        "integration/test_agents_in_turn.py::"
+        "integration/test_agent_leftovers.py::"
         "test_program_that_is_started_after_its_agent_knows_no_replicas",
     ],
     "Before there is a next agent, children of such a program are not seen if they do "
