@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,3 +84,8 @@ async def job(count: int, directory: Path, of: int = 0) -> AsyncIterator[list[No
 def open_descriptors() -> int:
     """How many descriptors this process has open."""
     return len(os.listdir("/proc/self/fd"))
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a test in an event loop, for a minute at most."""
+    asyncio.run(asyncio.wait_for(main, 60))

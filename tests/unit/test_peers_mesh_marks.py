@@ -5,11 +5,7 @@ import asyncio
 from monarch.peers.connection import Connection
 from monarch.peers.protocol import Identity, Kind
 from monarch.peers.protocol.messages import SCHEMAS
-from support.meshes import PATIENCE_S, SECRET, job, make_node
-
-
-def run(main):
-    return asyncio.run(asyncio.wait_for(main, 60))
+from support.meshes import PATIENCE_S, SECRET, job, make_node, run
 
 
 async def knows(node, marks: set[int]) -> None:

@@ -1,15 +1,9 @@
-"""The protocol between agents: who is let in, what is refused, and any bytes at all."""
+"""The protocol between agents: who is let in, and what is refused."""
 
-import json
-import random
 import struct
 from collections.abc import Callable
-from itertools import pairwise
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from monarch.peers.protocol import (
     BODY_BYTES_MAX,
@@ -17,84 +11,27 @@ from monarch.peers.protocol import (
     FieldError,
     Identity,
     Kind,
-    Member,
     Message,
-    Phase,
     ProtocolError,
     Refusal,
     RefusedError,
     Role,
-    Standing,
     State,
     parse_message,
 )
 from monarch.peers.protocol.conversation import VERSION
 from monarch.peers.protocol.messages import FIELDS_BYTES_MAX, NEXT, SCHEMAS
-
-SECRET = b"s" * 32
-HEAD = struct.Struct("<4sBBHII")
-FRAME_MAX = HEAD.size + FIELDS_BYTES_MAX + BODY_BYTES_MAX + 16
-
-MEMBER = Member(2, Standing.JOINED, "n2", 4000, (1 << 40, 7), Phase.RUNNING, 99, True)
-SAMPLES: dict[Kind, dict[str, Any]] = {
-    Kind.JOIN: {
-        "host": "n1",
-        "port": 1,
-        "capacities": [5],
-        "phase": 0,
-        "life": 3,
-        "seals": 1,
-    },
-    Kind.VIEW: {"members": [MEMBER.row()]},
-    Kind.HEARTBEAT: {"phase": 1},
-    Kind.LEAVE: {"gone": 1},
-    Kind.NOTE: {"number": 1},
-    Kind.MARKS: {"catalog": 2**64 - 1, "first": 0, "next": 3},
-    Kind.MARKS_ACK: {"next": 3},
-    Kind.FETCH: {"first": 0},
-    Kind.OFFER: {"digest": "d" * 64, "bytes": 5, "chunks": 1},
-    Kind.CHUNK: {"packed": 0},
-}
-
-
-def nonces(seed: int) -> bytes:
-    return random.Random(seed).randbytes(32)
-
-
-def client(job: str = "7.0", number: int = 1, secret: bytes = SECRET, peer: int = 0):
-    return Conversation(Role.CLIENT, Identity(job, number, secret), nonces(1), peer)
-
-
-def server(job: str = "7.0", number: int = 0, secret: bytes = SECRET, seed: int = 2):
-    return Conversation(Role.SERVER, Identity(job, number, secret), nonces(seed))
-
-
-def shake(one: Conversation, other: Conversation) -> None:
-    """Lets two sides talk until neither has anything to say."""
-    for _ in range(4):
-        other.receive(one.outgoing())
-        one.receive(other.outgoing())
-
-
-def trusting() -> tuple[Conversation, Conversation]:
-    one, other = client(), server()
-    shake(one, other)
-    return one, other
-
-
-def reach(state: State) -> tuple[Conversation, Conversation]:
-    """Two sides that have come to a state after the handshake."""
-    first = {
-        State.JOINED: [(Role.CLIENT, Kind.JOIN)],
-        State.FETCHING: [(Role.CLIENT, Kind.FETCH)],
-        State.RECEIVING: [(Role.CLIENT, Kind.FETCH), (Role.SERVER, Kind.OFFER)],
-        State.SOCKET_ASKED: [(Role.CLIENT, Kind.SOCKET)],
-    }
-    sides = dict(zip((Role.CLIENT, Role.SERVER), trusting(), strict=True))
-    for role, kind in first.get(state, []):
-        sides[role].send(kind, SAMPLES.get(kind, {}))
-        sides[role.other].receive(sides[role].outgoing())
-    return sides[Role.CLIENT], sides[Role.SERVER]
+from support.conversations import (
+    FRAME_MAX,
+    HEAD,
+    SAMPLES,
+    SECRET,
+    client,
+    nonces,
+    reach,
+    server,
+    trusting,
+)
 
 
 def test_two_nodes_that_know_the_secret_trust_each_other():
@@ -332,135 +269,3 @@ def test_every_state_but_the_last_leads_on():
 def test_fields_of_another_form_are_refused(kind, text):
     with pytest.raises(FieldError):
         parse_message(kind, text, b"")
-
-
-# -- any bytes at all -------------------------------------------------------------
-
-MUTATIONS = st.lists(
-    st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4
-)
-
-
-@given(st.binary(max_size=4096))
-def test_random_bytes_are_a_protocol_error_or_nothing(piece):
-    host = server()
-    survive(host, piece)
-    assert not host.authenticated
-
-
-@given(st.sampled_from(sorted(SCHEMAS)), st.binary(max_size=2000), st.binary())
-def test_random_fields_are_a_message_or_a_field_error(kind, text, body):
-    try:
-        message = parse_message(kind, text, body)
-    except FieldError:
-        return
-    assert message.kind is kind
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=8)
-        | st.dictionaries(st.sampled_from(["members", "phase", "host"]), inner)
-    ),
-    max_leaves=20,
-)
-
-
-@given(st.sampled_from(sorted(SCHEMAS)), JSON)
-def test_random_json_is_a_message_or_a_field_error(kind, fields):
-    try:
-        parse_message(kind, json.dumps(fields).encode(), b"")
-    except FieldError:
-        return
-    if kind is Kind.VIEW:
-        for row in fields["members"]:
-            assert Member.from_row(row).row() == row
-
-
-def survive(host: Conversation, piece: bytes) -> None:
-    """Feeds bytes: they give messages or ProtocolError, in the room of one frame."""
-    try:
-        for message in host.receive(piece):
-            assert message.kind in Kind
-    except ProtocolError:
-        assert host.state is State.CLOSED
-    assert 0 <= host.wants <= FRAME_MAX
-    assert len(host._buffer) <= FRAME_MAX
-
-
-def recording() -> list[tuple[Role, bytes]]:
-    """Everything that two nodes say in one whole conversation."""
-    said = []
-    one, other = client(), server()
-    sides = {Role.CLIENT: one, Role.SERVER: other}
-
-    def pass_over(role: Role) -> None:
-        piece = sides[role].outgoing()
-        said.append((role, piece))
-        sides[role.other].receive(piece)
-
-    for role in (Role.CLIENT, Role.SERVER, Role.CLIENT, Role.SERVER):
-        pass_over(role)
-    for role, kind in (
-        (Role.CLIENT, Kind.JOIN),
-        (Role.SERVER, Kind.VIEW),
-        (Role.CLIENT, Kind.HEARTBEAT),
-        (Role.CLIENT, Kind.NOTE),
-        (Role.SERVER, Kind.MARKS),
-        (Role.CLIENT, Kind.MARKS_ACK),
-        (Role.SERVER, Kind.REPORT_ACK),
-    ):
-        sides[role].send(kind, SAMPLES.get(kind, {}), b"n" * (kind is Kind.NOTE))
-        pass_over(role)
-    return said
-
-
-def mutated(piece: bytes, chance: random.Random) -> bytes:
-    """One of the usual damages: flipped, cut, doubled, inserted, replaced."""
-    altered = bytearray(piece)
-    for _ in range(chance.randint(1, 4)):
-        place = chance.randrange(len(altered) + 1)
-        match chance.randrange(5):
-            case 0 if place < len(altered):
-                altered[place] ^= 1 << chance.randrange(8)
-            case 1:
-                del altered[place:]
-            case 2:
-                altered += altered[place:]
-            case 3:
-                altered[place:place] = chance.randbytes(chance.randint(1, 8))
-            case _:
-                altered[place : place + 4] = chance.choice(INTERESTING)
-    return bytes(altered)
-
-
-INTERESTING = [
-    struct.pack("<I", value) for value in (0, 1, 16, 72, 2**20, 2**31, 2**32 - 1)
-]
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_no_bytes_ever_break_a_conversation(soak_count):
-    chance, said = random.Random(20261121), recording()
-    trusted_at = {Role.CLIENT: 0, Role.SERVER: 0}
-
-    for number in range(soak_count(50_000, 1_000_000)):
-        victim = Role.SERVER if number % 2 else Role.CLIENT
-        host = server() if victim is Role.SERVER else client()
-        spoken = [piece for role, piece in said if role is not victim]
-        whole = chance.randrange(len(spoken))
-        for piece in spoken[:whole]:
-            survive(host, piece)
-        if chance.random() < 0.2:
-            piece = chance.randbytes(chance.randint(0, 300))
-        else:
-            piece = mutated(spoken[whole], chance)
-        cuts = sorted({0, chance.randrange(len(piece) + 1), len(piece)})
-        for start, end in pairwise(cuts):
-            survive(host, piece[start:end])
-        trusted_at[victim] += host.authenticated
-
-    # The damage came late enough, often enough, to reach what only friends may say.
-    assert min(trusted_at.values()) > 100

@@ -16,9 +16,9 @@ from monarch.peers.protocol import (
     State,
 )
 from monarch.peers.protocol.conversation import VERSION
+from support.conversations import HEAD, SAMPLES, SECRET, nonces, reach, server, shake
 from support.meddling import WAYS, Meddler
 from support.meshes import make_node
-from unit.test_peers_protocol import HEAD, SAMPLES, SECRET, nonces, reach, server, shake
 
 
 def notes(one: Conversation, *bodies: bytes) -> list[bytes]:
