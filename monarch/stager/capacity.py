@@ -1,7 +1,7 @@
 """The room of the Tiers and the Pool, and what the end of a Transfer means for it."""
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -229,22 +229,3 @@ class Storage:
 
     def __repr__(self) -> str:
         return f"<Storage {len(self.places)} places, {self.ledger!r}>"
-
-
-def bytes_to_free(used_bytes: int, limit_bytes: int) -> int:
-    """Return the bytes that RAM Replicas must give back to leave a tenth free."""
-    return max(0, used_bytes - limit_bytes * 9 // 10)
-
-
-def choose_victims(
-    files: Sequence[int], size_of: Callable[[int], int], need_bytes: int
-) -> list[int]:
-    """Return Files, from the last one on, whose footprints add up to the need."""
-    victims: list[int] = []
-    freed = 0
-    for file in reversed(files):
-        if freed >= need_bytes:
-            break
-        victims.append(file)
-        freed += footprint(size_of(file))
-    return victims

@@ -1,4 +1,4 @@
-"""How Replicas leave: lost ones, failed Tiers, and RAM that is needed elsewhere."""
+"""How Replicas leave: lost ones, and those of Tiers that fail."""
 
 import logging
 from collections.abc import Callable, Container, Sequence
@@ -7,11 +7,10 @@ from typing import Final, Protocol
 
 from monarch.metrics import AgentCounters
 from monarch.native import Reason
-from monarch.stager.capacity import Storage, bytes_to_free, choose_victims
+from monarch.stager.capacity import Storage
 from monarch.stager.replicas import Event, Replicas
 from monarch.tiers.probe import Finding, inspect
 
-VICTIMS_MAX: Final = 512
 LOST_MAX: Final = 2
 """How often a File is staged again after its Replica was lost."""
 
@@ -29,7 +28,7 @@ class Recogniser(Protocol):
 
 
 class Removal:
-    """Removes Replicas: lost ones, wrong ones, and those whose memory is needed.
+    """Removes Replicas: lost ones and wrong ones.
 
     Args:
         in_flight: Files with a Transfer. Such a File may be READY before its end is
@@ -52,7 +51,7 @@ class Removal:
         self._in_flight = in_flight
 
     def __repr__(self) -> str:
-        return f"<Removal {self._counters.evicted_files} evicted>"
+        return f"<Removal {self._counters.replicas_lost} lost>"
 
     def path(self, file: int, tier: int) -> Path:
         """Return the path of the Replica of a File."""
@@ -65,7 +64,7 @@ class Removal:
     def drop_lost(self, file: int, tier: int) -> None:
         """Remove a Replica that is lost; programs may still have it open."""
         self._replicas.change(file, Event.LOST)
-        self._keep_inodes([file], tier)
+        self.keep_inodes([file], tier)
         self.unlink(file, tier)
         self._ledger.free(tier, self._replicas.size_of(file))
         self._counters.replicas_lost += 1
@@ -74,7 +73,7 @@ class Removal:
     def drop_unusable(self, file: int, tier: int) -> None:
         """Do not serve a Replica that was published into a Tier already retired."""
         self._replicas.change(file, Event.LOST)
-        self._keep_inodes([file], tier)
+        self.keep_inodes([file], tier)
         self._ledger.free(tier, self._replicas.size_of(file))
 
     def retire(self, tier: int) -> bool:
@@ -94,18 +93,6 @@ class Removal:
         log.error("tier lost tier=%s replicas=%d", self.name_of(tier), len(lost))
         return True
 
-    def relieve(self, used_bytes: int, limit_bytes: int, reason: Reason) -> int:
-        """Evict some RAM Replicas if memory is short; return the bytes given back.
-
-        Args:
-            reason: why their Files are absent from then on.
-        """
-        need, freed = bytes_to_free(used_bytes, limit_bytes), 0
-        for number, tier in enumerate(self._storage.tiers):
-            if tier.kind == "ram" and freed < need:
-                freed += self._evict_from(number, need - freed, reason)
-        return freed
-
     def unlink(self, file: int, tier: int) -> None:
         """Remove the name of a Replica, if it is there."""
         try:
@@ -117,28 +104,8 @@ class Removal:
         """Stop recognising descriptors of a Replica, because none are open any more."""
         self._recogniser.forget(tier, ino)
 
-    def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> int:
-        last = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()
-        ready = [file for file in last if file not in self._in_flight]
-        victims = choose_victims(ready, self._replicas.size_of, need_bytes)
-        for file in victims:
-            self._evict(file, tier, reason)
-        if victims:
-            self._keep_inodes(victims, tier)
-            # What is given back must not be filled again.
-            self._ledger.shrink(tier)
-        return sum(self._replicas.size_of(file) for file in victims)
-
-    def _evict(self, file: int, tier: int, reason: Reason) -> None:
-        size_bytes = self._replicas.size_of(file)
-        self._replicas.change(file, Event.EVICTED, tier=tier)
-        self.unlink(file, tier)
-        self._replicas.change(file, Event.REMOVED, reason=reason)
-        self._ledger.free(tier, size_bytes)
-        self._counters.evicted_files += 1
-        self._counters.evicted_bytes += size_bytes
-
-    def _keep_inodes(self, files: Sequence[int], tier: int) -> None:
+    def keep_inodes(self, files: Sequence[int], tier: int) -> None:
+        """Recognise descriptors of removed Replicas as long as there is room."""
         for ino in self._replicas.inodes_of(files, tier):
             self._recogniser.keep(tier, ino)
 

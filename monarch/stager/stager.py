@@ -9,6 +9,7 @@ from monarch.native import OrderKind, Reason
 from monarch.stager.adoption import Adoption
 from monarch.stager.capacity import Account, Storage
 from monarch.stager.dispatch import Dispatch, Routes
+from monarch.stager.eviction import Eviction
 from monarch.stager.fetches import Fetches
 from monarch.stager.fill import Fill, StagerSettings
 from monarch.stager.node_share import Share
@@ -58,14 +59,14 @@ class Stager:
         self._stopping = False
         self._fill = Fill(settings, replicas.sizes)
         self._in_flight = transfers = InFlight(self._fill, counters)
-        self._removal = Removal(replicas, storage, engine, counters, transfers)
-        self._ends = Ends(replicas, storage, self._removal, transfers, counters)
-        self.losses = Losses(
-            self._removal, replicas, transfers, self._restage, self._refill
-        )
+        removal = Removal(replicas, storage, engine, counters, transfers)
+        self._removal = removal
+        self._eviction = Eviction(replicas, storage, removal, counters, transfers)
+        self._ends = Ends(replicas, storage, removal, transfers, counters)
+        self.losses = Losses(removal, replicas, transfers, self._restage, self._refill)
         clock = settings.clock
         self._postponed = Postponed(replicas, transfers, clock)
-        self._pool = Pool(replicas, storage, self._removal, counters, clock)
+        self._pool = Pool(replicas, storage, removal, counters, clock)
         alone = Sources(Policy.alone(len(replicas.sizes)), counters, clock)
         routes = self._make_routes(alone, NoReceiver())
         self._dispatch = Dispatch(engine, replicas, transfers, self.adoption, routes)
@@ -160,7 +161,7 @@ class Stager:
         # What peers hold too may still come through the Pool, which is small.
         comes_back = self.policy.uses_pool
         reason = Reason.NONE if comes_back else Reason.MEMORY
-        return self._removal.relieve(used_bytes, limit_bytes, reason)
+        return self._eviction.relieve(used_bytes, limit_bytes, reason)
 
     def note_found(self, file: int, tier: int, finding: Finding) -> None:
         """Handle what was found of a Replica that a program could not open."""

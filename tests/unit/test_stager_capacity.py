@@ -15,11 +15,10 @@ from monarch.stager.capacity import (
     Ledger,
     TierOutcome,
     TransferEnd,
-    bytes_to_free,
-    choose_victims,
     footprint,
     footprints,
 )
+from monarch.stager.eviction import bytes_to_free, choose_victims
 
 SIZES = st.integers(0, 40 * PAGE_BYTES)
 

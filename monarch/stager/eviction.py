@@ -1,0 +1,101 @@
+"""Eviction: which RAM Replicas go when memory is short, and how.
+
+Files that a Tier has no room for are not staged into it (`planner.py`). Which ones
+leave the Pool is in `pool.py`.
+"""
+
+from collections.abc import Callable, Container, Sequence
+from typing import Final
+
+from monarch.metrics import AgentCounters
+from monarch.native import Reason
+from monarch.stager.capacity import Storage, footprint
+from monarch.stager.removal import Removal
+from monarch.stager.replicas import Event, Replicas
+
+VICTIMS_MAX: Final = 512
+"""How many Replicas are evicted from a Tier in one step."""
+
+
+# -- decisions ------------------------------------------------------------------------
+
+
+def bytes_to_free(used_bytes: int, limit_bytes: int) -> int:
+    """Return the bytes that RAM Replicas must give back to leave a tenth free."""
+    return max(0, used_bytes - limit_bytes * 9 // 10)
+
+
+def choose_victims(
+    files: Sequence[int], size_of: Callable[[int], int], need_bytes: int
+) -> list[int]:
+    """Return Files, from the last one on, whose footprints add up to the need."""
+    victims: list[int] = []
+    freed = 0
+    for file in reversed(files):
+        if freed >= need_bytes:
+            break
+        victims.append(file)
+        freed += footprint(size_of(file))
+    return victims
+
+
+# -- effects --------------------------------------------------------------------------
+
+
+class Eviction:
+    """Evicts RAM Replicas.
+
+    Args:
+        in_flight: Files with a Transfer, which are not evicted.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        storage: Storage,
+        removal: Removal,
+        counters: AgentCounters,
+        in_flight: Container[int],
+    ) -> None:
+        self._replicas = replicas
+        self._storage = storage
+        self._ledger = storage.ledger
+        self._removal = removal
+        self._counters = counters
+        self._in_flight = in_flight
+
+    def __repr__(self) -> str:
+        return f"<Eviction {self._counters.evicted_files} evicted>"
+
+    def relieve(self, used_bytes: int, limit_bytes: int, reason: Reason) -> int:
+        """Evict some RAM Replicas if memory is short; return the bytes given back.
+
+        Args:
+            reason: why their Files are absent from then on.
+        """
+        need, freed = bytes_to_free(used_bytes, limit_bytes), 0
+        for number, tier in enumerate(self._storage.tiers):
+            if tier.kind == "ram" and freed < need:
+                freed += self._evict_from(number, need - freed, reason)
+        return freed
+
+    def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> int:
+        last = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()
+        ready = [file for file in last if file not in self._in_flight]
+        victims = choose_victims(ready, self._replicas.size_of, need_bytes)
+        for file in victims:
+            self._evict(file, tier, reason)
+        if victims:
+            self._removal.keep_inodes(victims, tier)
+            # What is given back must not be filled again.
+            self._ledger.shrink(tier)
+        return sum(self._replicas.size_of(file) for file in victims)
+
+    def _evict(self, file: int, tier: int, reason: Reason) -> None:
+        size_bytes = self._replicas.size_of(file)
+        self._replicas.change(file, Event.EVICTED, tier=tier)
+        self._removal.unlink(file, tier)
+        self._replicas.change(file, Event.REMOVED, reason=reason)
+        self._ledger.free(tier, size_bytes)
+        self._counters.evicted_files += 1
+        self._counters.evicted_bytes += size_bytes
