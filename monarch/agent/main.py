@@ -17,7 +17,7 @@ from monarch.agent.cluster import Cluster
 from monarch.agent.control import Notifier
 from monarch.agent.lifetime import MakeLifetime, ProgramLifetime
 from monarch.agent.segments import RunDirectory
-from monarch.agent.setup import Setup, make_setup, with_transit
+from monarch.agent.setup import Setup, make_setup, with_pool
 from monarch.agent.shutdown import remove_tiers
 from monarch.agent.tier_watch import prepare_tiers
 from monarch.cluster import node_name, shared_job
@@ -105,7 +105,7 @@ def prepare(
     """
     run = RunDirectory(run_dir)
     if bootstrap is not None:
-        setup = with_transit(setup, run_dir)
+        setup = with_pool(setup, run_dir)
     try:
         _allow_descriptors()
         _open_log(run_dir, setup.config.log.level)
@@ -113,8 +113,8 @@ def prepare(
         os.chdir("/")
         run.segments.create_first()
         setup = prepare_tiers(setup, run_dir, notifier.warn)
-        if setup.transit is not None:
-            setup.transit.prepare(locked=run_dir)
+        if setup.pool is not None:
+            setup.pool.prepare(locked=run_dir)
     except BaseException:
         Prepared(setup, run, bootstrap).undo()
         raise

@@ -194,7 +194,7 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
     """Create the segments that programs map, the Catalog last."""
     plan = plan_catalog(
         [one.mapped() for one in indexed],
-        [_place(tier) for tier in (*setup.tiers, *filter(None, [setup.transit]))],
+        [_place(tier) for tier in (*setup.tiers, *filter(None, [setup.pool]))],
         _policy(setup, indexed),
     )
     generation = segments.generation

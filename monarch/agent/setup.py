@@ -32,7 +32,7 @@ class Setup:
     """A run as it was configured, checked on this machine.
 
     Attributes:
-        transit: the pool for Files that other nodes keep; None without other nodes.
+        pool: the pool for Files that other nodes keep; None without other nodes.
         warnings: for the user, about parts that cannot be used.
     """
 
@@ -42,7 +42,7 @@ class Setup:
     tiers: tuple[Tier, ...]
     quiet: bool
     umask: int
-    transit: Tier | None = None
+    pool: Tier | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -120,15 +120,15 @@ def _probe(path: Path) -> str:
     return fault_of(lambda: (os.stat(path), os.statvfs(path)), FAULTS)
 
 
-def with_transit(setup: Setup, run: Path) -> Setup:
+def with_pool(setup: Setup, run: Path) -> Setup:
     """Add the Pool of a node that has peers; its bytes are taken from the RAM Tier."""
-    transit = open_pool(run, setup.config.peers.transit)
-    transit.resolve()
+    pool = open_pool(run, setup.config.peers.transit)
+    pool.resolve()
     for tier in setup.tiers:
         if isinstance(tier, RamTier):
-            tier.subtract(transit.capacity_bytes)
+            tier.subtract(pool.capacity_bytes)
             break
-    return replace(setup, transit=transit)
+    return replace(setup, pool=pool)
 
 
 def _datasets(config: Config) -> tuple[Dataset, ...]:

@@ -86,7 +86,7 @@ def make_stager(
     settings = StagerSettings(
         config.fill.enabled, config.fill.concurrency, waits[config.cold_open.mode]
     )
-    storage = Storage(setup.tiers, setup.transit)
+    storage = Storage(setup.tiers, setup.pool)
     return Stager(namespace.replicas(), engine, storage, settings, counters)
 
 
