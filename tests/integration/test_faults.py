@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.certified import make_certified
-from support.jobs import Jobs, ended
-from support.processes import wait_until
+from support.jobs import Jobs
+from support.processes import WAIT_S, wait_until
 
 FILES = 150
 MEAN_BYTES = 40_000
@@ -56,7 +56,7 @@ def test_bytes_are_right_when_the_agent_is_hurt_at_a_random_moment(
         time.sleep(0.3)
         stop.touch()
 
-        ended(job)
+        job.end(WAIT_S).well()
         jobs.kill()
         next_job_is_clean(jobs)
 
@@ -72,7 +72,7 @@ def test_a_stopped_agent_that_goes_on_serves_again(jobs: Jobs, tmp_path: Path) -
     time.sleep(0.5)
     stop.touch()
 
-    ended(job)
+    job.end(WAIT_S).well()
     assert jobs.leftovers() == []
 
 
@@ -89,7 +89,7 @@ def test_a_removed_tier_directory_leaves_the_bytes_right(
     time.sleep(0.5)
     stop.touch()
 
-    ended(job)
+    job.end(WAIT_S).well()
     next_job_is_clean(jobs)
 
 
@@ -107,7 +107,7 @@ def test_a_removed_replica_is_read_from_the_origin_and_staged_again(
     wait_until(lambda: all(r.exists() for r in lost), "staging of lost Replicas")
     stop.touch()
 
-    ended(job)
+    job.end(WAIT_S).well()
 
 
 @pytest.mark.root
@@ -126,7 +126,7 @@ def test_a_tier_that_runs_full_leaves_the_bytes_right(
         fill_up(ballast)
         time.sleep(0.5)
         stop.touch()
-        ended(job)
+        job.end(WAIT_S).well()
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
     next_job_is_clean(jobs)
@@ -157,7 +157,7 @@ def test_a_killed_job_leaves_nothing_that_the_next_one_trusts(
         job = jobs.start(SLOW_FILL, jobs.reader(1000, 2))
         time.sleep(rng.uniform(0, 1.5))
         jobs.kill()
-        job.communicate()
+        job.process.wait()
 
         next_job_is_clean(jobs)
 

@@ -185,8 +185,8 @@ def forged(
     job.await_epoch(1)
     between.tell("change 0")
     job.release(1)
-    for process in job.running.values():
-        process.wait(JOB_LIMIT_S)
+    for command in job.running.values():
+        command.process.wait(JOB_LIMIT_S)
     return between.count()[0], job.notes()
 
 

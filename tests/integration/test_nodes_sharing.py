@@ -85,7 +85,7 @@ def test_a_node_whose_programs_have_ended_serves_until_the_job_ends(make_cluster
     job.await_epoch(1, parties=4)
     first = cluster.origin.counts()
     time.sleep(1.0)  # longer than any step of an agent that would end by itself
-    assert all(process.poll() is None for process in job.running.values())
+    assert all(one.is_running for one in job.running.values())
     job.release(1)
     job.finish().right(opens=sum(epochs) * FILES)
 

@@ -48,7 +48,7 @@ def staged(site, data, *options):
     place = site.folder / "report.json"
     place.unlink(missing_ok=True)
     done = site.stage(data, "--report", str(place), *options)
-    assert [one.returncode for one in done] == [0] * site.nodes, done
+    assert [one.status for one in done] == [0] * site.nodes, done
     return done[0].stdout, json.loads(place.read_text())
 
 
@@ -126,14 +126,14 @@ def test_a_damaged_replica_of_an_earlier_staging_is_staged_anew(site, data):
 def test_files_without_room_stay_at_the_origin(site, data):
     done = site("8MiB", "8MiB").stage(data.root, "--mode", "partition")
 
-    assert [one.returncode for one in done] == [1, 0]
+    assert [one.status for one in done] == [1, 0]
     assert "stay at the origin: no node has room for them" in done[0].stdout
 
 
 def test_copies_that_have_no_room_are_counted(site, data):
     done = site("64MiB", "12MiB").stage(data.root, "--mode", "replicate")
 
-    assert done[0].returncode == 1
+    assert done[0].status == 1
     assert "of the copies that the mode asks for have no room" in done[0].stdout
 
 
@@ -155,7 +155,7 @@ def test_a_file_that_changed_after_the_scan_is_named(
 
     done = nodes.stage(data.root, "--mode", "replicate", "--index", str(index))
 
-    assert done[0].returncode == 1
+    assert done[0].status == 1
     assert f"changed after the scan: {victim}" in done[0].stdout
     for node in range(2):
         assert len(nodes.retained(node)) == len(data.digests) - 1
@@ -168,7 +168,7 @@ def test_a_node_that_never_comes_is_named_and_1(site, data):
 
     done = nodes.stage(data.root, "--set", "peers.join_timeout=1s")
 
-    assert done[0].returncode == 1
+    assert done[0].status == 1
     assert "n1 has not joined; continuing without it" in done[0].stderr
     assert "no report from n1: never joined" in done[0].stdout
     assert digests(nodes.retained(0)) == Counter(data.digests.values())

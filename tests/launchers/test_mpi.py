@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from support.launched import Ended, Site
+from support.commands import Ended
+from support.launched import Site
 from support.mpiexec import HOSTS, Mpi
 from support.processes import wait_until
 from support.slurm import Slurm

@@ -9,6 +9,7 @@ import pytest
 
 from support.dataset import make_dataset
 from support.mpiexec import Mpi
+from support.processes import wait_until
 from support.ranks import RankSite
 from support.sites import LAUNCH_TIMEOUT_S
 
@@ -71,8 +72,7 @@ def test_agents_of_mpi_share_what_programs_read_later(
         told, _ = each.communicate(timeout=LAUNCH_TIMEOUT_S)
         found = [line.split()[0] for line in told.splitlines()]
         assert found == [dataset.digests[name] for name in names]
-    _, summary = agents.communicate(timeout=LAUNCH_TIMEOUT_S)
-    assert agents.returncode == 0, summary
+    summary = agents.end(LAUNCH_TIMEOUT_S).well().stderr
     assert f"on {NODES} nodes" in summary
     assert view.counts().read_bytes == dataset.size_bytes
     assert view.counts().listings == 1 + len({path.parent for path in dataset.paths})
@@ -85,10 +85,11 @@ def test_a_signal_to_the_launcher_ends_agents_in_order(
     agents = site.start(words(dataset.root))
     await_agents(site, monarch_command)
 
-    agents.send_signal(signal.SIGTERM)
+    agents.process.send_signal(signal.SIGTERM)
 
-    agents.communicate(timeout=LAUNCH_TIMEOUT_S)
-    assert not list(tmp_path.glob("run*/*/lock"))
+    agents.end(LAUNCH_TIMEOUT_S)
+    # An agent may outlive mpiexec by a moment.
+    wait_until(lambda: not list(tmp_path.glob("run*/*/lock")), "the end of all agents")
 
 
 def test_only_one_rank_of_a_node_becomes_its_agent(
@@ -105,13 +106,12 @@ def test_only_one_rank_of_a_node_becomes_its_agent(
     ]
 
     assert [each.wait(LAUNCH_TIMEOUT_S) for each in programs] == [0, 0]
-    _, summary = agents.communicate(timeout=LAUNCH_TIMEOUT_S)
-    assert agents.returncode == 0, summary
+    summary = agents.end(LAUNCH_TIMEOUT_S).well().stderr
     assert "on 2 nodes" in summary
 
 
 def test_a_fault_of_the_configuration_is_told_on_every_node(site, words, dataset):
     done = site.run(words(dataset.root, "--set", "fill.concurrency=0"))
 
-    assert done.returncode == 2
+    assert done.status == 2
     assert "fill.concurrency: 0 is not valid" in done.stderr

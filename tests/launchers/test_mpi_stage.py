@@ -3,6 +3,7 @@
 import hashlib
 import signal
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_the_origin_is_read_once_and_later_jobs_not_at_all(
 
     done = site.run(words("stage", view.root, "--mpi", "--mode", "replicate", *KEEP))
 
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     assert done.stdout.startswith(f"staged {62 * NODES} copies of 62 files, ")
     assert f" on {NODES} nodes in " in done.stdout
     counts = view.counts()
@@ -84,7 +85,7 @@ def test_a_partition_is_read_once_and_scanned_once(
 
     done = site.run(words("stage", view.root, "--mpi", "--mode", "partition", *KEEP))
 
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     held = [digests(site.retained(node)) for node in range(NODES)]
     assert sum(held, Counter()) == Counter(dataset.digests.values())
     assert all(held)
@@ -100,7 +101,7 @@ def test_a_later_job_of_these_nodes_reads_nothing_from_the_origin(
     dataset = make_dataset(tmp_path / "dataset", files=60, large=0)
     view = mount_counted(dataset.root)
     one_copy = ("--set", "peers.mode=partition", *KEEP)
-    assert site.run(words("stage", view.root, "--mpi", *one_copy)).returncode == 0
+    assert site.run(words("stage", view.root, "--mpi", *one_copy)).status == 0
     view.reset()
     names = sorted(dataset.digests)
     program = ["sha256sum", *(view.root / name for name in names)]
@@ -130,7 +131,7 @@ def test_one_rank_of_each_node_stages(mpi, words, dataset, tmp_path):
 
     done = site.run(words("stage", dataset.root, "--mpi", *KEEP))
 
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     assert done.stdout.startswith("staged 82 copies of 41 files, ")
     assert " on 2 nodes in " in done.stdout
     assert [len(site.retained(node)) for node in range(2)] == [41, 41]
@@ -141,7 +142,7 @@ def test_one_node_that_cannot_take_part_is_named_once(site, words, dataset):
 
     done = site.run(words("stage", dataset.root, "--mpi", *KEEP))
 
-    assert done.returncode == 2
+    assert done.status == 2
     ours = [line for line in done.stderr.splitlines() if "monarch:" in line]
     assert len(ours) == 1
     assert ours[0].startswith("monarch: on n1: ")
@@ -154,7 +155,7 @@ def test_a_mode_that_keeps_nodes_apart_is_refused(site, words, dataset):
 
     done = site.run(words("stage", dataset.root, "--mpi", *off, *KEEP))
 
-    assert done.returncode == 2
+    assert done.status == 2
     assert "peers.mode is off, which --mpi on 3 nodes does not support" in done.stderr
 
 
@@ -163,19 +164,18 @@ def test_what_is_not_staged_is_told_and_1(site, words, dataset):
 
     done = site.run(words("stage", dataset.root, "--mpi", *small, *KEEP))
 
-    assert done.returncode == 1
+    assert done.status == 1
     assert "stay at the origin: no node has room for them" in done.stdout
 
 
 def test_a_signal_to_the_launcher_ends_all_ranks(site, words, mount_counted, tmp_path):
     dataset = make_dataset(tmp_path / "dataset", files=200, large=0)
     view = mount_counted(dataset.root, read_us=100_000)
-    process = site.start(words("stage", view.root, "--mpi", *KEEP))
-    assert process.stderr is not None
-    while "staging on n0" not in process.stderr.readline():
-        assert process.poll() is None
+    command = site.start(words("stage", view.root, "--mpi", *KEEP))
+    while "staging on n0" not in command.words():
+        assert command.is_running
+        time.sleep(0.01)
 
-    process.send_signal(signal.SIGTERM)
+    command.process.send_signal(signal.SIGTERM)
 
-    process.communicate(timeout=30)
-    assert process.returncode != 0
+    assert command.end(30).status != 0

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.launched import LIMIT_S, Launched, Site
+from support.commands import LIMIT_S, Command
+from support.launched import Site
 from support.processes import wait_until
 from support.rank import FAILED
 from support.slurm import Slurm
@@ -167,7 +168,7 @@ def test_each_task_of_an_array_is_a_job(slurm_site: Site) -> None:
     site.nothing_left()
 
 
-def waiting_step(site: Site, name: str, go: Path) -> Launched:
+def waiting_step(site: Site, name: str, go: Path) -> Command:
     """A step of eight ranks that have read all and wait."""
     line = [*EIGHT, "-J", name, *site.monarch(site.rank("--until", go))]
     running = site.start(line)

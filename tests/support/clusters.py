@@ -1,10 +1,7 @@
 """Several nodes of one job on one machine, with one dataset that is counted."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +12,7 @@ from typing import Any
 
 from support import countfs
 from support.certified import make_certified
+from support.commands import Command
 from support.countfs import CountFs
 from support.nodes import Job, Node, Outcome, Plan
 from support.spaces import Space
@@ -106,13 +104,13 @@ class Cluster:
 
     def kill(self) -> None:
         """Kill what still runs on all nodes."""
-        for process in [p for job in self.jobs for p in job.running.values()]:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+        running = [one for job in self.jobs for one in job.running.values()]
+        for one in running:
+            one.kill()
         for node in self.nodes:
             node.kill()
-        for process in [p for job in self.jobs for p in job.running.values()]:
-            process.wait()
+        for one in running:
+            one.process.wait()
 
     def _write_plan(self, job: Job, plan: Plan) -> Path:
         for name in ("meetings", "notes"):
@@ -134,20 +132,11 @@ class Cluster:
         place.write_text(json.dumps(words))
         return place
 
-    def _spawn(self, job: Job, node: Node, number: int) -> "subprocess.Popen[bytes]":
+    def _spawn(self, job: Job, node: Node, number: int) -> Command:
         node.run_root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (
-            (job.folder / f"{number}.err").open("wb") as err,
-            (job.folder / f"{number}.out").open("wb") as out,
-        ):
-            return subprocess.Popen(
-                [*node.prefix, *job.line],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env={**node.environ, "READER_NODE": str(number)},
-                start_new_session=True,
-            )
+        words = [*node.prefix, *job.line]
+        environ = {**node.environ, "READER_NODE": str(number)}
+        return Command.start(words, job.folder / str(number), environ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """Jobs of one node under `monarch run`, started, found, hurt and judged by tests."""
 
 import json
-import subprocess
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from support import processes
+from support.commands import Command
 from support.processes import WAIT_S, wait_until
 
 CERTIFIED = Path(__file__).with_name("certified.py")
@@ -34,23 +35,15 @@ class Jobs:
         words = [str(self.data), str(epochs), str(workers), *last]
         return [sys.executable, str(CERTIFIED), *words]
 
-    def start(self, options: list[str], program: list[str]) -> subprocess.Popen[str]:
+    def start(self, options: list[str], program: list[str]) -> Command:
         """Start a job in a session of its own."""
-        return subprocess.Popen(
-            self.line(options, program),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        folder = self.run_root.parent
+        place = folder / f"job{len(list(folder.glob('job*.out')))}"
+        return Command.start(self.line(options, program), place, os.environ)
 
     def run(self, options: list[str], program: list[str]) -> str:
         """Run a job to its end, which must be good, and return its stderr."""
-        done = subprocess.run(
-            self.line(options, program), capture_output=True, text=True, timeout=WAIT_S
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stderr
+        return self.start(options, program).end(WAIT_S).well().stderr
 
     def report(self, options: list[str], program: list[str]) -> dict[str, object]:
         """Run a job to its good end and return its report."""
@@ -76,9 +69,3 @@ class Jobs:
     def leftovers(self) -> list[str]:
         """Run directories that are still there."""
         return sorted(p.name for p in self.run_root.iterdir())
-
-
-def ended(process: subprocess.Popen[str]) -> None:
-    """Wait for the good end of a job, or fail with what it said."""
-    out, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"

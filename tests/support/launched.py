@@ -1,21 +1,17 @@
-"""Commands of real launchers: run to their end, and what they have left behind."""
+"""Where commands of real launchers run, and what they have left behind."""
 
-import json
 import os
-import signal
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from support import processes
+from support.commands import LIMIT_S, Command, Ended, Words
 from support.countfs import CountFs
 from support.processes import wait_until
 
 TESTS = Path(__file__).parents[1]
-LIMIT_S = 60.0
 # Between the end of a command and that of what it has started: launchers end their
 # daemons behind their own back.
 GONE_S = 10.0
@@ -24,63 +20,6 @@ ONCE = 1.02
 # This daemon of Open MPI 5.0.11 has been seen to wait for ever for a lock of its own,
 # in PMIx_server_finalize.
 ENDLESS = "/prted"
-
-Words = Sequence[str | os.PathLike[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A command that runs, with its words in files: whoever keeps them open hurts no
-    one."""
-
-    process: "subprocess.Popen[bytes]"
-    stdout: Path
-    stderr: Path
-
-    def end(self, limit_s: float = LIMIT_S) -> "Ended":
-        """Wait for its end, or kill it and fail with what it said."""
-        try:
-            status = self.process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            raise AssertionError(f"no end in {limit_s} s:\n{self.words()}") from None
-        return Ended(status, self.stdout.read_text(), self.stderr.read_text())
-
-    def words(self) -> str:
-        """All it has said so far."""
-        return self.stdout.read_text() + self.stderr.read_text()
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What a command has given."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-    @property
-    def ranks(self) -> list[dict[str, Any]]:
-        """What the ranks have printed, in their order; all of it must be right."""
-        lines = [line for line in self.stdout.splitlines() if line.startswith("{")]
-        seen = sorted(map(json.loads, lines), key=lambda one: one["rank"])
-        assert not any(one["wrong"] for one in seen), self.stdout
-        return seen
-
-    def lines(self, mark: str) -> list[str]:
-        """The lines of stderr that hold these words."""
-        return [line for line in self.stderr.splitlines() if mark in line]
-
-    @property
-    def reports(self) -> list[str]:
-        """The first line of each summary."""
-        return self.lines("monarch: active in ")
-
-    def well(self, status: int = 0) -> "Ended":
-        """Gives itself; it has ended with this status."""
-        assert self.status == status, f"exit {self.status}\n{self.stdout}{self.stderr}"
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,28 +54,19 @@ class Site:
         """The program that each rank runs."""
         return [python, "-m", "support.rank", str(self.data), *map(str, options)]
 
-    def start(self, words: Words, **environ: str) -> Launched:
+    def start(self, words: Words, **environ: str) -> Command:
         """Start a command in a session of its own."""
         number = len(list(self.folder.glob("*.out")))
-        out, err = self.folder / f"{number}.out", self.folder / f"{number}.err"
-        with out.open("wb") as stdout, err.open("wb") as stderr:
-            process = subprocess.Popen(
-                [os.fspath(word) for word in words],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=self.folder,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(TESTS),
-                    "PYTHONDONTWRITEBYTECODE": "1",
-                    "XDG_STATE_HOME": str(self.folder / "state"),
-                    **self.environ,
-                    **environ,
-                },
-                start_new_session=True,
-            )
-        return Launched(process, out, err)
+        surroundings = {
+            **os.environ,
+            "PYTHONPATH": str(TESTS),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            **self.environ,
+            **environ,
+        }
+        place = self.folder / str(number)
+        return Command.start(words, place, surroundings, self.folder)
 
     def run(self, words: Words, **environ: str) -> Ended:
         """Run a command to its end."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support import processes
+from support.commands import Command
 from support.processes import wait_until
 
 JOB_LIMIT_S = 110.0
@@ -144,7 +145,7 @@ class Job:
     folder: Path
     nodes: tuple[Node, ...]
     workers: int
-    running: dict[int, "subprocess.Popen[bytes]"]
+    running: dict[int, Command]
     line: list[str]
 
     def hold(self, epoch: int) -> None:
@@ -168,17 +169,17 @@ class Job:
 
     def kill(self, number: int) -> None:
         """Kill all that runs on a node, as a power failure would."""
-        process = self.running.pop(number)
-        os.killpg(process.pid, signal.SIGKILL)
+        command = self.running.pop(number)
+        command.kill()
         self.nodes[number].kill()
-        process.wait()
+        command.process.wait()
 
     def finish(self, limit_s: float = JOB_LIMIT_S) -> Outcome:
         """Wait for the good end of the commands of all nodes."""
         end_s = time.monotonic() + limit_s
-        for number, process in self.running.items():
+        for number, command in self.running.items():
             try:
-                process.wait(max(0.1, end_s - time.monotonic()))
+                command.process.wait(max(0.1, end_s - time.monotonic()))
             except subprocess.TimeoutExpired:
                 raise AssertionError(
                     f"command {number} goes on: {self._words()}"
@@ -197,19 +198,19 @@ class Job:
         return outcome
 
     def _all_well(self) -> bool:
-        return not any(process.poll() for process in self.running.values())
+        return not any(one.process.poll() for one in self.running.values())
 
     def _words(self) -> str:
         """What a failed test wants to read of all nodes."""
         parts = [
-            f"-- command {number}: exit {process.poll()}\n{self._said(number)}"
-            for number, process in self.running.items()
+            f"-- command {number}: exit {one.process.poll()}\n{self._said(number)}"
+            for number, one in self.running.items()
         ]
         parts += [f"-- log of {node.name}\n{node.log()[-4000:]}" for node in self.nodes]
         return "\n".join(parts)
 
     def _said(self, number: int) -> str:
-        return (self.folder / f"{number}.err").read_text(errors="replace")
+        return self.running[number].stderr.read_text(errors="replace")
 
     def _report(self) -> Mapping[str, Any]:
         place = self.folder / "report.json"

@@ -1,11 +1,10 @@
 """Nodes that are ranks of one MPI launch, each with directories of its own."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from support.commands import Command, Ended
 from support.mpiexec import Mpi
 from support.sites import LAUNCH_TIMEOUT_S, Site
 
@@ -37,28 +36,19 @@ class RankSite(Site):
         script.write_text(NODE)
         script.chmod(0o755)
 
-    def start(self, words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
-        """Start a command on every node; its output is kept."""
+    def start(self, words: Sequence[str]) -> Command:
+        """Start a command on every node."""
         launch = self.mpi.here(self.nodes * self.per_node)
-        return subprocess.Popen(
-            [*launch, str(self.folder / "node.sh"), *words],
-            env={
-                **os.environ,
-                **self.mpi.environ,
-                "SITE": str(self.folder),
-                "PER_NODE": str(self.per_node),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            **options,
-        )
+        environ = {
+            **os.environ,
+            **self.mpi.environ,
+            "SITE": str(self.folder),
+            "PER_NODE": str(self.per_node),
+        }
+        place = self.folder / f"ranks{len(list(self.folder.glob('ranks*.out')))}"
+        script = str(self.folder / "node.sh")
+        return Command.start([*launch, script, *words], place, environ)
 
-    def run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def run(self, words: Sequence[str]) -> Ended:
         """Run a command on every node to its end."""
-        process = self.start(words)
-        try:
-            told, errors = process.communicate(timeout=LAUNCH_TIMEOUT_S)
-        finally:
-            process.kill()
-        return subprocess.CompletedProcess(words, process.returncode, told, errors)
+        return self.start(words).end(LAUNCH_TIMEOUT_S)

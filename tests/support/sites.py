@@ -1,14 +1,13 @@
 """Nodes on this machine that stage together, each with directories of its own."""
 
 import os
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-LAUNCH_TIMEOUT_S = 120
+from support.commands import Command, Ended
 
-Done = subprocess.CompletedProcess[str]
+LAUNCH_TIMEOUT_S = 120
 
 CONFIG = """\
 retain: node
@@ -77,30 +76,18 @@ class HostSite(Site):
         site = str(self.folder / f"site{node}.yaml")
         return {**super().surroundings(node), "MONARCH_STAGING_SITE_CONFIG": site}
 
-    def stage(
-        self, data: Path, *options: str
-    ) -> list[subprocess.CompletedProcess[str]]:
+    def stage(self, data: Path, *options: str) -> list[Ended]:
         """Stage a dataset on all nodes at once; return what came of it on each."""
         hosts = ",".join(f"n{node}" for node in range(self.nodes))
         words = [str(self.command), "stage", "--hosts", hosts, *options]
         words += ["-c", str(self.folder / "job.yaml"), "--data", str(data)]
         words += ["--set", f"peers.rendezvous={self.folder / 'rendezvous'}"]
         running = [
-            subprocess.Popen(
-                words,
-                env=self.surroundings(node),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            Command.start(words, self.folder / f"stage{node}", self.surroundings(node))
             for node in range(len(self.capacities))
         ]
-        return [_finished(process) for process in running]
-
-
-def _finished(process: subprocess.Popen[str]) -> Done:
-    try:
-        output, errors = process.communicate(timeout=LAUNCH_TIMEOUT_S)
-    finally:
-        process.kill()
-    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+        try:
+            return [one.end(LAUNCH_TIMEOUT_S) for one in running]
+        finally:
+            for one in running:
+                one.kill()

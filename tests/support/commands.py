@@ -1,0 +1,106 @@
+"""Commands that run beside a test: started, awaited, killed, and what they say."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 60.0
+
+Words = Sequence[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a command has given."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def ranks(self) -> list[dict[str, Any]]:
+        """What the ranks have printed, in their order; all of it must be right."""
+        lines = [line for line in self.stdout.splitlines() if line.startswith("{")]
+        seen = sorted(map(json.loads, lines), key=lambda one: one["rank"])
+        assert not any(one["wrong"] for one in seen), self.stdout
+        return seen
+
+    def lines(self, mark: str) -> list[str]:
+        """The lines of stderr that hold these words."""
+        return [line for line in self.stderr.splitlines() if mark in line]
+
+    @property
+    def reports(self) -> list[str]:
+        """The first line of each summary."""
+        return self.lines("monarch: active in ")
+
+    def well(self, status: int = 0) -> "Ended":
+        """Gives itself; it has ended with this status."""
+        assert self.status == status, f"exit {self.status}\n{self.stdout}{self.stderr}"
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that runs, with its words in files: whoever keeps them open hurts no
+    one."""
+
+    process: "subprocess.Popen[bytes]"
+    stdout: Path
+    stderr: Path
+
+    @classmethod
+    def start(
+        cls,
+        words: Words,
+        place: Path,
+        environ: Mapping[str, str],
+        folder: Path | None = None,
+    ) -> "Command":
+        """Start a command in a session of its own.
+
+        Args:
+            place: of the files of its words, without .out and .err.
+            folder: where it runs, if not here.
+        """
+        out, err = Path(f"{place}.out"), Path(f"{place}.err")
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                [os.fspath(word) for word in words],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=folder,
+                env=environ,
+                start_new_session=True,
+            )
+        return cls(process, out, err)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self.process.poll() is None
+
+    def end(self, limit_s: float = LIMIT_S) -> Ended:
+        """Wait for its end, or kill it and fail with what it said."""
+        try:
+            status = self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            self.process.wait()
+            raise AssertionError(f"no end in {limit_s} s:\n{self.words()}") from None
+        return Ended(status, self.stdout.read_text(), self.stderr.read_text())
+
+    def kill(self) -> None:
+        """Kill it and what it has started, if it runs."""
+        if self.is_running:
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def words(self) -> str:
+        """All it has said so far."""
+        return self.stdout.read_text() + self.stderr.read_text()
