@@ -95,7 +95,7 @@ class Sources:
         """Return the peer to ask for a File; None: read it from the Origin.
 
         Args:
-            tried: peers that have been asked in vain.
+            tried: peers that have failed.
         """
         if self.policy.owns(file):
             return None

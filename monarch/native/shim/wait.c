@@ -13,7 +13,7 @@ enum {
     SLICE_NS = 100 * 1000 * 1000,
     SILENT_NS = 1000 * 1000 * 1000, /* the agent beats ten times in this */
     PROBES_MAX = 64,
-    LATE_MAX = 256, /* Files that this process has waited for in vain, by number */
+    LATE_MAX = 256, /* Files for which this process has waited too long, by number */
 };
 
 static _Atomic uint32_t late[LATE_MAX];
