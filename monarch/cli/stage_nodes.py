@@ -158,7 +158,13 @@ class _Site:
         """
 
         # The lock ends with this process, which is no agent that programs may join.
-        StartLock(self._run)
+        try:
+            StartLock(self._run)
+        except MonarchError:
+            raise UsageError(
+                "another process on this node stages for the same nodes: run one "
+                "process on each node"
+            ) from None
         try:
             homes = {self._run.parent, *(tier.home for tier in setup.tiers)}
             collect_all(sorted(homes))

@@ -11,6 +11,7 @@ import pytest
 
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
+from support.processes import wait_until
 from support.sites import HostSite
 
 FILES = 60
@@ -190,3 +191,22 @@ def test_a_job_after_it_reads_nothing_from_the_origin(
 
     assert code == 0
     assert view.counts().read_bytes == view.counts().opens == 0
+
+
+def test_a_second_process_on_a_node_is_refused(site, data):
+    nodes = site("64MiB", "64MiB")
+    nodes.capacities = ["64MiB"]
+    [first] = nodes.start(data.root)
+    try:
+        wait_until(
+            lambda: list(nodes.folder.glob("run0/*/requests")), "the first agent"
+        )
+
+        [second] = nodes.stage(data.root)
+    finally:
+        first.kill()
+        first.process.wait()
+
+    assert second.status == 2
+    assert "run one process on each node" in second.stderr
+    assert second.stderr.count("\n") == 1

@@ -76,16 +76,23 @@ class HostSite(Site):
         site = str(self.folder / f"site{node}.yaml")
         return {**super().surroundings(node), "MONARCH_STAGING_SITE_CONFIG": site}
 
-    def stage(self, data: Path, *options: str) -> list[Ended]:
-        """Stage a dataset on all nodes at once; return what came of it on each."""
+    def start(self, data: Path, *options: str) -> list[Command]:
+        """Start to stage a dataset on all nodes."""
         hosts = ",".join(f"n{node}" for node in range(self.nodes))
         words = [str(self.command), "stage", "--hosts", hosts, *options]
         words += ["-c", str(self.folder / "job.yaml"), "--data", str(data)]
         words += ["--set", f"peers.rendezvous={self.folder / 'rendezvous'}"]
-        running = [
-            Command.start(words, self.folder / f"stage{node}", self.surroundings(node))
+        started = len(list(self.folder.glob("stage*.out")))
+        return [
+            Command.start(
+                words, self.folder / f"stage{started + node}", self.surroundings(node)
+            )
             for node in range(len(self.capacities))
         ]
+
+    def stage(self, data: Path, *options: str) -> list[Ended]:
+        """Stage a dataset on all nodes at once; return what came of it on each."""
+        running = self.start(data, *options)
         try:
             return [one.end(LAUNCH_TIMEOUT_S) for one in running]
         finally:
