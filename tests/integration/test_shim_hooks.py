@@ -52,6 +52,7 @@ GROUPS = [
 OTHERS = [
     *("system", "popen", "wordexp", "ioctl"),
     *("rmdir", "copy_file_range", "pivot_root", "openat2", "open_by_handle_at"),
+    "open_tree",
     *("pidfd_getfd", "shm_open", "posix_spawn_file_actions_addopen"),
     *("posix_spawn_file_actions_addchdir_np", "posix_spawn_file_actions_addfchdir_np"),
     *("posix_spawn_file_actions_init", "posix_spawn_file_actions_destroy"),

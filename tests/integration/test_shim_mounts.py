@@ -1,5 +1,6 @@
 """Mounts below and above a root: each process reads what the kernel shows it."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -282,5 +283,30 @@ def test_redirected_descriptor_that_is_bound_elsewhere_is_the_origins_file(
     )
 
     board.run("unshare", "-m", "sh", "-c", script)
+
+    assert (board.root / "two.bin").read_text() == "NEW"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["b''", "f'/proc/self/fd/{fd}'.encode()"])
+def test_redirected_descriptor_whose_mount_is_copied_is_the_origins_file(
+    board: Board, name: str
+) -> None:
+    if not hasattr(ctypes.CDLL(None), "open_tree"):
+        pytest.skip("libc has no open_tree")
+    (board.folder / "place").touch()
+    board.start()
+    board.ask("publish-all")
+    script = (
+        "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
+        f"fd = os.open('{board.root}/two.bin', os.O_RDONLY)\n"
+        f"tree = libc.open_tree(fd, {name}, 0x1001)\n"
+        "assert tree >= 0, ctypes.get_errno()\n"
+        f"place = b'{board.folder}/place'\n"
+        "assert libc.move_mount(tree, b'', -100, place, 4) == 0, ctypes.get_errno()\n"
+        "open(place, 'w').write('NEW')"
+    )
+
+    board.run("unshare", "-m", sys.executable, "-c", script)
 
     assert (board.root / "two.bin").read_text() == "NEW"

@@ -2,10 +2,15 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#ifndef OPEN_TREE_CLONE
+#define OPEN_TREE_CLONE 1 /* linux/mount.h */
+#endif
+
 #include "child_env.h"
 #include "identity.h"
 #include "mounts.h"
 #include "next.h"
+#include "sys.h"
 #include "shared/rights.h"
 #include "invalidate.h"
 
@@ -96,6 +101,21 @@ int mount(const char *source, const char *target, const char *type, unsigned lon
     if ((flags & MS_BIND) && !(flags & MS_REMOUNT))
         source = bound(source, origin);
     MOUNT(NEXT(mount)(source, target, type, flags, options))
+}
+
+/* A copy of a mount may be put elsewhere by move_mount(). */
+int open_tree(int dirfd, const char *path, unsigned flags)
+{
+    char name[FD_NAME_BYTES];
+    SCRATCH(origin);
+    if (!(flags & OPEN_TREE_CLONE) || !path)
+        return NEXT(open_tree)(dirfd, path, flags);
+    sys_fd_name(name, dirfd);
+    bool itself = !path[0] && (flags & AT_EMPTY_PATH);
+    const char *source = itself || path[0] == '/' ? bound(itself ? name : path, origin)
+                                                  : path;
+    return source == origin ? NEXT(open_tree)(AT_FDCWD, origin, flags)
+                            : NEXT(open_tree)(dirfd, path, flags);
 }
 
 int umount(const char *target)

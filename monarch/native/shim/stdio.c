@@ -50,12 +50,17 @@ static bool opens(struct redirect *s)
     return fd >= 0;
 }
 
+/* Other libcs, such as musl, do not open the file anew by freopen(NULL). */
+extern const char *gnu_get_libc_version(void) __attribute__((weak));
+
 static const char *reopened(struct redirect *s, const char *path, const char *mode,
                             FILE *stream)
 {
     const char *volatile named = path; /* headers promise that it is not NULL */
     if (!(named && redirect_stream(s, named, mode)) &&
-        !redirect_reopened(s, named, mode, stream ? fileno(stream) : -1))
+        !redirect_reopened(s, named, mode,
+                           stream && (named || gnu_get_libc_version) ? fileno(stream)
+                                                                     : -1))
         return named;
     s->kept_errno = errno;
     if (s->final)
