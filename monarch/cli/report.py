@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.option("--node", metavar="NAME", help="Print the part about one node.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def report(file: Path, node: str | None, as_json: bool) -> None:
-    """Print the report file FILE of `monarch run --report FILE`."""
+    """Print the report file FILE of `monarch run` or `monarch stage --report FILE`."""
     from monarch.cli.terminal import print_parts
     from monarch.report import read_report
 
@@ -36,12 +36,19 @@ def _selected(content: Mapping[str, Any], node: str | None) -> Any:
 def _parts(file: Path, content: Mapping[str, Any], node: str | None) -> list["Part"]:
     """Return the parts of a report; a file that was edited may lack any key."""
     from monarch.errors import UsageError
-    from monarch.report import one_node_parts, report_parts
+    from monarch.report import (
+        is_staging,
+        one_node_parts,
+        report_parts,
+        staged_lines,
+    )
 
     try:
-        if node is None:
-            return report_parts(content)
-        return one_node_parts(content, node)
+        if node is not None:
+            return one_node_parts(content, node)
+        if is_staging(content):
+            return [*staged_lines(content)]
+        return report_parts(content)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UsageError(f"{file}: incomplete report ({reason})") from error

@@ -20,7 +20,12 @@ from monarch.report.model import (
 )
 from monarch.report.node_report import NODE_REPORT_BYTES_MAX, encode_node_report
 from monarch.report.node_table import find_node
-from monarch.report.staged import is_complete, render_staged
+from monarch.report.staged import (
+    is_complete,
+    is_staging,
+    render_staged,
+    staged_lines,
+)
 from monarch.report.summarize import summarize
 from monarch.report.text import one_node_parts, render, report_parts
 
@@ -40,12 +45,14 @@ __all__ = [
     "fill_template",
     "find_node",
     "is_complete",
+    "is_staging",
     "merge",
     "one_node_parts",
     "read_report",
     "render",
     "render_staged",
     "report_parts",
+    "staged_lines",
     "summarize",
     "write_report",
 ]

@@ -17,17 +17,27 @@ def is_complete(report: Report) -> bool:
     return reported and not lacking
 
 
+def is_staging(report: Report) -> bool:
+    """Return whether the report is of `monarch stage`, which runs no program."""
+    ran = report["run"]["command"] or report["coverage"]["processes"]
+    return "share" in report and not ran
+
+
 def render_staged(report: Report) -> str:
+    """Return the report as plain text."""
+    return "\n".join(staged_lines(report)) + "\n"
+
+
+def staged_lines(report: Report) -> list[str]:
     """Return the report as lines, which are as long as their paths."""
     nodes = report.get("nodes", ())
-    lines = [
+    return [
         _headline(report),
         *(_node_line(row) for row in nodes if row["reported"]),
         *missing_lines(nodes),
         *_shortfalls(report),
         *(f"  changed after the scan: {path}" for path in report["changed"]),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _headline(report: Report) -> str:

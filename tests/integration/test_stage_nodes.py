@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -59,6 +60,10 @@ def test_each_file_is_read_by_one_node_and_lies_on_all(site, data, view):
     summary, report = staged(nodes, view.root, "--mode", "replicate")
 
     assert summary.startswith("staged 186 copies of 62 files, ")
+    show = [nodes.command, "report", nodes.folder / "report.json"]
+    shown = subprocess.check_output(show, text=True)
+    # In a pipe lines are folded.
+    assert " ".join(shown.split()) == " ".join(summary.split())
     read = [row["origin_read_bytes"] for row in report["nodes"]]
     assert sum(read) == view.counts().read_bytes == data.size_bytes
     assert view.counts().opens == len(data.digests)
