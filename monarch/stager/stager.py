@@ -58,18 +58,17 @@ class Stager:
         self._counters = counters
         self._stopping = False
         self._fill = Fill(settings, replicas.sizes)
-        self._in_flight = transfers = InFlight(self._fill, counters)
-        removal = Removal(replicas, storage, engine, counters, transfers)
-        self._removal = removal
-        self._eviction = Eviction(replicas, storage, removal, counters, transfers)
-        self._ends = Ends(replicas, storage, removal, transfers, counters)
-        self.losses = Losses(removal, replicas, transfers, self._restage, self._refill)
+        self._in_flight = running = InFlight(self._fill, counters)
+        self._removal = removal = Removal(replicas, storage, engine, counters, running)
+        self._eviction = Eviction(replicas, storage, removal, counters, running)
+        self._ends = Ends(replicas, storage, removal, running, counters)
+        self.losses = Losses(removal, replicas, running, self._restage, self._refill)
         clock = settings.clock
-        self._postponed = Postponed(replicas, transfers, clock)
+        self._postponed = Postponed(replicas, running, clock)
         self._pool = Pool(replicas, storage, removal, counters, clock)
         alone = Sources(Policy.alone(len(replicas.sizes)), counters, clock)
         routes = self._make_routes(alone, NoReceiver())
-        self._dispatch = Dispatch(engine, replicas, transfers, self.adoption, routes)
+        self._dispatch = Dispatch(engine, replicas, running, self.adoption, routes)
         self._outcomes = Outcomes(
             self._ends, self.losses, self._postponed, self._pool, self._dispatch
         )
@@ -118,8 +117,10 @@ class Stager:
     @property
     def wake_s(self) -> float | None:
         """After how long a turn is due even if nothing happens; None: none is."""
-        both = (self._pool.wake_s, self._postponed.wake_s)
-        return min((wake_s for wake_s in both if wake_s is not None), default=None)
+        pool_s, postponed_s = self._pool.wake_s, self._postponed.wake_s
+        if pool_s is None or postponed_s is None:
+            return postponed_s if pool_s is None else pool_s
+        return min(pool_s, postponed_s)
 
     @property
     def pool_account(self) -> Account | None:
