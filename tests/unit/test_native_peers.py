@@ -23,6 +23,7 @@ from monarch.native import (
     ServerOptions,
     Step,
 )
+from support.processes import wait_until
 from unit.test_native_staging import PATIENCE_MS, SIZES, Job, make_job, wait_event
 
 OWNER, ASKER, PEERS = 2, 0, 4
@@ -113,6 +114,10 @@ def test_both_sides_count_the_same_traffic(nodes: Nodes) -> None:
 
     nodes.fetch(2)
 
+    # The bytes may have come before the call that sent them has returned.
+    wait_until(
+        lambda: nodes.server.traffic()[ASKER].bytes == SIZES[2], "the server's count"
+    )
     served, received = nodes.server.traffic(), nodes.receiver.traffic()
     assert len(served) == len(received) == PEERS
     assert served[ASKER].bytes == received[OWNER].bytes == SIZES[2]
