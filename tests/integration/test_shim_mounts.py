@@ -288,9 +288,16 @@ def test_redirected_descriptor_that_is_bound_elsewhere_is_the_origins_file(
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("name", ["b''", "f'/proc/self/fd/{fd}'.encode()"])
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        ("fd", "b''"),
+        ("-100", "f'/proc/self/fd/{fd}'.encode()"),
+        ("os.open('/proc/self/fd', os.O_PATH)", "str(fd).encode()"),
+    ],
+)
 def test_redirected_descriptor_whose_mount_is_copied_is_the_origins_file(
-    board: Board, name: str
+    board: Board, start: str, name: str
 ) -> None:
     if not hasattr(ctypes.CDLL(None), "open_tree"):
         pytest.skip("libc has no open_tree")
@@ -300,7 +307,7 @@ def test_redirected_descriptor_whose_mount_is_copied_is_the_origins_file(
     script = (
         "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
         f"fd = os.open('{board.root}/two.bin', os.O_RDONLY)\n"
-        f"tree = libc.open_tree(fd, {name}, 0x1001)\n"
+        f"tree = libc.open_tree({start}, {name}, 0x1001)\n"
         "assert tree >= 0, ctypes.get_errno()\n"
         f"place = b'{board.folder}/place'\n"
         "assert libc.move_mount(tree, b'', -100, place, 4) == 0, ctypes.get_errno()\n"

@@ -84,12 +84,12 @@ int setns(int fd, int type)
 
 /* bound - what a bind mount is to show: the origin's file in place of a Replica, which would
  * be written to by that name. */
-static const char *bound(const char *source, char *origin)
+static const char *bound(int dirfd, const char *source, char *origin)
 {
     const struct segments *seg = source && origin ? attach_for_marking() : NULL;
     uint64_t file;
     int kept = errno;
-    bool found = seg && identity_origin_of_path(seg, AT_FDCWD, source, origin, &file);
+    bool found = seg && identity_origin_of_path(seg, dirfd, source, origin, &file);
     errno = kept;
     return found ? origin : source;
 }
@@ -99,7 +99,7 @@ int mount(const char *source, const char *target, const char *type, unsigned lon
 {
     SCRATCH(origin);
     if ((flags & MS_BIND) && !(flags & MS_REMOUNT))
-        source = bound(source, origin);
+        source = bound(AT_FDCWD, source, origin);
     MOUNT(NEXT(mount)(source, target, type, flags, options))
 }
 
@@ -112,8 +112,7 @@ int open_tree(int dirfd, const char *path, unsigned flags)
         return NEXT(open_tree)(dirfd, path, flags);
     sys_fd_name(name, dirfd);
     bool itself = !path[0] && (flags & AT_EMPTY_PATH);
-    const char *source = itself || path[0] == '/' ? bound(itself ? name : path, origin)
-                                                  : path;
+    const char *source = bound(dirfd, itself ? name : path, origin);
     return source == origin ? NEXT(open_tree)(AT_FDCWD, origin, flags)
                             : NEXT(open_tree)(dirfd, path, flags);
 }
