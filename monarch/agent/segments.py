@@ -31,14 +31,23 @@ Bytes = npt.NDArray[np.uint8]
 log = logging.getLogger("monarch.agent")
 
 
+class AlreadyStarting(MonarchError):
+    """Another process starts the agent of this run directory, or is it."""
+
+
 class StartLock:
-    """Prevents launchers from starting another agent while this one starts."""
+    """Prevents launchers from starting another agent while this one starts.
+
+    Raises:
+        AlreadyStarting: another process has the lock.
+        MonarchError: the directory or its parent is not private.
+    """
 
     def __init__(self, run_dir: Path) -> None:
         make_private(run_dir.parent)
         self._fd = lock_directory(run_dir, "start")
         if self._fd is None:
-            raise MonarchError(f"{run_dir}: another agent is starting")
+            raise AlreadyStarting(f"{run_dir}: another agent is starting")
         # Launchers check whether this process is stopped.
         os.pwrite(self._fd, f"{os.getpid():10}\n".encode(), 0)
 

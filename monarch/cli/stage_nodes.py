@@ -12,7 +12,7 @@ from monarch.agent.bootstrap import Bootstrap, find_bootstrap
 from monarch.agent.job_spec import datasets_payload
 from monarch.agent.lifetime import FillLifetime
 from monarch.agent.main import Prepared, prepare, run
-from monarch.agent.segments import StartLock
+from monarch.agent.segments import AlreadyStarting, StartLock
 from monarch.agent.setup import Setup, make_setup
 from monarch.cli.terminal import StagingProgress
 from monarch.cli.terminal_notifier import TerminalNotifier
@@ -25,7 +25,7 @@ from monarch.mpi.mpi_bootstrap import bootstrap_by_mpi
 from monarch.mpi.ranks import Ranks
 from monarch.native import hosts_job, job_name
 from monarch.report import is_complete
-from monarch.tiers.directory_lock import remove_tree
+from monarch.tiers.directory_lock import is_locked, remove_tree
 from monarch.tiers.leftovers import collect_all
 
 # -- nodes that are found as by `monarch run` -----------------------------------------
@@ -85,12 +85,17 @@ def _stage_as_rank(options: RunOptions, ranks: Ranks) -> int:
     """
     job = ranks.all_of(f"stage-{secrets.token_hex(4)}")[0]
     node, alone = ranks.nodes[ranks.number], len(ranks.nodes) == 1
-    setup = ranks.agreed(_Site(options, job, node, None).make_setup)
-    if setup.config.peers.mode == "off" and not alone:
-        raise UsageError(
-            f"peers.mode is off, which --mpi on {len(ranks.nodes)} nodes does not "
-            "support; use --mode"
-        )
+
+    def make_setup() -> Setup:
+        setup = _Site(options, job, node, None).make_setup()
+        if setup.config.peers.mode == "off" and not alone:
+            raise UsageError(
+                f"peers.mode is off, which --mpi on {len(ranks.nodes)} nodes does not "
+                "support; use --mode"
+            )
+        return setup
+
+    setup = ranks.agreed(make_setup)
     datasets = ranks.all_of(datasets_payload(setup.datasets))
     for other, theirs in zip(ranks.nodes, datasets, strict=True):
         if theirs != datasets[0]:
@@ -138,7 +143,6 @@ class _Site:
         Raises:
             UsageError: with one line for each value that is not valid.
         """
-
         setup = make_setup(self._options, [], self._run.name, os.environ)
         if setup.config.retain == "job":
             raise UsageError(
@@ -156,11 +160,10 @@ class _Site:
             MonarchError: another process on this node stages for the same nodes, or no
                 tier can be used.
         """
-
         # The lock ends with this process, which is no agent that programs may join.
         try:
             StartLock(self._run)
-        except MonarchError:
+        except AlreadyStarting:
             raise UsageError(
                 "another process on this node stages for the same nodes: run one "
                 "process on each node"
@@ -170,13 +173,13 @@ class _Site:
             collect_all(sorted(homes))
             return prepare(self._run, setup, self.notifier, self._bootstrap)
         except BaseException:
-            remove_tree(self._run)
+            self._remove()
             raise
 
     def undo(self, prepared: Prepared) -> None:
         """Remove what was prepared."""
         prepared.undo()
-        remove_tree(self._run)
+        self._remove()
 
     def run(self, prepared: Prepared) -> int:
         """Stage until all nodes have ended; return the exit code.
@@ -184,7 +187,6 @@ class _Site:
         Raises:
             MonarchError: there is no Catalog.
         """
-
         try:
             agent = run(
                 prepared,
@@ -192,20 +194,30 @@ class _Site:
                 partial(FillLifetime, progress=self.notifier.staging),
             )
         except BaseException:
-            remove_tree(self._run)
+            self._remove()
             raise
         finally:
             self.notifier.close()
-        return _exit_code(agent)
+        return _exit_code(agent, self.notifier)
+
+    def _remove(self) -> None:
+        """Remove the run directory, which is ours unless an agent has its lock."""
+        if not is_locked(self._run):
+            remove_tree(self._run)
 
 
 class StageNotifier(TerminalNotifier):
-    """Prints the progress on stderr and, on the first node, the summary on stdout."""
+    """Prints the progress on stderr and, on the first node, the summary on stdout.
+
+    Attributes:
+        delegated: whether another node prints the summary.
+    """
 
     def __init__(self, node: str, bootstrap: Bootstrap | None) -> None:
         first = bootstrap is None or bootstrap.announces
         prefix = "" if bootstrap is None else node
         super().__init__(prefix, lambda: None, first=first, quiet=True)
+        self.delegated = False
         on = "" if bootstrap is None else f" on {node}"
         self._progress = StagingProgress(f"staging{on}")
 
@@ -222,16 +234,23 @@ class StageNotifier(TerminalNotifier):
         self._progress.close()
         click.echo(text.rstrip("\n"))
 
+    def done(self) -> None:
+        """Note that another node prints the summary."""
+        self.delegated = True
+
     def close(self) -> None:
         """Clear the progress line."""
         self._progress.close()
         super().close()
 
 
-def _exit_code(agent: Agent) -> int:
-    """Return the code of a staging that has ended."""
+def _exit_code(agent: Agent, notifier: StageNotifier) -> int:
+    """Return the code of a staging that has ended; the first node knows of all."""
     if agent.signal:
-        click.echo("monarch: stopped; the files staged so far are retained", err=True)
+        kept = "; the files staged so far are retained" if agent.retained else ""
+        click.echo(f"monarch: stopped{kept}", err=True)
         return 128 + agent.signal
-    complete = agent.report is None or is_complete(agent.report)
+    complete = notifier.delegated
+    if agent.report is not None:
+        complete = is_complete(agent.report)
     return 0 if complete and agent.retained else 1

@@ -13,7 +13,7 @@ import pytest
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 from support.processes import wait_until
-from support.sites import HostSite
+from support.sites import LAUNCH_TIMEOUT_S, HostSite
 
 FILES = 60
 RETAIN = ("--set", "retain=node")
@@ -215,3 +215,53 @@ def test_a_second_process_on_a_node_is_refused(site, data):
     assert second.status == 2
     assert "run one process on each node" in second.stderr
     assert second.stderr.count("\n") == 1
+
+
+def test_nodes_go_on_without_one_that_is_killed(site, data, mount_counted):
+    view = mount_counted(data.root, read_us=50_000)
+    nodes = site("64MiB", "64MiB", "64MiB")
+    running = nodes.start(view.root, "--mode", "replicate")
+    try:
+        wait_until(
+            lambda: list(nodes.folder.glob("tier2/monarch-*/stage-*/*/*")),
+            "the first replica of the last node",
+        )
+        running[2].kill()
+        running[2].process.wait()
+
+        first, second = (one.end(LAUNCH_TIMEOUT_S) for one in running[:2])
+    finally:
+        for one in running:
+            one.kill()
+
+    assert (first.status, second.status) == (1, 0)
+    assert "no report from n2: " in first.stdout
+    for node in range(2):
+        assert digests(nodes.retained(node)) == Counter(data.digests.values())
+
+
+@pytest.mark.root
+def test_a_tier_that_others_fill_is_told_and_1(site, data):
+    nodes = site("14MiB")
+    tier = nodes.tier(0)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16M", "none", tier], check=True)
+    try:
+        (tier / "of-others").write_bytes(bytes(13 << 20))
+        [done] = nodes.stage(data.root, "--set", "tiers[0].headroom=0")
+        retained = nodes.retained(0)
+    finally:
+        subprocess.run(["umount", "-l", tier], check=True)
+
+    assert done.status == 1
+    assert ": no tier had room for them" in done.stdout
+    assert 0 < len(retained) < len(data.digests)
+
+
+def test_a_run_directory_that_others_can_enter_is_named(site, data):
+    nodes = site("64MiB")
+    (nodes.folder / "run0").chmod(0o755)
+
+    [done] = nodes.stage(data.root)
+
+    assert done.status != 0
+    assert "run0 is not private" in done.stderr
