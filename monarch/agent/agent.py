@@ -19,11 +19,13 @@ from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import Shutdown, claim_all, offer
 from monarch.agent.staging import (
+    EngineParts,
     MemoryGuard,
     Staging,
     count_segments,
     make_engine,
     make_stager,
+    make_storage,
     start_line,
 )
 from monarch.agent.stats import AgentStats, RunLabel
@@ -96,7 +98,7 @@ class Agent:
         # None until the programs of all nodes start.
         self._stager: Stager | None = None
         self._end = asyncio.Event()
-        self._guarding: asyncio.Task[None] | None = None
+        self._guarding: list[asyncio.Task[None]] = []
         self._tier_watch: TierWatch | None = None
         self._memory: MemoryGuard | None = None
         self._waking = False
@@ -174,7 +176,10 @@ class Agent:
             indexing.cancel()
             return
         await self._begin_staging(*indexing.result())
-        self._guarding = asyncio.create_task(self._every(GUARD_S, self._guard))
+        self._guarding = [
+            asyncio.create_task(self._every(GUARD_S, step))
+            for step in (self._guard, self._turn)
+        ]
         homes = {self.run.path.parent, *(tier.home for tier in self.setup.tiers)}
         in_thread(collect_all, sorted(homes)).add_done_callback(log_failure)
 
@@ -204,8 +209,10 @@ class Agent:
         count_segments(self.setup, self.segments)
         extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
-        engine = make_engine(self.setup, self.segments, extents, sealing)
-        stager = make_stager(self.setup, namespace, engine, self.counters)
+        storage = make_storage(self.setup, namespace, extents)
+        parts = EngineParts(storage.table, sealing)
+        engine = make_engine(self.setup, self.segments, extents, parts)
+        stager = make_stager(self.setup, namespace, engine, storage, self.counters)
         self._staging = Staging(namespace, engine, stager, extents)
         if manifests:
             await in_thread(offer, stager, namespace, manifests, extents)
@@ -215,9 +222,10 @@ class Agent:
         starting.cancel()
         self._stager = stager
         self._tier_watch = TierWatch(stager, self._turn)
-        self._memory = MemoryGuard(stager, self.counters)
+        self._memory = MemoryGuard(stager)
         loop = asyncio.get_running_loop()
         loop.add_reader(engine.event_fd, self._turn)
+        stager.start()
         loop.call_soon(self._turn)
         self._plain = ""
         self._state.set(AgentState.READY)
@@ -245,9 +253,8 @@ class Agent:
         if stager is None or self._end.is_set():
             return
         loop = asyncio.get_running_loop()
-        if stager.turn():
-            loop.call_soon(self._turn)
-        elif stager.wake_s is not None and not self._waking:
+        stager.turn()
+        if stager.wake_s is not None and not self._waking:
             self._waking = True
             loop.call_later(stager.wake_s, self._wake)
         if self.joining.cluster is not None:
@@ -289,7 +296,8 @@ class Agent:
         self._lifetime.look(self._stager)
 
     def _end_process(self) -> None:
-        self._lifetime.note_end_of_process(self._stager)
+        if not self._end.is_set():  # then the engine may be closed
+            self._lifetime.note_end_of_process(self._stager)
 
     async def _every(self, seconds: float, step: Callable[[], None]) -> None:
         while True:

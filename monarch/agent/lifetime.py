@@ -208,8 +208,8 @@ class FillLifetime:
         """End when there is nothing left to stage here and on the other nodes."""
         if stager is None:
             return
-        counters = self._parts.counters
-        files = counters.staged_files + counters.peer_files + counters.adopted_files
+        counters, tally = self._parts.counters, stager.table.tally()
+        files = tally["staged_files"] + tally["peer_files"] + tally["adopted_files"]
         if files != self._files:
             self._files, self._retries = files, 0
         used = sum(account.used_bytes for account in stager.storage.ledger.accounts)

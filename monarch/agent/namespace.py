@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from monarch import native
 from monarch.agent.control import Notifier
@@ -171,18 +172,32 @@ class Namespace:
 
     def replicas(self) -> Replicas:
         """Return the Files with their states, as the Stager sees and changes them."""
-        catalog = self.segments.memory["catalog"]
         return Replicas(
             FileTable(
                 sizes=self.inventory.sizes,
                 words=self.segments.words(len(self.inventory)),
                 marks=self.written,
-                publish=lambda file, word: native.state_store(catalog, file, word),
                 name_of=self.name_of,
                 inodes_of=self.segments.inodes_of,
                 inodes_in=self.segments.inodes_in,
                 bases=self.bases,
             )
+        )
+
+    def table_files(self, first: npt.NDArray[np.uint64]) -> native.TableFiles:
+        """Return the Files as a staging table has them.
+
+        Args:
+            first: the first Extent of each File, and the number of all Extents.
+        """
+        roots, marks = self.segments.marks()
+        return native.TableFiles(
+            sizes=np.ascontiguousarray(self.inventory.sizes, np.uint64),
+            words=self.segments.words(len(self.inventory)),
+            marks=marks,
+            root_marks=roots,
+            bases=np.array(self.bases, np.uint32),
+            first=np.ascontiguousarray(first, np.uint64),
         )
 
     def path(self, file: int) -> str:

@@ -67,7 +67,10 @@ class WaitingSockets:
             Placement, spec.nodes, needs, spec.digest, spec.mode
         )
         policy = await in_thread(Policy.cluster, placement, self._bootstrap.number)
-        sources = Sources(policy, counters)
+        stager = staging.stager
+        # Before peers ask: by the rows of a node alone it would read their Files too.
+        await in_thread(stager.follow, policy)
+        sources = Sources(policy, stager.table, counters)
         sealed = spec.integrity is Integrity.MAC
         opened = PeerSockets(
             self._bootstrap,

@@ -114,7 +114,6 @@ class Shutdown:
         self._parts.joining.stop()
         asyncio.get_running_loop().remove_reader(engine.event_fd)
         await in_thread(engine.close, ENGINE_TIMEOUT_MS)
-        stager.abandon()
 
     async def _account(self, peers: tuple[PeerFigures, ...]) -> Report | None:
         """Write the report of this node, or one of all nodes with the others.
@@ -253,8 +252,7 @@ def offer(
         tier = stager.storage.tiers[number]
         files, unwanted = match(manifest, names, stager.replicas.sizes, extents)
         for file in files:
-            known = file in stager.adoption.tiers
-            if known or not stager.offer(file, number):
+            if not stager.offer(file, number):
                 unwanted.add(namespace.name_of(file))
         for name in unwanted:
             (tier.directory / name).unlink(missing_ok=True)
@@ -270,10 +268,10 @@ def retain_all(
     """
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
-    replicas, unverified = stager.replicas, stager.adoption.tiers
+    replicas, unverified = stager.replicas, stager.unverified
     for number, tier in enumerate(stager.storage.tiers):
-        waiting = [file for file, where in unverified.items() if where == number]
-        held = np.union1d(replicas.ready_in(number), np.array(waiting, np.int64))
+        waiting = np.flatnonzero(unverified == number)
+        held = np.union1d(replicas.ready_in(number), waiting)
         files = replicas.unwritten(held)
         if not len(files) or not tier.directory.is_dir():
             continue

@@ -24,6 +24,18 @@ log = logging.getLogger("monarch.agent")
 
 
 @dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What an engine works by.
+
+    Attributes:
+        sealing: how Extents are sealed for other nodes, if they are.
+    """
+
+    table: native.Table
+    sealing: Sealing | None
+
+
+@dataclass(frozen=True, slots=True)
 class Staging:
     """What stages Files on this node, from the Catalog until the end.
 
@@ -37,14 +49,17 @@ class Staging:
     extents: ExtentDigests
 
 
-def make_engine(
-    setup: Setup, segments: Segments, extents: ExtentDigests, sealing: Sealing | None
-) -> native.Engine:
-    """Start the threads that copy; each root has its own share of them.
+def make_storage(setup: Setup, namespace: Namespace, extents: ExtentDigests) -> Storage:
+    """Make the staging table of a published Namespace, with the room of all Tiers."""
+    files = namespace.table_files(extents.first)
+    table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
+    return Storage(setup.tiers, table, setup.pool)
 
-    Args:
-        sealing: how Extents are sealed for other nodes, if they are.
-    """
+
+def make_engine(
+    setup: Setup, segments: Segments, extents: ExtentDigests, parts: EngineParts
+) -> native.Engine:
+    """Start the threads that copy; each root has its own share of them."""
     config, memory = setup.config, segments.memory
     wanted = DEMAND_THREADS + config.fill.concurrency
     board = native.Segments(
@@ -56,7 +71,8 @@ def make_engine(
         bandwidth_bytes_per_s=config.fill.bytes_per_s,
         digests=extents.digests,
         digest_first=extents.first,
-        seals=_seals(setup, extents, sealing) if sealing else None,
+        seals=_seals(setup, extents, parts.sealing) if parts.sealing else None,
+        table=parts.table,
     )
     return native.Engine(board, options)
 
@@ -78,16 +94,19 @@ def make_stager(
     setup: Setup,
     namespace: Namespace,
     engine: native.Engine,
+    storage: Storage,
     counters: AgentCounters,
 ) -> Stager:
     """Make the Stager of a published Namespace."""
-    config = setup.config
-    waits = {"wait": 1 << 62, "through": 0, "auto": config.cold_open.wait_max}
-    settings = StagerSettings(
-        config.fill.enabled, config.fill.concurrency, waits[config.cold_open.mode]
-    )
-    storage = Storage(setup.tiers, setup.pool)
+    settings = StagerSettings(setup.config.fill.enabled, _urgent_bytes_max(setup))
     return Stager(namespace.replicas(), engine, storage, settings, counters)
+
+
+def _urgent_bytes_max(setup: Setup) -> int:
+    """Return the size up to which programs wait for a File."""
+    cold = setup.config.cold_open
+    waits = {"wait": 1 << 62, "through": 0, "auto": cold.wait_max}
+    return waits[cold.mode]
 
 
 def count_segments(setup: Setup, segments: Segments) -> None:
@@ -113,9 +132,8 @@ def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
 class MemoryGuard:
     """Evicts RAM Replicas if a memory limit is near."""
 
-    def __init__(self, stager: Stager, counters: AgentCounters) -> None:
+    def __init__(self, stager: Stager) -> None:
         self._stager = stager
-        self._counters = counters
         self._next_bytes = 0
 
     def __repr__(self) -> str:
@@ -139,4 +157,5 @@ class MemoryGuard:
         return freed > 0
 
     def _stored_bytes(self) -> int:
-        return self._counters.staged_bytes + self._counters.peer_bytes
+        tally = self._stager.table.tally()
+        return tally["staged_bytes"] + tally["peer_bytes"]

@@ -221,7 +221,9 @@ class AgentStats:
 
     def _counters(self) -> dict[str, int]:
         altered = self.cluster.links_altered if self.cluster is not None else 0
-        return {**self.counters.as_dict(), "links_altered": altered}
+        counted = {**self.counters.as_dict(), "links_altered": altered}
+        tally = self.stager.table.tally() if self.stager is not None else {}
+        return {name: count + tally.get(name, 0) for name, count in counted.items()}
 
     def _tiers(self) -> tuple[TierFigures, ...]:
         if self.stager is None:

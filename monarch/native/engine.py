@@ -12,34 +12,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Step
+from monarch.native.layout import CONSTANTS, DTYPES, OrderKind
 from monarch.native.library import LIB, Closable, Memory, span
+from monarch.native.orders import BATCH_MAX, Completion, Order, completions, pack
+from monarch.native.table import Table
 
-BATCH_MAX = 1024
 TIMEOUT_MS = 5000
 
 _ABANDONED: list[object] = []
 """Keeps the memory that a thread may use whose system call hangs."""
-
-
-class Order(NamedTuple):  # made by the thousand: a dataclass costs three times as much
-    """One Transfer for the engine to run."""
-
-    file: int
-    tier: int
-    kind: OrderKind
-
-
-class Completion(NamedTuple):
-    """The result of one order: status 0 = READY is published, else -errno at `step`."""
-
-    file: int
-    tier: int
-    kind: OrderKind
-    step: Step
-    status: int
-    bytes: int
-    ns: int
 
 
 class Health(NamedTuple):
@@ -95,6 +76,7 @@ class Options:
         digests: u64 per Extent of every File, written by copies, read by adoptions.
         digest_first: u64 per File, the place of its first Extent in `digests`.
         seals: the key and the room of seals; None: no seals are made.
+        table: by which Files are staged; None: each by an order.
     """
 
     threads: int
@@ -103,6 +85,7 @@ class Options:
     digests: npt.NDArray[np.uint64]
     digest_first: npt.NDArray[np.uint64]
     seals: Seals | None = None
+    table: Table | None = None
 
 
 class Engine(Closable):
@@ -126,6 +109,7 @@ class Engine(Closable):
         self._files = np.zeros(BATCH_MAX, np.uint32)
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_completion"])
         self._health = np.zeros(1, DTYPES["monarch_health"])
+        self._filled: tuple[object, ...] = ()
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -150,10 +134,7 @@ class Engine(Closable):
 
     def submit(self, orders: Iterable[Order]) -> int:
         """Queue orders and return how many were accepted; submit the rest later."""
-        rows = np.array(
-            [(file, tier, kind, 0) for file, tier, kind in orders],
-            DTYPES["monarch_order"],
-        )
+        rows = pack(orders)
         return int(LIB.monarch_engine_submit(self._alive(), span(rows)[0], len(rows)))
 
     def completions(self) -> list[Completion]:
@@ -161,10 +142,36 @@ class Engine(Closable):
         n = LIB.monarch_engine_completions(
             self._alive(), span(self._done)[0], BATCH_MAX
         )
-        return [
-            Completion(file, tier, OrderKind(kind), Step(step), status, size, ns)
-            for file, tier, kind, step, status, _, size, ns in self._done[:n].tolist()
-        ]
+        return completions(self._done[:n])
+
+    def demand(self, file: int, kind: int = OrderKind.ASKED) -> None:
+        """Ask for a File as programs do, or, without ASKED, as fill does."""
+        LIB.monarch_engine_demand(self._alive(), file, kind)
+
+    def fill(
+        self, to_read: npt.NDArray[np.uint32], to_fetch: npt.NDArray[np.uint32]
+    ) -> None:
+        """Stage these Files in the background, in their order, and no others.
+
+        Args:
+            to_read: those that are read from the Origin.
+            to_fetch: those that are fetched from peers.
+        """
+        record = np.zeros(1, DTYPES["monarch_fill"])
+        record["to_read"], record["read_count"] = span(to_read)[0], len(to_read)
+        record["to_fetch"], record["fetch_count"] = span(to_fetch)[0], len(to_fetch)
+        LIB.monarch_engine_fill(self._alive(), span(record)[0])
+        self._filled = (to_read, to_fetch)  # the data plane reads them
+
+    def pause_fetching(self, *, paused: bool) -> None:
+        """Fetch nothing from peers unasked, or go on."""
+        LIB.monarch_engine_fill_pause(self._alive(), paused)
+
+    def fill_left(self) -> tuple[int, int]:
+        """Return how many Files of each list fill has not looked at."""
+        left = np.zeros(2, np.uint64)
+        LIB.monarch_engine_fill_left(self._alive(), span(left)[0])
+        return int(left[0]), int(left[1])
 
     def health(self) -> Health:
         """Return which roots answered at the last heartbeat."""
@@ -191,7 +198,8 @@ class Engine(Closable):
         handle, self._handle = self._handle, None
         code = LIB.monarch_engine_free(handle, timeout_ms)
         if code == -errno.ETIMEDOUT:
-            _ABANDONED.append((self._borrowed, self._segments, self._options))
+            held = (self._borrowed, self._segments, self._options, self._filled)
+            _ABANDONED.append(held)
         return bool(code == 0)
 
     def _alive(self) -> ctypes.c_void_p:
@@ -200,9 +208,37 @@ class Engine(Closable):
         return self._handle
 
 
-def state_store(catalog: Memory, file: int, word: int) -> None:
-    """Publish the state word of a File and wake the programs that wait for it."""
-    LIB.monarch_state_store(span(catalog)[0], file, word)
+def state_change(
+    words: npt.NDArray[np.uint32], file: int, seen: int, following: int, *, wake: bool
+) -> bool:
+    """Change the state word of a File, and wake the programs that wait for it.
+
+    Returns:
+        False: the word is not what was seen any more, and is left as it is.
+    """
+    return bool(
+        LIB.monarch_state_change(words.ctypes.data, file, seen, following, wake)
+    )
+
+
+def states_change(
+    words: npt.NDArray[np.uint32],
+    files: npt.NDArray[np.int64],
+    where: tuple[int, int],
+    fixed: int,
+) -> int:
+    """Give many Files a state, and return how many; nobody is woken.
+
+    Args:
+        where: a mask and its result for the words that are changed; others stay.
+        fixed: state, Tier and reason from then on.
+    """
+    numbers = np.ascontiguousarray(files, np.uint64)
+    if len(numbers) and int(numbers.max()) >= len(words):
+        raise IndexError("no such file")
+    rule = np.array([*where, fixed], np.uint32)
+    places = words.ctypes.data, numbers.ctypes.data, len(numbers)
+    return int(LIB.monarch_states_change(*places, rule.ctypes.data))
 
 
 def marks_set(
@@ -253,6 +289,8 @@ def _options_record(options: Options) -> npt.NDArray[Any]:
     record["bandwidth_bytes_per_s"] = options.bandwidth_bytes_per_s or 0
     record["digests"] = span(options.digests)[0]
     record["digest_first"] = span(options.digest_first)[0]
+    if options.table is not None:
+        record["table"] = options.table.handle.value
     if options.seals is not None:
         if len(options.seals.room) != len(options.digests):
             raise ValueError("there must be room for as many seals as digests")

@@ -1,6 +1,6 @@
 """The shared layouts of layout.h as numpy dtypes and enums, built from C's own text."""
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +85,7 @@ _ENUMS = _TEXT.enums
 DTYPES = _TEXT.dtypes
 CONSTANTS = _TEXT.constants
 COUNTERS = _TEXT.counters
+_GENERATION_UNIT = CONSTANTS["STATE_FIXED"] + 1
 
 
 class SegmentKind(IntEnum):
@@ -153,13 +154,26 @@ class ProcessState(IntEnum):
     LAUNCHER = _ENUMS["process_state"]["PROCESS_LAUNCHER"]
 
 
-class OrderKind(IntEnum):
-    """Whether the engine copies or verifies a File, and its priority."""
+class OrderKind(IntFlag):
+    """The bits of the kind of an order."""
 
     DEMAND = _ENUMS["monarch_kind"]["MONARCH_DEMAND"]
     BACKGROUND = _ENUMS["monarch_kind"]["MONARCH_BACKGROUND"]
     ADOPT = _ENUMS["monarch_kind"]["MONARCH_ADOPT"]
     ADOPT_BACKGROUND = _ENUMS["monarch_kind"]["MONARCH_ADOPT_BACKGROUND"]
+    ASKED = _ENUMS["monarch_kind"]["MONARCH_ASKED"]
+    REPORT = _ENUMS["monarch_kind"]["MONARCH_REPORT"]
+
+
+class Verdict(IntEnum):
+    """What becomes of a File that is asked for."""
+
+    BEGUN = _ENUMS["monarch_verdict"]["VERDICT_BEGUN"]
+    NOTHING = _ENUMS["monarch_verdict"]["VERDICT_NOTHING"]
+    READY = _ENUMS["monarch_verdict"]["VERDICT_READY"]
+    POOL = _ENUMS["monarch_verdict"]["VERDICT_POOL"]
+    PASSED = _ENUMS["monarch_verdict"]["VERDICT_PASSED"]
+    WRITTEN = _ENUMS["monarch_verdict"]["VERDICT_WRITTEN"]
 
 
 class Step(IntEnum):
@@ -191,9 +205,24 @@ def state_word(
     return int(state) + tier * units[0] + (int(reason) or int(source)) * units[1]
 
 
+def fixed_part(word: int) -> int:
+    """Return a state word without its generation and confirmation."""
+    return int(word) & CONSTANTS["STATE_FIXED"]
+
+
+def generation(word: int) -> int:
+    """Return the generation of a state word: one more with each Transfer."""
+    return (int(word) & CONSTANTS["STATE_GENERATION"]) // _GENERATION_UNIT
+
+
+def following_generation(number: int) -> int:
+    """Return the generation that comes after another one."""
+    return (number + 1) % (CONSTANTS["STATE_GENERATION"] // _GENERATION_UNIT + 1)
+
+
 def word_parts(word: int) -> tuple[ReplicaState, int, Reason]:
     """Return state, Tier and reason of a state word; READY has no reason."""
-    word = int(word)  # the Tier would be a numpy integer
+    word = fixed_part(word)
     tier_unit, reason_unit = (
         CONSTANTS["STATE_TIER_UNIT"],
         CONSTANTS["STATE_REASON_UNIT"],
@@ -209,9 +238,10 @@ def word_parts(word: int) -> tuple[ReplicaState, int, Reason]:
 
 def word_source(word: int) -> Source:
     """Return where the bytes of a READY File came from."""
-    if int(word) % CONSTANTS["STATE_TIER_UNIT"] != ReplicaState.READY:
+    word = fixed_part(word)
+    if word % CONSTANTS["STATE_TIER_UNIT"] != ReplicaState.READY:
         return Source.NONE
-    return Source(int(word) // CONSTANTS["STATE_REASON_UNIT"])
+    return Source(word // CONSTANTS["STATE_REASON_UNIT"])
 
 
 def wait_bucket_ns(bucket: int) -> int:

@@ -11,33 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native.layout import DTYPES, Step
+from monarch.native.layout import DTYPES
 from monarch.native.library import LIB, Closable, span
+from monarch.native.orders import BATCH_MAX, Completion, Order, completions, pack
 
 if TYPE_CHECKING:
     from monarch.native.engine import Engine
-
-BATCH_MAX = 1024
-
-
-class Fetch(NamedTuple):
-    """An order: fetch this File from this peer into this Tier."""
-
-    file: int
-    tier: int
-    peer: int
-
-
-class Arrival(NamedTuple):
-    """The result of one order: status 0 = READY is published, else -errno at `step`."""
-
-    file: int
-    tier: int
-    peer: int
-    step: Step
-    status: int
-    bytes: int
-    ns: int
 
 
 class Traffic(NamedTuple):
@@ -172,7 +151,7 @@ class PeerReceiver(_PeerThread):
         record["threads"] = options.threads
         record["sealed"] = options.sealed
         super().__init__(engine, options.peers, record)
-        self._done = np.zeros(BATCH_MAX, DTYPES["monarch_arrival"])
+        self._done = np.zeros(BATCH_MAX, DTYPES["monarch_completion"])
 
     @property
     def event_fd(self) -> int:
@@ -191,23 +170,17 @@ class PeerReceiver(_PeerThread):
         """Close the connection to a peer; its orders end with -ECANCELED."""
         _check(LIB.monarch_receiver_disconnect(_alive(self._handle), peer))
 
-    def submit(self, orders: Iterable[Fetch]) -> int:
+    def submit(self, orders: Iterable[Order]) -> int:
         """Queue orders and return how many were accepted; submit the rest later."""
-        rows = np.array(
-            [(file, tier, 0, peer) for file, tier, peer in orders],
-            DTYPES["monarch_fetch"],
-        )
+        rows = pack(orders)
         handle = _alive(self._handle)
         return int(LIB.monarch_receiver_submit(handle, span(rows)[0], len(rows)))
 
-    def arrivals(self) -> list[Arrival]:
+    def arrivals(self) -> list[Completion]:
         """Collect up to BATCH_MAX orders that have ended."""
         handle = _alive(self._handle)
         n = LIB.monarch_receiver_arrivals(handle, span(self._done)[0], BATCH_MAX)
-        return [
-            Arrival(file, tier, peer, Step(step), status, size, ns)
-            for file, tier, step, _, peer, status, size, ns in self._done[:n].tolist()
-        ]
+        return completions(self._done[:n])
 
 
 def _alive(handle: ctypes.c_void_p | None) -> ctypes.c_void_p:

@@ -1,6 +1,6 @@
 """The Stager carries out the Policy of its node by bounded Transfers, demand first."""
 
-from monarch.stager.adoption import Adoption, ExtentDigests, describe, match
+from monarch.stager.adoption import ExtentDigests, describe, match
 from monarch.stager.capacity import Storage, footprint, footprints
 from monarch.stager.fill import StagerSettings
 from monarch.stager.node_share import Share
@@ -11,7 +11,6 @@ from monarch.stager.stager import Stager
 from monarch.stager.transfer import Engine, Receiver
 
 __all__ = [
-    "Adoption",
     "Destination",
     "Engine",
     "Event",

@@ -1,30 +1,12 @@
 """Replicas of an earlier job that can be adopted, each after its verification."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.tiers.retained import Manifest
-
-
-@dataclass(slots=True)
-class Adoption:
-    """The Files that wait to be adopted, with the Tier of each Replica."""
-
-    tiers: dict[int, int] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"<Adoption {len(self.tiers)} waiting>"
-
-    def take(self, file: int) -> int | None:
-        """Return the Tier in which a File waits to be adopted, once."""
-        return self.tiers.pop(file, None)
-
-    def next_file(self) -> int | None:
-        """Return some File that waits."""
-        return next(iter(self.tiers), None)
 
 
 @dataclass(frozen=True, slots=True)

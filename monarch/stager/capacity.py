@@ -1,6 +1,7 @@
 """The room of the Tiers and the Pool, and what the end of a Transfer means for it."""
 
 import errno
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -9,7 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from monarch.native import Account, Table, following_generation
 from monarch.tiers import Tier
+from monarch.tiers.probe import grants_leases
 
 PAGE_BYTES: Final = 4096
 FILE_FAILURES_MAX: Final = 2
@@ -24,10 +27,12 @@ _ONE_COPY: Final = frozenset({errno.EBADMSG, errno.EEXIST, errno.ESTALE})
 _CHANGED: Final = frozenset({errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
+log = logging.getLogger("monarch.stager")
+
+
 class FileOutcome(Enum):
     """What happens to a File after a Transfer."""
 
-    PUBLISHED = "it is served from its Replica"
     CHANGED = "it differs from the Catalog, and is not served any more"
     RESTART = "order it again at once: the fault was the Tier's"
     RETRY = "order it again when it is asked for"
@@ -45,10 +50,10 @@ class TierOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransferEnd:
-    """The end of a Transfer as the engine reports it.
+    """The failure of a Transfer as the data plane reports it.
 
     Args:
-        status: 0, or a negative errno.
+        status: a negative errno.
         at_tier: whether the failing call was one on the Tier, not on the Origin.
         adoption: whether an existing Replica was being verified.
     """
@@ -71,36 +76,34 @@ def footprints(sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return room
 
 
-@dataclass(slots=True)
-class Account:
-    """The bytes of one Tier; reserved + used never exceed the capacity."""
+class InARow:
+    """Counts by File how many of its Transfers have failed in a row."""
 
-    capacity_bytes: int
-    used_bytes: int = 0
-    reserved_bytes: int = 0
-    in_service: bool = True
+    def __init__(self) -> None:
+        self._counts: dict[int, tuple[int, int]] = {}
 
-    @property
-    def free_bytes(self) -> int:
-        """What may still be reserved."""
-        if not self.in_service:
-            return 0
-        return self.capacity_bytes - self.used_bytes - self.reserved_bytes
+    def __repr__(self) -> str:
+        return f"<InARow {len(self._counts)} files>"
+
+    def count(self, file: int, generation: int) -> int:
+        """Count one more; each Transfer of a File has the next generation."""
+        count, last = self._counts.get(file, (0, generation))
+        if generation not in (last, following_generation(last)):
+            count = 0  # the Transfers in between have not failed
+        self._counts[file] = (count + 1, generation)
+        return count + 1
 
 
 class Ledger:
-    """The accounts of all Tiers, fastest first, and of the Pool; failures of Files.
+    """The room of all Tiers, fastest first, and of the Pool; failures of Files.
 
-    Attributes:
-        accounts: those of the Tiers.
-        pool: that of the Pool, whose number is behind those of the Tiers; `reserve`
-            never touches it.
+    The staging table keeps the accounts: the data plane reserves from them.
     """
 
-    def __init__(self, capacities: Sequence[int], pool_bytes: int = 0) -> None:
-        self.accounts = [Account(max(0, capacity)) for capacity in capacities]
-        self.pool = Account(pool_bytes)
-        self._failures: dict[int, int] = {}
+    def __init__(self, table: Table, tiers: int) -> None:
+        self._table = table
+        self._tiers = tiers
+        self._failures = InARow()
 
     def __repr__(self) -> str:
         texts = [
@@ -110,95 +113,56 @@ class Ledger:
         ]
         return f"<Ledger {', '.join(texts)}>"
 
+    @property
+    def accounts(self) -> list[Account]:
+        """The accounts of the Tiers as they are now."""
+        return [self._table.account(tier) for tier in range(self._tiers)]
+
     def account(self, tier: int) -> Account:
-        """Return the account of a Tier, or of the Pool."""
-        if tier < len(self.accounts):
-            return self.accounts[tier]
-        assert tier == len(self.accounts)
-        return self.pool
+        """Return the account of a Tier, or of the Pool, as it is now."""
+        return self._table.account(tier)
 
-    def reserve(self, size_bytes: int) -> int | None:
-        """Reserve room in the first Tier that has it; None if none has."""
-        need = footprint(size_bytes)
-        for number, account in enumerate(self.accounts):
-            if need <= account.free_bytes:
-                account.reserved_bytes += need
-                return number
-        return None
-
-    def reserve_in(self, tier: int, size_bytes: int) -> bool:
-        """Reserve room in this very Tier, for a Replica that is there already."""
-        account, need = self.account(tier), footprint(size_bytes)
-        if need > account.free_bytes:
-            return False
-        account.reserved_bytes += need
-        return True
-
-    def commit(self, tier: int, size_bytes: int) -> None:
-        """Turn a reservation into use: the Replica is published."""
-        account, amount = self.account(tier), footprint(size_bytes)
-        assert account.reserved_bytes >= amount
-        account.reserved_bytes -= amount
-        account.used_bytes += amount
-
-    def release(self, tier: int, size_bytes: int) -> None:
-        """Return a reservation: the Transfer has failed."""
-        account, amount = self.account(tier), footprint(size_bytes)
-        assert account.reserved_bytes >= amount
-        account.reserved_bytes -= amount
-
-    def free(self, tier: int, size_bytes: int) -> None:
+    def free(self, file: int, tier: int) -> None:
         """Return what a Replica used: its name is gone."""
-        account, amount = self.account(tier), footprint(size_bytes)
-        assert account.used_bytes >= amount
-        account.used_bytes -= amount
+        self._table.remove(file, tier)
 
     def shrink(self, tier: int) -> None:
         """Limit the Tier to what it holds and what is reserved now."""
-        account = self.account(tier)
-        account.capacity_bytes = account.used_bytes + account.reserved_bytes
+        self._table.shrink(tier)
 
-    def retire(self, tier: int) -> None:
-        """Take a Tier out of service; reservations come back as Transfers end."""
-        self.account(tier).in_service = False
+    def retire(self, tier: int) -> bool:
+        """Take a Tier out of service; False if it is so already."""
+        return self._table.retire(tier)
 
     def classify(
-        self, file: int, tier: int, end: TransferEnd
+        self, file: int, generation: int, end: TransferEnd
     ) -> tuple[FileOutcome, TierOutcome]:
-        """Return what a Transfer's end means for its File and its Tier."""
-        if end.status == 0:
-            self.forget_failures(file)
-            return FileOutcome.PUBLISHED, TierOutcome.UNCHANGED
+        """Return what the failure of a Transfer means for its File and its Tier.
+
+        Args:
+            generation: of the state word of the Transfer.
+        """
         cause = -end.status
         if cause in LACKS:
             return FileOutcome.POSTPONE, TierOutcome.UNCHANGED
         if end.adoption and not (end.at_tier and cause in _FULL):
             # A Replica that does not verify says nothing about the File or the Tier.
             return FileOutcome.RESTART, TierOutcome.UNCHANGED
-        if end.at_tier:
-            return self._classify_at_tier(file, cause)
-        if cause in _CHANGED:
-            return FileOutcome.CHANGED, TierOutcome.UNCHANGED
-        return self._count_failure(file), TierOutcome.UNCHANGED
-
-    def forget_failures(self, file: int) -> None:
-        """Count the failures of a File from zero, after a Transfer that succeeded."""
-        self._failures.pop(file, None)
-
-    def _classify_at_tier(
-        self, file: int, cause: int
-    ) -> tuple[FileOutcome, TierOutcome]:
-        if cause in _FULL:
-            return FileOutcome.RESTART, TierOutcome.FULL
-        if cause not in _ONE_COPY:
+        tier = TierOutcome.UNCHANGED
+        if end.at_tier and cause in _FULL:
+            tier = TierOutcome.FULL
+        elif end.at_tier and cause not in _ONE_COPY:
             # A Tier that has failed once may have lost what it holds, too.
-            return FileOutcome.RESTART, TierOutcome.FAILED
-        return self._count_failure(file), TierOutcome.UNCHANGED
-
-    def _count_failure(self, file: int) -> FileOutcome:
-        count = self._failures.get(file, 0) + 1
-        self._failures[file] = count
-        return FileOutcome.GIVE_UP if count >= FILE_FAILURES_MAX else FileOutcome.RETRY
+            tier = TierOutcome.FAILED
+        if tier is not TierOutcome.UNCHANGED:
+            return FileOutcome.RESTART, tier
+        if not end.at_tier and cause in _CHANGED:
+            return FileOutcome.CHANGED, tier
+        count = self._failures.count(file, generation)
+        return (
+            FileOutcome.GIVE_UP if count >= FILE_FAILURES_MAX else FileOutcome.RETRY,
+            tier,
+        )
 
 
 class Storage:
@@ -208,16 +172,33 @@ class Storage:
         tiers: fastest first.
         places: the Tiers and, behind them, the Pool if there is one.
         pool_number: the number of the Pool, also where there is none.
+        table: by which the data plane stages, with the accounts of all places.
     """
 
-    def __init__(self, tiers: Sequence[Tier], pool: Tier | None = None) -> None:
+    def __init__(
+        self, tiers: Sequence[Tier], table: Table, pool: Tier | None = None
+    ) -> None:
         self.tiers = tuple(tiers)
         self.places = self.tiers if pool is None else (*self.tiers, pool)
         self.pool_number = len(self.tiers)
-        self.ledger = Ledger(
-            [tier.capacity_bytes for tier in self.tiers],
-            0 if pool is None else pool.capacity_bytes,
-        )
+        self.table = table
+        self.ledger = Ledger(table, len(self.tiers))
+        for number, tier in enumerate(self.tiers):
+            table.set_capacity(number, max(0, tier.capacity_bytes))
+        if pool is not None and pool.capacity_bytes:
+            # Without leases nothing proves that a program has closed a Replica.
+            if grants_leases(pool.directory):
+                table.set_capacity(self.pool_number, pool.capacity_bytes)
+            else:
+                log.warning("no leases, so no pool path=%s", pool.directory)
+
+    def __repr__(self) -> str:
+        return f"<Storage {len(self.places)} places, {self.ledger!r}>"
+
+    @property
+    def pool(self) -> Account:
+        """The account of the Pool as it is now."""
+        return self.ledger.account(self.pool_number)
 
     def lost_tiers(self) -> list[int]:
         """Return the numbers of the Tiers that are not used any more."""
@@ -226,6 +207,3 @@ class Storage:
     def in_service(self, tier: int) -> bool:
         """Return whether a Tier is used."""
         return self.ledger.account(tier).in_service
-
-    def __repr__(self) -> str:
-        return f"<Storage {len(self.places)} places, {self.ledger!r}>"

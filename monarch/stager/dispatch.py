@@ -1,22 +1,18 @@
-"""Orders Transfers, one per File at most, and gives them to the native parts."""
+"""Sends Transfers on that have failed, and gives orders to the native parts."""
 
 from dataclasses import dataclass
 
-from monarch.native import Arrival, Order, OrderKind, Reason
-from monarch.stager.adoption import Adoption
+from monarch.native import NO_PEER, Completion, Order, OrderKind, Table, Verdict
 from monarch.stager.fetches import Fetches, FetchOutcome
-from monarch.stager.planner import Planner
-from monarch.stager.replicas import Event, Replicas
 from monarch.stager.sources import Sources
-from monarch.stager.transfer import Engine, InFlight, Transfer
+from monarch.stager.transfer import Engine, Transfer, Troubles
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """Where Transfers come from and where they go under one Policy."""
+    """Where Transfers come from under one Policy."""
 
     sources: Sources
-    planner: Planner
     fetches: Fetches
 
 
@@ -24,17 +20,12 @@ class Dispatch:
     """Orders Transfers from the engine or, where a peer is the Source, the receiver."""
 
     def __init__(
-        self,
-        engine: Engine,
-        replicas: Replicas,
-        in_flight: InFlight,
-        adoption: Adoption,
-        routes: Routes,
+        self, engine: Engine, table: Table, pool_number: int, routes: Routes
     ) -> None:
         self._engine = engine
-        self._replicas = replicas
-        self._in_flight = in_flight
-        self._adoption = adoption
+        self._table = table
+        self._pool_number = pool_number
+        self._troubles = Troubles()
         self._routes = routes
         self._orders: list[Order] = []
 
@@ -50,47 +41,48 @@ class Dispatch:
         """Order by another Policy from now on; what is under way goes on."""
         self._routes = routes
 
-    def order(self, file: int, kind: OrderKind, *, asked: bool = True) -> None:
-        """Begin the Transfer of a File, or store why there is none.
+    def order(self, file: int, *, asked: bool = True) -> None:
+        """Begin the Transfer of a File by the staging table.
 
         Args:
             asked: by a program or a peer, not by background fill.
         """
-        if file in self._in_flight:
-            return
-        if self._replicas.is_written(file):
-            self._replicas.change(file, Event.REFUSED, reason=Reason.CHANGED)
-            return
-        transfer = self._plan(file, kind, asked=asked)
-        if transfer is not None:
-            self._replicas.change(file, Event.ORDERED, tier=transfer.tier)
-            self._in_flight.begin(transfer)
-            self._send(transfer)
+        kind = OrderKind.ASKED if asked else OrderKind.BACKGROUND
+        self._engine.demand(file, kind)
 
-    def restart(self, transfer: Transfer) -> None:
-        """Order the File of a failed Transfer again at once."""
-        self._replicas.change(transfer.file, Event.RESTARTED)
-        kind = OrderKind(transfer.kind & OrderKind.BACKGROUND)
-        self.order(transfer.file, kind, asked=transfer.asked)
+    def probe(self, file: int) -> None:
+        """Begin the Transfer of a File even if its origin does not answer."""
+        verdict, order = self._table.begin(file, OrderKind.ASKED)
+        if verdict is Verdict.BEGUN and order.peer == NO_PEER:
+            self._orders.append(order)
+        elif verdict is Verdict.BEGUN:
+            self._routes.fetches.add(order)
 
-    def arrivals(self) -> list[Arrival]:
+    def end(self, done: Completion) -> Transfer:
+        """Return the Transfer of an order that has ended."""
+        return self._troubles.take(done.order)
+
+    def arrivals(self) -> list[Completion]:
         """Return the Fetches that have ended since the last call."""
         return self._routes.fetches.arrivals()
 
-    def classify(self, transfer: Transfer, arrival: Arrival) -> FetchOutcome:
+    def classify(self, transfer: Transfer, arrival: Completion) -> FetchOutcome:
         """Return what the end of a Fetch means, and note it about the peer."""
         return self._routes.fetches.classify(transfer, arrival)
 
-    def promise(self, file: int) -> None:
-        """Promise a kept File room again: its Transfer has failed."""
-        self._routes.planner.promise(file)
-
     def go_on(self, transfer: Transfer, outcome: FetchOutcome) -> None:
         """Send a Transfer whose Fetch has failed to its next Source."""
+        peer = transfer.peer
         if outcome is not FetchOutcome.SAME_PEER:
-            self._routes.planner.redirect(transfer, outcome)
-            self._routes.sources.count(transfer)
-        self._send(transfer)
+            peer = self._next_source(transfer, outcome)
+            self.sources.count(transfer.file, peer)
+        transfer.order = transfer.order_from(peer)
+        self._troubles.note(transfer)
+        if peer is None:
+            transfer.order = self._keep_what_is_read(transfer.order)
+            self._orders.append(transfer.order)
+        else:
+            self._routes.fetches.add(transfer.order)
 
     def submit(self) -> None:
         """Give the native parts what they take of the orders that wait."""
@@ -99,24 +91,19 @@ class Dispatch:
             del self._orders[:taken]
         self._routes.fetches.submit()
 
-    def cancel(self) -> list[int]:
-        """Drop the orders that have not been taken; return their Files."""
-        files = [order.file for order in self._orders]
-        self._orders.clear()
-        return files + self._routes.fetches.cancel()
+    def cancel(self) -> list[Order]:
+        """Drop the orders that have not been taken, and return them."""
+        orders, self._orders = self._orders, []
+        return orders + self._routes.fetches.cancel()
 
-    def _plan(self, file: int, kind: OrderKind, *, asked: bool) -> Transfer | None:
-        tier = self._adoption.take(file)
-        if tier is not None:
-            return Transfer(file, tier, OrderKind(kind | OrderKind.ADOPT), asked)
-        transfer = self._routes.planner.plan(file, kind, asked=asked)
-        if transfer is not None:
-            self._routes.sources.count(transfer)
-        return transfer
+    def _next_source(self, transfer: Transfer, outcome: FetchOutcome) -> int | None:
+        assert transfer.peer is not None
+        transfer.tried += (transfer.peer,)
+        if outcome is not FetchOutcome.NEXT_PEER:
+            return None
+        return self.sources.source(transfer.file, transfer.tried)
 
-    def _send(self, transfer: Transfer) -> None:
-        if transfer.peer is None:
-            order = Order(transfer.file, transfer.tier, transfer.kind)
-            self._orders.append(order)
-        else:
-            self._routes.fetches.add(transfer)
+    def _keep_what_is_read(self, order: Order) -> Order:
+        """Let a Tier keep what this node reads from the Origin, if it has room."""
+        passes = order.tier == self._pool_number
+        return self._table.move(order) if passes else order

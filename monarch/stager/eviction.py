@@ -1,10 +1,10 @@
 """Eviction: which RAM Replicas go when memory is short, and how.
 
-Files that a Tier has no room for are not staged into it (`planner.py`). Which ones
-leave the Pool is in `pool.py`.
+Files that a Tier has no room for are not staged into it (`dataplane/staging_table.c`).
+Which ones leave the Pool is in `dataplane/pool.c`.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from monarch.metrics import AgentCounters
@@ -43,11 +43,7 @@ def choose_victims(
 
 
 class Eviction:
-    """Evicts RAM Replicas.
-
-    Args:
-        in_flight: Files with a Transfer, which are not evicted.
-    """
+    """Evicts RAM Replicas."""
 
     def __init__(
         self,
@@ -55,14 +51,12 @@ class Eviction:
         storage: Storage,
         removal: Removal,
         counters: AgentCounters,
-        in_flight: Container[int],
     ) -> None:
         self._replicas = replicas
         self._storage = storage
         self._ledger = storage.ledger
         self._removal = removal
         self._counters = counters
-        self._in_flight = in_flight
 
     def __repr__(self) -> str:
         return f"<Eviction {self._counters.evicted_files} evicted>"
@@ -80,22 +74,21 @@ class Eviction:
         return freed
 
     def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> int:
-        last = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()
-        ready = [file for file in last if file not in self._in_flight]
-        victims = choose_victims(ready, self._replicas.size_of, need_bytes)
-        for file in victims:
-            self._evict(file, tier, reason)
+        ready = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()
+        chosen = choose_victims(ready, self._replicas.size_of, need_bytes)
+        victims = [file for file in chosen if self._evict(file, tier, reason)]
         if victims:
             self._removal.keep_inodes(victims, tier)
             # What is given back must not be filled again.
             self._ledger.shrink(tier)
         return sum(self._replicas.size_of(file) for file in victims)
 
-    def _evict(self, file: int, tier: int, reason: Reason) -> None:
-        size_bytes = self._replicas.size_of(file)
-        self._replicas.change(file, Event.EVICTED, tier=tier)
+    def _evict(self, file: int, tier: int, reason: Reason) -> bool:
+        if not self._replicas.change(file, Event.EVICTED, tier=tier):
+            return False
         self._removal.unlink(file, tier)
         self._replicas.change(file, Event.REMOVED, reason=reason)
-        self._ledger.free(tier, size_bytes)
+        self._ledger.free(file, tier)
         self._counters.evicted_files += 1
-        self._counters.evicted_bytes += size_bytes
+        self._counters.evicted_bytes += self._replicas.size_of(file)
+        return True

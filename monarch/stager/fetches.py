@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Final
 
 from monarch.metrics import AgentCounters
-from monarch.native import Arrival, Fetch, Step
+from monarch.native import Completion, Order, Step
 from monarch.stager.fill import StagerSettings
 from monarch.stager.replicas import Replicas
 from monarch.stager.sources import Sources
@@ -45,15 +45,14 @@ class Fetches:
         self._replicas = replicas
         self._settings = settings
         self._counters = counters
-        self._waiting: list[Fetch] = []
+        self._waiting: list[Order] = []
 
     def __repr__(self) -> str:
         return f"<Fetches {len(self._waiting)} waiting>"
 
-    def add(self, transfer: Transfer) -> None:
+    def add(self, order: Order) -> None:
         """Ask a peer for a File at the next `submit`."""
-        assert transfer.peer is not None
-        self._waiting.append(Fetch(transfer.file, transfer.tier, transfer.peer))
+        self._waiting.append(order)
 
     def submit(self) -> None:
         """Give the receiver what it takes of the Fetches that wait."""
@@ -61,31 +60,27 @@ class Fetches:
             taken = self._receiver.submit(self._waiting)
             del self._waiting[:taken]
 
-    def cancel(self) -> list[int]:
-        """Drop the Fetches that the receiver has not taken; return their Files."""
-        files = [fetch.file for fetch in self._waiting]
-        self._waiting.clear()
-        return files
+    def cancel(self) -> list[Order]:
+        """Drop the orders that the receiver has not taken, and return them."""
+        orders, self._waiting = self._waiting, []
+        return orders
 
-    def arrivals(self) -> list[Arrival]:
+    def arrivals(self) -> list[Completion]:
         """Return the Fetches that have ended since the last call."""
         return self._receiver.arrivals()
 
-    def classify(self, transfer: Transfer, arrival: Arrival) -> FetchOutcome:
+    def classify(self, transfer: Transfer, arrival: Completion) -> FetchOutcome:
         """Return what the end of a Fetch means, and note it about the peer."""
         outcome = self._classify(transfer, arrival)
         failed = outcome in (FetchOutcome.NEXT_PEER, FetchOutcome.ORIGIN)
         if transfer.asked or not failed:
             return outcome
         if outcome is FetchOutcome.NEXT_PEER:
-            # The news about what made it fail may have come before it failed.
-            self._sources.note_passed_over(again=True)
+            self._sources.note_abandoned()
         return FetchOutcome.ABANDON
 
-    def _classify(self, transfer: Transfer, arrival: Arrival) -> FetchOutcome:
+    def _classify(self, transfer: Transfer, arrival: Completion) -> FetchOutcome:
         if arrival.status == 0:
-            size_bytes = self._replicas.size_of(transfer.file)
-            self._sources.answered(arrival.peer, size_bytes)
             return FetchOutcome.PUBLISHED
         self._counters.peer_failures += 1
         cause = -arrival.status

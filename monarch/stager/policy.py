@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from monarch.native import NO_SOURCE, SOURCES_MAX, TABLE_ROW
 from monarch.placement import Mode, Placement
 
 Files: TypeAlias = npt.NDArray[np.uint32]
@@ -39,6 +40,8 @@ class Policy:
         destinations: where it goes, as `Destination`.
         ranks: yields all nodes in the order in which to ask for a File, its owner
             first.
+        asked: the first peers to ask for each File, in order, then NO_SOURCE; shape
+            (files, SOURCES_MAX). It says what `sources` begins with.
         uses_pool: whether a File that no Tier has room for goes through the Pool.
         to_read: what background fill reads from the Origin, in order.
         to_fetch: what it fetches from peers, in order.
@@ -49,9 +52,10 @@ class Policy:
     owners: npt.NDArray[np.uint16]
     destinations: npt.NDArray[np.uint8]
     ranks: Callable[[int], Iterator[int]]
+    asked: npt.NDArray[np.uint16]
     uses_pool: bool
-    to_read: range | Files
-    to_fetch: range | Files
+    to_read: Files
+    to_fetch: Files
 
     def __repr__(self) -> str:
         return f"<Policy of node {self.own} of {self.nodes}>"
@@ -65,9 +69,10 @@ class Policy:
             owners=np.zeros(files, np.uint16),
             destinations=np.full(files, Destination.TIER, np.uint8),
             ranks=lambda file: iter((0,)),
+            asked=np.full((files, SOURCES_MAX), NO_SOURCE, np.uint16),
             uses_pool=False,
-            to_read=range(files),
-            to_fetch=range(0),
+            to_read=np.arange(files, dtype=np.uint32),
+            to_fetch=np.zeros(0, np.uint32),
         )
 
     @classmethod
@@ -87,6 +92,7 @@ class Policy:
             owners=placement.owners,
             destinations=np.where(kept, Destination.TIER, elsewhere).astype(np.uint8),
             ranks=placement.ranks,
+            asked=first_sources(placement, own),
             uses_pool=True,
             to_read=np.flatnonzero(kept & owned).astype(np.uint32),
             to_fetch=np.flatnonzero(kept & ~owned).astype(np.uint32),
@@ -126,3 +132,32 @@ class Policy:
             if node == self.own:
                 return
             yield node
+
+    def rows(self, first: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
+        """Return the rows of the staging table: those of a File are all the same.
+
+        Args:
+            first: the first row of each File, and the number of all rows.
+        """
+        files = np.repeat(np.arange(len(first) - 1), np.diff(first).astype(np.intp))
+        rows = np.zeros(len(files), TABLE_ROW)
+        rows["destination"] = self.destinations[files]
+        rows["sources"] = self.asked[files]
+        return rows
+
+
+def first_sources(placement: Placement, own: int) -> npt.NDArray[np.uint16]:
+    """Return the first peers to ask for each File: its owner, then those after it.
+
+    Nodes from this one on are left out: requests go towards the owner.
+    """
+    owners = placement.owners
+    files = np.arange(len(owners))
+    ranked = placement.rendezvous.first(files, SOURCES_MAX + 1)
+    order = np.column_stack([owners, ranked]).astype(np.uint16)
+    order[:, 1:][ranked == owners[:, None]] = NO_SOURCE
+    passed = np.logical_or.accumulate(order == own, axis=1)
+    order[passed] = NO_SOURCE
+    # What is left moves to the front, in its order.
+    places = np.argsort(order == NO_SOURCE, axis=1, kind="stable")
+    return np.take_along_axis(order, places, axis=1)[:, :SOURCES_MAX].copy()

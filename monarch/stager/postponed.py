@@ -4,10 +4,11 @@ The origin of a root may hang, or the node may have no descriptor or memory left
 is no fault of the File: programs read the origin meanwhile, and it is tried again.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final
 
 from monarch.native import Reason
+from monarch.stager.capacity import InARow
 from monarch.stager.replicas import Event, Replicas
 
 PROBE_S: Final = 1.0
@@ -21,24 +22,21 @@ class Postponed:
     """Knows which Files must not be ordered now, and when to try them again.
 
     Args:
-        in_flight: the Files with a Transfer.
         clock: seconds that never go back.
     """
 
     def __init__(
         self,
         replicas: Replicas,
-        in_flight: Container[int],
         clock: Callable[[], float],
     ) -> None:
         self._replicas = replicas
-        self._in_flight = in_flight
         self._clock = clock
         self._stalled = 0
         self._refused: dict[int, int] = {}
         self._probes: dict[int, tuple[int, float]] = {}
         self._due_s: dict[int, float] = {}
-        self._tries: dict[int, int] = {}
+        self._tries = InARow()
 
     def __repr__(self) -> str:
         stalled = self._stalled
@@ -73,7 +71,7 @@ class Postponed:
         return bool(self._stalled and self._stalled >> self._replicas.root_of(file) & 1)
 
     def refuse(self, file: int) -> None:
-        """Send programs to the origin for a File of a stalled root."""
+        """Note a File of a stalled root that programs read from the origin."""
         self._replicas.change(file, Event.REFUSED, reason=Reason.BUSY)
         self._refused[self._replicas.root_of(file)] = file
 
@@ -82,7 +80,7 @@ class Postponed:
         now_s, found = self._clock(), []
         for root, file in list(self._refused.items()):
             tried, at_s = self._probes.get(root, (-1, now_s - PROBE_S))
-            if tried in self._in_flight or now_s - at_s < PROBE_S:
+            if self._is_staging(tried) or now_s - at_s < PROBE_S:
                 continue
             del self._refused[root]
             self._probes[root] = (file, now_s)
@@ -90,18 +88,20 @@ class Postponed:
                 found.append(file)
         return found
 
+    def _is_staging(self, file: int) -> bool:
+        return file >= 0 and self._replicas.is_staging(file)
+
     # -- what the node lacks ------------------------------------------------------
 
-    def postpone(self, file: int) -> None:
-        """Try a File again later: its Transfer has failed for want of something."""
-        tries = self._tries[file] = self._tries.get(file, 0) + 1
+    def postpone(self, file: int, generation: int) -> None:
+        """Try a File again later: its Transfer has failed for want of something.
+
+        Args:
+            generation: of the state word of the Transfer.
+        """
+        tries = self._tries.count(file, generation)
         pause_s = min(AGAIN_S * 2 ** (tries - 1), AGAIN_MAX_S)
         self._due_s[file] = self._clock() + pause_s
-        self._replicas.change(file, Event.FAILED, reason=Reason.BUSY)
-
-    def succeeded(self, file: int) -> None:
-        """A Transfer of a File has succeeded."""
-        self._tries.pop(file, None)
 
     def due(self) -> list[int]:
         """Return the Files that are to be tried again now."""

@@ -1,9 +1,11 @@
 """How Replicas leave: lost ones, and those of Tiers that fail."""
 
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
+
+import numpy as np
 
 from monarch.metrics import AgentCounters
 from monarch.native import Reason
@@ -28,12 +30,7 @@ class Recogniser(Protocol):
 
 
 class Removal:
-    """Removes Replicas: lost ones and wrong ones.
-
-    Args:
-        in_flight: Files with a Transfer. Such a File may be READY before its end is
-            known here, and its room is only reserved until then.
-    """
+    """Removes Replicas: lost ones and wrong ones."""
 
     def __init__(
         self,
@@ -41,14 +38,12 @@ class Removal:
         storage: Storage,
         recogniser: Recogniser,
         counters: AgentCounters,
-        in_flight: Container[int],
     ) -> None:
         self._replicas = replicas
         self._storage = storage
         self._ledger = storage.ledger
         self._recogniser = recogniser
         self._counters = counters
-        self._in_flight = in_flight
 
     def __repr__(self) -> str:
         return f"<Removal {self._counters.replicas_lost} lost>"
@@ -63,34 +58,24 @@ class Removal:
 
     def drop_lost(self, file: int, tier: int) -> None:
         """Remove a Replica that is lost; programs may still have it open."""
-        self._replicas.change(file, Event.LOST)
+        if not self._replicas.change_ready(np.array([file]), tier):
+            return
         self.keep_inodes([file], tier)
         self.unlink(file, tier)
-        self._ledger.free(tier, self._replicas.size_of(file))
+        self._ledger.free(file, tier)
         self._counters.replicas_lost += 1
         log.warning("replica lost file=%d tier=%s", file, self.name_of(tier))
 
-    def drop_unusable(self, file: int, tier: int) -> None:
-        """Do not serve a Replica that was published into a Tier already retired."""
-        self._replicas.change(file, Event.LOST)
-        self.keep_inodes([file], tier)
-        self._ledger.free(tier, self._replicas.size_of(file))
-
     def retire(self, tier: int) -> bool:
         """Take a Tier out of service; False if it is so already."""
-        account = self._ledger.account(tier)
-        if not account.in_service:
+        if not self._ledger.retire(tier):
             return False
-        self._ledger.retire(tier)
         self._counters.tiers_lost += 1
-        ready = self._replicas.ready_in(tier)
-        lost = ready[[file not in self._in_flight for file in ready.tolist()]]
-        self._replicas.change_all(lost, Event.LOST)
+        lost = self._replicas.change_ready(self._replicas.ready_in(tier), tier)
         for ino in self._replicas.inodes_in(tier):
             self._recogniser.keep(tier, ino)
-        account.used_bytes = 0
-        self._counters.replicas_lost += len(lost)
-        log.error("tier lost tier=%s replicas=%d", self.name_of(tier), len(lost))
+        self._counters.replicas_lost += lost
+        log.error("tier lost tier=%s replicas=%d", self.name_of(tier), lost)
         return True
 
     def unlink(self, file: int, tier: int) -> None:
@@ -99,10 +84,6 @@ class Removal:
             self.path(file, tier).unlink()
         except OSError as error:
             log.debug("unlink failed file=%d error=%s", file, error)
-
-    def forget_inode(self, tier: int, ino: int) -> None:
-        """Stop recognising descriptors of a Replica, because none are open any more."""
-        self._recogniser.forget(tier, ino)
 
     def keep_inodes(self, files: Sequence[int], tier: int) -> None:
         """Recognise descriptors of removed Replicas as long as there is room."""
@@ -117,7 +98,6 @@ class Losses:
     it elsewhere: it takes the doubtful ones, and reports what it has found.
 
     Args:
-        in_flight: Files with a Transfer.
         restage: called with a File whose Replica is lost, and whether to order it.
         refill: called with a Tier that was taken out of service.
     """
@@ -126,13 +106,11 @@ class Losses:
         self,
         removal: Removal,
         replicas: Replicas,
-        in_flight: Container[int],
         restage: Callable[[int, bool], None],
         refill: Callable[[int], None],
     ) -> None:
         self._removal = removal
         self._replicas = replicas
-        self._in_flight = in_flight
         self._restage = restage
         self._refill = refill
         self._doubtful: dict[int, int] = {}
@@ -170,8 +148,6 @@ class Losses:
             return
         if finding is Finding.TIER_GONE:
             self.withdraw(tier, "its directory has gone")
-        if file in self._in_flight:
-            return  # the end of its Transfer is not known yet: programs ask again
         if finding is not Finding.TIER_GONE:
             self._removal.drop_lost(file, tier)
         count = self._counts[file] = self._counts.get(file, 0) + 1

@@ -1,8 +1,9 @@
 """The states of this node's Replicas: their transitions, and their only Python writer.
 
-Programs read the state word of a File while it changes. The data plane publishes a
-Replica (staging to ready); every other change is made here. A *written* mark is never
-taken back: programs of the job read such a File from the Origin from then on.
+Programs read the state word of a File while it changes, and the data plane changes it
+too: it begins Transfers, publishes Replicas and empties the Pool. So each change made
+here is a compare-and-swap, which fails where the data plane was faster. A *written*
+mark is never taken back: programs of the job read such a File from the Origin then.
 """
 
 from bisect import bisect_right
@@ -16,15 +17,27 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native import CONSTANTS, Reason, ReplicaState, marks_set, state_word
+from monarch.native import (
+    CONSTANTS,
+    Reason,
+    ReplicaState,
+    fixed_part,
+    marks_set,
+    state_change,
+    state_word,
+    states_change,
+)
 
 ABSENT: Final = int(ReplicaState.ABSENT)
 """The word of a File that can be asked for."""
 
 _READY: Final = int(ReplicaState.READY)
+_FIXED: Final = CONSTANTS["STATE_FIXED"]
 _TIER_UNIT: Final = CONSTANTS["STATE_TIER_UNIT"]
 _REASON_UNIT: Final = CONSTANTS["STATE_REASON_UNIT"]
 _TIERS: Final = _REASON_UNIT // _TIER_UNIT
+_STATE_MASK: Final = _TIER_UNIT - 1
+_PLACE_MASK: Final = _REASON_UNIT - 1
 _MARKED_ALL: Final = CONSTANTS["MARKED_ALL"]
 
 _T = TypeVar("_T", bound=np.generic)
@@ -36,11 +49,9 @@ Files = npt.NDArray[np.int64]
 class Event(IntEnum):
     """What may happen to a Replica; the comment says where it is absent afterwards."""
 
-    ORDERED = auto()  # a Transfer begins
-    MOVED = auto()  # the Transfer goes on into another Tier
-    PUBLISHED = auto()  # the data plane has published the copy
-    FAILED = auto()  # the Transfer has failed: absent, with a Reason if it is final
-    RESTARTED = auto()  # the Transfer begins again at once: absent in between
+    BEGUN = auto()  # a Transfer begins; by the data plane
+    PUBLISHED = auto()  # its copy can be opened; by the data plane
+    FAILED = auto()  # it has failed: absent, with a Reason if it is final; by the table
     REFUSED = auto()  # the File cannot be staged: absent, with the Reason
     RETRIED = auto()  # the Reason has passed: absent, can be asked for
     LOST = auto()  # the Replica or its Tier is gone: absent, can be asked for
@@ -49,14 +60,15 @@ class Event(IntEnum):
     ENDED = auto()  # the agent ends: absent for good
 
 
+NATIVE: Final = frozenset({Event.BEGUN, Event.PUBLISHED, Event.FAILED})
+"""Events of Transfers, which the data plane carries out by their generation."""
+
 TRANSITIONS: Final = {
-    (ReplicaState.ABSENT, Event.ORDERED): ReplicaState.STAGING,
+    (ReplicaState.ABSENT, Event.BEGUN): ReplicaState.STAGING,
     (ReplicaState.ABSENT, Event.REFUSED): ReplicaState.ABSENT,
     (ReplicaState.ABSENT, Event.RETRIED): ReplicaState.ABSENT,
-    (ReplicaState.STAGING, Event.MOVED): ReplicaState.STAGING,
     (ReplicaState.STAGING, Event.PUBLISHED): ReplicaState.READY,
     (ReplicaState.STAGING, Event.FAILED): ReplicaState.ABSENT,
-    (ReplicaState.STAGING, Event.RESTARTED): ReplicaState.ABSENT,
     (ReplicaState.READY, Event.LOST): ReplicaState.ABSENT,
     (ReplicaState.READY, Event.EVICTED): ReplicaState.EVICTING,
     (ReplicaState.READY, Event.REMOVED): ReplicaState.ABSENT,
@@ -78,7 +90,7 @@ REASONS: Final = {
 """The Reasons with which an event may leave a File absent; of others, none."""
 
 PASSING: Final = {
-    Event.ORDERED: frozenset({Reason.NONE, Reason.BUSY}),
+    Event.BEGUN: frozenset({Reason.NONE}),
     Event.RETRIED: frozenset({Reason.NO_ROOM, Reason.BUSY}),
 }
 """The Reasons of absence after which an event may come; others are final."""
@@ -173,7 +185,6 @@ class FileTable:
 
     Args:
         words: the state words.
-        publish: writes a state word with release and wakes those who wait on it.
         name_of: the name of a File's Replica.
         inodes_of: the inodes of the Replicas of some Files in a Tier.
         inodes_in: the inodes of all Replicas that were ever in a Tier.
@@ -183,7 +194,6 @@ class FileTable:
     sizes: npt.NDArray[np.uint64]
     words: npt.NDArray[np.uint32]
     marks: WrittenMarks
-    publish: Callable[[int, int], None]
     name_of: Callable[[int], str]
     inodes_of: Callable[[Sequence[int], int], list[int]]
     inodes_in: Callable[[int], list[int]]
@@ -204,7 +214,6 @@ class Replicas:
         self.inodes_of = files.inodes_of
         self.inodes_in = files.inodes_in
         self._words = files.words
-        self._publish = files.publish
         self._written = files.marks
         self._bases = files.bases
 
@@ -239,7 +248,11 @@ class Replicas:
 
     def is_absent(self, file: int) -> bool:
         """Return whether a File is absent and can be asked for."""
-        return bool(self._words[file] == ABSENT)
+        return fixed_part(self._words[file]) == ABSENT
+
+    def is_staging(self, file: int) -> bool:
+        """Return whether a Transfer of a File is under way."""
+        return fixed_part(self._words[file]) & _STATE_MASK == ReplicaState.STAGING
 
     def is_due(self, file: int) -> bool:
         """Return whether a File can be asked for and is not written."""
@@ -247,79 +260,61 @@ class Replicas:
 
     def ready_tier(self, file: int) -> int | None:
         """Return the Tier in which a File is ready; None: it is not."""
-        word = int(self._words[file])
+        word = fixed_part(self._words[file])
         return word // _TIER_UNIT % _TIERS if word % _TIER_UNIT == _READY else None
 
     def ready_in(self, tier: int) -> Files:
         """Return the Files whose Replica is ready in a Tier."""
         # Of a Replica that is ready, the place of the Reason says where it is from.
-        sourceless = self._words % _REASON_UNIT
+        sourceless = self._words & np.uint32(_PLACE_MASK)
         return np.flatnonzero(sourceless == state_word(ReplicaState.READY, tier))
 
     def in_state(self, state: ReplicaState) -> npt.NDArray[np.bool_]:
         """Return which Files are in a state, whatever the Tier and the Reason."""
-        found: npt.NDArray[np.bool_] = self._words % _TIER_UNIT == state
+        found: npt.NDArray[np.bool_] = (self._words & np.uint32(_STATE_MASK)) == state
         return found
 
     def absent(self, reason: Reason) -> Files:
         """Return the Files that are absent for a Reason."""
         word = state_word(ReplicaState.ABSENT, reason=reason)
-        return np.flatnonzero(self._words == word)
+        return np.flatnonzero((self._words & np.uint32(_FIXED)) == word)
 
     def change(
         self, file: int, event: Event, *, tier: int = 0, reason: Reason = Reason.NONE
-    ) -> None:
+    ) -> bool:
         """Carry out an event that has come to the Replica of a File.
 
         Args:
             tier: where it is from now on, unless it is absent.
             reason: why it is absent from now on.
 
-        Raises:
-            IllegalTransition: it cannot have come to it.
+        Returns:
+            False: it cannot have come to it, because the data plane was faster.
         """
-        word = int(self._words[file])
-        state = word % _TIER_UNIT
-        # Of a Replica that is not absent, the place of the Reason means its source.
-        before = 0 if state else word // _REASON_UNIT
-        following = _LEGAL.get((state, event, before, reason))
-        if following is None:
-            advance(ReplicaState(state), event, Reason(before), reason)
-            raise AssertionError("the two forms of the table differ")
-        word = following + tier * _TIER_UNIT
-        if event in WAKING:
-            self._publish(file, word)
-        else:
-            self._words[file] = word
+        assert event not in NATIVE, "the data plane carries it out"
+        while True:
+            seen = int(self._words[file])
+            following = _following(seen, event, reason)
+            if following is None:
+                return False
+            word = seen & ~_FIXED | following + tier * _TIER_UNIT
+            if state_change(self._words, file, seen, word, wake=event in WAKING):
+                return True
 
-    def change_all(
-        self,
-        files: Files,
-        event: Event,
-        *,
-        before: Reason = Reason.NONE,
-        reason: Reason = Reason.NONE,
-    ) -> None:
-        """Carry out an event that leaves many Files absent and wakes nobody.
+    def change_ready(self, files: Files, tier: int) -> int:
+        """Say that the Replicas of some Files in a Tier are lost.
 
-        Args:
-            before: why all of them are absent, if they are.
-            reason: why they are absent from now on.
-
-        Raises:
-            IllegalTransition: it cannot have come to one of them.
+        Returns:
+            How many were: the data plane may have removed others just now.
         """
-        states = np.bincount(self._words[files] % _TIER_UNIT)
-        for state in np.flatnonzero(states).tolist():
-            advance(ReplicaState(state), event, before, reason)
-        self._words[files] = state_word(ReplicaState.ABSENT, reason=reason)
+        place = state_word(ReplicaState.READY, tier)
+        return states_change(self._words, files, (_PLACE_MASK, place), ABSENT)
 
     def retry(self, file: int, reason: Reason) -> bool:
         """Let a File that is absent for a Reason be asked for; False: it is not."""
-        if self._words[file] != state_word(ReplicaState.ABSENT, reason=reason):
-            return False
-        self.change(file, Event.RETRIED)
-        return True
+        word = state_word(ReplicaState.ABSENT, reason=reason)
+        where = np.array([file])
+        return states_change(self._words, where, (_FIXED, word), ABSENT) > 0
 
     def retry_root(self, root: int, reason: Reason) -> None:
         """Let the Files of a root that are absent for a Reason be asked for."""
@@ -328,14 +323,24 @@ class Replicas:
 
     def retry_all(self, files: Files, reason: Reason) -> None:
         """Let those of some Files that are absent for a Reason be asked for."""
+        assert reason in PASSING[Event.RETRIED]
         word = state_word(ReplicaState.ABSENT, reason=reason)
-        passed = files[self._words[files] == word]
-        self.change_all(passed, Event.RETRIED, before=reason)
+        states_change(self._words, files, (_FIXED, word), ABSENT)
 
     def end(self) -> None:
         """Withdraw every Replica from programs that live on: the agent ends."""
         files = np.arange(len(self.sizes))
-        self.change_all(files, Event.ENDED, reason=Reason.STOPPING)
+        word = state_word(ReplicaState.ABSENT, reason=Reason.STOPPING)
+        states_change(self._words, files, (0, 0), word)
+
+
+def _following(seen: int, event: Event, reason: Reason) -> int | None:
+    """Return the word after an event, without its Tier; None: it cannot have it."""
+    word = fixed_part(seen)
+    state = word % _TIER_UNIT
+    # Of a Replica that is not absent, the place of the Reason means its source.
+    before = 0 if state else word // _REASON_UNIT
+    return _LEGAL.get((state, int(event), before, int(reason)))
 
 
 def _read_only(array: npt.NDArray[_T]) -> npt.NDArray[_T]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from monarch.metrics import AgentCounters
 from monarch.stager.breaker import (
@@ -16,7 +16,6 @@ from monarch.stager.breaker import (
     ask,
 )
 from monarch.stager.policy import Policy
-from monarch.stager.transfer import Transfer
 
 
 class Opening(NamedTuple):
@@ -52,6 +51,16 @@ class PeerEvents:
     closed: int = 0
 
 
+class PeerTable(Protocol):
+    """What the Sources need of the staging table."""
+
+    def set_peer(self, peer: int, *, usable: bool, gone: bool) -> None:
+        """Say whether a peer may be asked, and whether it reads nothing any more."""
+
+    def fetched(self, peer: int) -> tuple[int, int]:
+        """Return how many Files, and bytes, have come from a peer."""
+
+
 @dataclass(slots=True)
 class _Peer:
     breaker: Breaker
@@ -62,28 +71,32 @@ class _Peer:
 
 
 class Sources:
-    """Chooses the peer to ask for a File, by the Policy and the breakers of all peers.
+    """Knows which peers may be asked, by their breakers, and tells the staging table.
 
     Args:
         clock: seconds that never go back.
 
     Attributes:
         policy: the order in which peers are asked while all of them answer.
+        news: one more with each change of what can be had from peers.
+        abandoned: how many Files fill has given up because a peer has failed.
     """
 
     def __init__(
         self,
         policy: Policy,
+        table: PeerTable,
         counters: AgentCounters,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.policy = policy
+        self.news = 0
+        self.abandoned = 0
+        self._table = table
         self._counters = counters
         self._clock = clock
         self._peers = [_Peer(NEVER_SEEN, PeerEvents()) for _ in range(policy.nodes)]
         self._openings: list[Opening] = []
-        self._changes = 0
-        self._passed_over: int | None = None
 
     def __repr__(self) -> str:
         usable = sum(self.usable(peer) for peer in range(len(self._peers)))
@@ -104,42 +117,19 @@ class Sources:
                 return peer
         return None
 
-    def reader(self, file: int) -> int:
-        """Return the node that is to read a File from the Origin, as far as is certain.
-
-        A node that cannot be reached just now may still be reading it, so that no other
-        node reads the File unless a program waits for it.
-        """
-        for peer in self.policy.sources(file):
-            if not self._peers[peer].is_gone:
-                return peer
-        return self.policy.own
-
-    def count(self, transfer: Transfer) -> None:
-        """Count a Transfer that another node was to make, or to be asked for."""
-        owner, peer = self.policy.owner(transfer.file), transfer.peer
+    def count(self, file: int, peer: int | None) -> None:
+        """Count a Transfer that goes on to another node than before, or the Origin."""
+        owner = self.policy.owner(file)
         if peer is not None:
             self._counters.rehomed_files += peer != owner
         elif owner != self.policy.own:
             self._counters.origin_instead_files += 1
 
-    def note_passed_over(self, *, again: bool = False) -> None:
-        """Note that fill has passed over a File of a peer that cannot be asked.
-
-        Args:
-            again: `has_news` returns True even if nothing changes from now on.
-        """
-        if again:
-            self._passed_over = self._changes - 1
-        elif self._passed_over is None:
-            self._passed_over = self._changes
-
-    def has_news(self) -> bool:
-        """Return, once, whether a File that fill has passed over may be had now."""
-        if self._passed_over in (None, self._changes):
-            return False
-        self._passed_over = None
-        return True
+    def note_abandoned(self) -> None:
+        """Note that fill has given up a File whose peer has failed."""
+        self.abandoned += 1
+        # The news about what made it fail may have come before it failed.
+        self.news += 1
 
     # -- peers ------------------------------------------------------------------
 
@@ -150,6 +140,7 @@ class Sources:
 
     def events(self, peer: int) -> PeerEvents:
         """Return what became of the requests to a peer."""
+        self._note_answers(peer)
         return self._peers[peer].events
 
     def due(self, peer: int) -> bool:
@@ -169,13 +160,14 @@ class Sources:
         found.is_gone = False
         if not found.is_connected:
             found.breaker = NEVER_SEEN
+        self._tell(peer)
 
     def connected(self, peer: int) -> None:
         """There is a connection on which to ask a peer."""
         found = self._peers[peer]
         found.is_connected, found.is_gone = True, False
         self._pass(peer, PeerEvent.BACK)
-        self._changes += 1
+        self.news += 1
         if found.has_opened:
             found.has_opened = False
             found.events.closed += 1
@@ -190,24 +182,17 @@ class Sources:
 
     def gone(self, peer: int) -> None:
         """A peer has left the job before its end."""
-        self.lost(peer)
         self._peers[peer].is_gone = True
-        self._changes += 1
+        self.lost(peer)
+        self.news += 1
 
     def left(self, peer: int) -> None:
         """A peer has left because the job ends: that is no failure."""
         found = self._peers[peer]
         found.is_connected, found.has_opened, found.is_gone = False, False, True
-        found.breaker = after(found.breaker, PeerEvent.GONE, self._clock())
-        self._changes += 1
-
-    def answered(self, peer: int, size_bytes: int) -> None:
-        """A peer has sent a File that is right, in time."""
-        found = self._peers[peer]
-        found.events.fetched_files += 1
-        found.events.fetched_bytes += size_bytes
-        if found.breaker is not WELL:
-            self._pass(peer, PeerEvent.SUCCESS)
+        self._advance(peer, PeerEvent.GONE)
+        self._tell(peer)
+        self.news += 1
 
     def failed(self, peer: int) -> None:
         """An attempt to connect to a peer has failed."""
@@ -243,13 +228,35 @@ class Sources:
         opened, self._openings = self._openings, []
         return opened
 
+    def _note_answers(self, peer: int) -> None:
+        """Note the Files that have come from a peer since the last look."""
+        found = self._peers[peer]
+        files, size_bytes = self._table.fetched(peer)
+        if files == found.events.fetched_files:
+            return
+        found.events.fetched_files = files
+        found.events.fetched_bytes = size_bytes
+        if found.breaker is not WELL:
+            self._advance(peer, PeerEvent.SUCCESS)
+
     def _pass(self, peer: int, event: PeerEvent, *, known: bool = False) -> None:
+        self._note_answers(peer)  # they came before this event
         found = self._peers[peer]
         before = found.breaker.state
-        found.breaker = after(found.breaker, event, self._clock())
+        self._advance(peer, event)
         if before is State.CLOSED and found.breaker.state is State.OPEN:
             found.has_opened = True
             found.is_connected = False
             found.events.opened += 1
             self._counters.breakers_opened += 1
             self._openings.append(Opening(peer, known))
+        self._tell(peer)
+
+    def _advance(self, peer: int, event: PeerEvent) -> None:
+        found = self._peers[peer]
+        found.breaker = after(found.breaker, event, self._clock())
+
+    def _tell(self, peer: int) -> None:
+        """Tell the data plane whether a peer may be asked."""
+        gone = self._peers[peer].is_gone
+        self._table.set_peer(peer, usable=self.usable(peer), gone=gone)

@@ -1,44 +1,44 @@
-"""Orders Transfers: what programs ask for first, then background fill."""
+"""Decides what the data plane cannot, and by which rows it stages."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from monarch.metrics import AgentCounters
-from monarch.native import OrderKind, Reason
-from monarch.stager.adoption import Adoption
-from monarch.stager.capacity import Account, Storage
+from monarch.native import Account, Reason
+from monarch.stager.capacity import Storage
 from monarch.stager.dispatch import Dispatch, Routes
 from monarch.stager.eviction import Eviction
 from monarch.stager.fetches import Fetches
 from monarch.stager.fill import Fill, StagerSettings
 from monarch.stager.node_share import Share
-from monarch.stager.planner import Planner
 from monarch.stager.policy import Policy
-from monarch.stager.pool import Pool
 from monarch.stager.postponed import Postponed
 from monarch.stager.removal import Losses, Removal
 from monarch.stager.replicas import Replicas
 from monarch.stager.sources import Sources
-from monarch.stager.transfer import Engine, InFlight, NoReceiver, Receiver
+from monarch.stager.transfer import Engine, NoReceiver, Receiver, Transfer
 from monarch.stager.transfer_ends import Ends, Outcomes
 from monarch.tiers.probe import Finding
 
-FILL_STEP: Final = 8
-FILL_STEPS_MAX: Final = 16
+MEMORY_REASONS: Final = {True: Reason.NONE, False: Reason.MEMORY}
+"""Why an evicted File is absent: what peers have too may come through the Pool."""
 
 log = logging.getLogger("monarch.stager")
 
 
 class Stager:
-    """Carries out the Policy of this node by Transfers, one per File at most.
+    """Has the data plane carry out the Policy of this node, one Transfer per File.
 
     It begins with the Policy of a node that works alone; `join` gives it another one.
 
     Attributes:
         replicas: the states of all Files.
-        adoption: the Replicas of earlier jobs that are still to be verified.
         losses: what programs could not open, and Tiers that fail.
+        table: what the data plane stages by.
     """
 
     def __init__(
@@ -51,38 +51,37 @@ class Stager:
     ) -> None:
         self.replicas = replicas
         self.storage = storage
-        self.adoption = Adoption()
+        self.table = table = storage.table
         self._engine = engine
-        self._ledger = storage.ledger
         self._settings = settings
         self._counters = counters
+        self._started = False
         self._stopping = False
-        self._fill = Fill(settings, replicas.sizes)
-        self._in_flight = running = InFlight(self._fill, counters)
-        self._removal = removal = Removal(replicas, storage, engine, counters, running)
-        self._eviction = Eviction(replicas, storage, removal, counters, running)
-        self._ends = Ends(replicas, storage, removal, running, counters)
-        self.losses = Losses(removal, replicas, running, self._restage, self._refill)
-        clock = settings.clock
-        self._postponed = Postponed(replicas, running, clock)
-        self._pool = Pool(replicas, storage, removal, counters, clock)
-        alone = Sources(Policy.alone(len(replicas.sizes)), counters, clock)
-        routes = self._make_routes(alone, NoReceiver())
-        self._dispatch = Dispatch(engine, replicas, running, self.adoption, routes)
+        self._stuck = 0
+        self._fill = Fill(engine, settings)
+        self._removal = removal = Removal(replicas, storage, engine, counters)
+        self._eviction = Eviction(replicas, storage, removal, counters)
+        self._ends = Ends(replicas, storage, table, removal, counters)
+        self.losses = Losses(removal, replicas, self._restage, self._refill)
+        self._postponed = Postponed(replicas, settings.clock)
+        alone = Policy.alone(len(replicas.sizes))
+        sources = Sources(alone, table, counters, settings.clock)
+        routes = self._make_routes(sources, NoReceiver())
+        self._dispatch = Dispatch(engine, table, storage.pool_number, routes)
         self._outcomes = Outcomes(
-            self._ends, self.losses, self._postponed, self._pool, self._dispatch
+            self._ends, replicas, self.losses, self._postponed, self._dispatch
         )
-        self._fill.start(alone.policy)
+        self.follow(alone)
 
     def __repr__(self) -> str:
-        return f"<Stager {len(self._in_flight)} in flight, {self._fill!r}>"
+        return f"<Stager {self.in_flight} in flight, {self._fill!r}>"
 
     # -- state --------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
-        """How many Transfers run or wait in the engine."""
-        return len(self._in_flight)
+        """How many Transfers have begun and not ended."""
+        return self.table.tally()["in_flight"]
 
     @property
     def policy(self) -> Policy:
@@ -92,12 +91,12 @@ class Stager:
     @property
     def idle(self) -> bool:
         """Whether nothing is left to do until a program asks."""
-        return self._fill.is_done and not (self.in_flight or self.adoption.tiers)
+        return self._fill.is_done and not self.in_flight
 
     @property
     def hangs(self) -> bool:
         """Whether all that is under way hangs at an origin that does not answer."""
-        return 0 < self.in_flight <= self._fill.stuck[0]
+        return 0 < self.in_flight <= self._stuck
 
     @property
     def share(self) -> Share:
@@ -117,51 +116,62 @@ class Stager:
     @property
     def wake_s(self) -> float | None:
         """After how long a turn is due even if nothing happens; None: none is."""
-        pool_s, postponed_s = self._pool.wake_s, self._postponed.wake_s
-        if pool_s is None or postponed_s is None:
-            return postponed_s if pool_s is None else pool_s
-        return min(pool_s, postponed_s)
+        return self._postponed.wake_s
 
     @property
     def pool_account(self) -> Account | None:
         """The account of the Pool; None while the Policy does not use it."""
-        return self._ledger.pool if self.policy.uses_pool else None
+        return self.storage.pool if self.policy.uses_pool else None
 
     # -- commands -----------------------------------------------------------------
 
+    @property
+    def unverified(self) -> npt.NDArray[np.int16]:
+        """The Tier with a Replica of an earlier job to be verified, by File; or -1."""
+        return self.table.offers()
+
     def offer(self, file: int, tier: int) -> bool:
         """Adopt a Replica of an earlier job; False if there is no room for it."""
-        size_bytes = self.replicas.size_of(file)
-        if not self._ledger.reserve_in(tier, size_bytes):
-            return False
-        self.adoption.tiers[file] = tier
-        return True
+        return self.table.offer(file, tier)
+
+    def follow(self, policy: Policy) -> None:
+        """Let the data plane decide by this Policy from now on."""
+        self.table.follow(
+            policy.rows(self.table.first_rows),
+            policy.own,
+            policy.nodes,
+            uses_pool=policy.uses_pool,
+        )
 
     def join(self, sources: Sources, receiver: Receiver) -> None:
-        """Follow the Policy of a cluster from now on.
+        """Ask the peers of a cluster from now on; `follow` was called before.
 
         Args:
             receiver: fetches Files from peers into the Tiers of this node.
         """
         assert not self.policy.uses_pool, "a node joins once"
-        routes = self._make_routes(sources, receiver)
-        self._dispatch.follow(routes)
-        for file in routes.planner.revise(self.adoption):
+        self._dispatch.follow(self._make_routes(sources, receiver))
+        placed = np.flatnonzero(sources.policy.placed)
+        self.replicas.retry_all(placed, Reason.NO_ROOM)
+        for file in self._unwanted(sources.policy.kept):
             self.refuse_adoption(file)
-        self._fill.start(sources.policy)
+        if self._started:
+            self.refill()
+
+    def start(self) -> None:
+        """Begin background fill: programs run from now on."""
+        self._started = True
+        self.refill()
 
     def refuse_adoption(self, file: int) -> None:
         """Give up the Replica of an earlier job."""
-        tier = self.adoption.take(file)
+        tier = self.table.withdraw(file)
         if tier is not None:
-            self._ledger.release(tier, self.replicas.size_of(file))
             self._removal.unlink(file, tier)
 
     def relieve(self, used_bytes: int, limit_bytes: int) -> int:
         """Evict some RAM Replicas if memory is short; return the bytes given back."""
-        # What peers hold too may still come through the Pool, which is small.
-        comes_back = self.policy.uses_pool
-        reason = Reason.NONE if comes_back else Reason.MEMORY
+        reason = MEMORY_REASONS[self.policy.uses_pool]
         return self._eviction.relieve(used_bytes, limit_bytes, reason)
 
     def note_found(self, file: int, tier: int, finding: Finding) -> None:
@@ -170,149 +180,93 @@ class Stager:
             self.losses.note_found(file, tier, finding)
         except Exception as error:
             self._survive(f"loss failed file={file}", error)
-        self._dispatch.submit()
 
     def pause_fetching(self, *, paused: bool) -> None:
         """Fetch nothing unasked while no program runs on this node."""
-        self._fill.paused = paused
+        self._engine.pause_fetching(paused=paused)
 
     def refill(self) -> None:
         """Let fill look again at every File that this node keeps."""
-        self._fill.start(self.policy)
+        if not self._stopping:
+            offered = np.flatnonzero(self.unverified >= 0).astype(np.uint32)
+            self._fill.start(self.policy, offered)
 
-    def turn(self) -> bool:
-        """Handle what the engine and peers have done, and order what follows from it.
-
-        Returns:
-            Whether there is more to do at once, without waiting for the engine.
-        """
+    def turn(self) -> None:
+        """Handle what the data plane has not, and order what follows from it."""
         for step in (
             self._check_roots,
             self._end_transfers,
             self._end_fetches,
-            self._serve_requests,
-            self._serve_queue,
+            self._judge_requests,
             self._try_postponed,
-            self._fill_up,
+            self._check_news,
         ):
             try:
                 step()
             except Exception as error:
                 self._survive("turn of the stager failed", error)
         self._dispatch.submit()
-        return self._fills() and self._fill.next(len(self._in_flight))[1] > 0
 
     def stop(self) -> None:
         """Order nothing more; end at once what has not been taken."""
         self._stopping = True
-        files = self._dispatch.cancel()
-        self._pool.close()
-        self._outcomes.stop(self._in_flight[file] for file in files)
-
-    def abandon(self) -> None:
-        """Refuse all that is under way; engine and receiver have ended."""
-        for transfer in self._in_flight.all():
-            if self.replicas.ready_tier(transfer.file) is not None:
-                self._outcomes.published(transfer)
-            else:
-                self._ends.drop(transfer, Reason.STOPPING)
-        self._pool.close()
-        self._in_flight.note_idle()
+        self.table.stop()
+        orders = self._dispatch.cancel()
+        self._outcomes.stop([Transfer(order) for order in orders])
 
     def _make_routes(self, sources: Sources, receiver: Receiver) -> Routes:
         """Return how Transfers go by the Policy of these Sources."""
-        replicas, settings = self.replicas, self._settings
-        ledger, counters = self.storage.ledger, self._counters
-        return Routes(
-            sources,
-            Planner(sources, replicas, ledger, self._pool, settings),
-            Fetches(receiver, sources, replicas, settings, counters),
+        fetches = Fetches(
+            receiver, sources, self.replicas, self._settings, self._counters
         )
+        return Routes(sources, fetches)
 
-    # -- requests ---------------------------------------------------------------
+    def _unwanted(self, kept: npt.NDArray[np.bool_]) -> list[int]:
+        """Return Files that are not to be adopted: kept ones need their room."""
+        others = np.flatnonzero((self.unverified >= 0) & ~kept).tolist()
+        unwanted: list[int] = []
+        missing_bytes = -self.table.spare_bytes
+        while others and missing_bytes > 0:
+            unwanted.append(others.pop())
+            missing_bytes -= self.replicas.size_of(unwanted[-1])
+        return unwanted
 
-    def _serve_requests(self) -> None:
+    # -- what the data plane cannot judge ---------------------------------------------
+
+    def _judge_requests(self) -> None:
         if self._stopping:
             return
         for file in self._engine.requests():
-            try:
-                self._serve(file)
-            except Exception as error:
-                self._survive(f"request failed file={file}", error)
-        self._dispatch.submit()
-
-    def _serve(self, file: int) -> None:
-        if not self.replicas.is_absent(file):
             tier = self.replicas.ready_tier(file)
-            if tier is not None:
+            if self.replicas.is_written(file):
+                self.refuse_adoption(file)
+            elif tier is not None:
                 # Looking for it may take as long as a broken medium does: not here.
                 self.losses.doubt(file, tier)
-        elif self._hangs(file):
-            self._postponed.refuse(file)
-        else:
-            self._dispatch.order(file, self._demand(file))
-
-    def _demand(self, file: int) -> OrderKind:
-        """No program waits for a large File, so it yields to those they wait for."""
-        large = self._settings.is_large(self.replicas.size_of(file))
-        return OrderKind.BACKGROUND if large else OrderKind.DEMAND
-
-    def _serve_queue(self) -> None:
-        """Make room in the Pool, and order Files that have waited for it."""
-        if self._stopping:
-            return
-        for file in self._pool.make_room():
-            self._dispatch.order(file, self._demand(file))
-
-    # -- origins that do not answer, and what the node lacks -----------------------
+            elif self._postponed.is_stalled(file):
+                self._postponed.refuse(file)
+            else:  # its root answers again
+                self.replicas.retry(file, Reason.BUSY)
 
     def _check_roots(self) -> None:
         health = self._engine.health()
-        stuck = health.stuck_background
-        self._fill.stuck = (health.stuck_demand + stuck, stuck)
+        self._stuck = health.stuck_demand + health.stuck_background
         if self._postponed.note_stalled(health.stalled):
             self.refill()
-
-    def _hangs(self, file: int) -> bool:
-        """Return whether a File would have to be read from an origin that hangs."""
-        stalled = self._postponed.is_stalled(file)
-        return stalled and self._dispatch.sources.source(file) is None
 
     def _try_postponed(self) -> None:
         if self._stopping:
             return
         for file in self._postponed.probes():
-            self._dispatch.order(file, self._demand(file))
+            self._dispatch.probe(file)
         for file in self._postponed.due():
-            self._dispatch.order(file, OrderKind.BACKGROUND, asked=False)
+            self._dispatch.order(file, asked=False)
 
-    # -- background fill --------------------------------------------------------
-
-    def _fills(self) -> bool:
-        return not self._fill.is_done and not self._stopping
-
-    def _fill_up(self) -> None:
-        if self._stopping:
-            return
-        self._adopt()
-        if self._fill.is_done and self._dispatch.sources.has_news():
-            self._fill.start_fetching(self.policy)
-        for _ in range(FILL_STEPS_MAX):
-            order, room = self._fill.next(len(self._in_flight))
-            if room <= 0 or not self._fills():
-                return
-            for file in order.take(min(FILL_STEP, room), self._is_due):
-                self._dispatch.order(file, OrderKind.BACKGROUND, asked=False)
-
-    def _is_due(self, file: int) -> bool:
-        return self.replicas.is_due(file) and not self._hangs(file)
-
-    def _adopt(self) -> None:
-        while (file := self.adoption.next_file()) is not None:
-            if self._fill.room(len(self._in_flight)) <= 0:
-                return
-            self._dispatch.order(file, OrderKind.BACKGROUND, asked=False)
-            self.refuse_adoption(file)  # if it was not ordered, it is written
+    def _check_news(self) -> None:
+        if not self._stopping and self.policy.uses_pool:
+            sources = self._dispatch.sources
+            passed = self.table.tally()["passed_over"] + sources.abandoned
+            self._fill.check_news(self.policy, sources.news, passed)
 
     # -- ends of Transfers ------------------------------------------------------
 
@@ -329,19 +283,15 @@ class Stager:
                 self._outcomes.end_fetch(arrival)
             except Exception as error:
                 self._survive(f"arrival failed file={arrival.file}", error)
-        self._in_flight.note_idle()
 
     # -- losses -------------------------------------------------------------------
 
     def _restage(self, file: int, again: bool) -> None:
-        self._pool.dropped(file)
         if again:
-            self._dispatch.order(file, OrderKind.DEMAND)
+            self._dispatch.order(file)
 
     def _refill(self, tier: int) -> None:
-        if tier == self._pool.number:
-            self._pool.clear()
-        else:
+        if tier != self.storage.pool_number:
             self.refill()
 
     def _survive(self, what: str, error: Exception) -> None:

@@ -1,25 +1,40 @@
-"""The Transfers under way, and the native parts that carry them out."""
+"""The native parts that carry out Transfers, and those that Python has to do with."""
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from monarch.metrics import AgentCounters
-from monarch.native import Arrival, Completion, Fetch, Health, Order, OrderKind
+import numpy as np
+import numpy.typing as npt
+
+from monarch.native import NO_PEER, Completion, Health, Order, OrderKind
 
 
 class Engine(Protocol):
     """What the Stager needs of the native copy engine."""
 
     def requests(self) -> list[int]:
-        """Return Files that programs asked for since the last call."""
+        """Return Files that the data plane cannot judge, since the last call."""
 
     def submit(self, orders: Iterable[Order]) -> int:
         """Take orders; return how many were taken, the first ones."""
 
     def completions(self) -> list[Completion]:
-        """Return the Transfers that have ended since the last call."""
+        """Return the Transfers that have failed or are to be reported."""
+
+    def demand(self, file: int, kind: int) -> None:
+        """Begin the Transfer of a File by the staging table."""
+
+    def fill(
+        self, to_read: npt.NDArray[np.uint32], to_fetch: npt.NDArray[np.uint32]
+    ) -> None:
+        """Stage these Files in the background, in their order, and no others."""
+
+    def fill_left(self) -> tuple[int, int]:
+        """Return how many Files of each list fill has not looked at."""
+
+    def pause_fetching(self, *, paused: bool) -> None:
+        """Fetch nothing from peers unasked, or go on."""
 
     def health(self) -> Health:
         """Return which roots do not answer, and how many Transfers hang there."""
@@ -34,108 +49,80 @@ class Engine(Protocol):
 class Receiver(Protocol):
     """What the Stager needs of the native receiver of Files from peers."""
 
-    def submit(self, orders: Iterable[Fetch]) -> int:
+    def submit(self, orders: Iterable[Order]) -> int:
         """Take orders; return how many were taken, the first ones."""
 
-    def arrivals(self) -> list[Arrival]:
-        """Return the orders that have ended since the last call."""
+    def arrivals(self) -> list[Completion]:
+        """Return the orders that have failed or are to be reported."""
 
 
 class NoReceiver:
     """The receiver of a node without peers: nothing is fetched."""
 
-    def submit(self, orders: Iterable[Fetch]) -> int:
+    def submit(self, orders: Iterable[Order]) -> int:
         """Take nothing: the Policy of such a node names no peer."""
         raise ValueError(f"no peer to fetch {list(orders)} from")
 
-    def arrivals(self) -> list[Arrival]:
+    def arrivals(self) -> list[Completion]:
         """Return that nothing has ended."""
         return []
 
 
 @dataclass(slots=True)
 class Transfer:
-    """A Transfer from its order to its end, whatever Source it is at meanwhile.
+    """A Transfer that has failed, and goes on or ends as Python decides.
 
     Args:
-        asked: by a program or a peer, not by background fill.
-        peer: where the File is being fetched; None: the Origin, or the Tier itself.
+        order: the last one; its File is STAGING by the generation of it.
         tried: peers that have failed.
         late: how often a peer has answered that the File takes longer.
     """
 
-    file: int
-    tier: int
-    kind: OrderKind
-    asked: bool = True
-    peer: int | None = None
+    order: Order
     tried: tuple[int, ...] = ()
     late: int = 0
 
     @property
-    def is_adoption(self) -> bool:
-        """Whether a Replica of an earlier job is being verified."""
-        return bool(self.kind & OrderKind.ADOPT)
+    def file(self) -> int:
+        """The number of the File."""
+        return self.order.file
 
     @property
-    def is_background(self) -> bool:
-        """Whether no program waits for it."""
-        return bool(self.kind & OrderKind.BACKGROUND)
+    def peer(self) -> int | None:
+        """Where the File is fetched; None: the Origin, or the Tier itself."""
+        return None if self.order.peer == NO_PEER else self.order.peer
+
+    @property
+    def asked(self) -> bool:
+        """Whether a program or a peer has asked for it, and not background fill."""
+        return self.order.is_asked
+
+    def order_from(self, peer: int | None) -> Order:
+        """Return the order by which it goes on, and whose end is reported."""
+        kind = self.order.kind | OrderKind.REPORT
+        return self.order._replace(kind=kind, peer=NO_PEER if peer is None else peer)
 
 
-class Limit(Protocol):
-    """What limits background Transfers, and is called as each begins and ends."""
+class Troubles:
+    """The Transfers that Python has sent on, by File, until they end."""
 
-    def begin(self, transfer: Transfer) -> None:
-        """Count a Transfer that begins."""
-
-    def end(self, transfer: Transfer) -> None:
-        """Count a Transfer that has ended."""
-
-
-class InFlight:
-    """The Transfers under way, by File: one per File at most."""
-
-    def __init__(self, limit: Limit, counters: AgentCounters) -> None:
-        self._limit = limit
-        self._counters = counters
+    def __init__(self) -> None:
         self._transfers: dict[int, Transfer] = {}
-        self._busy_since_ns = 0
 
     def __repr__(self) -> str:
-        return f"<InFlight {len(self)}>"
+        return f"<Troubles {len(self._transfers)}>"
 
     def __len__(self) -> int:
         return len(self._transfers)
 
-    def __contains__(self, file: object) -> bool:
-        return file in self._transfers
+    def take(self, order: Order) -> Transfer:
+        """Return the Transfer of an order that has ended, with its history."""
+        known = self._transfers.pop(order.file, None)
+        if known is None or known.order.word != order.word:
+            return Transfer(order)
+        known.order = order
+        return known
 
-    def __getitem__(self, file: int) -> Transfer:
-        return self._transfers[file]
-
-    def all(self) -> list[Transfer]:
-        """Return the Transfers of this moment."""
-        return list(self._transfers.values())
-
-    def begin(self, transfer: Transfer) -> None:
-        """A Transfer begins."""
-        if not self._transfers:
-            self._busy_since_ns = time.monotonic_ns()
+    def note(self, transfer: Transfer) -> None:
+        """Remember a Transfer that goes on."""
         self._transfers[transfer.file] = transfer
-        self._limit.begin(transfer)
-        if transfer.is_background:
-            self._counters.background_transfers += 1
-        else:
-            self._counters.demand_transfers += 1
-
-    def end(self, transfer: Transfer) -> None:
-        """A Transfer has ended."""
-        del self._transfers[transfer.file]
-        self._limit.end(transfer)
-
-    def note_idle(self) -> None:
-        """Count the time during which Transfers ran, if none is left."""
-        if self._busy_since_ns and not self._transfers:
-            self._counters.busy_ns += time.monotonic_ns() - self._busy_since_ns
-            self._busy_since_ns = 0

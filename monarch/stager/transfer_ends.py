@@ -1,21 +1,19 @@
-"""The ends of Transfers: what they mean, how they are booked, and what follows."""
+"""The ends of Transfers: what failures mean, and what follows."""
 
 import errno
 import logging
 import os
-from collections.abc import Iterable
 from typing import Final
 
 from monarch.metrics import AgentCounters
-from monarch.native import Arrival, Completion, Reason, Step
+from monarch.native import Completion, Reason, Step, Table, generation
 from monarch.stager.capacity import FileOutcome, Storage, TierOutcome, TransferEnd
 from monarch.stager.dispatch import Dispatch
 from monarch.stager.fetches import FetchOutcome
-from monarch.stager.pool import Pool
 from monarch.stager.postponed import Postponed
 from monarch.stager.removal import Losses, Removal
-from monarch.stager.replicas import Event, Replicas
-from monarch.stager.transfer import InFlight, Transfer
+from monarch.stager.replicas import Replicas
+from monarch.stager.transfer import Transfer
 
 FAILURES_MAX: Final = 10
 _AT_TIER: Final = frozenset({Step.CREATE, Step.WRITE, Step.VERIFY, Step.PUBLISH})
@@ -24,7 +22,7 @@ log = logging.getLogger("monarch.stager")
 
 
 class Ends:
-    """Books and counts Transfers that have ended.
+    """Judges and counts the failures of Transfers.
 
     Attributes:
         failures: what went wrong with the first Files that failed, by number.
@@ -35,14 +33,14 @@ class Ends:
         self,
         replicas: Replicas,
         storage: Storage,
+        table: Table,
         removal: Removal,
-        in_flight: InFlight,
         counters: AgentCounters,
     ) -> None:
         self._replicas = replicas
         self._ledger = storage.ledger
+        self._table = table
         self._removal = removal
-        self._in_flight = in_flight
         self._counters = counters
         self.failures: dict[int, str] = {}
         self.changed: list[int] = []
@@ -50,59 +48,37 @@ class Ends:
     def __repr__(self) -> str:
         return f"<Ends {self._counters.transfers_failed} failed>"
 
-    def find(self, file: int, ns: int, origin_bytes: int = 0) -> Transfer:
-        """Return the Transfer of a File that has ended, and count what it took."""
-        self._counters.origin_read_bytes += origin_bytes
-        self._counters.transfer_ns += ns
-        return self._in_flight[file]
-
-    def published(self, transfer: Transfer) -> bool:
-        """Book a Transfer whose Replica is ready; False: its Tier is not used."""
-        self._in_flight.end(transfer)
-        file, tier = transfer.file, transfer.tier
-        size_bytes = self._replicas.size_of(file)
-        self._ledger.forget_failures(file)
-        self._ledger.commit(tier, size_bytes)
-        if not self._ledger.account(tier).in_service:
-            self._removal.drop_unusable(file, tier)
-            return False
-        self._count_published(transfer, size_bytes)
-        return True
-
-    def failed(
-        self, transfer: Transfer, step: Step, status: int
-    ) -> tuple[FileOutcome, TierOutcome]:
-        """Book a Transfer that has failed; return what it means.
+    def judge(self, done: Completion) -> tuple[FileOutcome, TierOutcome]:
+        """Count a failure, and return what it means.
 
         The File stays STAGING: the caller decides what happens to it.
         """
-        self._in_flight.end(transfer)
-        adoption, file, tier = transfer.is_adoption, transfer.file, transfer.tier
+        order, status = done.order, done.status
         taken = status == -errno.EEXIST
-        at_tier = step in _AT_TIER or (adoption and step != Step.STAT)
+        at_tier = done.step in _AT_TIER or (
+            order.is_adoption and done.step != Step.STAT
+        )
         # A program has written to the File: nothing is wrong with the Tier.
-        foreign = taken or (status == -errno.ESTALE and not adoption)
-        end = TransferEnd(status, at_tier and not foreign, adoption)
-        outcomes = self._ledger.classify(file, tier, end)
-        self._count_failed(transfer, step, status)
-        self._ledger.release(tier, self._replicas.size_of(file))
-        if adoption or taken:
-            self._removal.unlink(file, tier)
+        foreign = taken or (status == -errno.ESTALE and not order.is_adoption)
+        end = TransferEnd(status, at_tier and not foreign, order.is_adoption)
+        outcomes = self._ledger.classify(order.file, generation(order.word), end)
+        self._count_failed(done)
+        if order.is_adoption or taken:
+            self._removal.unlink(order.file, order.tier)
         if outcomes[1] is TierOutcome.FULL:
             self._counters.tiers_full += 1
-            self._ledger.shrink(tier)
-            log.warning("tier is full tier=%s", self._removal.name_of(tier))
+            log.warning("tier is full tier=%s", self._removal.name_of(order.tier))
         return outcomes
 
-    def drop(self, transfer: Transfer, reason: Reason) -> None:
+    def drop(
+        self, transfer: Transfer, reason: Reason, *, promise: bool = False
+    ) -> None:
         """End a Transfer that does not go on; its File is absent for the Reason."""
-        self._in_flight.end(transfer)
-        self._replicas.change(transfer.file, Event.FAILED, reason=reason)
-        self._ledger.release(transfer.tier, self._replicas.size_of(transfer.file))
+        self._table.fail(transfer.order, reason, promise=promise)
 
-    def refuse(self, file: int, outcome: FileOutcome) -> None:
+    def refuse(self, transfer: Transfer, outcome: FileOutcome) -> None:
         """Set a File absent whose Transfer has failed, for the Reason that follows."""
-        reason = Reason.NONE
+        file, reason = transfer.file, Reason.NONE
         if outcome is FileOutcome.CHANGED:
             reason = Reason.CHANGED
             self._replicas.mark_written(file)
@@ -110,34 +86,26 @@ class Ends:
             self.changed.append(file)
         elif outcome is FileOutcome.GIVE_UP:
             reason = Reason.ERROR
-        self._replicas.change(file, Event.FAILED, reason=reason)
+        self.drop(transfer, reason, promise=reason is Reason.NONE)
 
-    def _count_published(self, transfer: Transfer, size_bytes: int) -> None:
-        counters = self._counters
-        if transfer.is_adoption:
-            counters.adopted_files += 1
-            counters.adopted_bytes += size_bytes
-        elif transfer.peer is not None:
-            counters.peer_files += 1
-            counters.peer_bytes += size_bytes
-        else:
-            counters.staged_files += 1
-            counters.staged_bytes += size_bytes
+    def shrink(self, tier: int) -> None:
+        """Limit a Tier that is full to what it holds."""
+        self._ledger.shrink(tier)
 
-    def _count_failed(self, transfer: Transfer, step: Step, status: int) -> None:
+    def _count_failed(self, done: Completion) -> None:
         self._counters.transfers_failed += 1
         if len(self.failures) < FAILURES_MAX:
-            self.failures.setdefault(transfer.file, os.strerror(-status))
-        if transfer.is_adoption:
+            self.failures.setdefault(done.file, os.strerror(-done.status))
+        if done.order.is_adoption:
             self._counters.adoptions_refused += 1
-        elif status == -errno.EBADMSG:
+        elif done.status == -errno.EBADMSG:
             self._counters.copies_refused += 1
         log.warning(
             "transfer failed file=%d tier=%s step=%s error=%s",
-            transfer.file,
-            self._removal.name_of(transfer.tier),
-            step.name.lower(),
-            os.strerror(-status),
+            done.file,
+            self._removal.name_of(done.tier),
+            done.step.name.lower(),
+            os.strerror(-done.status),
         )
 
 
@@ -147,15 +115,15 @@ class Outcomes:
     def __init__(
         self,
         ends: Ends,
+        replicas: Replicas,
         losses: Losses,
         postponed: Postponed,
-        pool: Pool,
         dispatch: Dispatch,
     ) -> None:
         self._ends = ends
+        self._replicas = replicas
         self._losses = losses
         self._postponed = postponed
-        self._pool = pool
         self._dispatch = dispatch
         self._stopping = False
 
@@ -164,52 +132,54 @@ class Outcomes:
 
     def end(self, done: Completion) -> None:
         """Handle the end of an order of the engine."""
-        transfer = self._ends.find(done.file, done.ns, done.bytes)
-        if done.status == 0:
-            self.published(transfer)
-        else:
-            self._failed(transfer, done.step, done.status)
+        transfer = self._dispatch.end(done)
+        if done.status:
+            self._failed(transfer, done)
+        self._retry_if_expired(done)
 
-    def end_fetch(self, arrival: Arrival) -> None:
+    def end_fetch(self, arrival: Completion) -> None:
         """Handle the end of an order of the receiver."""
-        transfer = self._ends.find(arrival.file, arrival.ns)
+        transfer = self._dispatch.end(arrival)
         outcome = self._dispatch.classify(transfer, arrival)
-        if outcome is FetchOutcome.PUBLISHED:
-            self.published(transfer)
-        elif outcome is FetchOutcome.OWN_FAULT:
-            self._failed(transfer, arrival.step, arrival.status)
+        if outcome is FetchOutcome.OWN_FAULT:
+            self._failed(transfer, arrival)
+        elif outcome is FetchOutcome.PUBLISHED or arrival.expired:
+            pass
         elif self._stopping:
             self._ends.drop(transfer, Reason.STOPPING)
         elif outcome is FetchOutcome.ABANDON:
             # Programs that have begun to wait for it are woken, and ask themselves.
-            self._ends.drop(transfer, Reason.NONE)
-            self._dispatch.promise(transfer.file)
+            self._ends.drop(transfer, Reason.NONE, promise=True)
         else:
             self._dispatch.go_on(transfer, outcome)
+        self._retry_if_expired(arrival)
 
-    def published(self, transfer: Transfer) -> None:
-        """Handle a Transfer whose Replica is ready."""
-        self._postponed.succeeded(transfer.file)
-        usable = self._ends.published(transfer)
-        if usable and transfer.tier == self._pool.number:
-            self._pool.published(transfer.file)
-
-    def stop(self, transfers: Iterable[Transfer]) -> None:
+    def stop(self, transfers: list[Transfer]) -> None:
         """Order nothing more, and end these at once: they have not begun."""
         self._stopping = True
         for transfer in transfers:
             self._ends.drop(transfer, Reason.STOPPING)
 
-    def _failed(self, transfer: Transfer, step: Step, status: int) -> None:
-        outcome, tier_outcome = self._ends.failed(transfer, step, status)
+    def _failed(self, transfer: Transfer, done: Completion) -> None:
+        outcome, tier_outcome = self._ends.judge(done)
         if tier_outcome is TierOutcome.FAILED:
-            self._losses.withdraw(transfer.tier, os.strerror(-status))
-        file = transfer.file
-        if outcome not in (FileOutcome.CHANGED, FileOutcome.GIVE_UP):
-            self._dispatch.promise(file)
+            self._losses.withdraw(done.tier, os.strerror(-done.status))
         if outcome is FileOutcome.POSTPONE and not self._stopping:
-            self._postponed.postpone(file)
+            self._ends.drop(transfer, Reason.BUSY, promise=True)
+            self._postponed.postpone(transfer.file, generation(done.word))
         elif outcome is FileOutcome.RESTART and not self._stopping:
-            self._dispatch.restart(transfer)
+            self._restart(transfer, tier_outcome)
         else:
-            self._ends.refuse(file, outcome)
+            self._ends.refuse(transfer, outcome)
+
+    def _restart(self, transfer: Transfer, tier_outcome: TierOutcome) -> None:
+        self._ends.drop(transfer, Reason.NONE, promise=True)
+        if tier_outcome is TierOutcome.FULL:
+            # Only now: what is reserved counts as held.
+            self._ends.shrink(transfer.order.tier)
+        self._dispatch.order(transfer.file, asked=transfer.asked)
+
+    def _retry_if_expired(self, done: Completion) -> None:
+        """Let a File be asked for again that is absent because Python was late."""
+        if done.expired and not self._stopping:
+            self._replicas.retry(done.file, Reason.BUSY)

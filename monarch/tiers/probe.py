@@ -4,8 +4,10 @@ Everything here may block for as long as a medium does, so it runs in its own th
 """
 
 import errno
+import fcntl
 import mmap
 import os
+import signal
 from collections.abc import Callable, Container
 from enum import Enum
 from pathlib import Path
@@ -117,3 +119,27 @@ def _open_nameless(directory: Path) -> int:
     fd = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     os.unlink(path)
     return fd
+
+
+def grants_leases(directory: Path) -> bool:
+    """Return whether the file system of a directory proves that a file is unused.
+
+    It does by granting a write lease on a file without a name (fcntl(2), F_SETLEASE).
+    """
+    probe = directory / ".lease"
+    flags = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        fd = os.open(probe, flags, 0o400)
+    except OSError:
+        return False
+    try:
+        os.unlink(probe)
+        # An open of a leased file sends its holder a signal, which kills by default.
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -119,6 +119,8 @@ static struct pace time_engine(void)
     empty_tier();
     for (uint32_t i = 0; i < board->files; i++)
         orders[i] = (struct monarch_order){.file = i};
+    for (uint32_t i = 0; i < board->files; i++)
+        board_set_state(board, i, STATE_WORD(REPLICA_STAGING, 0, 0));
     board_start(board, THREADS, 1);
     uint64_t began = clock_ns(), cpu = cpu_ns();
     uint32_t sent = 0, got = 0;
@@ -207,7 +209,7 @@ static void time_opens(void)
     char *buffer = aligned_alloc(4096, CHUNK_BYTES);
     empty_tier();
     for (uint32_t i = 0; i < board->files; i++)
-        monarch_state_store(board->catalog, i, 0);
+        board_set_state(board, i, 0);
     board_start(board, THREADS, 1);
     pthread_create(&agent, NULL, answer, NULL);
     for (uint32_t i = 0; i < board->files; i++) {

@@ -194,11 +194,13 @@ static void read_plainly(int fd, bool lands)
 
 static void read_as_agent(struct receiver *r)
 {
-    static struct monarch_fetch orders[FILES_MAX];
-    static struct monarch_arrival done[FILES_MAX];
+    static struct monarch_order orders[FILES_MAX];
+    static struct monarch_completion done[FILES_MAX];
     struct pollfd event = {.fd = monarch_receiver_event_fd(r), .events = POLLIN};
     for (uint32_t i = 0; i < owner->files; i++)
-        orders[i] = (struct monarch_fetch){.file = i};
+        orders[i] = (struct monarch_order){.file = i};
+    for (uint32_t i = 0; i < owner->files; i++)
+        board_set_state(asker, i, STATE_WORD(REPLICA_STAGING, 0, 0));
     CHECK(monarch_receiver_submit(r, orders, owner->files) == owner->files);
     for (uint32_t got = 0; got < owner->files;) {
         poll(&event, 1, -1);

@@ -13,15 +13,13 @@ import numpy.typing as npt
 
 from monarch.metrics import AgentCounters
 from monarch.native import (
-    Arrival,
-    Completion,
-    Fetch,
-    Health,
-    Order,
+    CONSTANTS,
+    Account,
     Reason,
     ReplicaState,
     Step,
-    state_word,
+    Table,
+    TableFiles,
     word_parts,
 )
 from monarch.placement import Mode, Node, Placement
@@ -35,100 +33,21 @@ from monarch.stager import (
     Storage,
     WrittenMarks,
 )
-from monarch.stager.capacity import Account
 from monarch.tiers import RamTier, SsdTier, Tier, TierSettings, open_pool
 from monarch.units import Size
+from support.fake_engine import FakeEngine, FakeReceiver
 
-NO_FILL = StagerSettings(fill=False, concurrency=2, urgent_bytes_max=1 << 20)
-FILL = StagerSettings(fill=True, concurrency=2, urgent_bytes_max=1 << 20)
+NO_FILL = StagerSettings(fill=False, urgent_bytes_max=1 << 20)
+FILL = StagerSettings(fill=True, urgent_bytes_max=1 << 20)
 
 PAGE = 4096
+FILL_MAX = 4
+EXTENT_BYTES = CONSTANTS["EXTENT_BYTES"]
 ROOM = 1 << 20
+BUSY_S = 0.1
 
 State = tuple[ReplicaState, int, Reason]
 ABSENT: State = (ReplicaState.ABSENT, 0, Reason.NONE)
-
-
-@dataclass
-class FakeEngine:
-    """Takes orders; ends them when the test says so, in the state words too."""
-
-    words: npt.NDArray[np.uint32]
-    asked: list[int] = field(default_factory=list)
-    orders: list[Order] = field(default_factory=list)
-    ended: list[Completion] = field(default_factory=list)
-    forgotten: list[tuple[int, int]] = field(default_factory=list)
-    kept: list[tuple[int, int]] = field(default_factory=list)
-    room: int = 1000
-    found: Health = field(default_factory=lambda: Health(0, 0, 0))
-
-    def health(self) -> Health:
-        """Return what the test says."""
-        return self.found
-
-    def requests(self) -> list[int]:
-        """Return what programs asked for."""
-        asked, self.asked = self.asked, []
-        return asked
-
-    def submit(self, orders):
-        """Take as many orders as there is room for."""
-        taken = list(orders)[: self.room]
-        self.orders += taken
-        self.room -= len(taken)
-        return len(taken)
-
-    def completions(self) -> list[Completion]:
-        """Return what has ended."""
-        ended, self.ended = self.ended, []
-        return ended
-
-    def forget(self, tier: int, ino: int) -> None:
-        """Note the call."""
-        self.forgotten.append((tier, ino))
-
-    def keep(self, tier: int, ino: int) -> None:
-        """Note the call."""
-        self.kept.append((tier, ino))
-
-    def end(self, order: Order, status: int = 0, step: Step = Step.PUBLISH) -> None:
-        """End an order, of which 10 bytes were read."""
-        self.orders.remove(order)
-        if not status:
-            self.words[order.file] = state_word(ReplicaState.READY, order.tier)
-        file, tier, kind = order
-        self.ended.append(Completion(file, tier, kind, step, status, 10, 1000))
-
-
-@dataclass
-class FakeReceiver:
-    """Takes Fetches; ends them when the test says so."""
-
-    words: npt.NDArray[np.uint32]
-    fetches: list[Fetch] = field(default_factory=list)
-    ended: list[Arrival] = field(default_factory=list)
-    room: int = 1000
-
-    def submit(self, orders):
-        """Take as many orders as there is room for."""
-        taken = list(orders)[: self.room]
-        self.fetches += taken
-        self.room -= len(taken)
-        return len(taken)
-
-    def arrivals(self) -> list[Arrival]:
-        """Return what has ended."""
-        ended, self.ended = self.ended, []
-        return ended
-
-    def end(self, fetch: Fetch, status: int = 0, step: Step = Step.READ) -> None:
-        """End a Fetch; a Replica from a peer is marked as such, as it is natively."""
-        self.fetches.remove(fetch)
-        if not status:
-            step = Step.PUBLISH
-            word = state_word(ReplicaState.READY, fetch.tier, Reason(1))
-            self.words[fetch.file] = word
-        self.ended.append(Arrival(*fetch, step, status, 10, 1000))
 
 
 @dataclass
@@ -170,7 +89,8 @@ class Stage:
 
     def ask(self, *files: int) -> None:
         """Let programs ask for Files."""
-        self.engine.asked += files
+        for file in files:
+            self.engine.demand(file)
         self.stager.turn()
         while doubtful := self.stager.losses.take_doubtful():
             for file, tier in doubtful.items():
@@ -184,14 +104,17 @@ class Stage:
             self._write(file, order.tier)
         self.engine.end(order, status, step)
         self.stager.turn()
+        self.engine.fill_up()
 
     def arrive(self, file: int, status: int = 0, step: Step = Step.READ) -> None:
         """End the Fetch of a File from a peer."""
         fetch = next(fetch for fetch in self.receiver.fetches if fetch.file == file)
         if not status:
             self._write(file, fetch.tier)
-        self.receiver.end(fetch, status, step)
+        if self.receiver.end(fetch, status, step) == 0:
+            self.engine.published(fetch)
         self.stager.turn()
+        self.engine.fill_up()
 
     def _write(self, file: int, tier: int) -> None:
         size_bytes = self.replicas.size_of(file)
@@ -217,17 +140,19 @@ class Stage:
 
     def fetching(self) -> list[tuple[int, int, int]]:
         """Return the Files that come from peers, with their Tiers and peers."""
-        return [(file, tier, peer) for file, tier, peer in self.receiver.fetches]
+        return [(order.file, order.tier, order.peer) for order in self.receiver.fetches]
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and the Stager look what follows."""
         self.clock.now_s += seconds
+        self.engine.serve_pool()
         self.stager.turn()
 
     def join(self, placement: Placement, own: int) -> Sources:
         """Let this node be one of several, all of them connected."""
         policy = Policy.cluster(placement, own)
-        sources = Sources(policy, self.counters, self.clock)
+        self.stager.follow(policy)
+        sources = Sources(policy, self.stager.table, self.counters, self.clock)
         for peer in range(len(placement.nodes)):
             if peer != own:
                 assert sources.due(peer)
@@ -235,6 +160,10 @@ class Stage:
         self.placement, self.sources = placement, sources
         self.stager.join(sources, self.receiver)
         return sources
+
+    def tally(self, name: str) -> int:
+        """Return what the data plane has counted of something."""
+        return self.stager.table.tally()[name]
 
 
 def make_stage(
@@ -245,6 +174,8 @@ def make_stage(
     pool_bytes: int = ROOM,
 ) -> Stage:
     """Make a Stager whose Tiers lie in a directory; the first one is memory.
+
+    Its fill begins with `stager.start`.
 
     Args:
         files: the sizes of the Files, one list for each root.
@@ -262,13 +193,12 @@ def make_stage(
     bases: tuple[int, ...] = (0,)
     if any(isinstance(size, list) for size in files):
         bases = tuple(accumulate([0, *map(len, in_roots[:-1])]))
-    words = np.zeros(len(sizes), np.uint32)
-    written, roots = np.zeros(len(sizes), np.uint8), np.zeros(len(bases), np.uint8)
+    shared = table_files(sizes, bases)
+    words, written, roots = shared.words, shared.marks, shared.root_marks
     table = FileTable(
-        sizes=np.array(sizes, np.uint64),
+        sizes=shared.sizes,
         words=words,
         marks=WrittenMarks(roots, written, lambda: None),
-        publish=words.__setitem__,
         name_of=lambda file: f"{file:032x}",
         inodes_of=lambda files, tier: [1000 + file for file in files],
         inodes_in=lambda tier: [1000],
@@ -277,11 +207,27 @@ def make_stage(
     pool = open_pool(directory / "run", 0)
     pool.directory.mkdir(parents=True)
     pool.capacity_bytes = pool_bytes
-    engine, counters, clock = FakeEngine(words), AgentCounters(), Clock()
-    storage, settings = Storage(tiers, pool), replace(settings, clock=clock)
+    staging = Table(shared, len(tiers), settings.urgent_bytes_max)
+    receiver = FakeReceiver(staging)
+    counters, clock = AgentCounters(), Clock()
+    engine = FakeEngine(staging, receiver, words, clock, bases, len(tiers))
+    storage, settings = Storage(tiers, staging, pool), replace(settings, clock=clock)
     stager = Stager(Replicas(table), engine, storage, settings, counters)
-    receiver = FakeReceiver(words)
     return Stage(stager, engine, words, written, roots, counters, receiver, pool, clock)
+
+
+def table_files(sizes: list[int], bases: tuple[int, ...] = (0,)) -> TableFiles:
+    """Return Files of these sizes, all of them absent, in memory of their own."""
+    lengths = np.array(sizes, np.uint64)
+    extents = np.maximum(-(-lengths.astype(np.int64) // EXTENT_BYTES), 1)
+    return TableFiles(
+        sizes=lengths,
+        words=np.zeros(len(sizes), np.uint32),
+        marks=np.zeros(len(sizes), np.uint8),
+        root_marks=np.zeros(len(bases), np.uint8),
+        bases=np.array(bases, np.uint32),
+        first=np.array([0, *np.cumsum(extents)], np.uint64),
+    )
 
 
 def tier_settings(path: Path, name: str) -> TierSettings:
@@ -311,7 +257,7 @@ def make_shared(
     settings: StagerSettings = NO_FILL,
     files: tuple[int, int] = (60, PAGE),
 ) -> Stage:
-    """Make node 0 of some, each with its own room for pages.
+    """Make node 0 of some, each with its own room for pages, where programs run.
 
     Args:
         files: how many, and of how many bytes each.
@@ -320,6 +266,7 @@ def make_shared(
     stage = make_stage(directory, [need] * count, (pages[0] * PAGE,), settings)
     placement = place(count, [each * PAGE for each in pages], mode, need)
     stage.join(placement, 0)
+    stage.stager.start()
     return stage
 
 

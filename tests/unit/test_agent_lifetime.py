@@ -64,6 +64,7 @@ def filling(tmp_path):
 
     def make(files: int, cluster: FakeCluster | None = None) -> Filling:
         stage = make_stage(tmp_path, [4096] * files, settings=FILL)
+        stage.stager.start()
         return Filling(stage, cluster)
 
     return make

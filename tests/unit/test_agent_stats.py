@@ -14,6 +14,7 @@ from monarch.peers.protocol import Member, Phase, Standing, View
 from monarch.placement import Mode, Node, Placement
 from monarch.report import PeerFigures
 from monarch.stager import FileTable, Policy, Replicas, Sources, WrittenMarks
+from support.fake_engine import PeerNotes
 
 NAMES = ("n0", "n1", "n2")
 NOTHING = Traffic(*[0] * len(Traffic._fields))
@@ -63,8 +64,8 @@ def stats_of(**parts):
     return AgentStats(setup, label, processes, AgentCounters(), **parts)
 
 
-def sources_of(placement, own=1):
-    return Sources(Policy.cluster(placement, own), AgentCounters())
+def sources_of(placement, table, own=1):
+    return Sources(Policy.cluster(placement, own), table, AgentCounters())
 
 
 @pytest.fixture
@@ -94,7 +95,6 @@ def staging(policy):
         sizes=np.full(FILES, 10, np.uint64),
         words=words,
         marks=marks,
-        publish=lambda file, word: None,
         name_of=str,
         inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
@@ -104,6 +104,7 @@ def staging(policy):
         replicas=Replicas(table),
         changed=[],
         storage=storage,
+        table=SimpleNamespace(tally=lambda: {"staged_files": 3}),
         policy=policy,
         pool_account=None,
     )
@@ -140,12 +141,13 @@ def test_nodes_are_reported_with_how_they_stand(view):
 def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
     server: Any = FakeEnd()
     receiver: Any = FakeEnd()
-    sources = sources_of(placement)
+    table = PeerNotes()
+    sources = sources_of(placement, table)
     links = PeerTraffic(server, receiver, sources)
     server.counts[0] = NOTHING._replace(replies=5, bytes=500, refused=2, malformed=1)
     receiver.counts[0] = NOTHING._replace(malformed=2)
     sources.connected(0)
-    sources.answered(0, 70)
+    table.answer(0, 70)
     sources.lost(0)
     sources.connected(0)
 
@@ -161,7 +163,7 @@ def test_final_figures_of_peers_outlive_both_ends_and_how_the_others_leave(
 ):
     server: Any = FakeEnd()
     receiver: Any = FakeEnd()
-    links = PeerTraffic(server, receiver, sources_of(placement))
+    links = PeerTraffic(server, receiver, sources_of(placement, PeerNotes()))
     server.counts[0] = NOTHING._replace(replies=5)
     before = stats_of(cluster=ClusterStats(membership(), view, 0, links))
 
@@ -185,3 +187,13 @@ def test_all_nodes_together_report_each_unstaged_file_once(placement):
 
     assert sum(found.values()) == FILES
     assert found["no tier had room for them"] == FILES // 3
+
+
+def test_what_the_data_plane_has_counted_is_reported_with_what_python_has(placement):
+    stats = stats_of(stager=staging(Policy.cluster(placement, 1)))
+    stats.counters.files_changed = 2
+    stats.counters.staged_files = 1
+
+    tally = stats.snapshot().tally
+
+    assert (tally["staged_files"], tally["files_changed"]) == (4, 2)

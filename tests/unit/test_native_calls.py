@@ -1,6 +1,5 @@
 """Hashes, names, index blocks and words as Python calls them."""
 
-import mmap
 import os
 import shutil
 import subprocess
@@ -156,14 +155,29 @@ def test_words_are_stored_where_programs_look() -> None:
     assert before <= requests["heartbeat_ns"][0] <= time.monotonic_ns()
 
 
-def test_a_state_is_stored_through_a_mapping() -> None:
-    catalog = mmap.mmap(-1, 8192)
-    head: Any = np.frombuffer(catalog, native.DTYPES["catalog"], count=1)
-    head["states"] = 6000
+def test_a_state_word_changes_only_while_it_is_what_was_seen() -> None:
+    words = np.zeros(4, np.uint32)
+    ready = native.state_word(native.ReplicaState.READY, 1)
 
-    native.state_store(catalog, 3, native.state_word(native.ReplicaState.READY, 1))
+    assert native.state_change(words, 3, 0, ready, wake=True)
+    assert not native.state_change(words, 3, 0, 7, wake=True)
 
-    assert np.frombuffer(catalog, np.uint32, 4, 6000).tolist() == [0, 0, 0, 0x102]
+    assert words.tolist() == [0, 0, 0, 0x12]
+
+
+def test_many_state_words_change_below_a_mask_and_keep_their_generations() -> None:
+    unit, confirmed = native.CONSTANTS["STATE_FIXED"] + 1, 1 << 31
+    busy = native.state_word(native.ReplicaState.ABSENT, reason=native.Reason.BUSY)
+    words = np.array([busy + 5 * unit, busy + confirmed, 2, busy], np.uint32)
+
+    changed = native.states_change(
+        words, np.arange(3), (native.CONSTANTS["STATE_FIXED"], busy), 0
+    )
+
+    assert changed == 2
+    assert words.tolist() == [5 * unit, confirmed, 2, busy]
+    with pytest.raises(IndexError):
+        native.states_change(words, np.array([4]), (0, 0), 0)
 
 
 def test_a_missing_library_is_one_clear_error(tmp_path: Path) -> None:

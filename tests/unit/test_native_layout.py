@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch import native
+from monarch.stager import Destination
 
 SOURCES = Path(__file__).parents[2] / "monarch" / "native"
 HEADERS = [
@@ -26,6 +27,8 @@ ENUMS = {
     "process_state": native.ProcessState,
     "monarch_kind": native.OrderKind,
     "monarch_step": native.Step,
+    "monarch_verdict": native.Verdict,
+    "monarch_destination": Destination,
 }
 UNITS = {"opens", "bytes", "calls", "marks"}
 
@@ -88,9 +91,11 @@ def test_every_enum_of_the_headers_has_its_class() -> None:
 
     assert set(declared) == set(ENUMS)
     for name, members in declared.items():
-        own = [member.name for member in ENUMS[name]]
+        own = list(ENUMS[name].__members__)
         assert [m for m, o in zip(members, own, strict=True) if not m.endswith(o)] == []
-        assert len(set(ENUMS[name])) == len(members)
+        assert len(set(ENUMS[name].__members__.values())) == len(members)
+    # The one that Python numbers itself, in the order of the header.
+    assert list(Destination) == list(range(len(declared["monarch_destination"])))
 
 
 def test_counters_come_in_the_order_of_their_numbers() -> None:
@@ -129,7 +134,8 @@ def test_a_state_word_can_be_taken_apart(
         tier,
         native.Reason.NONE if ready else reason,
     )
-    assert word == state | tier << 8 | reason << 16
+    assert word == state | tier << 4 | reason << 8
+    assert native.fixed_part(word | 0xFFFFF000) == word
 
 
 @given(st.sampled_from(native.ReplicaState), st.sampled_from(native.Source))

@@ -13,8 +13,8 @@ import pytest
 
 from monarch import native
 from monarch.native import (
-    Arrival,
-    Fetch,
+    Completion,
+    Order,
     OrderKind,
     PeerReceiver,
     PeerServer,
@@ -27,6 +27,11 @@ from support.processes import wait_until
 from unit.test_native_staging import PATIENCE_MS, SIZES, Job, make_job, wait_event
 
 OWNER, ASKER, PEERS = 2, 0, 4
+
+
+def order_of(file: int) -> Order:
+    """The order to fetch a File from its owner."""
+    return Order(file, 0, OrderKind.DEMAND, OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +56,18 @@ class Nodes:
         wait_event(self.engine)
         assert self.engine.completions()[0].status == 0
 
-    def fetch(self, *files: int) -> list[Arrival]:
+    def fetch(self, *files: int) -> list[Completion]:
         """Fetches Files as the agent does, and waits for all of them."""
-        staging = native.state_word(ReplicaState.STAGING)
-        for file in files:
-            native.state_store(self.asker.board.catalog, file, staging)
-        orders = [Fetch(file, 0, OWNER) for file in files]
+        self.asker.states[list(files)] = native.state_word(ReplicaState.STAGING)
+        orders = [order_of(file) for file in files]
         assert self.receiver.submit(orders) == len(files)
         return self.wait(len(files))
 
-    def wait(self, n: int) -> list[Arrival]:
+    def wait(self, n: int) -> list[Completion]:
         """The next n arrivals, by File."""
         poll = select.poll()
         poll.register(self.receiver.event_fd, select.POLLIN)
-        found: list[Arrival] = []
+        found: list[Completion] = []
         while len(found) < n:
             assert poll.poll(PATIENCE_MS), "nothing happened"
             found += self.receiver.arrivals()
@@ -128,10 +131,9 @@ def test_both_sides_count_the_same_traffic(nodes: Nodes) -> None:
 
 def test_a_cold_file_is_asked_of_the_owners_python(nodes: Nodes) -> None:
     nodes.connect()
-    staging = native.state_word(ReplicaState.STAGING)
-    native.state_store(nodes.asker.board.catalog, 3, staging)
+    nodes.asker.states[3] = native.state_word(ReplicaState.STAGING)
 
-    nodes.receiver.submit([Fetch(3, 0, OWNER)])
+    nodes.receiver.submit([order_of(3)])
     wait_event(nodes.engine)
 
     assert nodes.engine.requests() == [3]
@@ -159,7 +161,7 @@ def test_a_peer_that_says_nothing_is_not_waited_for(nodes: Nodes) -> None:
         PeerReceiver(nodes.engine, ReceiverOptions(PEERS, react_s=0.1)) as receiver,
     ):
         receiver.connect(OWNER, asks.detach())
-        receiver.submit([Fetch(1, 0, OWNER)])
+        receiver.submit([order_of(1)])
         assert select.select([receiver.event_fd], [], [], PATIENCE_MS / 1000)[0]
         [arrival] = receiver.arrivals()
 
@@ -169,7 +171,7 @@ def test_a_peer_that_says_nothing_is_not_waited_for(nodes: Nodes) -> None:
 
 def test_what_the_owner_refuses_is_not_published(nodes: Nodes) -> None:
     refused = native.state_word(ReplicaState.ABSENT, reason=native.Reason.NO_ROOM)
-    native.state_store(nodes.owner.board.catalog, 1, refused)
+    nodes.owner.states[1] = refused
     nodes.connect()
 
     [arrival] = nodes.fetch(1)

@@ -4,7 +4,7 @@ import errno
 import os
 import select
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import xxhash
 
 from monarch import native
 from monarch.native import DTYPES, Completion, Order, OrderKind, ReplicaState, Step
+from support.stages import table_files
 from unit.test_native_calls import make_block
 
 SIZES = (0, 1, 5000, 3 << 20, 17 << 20)
@@ -37,10 +38,8 @@ class Job:
         """The state words."""
         catalog: Any = self.board.catalog
         head = catalog[: DTYPES["catalog"].itemsize].view(DTYPES["catalog"])
-        at = int(head["states"][0])
-        words: npt.NDArray[np.uint32] = catalog[at : at + 4 * len(SIZES)].view(
-            np.uint32
-        )
+        at, count = int(head["states"][0]), int(head["file_count"][0])
+        words: npt.NDArray[np.uint32] = catalog[at : at + 4 * count].view(np.uint32)
         return words
 
     def replica(self, file: int) -> Path:
@@ -50,24 +49,22 @@ class Job:
         )
 
     def submit(self, engine: native.Engine, file: int, kind: OrderKind) -> None:
-        """Order a File as the agent does."""
-        staging = native.state_word(ReplicaState.STAGING)
-        native.state_store(self.board.catalog, file, staging)
+        """Order a File, of which no program knows yet."""
+        self.states[file] = native.state_word(ReplicaState.STAGING)
         assert engine.submit([Order(file, 0, kind)]) == 1
 
 
-def write_origin(folder: Path) -> list[Path]:
-    """Files of SIZES with random bytes."""
+def write_origin(folder: Path, sizes: Sequence[int]) -> list[Path]:
+    """Files of these sizes with random bytes."""
     folder.mkdir()
-    paths = [folder / f"file{i}" for i in range(len(SIZES))]
-    for path, size in zip(paths, SIZES, strict=True):
+    paths = [folder / f"file{i}" for i in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
         path.write_bytes(np.random.default_rng(size).bytes(size))
     return paths
 
 
-def index_of(folder: Path) -> npt.NDArray[np.uint8]:
+def index_of(folder: Path, paths: list[Path]) -> npt.NDArray[np.uint8]:
     """The index block of these Files."""
-    paths = write_origin(folder)
     block = make_block([os.fsencode(path.name) for path in paths])
     at = DTYPES["index"].itemsize
     entries: Any = block[at : at + 64 * (1 + len(paths))].view(DTYPES["entry"])
@@ -92,18 +89,19 @@ def segment(name: str, kind: native.SegmentKind, tail: int) -> npt.NDArray[np.ui
 
 
 def catalog_of(
-    origin: Path, tier: Path, block: npt.NDArray[np.uint8]
+    origin: Path, tier: Path, block: npt.NDArray[np.uint8], count: int
 ) -> npt.NDArray[np.uint8]:
     """The catalog of one root and one Tier."""
     size = DTYPES["catalog"].itemsize
     states = size + len(block)
     root = os.fsencode(origin)
-    memory = segment("catalog", native.SegmentKind.CATALOG, len(block) + 4096)
+    strings = states + 4 * count
+    memory = segment("catalog", native.SegmentKind.CATALOG, strings - size + 4096)
     head: Any = memory[:size].view(DTYPES["catalog"])
     memory[size:states] = block
-    head["file_count"], head["root_count"], head["tier_count"] = len(SIZES), 1, 1
-    head["states"], head["strings"] = states, states + 1024
-    memory[states + 1024 :][: len(root)] = np.frombuffer(root, np.uint8)
+    head["file_count"], head["root_count"], head["tier_count"] = count, 1, 1
+    head["states"], head["strings"] = states, strings
+    memory[strings:][: len(root)] = np.frombuffer(root, np.uint8)
     head["roots"]["block"][0, 0] = size
     head["roots"]["path"][0, 0] = len(root)
     head["roots"]["path_hash"][0, 0] = native.hash64(root)
@@ -112,16 +110,18 @@ def catalog_of(
     return memory
 
 
-def make_job(base: Path) -> Job:
+def make_job(base: Path, sizes: Sequence[int] = SIZES) -> Job:
     """A job on a directory of its own."""
     origin, tier = base / "origin", base / "tier"
     tier.mkdir(mode=0o700)
-    block = index_of(origin)
-    inodes = segment("inodes", native.SegmentKind.INODES, 64 * 16)
-    inodes[: DTYPES["inodes"].itemsize].view(DTYPES["inodes"])["slot_count"] = 64
+    block = index_of(origin, write_origin(origin, sizes))
+    slots = 64 + 2 * len(sizes)
+    inodes = segment("inodes", native.SegmentKind.INODES, slots * 16)
+    inodes[: DTYPES["inodes"].itemsize].view(DTYPES["inodes"])["slot_count"] = slots
+    first = table_files(list(sizes)).first
     board = native.Segments(
-        catalog=catalog_of(origin, tier, block),
-        flags=segment("flags", native.SegmentKind.FLAGS, 64),
+        catalog=catalog_of(origin, tier, block, len(sizes)),
+        flags=segment("flags", native.SegmentKind.FLAGS, 64 + len(sizes)),
         requests=segment("requests", native.SegmentKind.REQUESTS, 0),
         inodes=inodes,
     )
@@ -129,10 +129,24 @@ def make_job(base: Path) -> Job:
         threads=2,
         background_max=1,
         bandwidth_bytes_per_s=None,
-        digests=np.zeros(16, np.uint64),
-        digest_first=np.array([0, 1, 2, 3, 4], np.uint64),
+        digests=np.zeros(int(first[-1]), np.uint64),
+        digest_first=first,
     )
     return Job(origin, tier, block, board, options)
+
+
+def files_of(job: Job, sizes: Sequence[int]) -> native.TableFiles:
+    """The Files of a job as a staging table has them."""
+    flags: Any = job.board.flags
+    at = DTYPES["flags"].itemsize
+    return native.TableFiles(
+        sizes=np.array(sizes, np.uint64),
+        words=job.states,
+        marks=flags[at : at + len(sizes)],
+        root_marks=flags[:at].view(DTYPES["flags"])["roots"][0],
+        bases=np.zeros(1, np.uint32),
+        first=job.options.digest_first,
+    )
 
 
 @pytest.fixture
@@ -173,9 +187,10 @@ def test_files_are_staged_and_published(
 
     done = next_completions(engine, len(SIZES))
 
-    assert [c[:6] for c in done] == [
-        (file, 0, kind, Step.PUBLISH, 0, size) for file, size in enumerate(SIZES)
+    assert [(c.order, c.step, c.status, c.bytes) for c in done] == [
+        (Order(file, 0, kind), Step.PUBLISH, 0, size) for file, size in enumerate(SIZES)
     ]
+    assert not any(c.expired for c in done)
     assert all(native.word_parts(w)[0] is ReplicaState.READY for w in job.states)
     for file in range(len(SIZES)):
         original, copy = job.origin / f"file{file}", job.replica(file)

@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
-from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
+from monarch.native import OrderKind, Reason, ReplicaState, Step
 from monarch.stager.capacity import PAGE_BYTES
 from support import stages
+from support.fake_engine import FILL_MAX
 from support.stages import FILL, Stage
 
 
@@ -37,7 +38,7 @@ def test_a_request_becomes_one_transfer_however_often_it_comes(make_stage):
 
     assert stage.ordered() == [(1, 0)]
     assert stage.state(1) == staging()
-    assert stage.counters.demand_transfers == 1
+    assert stage.tally("demand_transfers") == 1
 
 
 def test_a_published_replica_is_settled_and_counted(make_stage):
@@ -48,9 +49,20 @@ def test_a_published_replica_is_settled_and_counted(make_stage):
 
     account = stage.account(0)
     assert (account.used_bytes, account.reserved_bytes) == (PAGE_BYTES, 0)
-    assert stage.counters.staged_bytes == stage.counters.origin_read_bytes == 10
+    assert (stage.tally("staged_files"), stage.tally("staged_bytes")) == (1, 10)
     assert stage.stager.in_flight == 0
-    assert stage.counters.busy_ns > 0
+    assert stage.tally("busy_ns") > 0
+
+
+def test_the_time_of_a_transfer_counts_while_it_runs(make_stage):
+    stage = make_stage([10])
+    stage.ask(0)
+
+    first, later = stage.tally("busy_ns"), stage.tally("busy_ns")
+
+    assert 0 < first < later
+    stage.end(0)
+    assert stage.tally("busy_ns") == stage.tally("busy_ns") > later
 
 
 def test_files_overflow_into_the_next_tier_and_then_stay_on_the_origin(make_stage):
@@ -84,6 +96,7 @@ def test_a_written_file_is_not_staged(make_stage):
 def test_nothing_of_a_root_that_passes_through_is_staged(make_stage):
     stage = make_stage([[10], [10]], settings=FILL)
     stage.roots[1] = 1
+    stage.stager.start()
 
     stage.ask(1)
 
@@ -185,31 +198,25 @@ def test_a_truncated_replica_counts_as_lost_and_is_removed(make_stage):
     assert stage.state(0) == staging()
 
 
-def test_background_fill_is_bounded_and_goes_through_all_files(make_stage):
+def test_background_fill_goes_through_all_files_and_looks_at_each_once(make_stage):
     stage = make_stage([10] * 20, settings=FILL)
 
-    stage.stager.turn()
-    at_once = len(stage.engine.orders)
+    stage.stager.start()
+    assert not stage.stager.idle
     while stage.engine.orders:
         stage.end(stage.engine.orders[0].file)
 
-    assert at_once == 2 * FILL.concurrency
     assert [stage.state(file) for file in range(20)] == [ready()] * 20
+    assert stage.tally("background_transfers") == 20
     assert stage.stager.idle
 
 
-def test_background_fill_yields_to_demand(make_stage):
+def test_fill_does_not_begin_before_programs_run(make_stage):
     stage = make_stage([10] * 20, settings=FILL)
+
     stage.stager.turn()
-    stage.ask(19)
 
-    stage.end(0)
-    stage.end(1)
-    stage.end(2)
-
-    kinds = [order.kind for order in stage.engine.orders]
-    assert kinds.count(OrderKind.DEMAND) == 1
-    assert kinds.count(OrderKind.BACKGROUND) == FILL.concurrency
+    assert stage.engine.orders == []
 
 
 def test_a_large_file_that_nobody_waits_for_is_copied_in_the_background(make_stage):
@@ -217,23 +224,27 @@ def test_a_large_file_that_nobody_waits_for_is_copied_in_the_background(make_sta
 
     stage.ask(0)
 
-    assert stage.engine.orders == [Order(0, 0, OrderKind.BACKGROUND)]
+    [order] = stage.engine.orders
+    assert order.kind == OrderKind.BACKGROUND | OrderKind.ASKED
+    assert stage.tally("background_transfers") == 1
 
 
-def test_orders_that_the_engine_does_not_take_are_given_again(make_stage):
+def test_a_file_that_the_engine_does_not_take_can_be_asked_for_again(make_stage):
     stage = make_stage([10] * 4)
     stage.engine.room = 1
     stage.ask(0, 1, 2, 3)
+    assert [stage.state(file) for file in (1, 2, 3)] == [absent()] * 3
+    assert stage.account(0).reserved_bytes == PAGE_BYTES
     stage.engine.room = 10
 
-    stage.stager.turn()
+    stage.ask(1, 2, 3)
 
     assert [order.file for order in stage.engine.orders] == [0, 1, 2, 3]
 
 
 def test_memory_pressure_evicts_ram_replicas_and_they_do_not_come_back(make_stage):
     stage = make_stage([4096] * 10, capacities=(1 << 20,), settings=FILL)
-    stage.stager.turn()
+    stage.stager.start()
     while stage.engine.orders:
         stage.end(stage.engine.orders[0].file)
 
@@ -247,36 +258,31 @@ def test_memory_pressure_evicts_ram_replicas_and_they_do_not_come_back(make_stag
     assert stage.account(0).free_bytes == 0
 
 
-def test_a_replica_whose_end_is_not_told_yet_is_not_evicted(make_stage):
+def test_a_replica_whose_success_nobody_has_told_is_evicted_as_any_other(make_stage):
     stage = make_stage([4096] * 4)
     stage.ask(0, 1)
-    stage.end(0)
-    stage.words[1] = state_word(ReplicaState.READY, 0)
+    stage.engine.end(next(o for o in stage.engine.orders if o.file == 1))
 
     freed = stage.stager.relieve(used_bytes=100_000, limit_bytes=100_000)
-    stage.end(1)
 
     assert freed == 4096
-    assert (stage.state(0), stage.state(1)) == (absent(Reason.MEMORY), ready())
+    assert (stage.state(0), stage.state(1)) == (staging(), absent(Reason.MEMORY))
     account = stage.account(0)
-    assert (account.used_bytes, account.reserved_bytes) == (4096, 0)
+    assert (account.used_bytes, account.reserved_bytes) == (0, 4096)
 
 
-def test_a_replica_whose_end_comes_after_the_loss_of_its_tier_is_staged_anew(
-    make_stage,
-):
+def test_a_copy_that_ends_after_the_loss_of_its_tier_is_staged_anew(make_stage):
     stage = make_stage([10] * 3, capacities=(1 << 20, 1 << 20))
     stage.ask(0, 1)
-    stage.words[1] = state_word(ReplicaState.READY, 0)
     stage.stager.storage.tiers[0].directory.rmdir()
 
     stage.end(0, -errno.ENOENT, Step.CREATE)
     stage.engine.end(next(o for o in stage.engine.orders if o.file == 1))
     stage.stager.turn()
-    stage.ask(1)
 
     assert stage.ordered() == [(0, 1), (1, 1)]
     assert stage.state(1) == staging(1)
+    assert stage.account(0).reserved_bytes == 0
 
 
 def test_an_adopted_replica_is_verified_before_anything_is_read(make_stage):
@@ -285,9 +291,32 @@ def test_an_adopted_replica_is_verified_before_anything_is_read(make_stage):
 
     stage.ask(1)
 
-    assert stage.engine.orders == [Order(1, 0, OrderKind.ADOPT)]
+    [order] = stage.engine.orders
+    assert (order.file, order.tier, order.is_adoption) == (1, 0, True)
     stage.end(1)
-    assert (stage.counters.adopted_files, stage.counters.staged_files) == (1, 0)
+    assert (stage.tally("adopted_files"), stage.tally("staged_files")) == (1, 0)
+
+
+def test_a_leftover_that_is_asked_for_before_its_turn_is_verified_at_once_and_stays(
+    make_stage,
+):
+    count = 3 * FILL_MAX
+    stage = make_stage([10] * count)
+    for file in range(count):
+        assert stage.stager.offer(file, 0)
+        stage.path(file, 0).write_bytes(b"x" * 10)
+    stage.stager.start()
+    last = count - 1
+
+    stage.ask(last)
+    stage.end(last)
+    while orders := stage.engine.orders:
+        stage.end(orders[0].file)
+
+    assert stage.tally("adopted_files") == count
+    assert stage.path(last, 0).exists()
+    assert stage.account(0).used_bytes == count * PAGE_BYTES
+    assert stage.stager.idle
 
 
 def test_a_leftover_that_does_not_verify_is_removed_and_staged_anew(make_stage):
@@ -295,11 +324,12 @@ def test_a_leftover_that_does_not_verify_is_removed_and_staged_anew(make_stage):
     assert stage.stager.offer(0, 0)
     stage.path(0, 0).write_bytes(b"corrupted!")
 
-    stage.stager.turn()
+    stage.stager.start()
     stage.end(0, -errno.EBADMSG, Step.VERIFY)
 
     assert not stage.path(0, 0).exists()
-    assert stage.engine.orders == [Order(0, 0, OrderKind.BACKGROUND)]
+    [order] = stage.engine.orders
+    assert (order.file, order.kind) == (0, OrderKind.BACKGROUND)
     assert stage.counters.adoptions_refused == 1
 
 
@@ -310,9 +340,11 @@ def test_a_leftover_of_a_file_that_is_written_gives_its_room_back(make_stage):
         stage.path(file, 0).write_bytes(b"x" * 10)
     stage.written[0] = 1
 
+    stage.stager.start()
     stage.stager.turn()
 
-    assert stage.engine.orders == [Order(1, 0, OrderKind.ADOPT_BACKGROUND)]
+    [order] = stage.engine.orders
+    assert (order.file, order.is_adoption) == (1, True)
     assert stage.account(0).reserved_bytes == PAGE_BYTES
     assert not stage.path(0, 0).exists()
 
@@ -334,16 +366,17 @@ def test_a_fault_in_one_request_does_not_stop_the_next(make_stage, caplog):
     assert "broken table" in caplog.text
 
 
-def test_the_end_tells_everyone_who_waits(make_stage):
-    stage = make_stage([10, 10])
-    stage.ask(0, 1)
-    stage.words[1] = state_word(ReplicaState.READY, 0)
+def test_what_is_under_way_at_the_stop_ends_and_nothing_begins_any_more(make_stage):
+    stage = make_stage([10] * 4)
+    stage.ask(0, 1, 2)
 
     stage.stager.stop()
-    stage.stager.abandon()
+    stage.end(0)
+    stage.end(1, -errno.EIO, Step.READ)
+    stage.end(2, -errno.EMFILE, Step.OPEN)
+    stage.ask(1, 3)
 
-    assert stage.state(0) == absent(Reason.STOPPING)
-    assert stage.state(1) == ready()
+    assert [stage.state(file) for file in range(4)] == [ready(), *[absent()] * 3]
     account = stage.account(0)
     assert (account.used_bytes, account.reserved_bytes) == (PAGE_BYTES, 0)
     assert repr(stage.stager).startswith("<Stager 0 in flight")
@@ -360,15 +393,3 @@ def test_a_file_that_is_written_while_it_is_copied_says_nothing_about_its_tier(
 
     assert stage.account(0).in_service
     assert [stage.state(file) for file in range(20)] == [absent(Reason.CHANGED)] * 20
-
-
-def test_orders_that_nobody_has_begun_end_with_the_stop(make_stage):
-    stage = make_stage([10] * 3)
-    stage.engine.room = 1
-    stage.ask(0, 1, 2)
-
-    stage.stager.stop()
-
-    assert stage.stager.in_flight == 1
-    assert [stage.state(file) for file in (1, 2)] == [absent(Reason.STOPPING)] * 2
-    assert stage.account(0).reserved_bytes == PAGE_BYTES

@@ -10,7 +10,6 @@ from monarch.placement import Mode
 from support.stages import (
     ABSENT,
     FILL,
-    PAGE,
     Stage,
     followed_by,
     make_shared,
@@ -37,14 +36,13 @@ def test_fill_reads_what_is_owned_and_fetches_the_rest_of_what_is_kept(make):
     stage = make([60, 60], mode=Mode.REPLICATE, settings=FILL)
     fetched: set[int] = set()
 
-    stage.stager.turn()
     first = [order.file for order in stage.engine.orders]
     finish(stage, fetched)
 
-    assert first == owned_by(stage, 0)[: 2 * FILL.concurrency]
+    assert first == owned_by(stage, 0)[: stage.engine.fill_max]
     assert fetched == set(owned_by(stage, 1))
     assert stage.stager.idle
-    assert stage.counters.origin_read_bytes == 10 * len(owned_by(stage, 0))
+    assert stage.tally("staged_files") == len(owned_by(stage, 0))
 
 
 def test_fill_fetches_nothing_while_no_program_runs_here(make):
@@ -65,25 +63,6 @@ def test_fill_fetches_nothing_while_no_program_runs_here(make):
     assert fetched == set(owned_by(stage, 1))
 
 
-def test_fill_fetches_beside_its_own_reading_but_never_ahead_of_it(make):
-    stage = make([200, 200], Mode.REPLICATE, FILL, (200, PAGE))
-    mine, others = len(owned_by(stage, 0)), len(owned_by(stage, 1))
-    stage.stager.turn()
-    assert stage.fetching() == []
-
-    read = fetched = 0
-    while stage.engine.orders:
-        stage.end(stage.engine.orders[0].file)
-        read += 1
-        for file, _, _ in list(stage.fetching()):
-            stage.arrive(file)
-            fetched += 1
-        ordered = min(mine, read + 2 * FILL.concurrency)
-        assert fetched <= others * ordered / mine
-
-    assert fetched > others // 2
-
-
 def test_fill_takes_nothing_that_is_not_kept(make):
     stage = make([60, 60], settings=FILL)
     fetched: set[int] = set()
@@ -102,7 +81,7 @@ def test_fill_never_reads_for_another_node_and_comes_back_with_it(make):
     stage.stager.turn()
     finish(stage, fetched)
     assert stage.stager.idle
-    assert stage.counters.origin_read_bytes == 10 * len(owned_by(stage, 0))
+    assert stage.tally("staged_files") == len(owned_by(stage, 0))
 
     stage.clock.now_s += 10
     assert stage.sources.due(1)
@@ -161,42 +140,3 @@ def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone
     finish(stage, set())
 
     assert len(stage.replicas.ready_in(0)) == 60
-
-
-@pytest.mark.parametrize(("need", "bound"), [(PAGE, 128), (1 << 20, 8), (9 << 20, 1)])
-def test_the_fetches_that_nobody_waits_for_are_bounded(make, need, bound):
-    pages = 400 * need // PAGE
-    stage = make([pages] * 2, Mode.REPLICATE, FILL, (400, need))
-    stage.stager.turn()
-    while stage.engine.orders:
-        stage.end(stage.engine.orders[0].file)
-
-    most = 0
-    while stage.fetching():
-        most = max(most, len(stage.fetching()))
-        stage.arrive(stage.fetching()[0][0])
-
-    assert bound <= most <= bound + 1
-
-
-@pytest.mark.parametrize(("need", "bound"), [(PAGE, 4), (1 << 20, 1)])
-def test_few_fetches_lie_before_what_programs_keep_asking_for(make, need, bound):
-    pages = 400 * need // PAGE
-    stage = make([pages] * 2, Mode.REPLICATE, FILL, (400, need))
-    stage.stager.turn()
-    while not stage.fetching():
-        stage.end(stage.engine.orders[0].file)
-    while stage.engine.orders:
-        stage.end(stage.engine.orders[0].file)
-    wanted = next(f for f in owned_by(stage, 1) if stage.state(f) == ABSENT)
-    stage.ask(wanted)
-
-    stage.arrive(wanted)
-    while len(stage.fetching()) > bound:
-        stage.arrive(stage.fetching()[0][0])
-    for _ in range(10):
-        stage.arrive(stage.fetching()[0][0])
-        assert bound <= len(stage.fetching()) <= bound + 1
-
-    stage.pass_time(1.0)
-    assert len(stage.fetching()) > bound + 1

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from monarch.native import NO_SOURCE, SOURCES_MAX
 from monarch.placement import Mode, Node, Placement
 from monarch.stager import Destination, Policy
-from monarch.stager.fill import FillOrder
 
 PAGE = 4096
 NODES = 4
@@ -82,29 +82,26 @@ def test_the_files_that_fill_reads_and_fetches_are_all_that_the_node_keeps():
         assert (np.diff(others.astype(int)) > 0).all()
 
 
-def test_fill_takes_due_files_in_catalog_order_and_each_only_once():
-    order = FillOrder(range(10))
+@pytest.mark.parametrize("mode", Mode)
+def test_the_rows_name_the_peers_that_are_asked_first_for_each_extent(mode):
+    placement = placed(mode, files=200, room_files=180)
+    first = np.cumsum([0, *np.random.default_rng(3).integers(1, 4, 200).tolist()])
+    for own in range(NODES):
+        policy = Policy.cluster(placement, own)
 
-    first = order.take(3, lambda file: file % 2 == 0)
-    second = order.take(9, lambda file: file % 2 == 0)
+        rows = policy.rows(first.astype(np.uint64))
 
-    assert (first, second) == ([0, 2, 4], [6, 8])
-    assert order.remaining == 0
-
-
-def test_one_look_ahead_is_bounded_where_nothing_is_due():
-    order = FillOrder(range(1000))
-
-    assert order.take(1, lambda file: False) == []
-    assert order.remaining == 1000 - 64
+        assert len(rows) == first[-1]
+        for file in range(200):
+            asked = list(policy.sources(file))[:SOURCES_MAX]
+            asked += [NO_SOURCE] * (SOURCES_MAX - len(asked))
+            for row in rows[first[file] : first[file + 1]]:
+                assert row["sources"].tolist() == asked
+                assert row["destination"] == policy.destination(file)
 
 
-def test_an_order_knows_how_far_it_has_come():
-    order = FillOrder(range(200))
+def test_the_rows_of_a_node_alone_ask_nobody_and_keep_all():
+    rows = Policy.alone(5).rows(np.arange(6, dtype=np.uint64))
 
-    order.take(50, lambda file: True)
-
-    assert order.part == 0.25
-    assert order.before(0.5) == 50
-    assert order.before(0.1) == 0
-    assert FillOrder(range(0)).part == 1.0
+    assert set(rows["sources"].ravel().tolist()) == {NO_SOURCE}
+    assert set(rows["destination"].tolist()) == {Destination.TIER}

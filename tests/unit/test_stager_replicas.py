@@ -7,9 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from monarch.native import Reason, ReplicaState, state_word, word_parts
+from monarch import native
+from monarch.native import (
+    CONSTANTS,
+    Reason,
+    ReplicaState,
+    Source,
+    state_word,
+    word_parts,
+)
 from monarch.stager import Event, FileTable, Replicas, WrittenMarks
 from monarch.stager.replicas import (
+    NATIVE,
     PASSING,
     REASONS,
     TRANSITIONS,
@@ -24,16 +33,18 @@ OWNER = SOURCES / "stager" / "replicas.py"
 NAMES = ("words", "marks", "written", "roots")
 ARRAYS = {*NAMES, *(f"_{name}" for name in NAMES)}
 
+FIXED = CONSTANTS["STATE_FIXED"]
+GENERATION = FIXED + 1
+CONFIRMED = 1 << 31
+
 # What may happen to a Replica, and where it leads; everything else is a fault.
 TABLE = {
-    ("ABSENT", "ORDERED"): "STAGING",
+    ("ABSENT", "BEGUN"): "STAGING",
     ("ABSENT", "REFUSED"): "ABSENT",
     ("ABSENT", "RETRIED"): "ABSENT",
     ("ABSENT", "ENDED"): "ABSENT",
-    ("STAGING", "MOVED"): "STAGING",
     ("STAGING", "PUBLISHED"): "READY",
     ("STAGING", "FAILED"): "ABSENT",
-    ("STAGING", "RESTARTED"): "ABSENT",
     ("STAGING", "ENDED"): "ABSENT",
     ("READY", "LOST"): "ABSENT",
     ("READY", "EVICTED"): "EVICTING",
@@ -51,24 +62,18 @@ class Memory:
         self.words = np.zeros(count, np.uint32)
         self.written = np.zeros(count, np.uint8)
         self.roots = np.zeros(len(bases), np.uint8)
-        self.published: list[int] = []
         self.marks = WrittenMarks(self.roots, self.written, lambda: None)
         self.replicas = Replicas(
             FileTable(
                 sizes=np.full(count, 10, np.uint64),
                 words=self.words,
                 marks=self.marks,
-                publish=self.publish,
                 name_of=str,
                 inodes_of=lambda files, tier: [],
                 inodes_in=lambda tier: [],
                 bases=bases,
             )
         )
-
-    def publish(self, file: int, word: int) -> None:
-        self.words[file] = word
-        self.published.append(file)
 
     def state(self, file: int) -> tuple[ReplicaState, int, Reason]:
         return word_parts(int(self.words[file]))
@@ -116,35 +121,120 @@ def test_an_event_leaves_a_file_absent_for_its_own_reasons_only(event):
                 advance(state, event, before, reason)
 
 
-@pytest.mark.parametrize("event", [Event.ORDERED, Event.RETRIED])
+@pytest.mark.parametrize("event", [Event.BEGUN, Event.RETRIED])
 def test_a_file_that_is_absent_for_good_is_neither_ordered_nor_tried_again(event):
     for reason in (Reason.CHANGED, Reason.ERROR, Reason.MEMORY, Reason.STOPPING):
         with pytest.raises(IllegalTransition):
             advance(ReplicaState.ABSENT, event, reason)
 
 
-def test_a_change_is_stored_in_the_state_word():
+def test_a_change_is_stored_in_the_state_word_and_keeps_its_generation():
     memory = Memory()
+    memory.words[3] = CONFIRMED + 5 * GENERATION + state_word(ReplicaState.READY, 2)
 
-    memory.replicas.change(3, Event.ORDERED, tier=2)
+    assert memory.replicas.change(3, Event.EVICTED, tier=2)
+    assert memory.state(3) == (ReplicaState.EVICTING, 2, Reason.NONE)
+    assert memory.replicas.change(3, Event.REMOVED, reason=Reason.MEMORY)
 
-    assert memory.state(3) == (ReplicaState.STAGING, 2, Reason.NONE)
-    assert memory.published == [], "programs that wait go on waiting"
-    memory.replicas.change(3, Event.FAILED, reason=Reason.ERROR)
-    assert memory.state(3) == (ReplicaState.ABSENT, 0, Reason.ERROR)
-    assert memory.published == [3], "programs that wait look again"
+    assert memory.state(3) == (ReplicaState.ABSENT, 0, Reason.MEMORY)
+    assert int(memory.words[3]) & ~FIXED == CONFIRMED + 5 * GENERATION
 
 
-def test_an_illegal_change_leaves_the_state_as_it_was():
+def test_a_replica_from_a_peer_changes_as_any_other():
+    memory = Memory()
+    memory.words[3] = state_word(ReplicaState.READY, 1, source=Source.PEER)
+
+    assert memory.replicas.change(3, Event.LOST)
+
+    assert memory.state(3) == (ReplicaState.ABSENT, 0, Reason.NONE)
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "before", "wakes"),
+    [
+        (Event.REFUSED, Reason.BUSY, state_word(ReplicaState.ABSENT), True),
+        (Event.EVICTED, Reason.NONE, state_word(ReplicaState.READY), True),
+        (Event.LOST, Reason.NONE, state_word(ReplicaState.READY), False),
+    ],
+)
+def test_programs_that_wait_look_again_after_what_wakes_them(
+    monkeypatch, event, reason, before, wakes
+):
+    memory, woken = Memory(), []
+
+    def change(words, file, seen, following, *, wake):
+        woken.append((file, wake))
+        return native.state_change(words, file, seen, following, wake=wake)
+
+    monkeypatch.setattr("monarch.stager.replicas.state_change", change)
+    memory.words[2] = before
+
+    assert memory.replicas.change(2, event, reason=reason)
+
+    assert woken == [(2, wakes)]
+
+
+def test_an_event_that_cannot_have_come_changes_nothing():
+    memory = Memory()
+    memory.words[1] = state_word(ReplicaState.STAGING, 1)
+
+    assert not memory.replicas.change(1, Event.LOST)
+    assert not memory.replicas.change(1, Event.REFUSED, reason=Reason.BUSY)
+
+    assert memory.state(1) == (ReplicaState.STAGING, 1, Reason.NONE)
+
+
+def test_a_change_that_meets_another_one_goes_by_what_that_has_left(monkeypatch):
+    memory = Memory()
+    memory.words[1] = state_word(ReplicaState.READY)
+
+    def meet(words, file, seen, following, *, wake):
+        monkeypatch.undo()
+        memory.words[file] = state_word(ReplicaState.STAGING)
+        return native.state_change(words, file, seen, following, wake=wake)
+
+    monkeypatch.setattr("monarch.stager.replicas.state_change", meet)
+
+    assert not memory.replicas.change(1, Event.LOST), "it is being staged by then"
+    assert memory.state(1) == (ReplicaState.STAGING, 0, Reason.NONE)
+
+
+@pytest.mark.parametrize("event", sorted(NATIVE))
+def test_what_becomes_of_transfers_is_for_the_data_plane(event):
+    with pytest.raises(AssertionError):
+        Memory().replicas.change(1, event)
+
+
+def test_of_many_files_those_are_lost_that_are_ready_in_the_tier():
+    memory = Memory()
+    memory.words[:] = [
+        state_word(ReplicaState.READY, 1, source=Source.PEER),
+        state_word(ReplicaState.READY, 1),
+        state_word(ReplicaState.READY, 0),
+        state_word(ReplicaState.STAGING, 1),
+        *[state_word(ReplicaState.ABSENT)] * 2,
+    ]
+    assert memory.replicas.ready_in(1).tolist() == [0, 1]
+
+    assert memory.replicas.change_ready(np.arange(6), 1) == 2
+
+    states = [memory.state(file)[:2] for file in range(4)]
+    absent = (ReplicaState.ABSENT, 0)
+    kept = [(ReplicaState.READY, 0), (ReplicaState.STAGING, 1)]
+    assert states == [absent, absent, *kept]
+
+
+def test_a_replica_that_the_data_plane_has_just_removed_is_not_lost_too(monkeypatch):
     memory = Memory()
     memory.words[1] = state_word(ReplicaState.READY, 1)
 
-    with pytest.raises(IllegalTransition):
-        memory.replicas.change(1, Event.ORDERED)
-    with pytest.raises(IllegalTransition):
-        memory.replicas.change_all(np.arange(3), Event.LOST)
+    def meet(words, files, where, fixed):
+        memory.words[1] = state_word(ReplicaState.ABSENT)  # and its room is given back
+        return native.states_change(words, files, where, fixed)
 
-    assert memory.state(1) == (ReplicaState.READY, 1, Reason.NONE)
+    monkeypatch.setattr("monarch.stager.replicas.states_change", meet)
+
+    assert memory.replicas.change_ready(np.array([1]), 1) == 0
 
 
 def test_files_whose_reason_has_passed_can_be_asked_for_and_others_cannot():
@@ -190,7 +280,7 @@ def test_the_arrays_that_others_see_cannot_be_written():
 
 
 def writes(path: Path) -> list[str]:
-    """Where a file stores into an array of states or marks, or publishes a word."""
+    """Where a file stores into an array of states or marks, or has it stored."""
     found = []
     for node in ast.walk(pysource.parse(path)):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
@@ -199,7 +289,7 @@ def writes(path: Path) -> list[str]:
             if name in ARRAYS:
                 found.append(f"{path}:{node.lineno}: {ast.unparse(node)}")
         name = getattr(node, "attr", getattr(node, "id", ""))
-        if name in ("state_store", "marks_set"):
+        if name in ("state_change", "states_change", "marks_set"):
             line = getattr(node, "lineno", 0)
             found.append(f"{path}:{line}: {ast.unparse(node)}")
     return found
@@ -207,9 +297,7 @@ def writes(path: Path) -> list[str]:
 
 def test_no_other_module_writes_state_words_or_marks():
     others = {path for path in SOURCES.rglob("*.py") if path != OWNER}
-    found = [place for path in sorted(others) for place in writes(path)]
+    others -= set((SOURCES / "native").iterdir())
 
     assert writes(OWNER), "the search finds nothing"
-    # The one place where the native store is given to the owner.
-    assert [place for place in found if "agent/namespace.py" not in place] == []
-    assert len(found) == 1
+    assert [place for path in sorted(others) for place in writes(path)] == []

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from monarch.native import Order, OrderKind, Reason, ReplicaState, Step, state_word
+from monarch.native import OrderKind, Reason, ReplicaState, Step
 from monarch.placement import Mode
 from monarch.stager.breaker import FAILURES_MAX
 from support.stages import (
@@ -37,9 +37,10 @@ def test_what_this_node_owns_is_copied_from_the_origin_into_its_tier(make):
 
     stage.ask(file)
 
-    assert stage.engine.orders == [Order(file, 0, OrderKind.DEMAND)]
+    [order] = stage.engine.orders
+    assert (order.file, order.tier, order.kind) == (file, 0, OrderKind.ASKED)
     assert stage.fetching() == []
-    assert stage.counters.origin_instead_files == 0
+    assert stage.tally("origin_instead_files") == 0
 
 
 def test_what_another_node_owns_is_fetched_from_it_once(make):
@@ -63,7 +64,7 @@ def test_a_fetched_file_that_is_kept_lands_in_a_tier(make):
     assert stage.state(file)[:2] == (ReplicaState.READY, 0)
     assert stage.replicas.ready_in(0).tolist() == [file]
     assert stage.sources.events(1).fetched_files == 1
-    assert stage.counters.staged_files == 0
+    assert (stage.tally("peer_files"), stage.tally("staged_files")) == (1, 0)
 
 
 def test_what_nobody_has_room_for_stays_on_the_origin(make):
@@ -164,7 +165,8 @@ def test_who_stands_in_for_an_owner_keeps_the_file_if_it_has_room(make):
 
     stage.arrive(file, -errno.ECONNRESET)
 
-    assert stage.engine.orders == [Order(file, 0, OrderKind.DEMAND)]
+    [order] = stage.engine.orders
+    assert (order.file, order.tier) == (file, 0)
     assert stage.state(file)[:2] == (ReplicaState.STAGING, 0)
     assert stage.account(POOL).reserved_bytes == 0
     stage.end(file)
@@ -226,16 +228,33 @@ def test_the_first_failure_of_the_pool_withdraws_it(make):
     assert stage.counters.tiers_lost == 1
 
 
-def test_fetches_that_the_receiver_does_not_take_are_given_again(make):
+def test_a_file_that_the_receiver_does_not_take_can_be_asked_for_again(make):
     stage = make([60, 60])
     files = owned_by(stage, 1)[:4]
     stage.receiver.room = 1
     stage.ask(*files)
+    assert [stage.state(file) for file in files[1:]] == [ABSENT] * 3
+    assert stage.account(POOL).reserved_bytes == PAGE
+    stage.receiver.room = 10
+
+    stage.ask(*files[1:])
+
+    assert [file for file, _, _ in stage.fetching()] == files
+
+
+def test_fetches_that_go_on_and_are_not_taken_are_given_again(make):
+    stage = make([60, 60, 60])
+    file = followed_by(stage, 1, 2, 0)
+    stage.ask(file)
+    stage.receiver.room = 0
+    stage.arrive(file, -errno.ECONNRESET)
+    assert stage.fetching() == []
+    assert stage.state(file)[0] is ReplicaState.STAGING
     stage.receiver.room = 10
 
     stage.stager.turn()
 
-    assert [file for file, _, _ in stage.fetching()] == files
+    assert stage.fetching() == [(file, POOL, 2)]
 
 
 # -- alone before, and the end --------------------------------------------------
@@ -278,7 +297,8 @@ def test_replicas_of_an_earlier_job_come_before_any_source(make, tmp_path):
     file = int(np.flatnonzero(placement.owners == 1)[0])
     stage.ask(file)
 
-    assert stage.engine.orders[0] == Order(file, 0, OrderKind.ADOPT)
+    [order] = [one for one in stage.engine.orders if one.file == file]
+    assert order.is_adoption
     stage.end(file, -errno.EBADMSG, Step.VERIFY)
     assert stage.fetching() == [(file, POOL, 1)]
 
@@ -296,7 +316,7 @@ def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
     stage.join(placement, 0)
 
     room_left = 20 - int(kept.sum())
-    waiting = set(stage.stager.adoption.tiers)
+    waiting = set(np.flatnonzero(stage.stager.unverified >= 0).tolist())
     assert waiting >= set(ours)
     assert len(waiting - set(ours)) == room_left
     assert sum(stage.path(file, 0).exists() for file in strangers) == room_left
@@ -305,22 +325,44 @@ def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
     assert states == [ReplicaState.STAGING] * len(states)
 
 
-def test_the_end_settles_what_has_arrived_untold_and_answers_the_rest(make):
-    stage = make([60, 60])
-    arrived, under_way, unsent = owned_by(stage, 1)[:3]
-    stage.receiver.room = 2
-    stage.ask(arrived, under_way, unsent)
-    stage.words[arrived] = state_word(ReplicaState.READY, POOL, Reason(1))
+def test_an_order_that_the_engine_does_not_take_is_given_again(make):
+    stage = make([60, 60, 60])
+    file = followed_by(stage, 1, 2, 0)
+    stage.ask(file)
+    stage.engine.room = 0
+    stage.arrive(file, -errno.ENOENT)
+    assert stage.engine.orders == []
+    stage.engine.room = 1
+
+    stage.stager.turn()
+
+    assert [order.file for order in stage.engine.orders] == [file]
+
+
+def test_an_order_that_nobody_has_begun_ends_with_the_stop(make):
+    stage = make([60, 60, 60])
+    file = followed_by(stage, 1, 2, 0)
+    stage.ask(file)
+    stage.engine.room = 0
+    stage.arrive(file, -errno.ENOENT)
 
     stage.stager.stop()
-    stage.stager.abandon()
 
-    assert stage.state(arrived)[:2] == (ReplicaState.READY, POOL)
-    for file in (under_way, unsent):
-        assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.STOPPING)
-    account = stage.account(POOL)
-    assert (account.used_bytes, account.reserved_bytes) == (PAGE, 0)
-    assert stage.counters.peer_files == 1
+    assert stage.stager.in_flight == 0
+    assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.STOPPING)
+
+
+def test_a_fetch_that_waits_for_its_next_source_ends_with_the_stop(make):
+    stage = make([60, 60, 60])
+    file = followed_by(stage, 1, 2, 0)
+    stage.ask(file)
+    stage.receiver.room = 0
+    stage.arrive(file, -errno.ECONNRESET)
+
+    stage.stager.stop()
+
+    assert stage.state(file) == (ReplicaState.ABSENT, 0, Reason.STOPPING)
+    assert stage.account(POOL).reserved_bytes == 0
     assert stage.stager.in_flight == 0
 
 

@@ -8,6 +8,7 @@ from monarch.metrics import AgentCounters
 from monarch.placement import Mode, Placement
 from monarch.stager import Opening, Policy, Sources
 from monarch.stager.breaker import FAILURES_MAX, PAUSE_FIRST_S, PAUSE_MAX_S
+from support.fake_engine import PeerNotes
 from support.stages import place
 
 COUNT, NODES = 200, 5
@@ -29,11 +30,15 @@ def clock():
 
 
 def make_sources(
-    own: int, clock: Clock, placement: Placement | None = None, alive=range(NODES)
+    own: int,
+    clock: Clock,
+    placement: Placement | None = None,
+    alive=range(NODES),
+    notes: PeerNotes | None = None,
 ) -> Sources:
     placement = placement or place(COUNT, [1 << 20] * NODES)
     policy = Policy.cluster(placement, own)
-    sources = Sources(policy, AgentCounters(), clock)
+    sources = Sources(policy, notes or PeerNotes(), AgentCounters(), clock)
     for peer in alive:
         if peer != own:
             assert sources.due(peer)
@@ -127,7 +132,8 @@ def test_one_connection_that_ends_is_one_failure_whoever_tells_of_it(clock):
 
 
 def test_the_pause_grows_until_the_peer_has_answered(clock):
-    sources = make_sources(0, clock)
+    notes = PeerNotes()
+    sources = make_sources(0, clock, notes=notes)
     sources.lost(3)
     pauses = []
     for _ in range(8):
@@ -145,7 +151,7 @@ def test_the_pause_grows_until_the_peer_has_answered(clock):
     while not sources.due(3):
         clock.now_s += 0.25
     sources.connected(3)
-    sources.answered(3, 10)
+    notes.answer(3, 10)
     sources.lost(3)
     clock.now_s += PAUSE_FIRST_S
 
@@ -184,38 +190,49 @@ def test_a_node_that_leaves_in_order_is_no_failure(clock):
     assert (sources.events(3).failures, sources.events(3).opened) == (0, 0)
 
 
-def test_the_home_of_a_file_moves_only_when_its_node_is_known_to_have_gone(clock):
-    sources = make_sources(0, clock)
-    placement = place(COUNT, [1 << 20] * NODES)
-    orders = [placement.order(file) for file in range(COUNT)]
-    file = next(f for f, order in enumerate(orders) if order[0] == 3 and order[1])
-    order = orders[file]
-    sources.note_passed_over()
+def test_the_data_plane_is_told_who_may_be_asked_and_who_is_known_to_have_gone(clock):
+    notes = PeerNotes()
+    sources = make_sources(0, clock, notes=notes)
+    told = [notes.told[3]]
 
-    sources.lost(3)
-    unsure = sources.reader(file)
-    sources.gone(3)
-    sure = sources.reader(file)
-    sources.left(order[1])
+    for event in (sources.lost, sources.gone, sources.appeared):
+        event(3)
+        told.append(notes.told[3])
+    assert sources.due(3)
+    for event in (sources.connected, sources.late, sources.left):
+        event(3)
+        told.append(notes.told[3])
 
-    assert (unsure, sure) == (3, order[1])
-    assert sources.reader(file) == order[2]
-    assert sources.has_news()
-    assert not sources.has_news(), "once"
-    sources.appeared(3)
-    assert sources.reader(file) == 3
+    usable, away, gone = (True, False), (False, False), (False, True)
+    assert told == [usable, away, gone, away, usable, usable, gone]
+
+
+def test_each_change_of_what_peers_can_give_is_news(clock):
+    sources = make_sources(0, clock, alive=())
+    assert sources.due(3)
+    heard = [sources.news]
+
+    for event in (sources.connected, sources.gone, sources.left):
+        event(3)
+        heard.append(sources.news)
+    sources.note_abandoned()
+    heard.append(sources.news)
+    before = sources.news
+    for event in (sources.late, sources.refused, sources.complained):
+        event(3)
+
+    assert heard == sorted(set(heard)), "one more with each"
+    assert sources.news == before
+    assert sources.abandoned == 1
 
 
 def test_every_opening_and_closing_is_counted(clock):
     sources = make_sources(0, clock)
-    sources.note_passed_over()
     sources.lost(3)
-    assert not sources.has_news()
     clock.now_s += PAUSE_MAX_S
     assert sources.due(3)
     sources.connected(3)
 
     events = sources.events(3)
     assert (events.opened, events.closed) == (1, 1)
-    assert sources.has_news()
     assert repr(sources) == "<Sources of node 0, 4 peers usable>"

@@ -31,7 +31,16 @@ MONARCH_API void monarch_replica_name(const void *block, uint64_t root_hash,
 
 /* ---- words that other processes wait for ----------------------------------------- */
 
-MONARCH_API void monarch_state_store(void *catalog, uint32_t file, uint32_t word);
+MONARCH_API int monarch_state_change(uint32_t *words, uint32_t file, uint32_t seen,
+                                     uint32_t next, int wakes);
+struct monarch_rule { /* which state words are changed, and to which fixed part */
+    uint32_t mask, from, to;
+};
+
+MONARCH_API uint64_t monarch_states_change(uint32_t *words, const uint64_t *files,
+                                           uint64_t n, const struct monarch_rule *rule);
+MONARCH_API void monarch_states_confirm(uint32_t *words, const uint64_t *files,
+                                        uint64_t n);
 MONARCH_API void monarch_marks_set(uint8_t *marks, const uint64_t *numbers,
                                    const uint8_t *bits, size_t n);
 MONARCH_API void monarch_agent_state_store(void *requests, uint32_t state);
@@ -56,13 +65,135 @@ MONARCH_API const char *monarch_seal_library(void);
 
 /* ---- engine ----------------------------------------------------------------------- */
 
-/* Bit 0: background; bit 1: verify an existing Replica instead of copying. */
+/* ---- the staging table ------------------------------------------------------------ */
+
+enum { SOURCES_MAX = 3, NO_SOURCE = 0xffff };
+
+enum monarch_destination {
+    DESTINATION_NOWHERE = 0, /* no node has room for it: programs read the origin */
+    DESTINATION_TIER,        /* a Tier of this node, which keeps it */
+    DESTINATION_SPARE,       /* a Tier, if no kept File needs the room; else the Pool */
+    DESTINATION_POOL,        /* the Pool; but as SPARE if the origin must be read */
+};
+
+struct monarch_table_row { /* of an Extent; a small File has one */
+    uint8_t destination;   /* enum monarch_destination */
+    uint8_t reserved;
+    uint16_t sources[SOURCES_MAX]; /* peers to ask, in order, then NO_SOURCE: then the
+                                      origin; the first one owns the Extent */
+};
+
+struct monarch_account { /* used + reserved never exceed the capacity */
+    uint64_t capacity, used, reserved;
+    uint64_t in_service;
+};
+
+enum { /* bits of a peer */
+       PEER_USABLE = 1,
+       PEER_GONE = 2, /* and reads nothing from the origin any more */
+};
+
+struct monarch_tally {           /* what the data plane has done without Python */
+    uint64_t in_flight, offered; /* now */
+    uint64_t demand_transfers, background_transfers;
+    uint64_t staged_files, staged_bytes;
+    uint64_t peer_files, peer_bytes;
+    uint64_t adopted_files, adopted_bytes;
+    uint64_t transit_files, transit_bytes, transit_full;
+    uint64_t rehomed_files, origin_instead_files;
+    uint64_t origin_read_bytes;
+    uint64_t transfer_ns, busy_ns;
+    uint64_t passed_over; /* Files whose peers could not be asked by fill */
+};
+
+struct monarch_fetched { /* from one peer, and right */
+    uint64_t files, bytes;
+};
+
+struct monarch_table_options { /* the arrays are borrowed until monarch_table_free() */
+    const uint64_t *sizes;     /* per File */
+    uint32_t *words;           /* per File: its state word */
+    const uint8_t *marks;      /* per File: its *written* mark */
+    const uint8_t *root_marks; /* per root */
+    const uint32_t *bases;     /* per root: its first File */
+    const uint64_t *first;     /* per File, and the end: its first row */
+    uint64_t files;
+    uint32_t roots;
+    uint32_t tiers;       /* without the Pool, which has the next number */
+    uint64_t large_bytes; /* no program waits for a File above */
+};
+
+struct monarch_plan { /* by which a table decides from now on; copied */
+    const struct monarch_table_row *rows; /* per Extent */
+    uint32_t own;                         /* the number of this node */
+    uint32_t peers;                       /* numbers of nodes are below this */
+    uint32_t uses_pool; /* 1: a File without room goes through the Pool */
+    uint32_t reserved;
+};
+
+/* What becomes of a File that is asked for. */
+enum monarch_verdict {
+    VERDICT_BEGUN = 0, /* the order is filled in, its room reserved */
+    VERDICT_NOTHING,   /* it is being staged already, or refused */
+    VERDICT_READY,     /* it is there: a program could not open it */
+    VERDICT_POOL,      /* the Pool has no room for it now */
+    VERDICT_PASSED,    /* fill must not begin it now */
+    VERDICT_WRITTEN,   /* it is, and a Replica of an earlier job is in its Tier */
+};
+
+struct table;
+
+/* Bits of an order. */
 enum monarch_kind {
     MONARCH_DEMAND = 0,
-    MONARCH_BACKGROUND = 1,
-    MONARCH_ADOPT = 2,
+    MONARCH_BACKGROUND = 1, /* yields to others */
+    MONARCH_ADOPT = 2,      /* verify an existing Replica instead of copying */
     MONARCH_ADOPT_BACKGROUND = 3,
+    MONARCH_ASKED = 4,  /* by a program or a peer, not by fill */
+    MONARCH_REPORT = 8, /* Python collects its success too */
 };
+
+enum { MONARCH_KINDS = 16 }; /* all kinds are below */
+
+struct monarch_order { /* one Transfer */
+    uint32_t file;
+    uint16_t tier;
+    uint8_t kind; /* enum monarch_kind */
+    uint8_t reserved;
+    uint32_t peer; /* NO_PEER: the origin, or the Tier itself */
+    uint32_t word; /* the state word with which it began: its generation */
+};
+
+#define NO_PEER 0xffffffffu
+
+MONARCH_API int monarch_table_new(const struct monarch_table_options *options,
+                                  struct table **out);
+MONARCH_API void monarch_table_free(struct table *t);
+MONARCH_API int monarch_table_follow(struct table *t, const struct monarch_plan *plan);
+MONARCH_API void monarch_table_set_peer(struct table *t, uint32_t peer, uint32_t bits);
+MONARCH_API int monarch_table_begin(struct table *t, uint32_t file, uint32_t kind,
+                                    struct monarch_order *out);
+MONARCH_API int monarch_table_move(struct table *t, struct monarch_order *order);
+MONARCH_API int monarch_table_publish(struct table *t,
+                                      const struct monarch_order *order,
+                                      uint32_t source);
+MONARCH_API int monarch_table_fail(struct table *t, const struct monarch_order *order,
+                                   uint32_t reason, int promise);
+MONARCH_API int monarch_table_offer(struct table *t, uint32_t file, uint32_t tier);
+MONARCH_API int monarch_table_withdraw(struct table *t, uint32_t file);
+MONARCH_API void monarch_table_offers(struct table *t, uint8_t *out);
+MONARCH_API void monarch_table_remove(struct table *t, uint32_t file, uint32_t tier);
+MONARCH_API void monarch_table_set_capacity(struct table *t, uint32_t tier,
+                                            uint64_t bytes);
+MONARCH_API void monarch_table_shrink(struct table *t, uint32_t tier);
+MONARCH_API int monarch_table_retire(struct table *t, uint32_t tier);
+MONARCH_API void monarch_table_account(struct table *t, uint32_t tier,
+                                       struct monarch_account *out);
+MONARCH_API void monarch_table_fetched(struct table *t, uint32_t peer,
+                                       struct monarch_fetched *out);
+MONARCH_API int64_t monarch_table_spare(struct table *t);
+MONARCH_API void monarch_table_stop(struct table *t);
+MONARCH_API void monarch_table_tally(struct table *t, struct monarch_tally *out);
 
 /* The step in which a Transfer ended. */
 enum monarch_step {
@@ -90,6 +221,7 @@ struct monarch_options {
     struct monarch_seal *seals; /* one per Extent, as the digests; borrowed */
     uint32_t seals_only;        /* 1: no checksums are computed */
     uint32_t reserved;
+    struct table *table; /* borrowed; NULL: Python orders every Transfer */
 };
 
 /* Which origins do not answer, and how many Transfers hang in system calls. */
@@ -99,22 +231,26 @@ struct monarch_health {
     uint32_t stuck_background;
 };
 
-struct monarch_order {
-    uint32_t file;
-    uint16_t tier;
-    uint8_t kind; /* enum monarch_kind */
-    uint8_t reserved;
-};
-
-struct monarch_completion {
+struct monarch_completion { /* of an order that has failed or is to be reported */
     uint32_t file;
     uint16_t tier;
     uint8_t kind, step;
-    int32_t status; /* 0: READY is published; -ESTALE: the origin differs from the
-                       Catalog; -EBADMSG: the copy is wrong; else -errno */
-    uint32_t reserved;
-    uint64_t bytes; /* read from the origin, also by a failed Transfer */
-    uint64_t ns;    /* running time, without the time in which it was parked */
+    uint32_t peer;
+    uint32_t word;
+    int32_t status;   /* 0: READY is published; -ESTALE: the origin differs from the
+                         Catalog; -EBADMSG: the copy is wrong; at MONARCH_STEP_READ of a
+                         peer the status of its reply, or the error of the connection;
+                         else -errno */
+    uint32_t expired; /* 1: Python was silent, its File is absent and busy already */
+    uint64_t bytes;   /* read from the origin or received, also by a failed Transfer */
+    uint64_t ns;      /* running time, without the time in which it was parked */
+    uint64_t ended_ns;
+};
+
+/* Files in the order of background fill; borrowed until the next. */
+struct monarch_fill {
+    const uint32_t *to_read, *to_fetch; /* from the origin, and from peers */
+    uint64_t read_count, fetch_count;
 };
 
 struct engine;
@@ -131,6 +267,10 @@ MONARCH_API uint32_t monarch_engine_submit(struct engine *e,
 MONARCH_API uint32_t monarch_engine_completions(struct engine *e,
                                                 struct monarch_completion *out,
                                                 uint32_t max);
+MONARCH_API void monarch_engine_fill(struct engine *e, const struct monarch_fill *fill);
+MONARCH_API void monarch_engine_fill_pause(struct engine *e, int paused);
+MONARCH_API void monarch_engine_fill_left(struct engine *e, uint64_t out[2]);
+MONARCH_API void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind);
 MONARCH_API void monarch_engine_health(struct engine *e, struct monarch_health *out);
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);
 MONARCH_API void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino);
@@ -167,25 +307,6 @@ struct monarch_receiver_options {
     uint32_t sealed;     /* 1: Extents are verified by their seals */
 };
 
-struct monarch_fetch { /* an order: fetch this File from this peer into this Tier */
-    uint32_t file;
-    uint16_t tier;
-    uint16_t reserved;
-    uint32_t peer;
-};
-
-struct monarch_arrival {
-    uint32_t file;
-    uint16_t tier;
-    uint8_t step; /* enum monarch_step */
-    uint8_t reserved;
-    uint32_t peer;
-    int32_t status; /* as in a completion; at MONARCH_STEP_READ the status of the reply,
-                       or the error of the connection */
-    uint64_t bytes; /* received for it */
-    uint64_t ns;    /* since its first request */
-};
-
 struct server;
 struct receiver;
 
@@ -205,10 +326,10 @@ MONARCH_API int monarch_receiver_event_fd(const struct receiver *r);
 MONARCH_API int monarch_receiver_connect(struct receiver *r, uint32_t peer, int fd);
 MONARCH_API int monarch_receiver_disconnect(struct receiver *r, uint32_t peer);
 MONARCH_API uint32_t monarch_receiver_submit(struct receiver *r,
-                                             const struct monarch_fetch *orders,
+                                             const struct monarch_order *orders,
                                              uint32_t n);
 MONARCH_API uint32_t monarch_receiver_arrivals(struct receiver *r,
-                                               struct monarch_arrival *out,
+                                               struct monarch_completion *out,
                                                uint32_t max);
 MONARCH_API void monarch_receiver_traffic(const struct receiver *r,
                                           struct monarch_traffic *out);

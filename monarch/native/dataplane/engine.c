@@ -1,7 +1,8 @@
 /* engine.c - starts and ends the threads of an engine: one listens to programs, the
  * others run Transfers.
  */
-#include "dataplane/engine.h"
+
+#include "dataplane/demand.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/pool.h"
 #include "dataplane/seal.h"
+#include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "dataplane/transfer.h"
 
@@ -140,6 +143,10 @@ static int start(struct engine *e)
     int rc = event_fd_open(&e->event_fd);
     rc = rc ? rc : init_locks(e);
     rc = rc ? rc : scheduler_init(e);
+    if (!rc && e->table && e->catalog->tier_count > e->table->options.tiers) {
+        rc = pool_new(e, &e->pool);
+        rc = rc ? rc : pool_queue_new(e, &e->pool_queue);
+    }
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
     e->options.seal_key = NULL; /* sealer_new() has copied it */
@@ -153,6 +160,8 @@ static int start(struct engine *e)
 static void release(struct engine *e)
 {
     scheduler_free(e); /* before the Tiers, which parked Transfers use */
+    pool_queue_free(e->pool_queue);
+    pool_free(e->pool);
     sealer_free(e->sealer);
     for (uint32_t i = 0; i < TIERS_MAX; i++)
         if (e->tiers[i] >= 0)
@@ -161,6 +170,16 @@ static void release(struct engine *e)
     free(e->buffers);
     free(e->workers);
     free(e);
+}
+
+static uint64_t mean_bytes(const struct table *t)
+{
+    uint64_t sum = 0;
+    if (!t || !t->options.files)
+        return 1;
+    for (uint64_t i = 0; i < t->options.files; i++)
+        sum += t->options.sizes[i];
+    return sum / t->options.files + 1;
 }
 
 /* monarch_engine_new - starts an engine on mapped segments, which it borrows until
@@ -180,6 +199,8 @@ int monarch_engine_new(const struct monarch_segments *segments,
     e->requests = segments->requests;
     e->inodes = segments->inodes;
     e->options = *options;
+    e->table = options->table;
+    e->fill.mean_bytes = mean_bytes(e->table);
     e->euid = geteuid();
     e->links_by_path = access("/proc/self/fd", X_OK) == 0;
     atomic_store(&e->links_by_fd, true);

@@ -16,12 +16,18 @@ enum {
     THREADS_MAX = 256,
     ORDERS_MAX = 4096,    /* per class: queued, running or not yet collected */
     REQUESTED_MAX = 4096, /* requests that Python has not collected yet */
-    DONE_BATCH = 32,      /* completions that are worth waking Python for */
+    PYTHON_SILENT_MS = 1000,
+    DONE_BATCH = 32, /* completions that are worth waking Python for */
     HEARTBEAT_MS = 100,
+    POOL_MS = 5, /* period in which Files that wait for room are looked at */
 };
 
 enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 
+struct pool;
+struct pool_queue;
+struct receiver;
+struct table;
 struct transfer;
 struct worker;
 
@@ -51,6 +57,18 @@ struct throttle {
     uint64_t open_at_ns;  /* nothing may start before */
 };
 
+/* Files in an order, and how many of them have been looked at. */
+struct fill_list {
+    const uint32_t *files;
+    uint64_t count, next;
+};
+
+struct fill {
+    struct fill_list to_read, to_fetch;
+    bool paused;         /* nothing is fetched from peers */
+    uint64_t mean_bytes; /* of all Files */
+};
+
 struct engine {
     /* fixed from monarch_engine_new() on */
     const struct catalog *catalog;
@@ -70,8 +88,13 @@ struct engine {
     struct transfer *transfers;
     uint32_t transfer_count;
     struct sealer *sealer; /* NULL: no seals are made */
+    struct table *table;   /* NULL: Python orders every Transfer */
+    struct pool *pool;     /* NULL: there is none */
+    struct pool_queue *pool_queue;
 
     atomic_bool stopping;
+    uint64_t checked_ns;         /* used by the thread that listens to programs */
+    _Atomic uint64_t asked_ns;   /* when a program or a peer has asked last */
     pthread_mutex_t inodes_lock; /* serialises changes of the inode table */
     pthread_mutex_t seals_lock;  /* guards what options.seals points to */
 
@@ -80,6 +103,8 @@ struct engine {
     struct root_queue *roots;
     uint64_t age; /* of the next order: the oldest runs first */
     uint32_t outstanding[CLASS_COUNT];
+    struct receiver *receiver; /* NULL: no peers yet, or no more */
+    struct fill fill;
     struct ring spare; /* unused items of `transfers` */
     struct throttle throttle;
     struct ring requested;   /* Files that programs and peers wait for */
@@ -90,6 +115,11 @@ struct engine {
     struct event_fd event_fd;
     uint32_t running; /* threads that have not ended */
 };
+
+static inline bool order_reported(const struct engine *e, uint8_t kind)
+{
+    return !e->table || (kind & MONARCH_REPORT);
+}
 
 static inline enum order_class order_class(uint8_t kind)
 {
@@ -115,11 +145,23 @@ void scheduler_free(struct engine *e);
 struct transfer *scheduler_take(struct engine *e);
 void scheduler_wait(struct engine *e);
 void scheduler_return(struct engine *e, struct transfer *t, bool ended);
+bool scheduler_push(struct engine *e, const struct monarch_order *order);
+
+/* fill.c - background fill; the callers hold the lock */
+bool fill_may_read(const struct engine *e);
+bool fill_read(struct engine *e, struct monarch_order *out);
+uint64_t fill_fetch_room(const struct engine *e, uint64_t count, uint64_t bytes);
+bool fill_fetch(struct engine *e, struct monarch_order *out);
+
+/* reports.c - Files that Python alone can judge */
+void report_file(struct engine *e, uint32_t file);
+void report_file_locked(struct engine *e, uint32_t file);
+void requests_wake(struct engine *e);
+void report_completion(struct engine *e, const struct monarch_completion *done);
+void completions_expire(struct engine *e, struct ring *done);
 
 /* requests.c - the thread that listens to programs */
 void requests_listen(struct engine *e);
-void requests_forward(struct engine *e, uint32_t file);
-void requests_wake(struct engine *e);
 
 /* health.c - whether the origin of each root answers */
 void health_note_step(struct engine *e, struct transfer *t);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "dataplane/staging_table.h"
+
 static void disconnect(struct receiver *r, uint32_t peer, int status)
 {
     struct client_connection *c = r->connections[peer];
@@ -51,7 +53,7 @@ static void add_connection(struct receiver *r, const struct peer_command *comman
         disconnect(r, command->peer, -ECONNRESET);
 }
 
-static void queue_order(struct receiver *r, const struct monarch_fetch *order)
+static void queue_order(struct receiver *r, const struct monarch_order *order)
 {
     struct client_connection *c = order->peer < r->options.peers
                                       ? r->connections[order->peer]
@@ -68,7 +70,7 @@ enum item { NOTHING, COMMAND, ORDER };
 
 /* next_item - commands before orders: an order uses the connection made before it. */
 static enum item next_item(struct client_thread *t, struct peer_command *command,
-                           struct monarch_fetch *order)
+                           struct monarch_order *order)
 {
     enum item item = NOTHING;
     pthread_mutex_lock(&t->receiver->lock);
@@ -83,7 +85,7 @@ static enum item next_item(struct client_thread *t, struct peer_command *command
 static void take_items(struct client_thread *t)
 {
     struct receiver *r = t->receiver;
-    struct monarch_fetch order;
+    struct monarch_order order;
     struct peer_command command;
     for (enum item item; (item = next_item(t, &command, &order)) != NOTHING;) {
         if (item == ORDER)
@@ -115,6 +117,27 @@ static void check_timeouts(struct client_thread *t, uint64_t now)
     }
 }
 
+/* fetch_unasked - begins what fill may fetch now; true: more may follow by and by. */
+static bool fetch_unasked(struct receiver *r)
+{
+    struct engine *e = r->engine;
+    struct monarch_order order;
+    pthread_mutex_lock(&e->lock);
+    pthread_mutex_lock(&r->lock);
+    uint64_t count = r->background, bytes = r->background_bytes;
+    pthread_mutex_unlock(&r->lock);
+    uint64_t room = fill_fetch_room(e, count, bytes);
+    for (; room && fill_fetch(e, &order); room--) {
+        bool pushed = order.peer == NO_PEER ? scheduler_push(e, &order)
+                                            : receiver_push(r, &order);
+        if (!pushed)
+            monarch_table_fail(e->table, &order, REASON_NONE, 1);
+    }
+    bool more = e->fill.to_fetch.next < e->fill.to_fetch.count && !e->fill.paused;
+    pthread_mutex_unlock(&e->lock);
+    return more;
+}
+
 /* run_periodic - checks time-outs and signals arrivals, each in its period. */
 static void run_periodic(struct client_thread *t, uint64_t *checked,
                          uint64_t *signalled)
@@ -124,6 +147,9 @@ static void run_periodic(struct client_thread *t, uint64_t *checked,
     if (now - *checked >= CLIENT_TICK_MS * MS_NS) {
         *checked = now;
         check_timeouts(t, now);
+        pthread_mutex_lock(&r->lock);
+        completions_expire(r->engine, &r->done);
+        pthread_mutex_unlock(&r->lock);
     }
     if (now - *signalled >= SIGNAL_MS * MS_NS) {
         *signalled = now;
@@ -133,16 +159,26 @@ static void run_periodic(struct client_thread *t, uint64_t *checked,
     }
 }
 
+/* waits_for_python - failures are queued that Python may be too late for. */
+static bool waits_for_python(struct receiver *r)
+{
+    pthread_mutex_lock(&r->lock);
+    bool waits = r->done.count > 0;
+    pthread_mutex_unlock(&r->lock);
+    return waits;
+}
+
 static void *run_client(void *own)
 {
     struct client_thread *t = own;
     struct receiver *r = t->receiver;
     struct epoll_event events[POLLER_EVENTS_MAX];
     uint64_t checked = 0, signalled = 0;
+    bool fills = false;
     vector_registers_reset();
     while (!poller_stopping(&t->poller)) {
-        bool woken = false;
-        int n = poller_wait(&t->poller, events, t->running ? SIGNAL_MS : -1);
+        bool woken = false, busy = t->running || fills || waits_for_python(r);
+        int n = poller_wait(&t->poller, events, busy ? SIGNAL_MS : -1);
         for (int i = 0; i < n; i++) {
             uint64_t key = events[i].data.u64;
             woken = woken || key == POLLER_WAKE_KEY;
@@ -151,6 +187,7 @@ static void *run_client(void *own)
         }
         if (woken)
             take_items(t);
+        fills = t->number == 0 && r->engine->table && fetch_unasked(r);
         run_periodic(t, &checked, &signalled);
     }
     return NULL;
@@ -162,7 +199,7 @@ static int thread_open(struct client_thread *t)
 {
     int rc = poller_open(&t->poller);
     if (ring_init(&t->commands, sizeof(struct peer_command), PEER_COMMANDS_MAX) ||
-        ring_init(&t->orders, sizeof(struct monarch_fetch), FETCHES_MAX))
+        ring_init(&t->orders, sizeof(struct monarch_order), FETCHES_MAX))
         return -ENOMEM;
     return rc;
 }
@@ -202,7 +239,7 @@ static int init_queues(struct receiver *r)
     r->traffic = calloc(peers, sizeof(*r->traffic));
     r->connections = calloc(peers, sizeof(void *));
     if (!r->traffic || !r->connections ||
-        ring_init(&r->done, sizeof(struct monarch_arrival), FETCHES_MAX))
+        ring_init(&r->done, sizeof(struct monarch_completion), FETCHES_MAX))
         return -ENOMEM;
     return event_fd_open(&r->event_fd);
 }
@@ -236,6 +273,9 @@ int monarch_receiver_new(struct engine *e,
         monarch_receiver_free(r);
         return rc;
     }
+    pthread_mutex_lock(&e->lock);
+    e->receiver = r;
+    pthread_mutex_unlock(&e->lock);
     *out = r;
     return 0;
 }
@@ -271,19 +311,46 @@ int monarch_receiver_disconnect(struct receiver *r, uint32_t peer)
     return push_command(r, &(struct peer_command){.fd = -1, .peer = peer});
 }
 
+/* push - queues an order; false: FETCHES_MAX have not ended. Under the lock. */
+static bool push(struct receiver *r, const struct monarch_order *order)
+{
+    if (r->outstanding == FETCHES_MAX)
+        return false;
+    r->outstanding++;
+    r->background += order->kind & MONARCH_BACKGROUND;
+    r->background_bytes += fetch_background_bytes(r, order->kind, order->file);
+    ring_push(&client_thread_of(r, order->peer)->orders, order);
+    return true;
+}
+
+/* receiver_push - queues an order that the table has begun; false: there are too many. */
+bool receiver_push(struct receiver *r, const struct monarch_order *order)
+{
+    pthread_mutex_lock(&r->lock);
+    bool pushed = push(r, order);
+    pthread_mutex_unlock(&r->lock);
+    if (pushed)
+        poller_wake(&client_thread_of(r, order->peer)->poller);
+    return pushed;
+}
+
+/* receiver_wake - lets the threads see what fill may fetch now. */
+void receiver_wake(struct receiver *r)
+{
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        poller_wake(&r->threads[i].poller);
+}
+
 /* monarch_receiver_submit - queues orders and returns how many it accepted: all, unless
  * FETCHES_MAX are not collected yet. */
-uint32_t monarch_receiver_submit(struct receiver *r, const struct monarch_fetch *orders,
+uint32_t monarch_receiver_submit(struct receiver *r, const struct monarch_order *orders,
                                  uint32_t n)
 {
     uint32_t taken = 0;
     bool wakes[CLIENT_THREADS_MAX] = {false};
     pthread_mutex_lock(&r->lock);
-    for (; taken < n && r->outstanding < FETCHES_MAX; taken++, r->outstanding++) {
-        struct client_thread *t = client_thread_of(r, orders[taken].peer);
-        ring_push(&t->orders, &orders[taken]);
-        wakes[t->number] = true;
-    }
+    for (; taken < n && push(r, &orders[taken]); taken++)
+        wakes[client_thread_of(r, orders[taken].peer)->number] = true;
     pthread_mutex_unlock(&r->lock);
     for (uint32_t i = 0; i < r->options.threads; i++)
         if (wakes[i])
@@ -301,6 +368,10 @@ void monarch_receiver_traffic(const struct receiver *r, struct monarch_traffic *
  * fetches leave no file. */
 void monarch_receiver_free(struct receiver *r)
 {
+    pthread_mutex_lock(&r->engine->lock);
+    if (r->engine->receiver == r)
+        r->engine->receiver = NULL;
+    pthread_mutex_unlock(&r->engine->lock);
     for (uint32_t i = 0; i < r->options.threads; i++)
         poller_stop(&r->threads[i].poller);
     for (uint32_t i = 0; r->connections && i < r->options.peers; i++)

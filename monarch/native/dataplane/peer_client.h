@@ -25,12 +25,12 @@ enum {
 };
 
 struct queued_fetch { /* an order that has not begun */
-    struct monarch_fetch order;
+    struct monarch_order order;
     uint64_t since_ns;
 };
 
 struct fetch { /* of one File */
-    struct monarch_fetch order;
+    struct monarch_order order;
     struct transfer transfer;
     uint32_t extents, requested, received;
     uint32_t open; /* requests without reply */
@@ -72,7 +72,7 @@ struct client_thread { /* and the peers that it fetches from */
     uint8_t *spares[SPARES_MAX];
     uint32_t spare_count;
     struct ring commands; /* struct peer_command; under the lock */
-    struct ring orders;   /* struct monarch_fetch; under the lock */
+    struct ring orders;   /* struct monarch_order; under the lock */
 };
 
 struct receiver {
@@ -82,8 +82,9 @@ struct receiver {
     struct client_connection **connections; /* per peer; used by its thread alone */
     struct client_thread threads[CLIENT_THREADS_MAX];
     pthread_mutex_t lock; /* guards the rings of the threads and the rest */
-    struct ring done;     /* struct monarch_arrival */
-    uint32_t outstanding; /* orders that are not collected */
+    struct ring done;     /* struct monarch_completion */
+    uint32_t outstanding; /* orders that have not ended or are not collected */
+    uint64_t background, background_bytes; /* of these, by fill */
     struct event_fd event_fd;
     bool failed; /* an arrival in `done` is worth waking Python for */
 };
@@ -100,6 +101,10 @@ static inline bool client_idle(const struct client_connection *c)
     return !c->open && !c->queue.count;
 }
 
+/* peer_client.c */
+bool receiver_push(struct receiver *r, const struct monarch_order *order);
+void receiver_wake(struct receiver *r);
+
 /* peer_client_connection.c */
 struct client_connection *client_new(uint32_t peer, int fd);
 int client_receive(struct receiver *r, struct client_connection *c);
@@ -110,7 +115,7 @@ void client_expire(struct receiver *r, struct client_connection *c, uint64_t now
 void client_end(struct receiver *r, struct client_connection *c, int status);
 
 /* peer_fetch.c */
-int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_fetch *order,
+int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
                 uint64_t now);
 int fetch_extent_begin(struct receiver *r, struct fetch *f,
                        const struct frame_reply *head);
@@ -118,7 +123,8 @@ int fetch_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t 
 int fetch_extent_end(struct receiver *r, struct fetch *f,
                      const struct frame_reply *head);
 void fetch_end(struct receiver *r, struct fetch *f, int status);
-void fetch_refuse(struct receiver *r, const struct monarch_fetch *order, int status);
+uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file);
+void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status);
 void arrivals_signal(struct receiver *r, bool all);
 
 #endif

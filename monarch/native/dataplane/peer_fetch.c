@@ -6,15 +6,15 @@
 
 #include <errno.h>
 
+#include "dataplane/staging_table.h"
+
 /* fetch_begin - 0, or the error of the File or the Tier, see transfer_prepare(). */
-int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_fetch *order,
+int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
                 uint64_t now)
 {
     *f = (struct fetch){
         .order = *order, .used = true, .began_ns = now, .progress_ns = now};
-    transfer_init(&f->transfer, &(struct monarch_order){.file = order->file,
-                                                        .tier = order->tier,
-                                                        .kind = MONARCH_DEMAND});
+    transfer_init(&f->transfer, order);
     int rc = transfer_prepare(r->engine, &f->transfer);
     if (rc)
         return rc;
@@ -100,13 +100,30 @@ void arrivals_signal(struct receiver *r, bool all)
         event_fd_set(&r->event_fd, true);
 }
 
-static void push_arrival(struct receiver *r, const struct monarch_arrival *arrival)
+/* fetch_background_bytes - what an order of fill counts among those under way. */
+uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file)
+{
+    const struct table *t = r->engine->table;
+    bool counts = t && (kind & MONARCH_BACKGROUND) && file < t->options.files;
+    return counts ? t->options.sizes[file] : 0;
+}
+
+/* push_arrival - Python hears of failures, and of what is to be reported. */
+static void push_arrival(struct receiver *r, const struct monarch_completion *arrival)
 {
     struct client_thread *t = client_thread_of(r, arrival->peer);
+    bool heard = arrival->status || order_reported(r->engine, arrival->kind);
     t->running--;
+    if (r->engine->table)
+        table_count(r->engine->table, arrival->ns, 0);
     pthread_mutex_lock(&r->lock);
+    r->background -= arrival->kind & MONARCH_BACKGROUND;
+    r->background_bytes -= fetch_background_bytes(r, arrival->kind, arrival->file);
     r->failed = r->failed || arrival->status;
-    ring_push(&r->done, arrival); /* has room for all outstanding orders */
+    if (heard)
+        ring_push(&r->done, arrival); /* has room for all outstanding orders */
+    else
+        r->outstanding--;
     arrivals_signal(r, t->running == 0);
     pthread_mutex_unlock(&r->lock);
 }
@@ -118,23 +135,21 @@ void fetch_end(struct receiver *r, struct fetch *f, int status)
     transfer_end(&f->transfer, status);
     f->ended = true;
     f->used = f->open > 0;
-    push_arrival(r, &(struct monarch_arrival){.file = f->order.file,
-                                              .tier = f->order.tier,
-                                              .step = f->transfer.step,
-                                              .peer = f->order.peer,
-                                              .status = status,
-                                              .bytes = f->transfer.bytes,
-                                              .ns = clock_ns() - f->began_ns});
+    f->transfer.completion.ns = clock_ns() - f->began_ns;
+    push_arrival(r, &f->transfer.completion);
 }
 
 /* fetch_refuse - ends an order that has not begun. */
-void fetch_refuse(struct receiver *r, const struct monarch_fetch *order, int status)
+void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status)
 {
-    push_arrival(r, &(struct monarch_arrival){.file = order->file,
-                                              .tier = order->tier,
-                                              .step = MONARCH_STEP_READ,
-                                              .peer = order->peer,
-                                              .status = status});
+    push_arrival(r, &(struct monarch_completion){.file = order->file,
+                                                 .tier = order->tier,
+                                                 .kind = order->kind,
+                                                 .step = MONARCH_STEP_READ,
+                                                 .peer = order->peer,
+                                                 .word = order->word,
+                                                 .status = status,
+                                                 .ended_ns = clock_ns()});
 }
 
 /* monarch_receiver_event_fd - readable while arrivals wait; the receiver empties it. */
@@ -144,7 +159,7 @@ int monarch_receiver_event_fd(const struct receiver *r)
 }
 
 /* monarch_receiver_arrivals - collects up to `max` orders that have ended. */
-uint32_t monarch_receiver_arrivals(struct receiver *r, struct monarch_arrival *out,
+uint32_t monarch_receiver_arrivals(struct receiver *r, struct monarch_completion *out,
                                    uint32_t max)
 {
     uint32_t n = 0;

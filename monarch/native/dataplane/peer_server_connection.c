@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "dataplane/demand.h"
 #include "dataplane/transfer.h"
 #include "shared/catalog.h"
 
@@ -72,7 +73,7 @@ static void forward(struct engine *e, struct pending_request *p, uint64_t now)
     if (p->forwarded_ns && now - p->forwarded_ns < SERVER_TICK_MS * MS_NS)
         return;
     p->forwarded_ns = now;
-    requests_forward(e, p->file);
+    demand_for_peer(e, p->file);
 }
 
 /* reply_status - 0: the reply has bytes; -errno: it has none; or PENDING. */
@@ -130,7 +131,7 @@ static void attach_bytes(struct server *s, struct server_connection *c)
     struct reply *out = &c->out;
     struct frame_reply *head = &out->head;
     if (open_replicas_get(e, s->replicas, head->file, &out->single, &out->replica)) {
-        requests_forward(e, head->file); /* Python checks the Replica */
+        report_file(e, head->file); /* Python checks the Replica */
         head->status = -EIO;
         return;
     }

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include "dataplane/replica_state.h"
+#include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "dataplane/transfer.h"
+#include "shared/catalog.h"
 #include "shared/replica_table.h"
 
 #ifndef RENAME_NOREPLACE
@@ -198,6 +200,22 @@ void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino)
     pthread_mutex_unlock(&e->inodes_lock);
 }
 
+/* make_ready - stores READY, if the order is still that of the File. A copy proves that
+ * the Catalog says what the origin says; an adopted Replica does not. */
+static int make_ready(struct engine *e, struct transfer *t)
+{
+    uint32_t file = t->order.file;
+    _Atomic uint32_t *words = replica_word(e->catalog, 0);
+    uint32_t fixed = STATE_WORD(REPLICA_READY, t->order.tier, t->from) |
+                     (transfer_adopts(t) ? 0 : STATE_CONFIRMED);
+    if (e->table)
+        return table_publish(e->table, &t->order, fixed);
+    if (!replica_state_end(words, file, t->order.word, fixed))
+        return -ECANCELED;
+    replica_state_wake(words, file);
+    return 0;
+}
+
 /* replica_file_publish - inserts the inode, then makes the name, then stores READY: a
  * program that sees a later step finds the results of the earlier ones. */
 int replica_file_publish(struct engine *e, struct transfer *t)
@@ -209,10 +227,12 @@ int replica_file_publish(struct engine *e, struct transfer *t)
     if (rc)
         return rc;
     rc = give_name(e, t);
-    if (rc) {
-        monarch_engine_forget(e, tier, t->replica_ino);
-        return rc;
+    if (!rc) {
+        rc = make_ready(e, t);
+        if (rc && !transfer_adopts(t))
+            unlinkat(t->tier, t->name, 0);
     }
-    replica_state_store(e->catalog, file, STATE_WORD(REPLICA_READY, tier, t->from));
-    return 0;
+    if (rc)
+        monarch_engine_forget(e, tier, t->replica_ino);
+    return rc;
 }

@@ -11,12 +11,16 @@ struct poller;
 
 struct state_watch { /* of a thread that polls; see state_watch_arm() */
     struct state_watch *next;
-    const struct catalog *catalog;
+    const _Atomic uint32_t *words;
     struct poller *poller;
     atomic_bool armed;
 };
 
-void replica_state_store(const struct catalog *cat, uint32_t file, uint32_t word);
+bool replica_state_change(_Atomic uint32_t *words, uint32_t file, uint32_t *seen,
+                          uint32_t next, bool wakes);
+void replica_state_wake(_Atomic uint32_t *words, uint32_t file);
+bool replica_state_end(_Atomic uint32_t *words, uint32_t file, uint32_t staging,
+                       uint32_t fixed);
 void replica_state_set_busy(const struct catalog *cat, uint32_t file, bool busy);
 
 void state_watch_add(struct state_watch *w, const struct catalog *cat,

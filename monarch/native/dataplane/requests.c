@@ -1,6 +1,6 @@
-/* requests.c - the requests segment: heartbeat, state of the agent, slots by which
- * programs ask for Files, and their way to Python. */
-#include "dataplane/engine.h"
+/* requests.c - the thread that listens to programs: heartbeat, and the slots by which they
+ * ask for Files. */
+#include "dataplane/demand.h"
 
 #include <limits.h>
 
@@ -24,15 +24,6 @@ void monarch_beat(void *requests)
                           memory_order_release);
 }
 
-/* wanted - whether a request for a File in this state goes to Python: the File may be
- * staged, or it is READY and a program could not open its Replica. */
-static bool wanted(uint32_t word)
-{
-    if (STATE_OF(word) == REPLICA_READY)
-        return true;
-    return STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_NONE;
-}
-
 /* collect - empties slots until it has `max` Files; programs write the slots, so any
  * value may be in them. */
 static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
@@ -43,51 +34,37 @@ static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
         if (!atomic_load_explicit(slot, memory_order_relaxed))
             continue;
         uint64_t number = atomic_exchange_explicit(slot, 0, memory_order_acquire) - 1;
-        if (number < e->catalog->file_count && wanted(replica_load(e->catalog, number)))
+        if (number < e->catalog->file_count && demand_wanted(e, (uint32_t)number))
             files[n++] = (uint32_t)number;
     }
     return n;
 }
 
-/* push_request - queues a File for Python once. */
-static void push_request(struct engine *e, uint32_t file)
-{
-    uint8_t bit = (uint8_t)(1u << file % 8);
-    if (e->requested_bits[file / 8] & bit)
-        return;
-    e->requested_bits[file / 8] |= bit;
-    ring_push(&e->requested, &file);
-}
-
-/* drain - moves requests from their slots to Python's queue; those that do not fit stay
- * in their slots until Python has collected some. */
+/* drain - begins what is requested in the slots. Without a table all of it goes to
+ * Python, and what its queue has no room for stays in the slots. */
 static void drain(struct engine *e)
 {
-    uint32_t files[REQUEST_SLOTS];
+    uint32_t files[REQUEST_SLOTS], room = REQUEST_SLOTS;
     pthread_mutex_lock(&e->lock);
     engine_signal(e);
-    uint32_t room = e->requested.capacity - e->requested.count;
+    if (!e->table)
+        room = e->requested.capacity - e->requested.count;
     pthread_mutex_unlock(&e->lock);
     uint32_t n = collect(e, files, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
-    if (!n)
-        return;
-    pthread_mutex_lock(&e->lock);
     for (uint32_t i = 0; i < n; i++)
-        push_request(e, files[i]);
-    engine_signal(e);
-    pthread_mutex_unlock(&e->lock);
+        demand(e, files[i]);
 }
 
-/* requests_forward - queues a File for Python on behalf of another node; dropped if the
- * queue is full, because the server repeats it. */
-void requests_forward(struct engine *e, uint32_t file)
+/* run_each_beat - what is due with each heartbeat, and not with each request. */
+static void run_each_beat(struct engine *e)
 {
-    if (!wanted(replica_load(e->catalog, file)))
+    uint64_t now = clock_ns();
+    if (now - e->checked_ns < HEARTBEAT_MS * MS_NS / 2)
         return;
+    e->checked_ns = now;
+    health_check(e);
     pthread_mutex_lock(&e->lock);
-    if (e->requested.count < e->requested.capacity)
-        push_request(e, file);
-    engine_signal(e);
+    completions_expire(e, &e->done);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -96,37 +73,15 @@ void requests_forward(struct engine *e, uint32_t file)
 void requests_listen(struct engine *e)
 {
     _Atomic uint32_t *bell = (_Atomic uint32_t *)&e->requests->bell;
-    const struct timespec slice = clock_timespec(HEARTBEAT_MS * MS_NS);
+    const struct timespec slice = clock_timespec(HEARTBEAT_MS * MS_NS),
+                          soon = clock_timespec(POOL_MS * MS_NS);
     while (!engine_stopping(e)) {
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
         monarch_beat(e->requests);
         drain(e);
-        health_check(e);
+        bool waits = e->pool_queue && pool_queue_serve(e->pool_queue);
+        run_each_beat(e);
         if (!engine_stopping(e))
-            syscall(SYS_futex, bell, FUTEX_WAIT, seen, &slice, NULL, 0);
+            syscall(SYS_futex, bell, FUTEX_WAIT, seen, waits ? &soon : &slice, NULL, 0);
     }
-}
-
-/* requests_wake - wakes the thread, as programs do. */
-void requests_wake(struct engine *e)
-{
-    _Atomic uint32_t *bell = (_Atomic uint32_t *)&e->requests->bell;
-    atomic_fetch_add_explicit(bell, 1, memory_order_release);
-    futex_wake(bell, 1);
-}
-
-/* monarch_engine_requests - collects up to `max` Files that programs or peers wait
- * for. */
-uint32_t monarch_engine_requests(struct engine *e, uint32_t *files, uint32_t max)
-{
-    uint32_t n = 0;
-    pthread_mutex_lock(&e->lock);
-    bool full = e->requested.count == e->requested.capacity;
-    for (; n < max && ring_pop(&e->requested, &files[n]); n++)
-        e->requested_bits[files[n] / 8] &= (uint8_t) ~(1u << files[n] % 8);
-    engine_signal(e);
-    pthread_mutex_unlock(&e->lock);
-    if (full && n)
-        requests_wake(e); /* some requests may still be in their slots */
-    return n;
 }

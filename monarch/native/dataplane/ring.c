@@ -44,7 +44,7 @@ const void *ring_peek(const struct ring *r)
 }
 
 /* ring_at - an item, the oldest being number 0. */
-const void *ring_at(const struct ring *r, uint32_t number)
+void *ring_at(const struct ring *r, uint32_t number)
 {
     return item_at(r, r->first + number);
 }

@@ -23,7 +23,7 @@ void ring_free(struct ring *r);
 bool ring_push(struct ring *r, const void *item);
 bool ring_pop(struct ring *r, void *item);
 const void *ring_peek(const struct ring *r);
-const void *ring_at(const struct ring *r, uint32_t number);
+void *ring_at(const struct ring *r, uint32_t number);
 
 int event_fd_open(struct event_fd *e);
 void event_fd_close(struct event_fd *e);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dataplane/staging_table.h"
 #include "dataplane/transfer.h"
 #include "shared/catalog.h"
 
@@ -172,15 +173,29 @@ static uint64_t chunk_bytes(const struct transfer *t)
 static bool background_waits(const struct engine *e)
 {
     return oldest_parked(e) ||
-           (!background_full(e) && oldest_order(e, CLASS_BACKGROUND));
+           (!background_full(e) &&
+            (oldest_order(e, CLASS_BACKGROUND) || fill_may_read(e)));
+}
+
+/* queue_fill - queues the next File of background fill. */
+static struct root_queue *queue_fill(struct engine *e)
+{
+    struct monarch_order order;
+    if (!fill_read(e, &order))
+        return NULL;
+    if (order.peer != NO_PEER || !scheduler_push(e, &order))
+        monarch_table_fail(e->table, &order, REASON_NONE, 1);
+    return oldest_order(e, CLASS_BACKGROUND);
 }
 
 static struct transfer *take_background(struct engine *e)
 {
     struct root_queue *q = oldest_parked(e);
     struct transfer *t;
-    if (!q)
-        return begin_order(e, oldest_order(e, CLASS_BACKGROUND), CLASS_BACKGROUND);
+    if (!q) {
+        q = oldest_order(e, CLASS_BACKGROUND);
+        return begin_order(e, q ? q : queue_fill(e), CLASS_BACKGROUND);
+    }
     ring_pop(&q->parked, &t);
     return run_now(e, t);
 }
@@ -210,6 +225,11 @@ void scheduler_wait(struct engine *e)
         pthread_cond_wait(&e->work, &e->lock);
         return;
     }
+    if (!e->throttle.open_at_ns) { /* fill has passed over many Files: go on */
+        pthread_mutex_unlock(&e->lock);
+        pthread_mutex_lock(&e->lock);
+        return;
+    }
     struct timespec until = clock_timespec(e->throttle.open_at_ns);
     pthread_cond_timedwait(&e->work, &e->lock, &until);
 }
@@ -228,8 +248,7 @@ static void stop_running(struct engine *e, struct transfer *t)
 }
 
 /* scheduler_return - completes a Transfer that has ended and parks any other. Programs
- * have been woken already, so Python collects successes in batches, at the latest with
- * the next heartbeat: waking it for each one would cost a fifth of the throughput. */
+ * have been woken already. */
 void scheduler_return(struct engine *e, struct transfer *t, bool ended)
 {
     struct root_queue *q = &e->roots[t->queue];
@@ -245,10 +264,8 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended)
     }
     q->background_begun -= background;
     t->order.file = NONE32;
-    ring_push(&e->done, &t->completion);
+    report_completion(e, &t->completion);
     ring_push(&e->spare, &t);
-    if (t->completion.status || e->done.count >= DONE_BATCH)
-        engine_signal(e);
 }
 
 /* push_order - queues an order at its root; the Transfer rejects an invalid File. */
@@ -261,6 +278,19 @@ static void push_order(struct engine *e, const struct monarch_order *order,
     ring_push(&e->roots[root].orders[class], &w);
 }
 
+/* scheduler_push - queues an order that the table has begun; false: there are too many.
+ * The caller holds the lock. */
+bool scheduler_push(struct engine *e, const struct monarch_order *order)
+{
+    enum order_class class = order_class(order->kind);
+    if (e->outstanding[class] == ORDERS_MAX)
+        return false;
+    e->outstanding[class]++;
+    push_order(e, order, class);
+    pthread_cond_signal(&e->work);
+    return true;
+}
+
 /* monarch_engine_submit - queues orders and returns how many it accepted: it stops at
  * the first whose class has ORDERS_MAX orders that are not collected yet. */
 uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *orders,
@@ -268,30 +298,8 @@ uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *ord
 {
     uint32_t taken = 0;
     pthread_mutex_lock(&e->lock);
-    for (; taken < n; taken++) {
-        enum order_class class = order_class(orders[taken].kind);
-        if (e->outstanding[class] == ORDERS_MAX)
-            break;
-        e->outstanding[class]++;
-        push_order(e, &orders[taken], class);
-    }
-    if (taken == 1)
-        pthread_cond_signal(&e->work);
-    else if (taken > 1)
-        pthread_cond_broadcast(&e->work);
+    while (taken < n && scheduler_push(e, &orders[taken]))
+        taken++;
     pthread_mutex_unlock(&e->lock);
     return taken;
-}
-
-/* monarch_engine_completions - collects up to `max` orders that have ended. */
-uint32_t monarch_engine_completions(struct engine *e, struct monarch_completion *out,
-                                    uint32_t max)
-{
-    uint32_t n = 0;
-    pthread_mutex_lock(&e->lock);
-    for (; n < max && ring_pop(&e->done, &out[n]); n++)
-        e->outstanding[order_class(out[n].kind)]--;
-    engine_signal(e);
-    pthread_mutex_unlock(&e->lock);
-    return n;
 }

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/pool.h"
+#include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "dataplane/wire.h"
 #include "shared/catalog.h"
@@ -31,7 +33,7 @@ static int locate(struct engine *e, struct transfer *t)
 {
     const struct catalog *cat = e->catalog;
     uint32_t file = t->order.file;
-    if (t->order.tier >= cat->tier_count || t->order.kind > MONARCH_ADOPT_BACKGROUND)
+    if (t->order.tier >= cat->tier_count || t->order.kind >= MONARCH_KINDS)
         return -EINVAL;
     const struct entry *entry = catalog_entry(cat, file, &t->root);
     if (!entry)
@@ -219,7 +221,12 @@ int transfer_publish(struct engine *e, struct transfer *t)
     if (engine_stopping(e))
         return -ECANCELED;
     t->step = MONARCH_STEP_PUBLISH;
-    return transfer_written(e, t) ? -ESTALE : replica_file_publish(e, t);
+    int rc = transfer_written(e, t) ? -ESTALE : replica_file_publish(e, t);
+    if (!rc && e->pool && table_is_pool(e->table, t->order.tier))
+        pool_published(
+            e->pool, t->order.file,
+            STATE_NEXT(t->order.word, REPLICA_READY, t->order.tier, t->from));
+    return rc;
 }
 
 static int finish(struct engine *e, struct transfer *t)
@@ -285,8 +292,11 @@ void transfer_end(struct transfer *t, int status)
         .tier = t->order.tier,
         .kind = t->order.kind,
         .step = t->step,
+        .peer = t->order.peer,
+        .word = t->order.word,
         .status = status,
         .bytes = t->bytes,
         .ns = t->ns,
+        .ended_ns = clock_ns(),
     };
 }

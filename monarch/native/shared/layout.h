@@ -28,7 +28,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 4u
+#define LAYOUT_VERSION 5u
 #define EXTENT_BYTES (8u << 20)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
 
@@ -39,6 +39,7 @@ enum {
     PATH_BYTES_MAX = 1024, /* longer paths are opened at the origin */
     REPLICA_NAME_BYTES = 32,
     REQUEST_SLOTS = 1024,
+    WAITER_COUNTS = 1024,
     PROCESS_SLOTS = 4096,
     PROCESS_NAME_BYTES = 128,
     WAIT_BUCKETS = 64,
@@ -110,8 +111,11 @@ struct slot {       /* home = high half of the hash, scaled to the number of slo
 
 /* ---- catalog -------------------------------------------------------------------- */
 
-/* State word of a File: the low byte is enum replica_state, the next one the Tier; the
- * third is enum reason of an absent File, or enum source of a ready one. */
+/* State word of a File, from its lowest bit: 4 bits enum replica_state; 4 the Tier; 4
+ * enum reason of an absent File, or enum source of a ready one; 19 the generation, one
+ * more with each Transfer that begins; STATE_CONFIRMED. It is changed by compare-and-swap
+ * alone. A program that has opened a Replica reads it again: the same word means that
+ * the Replica was there all the time. */
 enum replica_state {
     REPLICA_ABSENT = 0,
     REPLICA_STAGING,
@@ -137,11 +141,23 @@ enum source {
 };
 
 #define STATE_WORD(state, tier, reason) \
-    ((uint32_t)(state) | (uint32_t)(tier) << 8 | (uint32_t)(reason) << 16)
-#define STATE_OF(word) ((word)&0xffu)
-#define STATE_TIER(word) (((word) >> 8) & 0xffu)
-#define STATE_REASON(word) (((word) >> 16) & 0xffu)
+    ((uint32_t)(state) | (uint32_t)(tier) << 4 | (uint32_t)(reason) << 8)
+#define STATE_OF(word) ((word)&0xfu)
+#define STATE_TIER(word) (((word) >> 4) & 0xfu)
+#define STATE_REASON(word) (((word) >> 8) & 0xfu)
 #define STATE_SOURCE(word) STATE_REASON(word)
+#define STATE_FIXED 0xfffu /* what STATE_WORD() gives */
+#define STATE_GENERATION 0x7ffff000u
+#define STATE_CONFIRMED 0x80000000u /* sticky: compared with the origin in this job */
+
+/* STATE_NEXT - the word that follows another one of the same generation. */
+#define STATE_NEXT(word, state, tier, reason) \
+    (((word) & ~STATE_FIXED) | STATE_WORD(state, tier, reason))
+/* STATE_BEGIN - the word of a Transfer that begins: the next generation. */
+#define STATE_BEGIN(word, tier)                                           \
+    (((word)&STATE_CONFIRMED) |                                           \
+     ((((word)&STATE_GENERATION) + STATE_FIXED + 1) & STATE_GENERATION) | \
+     STATE_WORD(REPLICA_STAGING, tier, 0))
 
 enum cold_mode {
     COLD_AUTO = 0, /* wait for Files up to wait_max_bytes, read through above */
@@ -242,9 +258,12 @@ struct requests {
     uint32_t agent_pid;
     uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, written every 100 ms */
     uint32_t bell;         /* futex; programs add one after filling a slot */
-    uint32_t reserved;
+    uint32_t pool_full;    /* 1: ring too when a waiter has opened its Replica */
     uint8_t pad[64 - 24];
     struct rights agent; /* rights of the scan and of copies */
+    /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been
+     * woken and have not opened it yet. The Pool keeps a Replica that is waited for. */
+    uint32_t waiters[WAITER_COUNTS];
     /* File number + 1; 0 = free; emptied by an atomic exchange. */
     uint64_t slots[REQUEST_SLOTS];
 };
@@ -310,6 +329,8 @@ _Static_assert(sizeof(struct attr) == 32, "attr");
 _Static_assert(sizeof(struct slot) == 8, "slot");
 _Static_assert(sizeof(struct inode) == 16, "inode");
 _Static_assert(sizeof(struct rights) == 64, "rights");
-_Static_assert(sizeof(struct requests) == 32 + 128 + 8 * REQUEST_SLOTS, "requests");
+_Static_assert(sizeof(struct requests) ==
+                   32 + 128 + 4 * WAITER_COUNTS + 8 * REQUEST_SLOTS,
+               "requests");
 
 #endif

@@ -28,6 +28,11 @@
         fd = (staged);                                                              \
         if (fd < 0 && redirect_eases(&s))                                           \
             fd = (staged);                                                          \
+        while (__builtin_expect(redirect_moved(&s), 0)) {                           \
+            if (fd >= 0)                                                            \
+                sys_close(fd);                                                      \
+            fd = s.path ? (staged) : -1;                                            \
+        }                                                                           \
         if (redirect_opened(&s, fd >= 0))                                           \
             return fd;                                                              \
     }                                                                               \

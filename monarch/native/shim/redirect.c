@@ -27,6 +27,8 @@ enum {
     SAMPLED_EVERY = 1024
 }; /* outside opens that are looked at */
 
+enum { MOVES_MAX = 8 }; /* Replicas that leave before they are opened, of one open */
+
 /* What a read-only open may ask for and still be served. */
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
                             O_SYNC | O_NOFOLLOW | LARGEFILE;
@@ -40,13 +42,20 @@ static bool origin(const struct redirect *s, int why)
     return false;
 }
 
+/* set_place - notes what a state word says of the Replica. */
+static bool set_place(struct redirect *s, uint32_t word)
+{
+    s->word = word;
+    s->tier = STATE_TIER(word);
+    s->source = STATE_SOURCE(word);
+    return s->tier < s->seg->catalog->tier_count;
+}
+
 /* name_replica - writes the path of the File's Replica in the Tier of its state word. */
 static bool name_replica(struct redirect *s, const struct route *r,
                          const struct entry *e, uint32_t word)
 {
-    s->tier = STATE_TIER(word);
-    s->source = STATE_SOURCE(word);
-    if (s->tier >= s->seg->catalog->tier_count)
+    if (!set_place(s, word))
         return false;
     const struct tier *tier = &s->seg->catalog->tiers[s->tier];
     const struct entry *first = index_first(r->ix, e->file);
@@ -69,6 +78,14 @@ static bool waits(const struct catalog *c, uint64_t size)
            (c->cold_mode == COLD_AUTO && size <= c->cold_wait_max_bytes);
 }
 
+/* leave - this open does not wait any more, and has opened what it has waited for. */
+static void leave(struct redirect *s)
+{
+    if (s->counted)
+        wait_leave(s->seg, s->file);
+    s->counted = false;
+}
+
 /* await - asks for a cold File and, if it is small, waits for it: its state word when it
  * got ready, else 0 with the reason counted. */
 static uint32_t await(struct redirect *s, uint32_t word)
@@ -83,9 +100,15 @@ static uint32_t await(struct redirect *s, uint32_t word)
     if (process_borrowed())
         return origin(s, COUNTER_origin_vfork);
     enum counter why = COUNTER_origin_timeout;
+    if (!s->counted)
+        wait_enter(s->seg, s->file);
+    s->counted = true;
     word = wait_ready(s->seg, s->file, &why);
     s->waited = true;
-    return word ? word : origin(s, (int)why);
+    if (word)
+        return word;
+    leave(s);
+    return origin(s, (int)why);
 }
 
 /* redirect_entry - decides for a managed regular File; `written` is read after READY was
@@ -94,8 +117,10 @@ bool redirect_entry(struct redirect *s, const struct route *r, const struct entr
 {
     uint64_t file = (uint64_t)s->seg->catalog->roots[r->root].file_base + e->file;
     s->file = file;
+    s->root = r->root;
     s->size = e->size;
     s->waited = false;
+    s->moves = 0;
     if (file >= s->seg->catalog->file_count)
         return false;
     __builtin_prefetch(&s->seg->flags->written[file]);
@@ -106,10 +131,15 @@ bool redirect_entry(struct redirect *s, const struct route *r, const struct entr
         word = await(s, word);
         if (!word)
             return false;
-        if (mark_seen(s->seg, r->root, r->ix, e))
+        if (mark_seen(s->seg, r->root, r->ix, e)) {
+            leave(s);
             return origin(s, COUNTER_origin_written);
+        }
     }
-    return name_replica(s, r, e, word) || origin(s, COUNTER_origin_lost);
+    if (name_replica(s, r, e, word))
+        return true;
+    leave(s);
+    return origin(s, COUNTER_origin_lost);
 }
 
 /* redirect_read - a read-only open: only a catalogued regular file can have a Replica. */
@@ -215,6 +245,72 @@ static bool tier_failed(int error)
            error == ENXIO || error == ENODEV || error == ENOTCONN || error == EUCLEAN;
 }
 
+/* find_again - the state word of the Replica of a File whose former one has left its
+ * place, or 0 with the reason counted. */
+static uint32_t find_again(struct redirect *s)
+{
+    const struct index *ix = segments_index(s->seg, s->root);
+    const struct root *root = &s->seg->catalog->roots[s->root];
+    const struct entry *e = index_first(ix, (uint32_t)(s->file - root->file_base));
+    uint32_t word = replica_load(s->seg->catalog, s->file);
+    if (s->moves++ >= MOVES_MAX)
+        return origin(s, COUNTER_origin_lost);
+    if (STATE_OF(word) != REPLICA_READY)
+        word = await(s, word);
+    if (word && mark_seen(s->seg, s->root, ix, e))
+        return origin(s, COUNTER_origin_written);
+    return word;
+}
+
+/* move - names the place where the Replica is now; its own name stays the same. */
+static void move(struct redirect *s)
+{
+    char name[REPLICA_NAME_BYTES + 1];
+    const struct tier *tier = &s->seg->catalog->tiers[s->tier];
+    memcpy(name, s->staged + tier->path_bytes + 1, sizeof(name));
+    errno = s->kept_errno;
+    s->path = NULL;
+    uint32_t word = find_again(s);
+    if (!word || !set_place(s, word))
+        return;
+    tier = &s->seg->catalog->tiers[s->tier];
+    memcpy(s->staged, tier->path, tier->path_bytes);
+    s->staged[tier->path_bytes] = '/';
+    memcpy(s->staged + tier->path_bytes + 1, name, sizeof(name));
+    s->path = s->staged;
+}
+
+/* redirect_moved - the Replica has left the place of s->path since its state was read, so
+ * that what was opened there must not be used: true. Then s->path is where to open it
+ * instead, or NULL. open() orders this look behind it: the kernel counts a reader with a
+ * full barrier before it looks for leases, and the agent changes the word before it asks
+ * for one. */
+bool redirect_moved(struct redirect *s)
+{
+    if (s->final || !s->path)
+        return false;
+    uint32_t word = replica_load(s->seg->catalog, s->file);
+    if (__builtin_expect(((word ^ s->word) & ~STATE_CONFIRMED) == 0, 1))
+        return false;
+    move(s);
+    return true;
+}
+
+/* redirect_keep - a Replica in the Pool stays until redirect_release(). */
+void redirect_keep(struct redirect *s)
+{
+    wait_enter(s->seg, s->file);
+    s->kept = true;
+}
+
+/* redirect_release - ends what redirect_keep() has begun, if it has. */
+void redirect_release(struct redirect *s)
+{
+    if (s->kept)
+        wait_leave(s->seg, s->file);
+    s->kept = false;
+}
+
 /* redirect_opened - counts how the open of s->path went; false: now open what the program
  * named, the Replica is gone or may not be opened. */
 bool redirect_opened(struct redirect *s, bool opened)
@@ -225,6 +321,11 @@ bool redirect_opened(struct redirect *s, bool opened)
         errno = identity_error(s->held);
     if (s->final)
         return true;
+    leave(s);
+    if (__builtin_expect(!s->path, 0)) {
+        errno = s->kept_errno;
+        return false; /* and the reason is counted */
+    }
     if (__builtin_expect(opened, 1)) {
         count_served(s);
         return true;

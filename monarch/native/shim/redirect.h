@@ -21,9 +21,14 @@ struct redirect {
     bool waited;
     bool sampled; /* then see whether an outside path has led to a File */
     bool doubted; /* or to a Replica whose File was written to since */
+    bool counted; /* among those that wait for the File, until it is opened */
+    bool kept;    /* the same, until redirect_release() */
     uint32_t tier;
     uint32_t source; /* enum source */
-    uint64_t file;   /* number in the job */
+    uint32_t word;   /* the state word that told of the Replica */
+    uint32_t moves;  /* how often the Replica has left before it was opened */
+    uint32_t root;
+    uint64_t file; /* number in the job */
     uint64_t size;
     int kept_errno;
     char staged[STAGED_BYTES];
@@ -38,6 +43,9 @@ int redirect_stream_flags(const char *mode);
 bool redirect_reopened(struct redirect *s, const char *path, const char *mode, int fd);
 bool redirect_eases(struct redirect *s);
 bool redirect_opened(struct redirect *s, bool opened);
+bool redirect_moved(struct redirect *s);
+void redirect_keep(struct redirect *s);
+void redirect_release(struct redirect *s);
 bool redirect_diverts(struct redirect *s, int dirfd, const char *path, int fd);
 bool redirect_cut(struct redirect *s, int fd);
 void redirect_handle(struct redirect *s, int flags);
@@ -49,6 +57,7 @@ bool redirect_entry(struct redirect *s, const struct route *r, const struct entr
 static inline void redirect_begin(struct redirect *s, int flags)
 {
     s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
+    s->counted = s->kept = false;
     s->held = IDENTITY_OTHER;
     s->flags = s->named = flags;
 }

@@ -11,6 +11,11 @@
     if (redirect_stream(&s, path, mode)) {                     \
         s.kept_errno = errno;                                  \
         stream = (staged);                                     \
+        while (redirect_moved(&s)) {                           \
+            if (stream)                                        \
+                fclose(stream);                                \
+            stream = s.path ? (staged) : NULL;                 \
+        }                                                      \
         if (redirect_opened(&s, stream != NULL))               \
             return stream;                                     \
     }                                                          \
@@ -38,11 +43,14 @@ FILE *_IO_fopen(const char *path, const char *mode)
 }
 
 /* A failed freopen() has closed the stream, so that there is no second try: look first
- * whether the path can be opened. What is evicted in between is the one open that can
- * fail here; nothing is evicted while the job has memory. */
+ * whether the path can be opened, and keep the Replica in the Pool. What is evicted in
+ * between because memory is short is the one open that can fail here. */
 static bool opens(struct redirect *s)
 {
-    int fd = sys_openat(AT_FDCWD, s->path, O_RDONLY | O_CLOEXEC);
+    redirect_keep(s);
+    while (redirect_moved(s))
+        ;
+    int fd = s->path ? sys_openat(AT_FDCWD, s->path, O_RDONLY | O_CLOEXEC) : -ENOENT;
     if (fd >= 0)
         sys_close(fd);
     else
@@ -70,6 +78,7 @@ static const char *reopened(struct redirect *s, const char *path, const char *mo
 
 static FILE *after(struct redirect *s, FILE *result)
 {
+    redirect_release(s);
     if (s->final)
         redirect_opened(s, result != NULL);
     if (result)

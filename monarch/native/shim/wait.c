@@ -50,6 +50,33 @@ static void ring(const struct segments *seg)
     sys_call(SYS_futex, (long)&seg->requests->bell, FUTEX_WAKE, 1, 0, 0);
 }
 
+static _Atomic uint32_t *waiters(const struct segments *seg, uint64_t file)
+{
+    return (_Atomic uint32_t *)&seg->requests->waiters[file % WAITER_COUNTS];
+}
+
+/* wait_enter - from now on this open may wait for the File: a Replica in the Pool stays
+ * until wait_leave(). */
+void wait_enter(const struct segments *seg, uint64_t file)
+{
+    atomic_fetch_add_explicit(waiters(seg, file), 1, memory_order_seq_cst);
+}
+
+/* wait_leave - the agent may have stored 0 meanwhile, because of a process that was
+ * killed. Files that wait for room in the Pool may have it now. */
+void wait_leave(const struct segments *seg, uint64_t file)
+{
+    _Atomic uint32_t *count = waiters(seg, file);
+    uint32_t seen = atomic_load_explicit(count, memory_order_relaxed);
+    while (seen && !atomic_compare_exchange_weak_explicit(count, &seen, seen - 1,
+                                                          memory_order_release,
+                                                          memory_order_relaxed))
+        ;
+    if (atomic_load_explicit((_Atomic uint32_t *)&seg->requests->pool_full,
+                             memory_order_relaxed))
+        ring(seg);
+}
+
 /* wait_request - puts a File into a slot, unless it is in one; false: no slot free. */
 bool wait_request(const struct segments *seg, uint64_t file)
 {

@@ -7,6 +7,8 @@
 bool wait_agent_lives(const struct segments *seg);
 bool wait_request(const struct segments *seg, uint64_t file);
 enum counter wait_refusal(uint32_t word);
+void wait_enter(const struct segments *seg, uint64_t file);
+void wait_leave(const struct segments *seg, uint64_t file);
 uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why);
 
 #endif

@@ -255,9 +255,18 @@ void board_stop(struct board *b)
     b->engine = NULL;
 }
 
+/* board_state - without generation and confirmation. */
 uint32_t board_state(const struct board *b, uint32_t file)
 {
-    return replica_load(b->catalog, file);
+    return replica_load(b->catalog, file) & STATE_FIXED;
+}
+
+/* board_set_state - stores a state word of the first generation, and wakes. */
+void board_set_state(struct board *b, uint32_t file, uint32_t word)
+{
+    uint32_t *words = (uint32_t *)(uintptr_t)replica_word(b->catalog, 0);
+    while (!monarch_state_change(words, file, replica_load(b->catalog, file), word, 1))
+        ;
 }
 
 /* board_replica_right - the Replica is whole, right, read-only and has the mtime. */
@@ -301,7 +310,7 @@ unsigned board_names(const struct board *b, const char *suffix)
 void board_submit(struct board *b, uint32_t file, uint8_t kind)
 {
     const struct monarch_order order = {.file = file, .kind = kind};
-    monarch_state_store(b->catalog, file, STATE_WORD(REPLICA_STAGING, 0, 0));
+    board_set_state(b, file, STATE_WORD(REPLICA_STAGING, 0, 0));
     CHECK(monarch_engine_submit(b->engine, &order, 1) == 1);
 }
 

@@ -55,6 +55,7 @@ void board_replica_path(const struct board *b, uint32_t file, char out[512]);
 void board_temporary_path(const struct board *b, uint32_t file, char out[512]);
 void board_recatalog(struct board *b, uint32_t file);
 uint32_t board_state(const struct board *b, uint32_t file);
+void board_set_state(struct board *b, uint32_t file, uint32_t word);
 bool board_replica_right(const struct board *b, uint32_t file);
 unsigned board_names(const struct board *b, const char *suffix);
 

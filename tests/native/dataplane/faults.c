@@ -238,8 +238,11 @@ static void a_full_inode_table_is_reported(void)
 
 static void impossible_orders_are_refused(void)
 {
-    const struct monarch_order orders[] = {
-        {.file = 1}, {.file = NONE32}, {.tier = 1}, {.tier = 65535}, {.kind = 4}};
+    const struct monarch_order orders[] = {{.file = 1},
+                                           {.file = NONE32},
+                                           {.tier = 1},
+                                           {.tier = 65535},
+                                           {.kind = MONARCH_KINDS}};
     reopen();
     board_start(board, 1, 1);
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {

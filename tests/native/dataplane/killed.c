@@ -16,7 +16,7 @@ static struct board *board;
 static void copy_until_killed(int ready)
 {
     for (uint32_t i = 0; i < FILES; i++)
-        monarch_state_store(board->catalog, i, STATE_WORD(REPLICA_STAGING, 0, 0));
+        board_set_state(board, i, STATE_WORD(REPLICA_STAGING, 0, 0));
     board_start(board, 2, 2);
     for (uint32_t i = 0; i < FILES; i++)
         board_submit(board, i, i % 2);

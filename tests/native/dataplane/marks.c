@@ -127,7 +127,7 @@ static void a_fetch_ends_at_the_mark(void)
     head = reply_to(&second);
     head.size = EXTENT_BYTES;
     CHECK(send(ends.serves, &head, sizeof(head), 0) == sizeof(head));
-    struct monarch_arrival a = pair_wait(&pair); /* before its bytes come */
+    struct monarch_completion a = pair_wait(&pair); /* before its bytes come */
     CHECK(a.status == -ESTALE && a.step == MONARCH_STEP_ORDER);
     CHECK(nothing_published(pair.asker, LARGE));
     close(ends.serves);

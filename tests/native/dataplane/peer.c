@@ -105,21 +105,21 @@ void pair_connect(struct pair *p, struct ends ends)
 
 void pair_submit(struct pair *p, uint32_t file)
 {
-    const struct monarch_fetch order = {.file = file, .peer = OWNER};
-    monarch_state_store(p->asker->catalog, file, STATE_WORD(REPLICA_STAGING, 0, 0));
+    const struct monarch_order order = {.file = file, .peer = OWNER};
+    board_set_state(p->asker, file, STATE_WORD(REPLICA_STAGING, 0, 0));
     CHECK(monarch_receiver_submit(p->receiver, &order, 1) == 1);
 }
 
-struct monarch_arrival pair_wait(struct pair *p)
+struct monarch_completion pair_wait(struct pair *p)
 {
-    struct monarch_arrival arrival;
+    struct monarch_completion arrival;
     struct pollfd fd = {.fd = monarch_receiver_event_fd(p->receiver), .events = POLLIN};
     while (monarch_receiver_arrivals(p->receiver, &arrival, 1) == 0)
         CHECK(poll(&fd, 1, 1000 * PATIENCE_NS_MAX) == 1);
     return arrival;
 }
 
-struct monarch_arrival pair_fetch(struct pair *p, uint32_t file)
+struct monarch_completion pair_fetch(struct pair *p, uint32_t file)
 {
     pair_submit(p, file);
     return pair_wait(p);
@@ -159,12 +159,12 @@ void unpublish(struct board *b, uint32_t file)
     char path[512];
     struct stat st;
     board_replica_path(b, file, path);
-    monarch_state_store(b->catalog, file, STATE_WORD(REPLICA_EVICTING, 0, 0));
+    board_set_state(b, file, STATE_WORD(REPLICA_EVICTING, 0, 0));
     if (stat(path, &st) == 0) {
         monarch_engine_forget(b->engine, 0, st.st_ino);
         CHECK(unlink(path) == 0);
     }
-    monarch_state_store(b->catalog, file, STATE_WORD(REPLICA_ABSENT, 0, 0));
+    board_set_state(b, file, STATE_WORD(REPLICA_ABSENT, 0, 0));
 }
 
 bool nothing_published(struct board *b, uint32_t file)

@@ -34,8 +34,8 @@ struct ends ends_local(void);
 struct ends ends_tcp(void);
 void pair_connect(struct pair *p, struct ends ends);
 void pair_submit(struct pair *p, uint32_t file);
-struct monarch_arrival pair_wait(struct pair *p);
-struct monarch_arrival pair_fetch(struct pair *p, uint32_t file);
+struct monarch_completion pair_wait(struct pair *p);
+struct monarch_completion pair_fetch(struct pair *p, uint32_t file);
 struct monarch_traffic pair_served(struct pair *p);
 struct monarch_traffic pair_received(struct pair *p);
 void pair_until_closed(struct pair *p); /* no connection is left at the server */

@@ -205,7 +205,7 @@ static void a_tier_that_is_gone_fails_the_file_alone(void)
     pair_connect(&pair, ends_local());
     snprintf(moved, sizeof(moved), "%s/moved", pair.asker->base);
     CHECK(rename(pair.asker->tier, moved) == 0 && rmdir(moved) == 0);
-    struct monarch_arrival a = pair_fetch(&pair, 1);
+    struct monarch_completion a = pair_fetch(&pair, 1);
     CHECK(a.status == -ENOENT);
     CHECK(a.step == MONARCH_STEP_CREATE || a.step == MONARCH_STEP_PUBLISH);
     CHECK(pair_received(&pair).connections == 1);
@@ -219,7 +219,7 @@ static void a_file_of_that_name_is_not_replaced(void)
     make_ready(pair.owner, 1);
     make_ready(pair.asker, 1);
     pair_connect(&pair, ends_local());
-    struct monarch_arrival a = pair_fetch(&pair, 1);
+    struct monarch_completion a = pair_fetch(&pair, 1);
     CHECK(a.status == -EEXIST && a.step == MONARCH_STEP_PUBLISH);
     CHECK(board_replica_right(pair.asker, 1));
     pair_free(&pair);

@@ -32,7 +32,7 @@ static void each_size_arrives_right(struct ends ends)
         make_ready(pair.owner, i);
     pair_connect(&pair, ends);
     for (uint32_t i = 0; i < SIZES; i++) {
-        struct monarch_arrival a = pair_fetch(&pair, i);
+        struct monarch_completion a = pair_fetch(&pair, i);
         CHECK(a.status == 0 && a.file == i && a.peer == OWNER && a.bytes == sizes[i]);
         CHECK(board_state(pair.asker, i) == STATE_WORD(REPLICA_READY, 0, SOURCE_PEER));
         CHECK(board_replica_right(pair.asker, i));
@@ -107,11 +107,12 @@ static void several_threads_fetch_from_several_peers(void)
         CHECK(monarch_receiver_connect(pair.receiver, peer, ends.asks) == 0);
     }
     for (uint32_t i = 0; i < MANY; i++) {
-        const struct monarch_fetch order = {.file = i, .peer = i % PEERS};
+        const struct monarch_order order = {.file = i, .peer = i % PEERS};
+        board_set_state(pair.asker, i, STATE_WORD(REPLICA_STAGING, 0, 0));
         CHECK(monarch_receiver_submit(pair.receiver, &order, 1) == 1);
     }
     for (uint32_t i = 0; i < MANY; i++) {
-        struct monarch_arrival a = pair_wait(&pair);
+        struct monarch_completion a = pair_wait(&pair);
         CHECK(a.status == 0 && a.peer == a.file % PEERS);
     }
     for (uint32_t i = 0; i < MANY; i++)
@@ -146,13 +147,13 @@ static void wrong_numbers_and_sockets_are_refused(void)
     CHECK(monarch_receiver_connect(pair.receiver, PEERS, ends.asks) == -EINVAL);
     CHECK(monarch_server_adopt(pair.server, 0, datagram) == -EPROTOTYPE);
     CHECK(monarch_server_adopt(pair.server, 0, -1) == -EBADF);
-    const struct monarch_fetch orders[] = {{.file = 0, .peer = PEERS},
+    const struct monarch_order orders[] = {{.file = 0, .peer = PEERS},
                                            {.file = 0, .peer = OWNER}};
     CHECK(monarch_receiver_submit(pair.receiver, orders, 2) == 2);
     CHECK(pair_wait(&pair).status == -ENOTCONN);
     CHECK(pair_wait(&pair).status == -ENOTCONN);
     pair_connect(&pair, ends);
-    const struct monarch_fetch bad[] = {{.file = 7, .peer = OWNER},
+    const struct monarch_order bad[] = {{.file = 7, .peer = OWNER},
                                         {.file = 0, .tier = 4, .peer = OWNER}};
     CHECK(monarch_receiver_submit(pair.receiver, bad, 2) == 2);
     CHECK(pair_wait(&pair).status == -EINVAL && pair_wait(&pair).status == -EINVAL);

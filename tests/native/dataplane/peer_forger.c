@@ -66,7 +66,7 @@ static struct answer true_answer(int serves, const struct frame_request *f)
 typedef void (*forge)(struct answer *a, const struct frame_request *asked);
 
 /* fetch_forged - fetches a File whose answers are forged on their way. */
-static struct monarch_arrival fetch_forged(uint32_t file, forge change)
+static struct monarch_completion fetch_forged(uint32_t file, forge change)
 {
     struct ends near = ends_local(), far = ends_local();
     CHECK(monarch_receiver_connect(pair.receiver, OWNER, near.asks) == 0);
@@ -82,7 +82,7 @@ static struct monarch_arrival fetch_forged(uint32_t file, forge change)
         CHECK(seen_count < ANSWERS_MAX);
         seen[seen_count++] = a;
     }
-    struct monarch_arrival arrival = pair_wait(&pair);
+    struct monarch_completion arrival = pair_wait(&pair);
     close(near.serves);
     close(far.asks);
     return arrival;
@@ -162,7 +162,7 @@ static void a_forged_answer_is_refused(uint32_t file, forge change)
     CHECK(fetch_forged(file, change_nothing).status == 0);
     unpublish(pair.asker, file);
     uint64_t corrupt = pair_received(&pair).corrupt;
-    struct monarch_arrival a = fetch_forged(file, change);
+    struct monarch_completion a = fetch_forged(file, change);
     CHECK(a.status == -EBADMSG && a.step == MONARCH_STEP_VERIFY);
     CHECK(nothing_published(pair.asker, file));
     CHECK(pair_received(&pair).corrupt == corrupt + 1);

@@ -34,7 +34,7 @@ static void wait_asked(uint32_t file)
 
 static void state(uint32_t file, uint32_t word)
 {
-    monarch_state_store(pair.owner->catalog, file, word);
+    board_set_state(pair.owner, file, word);
 }
 
 static void a_parked_request_is_answered_when_ready_comes(void)
@@ -58,7 +58,7 @@ static void others_overtake_a_parked_request(void)
     pair_connect(&pair, ends_local());
     pair_submit(&pair, 7);
     pair_submit(&pair, 8);
-    struct monarch_arrival first = pair_wait(&pair);
+    struct monarch_completion first = pair_wait(&pair);
     CHECK(first.status == 0 && first.file == 8);
     make_ready(pair.owner, 7);
     CHECK(pair_wait(&pair).file == 7);
@@ -70,7 +70,7 @@ static void what_will_not_come_is_refused(void)
     begin(60000, 60000);
     pair_connect(&pair, ends_local());
     state(1, STATE_WORD(REPLICA_ABSENT, 0, REASON_NO_ROOM));
-    struct monarch_arrival a = pair_fetch(&pair, 1);
+    struct monarch_completion a = pair_fetch(&pair, 1);
     CHECK(a.status == -ENOENT && a.step == MONARCH_STEP_READ && a.bytes == 0);
     state(2, STATE_WORD(REPLICA_STAGING, 0, 0));
     pair_submit(&pair, 2);
@@ -102,7 +102,7 @@ static void what_comes_too_late_is_said_to_be_late(void)
 {
     begin(150, 60000);
     pair_connect(&pair, ends_local());
-    struct monarch_arrival a = pair_fetch(&pair, 5);
+    struct monarch_completion a = pair_fetch(&pair, 5);
     CHECK(a.status == -EAGAIN && a.ns >= 150 * (SECOND_NS / 1000));
     CHECK(pair_served(&pair).late == 1);
     make_ready(pair.owner, 5);
@@ -185,7 +185,7 @@ static void a_frozen_peer_costs_the_time_to_react(void)
     for (uint32_t i = 0; i < 10; i++)
         pair_submit(&pair, i); /* more than are in flight at once */
     for (uint32_t i = 0; i < 10; i++) {
-        struct monarch_arrival a = pair_wait(&pair);
+        struct monarch_completion a = pair_wait(&pair);
         CHECK(a.status == -ETIMEDOUT && a.step == MONARCH_STEP_READ);
     }
     uint64_t took = clock_ns() - began;
@@ -271,7 +271,7 @@ static void files_in_flight_are_bounded(void)
 
 static void orders_are_bounded(void)
 {
-    static struct monarch_fetch orders[5000];
+    static struct monarch_order orders[5000];
     begin(60000, 60000);
     CHECK(monarch_receiver_submit(pair.receiver, orders, 5000) == 4096);
     for (int i = 0; i < 4096; i++)

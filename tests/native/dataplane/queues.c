@@ -97,6 +97,7 @@ static void the_queue_has_an_end(void)
     CHECK(monarch_engine_submit(b->engine, orders, ORDERS_MAX + 10) == ORDERS_MAX);
     CHECK(monarch_engine_submit(b->engine, orders, 1) == 0);
     const struct monarch_order other = {.file = 0, .kind = MONARCH_BACKGROUND};
+    board_set_state(b, 0, STATE_WORD(REPLICA_STAGING, 0, 0));
     CHECK(monarch_engine_submit(b->engine, &other, 1) == 1); /* a queue of its own */
     for (uint32_t i = 0; i < ORDERS_MAX + 1; i++) {
         done = board_wait(b);

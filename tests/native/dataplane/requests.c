@@ -53,11 +53,11 @@ static void only_files_worth_asking_for_come_through(void)
         99,
     };
     for (uint32_t i = 0; i < 5; i++) {
-        monarch_state_store(board->catalog, i, dropped[i]);
+        board_set_state(board, i, dropped[i]);
         board_ask(board, i, i + 1ull);
     }
     wait_empty();
-    monarch_state_store(board->catalog, 6, STATE_WORD(REPLICA_READY, 0, 0));
+    board_set_state(board, 6, STATE_WORD(REPLICA_READY, 0, 0));
     board_ask(board, 0, 6 + 1); /* its Replica could not be opened */
     expect_only(6);
     CHECK(silent());

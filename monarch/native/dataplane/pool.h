@@ -1,0 +1,17 @@
+/* pool.h - the bounded Pool for Files that pass through a node which does not keep
+ * them. */
+#ifndef MONARCH_POOL_H
+#define MONARCH_POOL_H
+
+#include <stdint.h>
+
+struct engine;
+struct pool;
+
+int pool_new(struct engine *e, struct pool **out);
+void pool_free(struct pool *p);
+void pool_make_room(struct pool *p, uint64_t need);
+void pool_check_held(struct pool *p);
+void pool_published(struct pool *p, uint32_t file, uint32_t word);
+
+#endif

@@ -1,0 +1,339 @@
+/* staging_table.c - decides for each File that is asked for where it goes, from whom it
+ * comes, and whether it has room, without Python.
+ *
+ * Python writes the rows, one per Extent: a File of several Extents goes by its first.
+ * It gives each Tier its capacity, which is the credit that is reserved from here, and
+ * says which peers may be asked. A Transfer begins by the compare-and-swap of the state
+ * word to STAGING, so that there is one per File; its generation is that of the word,
+ * and an order whose generation has passed is dropped when it is to be published.
+ */
+#include "dataplane/staging_table.h"
+
+#include <errno.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/replica_state.h"
+
+static uint64_t need_of(const struct table *t, uint32_t file)
+{
+    return footprint(t->options.sizes[file]);
+}
+
+static uint32_t load_word(const struct table *t, uint32_t file)
+{
+    return atomic_load_explicit(&t->words[file], memory_order_acquire);
+}
+
+static uint32_t root_of(const struct table *t, uint32_t file)
+{
+    uint32_t root = t->options.roots - 1;
+    while (root && t->options.bases[root] > file)
+        root--;
+    return root;
+}
+
+/* table_written - the File is marked *written*, by itself or with its root. */
+bool table_written(const struct table *t, uint32_t file)
+{
+    const _Atomic uint8_t *marks = (const _Atomic uint8_t *)t->options.marks;
+    const _Atomic uint8_t *roots = (const _Atomic uint8_t *)t->options.root_marks;
+    return atomic_load_explicit(&marks[file], memory_order_acquire) ||
+           atomic_load_explicit(&roots[root_of(t, file)], memory_order_acquire);
+}
+
+/* ---- the beginning of a Transfer --------------------------------------------------- */
+
+/* reserve - the Tier, the Pool, or -1. */
+static int reserve(struct table *t, uint32_t file, const struct monarch_order *order,
+                   const struct monarch_table_row *row)
+{
+    uint64_t need = need_of(t, file);
+    int tier = -1;
+    if (row->destination == DESTINATION_TIER) {
+        table_set_promised(t, file, false);
+        tier = table_reserve_first(t, need);
+    } else if (order->peer == NO_PEER || row->destination == DESTINATION_SPARE) {
+        tier = table_reserve_spare(t, need);
+    }
+    if (tier >= 0 || !(order->kind & MONARCH_ASKED) || !t->uses_pool)
+        return tier;
+    return table_reserve_pool(t, file, need);
+}
+
+static void release(struct table *t, uint32_t tier, uint64_t need)
+{
+    t->accounts[tier].reserved -= need; /* also of a Tier that is out of service */
+}
+
+static bool usable(const struct table *t, uint16_t peer)
+{
+    return peer < t->peer_count && (t->peers[peer] & PEER_USABLE);
+}
+
+/* choose_source - the first peer that may be asked, else the origin. */
+static uint32_t choose_source(const struct table *t,
+                              const struct monarch_table_row *row)
+{
+    for (int i = 0; i < SOURCES_MAX && row->sources[i] != NO_SOURCE; i++)
+        if (usable(t, row->sources[i]))
+            return row->sources[i];
+    return NO_PEER;
+}
+
+/* may_fill - fill may order this File: the first node that is alive and may be reading it
+ * from the origin can be asked. While it cannot be reached, no other one reads it. */
+static bool may_fill(const struct table *t, const struct monarch_table_row *row)
+{
+    for (int i = 0; i < SOURCES_MAX && row->sources[i] != NO_SOURCE; i++) {
+        uint16_t peer = row->sources[i];
+        if (peer < t->peer_count && (t->peers[peer] & PEER_GONE))
+            continue;
+        return usable(t, peer);
+    }
+    return true;
+}
+
+static void count_begun(struct table *t, const struct monarch_order *order,
+                        const struct monarch_table_row *row)
+{
+    bool foreign = row->sources[0] != NO_SOURCE && !(order->kind & MONARCH_ADOPT);
+    if (!t->tally.in_flight++)
+        t->busy_since_ns = clock_ns();
+    if (order->kind & MONARCH_BACKGROUND)
+        t->tally.background_transfers++;
+    else
+        t->tally.demand_transfers++;
+    if (foreign && order->peer == NO_PEER)
+        t->tally.origin_instead_files++;
+    else if (foreign)
+        t->tally.rehomed_files += order->peer != row->sources[0];
+}
+
+/* begin_word - ABSENT to STAGING; false: another thread was faster. */
+static bool begin_word(struct table *t, struct monarch_order *order, uint32_t seen)
+{
+    uint32_t next = STATE_BEGIN(seen, order->tier);
+    order->word = next;
+    return replica_state_change(t->words, order->file, &seen, next, false);
+}
+
+static void refuse_word(struct table *t, uint32_t file, uint32_t seen, uint32_t reason)
+{
+    replica_state_change(t->words, file, &seen,
+                         STATE_NEXT(seen, REPLICA_ABSENT, 0, reason), true);
+}
+
+/* table_refuse - sends programs to the origin for a File that is absent. */
+void table_refuse(struct table *t, uint32_t file, uint32_t reason)
+{
+    uint32_t seen = load_word(t, file);
+    if (STATE_OF(seen) == REPLICA_ABSENT && STATE_REASON(seen) == REASON_NONE)
+        refuse_word(t, file, seen, reason);
+}
+
+static enum monarch_verdict no_room(struct table *t, const struct monarch_order *order,
+                                    uint32_t seen)
+{
+    bool asked = order->kind & MONARCH_ASKED;
+    uint32_t file = order->file;
+    const struct monarch_account *pool = &t->accounts[t->options.tiers];
+    bool pooled = pool->in_service && need_of(t, file) <= pool->capacity;
+    if (!t->uses_pool || (asked && !pooled)) {
+        refuse_word(t, file, seen, REASON_NO_ROOM);
+        return VERDICT_NOTHING;
+    }
+    return asked && !table_is_large(t, file) ? VERDICT_POOL : VERDICT_PASSED;
+}
+
+/* begin_adoption - begins to verify a Replica of an earlier job, whose room is reserved. */
+static enum monarch_verdict begin_adoption(struct table *t, struct monarch_order *order,
+                                           uint32_t seen)
+{
+    uint32_t file = order->file;
+    order->kind |= MONARCH_ADOPT;
+    order->tier = t->offers[file] - 1;
+    if (!begin_word(t, order, seen))
+        return VERDICT_NOTHING;
+    t->offers[file] = 0;
+    t->tally.offered--;
+    count_begun(t, order, &t->rows[t->options.first[file]]);
+    return VERDICT_BEGUN;
+}
+
+/* begin - under the lock, for a File that was seen absent. */
+static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
+                                  uint32_t seen)
+{
+    uint32_t file = order->file;
+    const struct monarch_table_row *row = &t->rows[t->options.first[file]];
+    bool asked = order->kind & MONARCH_ASKED;
+    if (t->offers[file])
+        return begin_adoption(t, order, seen);
+    if (row->destination == DESTINATION_NOWHERE) {
+        refuse_word(t, file, seen, REASON_NO_ROOM);
+        return VERDICT_NOTHING;
+    }
+    if (!asked && !may_fill(t, row)) {
+        t->tally.passed_over++;
+        return VERDICT_PASSED;
+    }
+    order->peer = choose_source(t, row);
+    int tier = reserve(t, file, order, row);
+    if (tier < 0)
+        return no_room(t, order, seen);
+    order->tier = (uint16_t)tier;
+    if (!begin_word(t, order, seen)) {
+        release(t, order->tier, need_of(t, file));
+        table_set_promised(t, file, row->destination == DESTINATION_TIER);
+        return VERDICT_NOTHING;
+    }
+    count_begun(t, order, row);
+    return VERDICT_BEGUN;
+}
+
+/* monarch_table_begin - begins the Transfer of a File that is asked for, if it is absent
+ * and has room: an enum monarch_verdict. Of the kind, MONARCH_BACKGROUND is set where no
+ * program waits for a File because it is large. */
+int monarch_table_begin(struct table *t, uint32_t file, uint32_t kind,
+                        struct monarch_order *out)
+{
+    uint32_t seen = load_word(t, file);
+    if (STATE_OF(seen) == REPLICA_READY)
+        return VERDICT_READY;
+    if ((seen & STATE_FIXED) != STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE) ||
+        atomic_load_explicit(&t->stopping, memory_order_relaxed))
+        return VERDICT_NOTHING;
+    if (table_written(t, file)) {
+        refuse_word(t, file, seen, REASON_CHANGED);
+        return t->offers[file] ? VERDICT_WRITTEN : VERDICT_NOTHING;
+    }
+    if (table_is_large(t, file))
+        kind |= MONARCH_BACKGROUND;
+    *out = (struct monarch_order){.file = file, .kind = (uint8_t)kind, .peer = NO_PEER};
+    pthread_mutex_lock(&t->lock);
+    enum monarch_verdict verdict = begin(t, out, seen);
+    pthread_mutex_unlock(&t->lock);
+    return verdict;
+}
+
+/* is_staging - a state word is that of this very Transfer. */
+static bool is_staging(const struct monarch_order *order, uint32_t seen)
+{
+    return STATE_OF(seen) == REPLICA_STAGING &&
+           (seen & STATE_GENERATION) == (order->word & STATE_GENERATION);
+}
+
+/* move_word - lets the state word of a Transfer name another Tier; false: the generation
+ * of the order has passed. */
+static bool move_word(struct table *t, const struct monarch_order *order, uint32_t tier)
+{
+    uint32_t seen = load_word(t, order->file);
+    while (is_staging(order, seen))
+        if (replica_state_change(
+                t->words, order->file, &seen,
+                STATE_NEXT(seen, REPLICA_STAGING, tier, STATE_REASON(seen)), false))
+            return true;
+    return false;
+}
+
+/* monarch_table_move - what this node reads from the origin it also keeps, if there is
+ * room: moves a Transfer from the Pool to a Tier. 1: it has moved. */
+int monarch_table_move(struct table *t, struct monarch_order *order)
+{
+    uint64_t need = need_of(t, order->file);
+    pthread_mutex_lock(&t->lock);
+    int tier = table_reserve_spare(t, need);
+    bool moved = tier >= 0 && move_word(t, order, (uint32_t)tier);
+    if (tier >= 0)
+        release(t, moved ? order->tier : (uint32_t)tier, need);
+    if (moved)
+        order->tier = (uint16_t)tier;
+    pthread_mutex_unlock(&t->lock);
+    return moved;
+}
+
+/* ---- the end of a Transfer ---------------------------------------------------------- */
+
+static void count_published(struct table *t, const struct monarch_order *order)
+{
+    uint64_t bytes = t->options.sizes[order->file];
+    struct monarch_tally *all = &t->tally;
+    if (order->kind & MONARCH_ADOPT) {
+        all->adopted_files++;
+        all->adopted_bytes += bytes;
+    } else if (order->peer != NO_PEER) {
+        all->peer_files++;
+        all->peer_bytes += bytes;
+        t->fetched[order->peer % PEERS_MAX].files++;
+        t->fetched[order->peer % PEERS_MAX].bytes += bytes;
+    } else {
+        all->staged_files++;
+        all->staged_bytes += bytes;
+    }
+    if (table_is_pool(t, order->tier)) {
+        all->transit_files++;
+        all->transit_bytes += bytes;
+    }
+}
+
+static void count_ended(struct table *t)
+{
+    if (--t->tally.in_flight == 0)
+        t->tally.busy_ns += clock_ns() - t->busy_since_ns;
+}
+
+/* table_publish - makes a verified copy READY, with the Tier and source of `fixed`.
+ * -ENXIO: its Tier is out of service; -ECANCELED: its generation has passed. */
+int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed)
+{
+    struct monarch_account *a = &t->accounts[order->tier];
+    uint64_t need = need_of(t, order->file);
+    int rc = 0;
+    pthread_mutex_lock(&t->lock);
+    if (!a->in_service)
+        rc = -ENXIO;
+    else if (!replica_state_end(t->words, order->file, order->word, fixed))
+        rc = -ECANCELED;
+    if (!rc) {
+        a->reserved -= need;
+        a->used += need;
+        count_published(t, order);
+        count_ended(t);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (!rc)
+        replica_state_wake(t->words, order->file);
+    return rc;
+}
+
+/* table_count - counts what a Transfer took, whether it has failed or not. */
+void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.transfer_ns += ns;
+    t->tally.origin_read_bytes += origin_bytes;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* monarch_table_fail - makes the File of a Transfer absent for a reason and gives its
+ * room back. 0: its generation has passed, and nothing is changed. `promise`: a kept
+ * File is to have room again. */
+int monarch_table_fail(struct table *t, const struct monarch_order *order,
+                       uint32_t reason, int promise)
+{
+    uint32_t file = order->file;
+    pthread_mutex_lock(&t->lock);
+    bool ended = replica_state_end(t->words, file, order->word,
+                                   STATE_WORD(REPLICA_ABSENT, 0, reason));
+    if (ended) {
+        release(t, order->tier, need_of(t, file));
+        count_ended(t);
+    }
+    if (ended && promise)
+        table_set_promised(
+            t, file, t->rows[t->options.first[file]].destination == DESTINATION_TIER);
+    pthread_mutex_unlock(&t->lock);
+    if (ended)
+        replica_state_wake(t->words, file);
+    return ended;
+}

@@ -1,0 +1,64 @@
+/* staging_table.h - the table by which the data plane stages Files without Python: where
+ * each goes, whom to ask for it, and the room of the Tiers. */
+#ifndef MONARCH_STAGING_TABLE_H
+#define MONARCH_STAGING_TABLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "dataplane/api.h"
+#include "shared/layout.h"
+
+enum { PAGE_BYTES = 4096, PEERS_MAX = 1 << 16 };
+
+struct table {
+    struct monarch_table_options options; /* fixed */
+    _Atomic uint32_t *words;              /* of the options */
+    atomic_bool stopping;                 /* nothing begins any more */
+    pthread_mutex_t lock;                 /* guards all that follows */
+    struct monarch_table_row *rows;       /* per Extent */
+    uint8_t *peers;                       /* PEER_..., per node */
+    struct monarch_fetched *fetched;      /* per node */
+    uint32_t own, peer_count;
+    bool uses_pool;
+    struct monarch_account accounts[TIERS_MAX];
+    uint8_t *promised; /* a bit per File: it is to be kept and has no room yet */
+    uint64_t promised_bytes;
+    uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
+    uint64_t busy_since_ns; /* when in_flight was 0 last */
+    struct monarch_tally tally;
+};
+
+/* footprint - what a File of this size takes of a Tier: whole pages. */
+static inline uint64_t footprint(uint64_t bytes)
+{
+    return bytes ? (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES : PAGE_BYTES;
+}
+
+static inline bool table_is_pool(const struct table *t, uint32_t tier)
+{
+    return tier == t->options.tiers;
+}
+
+static inline bool table_is_large(const struct table *t, uint32_t file)
+{
+    return t->options.sizes[file] > t->options.large_bytes;
+}
+
+/* table_room.c; the callers hold the lock */
+int table_reserve_first(struct table *t, uint64_t need);
+int table_reserve_spare(struct table *t, uint64_t need);
+int table_reserve_pool(struct table *t, uint32_t file, uint64_t need);
+bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need);
+void table_free_room(struct table *t, uint32_t tier, uint64_t need);
+int64_t table_spare_bytes(const struct table *t);
+void table_set_promised(struct table *t, uint32_t file, bool promised);
+
+/* staging_table.c */
+bool table_written(const struct table *t, uint32_t file);
+void table_refuse(struct table *t, uint32_t file, uint32_t reason);
+int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);
+void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes);
+
+#endif

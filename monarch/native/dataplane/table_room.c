@@ -1,0 +1,74 @@
+/* table_room.c - the room of the Tiers and of the Pool: what is used, what is reserved, and
+ * what is promised to Files that are to be kept. All callers hold the lock of the table.
+ */
+#include "dataplane/staging_table.h"
+
+static uint64_t free_of(const struct monarch_account *a)
+{
+    uint64_t taken = a->used + a->reserved;
+    return a->in_service && a->capacity > taken ? a->capacity - taken : 0;
+}
+
+/* table_reserve_in - reserves room in this very Tier. */
+bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need)
+{
+    struct monarch_account *a = &t->accounts[tier];
+    if (need > free_of(a))
+        return false;
+    a->reserved += need;
+    return true;
+}
+
+/* table_reserve_first - the fastest Tier that has room, or -1. */
+int table_reserve_first(struct table *t, uint64_t need)
+{
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        if (table_reserve_in(t, i, need))
+            return (int)i;
+    return -1;
+}
+
+/* table_spare_bytes - what the kept Files will not need; below 0: they have not room. */
+int64_t table_spare_bytes(const struct table *t)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        sum += free_of(&t->accounts[i]);
+    return (int64_t)(sum - t->promised_bytes);
+}
+
+/* table_reserve_spare - the same for a File that need not be kept. */
+int table_reserve_spare(struct table *t, uint64_t need)
+{
+    return (int64_t)need > table_spare_bytes(t) ? -1 : table_reserve_first(t, need);
+}
+
+/* table_set_promised - whether room is promised to a File that is to be kept. */
+void table_set_promised(struct table *t, uint32_t file, bool promised)
+{
+    uint8_t bit = (uint8_t)(1u << file % 8);
+    if (promised == !!(t->promised[file / 8] & bit))
+        return;
+    t->promised[file / 8] ^= bit;
+    uint64_t need = footprint(t->options.sizes[file]);
+    t->promised_bytes += promised ? need : -need;
+}
+
+/* table_reserve_pool - for a File that programs wait for, all room of the Pool; for another
+ * one what leaves an eighth free. */
+int table_reserve_pool(struct table *t, uint32_t file, uint64_t need)
+{
+    uint32_t pool = t->options.tiers;
+    uint64_t ahead = t->accounts[pool].capacity / 8;
+    if (table_is_large(t, file) && free_of(&t->accounts[pool]) < need + ahead)
+        return -1;
+    return table_reserve_in(t, pool, need) ? (int)pool : -1;
+}
+
+/* table_free_room - gives back what a Replica used; of a Tier out of service nothing is
+ * counted any more. */
+void table_free_room(struct table *t, uint32_t tier, uint64_t need)
+{
+    struct monarch_account *a = &t->accounts[tier];
+    a->used -= a->in_service ? need : 0;
+}

@@ -1,0 +1,85 @@
+"""Orders of Transfers and their ends, as Python and the data plane exchange them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Step
+
+BATCH_MAX = 1024
+NO_PEER = CONSTANTS["NO_PEER"]
+
+
+class Order(NamedTuple):
+    """One Transfer.
+
+    Attributes:
+        kind: bits of `OrderKind`.
+        peer: where the File is fetched; NO_PEER: the Origin, or the Tier itself.
+        word: the state word with which it began, for its generation.
+    """
+
+    file: int
+    tier: int
+    kind: int
+    peer: int = NO_PEER
+    word: int = 0
+
+    @property
+    def is_adoption(self) -> bool:
+        """Whether a Replica of an earlier job is verified."""
+        return bool(self.kind & OrderKind.ADOPT)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a program or a peer has asked for it, and not background fill."""
+        return bool(self.kind & OrderKind.ASKED)
+
+
+class Completion(NamedTuple):
+    """The end of an order: status 0 = READY is published, else -errno at `step`.
+
+    Attributes:
+        expired: Python was silent for too long, and the File is absent already.
+        bytes: read from the Origin or received, also by a failed Transfer.
+    """
+
+    file: int
+    tier: int
+    kind: int
+    step: Step
+    peer: int
+    word: int
+    status: int
+    expired: bool
+    bytes: int
+    ns: int
+
+    @property
+    def order(self) -> Order:
+        """The order that has ended."""
+        return Order(self.file, self.tier, self.kind, self.peer, self.word)
+
+
+def pack(orders: Iterable[Order]) -> npt.NDArray[Any]:
+    """Return orders as the data plane reads them."""
+    rows = [(o.file, o.tier, int(o.kind), 0, o.peer, o.word) for o in orders]
+    return np.array(rows, DTYPES["monarch_order"])
+
+
+def unpack(row: npt.NDArray[Any]) -> Order:
+    """Return the order of a record of one."""
+    file, tier, kind, _, peer, word = row[0].tolist()
+    return Order(file, tier, kind, peer, word)
+
+
+def completions(rows: npt.NDArray[Any]) -> list[Completion]:
+    """Return the completions of some records."""
+    return [
+        Completion(file, tier, kind, Step(step), peer, word, status, bool(late), n, ns)
+        for file, tier, kind, step, peer, word, status, late, n, ns, _ in rows.tolist()
+    ]

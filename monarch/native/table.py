@@ -1,0 +1,231 @@
+"""The staging table: by which rows and with which room the data plane stages Files."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.native.layout import CONSTANTS, DTYPES, Reason, Source, Verdict
+from monarch.native.library import LIB, Closable, span
+from monarch.native.orders import Order, pack, unpack
+
+TABLE_ROW = DTYPES["monarch_table_row"]
+SOURCES_MAX = CONSTANTS["SOURCES_MAX"]
+NO_SOURCE = CONSTANTS["NO_SOURCE"]
+
+
+class Account(NamedTuple):
+    """The bytes of one Tier; reserved + used never exceed the capacity."""
+
+    capacity_bytes: int
+    used_bytes: int
+    reserved_bytes: int
+    in_service: bool
+
+    @property
+    def free_bytes(self) -> int:
+        """What may still be reserved."""
+        if not self.in_service:
+            return 0
+        return self.capacity_bytes - self.used_bytes - self.reserved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The Files of a table, by number, in memory that it uses until close().
+
+    Attributes:
+        words: the state words.
+        marks: the *written* marks of Files.
+        root_marks: those of whole roots.
+        bases: the first File of each root.
+        first: the first row of each File, and the number of all rows.
+    """
+
+    sizes: npt.NDArray[np.uint64]
+    words: npt.NDArray[np.uint32]
+    marks: npt.NDArray[np.uint8]
+    root_marks: npt.NDArray[np.uint8]
+    bases: npt.NDArray[np.uint32]
+    first: npt.NDArray[np.uint64]
+
+
+class Table(Closable):
+    """Decides for each File that is asked for where it goes, and reserves its room.
+
+    Args:
+        tiers: how many there are; the Pool has the next number.
+        large_bytes: no program waits for a larger File.
+    """
+
+    def __init__(self, files: TableFiles, tiers: int, large_bytes: int) -> None:
+        self._files = files  # the data plane uses its memory
+        record = np.zeros(1, DTYPES["monarch_table_options"])
+        for name in ("sizes", "words", "marks", "root_marks", "bases", "first"):
+            record[name] = span(getattr(files, name))[0]
+        record["files"] = len(files.sizes)
+        record["roots"] = len(files.bases)
+        record["tiers"] = tiers
+        record["large_bytes"] = min(large_bytes, 1 << 63)
+        handle = ctypes.c_void_p()
+        code = LIB.monarch_table_new(span(record)[0], ctypes.byref(handle))
+        if code:
+            raise OSError(-code, f"no staging table: {os.strerror(-code)}")
+        self._handle: ctypes.c_void_p | None = handle
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """The native table, for an engine; valid until close()."""
+        if self._handle is None:
+            raise ValueError("the staging table is closed")
+        return self._handle
+
+    @property
+    def first_rows(self) -> npt.NDArray[np.uint64]:
+        """The first row of each File, and the number of all rows."""
+        return self._files.first
+
+    def follow(
+        self, rows: npt.NDArray[Any], own: int, peers: int, *, uses_pool: bool
+    ) -> None:
+        """Decide by these rows from now on; what is under way goes on.
+
+        Args:
+            rows: one for each Extent; copied.
+            peers: the numbers of nodes are below this.
+            uses_pool: whether a File that no Tier has room for goes through the Pool.
+        """
+        if len(rows) < int(self._files.first[-1]):
+            raise ValueError("there must be a row for each Extent")
+        plan = np.zeros(1, DTYPES["monarch_plan"])
+        plan["rows"] = span(rows)[0]
+        plan["own"], plan["peers"], plan["uses_pool"] = own, peers, uses_pool
+        code = LIB.monarch_table_follow(self.handle, span(plan)[0])
+        if code:
+            raise OSError(-code, os.strerror(-code))
+
+    def set_peer(self, peer: int, *, usable: bool, gone: bool) -> None:
+        """Say whether a peer may be asked, and whether it reads nothing any more."""
+        bits = usable * CONSTANTS["PEER_USABLE"] | gone * CONSTANTS["PEER_GONE"]
+        LIB.monarch_table_set_peer(self.handle, peer, bits)
+
+    # -- Transfers ------------------------------------------------------------------
+
+    def begin(self, file: int, kind: int) -> tuple[Verdict, Order]:
+        """Begin the Transfer of a File if it is absent and has room.
+
+        Returns:
+            The order as well, which means nothing unless the verdict is BEGUN.
+        """
+        out = np.zeros(1, DTYPES["monarch_order"])
+        code = LIB.monarch_table_begin(self.handle, file, kind, span(out)[0])
+        return Verdict(code), unpack(out)
+
+    def move(self, order: Order) -> Order:
+        """Move a Transfer from the Pool to a Tier, if one has room that is spare."""
+        record = pack([order])
+        LIB.monarch_table_move(self.handle, span(record)[0])
+        return unpack(record)
+
+    def publish(self, order: Order, source: Source = Source.NONE) -> int:
+        """Do what the data plane does with a verified copy, for models of it.
+
+        Returns:
+            0: it is READY; -ENXIO: its Tier is out of service; -ECANCELED: the
+            generation of the order has passed.
+        """
+        record = pack([order])
+        return int(LIB.monarch_table_publish(self.handle, span(record)[0], source))
+
+    def fail(self, order: Order, reason: Reason, *, promise: bool) -> bool:
+        """Make the File of a Transfer absent, and give its room back.
+
+        Args:
+            promise: whether a File that is to be kept is promised room again.
+
+        Returns:
+            False: the generation of the order has passed, and nothing is changed.
+        """
+        record = pack([order])
+        return bool(
+            LIB.monarch_table_fail(self.handle, span(record)[0], reason, promise)
+        )
+
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        LIB.monarch_table_stop(self.handle)
+
+    # -- room -----------------------------------------------------------------------
+
+    def offer(self, file: int, tier: int) -> bool:
+        """Offer a Replica of an earlier job; False: its Tier has no room for it.
+
+        It is verified before the File comes from anywhere.
+        """
+        return bool(LIB.monarch_table_offer(self.handle, file, tier))
+
+    def withdraw(self, file: int) -> int | None:
+        """Offer a Replica no more; return its Tier, None if it is not offered."""
+        tier = int(LIB.monarch_table_withdraw(self.handle, file))
+        return tier if tier >= 0 else None
+
+    def offers(self) -> npt.NDArray[np.int16]:
+        """Return the Tier in which each File is offered; -1: in none."""
+        out = np.zeros(len(self._files.sizes) + 1, np.uint8)
+        LIB.monarch_table_offers(self.handle, span(out)[0])
+        return out[:-1].astype(np.int16) - 1
+
+    def remove(self, file: int, tier: int) -> None:
+        """Give back what a Replica used: its name is gone."""
+        LIB.monarch_table_remove(self.handle, file, tier)
+
+    def set_capacity(self, tier: int, capacity_bytes: int) -> None:
+        """Say how many bytes of a Tier may be taken."""
+        LIB.monarch_table_set_capacity(self.handle, tier, capacity_bytes)
+
+    def shrink(self, tier: int) -> None:
+        """Limit a Tier to what it holds and what is reserved now."""
+        LIB.monarch_table_shrink(self.handle, tier)
+
+    def retire(self, tier: int) -> bool:
+        """Take a Tier out of service; False: it is so already."""
+        return bool(LIB.monarch_table_retire(self.handle, tier))
+
+    def account(self, tier: int) -> Account:
+        """Return the account of a Tier, or of the Pool."""
+        out = np.zeros(1, DTYPES["monarch_account"])
+        LIB.monarch_table_account(self.handle, tier, span(out)[0])
+        capacity, used, reserved, in_service = out[0].tolist()
+        return Account(capacity, used, reserved, bool(in_service))
+
+    @property
+    def spare_bytes(self) -> int:
+        """The room that kept Files will not need; below 0: not all of them have any."""
+        return int(LIB.monarch_table_spare(self.handle))
+
+    # -- counts ---------------------------------------------------------------------
+
+    def tally(self) -> dict[str, int]:
+        """Return what the data plane has done without Python, by name."""
+        out = np.zeros(1, DTYPES["monarch_tally"])
+        LIB.monarch_table_tally(self.handle, span(out)[0])
+        names = out.dtype.names or ()
+        return dict(zip(names, out[0].tolist(), strict=True))
+
+    def fetched(self, peer: int) -> tuple[int, int]:
+        """Return how many Files, and bytes, have come from a peer."""
+        out = np.zeros(1, DTYPES["monarch_fetched"])
+        LIB.monarch_table_fetched(self.handle, peer, span(out)[0])
+        files, size = out[0].tolist()
+        return files, size
+
+    def close(self) -> None:
+        """Free the table; no engine may use it any more."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            LIB.monarch_table_free(handle)
