@@ -5,16 +5,66 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "dataplane/syscalls.h"
 #include "dataplane/transfer.h"
 #include "shared/catalog.h"
 
+/* A File that has changed so recently may have changed again since the client last asked
+ * for its attributes. */
+#define SETTLED_NS (3600 * (int64_t)SECOND_NS)
+
+enum { /* the identity: no time of access, because a copy makes the client's one stale */
+       IDENTITY = STATX_TYPE | STATX_MODE | STATX_INO | STATX_SIZE | STATX_MTIME |
+                  STATX_CTIME,
+};
+
 /* is_time - compares the parts: nanoseconds of times after 2262 overflow 64 bits. */
-static bool is_time(struct timespec t, int64_t ns)
+static bool is_time(struct statx_timestamp t, int64_t ns)
 {
     struct timespec expected = file_time(ns);
-    return t.tv_sec == expected.tv_sec && t.tv_nsec == expected.tv_nsec;
+    return t.tv_sec == expected.tv_sec && t.tv_nsec == (uint32_t)expected.tv_nsec;
+}
+
+/* is_settled - the File has not changed for an hour, by the clock of this node. */
+static bool is_settled(const struct transfer *t)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t since = (int64_t)now.tv_sec * (int64_t)SECOND_NS - SETTLED_NS;
+    return t->mtime_ns < since && t->ctime_ns < since;
+}
+
+static struct statx_timestamp stamp(struct timespec t)
+{
+    return (struct statx_timestamp){.tv_sec = t.tv_sec, .tv_nsec = (uint32_t)t.tv_nsec};
+}
+
+/* stat_instead - before Linux 4.11, and in sandboxes that know no statx(). */
+static int stat_instead(int fd, struct statx *out)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return -errno;
+    *out = (struct statx){.stx_mode = (uint16_t)st.st_mode,
+                          .stx_ino = st.st_ino,
+                          .stx_size = (uint64_t)st.st_size,
+                          .stx_mtime = stamp(st.st_mtim),
+                          .stx_ctime = stamp(st.st_ctim),
+                          .stx_dev_major = major(st.st_dev),
+                          .stx_dev_minor = minor(st.st_dev)};
+    return 0;
+}
+
+/* identity_of - what the client knows of the open source, which costs no request where it
+ * keeps attributes; those of a File that has just changed are asked of the server. */
+static int identity_of(const struct transfer *t, struct statx *out)
+{
+    int sync = is_settled(t) ? AT_STATX_SYNC_AS_STAT : AT_STATX_FORCE_SYNC;
+    if (syscall(SYS_statx, t->source, "", AT_EMPTY_PATH | sync, IDENTITY, out) == 0)
+        return 0;
+    return errno == ENOSYS || errno == EPERM ? stat_instead(t->source, out) : -errno;
 }
 
 /* path_of - the absolute path of a File's first Entry, in a buffer of PATH_MAX
@@ -38,13 +88,16 @@ static int path_of(const struct engine *e, const struct transfer *t, char *out)
 /* origin_unchanged - -ESTALE unless the open file has the identity in the Catalog. */
 int origin_unchanged(struct transfer *t)
 {
-    struct stat st;
+    struct statx st;
     t->step = MONARCH_STEP_STAT;
-    if (fstat(t->source, &st))
-        return -errno;
-    bool same = S_ISREG(st.st_mode) && st.st_dev == t->dev && st.st_ino == t->ino &&
-                (uint64_t)st.st_size == t->size && is_time(st.st_mtim, t->mtime_ns) &&
-                is_time(st.st_ctim, t->ctime_ns);
+    int rc = identity_of(t, &st);
+    if (rc)
+        return rc;
+    bool same = S_ISREG(st.stx_mode) && st.stx_ino == t->ino &&
+                st.stx_size == t->size &&
+                makedev(st.stx_dev_major, st.stx_dev_minor) == t->dev &&
+                is_time(st.stx_mtime, t->mtime_ns) &&
+                is_time(st.stx_ctime, t->ctime_ns);
     return same ? 0 : -ESTALE;
 }
 

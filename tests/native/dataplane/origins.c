@@ -2,6 +2,9 @@
 #include "board.h"
 #include "fault.h"
 
+#include "dataplane/clock.h"
+#include "shared/catalog.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -143,8 +146,85 @@ static void growth_that_only_the_read_shows(void)
     expect_nothing_staged(done, -ESTALE);
 }
 
+/* ---- how the origin is asked ---------------------------------------------------- */
+
+enum { LONG_AGO_S = 1000000000 };
+static struct statx truth;
+static bool forced;
+static int asked, refusal;
+
+static int answer(unsigned flags, unsigned mask, void *out)
+{
+    asked++;
+    forced = (flags & AT_STATX_SYNC_TYPE) == AT_STATX_FORCE_SYNC;
+    CHECK(!(mask & STATX_ATIME)); /* a copy has made it stale: the client would ask */
+    memcpy(out, &truth, sizeof(truth));
+    return refusal;
+}
+
+/* copied - copies a File whose times the origin and the Catalog tell as these. */
+static struct monarch_completion copied(time_t mtime_s, time_t ctime_s)
+{
+    open_board(NULL);
+    uint32_t root;
+    struct entry *entry = (void *)(uintptr_t)catalog_entry(board->catalog, 0, &root);
+    CHECK(statx(AT_FDCWD, origin, 0, STATX_BASIC_STATS, &truth) == 0);
+    truth.stx_mtime = (struct statx_timestamp){.tv_sec = mtime_s};
+    truth.stx_ctime = (struct statx_timestamp){.tv_sec = ctime_s};
+    entry->mtime_ns = (int64_t)mtime_s * (int64_t)SECOND_NS;
+    entry->ctime_ns = (int64_t)ctime_s * (int64_t)SECOND_NS;
+    asked = 0;
+    fault_statx = answer;
+    struct monarch_completion done = board_run(board, 0, MONARCH_DEMAND);
+    fault_statx = NULL;
+    CHECK(asked == 2); /* before and after */
+    return done;
+}
+
+/* only_recent_files_are_asked_of_the_server - what the client knows of the others is
+ * older than the copy, and right. */
+static void only_recent_files_are_asked_of_the_server(void)
+{
+    const struct {
+        time_t mtime_s, ctime_s;
+        bool forced;
+    } cases[] = {{LONG_AGO_S, LONG_AGO_S, false},
+                 {time(NULL) - 3700, time(NULL) - 3700, false},
+                 {LONG_AGO_S, time(NULL) - 3500, true},
+                 {time(NULL) - 3500, LONG_AGO_S, true},
+                 {time(NULL) + 7200, LONG_AGO_S, true}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        CHECK(copied(cases[i].mtime_s, cases[i].ctime_s).status == 0);
+        CHECK(forced == cases[i].forced);
+        board_free(board);
+    }
+}
+
+/* where_statx_is_not_known_fstat_decides - its times are those of now. */
+static void where_statx_is_not_known_fstat_decides(void)
+{
+    const int unknown[] = {ENOSYS, EPERM};
+    for (size_t i = 0; i < 2; i++) {
+        refusal = unknown[i];
+        open_board(NULL);
+        fault_statx = answer;
+        CHECK(board_run(board, 0, MONARCH_DEMAND).status == 0);
+        fault_statx = NULL;
+        board_free(board);
+        open_board(append);
+        append();
+        fault_statx = answer;
+        struct monarch_completion done = board_run(board, 0, MONARCH_DEMAND);
+        fault_statx = NULL;
+        expect_nothing_staged(done, -ESTALE);
+    }
+    refusal = 0;
+}
+
 int main(void)
 {
+    only_recent_files_are_asked_of_the_server();
+    where_statx_is_not_known_fstat_decides();
     growth_that_only_the_read_shows();
     for (int i = 0; i < CHANGES; i++) {
         changed_before(changes[i], -ESTALE);
