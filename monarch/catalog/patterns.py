@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from monarch.errors import UsageError
@@ -53,6 +53,15 @@ class Selection:
         self._keep = None if everything else _either(map(_whole, include))
         anywhere = any(glob.anywhere for glob in include)
         self._descend = None if anywhere else _either(map(_leading, include))
+        self._marks = tuple(map(_literal, drop)) if everything else (b"",)
+
+    def takes_all(self, names: Sequence[bytes]) -> bool:
+        """Return whether all names of one directory are surely catalogued.
+
+        A name that matches a pattern contains what is literal in its last component.
+        """
+        text = b"\0".join(names)
+        return not any(mark in text for mark in self._marks)
 
     def drops(self, path: bytes) -> bool:
         """Return whether ``exclude`` or ``never`` matches a path or a parent of it."""
@@ -102,6 +111,15 @@ def _whole(glob: _Glob) -> bytes:
         before = rb"(?:.*/)?" if part == b"**" else _component(part) + b"/"
         expression = before + expression
     return expression
+
+
+def _literal(glob: _Glob) -> bytes:
+    """Return the longest text that each match of the last component contains."""
+    texts = [b""]
+    for token in _TOKEN.findall(glob.parts[-1]):
+        single = len(token) == 1 and token not in (b"*", b"?")
+        texts[-1:] = [texts[-1] + token] if single else [texts[-1], b""]
+    return max(texts, key=len)
 
 
 def _below(glob: _Glob) -> bytes:

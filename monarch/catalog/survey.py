@@ -9,22 +9,13 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from monarch import native
 from monarch.catalog.block import Records
 
 PATH_BYTES_MAX = 1023
 """Longest root-relative path of an Entry; a longer one is left to the origin."""
 
-ROW = np.dtype(
-    [
-        ("ino", np.uint64),
-        ("size", np.uint64),
-        ("mtime_ns", np.int64),
-        ("ctime_ns", np.int64),
-        ("atime_ns", np.int64),
-        ("blocks", np.uint32),
-        ("attr", np.uint32),
-    ]
-)
+ROW = native.DTYPES["monarch_row"]
 """Metadata of one name; ``attr`` is an index into the survey's ``attrs``."""
 
 ATTR = np.dtype(

@@ -189,6 +189,19 @@ class Step(IntEnum):
     PUBLISH = _ENUMS["monarch_step"]["MONARCH_STEP_PUBLISH"]
 
 
+class ScanKind(IntEnum):
+    """What a scan makes of a name."""
+
+    FILE = _ENUMS["scan_kind"]["SCAN_FILE"]
+    DIRECTORY = _ENUMS["scan_kind"]["SCAN_DIRECTORY"]
+    LINK = _ENUMS["scan_kind"]["SCAN_LINK"]
+    SPECIAL = _ENUMS["scan_kind"]["SCAN_SPECIAL"]
+    MOUNT = _ENUMS["scan_kind"]["SCAN_MOUNT"]
+    ABSURD = _ENUMS["scan_kind"]["SCAN_ABSURD"]
+    GONE = _ENUMS["scan_kind"]["SCAN_GONE"]
+    UNREADABLE = _ENUMS["scan_kind"]["SCAN_UNREADABLE"]
+
+
 def state_word(
     state: ReplicaState,
     tier: int = 0,

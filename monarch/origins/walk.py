@@ -1,4 +1,9 @@
-"""A parallel walk of a directory tree, with many metadata requests at a time."""
+"""A parallel walk of a directory tree, with many metadata requests at a time.
+
+It costs the origin the reading of each directory and one lstat of each name. Whether a
+file may be read is asked only where that costs no request: over a network the mode does
+not tell, because servers squash and map ids, and have access lists of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +15,34 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
+from monarch import native
+from monarch.catalog.block import Records
 from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import ATTR, PATH_BYTES_MAX, ROW, Listing, Unmanaged
-from monarch.origins.limits import (
-    Row,
-    has_identity,
-    is_exact,
-    lstat_at,
-    make_row,
-    shared_values,
-)
+from monarch.native import ScanKind
 from monarch.origins.root import OriginRoot
 
-BATCH_NAMES = 512
-"""Names that a thread stats at a time, so that threads share a large directory."""
+BATCH_NAMES = 64
+"""Names that a thread looks up at a time, so that threads share a large directory."""
+LOOK_NS: Final = 1_000_000
+"""How long a thread looks names up before it shares them with others.
+
+Where directories are read with the metadata of their names, these are at hand for a
+moment, and a client goes on reading so only if they are used meanwhile."""
 PROGRESS_SECONDS = 0.25
 
+_DT_UNKNOWN, _DT_DIR, _DT_LNK = 0, 4, 10
+_U32_MAX: Final = (1 << 32) - 1
+_UNMANAGED = {
+    ScanKind.SPECIAL: Unmanaged.SPECIAL,
+    ScanKind.MOUNT: Unmanaged.MOUNT,
+    ScanKind.ABSURD: Unmanaged.ABSURD,
+    ScanKind.UNREADABLE: Unmanaged.UNREADABLE,
+}
 _LINK_FAULTS = {
     errno.ENOENT: Unmanaged.LINK_DANGLING,
     errno.ENOTDIR: Unmanaged.LINK_DANGLING,
@@ -43,19 +57,20 @@ Progress = Callable[[int], None]
 class _Batch:
     """The results for some names of one directory."""
 
-    names: list[bytes] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    names: list[bytes]
+    rows: Records
     directories: list[bytes] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Open:
-    """A directory that is being read; the last batch closes it."""
+    """A directory that is being read; the last task that uses it closes it."""
 
     path: bytes
     fd: int
-    batches: list[_Batch]
-    waiting: int
+    batches: list[_Batch] = field(default_factory=list)
+    users: int = 1
+    failed: bool = False
 
 
 class Walk:
@@ -77,17 +92,14 @@ class Walk:
         self._failure: BaseException | None = None
         self._stopped = False
         self._root_fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
-        self._top = self._row(lstat_at(b".", self._root_fd), self._root_fd, b".")
+        self._rights = native.rights_are_local(self._root_fd)
+        found = self._find(self._root_fd, [b"."])
+        self.top, _ = self._rows(found)
 
     @property
-    def attrs(self) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    def attrs(self) -> Records:
         """Return the attribute records to which the rows refer."""
         return np.array(list(self._attrs), ATTR)
-
-    @property
-    def top(self) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        """Return the row of the root itself."""
-        return np.array([self._top], ROW)
 
     def run(self, threads: int, progress: Progress | None = None) -> None:
         """Walk the tree; ``progress`` is called with the number of names so far."""
@@ -154,7 +166,7 @@ class Walk:
                 self.unmanaged[reason] += names
 
     def _list(self, path: bytes) -> None:
-        """Read the names of a directory and distribute them to the threads."""
+        """Read the names of a directory, and look them up with the other threads."""
         try:
             fd = os.open(
                 path or b".",
@@ -166,106 +178,133 @@ class Walk:
         except OSError:
             self._count(Unmanaged.UNREADABLE)
             return
+        directory = _Open(path, fd)
         try:
-            names = self._chosen(path, fd)
+            while (listed := native.list_names(fd))[0]:
+                self._share(directory, self._chosen(directory, *listed))
         except OSError:
-            os.close(fd)
+            directory.failed = True
             self._count(Unmanaged.UNREADABLE)
-            return
-        self._share(path, fd, names)
+        finally:
+            self._leave(directory)
 
-    def _chosen(self, path: bytes, fd: int) -> list[bytes]:
-        """Return the names to catalogue, sorted."""
-        prefix = path + b"/" if path else b""
-        chosen: list[bytes] = []
-        excluded = long = 0
-        with os.scandir(fd) as found:
-            for item in found:
-                name = os.fsencode(item.name)
-                full = prefix + name
-                if len(full) > PATH_BYTES_MAX:
-                    long += 1
-                elif self._wanted(full, item):
-                    chosen.append(name)
-                else:
-                    excluded += 1
-        self._count(Unmanaged.EXCLUDED, excluded)
-        self._count(Unmanaged.LONG, long)
-        chosen.sort()
+    def _chosen(
+        self, directory: _Open, names: list[bytes], types: bytes
+    ) -> list[bytes]:
+        """Return the names to catalogue."""
+        prefix = directory.path + b"/" if directory.path else b""
+        room = PATH_BYTES_MAX - len(prefix)
+        listed = list(zip(names, types, strict=True))
+        if max(map(len, names)) > room:
+            listed = [item for item in listed if len(item[0]) <= room]
+            self._count(Unmanaged.LONG, len(names) - len(listed))
+        elif self._selection.takes_all(names):
+            return names
+        chosen = [
+            name
+            for name, kind in listed
+            if self._wanted(prefix + name, kind, directory.fd)
+        ]
+        self._count(Unmanaged.EXCLUDED, len(listed) - len(chosen))
         return chosen
 
-    def _wanted(self, path: bytes, item: os.DirEntry[str]) -> bool:
+    def _wanted(self, path: bytes, kind: int, fd: int) -> bool:
         selection = self._selection
         if selection.drops(path):
             return False
         if selection.includes(path):
             return True
+        if not selection.descends(path):
+            return False
+        if kind == _DT_UNKNOWN:
+            return _may_lead_below(os.path.basename(path), fd)
         # A link may lead to a directory, whose contents are selected later.
-        below = item.is_dir(follow_symlinks=False) or item.is_symlink()
-        return below and selection.descends(path)
+        return kind in (_DT_DIR, _DT_LNK)
 
-    def _share(self, path: bytes, fd: int, names: list[bytes]) -> None:
-        starts = range(0, len(names), BATCH_NAMES) or range(1)
-        directory = _Open(path, fd, [_Batch() for _ in starts], len(starts))
-
-        first, *others = (
-            partial(self._look, directory, batch, names[start : start + BATCH_NAMES])
-            for batch, start in zip(directory.batches, starts, strict=True)
-        )
-        self._push(others)
-        first()
-
-    def _look(self, directory: _Open, batch: _Batch, names: list[bytes]) -> None:
-        for name in names:
-            try:
-                self._examine(directory, batch, name)
-            except FileNotFoundError:
-                continue  # removed since the directory was read
-            except OSError:
-                self._count(Unmanaged.UNREADABLE)
+    def _share(self, directory: _Open, names: list[bytes]) -> None:
+        """Look up some names, and leave those for which the origin is slow to all."""
+        if not names:
+            return
+        first = self._look(directory, names, LOOK_NS)
+        others = [
+            partial(self._look_last, directory, names[start : start + BATCH_NAMES])
+            for start in range(first, len(names), BATCH_NAMES)
+        ]
         with self._change:
+            directory.users += len(others)
+        self._push(others)
+
+    def _look_last(self, directory: _Open, names: list[bytes]) -> None:
+        try:
+            self._look(directory, names)
+        finally:
+            self._leave(directory)
+
+    def _look(self, directory: _Open, names: list[bytes], limit_ns: int = 0) -> int:
+        """Look up names until the limit has passed; return their number."""
+        found = self._find(directory.fd, names, limit_ns)
+        batch = self._batch(directory, names[: len(found)], found)
+        with self._change:
+            directory.batches.append(batch)
             self.entries += len(batch.names)
-            directory.waiting -= 1
-            last = directory.waiting == 0
-        if last:
-            self._finish(directory)
+        return len(found)
 
-    def _examine(self, directory: _Open, batch: _Batch, name: bytes) -> None:
-        found = lstat_at(name, directory.fd)
-        path = directory.path + b"/" + name if directory.path else name
-        kind = stat.S_IFMT(found.st_mode)
-        if not (has_identity if kind == stat.S_IFDIR else is_exact)(found):
-            self._count(Unmanaged.ABSURD)
-            return
-        if kind == stat.S_IFDIR:
-            # Directories only: on overlayfs, files have other devices.
-            if found.st_dev != self._root.dev:
-                self._count(Unmanaged.MOUNT)
-                return
+    def _find(self, fd: int, names: list[bytes], limit_ns: int = 0) -> Records:
+        return native.find_names(fd, names, rights=self._rights, limit_ns=limit_ns)
+
+    def _batch(self, directory: _Open, names: list[bytes], found: Records) -> _Batch:
+        rows, kinds = self._rows(found)
+        prefix = directory.path + b"/" if directory.path else b""
+        batch = _Batch([prefix + name for name in names], rows)
+        others = np.flatnonzero(kinds)
+        if not len(others):
+            return batch
+        dropped = {
+            place
+            for place in others.tolist()
+            if not self._keeps(directory.fd, batch, place, ScanKind(kinds[place]))
+        }
+        if dropped:
+            kept = [place for place in range(len(names)) if place not in dropped]
+            batch.names = [batch.names[place] for place in kept]
+            batch.rows = rows[kept]
+        return batch
+
+    def _keeps(self, fd: int, batch: _Batch, place: int, kind: ScanKind) -> bool:
+        """Return whether a name that is no file is catalogued."""
+        path = batch.names[place]
+        if kind is ScanKind.DIRECTORY:
             batch.directories.append(path)
-        elif kind == stat.S_IFLNK:
-            self._follow(directory.fd, name, path)
-        elif kind != stat.S_IFREG:
-            # A special file cannot be staged, and its times change with use.
-            self._count(Unmanaged.SPECIAL)
-            return
-        batch.rows.append(self._row(found, directory.fd, name))
-        batch.names.append(path)
+        elif kind is ScanKind.LINK:
+            return self._follow(fd, path)
+        elif kind is not ScanKind.GONE:
+            self._count(_UNMANAGED[kind])
+        return kind is ScanKind.DIRECTORY
 
-    def _follow(self, fd: int, name: bytes, path: bytes) -> None:
-        self.texts[path] = os.readlink(name, dir_fd=fd)
+    def _follow(self, fd: int, path: bytes) -> bool:
+        name = os.path.basename(path)
+        try:
+            self.texts[path] = os.readlink(name, dir_fd=fd)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            self._count(Unmanaged.UNREADABLE)
+            return False
         target = resolve_link(fd, name, self._root.path)
         if isinstance(target, Unmanaged):
             self._count(target)
         else:
             self.links[path] = target
+        return True
 
-    def _row(self, found: os.stat_result, fd: int, name: bytes) -> Row:
-        readable = not stat.S_ISLNK(found.st_mode) and os.access(
-            name, os.R_OK, dir_fd=fd, effective_ids=True
-        )
-        shared = shared_values(found, readable=readable)
-        return make_row(found, self._attr(shared))
+    def _rows(self, found: Records) -> tuple[Records, Any]:
+        """Return the rows of names, with the walk's numbers of attributes."""
+        rows, kinds = native.make_rows(found, self._root.dev)
+        numbers = np.zeros(len(found), np.uint32)
+        for place in np.unique(rows["attr"]).tolist():
+            numbers[place] = self._attr(shared_values(found[place]))
+        rows["attr"] = numbers[rows["attr"]]
+        return rows, kinds
 
     def _attr(self, shared: tuple[int, ...]) -> int:
         number = self._attrs.get(shared)
@@ -274,15 +313,60 @@ class Walk:
                 number = self._attrs.setdefault(shared, len(self._attrs))
         return number
 
+    def _leave(self, directory: _Open) -> None:
+        with self._change:
+            directory.users -= 1
+            last = directory.users == 0
+        if last:
+            self._finish(directory)
+
     def _finish(self, directory: _Open) -> None:
         os.close(directory.fd)
-        names = [name for batch in directory.batches for name in batch.names]
-        rows = [row for batch in directory.batches for row in batch.rows]
-        listing = Listing.of(directory.path, names, np.array(rows, ROW))
+        if directory.failed:
+            return
+        listing = _listing(directory)
         below = [path for batch in directory.batches for path in batch.directories]
         with self._change:
             self.listings.append(listing)
-        self._push([partial(self._list, path) for path in below])
+        self._push([partial(self._list, path) for path in dict.fromkeys(below)])
+
+
+def _may_lead_below(name: bytes, fd: int) -> bool:
+    """Return whether a name of unknown type is a directory or a link."""
+    try:
+        mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
+def _listing(directory: _Open) -> Listing:
+    """Return the names of a directory, sorted.
+
+    One that changes while it is read may give a name twice.
+    """
+    names = [name for batch in directory.batches for name in batch.names]
+    rows = np.concatenate(
+        [np.empty(0, ROW), *(batch.rows for batch in directory.batches)]
+    )
+    order = sorted(range(len(names)), key=names.__getitem__)
+    if len(set(names)) < len(names):
+        order = sorted({name: place for place, name in enumerate(names)}.values())
+        order.sort(key=names.__getitem__)
+    return Listing.of(directory.path, [names[place] for place in order], rows[order])
+
+
+def shared_values(found: Any) -> tuple[int, ...]:
+    """Return the values that many Entries share, in the order of ATTR."""
+    return (
+        int(found["mode"]),
+        int(found["uid"]),
+        int(found["gid"]),
+        min(int(found["nlink"]), _U32_MAX),
+        int(found["dev"]),
+        min(int(found["blksize"]), _U32_MAX),
+        int(found["readable"]),
+    )
 
 
 def resolve_link(fd: int, name: bytes, root: bytes) -> bytes | Unmanaged:

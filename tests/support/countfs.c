@@ -8,6 +8,9 @@
  *
  *     bw         bytes per second over all readers, 0 = unlimited
  *     open_us    delay of each open; read_us of each read; stat_us of each stat
+ *     plus       1 = directories are read with the metadata of their names (READDIRPLUS)
+ *     keep_ms    how long the kernel keeps names and metadata; only as an argument
+ *     aged       1 = the time of change is told as that of modification
  *     cached     1 = the kernel may cache data while a file is open (for shared mmap)
  *     open_eio   opens of paths that contain this text fail with EIO
  *     read_eio   the same for reads
@@ -58,10 +61,14 @@ enum number {
     NO_LINKS,
     WRITABLE,
     FOLD,
+    PLUS,
+    AGED,
+    KEEP_MS,
     NUMBERS
 };
 static const char *const number_names[NUMBERS] = {
-    "bw", "open_us", "read_us", "stat_us", "cached", "no_links", "writable", "fold"};
+    "bw",       "open_us", "read_us", "stat_us", "cached", "no_links",
+    "writable", "fold",    "plus",    "aged",    "keep_ms"};
 
 enum text { OPEN_EIO, READ_EIO, STALL, TEXTS };
 static const char *const text_names[TEXTS] = {"open_eio", "read_eio", "stall"};
@@ -205,6 +212,17 @@ static int own_getattr(struct stat *st)
     return 0;
 }
 
+static int source_stat(int folder, const char *name, struct stat *st)
+{
+    if (fstatat(folder, name, st, AT_SYMLINK_NOFOLLOW))
+        return -errno;
+    if (numbers[NO_LINKS])
+        st->st_nlink = 1;
+    if (numbers[AGED])
+        st->st_ctim = st->st_mtim;
+    return 0;
+}
+
 static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *fi)
 {
     (void)fi;
@@ -215,11 +233,7 @@ static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *
     int error = stall(path);
     if (error)
         return error;
-    if (fstatat(source_fd, below(path), st, AT_SYMLINK_NOFOLLOW))
-        return -errno;
-    if (numbers[NO_LINKS])
-        st->st_nlink = 1;
-    return 0;
+    return source_stat(source_fd, below(path), st);
 }
 
 static int fs_readlink(const char *path, char *out, size_t size)
@@ -336,13 +350,26 @@ static int fs_release(const char *path, struct fuse_file_info *fi)
     return 0;
 }
 
+/* list_plus - from an offset on until the buffer is full; libfuse passes metadata on only
+ * from an implementation that uses offsets. */
+static void list_plus(DIR *dir, void *out, fuse_fill_dir_t fill, off_t offset)
+{
+    if (offset)
+        seekdir(dir, offset);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct stat st;
+        int error = source_stat(dirfd(dir), entry->d_name, &st);
+        if (!error && fill(out, entry->d_name, &st, telldir(dir), FUSE_FILL_DIR_PLUS))
+            return;
+    }
+}
+
 static int fs_readdir(const char *path, void *out, fuse_fill_dir_t fill, off_t offset,
                       struct fuse_file_info *fi, enum fuse_readdir_flags flags)
 {
-    (void)offset;
     (void)fi;
     (void)flags;
-    counts[LISTINGS]++;
+    counts[LISTINGS] += !offset;
     int fd = openat(source_fd, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
@@ -351,7 +378,9 @@ static int fs_readdir(const char *path, void *out, fuse_fill_dir_t fill, off_t o
             close(fd);
         return error;
     }
-    for (struct dirent *entry; (entry = readdir(dir));) {
+    if (numbers[PLUS])
+        list_plus(dir, out, fill, offset);
+    for (struct dirent *entry; !numbers[PLUS] && (entry = readdir(dir));) {
         struct stat st = {.st_ino = entry->d_ino, .st_mode = DTTOIF(entry->d_type)};
         fill(out, entry->d_name, &st, 0, 0);
     }
@@ -389,8 +418,7 @@ static void *fs_init(struct fuse_conn_info *connection, struct fuse_config *conf
 {
     (void)connection;
     config->use_ino = !numbers[NO_LINKS];
-    config->entry_timeout = 0;
-    config->attr_timeout = 0;
+    config->entry_timeout = config->attr_timeout = (double)numbers[KEEP_MS] / 1000;
     config->negative_timeout = 0;
     return NULL;
 }

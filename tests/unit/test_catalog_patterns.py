@@ -1,6 +1,8 @@
 """Patterns of names: what each form matches, and which directories it keeps alive."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monarch.catalog.patterns import Patterns, Selection
 from monarch.config.schema import Dataset
@@ -10,6 +12,34 @@ from monarch.errors import UsageError
 def includes(pattern: str, path: str) -> bool:
     """Whether a pattern alone includes a path."""
     return Selection(Patterns((pattern,))).includes(path.encode())
+
+
+LETTERS = "ab.[]?*!-/é"
+PATTERN = st.text(LETTERS, min_size=1, max_size=6)
+NAME = st.text("ab.[]?!-é", min_size=1, max_size=6).map(str.encode)
+
+
+@given(st.lists(PATTERN, max_size=3), st.lists(NAME, min_size=1, max_size=4))
+def test_names_that_are_taken_together_would_be_taken_one_by_one(
+    exclude: list[str], names: list[bytes]
+) -> None:
+    try:
+        selection = Selection(Patterns(exclude=tuple(exclude)))
+    except UsageError:
+        return
+    if selection.takes_all(names):
+        assert not any(selection.drops(name) for name in names)
+        assert not any(selection.drops(b"d/" + name) for name in names) or any(
+            selection.drops(b"d") for _ in exclude
+        )
+
+
+def test_names_without_the_text_of_a_pattern_are_taken_together() -> None:
+    selection = Selection(Patterns(never=Dataset(path="/x").never))
+
+    assert selection.takes_all([b"a.jpg", b"locker", b"db"])
+    assert not selection.takes_all([b"a.jpg", b"x.lock"])
+    assert not Selection(Patterns(include=("*.jpg",))).takes_all([b"a.jpg"])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ HEADERS = [
     for name in ("shared/layout.h", "dataplane/api.h", "dataplane/wire.h")
 ]
 ENUMS = {
+    "scan_kind": native.ScanKind,
     "segment_kind": native.SegmentKind,
     "replica_state": native.ReplicaState,
     "reason": native.Reason,

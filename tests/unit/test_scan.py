@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from monarch import native
 from monarch.catalog.inventory import MappedRoot, catalog_digest
 from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import PATH_BYTES_MAX, Unmanaged
@@ -231,14 +231,13 @@ def test_a_file_that_vanishes_while_the_scan_runs_is_skipped(
 ) -> None:
     for name in ("a", "b", "c"):
         (root / name).touch()
-    chosen = walk.Walk._chosen
+    find_names = native.find_names
 
-    def vanish(self: walk.Walk, path: bytes, fd: int) -> list[bytes]:
-        names = chosen(self, path, fd)
-        (root / "b").unlink()
-        return names
+    def vanish(fd: int, names: list[bytes], **how: Any) -> Any:
+        (root / "b").unlink(missing_ok=True)
+        return find_names(fd, names, **how)
 
-    monkeypatch.setattr(walk.Walk, "_chosen", vanish)
+    monkeypatch.setattr(native, "find_names", vanish)
 
     tree = Tree.scan(root)
 
@@ -254,7 +253,7 @@ def test_an_error_of_the_scan_itself_reaches_the_caller(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(walk.Walk, "_examine", fail)
+    monkeypatch.setattr(walk.Walk, "_batch", fail)
 
     with pytest.raises(ZeroDivisionError):
         Tree.scan(root)
@@ -296,24 +295,6 @@ def test_a_later_scan_of_a_tree_that_was_read_names_the_same_files(
     assert catalog_digest(roots[0]) == catalog_digest(roots[1])
     (root / "a" / "f3").write_bytes(b"new")
     assert Tree.scan(root).block.identity != first.block.identity
-
-
-def test_all_threads_share_the_names_of_one_directory(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(walk, "BATCH_NAMES", 1)
-    for name in "abcd":
-        (root / name).touch()
-    together = threading.Barrier(4, timeout=30)
-    examine = walk.Walk._examine
-
-    def meet(self: walk.Walk, *place: Any) -> None:
-        together.wait()
-        examine(self, *place)
-
-    monkeypatch.setattr(walk.Walk, "_examine", meet)
-
-    assert len(Tree.scan(root, threads=4).paths()) == 5
 
 
 def test_excluded_directories_are_not_even_opened(

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monarch import native
 from monarch.catalog.survey import Unmanaged
-from monarch.origins import walk
 from support.trees import NONE32, Tree
 
 NS = 1_000_000_000
@@ -55,37 +55,32 @@ LIES = st.dictionaries(
     max_size=len(NAMES),
 )
 Lie = dict[str, Any]
+TIME_NAMES = ("mtime", "ctime", "atime")
 
 
-def altered(found: os.stat_result, lie: Lie) -> os.stat_result:
-    """A stat result in which some values are others."""
-    heads = ("mode", "ino", "dev", "nlink", "uid", "gid", "size")
-    true = [getattr(found, f"st_{name}") for name in heads]
-    values = [lie.get(name, was) for name, was in zip(heads, true, strict=True)]
-    times = ("atime", "mtime", "ctime")
-    more: dict[str, Any] = {
-        f"st_{name}": lie.get(name, getattr(found, f"st_{name}"))
-        for name in ("blocks", "blksize")
-    }
-    for name in times:
-        ns = getattr(found, f"st_{name}_ns")
-        seconds, rest = lie.get(name, divmod(ns, NS))
-        values.append(seconds)
-        more[f"st_{name}"] = float(seconds)
-        more[f"st_{name}_ns"] = seconds * NS + rest
-    return os.stat_result(values, more)
+def altered(found: Any, lie: Lie) -> None:
+    """Changes some of what the kernel tells of a name."""
+    for name, value in lie.items():
+        if name in TIME_NAMES:
+            found[f"{name}_s"], rest = value
+            found[f"{name}_ns"] = rest % (1 << 32)
+        else:
+            found[name] = value % (1 << 8 * found.dtype[name].itemsize)
 
 
 @contextmanager
 def lying(lies: dict[bytes, Lie]) -> Iterator[None]:
     """The file system says other things of some names."""
+    find_names = native.find_names
 
-    def lstat_at(name: bytes, fd: int) -> os.stat_result:
-        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        return altered(found, lies.get(name, {}))
+    def find_and_lie(fd: int, names: list[bytes], **how: Any) -> Any:
+        found = find_names(fd, names, **how)
+        for name, one in zip(names, found, strict=False):
+            altered(one, lies.get(name, {}))
+        return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walk, "lstat_at", lstat_at)
+        patch.setattr(native, "find_names", find_and_lie)
         yield
 
 
@@ -103,13 +98,20 @@ def root() -> Iterator[Path]:
 
 def said(root: Path, path: bytes, lies: dict[bytes, Lie]) -> tuple[int, ...]:
     """What the lying file system says of a path, in the order of Tree.status."""
-    found = os.lstat(os.path.join(os.fsencode(root), path))
-    one = altered(found, lies.get(os.path.basename(path) or b".", {}))
-    names = ("ino", "size", "mtime_ns", "ctime_ns", "blocks")
-    shared = ("mode", "uid", "gid", "nlink", "dev", "blksize")
-    values = {name: getattr(one, f"st_{name}") for name in names + shared}
-    values["uid"], values["gid"] = values["uid"] % 2**32, values["gid"] % 2**32
-    return tuple(values[name] for name in names + shared)
+    fd = os.open(root, os.O_RDONLY)
+    try:
+        one = native.find_names(fd, [path or b"."], rights=False)[0]
+    finally:
+        os.close(fd)
+    altered(one, lies.get(os.path.basename(path) or b".", {}))
+    times = [int(one[f"{name}_s"]) * NS + int(one[f"{name}_ns"]) for name in TIME_NAMES]
+    shared = ("blocks", "mode", "uid", "gid", "nlink", "dev", "blksize")
+    return (
+        int(one["ino"]),
+        int(one["size"]),
+        *times[:2],
+        *(int(one[name]) for name in shared),
+    )
 
 
 @settings(max_examples=300, deadline=None)

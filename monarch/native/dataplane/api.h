@@ -53,6 +53,48 @@ MONARCH_API uint32_t monarch_rights_mark(void);
 MONARCH_API int monarch_mounts_cover(const void *block, const char *directory,
                                      size_t n);
 
+/* ---- scan ------------------------------------------------------------------------- */
+
+enum { SCAN_LIST_BYTES = 64 << 10 };
+
+struct monarch_found { /* the metadata of a name, as the kernel tells it */
+    uint64_t ino, size, blocks, dev, nlink, blksize;
+    int64_t mtime_s, ctime_s, atime_s;
+    uint32_t mtime_ns, ctime_ns, atime_ns;
+    uint32_t mode, uid, gid;
+    uint32_t
+        readable;   /* 1: faccessat() has said so; 0: nobody has asked, or it is not */
+    int32_t status; /* 0 or -errno: nothing else is set */
+};
+
+struct monarch_row { /* metadata as the Catalog has it */
+    uint64_t ino, size;
+    int64_t mtime_ns, ctime_ns, atime_ns;
+    uint32_t blocks; /* NONE32: too many, or other values do not fit: ask the origin */
+    uint32_t attr;   /* number of the attributes that many names share */
+};
+
+enum scan_kind {
+    SCAN_FILE = 0,
+    SCAN_DIRECTORY,
+    SCAN_LINK,
+    SCAN_SPECIAL, /* not a file, directory or link */
+    SCAN_MOUNT,   /* a directory of another file system */
+    SCAN_ABSURD,  /* the Catalog cannot represent the metadata */
+    SCAN_GONE,    /* removed since the directory was read */
+    SCAN_UNREADABLE,
+};
+
+MONARCH_API int64_t monarch_scan_list(int fd, char *names, uint8_t *types);
+MONARCH_API uint32_t monarch_scan_find(int fd, const char *names, uint32_t count,
+                                       struct monarch_found *out, uint64_t limit_ns);
+MONARCH_API void monarch_scan_readable(int fd, const char *names, uint32_t count,
+                                       struct monarch_found *out);
+MONARCH_API void monarch_scan_rows(const struct monarch_found *found, uint32_t count,
+                                   uint64_t root_dev, struct monarch_row *rows,
+                                   uint8_t *kinds);
+MONARCH_API int monarch_rights_are_local(int fd);
+
 /* ---- seals ------------------------------------------------------------------------ */
 
 enum { SEAL_KEY_BYTES = 32, SEAL_NONCE_BYTES = 12, SEAL_TAG_BYTES = 16 };

@@ -11,76 +11,15 @@
  *
  * A field whose BYTES are a multiple of its KIND's is an array; a flexible one has 0.
  */
+#include "dataplane/layout_dump.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "dataplane/wire.h"
-#include "dataplane/api.h"
-#include "shared/layout.h"
 
 enum { TEXT_BYTES_MAX = 32 << 10 };
-
-struct row {
-    const char *line; /* first word of the line */
-    const char *owner, *name, *kind;
-    uint64_t value, bytes;
-};
-
-#define MEMBER_OF(s, f) (((struct s *)0)->f)
-
-/* Arrays decay to pointers here, so that each has the kind of its items. */
-#define KIND(x) \
-    _Generic((x), \
-        uint8_t: "u1", \
-        uint16_t: "u2", \
-        uint32_t: "u4", \
-        uint64_t: "u8", \
-        int32_t: "i4", \
-        int64_t: "i8", \
-        char *: "S1", \
-        char(*)[FILTER_NAME_BYTES]: "S32", \
-        uint8_t *: "u1", \
-        uint16_t *: "u2", \
-        uint32_t *: "u4", \
-        uint64_t *: "u8", \
-        void *: "p8", \
-        const uint64_t *: "p8", \
-        struct segment: "segment", \
-        struct monarch_seal: "monarch_seal", \
-        struct root *: "root", \
-        struct tier *: "tier", \
-        struct process *: "process", \
-        struct inode *: "inode", \
-        struct rights: "rights")
-
-_Static_assert(FILTER_NAME_BYTES == 32, "the kind of filter says S32");
-
-#define STRUCT(s)                                     \
-    {                                                 \
-        "struct", #s, NULL, NULL, 0, sizeof(struct s) \
-    }
-#define TAIL(s, f)                                                       \
-    {                                                                    \
-        "field", #s, #f, KIND(MEMBER_OF(s, f)), offsetof(struct s, f), 0 \
-    }
-#define POINTER(s, f)                                                \
-    {                                                                \
-        "field", #s, #f, "p8", offsetof(struct s, f), sizeof(void *) \
-    }
-#define FIELD(s, f)                                                    \
-    {                                                                  \
-        "field", #s, #f, KIND(MEMBER_OF(s, f)), offsetof(struct s, f), \
-            sizeof(MEMBER_OF(s, f))                                    \
-    }
-#define MEMBER(e, m)               \
-    {                              \
-        "enum", #e, #m, NULL, m, 0 \
-    }
-#define CONSTANT(c)                      \
-    {                                    \
-        "constant", NULL, #c, NULL, c, 0 \
-    }
 
 static const struct row rows[] = {
 #include "dataplane/layout_rows.def"
@@ -125,6 +64,8 @@ static void write_text(void)
     size_t at = 0;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         at = append_row(at, &rows[i]);
+    for (const struct row *r = scan_layout; r->line; r++)
+        at = append_row(at, r);
     append(at, "%s", counter_lines);
 }
 

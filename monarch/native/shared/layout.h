@@ -97,7 +97,8 @@ struct attr { /* shared by many Entries */
     uint32_t mode, uid, gid, nlink;
     uint64_t dev;
     uint32_t blksize;
-    uint32_t readable; /* 1: access(R_OK) succeeded at scan time for index.scan_euid */
+    uint32_t readable; /* 1: access(R_OK) succeeded at scan time for index.scan_euid;
+                          0: it did not, or asking would have cost a request */
 };
 
 struct slot {       /* home = high half of the hash, scaled to the number of slots */
@@ -173,7 +174,7 @@ struct root {
     uint64_t path;      /* strings offset << 16 | length: realpath, for origin reads */
     uint64_t path_hash; /* index_hash() of it: part of the names of Replicas */
     uint32_t unstable;  /* 1: files may change their inode numbers */
-    uint32_t reserved;
+    uint32_t provisional; /* 1: the attributes of Files are those of an earlier job */
 };
 
 struct prefix {    /* a spelling of a root: as given, its realpath, its aliases */

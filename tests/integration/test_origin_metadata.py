@@ -1,0 +1,87 @@
+"""What a scan and an epoch cost the origin beside the bytes: requests for metadata."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.countfs import CountFs, Counts
+from support.programs import Runner
+from support.trees import Tree
+
+Mount = Callable[..., CountFs]
+FOLDERS, FILES = 3, 40
+LONG_AGO_NS = 1_000_000_000_000_000_000
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A tree of FOLDERS folders with FILES files each."""
+    root = tmp_path / "source"
+    for folder in range(FOLDERS):
+        (root / f"d{folder}").mkdir(parents=True)
+        for number in range(FILES):
+            (root / f"d{folder}" / f"f{number:03d}").write_bytes(b"x" * number)
+    return root
+
+
+def scanned(view: CountFs) -> Counts:
+    """The counts of a scan of a mount that nobody has used."""
+    tree = Tree.scan(view.root)
+    assert tree.block.file_count == FOLDERS * FILES
+    return view.counts()
+
+
+def test_a_scan_asks_for_each_name_once(mount_counted: Mount, source: Path) -> None:
+    counts = scanned(mount_counted(source, keep_ms=60_000))
+
+    names = 1 + FOLDERS + FOLDERS * FILES
+    assert counts.listings == 1 + FOLDERS
+    assert names <= counts.stats <= names + 2  # the root is looked up before
+    assert counts.opens == 0
+
+
+def test_a_scan_uses_the_metadata_that_come_with_the_names(
+    mount_counted: Mount, source: Path
+) -> None:
+    """Also in a directory that is read in many parts."""
+    for number in range(3000):
+        (source / f"more-{number:050d}").touch()
+    view = mount_counted(source, keep_ms=60_000, plus=1)
+
+    Tree.scan(view.root)
+
+    # Whether names come with metadata is the kernel's choice, part by part.
+    assert view.counts().stats < 300
+
+
+def test_over_a_network_it_is_not_asked_who_may_read(
+    mount_counted: Mount, source: Path
+) -> None:
+    """Server and mode may differ there; `access` of a program is the origin's."""
+    view = mount_counted(source)
+
+    for root, expected in ((view.root, {0}), (source, {1})):
+        block = Tree.scan(root).block
+        assert set(block.attrs["readable"][block.entries["attr"]].tolist()) == expected
+
+
+def test_an_epoch_costs_one_open_a_file_and_no_stat_after_the_copy(
+    mount_counted: Mount, source: Path, runner: Runner
+) -> None:
+    """Where the client keeps metadata, and files are older than an hour."""
+    for path in source.rglob("f*"):
+        os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    view = mount_counted(source, keep_ms=60_000, aged=1)
+    read_all = (
+        "import sys, pathlib\n"
+        "for path in pathlib.Path(sys.argv[1]).glob('d*/f*'): path.read_bytes()\n"
+    )
+
+    runner.under_monarch([sys.executable, "-c", read_all, view.root], roots=[view.root])
+
+    counts, files = view.counts(), FOLDERS * FILES
+    assert counts.opens == files
+    assert counts.stats < files * 1.2
