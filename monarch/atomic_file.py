@@ -11,11 +11,14 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, mode: int, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block ends without an error.
 
     If `path` is a link, its target is replaced. A special file, such as /dev/stdout, is
     written directly.
+
+    Args:
+        durable: survive a crash of the machine, which takes as long as the disk needs.
 
     Raises:
         OSError: the file cannot be written; `path` is unchanged.
@@ -32,7 +35,8 @@ def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
             yield file
             os.fchmod(file.fileno(), mode)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.rename(temporary, target)
     except BaseException:
         os.unlink(temporary)

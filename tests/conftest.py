@@ -175,6 +175,16 @@ def countfs_program() -> Path:
     return countfs.build()
 
 
+@pytest.fixture(autouse=True)
+def state_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The user's state directory, in which no earlier test has left an index."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture
 def mount_counted(
     countfs_program: Path, tmp_path: Path

@@ -47,6 +47,8 @@ FIRST_TICK_S: Final = 0.02
 FIRST_TICKS: Final = 100
 # Memory is checked this often at least.
 GUARD_S: Final = 0.25
+# How long the end waits until the indexes of this job are saved for later ones.
+SAVE_S: Final = 5.0
 
 log = logging.getLogger("monarch.agent")
 
@@ -99,6 +101,7 @@ class Agent:
         self._stager: Stager | None = None
         self._end = asyncio.Event()
         self._guarding: list[asyncio.Task[None]] = []
+        self._saving: asyncio.Future[None] | None = None
         self._tier_watch: TierWatch | None = None
         self._memory: MemoryGuard | None = None
         self._waking = False
@@ -132,6 +135,8 @@ class Agent:
             staging = self._staging if self._stager is not None else None
             ended = await self._shutdown.end(staging)
             self.report, self.retained = ended.report, ended.retained
+            if self._saving is not None:
+                await asyncio.wait([self._saving], timeout=SAVE_S)
             beating.cancel()
             self.processes.close()
 
@@ -205,6 +210,7 @@ class Agent:
         self.run.place_shim()
         namespace = publish(self.setup, indexed, self.segments)
         self.joining.watch(namespace, self.counters)
+        self._saving = in_thread(_save, tuple(indexed))
         indexed.clear()
         count_segments(self.setup, self.segments)
         extents = ExtentDigests(*extent_arrays(namespace))
@@ -330,3 +336,9 @@ class Agent:
                 "report": report,
             }
         return {"error": f"unknown op {asked.get('op')!r}"}
+
+
+def _save(indexed: tuple[Indexed, ...]) -> None:
+    """Save the indexes that this job has made."""
+    for one in indexed:
+        one.save()

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from monarch.agent.bootstrap import Bootstrap
 from monarch.agent.control import Notifier
 from monarch.agent.job_spec import (
+    GivenIndexes,
     Integrity,
     JobSpec,
     can_seal,
@@ -121,6 +122,7 @@ class Cluster:
         about = {
             "terms": spec.payload(),
             "datasets": datasets_payload(self._setup.datasets),
+            "provisional": [one.provisional for one in indexed],
         }
         blocks = [one.index.block.memory.data for one in indexed]
         self._offering = asyncio.create_task(self.mesh.catalog.offer(about, blocks))
@@ -175,9 +177,10 @@ class Cluster:
             raise MonarchError(
                 f"{self.bootstrap.nodes[0]} has other datasets in its configuration"
             )
-        return await in_thread(
-            indexes_from_blocks, self._setup.datasets, blocks, self.bootstrap.nodes[0]
-        ), spec
+        given = GivenIndexes(
+            blocks, about.get("provisional", ()), self.bootstrap.nodes[0]
+        )
+        return await in_thread(indexes_from_blocks, self._setup.datasets, given), spec
 
     async def _catalog(self) -> tuple[Any, list[memoryview]] | None:
         """Fetch the Catalog; the first node may leave before it has one."""

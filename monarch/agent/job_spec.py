@@ -11,7 +11,7 @@ alone.
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Self
 
@@ -197,21 +197,37 @@ def datasets_payload(datasets: Sequence[Dataset]) -> list[list[Any]]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class GivenIndexes:
+    """The index blocks of another node.
+
+    Attributes:
+        provisional: for each, whether its attributes are those of an earlier job.
+        node: its name.
+    """
+
+    blocks: Sequence[memoryview]
+    provisional: Sequence[bool]
+    node: str
+
+
 def indexes_from_blocks(
-    datasets: Sequence[Dataset], blocks: Sequence[memoryview], node: str
+    datasets: Sequence[Dataset], given: GivenIndexes
 ) -> list[Indexed]:
     """Return the index of every dataset from the blocks of another node.
-
-    Args:
-        node: its name.
 
     Raises:
         MonarchError: a root is a different directory on that node, or has other files.
     """
-    if len(blocks) != len(datasets):
-        raise MonarchError(f"{len(blocks)} index blocks for {len(datasets)} datasets")
-    pairs = zip(datasets, blocks, strict=True)
-    return [_index_from_block(dataset, block, node) for dataset, block in pairs]
+    if not len(given.blocks) == len(given.provisional) == len(datasets):
+        raise MonarchError(
+            f"{len(given.blocks)} index blocks for {len(datasets)} datasets"
+        )
+    parts = zip(datasets, given.blocks, given.provisional, strict=True)
+    return [
+        replace(_index_from_block(dataset, block, given.node), provisional=bool(flag))
+        for dataset, block, flag in parts
+    ]
 
 
 def _index_from_block(dataset: Dataset, memory: memoryview, node: str) -> Indexed:
@@ -228,6 +244,5 @@ def _index_from_block(dataset: Dataset, memory: memoryview, node: str) -> Indexe
         raise MonarchError(f"{root} has different files on {node}")
     if int(block.header["root_dev"]) != root.dev:
         block.move_to_device(root.dev)
-    return Indexed(
-        dataset, root, RootIndex(block, root.path, dataset.patterns), loaded=True
-    )
+    index = RootIndex(block, root.path, dataset.patterns)
+    return Indexed(dataset, root, index, provisional=False, scanned=False)

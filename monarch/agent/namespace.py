@@ -4,7 +4,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,10 +20,10 @@ from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
 from monarch.catalog.segment import CatalogPlan, OpenPolicy, TierPlace, plan_catalog
 from monarch.errors import UsageError, shown
 from monarch.origins.dataset import Dataset, Indexed, empty_index, prepare_index
+from monarch.origins.progress import Advance, Progress, ScanRate
 from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
 from monarch.tiers import Tier
 from monarch.tiers.probe import FAULTS
-from monarch.units import format_count
 
 PROGRESS_AFTER_S: Final = 1.0
 SILENT_S: Final = 5.0
@@ -94,12 +93,12 @@ class Indexing:
         self._threads = setup.config.catalog.scan_threads
         self._notifier = notifier
         self._progress = progress_of(dataset.path, notifier)
-        self._names = -1
+        self._advance: Advance | None = None
         self._advanced_s = time.monotonic()
         self._answered = False
 
     def __repr__(self) -> str:
-        return f"<Indexing {self.dataset.path} {self._names} names>"
+        return f"<Indexing {self.dataset.path} {self._advance}>"
 
     @property
     def hangs(self) -> bool:
@@ -122,22 +121,23 @@ class Indexing:
         finally:
             self.ended.set()
 
-    def _note(self, names: int) -> None:
-        if names != self._names:
-            self._names, self._advanced_s = names, time.monotonic()
-        self._progress(names)
+    def _note(self, advance: Advance) -> None:
+        if advance != self._advance:
+            self._advance, self._advanced_s = advance, time.monotonic()
+        self._progress(advance)
 
     def _note_answered(self) -> None:
         self._answered = True
 
 
-def progress_of(path: str, notifier: Notifier) -> Callable[[int], None]:
+def progress_of(path: str, notifier: Notifier) -> Progress:
     """Return what sends the progress of a scan to the launcher once it takes long."""
-    started_s = time.monotonic()
+    started_s, rate = time.monotonic(), ScanRate()
 
-    def progress(entries: int) -> None:
+    def progress(advance: Advance) -> None:
+        state = rate.describe(advance)
         if time.monotonic() - started_s >= PROGRESS_AFTER_S:
-            notifier.progress(f"scanning {path}: {format_count(entries)} names")
+            notifier.progress(f"scanning {path}: {state}")
 
     return progress
 

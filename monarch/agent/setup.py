@@ -10,8 +10,10 @@ from pathlib import Path
 from monarch.background import begin
 from monarch.catalog.patterns import Patterns
 from monarch.config import Config, RunOptions, load, require_datasets, run_directory
+from monarch.config.files import index_directory
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset
+from monarch.origins.saved_indexes import SavedIndexes
 from monarch.report import check_report_file, fill_template
 from monarch.tiers import (
     RamTier,
@@ -83,7 +85,7 @@ def make_setup(
     return Setup(
         config,
         tuple(command),
-        _datasets(config),
+        _datasets(config, environ),
         tiers,
         options.quiet,
         umask,
@@ -131,13 +133,15 @@ def with_pool(setup: Setup, run: Path) -> Setup:
     return replace(setup, pool=pool)
 
 
-def _datasets(config: Config) -> tuple[Dataset, ...]:
+def _datasets(config: Config, environ: Mapping[str, str]) -> tuple[Dataset, ...]:
+    saved = SavedIndexes(index_directory(environ)) if config.catalog.reuse else None
     return tuple(
         Dataset(
             path=dataset.path,
             patterns=Patterns(dataset.include, dataset.exclude, dataset.never),
             aliases=dataset.aliases,
             index_file=Path(dataset.index) if dataset.index else None,
+            saved=saved,
         )
         for dataset in config.datasets
     )

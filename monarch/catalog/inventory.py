@@ -24,12 +24,14 @@ class MappedRoot:
         path: the realpath, which the agent uses to read the Origin.
         spellings: other absolute names: as the user wrote it, and aliases.
         unstable: the inode numbers of files may change.
+        provisional: the attributes of Files are those of an earlier job.
     """
 
     path: bytes
     spellings: tuple[bytes, ...]
     block: Block
     unstable: bool = False
+    provisional: bool = False
 
 
 class Inventory:

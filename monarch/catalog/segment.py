@@ -252,3 +252,4 @@ def _write_roots(plan: CatalogPlan, slots: Records) -> None:
         slot["path"] = plan.reference(root.path)
         slot["path_hash"] = native.hash64(root.path)
         slot["unstable"] = root.unstable
+        slot["provisional"] = root.provisional

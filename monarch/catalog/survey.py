@@ -39,6 +39,7 @@ class Unmanaged(StrEnum):
     SPECIAL = "special"
     MOUNT = "mount"
     UNREADABLE = "unreadable"
+    FAILED = "failed"
     LONG = "long"
     ABSURD = "absurd"
     LINK_OUTSIDE = "link_outside"
@@ -59,6 +60,7 @@ _TEXTS = {
     Unmanaged.SPECIAL: "not a file, directory or link",
     Unmanaged.MOUNT: "on another file system that is mounted there",
     Unmanaged.UNREADABLE: "unreadable",
+    Unmanaged.FAILED: "that could not be read because of an error",
     Unmanaged.LONG: f"with a path longer than {PATH_BYTES_MAX} bytes",
     Unmanaged.ABSURD: "with an invalid size, time or inode",
     Unmanaged.LINK_OUTSIDE: "links to paths outside the dataset",

@@ -46,14 +46,15 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 
 def _remove_stale_files(places: tuple[Path, ...]) -> None:
     """Remove the files of dead jobs of several nodes from rendezvous directories."""
-    from monarch.cluster import default_rendezvous, remove_stale_files, run_roots
+    from monarch.cluster import remove_stale_files, run_roots
+    from monarch.config.files import state_directory
     from monarch.tiers.directory_lock import is_locked
 
     def is_running(job: str) -> bool:
         found = [run for root in run_roots(os.environ) for run in root.glob(f"{job}.*")]
         return any(map(is_locked, found))
 
-    default = default_rendezvous(os.environ)
+    default = state_directory(os.environ)
     for place in sorted({default, *places}):
         found = remove_stale_files(
             place, time.time(), is_running, default=place == default

@@ -18,7 +18,7 @@ from monarch.units import format_count, format_duration, format_size
 
 if TYPE_CHECKING:
     from monarch.config import Config
-    from monarch.config.schema import Dataset
+    from monarch.config.schema import Catalog, Dataset
     from monarch.origins.index_file import RootIndex
 
 
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 @click.option(
     "--check", metavar="FILE", help="Only check whether FILE matches its dataset."
 )
+@click.option(
+    "--list", "listing", is_flag=True, help="List the indexes that scans have saved."
+)
+@click.option("--forget", is_flag=True, help="Remove the saved indexes of each PATH.")
+@click.option("--all", "everything", is_flag=True, help="With --forget: of all paths.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: print JSON.")
 @click.pass_context
 def index(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None:
     """Scan the dataset PATH, or every configured dataset, and save its index.
@@ -41,7 +47,15 @@ def index(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None
     A job loads the index file instead of scanning if its configuration names the file
     (datasets[].index), or with `monarch run --index FILE`. With --check the exit status
     is 1 if a job would not use the file.
+
+    Every scan, of jobs too, leaves its index in monarch-staging/indexes in
+    XDG_STATE_HOME or ~/.local/state; later jobs load it while no directory of the
+    dataset has changed (catalog.reuse).
     """
+    if options["listing"] or options["forget"]:
+        _manage(paths, options)
+        return
+    _refuse(options, "everything", "as_json")
     config = _load(options["config"], options["settings"])
     if options["check"]:
         ctx.exit(_check(Path(options["check"]), paths, config))
@@ -49,7 +63,31 @@ def index(ctx: click.Context, /, paths: tuple[str, ...], **options: Any) -> None
     if options["output"] and len(datasets) > 1:
         raise UsageError("--output needs exactly one dataset; give its PATH")
     for dataset in datasets:
-        _save(dataset, options["output"], config.catalog.scan_threads)
+        _save(dataset, options["output"], config.catalog)
+
+
+def _manage(paths: tuple[str, ...], options: dict[str, Any]) -> None:
+    """List or remove saved indexes."""
+    from monarch.cli.saved_indexes import forget, print_saved
+
+    _refuse(options, "output", "config", "settings", "check")
+    if options["forget"]:
+        _refuse(options, "listing", "as_json")
+        forget(paths, options["everything"])
+        return
+    _refuse(options, "everything")
+    if paths:
+        raise UsageError("--list takes no PATH")
+    print_saved(options["as_json"])
+
+
+def _refuse(options: dict[str, Any], *names: str) -> None:
+    """Refuse options that do not go with the others."""
+    texts = {"listing": "list", "everything": "all", "as_json": "json"}
+    for name in names:
+        if options[name]:
+            text = texts.get(name, name).replace("settings", "set")
+            raise UsageError(f"--{text} cannot be used here; see monarch index --help")
 
 
 def _load(file: str | None, settings: Sequence[str]) -> Config:
@@ -87,23 +125,33 @@ def _patterns(dataset: Dataset) -> Patterns:
     return Patterns(dataset.include, dataset.exclude, dataset.never)
 
 
-def _save(dataset: Dataset, output: str | None, threads: int) -> None:
+def _save(dataset: Dataset, output: str | None, catalog: Catalog) -> None:
+    from monarch.config.files import index_directory
     from monarch.origins.dataset import scan_index
     from monarch.origins.index_file import save_index
+    from monarch.origins.progress import Advance
     from monarch.origins.root import open_root
+    from monarch.origins.saved_indexes import SavedIndexes
 
     root = open_root(dataset.path)
     file = Path(output or dataset.index or f"{Path(dataset.path).name}.monarch-index")
     began = time.monotonic()
     progress = ScanProgress(dataset.path)
     try:
-        made = scan_index(root, _patterns(dataset), threads=threads, progress=progress)
+        made = scan_index(
+            root,
+            _patterns(dataset),
+            threads=catalog.scan_threads,
+            progress=lambda names: progress(Advance(names)),
+        )
     finally:
         progress.close()
     try:
         length = save_index(file, made)
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from error
+    if catalog.reuse:
+        SavedIndexes(index_directory(os.environ)).save(made)
     seconds = format_duration(time.monotonic() - began)
     click.echo(f"{_summary(made)}, {seconds} -> {file} ({format_size(length)})")
 

@@ -226,23 +226,27 @@ def _scanned_roots(config: Config) -> list[MappedRoot]:
     """Return the roots of the configured datasets, scanned if needed."""
     from monarch.catalog.patterns import Patterns
     from monarch.config import require_datasets
+    from monarch.config.files import index_directory
     from monarch.origins.dataset import Dataset, prepare_index
+    from monarch.origins.saved_indexes import SavedIndexes
 
     require_datasets(config)
+    saved = SavedIndexes(index_directory(os.environ)) if config.catalog.reuse else None
     roots = []
     for dataset in config.datasets:
         patterns = Patterns(dataset.include, dataset.exclude, dataset.never)
-        saved = Path(dataset.index) if dataset.index else None
+        file = Path(dataset.index) if dataset.index else None
         progress = ScanProgress(dataset.path)
         try:
             indexed = prepare_index(
-                Dataset(dataset.path, patterns, dataset.aliases, saved),
+                Dataset(dataset.path, patterns, dataset.aliases, file, saved),
                 threads=config.catalog.scan_threads,
                 warn=lambda text: click.echo(f"monarch: {text}", err=True),
                 progress=progress,
             )
         finally:
             progress.close()
+        indexed.save()
         roots.append(indexed.mapped())
     return roots
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from monarch.errors import printable
+from monarch.origins.progress import Advance, ScanRate
 from monarch.report.format import Part, Table, plain_text
 from monarch.units import format_count, format_size
 
@@ -139,15 +140,16 @@ def _live_progress() -> Progress:
 
 
 class ScanProgress(StepProgress):
-    """Shows how many names a scan has found, and the rate."""
+    """Shows how far a scan is."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"scanning {path}")
+        self._rate = ScanRate(time.monotonic)
 
-    def __call__(self, names: int) -> None:
-        """Take the number of names so far."""
-        rate = names / max(self.seconds, 1e-3)
-        self.show(f"{format_count(names)} names, {rate:,.0f}/s")
+    def __call__(self, advance: Advance) -> None:
+        """Take the names or directories so far."""
+        state = self._rate.describe(advance)
+        self.show(state, advance.done, advance.total or None)
 
 
 class StagingProgress(StepProgress):

@@ -17,7 +17,6 @@ from monarch.cluster.nodes import (
     launched_by_mpi,
 )
 from monarch.cluster.rendezvous_directory import (
-    default_rendezvous,
     given_secret,
     job_secret,
     open_rendezvous,
@@ -35,7 +34,6 @@ __all__ = [
     "StaleFiles",
     "UnnamedNodes",
     "address_of",
-    "default_rendezvous",
     "expand_hosts",
     "find_nodes",
     "find_run",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from monarch.atomic_file import whole_file
+from monarch.config.files import state_directory
 from monarch.errors import MonarchError
 
 SECRET_BYTES: Final = 32
@@ -43,7 +44,7 @@ def open_rendezvous(given: str | None, environ: Mapping[str, str]) -> Path:
     Raises:
         MonarchError: it cannot be created, or other users can write to it.
     """
-    path = Path(given) if given is not None else default_rendezvous(environ)
+    path = Path(given) if given is not None else state_directory(environ)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.stat()
@@ -56,14 +57,6 @@ def open_rendezvous(given: str | None, environ: Mapping[str, str]) -> Path:
         reason = f"is writable by other users (mode {mode:04o}, expected 0700)"
         raise _unusable(path, reason)
     return path
-
-
-def default_rendezvous(environ: Mapping[str, str]) -> Path:
-    """Return the rendezvous directory of a configuration that names none."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME") or Path.home(), ".local/state")
-    return Path(state) / "monarch-staging"
 
 
 def _unusable(path: Path, reason: str) -> MonarchError:

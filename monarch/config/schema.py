@@ -146,6 +146,12 @@ class Catalog(Section):
         description="The longest wait for the scan; after it the program runs without "
         "Monarch.",
     )
+    reuse: bool = Field(
+        default=True,
+        description="Keep the index of each scan in monarch-staging/indexes in "
+        "XDG_STATE_HOME or ~/.local/state, and load it instead of a scan while no "
+        "directory has changed: true or false.",
+    )
     scan_threads: int = Field(
         default=16,
         ge=1,

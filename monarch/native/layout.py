@@ -200,6 +200,7 @@ class ScanKind(IntEnum):
     ABSURD = _ENUMS["scan_kind"]["SCAN_ABSURD"]
     GONE = _ENUMS["scan_kind"]["SCAN_GONE"]
     UNREADABLE = _ENUMS["scan_kind"]["SCAN_UNREADABLE"]
+    FAILED = _ENUMS["scan_kind"]["SCAN_FAILED"]
 
 
 def state_word(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import time
@@ -24,18 +25,28 @@ from monarch.origins.index_file import (
     check_fresh,
     read_index,
 )
+from monarch.origins.progress import Advance, Progress
 from monarch.origins.root import OriginRoot, link_expansions, open_root
-from monarch.origins.walk import Progress, Walk
+from monarch.origins.saved_indexes import SavedIndexes
+from monarch.origins.walk import Count, Walk
+
+log = logging.getLogger("monarch.index")
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset root, the patterns of its names, and its index file, if any."""
+    """A dataset root, the patterns of its names, and where an index of it may be.
+
+    Attributes:
+        index_file: given by the user.
+        saved: the indexes that earlier scans have left; None: not to be used.
+    """
 
     path: str
     patterns: Patterns
     aliases: tuple[str, ...] = ()
     index_file: Path | None = None
+    saved: SavedIndexes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +54,16 @@ class Indexed:
     """A dataset with its index.
 
     Attributes:
-        loaded: the index was loaded from a file.
+        provisional: directories were compared with the root, but files were not: they
+            may have other attributes than the index tells.
+        scanned: this process has made the index.
     """
 
     dataset: Dataset
     root: OriginRoot
     index: RootIndex
-    loaded: bool
+    provisional: bool
+    scanned: bool
 
     def mapped(self) -> MappedRoot:
         """Return the root for the catalog of a job."""
@@ -60,10 +74,18 @@ class Indexed:
             named = tuple(
                 dict.fromkeys(path for name in named for path in link_expansions(name))
             )
-        return MappedRoot(root.path, named, self.index.block, root.unstable)
+        return MappedRoot(
+            root.path, named, self.index.block, root.unstable, self.provisional
+        )
+
+    def save(self) -> None:
+        """Save the index for later jobs, if this process has made it."""
+        saved = self.dataset.saved
+        if self.scanned and saved is not None:
+            saved.save(self.index)
 
 
-def _ignore() -> None:
+def _ignore(*_: object) -> None:
     """Do nothing."""
 
 
@@ -72,7 +94,7 @@ def scan(
     patterns: Patterns,
     *,
     threads: int = 16,
-    progress: Progress | None = None,
+    progress: Count | None = None,
 ) -> Survey:
     """Scan all names below a root that the patterns select."""
     selection = Selection(patterns)
@@ -101,7 +123,7 @@ def scan_index(
     patterns: Patterns,
     *,
     threads: int = 16,
-    progress: Progress | None = None,
+    progress: Count | None = None,
 ) -> RootIndex:
     """Scan a root and build its index."""
     return _indexed(
@@ -121,35 +143,92 @@ def prepare_index(
     *,
     threads: int = 16,
     warn: Callable[[str], None],
-    progress: Progress | None = None,
+    progress: Progress = _ignore,
     answered: Callable[[], None] = _ignore,
 ) -> Indexed:
-    """Load the index file of a dataset, or scan if there is no fresh one.
+    """Load the index of a dataset, or scan if there is no fresh one.
 
     Args:
-        progress: called with an increasing count while the origin responds.
+        progress: called with advances while the origin responds.
         answered: called after the last request to the origin.
 
     Raises:
         UsageError: the root is not a readable directory.
     """
-    root = open_root(dataset.path)
-    if dataset.index_file is not None:
+    preparation = _Preparation(dataset, open_root(dataset.path), threads, progress)
+    index = preparation.given(warn) or preparation.saved()
+    provisional = index is not None
+    if index is None:
+        survey = preparation.survey()
+        answered()
+        index = _indexed(survey, preparation.root, dataset.patterns)
+    else:
+        answered()
+        if int(index.block.header["root_dev"]) != preparation.root.dev:
+            index.block.move_to_device(preparation.root.dev)
+    return Indexed(dataset, preparation.root, index, provisional, not provisional)
+
+
+@dataclass(slots=True)
+class _Preparation:
+    """The ways to get the index of a dataset.
+
+    Attributes:
+        expected: the names of an index that is stale.
+    """
+
+    dataset: Dataset
+    root: OriginRoot
+    threads: int
+    progress: Progress
+    expected: int = 0
+
+    def given(self, warn: Callable[[str], None]) -> RootIndex | None:
+        """Return the index of the file that the user has given."""
+        file = self.dataset.index_file
+        if file is None:
+            return None
         try:
-            index = read_index(dataset.index_file)
-            check_fresh(
-                index, root, dataset.patterns, threads=threads, progress=progress
-            )
-            answered()
-            if int(index.block.header["root_dev"]) != root.dev:
-                index.block.move_to_device(root.dev)
+            index = read_index(file)
+            self._check(index)
         except IndexUnusableError as reason:
-            warn(f"index {dataset.index_file} is not used, scanning instead: {reason}")
-        else:
-            return Indexed(dataset, root, index, loaded=True)
-    survey = scan(root, dataset.patterns, threads=threads, progress=progress)
-    answered()
-    return Indexed(dataset, root, _indexed(survey, root, dataset.patterns), False)
+            warn(f"index {file} is not used, scanning instead: {reason}")
+            return None
+        return index
+
+    def saved(self) -> RootIndex | None:
+        """Return the index that an earlier scan has left."""
+        saved, patterns = self.dataset.saved, self.dataset.patterns
+        if saved is None:
+            return None
+        try:
+            index = saved.load(self.root.path, patterns)
+            self._check(index)
+        except IndexUnusableError as reason:
+            log.info("saved index not used root=%s reason=%s", self.root, reason)
+            return None
+        saved.note_use(self.root.path, patterns)
+        return index
+
+    def _check(self, index: RootIndex) -> None:
+        self.expected = len(index.block.entries)
+        total = index.block.directory_count
+        check_fresh(
+            index,
+            self.root,
+            self.dataset.patterns,
+            threads=self.threads,
+            progress=lambda done: self.progress(Advance(done, total, compares=True)),
+        )
+
+    def survey(self) -> Survey:
+        """Scan the root."""
+        return scan(
+            self.root,
+            self.dataset.patterns,
+            threads=self.threads,
+            progress=lambda names: self.progress(Advance(names, self.expected)),
+        )
 
 
 def empty_index(dataset: Dataset) -> Indexed:
@@ -163,4 +242,4 @@ def empty_index(dataset: Dataset) -> Indexed:
     attrs["mode"] = stat.S_IFDIR
     survey = Survey(path, np.zeros(1, ROW), (), attrs, {}, 0, os.geteuid(), 0)
     index = _indexed(survey, root, dataset.patterns)
-    return Indexed(dataset, root, index, loaded=False)
+    return Indexed(dataset, root, index, provisional=False, scanned=False)

@@ -26,11 +26,12 @@ from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import Unmanaged
 from monarch.errors import MonarchError, shown
 from monarch.origins.root import OriginRoot
-from monarch.origins.walk import Progress
+from monarch.origins.walk import Count
 
 DESCRIPTION_BYTES_MAX = 1 << 20
 READ_BYTES = 64 << 20
 FORMAT = 1
+_HEADER_BYTES = native.DTYPES["index"].itemsize
 
 BATCH_DIRECTORIES = 256
 # Some file systems store times in units of one or two seconds: a name that changed
@@ -59,11 +60,30 @@ class RootIndex:
     unmanaged: Mapping[Unmanaged, int] = field(default_factory=dict)
 
 
-def save_index(file: Path, index: RootIndex) -> int:
-    """Write an index file with the mode of the process's umask; return its size."""
-    umask = os.umask(0o077)
-    os.umask(umask)
-    with whole_file(file, mode=0o666 & ~umask) as out:
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """What the ends of an index file tell of it."""
+
+    root: bytes
+    patterns: Patterns
+    files: int
+    scanned_ns: int
+
+
+def save_index(
+    file: Path, index: RootIndex, *, mode: int | None = None, durable: bool = True
+) -> int:
+    """Write an index file; return its size.
+
+    Args:
+        mode: of the file; None: that of the process's umask.
+        durable: see whole_file().
+    """
+    if mode is None:
+        umask = os.umask(0o077)
+        os.umask(umask)
+        mode = 0o666 & ~umask
+    with whole_file(file, mode=mode, durable=durable) as out:
         described = _described(index)
         out.write(index.block.memory.data)
         out.write(described)
@@ -82,7 +102,7 @@ def read_index(file: Path) -> RootIndex:
             text = source.read(DESCRIPTION_BYTES_MAX + 1)
     except OSError as error:
         raise IndexUnusableError(error.strerror or "the file cannot be read") from error
-    described = _read_description(memory, text)
+    described = _read_description(memory[:_HEADER_BYTES], text)
     try:
         native.index_check(memory)
     except native.BlockError as error:
@@ -90,12 +110,40 @@ def read_index(file: Path) -> RootIndex:
     return RootIndex(
         block=Block(memory),
         root=os.fsencode(described["root"]),
-        patterns=Patterns(**{k: tuple(v) for k, v in described["patterns"].items()}),
+        patterns=_patterns(described),
         unmanaged={Unmanaged(k): int(v) for k, v in described["unmanaged"].items()},
     )
 
 
-def _read_block(source: BinaryIO) -> Bytes:
+def read_summary(file: Path) -> IndexSummary:
+    """Read what an index file describes, without its Entries.
+
+    Raises:
+        IndexUnusableError: it is not an index file of this version, or is damaged.
+    """
+    try:
+        with file.open("rb") as source:
+            head, length = _read_head(source)
+            source.seek(length)
+            text = source.read(DESCRIPTION_BYTES_MAX + 1)
+    except OSError as error:
+        raise IndexUnusableError(error.strerror or "the file cannot be read") from error
+    described = _read_description(np.frombuffer(head, np.uint8), text)
+    header = Block(np.frombuffer(head, np.uint8)).header
+    return IndexSummary(
+        root=os.fsencode(described["root"]),
+        patterns=_patterns(described),
+        files=int(header["file_count"]),
+        scanned_ns=int(header["scanned_ns"]),
+    )
+
+
+def _patterns(described: Mapping[str, Any]) -> Patterns:
+    return Patterns(**{k: tuple(v) for k, v in described["patterns"].items()})
+
+
+def _read_head(source: BinaryIO) -> tuple[bytes, int]:
+    """Return the header of the block, and the length of the block."""
     dtype = native.DTYPES["index"]
     head = source.read(dtype.itemsize)
     if len(head) < dtype.itemsize or not head.startswith(b"MONARCH\0"):
@@ -106,6 +154,11 @@ def _read_block(source: BinaryIO) -> Bytes:
     length = int(seg["length"])
     if not dtype.itemsize <= length <= os.fstat(source.fileno()).st_size:
         raise IndexUnusableError("damaged (incomplete)")
+    return head, length
+
+
+def _read_block(source: BinaryIO) -> Bytes:
+    head, length = _read_head(source)
     memory = np.empty(length, np.uint8)
     memory[: len(head)] = np.frombuffer(head, np.uint8)
     rest = memory.data[len(head) :]
@@ -125,17 +178,16 @@ def _described(index: RootIndex) -> bytes:
         "unmanaged": {str(reason): n for reason, n in index.unmanaged.items()},
     }
     line = json.dumps(description, sort_keys=True).encode() + b"\n"
-    return _seal(index.block.memory, line) + line
+    return _seal(index.block.memory[:_HEADER_BYTES], line) + line
 
 
-def _seal(memory: Bytes, line: bytes) -> bytes:
-    header = memory[: native.DTYPES["index"].itemsize].tobytes()
-    return b"%016x\n" % xxh3_64_intdigest(header + line)
+def _seal(header: Bytes, line: bytes) -> bytes:
+    return b"%016x\n" % xxh3_64_intdigest(header.tobytes() + line)
 
 
-def _read_description(memory: Bytes, text: bytes) -> dict[str, Any]:
+def _read_description(header: Bytes, text: bytes) -> dict[str, Any]:
     seal, newline, line = text.partition(b"\n")
-    if seal + newline != _seal(memory, line):
+    if seal + newline != _seal(header, line):
         raise IndexUnusableError("damaged (description)")
     described: dict[str, Any] = json.loads(line)
     if described.get("format") != FORMAT:
@@ -160,7 +212,7 @@ def check_fresh(
     patterns: Patterns,
     *,
     threads: int = 16,
-    progress: Progress | None = None,
+    progress: Count | None = None,
 ) -> None:
     """Compare an index with its root; files are compared when they are staged.
 
@@ -222,7 +274,7 @@ def _difference(then: Patterns, now: Patterns) -> str:
 
 
 def _first_mismatch(
-    block: Block, root: OriginRoot, threads: int, progress: Progress | None
+    block: Block, root: OriginRoot, threads: int, progress: Count | None
 ) -> _Mismatch | None:
     directories = list(block.directories())
     links = _links(block) if _is_close(block, directories) else []
@@ -236,7 +288,7 @@ def _first_mismatch(
         part = directories[start : start + BATCH_DIRECTORIES]
         if progress is not None:
             progress(start)
-        changed = next(_changed(block, fd, part), None)
+        changed = next(_changed(block, root, fd, part), None)
         if changed is None and search:
             changed = next(_closed(block, fd, part), None)
         if changed is None:
@@ -292,18 +344,20 @@ def _closed(block: Block, fd: int, entries: list[int]) -> Iterator[_Mismatch]:
             yield _Mismatch(path, "cannot be searched by this process")
 
 
-def _changed(block: Block, fd: int, entries: list[int]) -> Iterator[_Mismatch]:
-    records, attrs = block.entries[entries], block.attrs
-    for entry, record in zip(entries, records, strict=True):
-        path = block.path(entry)
-        try:
-            found = os.stat(path or b".", dir_fd=fd, follow_symlinks=False)
-        except OSError:
-            yield _Mismatch(path, "has changed since")
-            continue
-        # A program can reset the mtime of a directory, but not its ctime.
-        times = record["mtime_ns"], record["ctime_ns"]
-        was = (record["ino"], *times, attrs["mode"][record["attr"]])
-        now = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
-        if was != now:
-            yield _Mismatch(path, "has changed since")
+def _changed(
+    block: Block, root: OriginRoot, fd: int, entries: list[int]
+) -> Iterator[_Mismatch]:
+    """Yield directories that are others than at the scan, or have other names.
+
+    A program can reset the mtime of a directory, but not its ctime.
+    """
+    records, paths = block.entries[entries], [block.path(entry) for entry in entries]
+    found = native.find_names(fd, [path or b"." for path in paths], rights=False)
+    rows, kinds = native.make_rows(found, root.dev)
+    same = (kinds == native.ScanKind.DIRECTORY) & (
+        found["mode"] == block.attrs["mode"][records["attr"]]
+    )
+    for name in ("ino", "mtime_ns", "ctime_ns"):
+        same &= rows[name] == records[name]
+    for place in np.flatnonzero(~same).tolist():
+        yield _Mismatch(paths[place], "has changed since")

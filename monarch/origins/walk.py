@@ -42,6 +42,7 @@ _UNMANAGED = {
     ScanKind.MOUNT: Unmanaged.MOUNT,
     ScanKind.ABSURD: Unmanaged.ABSURD,
     ScanKind.UNREADABLE: Unmanaged.UNREADABLE,
+    ScanKind.FAILED: Unmanaged.FAILED,
 }
 _LINK_FAULTS = {
     errno.ENOENT: Unmanaged.LINK_DANGLING,
@@ -50,7 +51,8 @@ _LINK_FAULTS = {
 }
 
 Task = Callable[[], None]
-Progress = Callable[[int], None]
+Count = Callable[[int], None]
+"""Takes the number of names, or of directories, so far."""
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ class Walk:
         """Return the attribute records to which the rows refer."""
         return np.array(list(self._attrs), ATTR)
 
-    def run(self, threads: int, progress: Progress | None = None) -> None:
+    def run(self, threads: int, progress: Count | None = None) -> None:
         """Walk the tree; ``progress`` is called with the number of names so far."""
         workers = [
             threading.Thread(target=self._work, name=f"scan {number}", daemon=True)
@@ -122,7 +124,7 @@ class Walk:
         if self._failure is not None:
             raise self._failure
 
-    def _wait(self, progress: Progress | None) -> None:
+    def _wait(self, progress: Count | None) -> None:
         running = True
         while running:
             with self._change:
@@ -175,16 +177,16 @@ class Walk:
             )
         except FileNotFoundError:
             return
-        except OSError:
-            self._count(Unmanaged.UNREADABLE)
+        except OSError as error:
+            self._count(_fault(error))
             return
         directory = _Open(path, fd)
         try:
             while (listed := native.list_names(fd))[0]:
                 self._share(directory, self._chosen(directory, *listed))
-        except OSError:
+        except OSError as error:
             directory.failed = True
-            self._count(Unmanaged.UNREADABLE)
+            self._count(_fault(error))
         finally:
             self._leave(directory)
 
@@ -287,8 +289,8 @@ class Walk:
             self.texts[path] = os.readlink(name, dir_fd=fd)
         except FileNotFoundError:
             return False
-        except OSError:
-            self._count(Unmanaged.UNREADABLE)
+        except OSError as error:
+            self._count(_fault(error))
             return False
         target = resolve_link(fd, name, self._root.path)
         if isinstance(target, Unmanaged):
@@ -329,6 +331,12 @@ class Walk:
         with self._change:
             self.listings.append(listing)
         self._push([partial(self._list, path) for path in dict.fromkeys(below)])
+
+
+def _fault(error: OSError) -> Unmanaged:
+    """Return whether a name is not for this process, or could not be read this time."""
+    refused = error.errno in (errno.EACCES, errno.EPERM)
+    return Unmanaged.UNREADABLE if refused else Unmanaged.FAILED
 
 
 def _may_lead_below(name: bytes, fd: int) -> bool:
@@ -377,7 +385,7 @@ def resolve_link(fd: int, name: bytes, root: bytes) -> bytes | Unmanaged:
     try:
         goal = os.open(name, os.O_PATH, dir_fd=fd)
     except OSError as error:
-        return _LINK_FAULTS.get(error.errno or 0, Unmanaged.UNREADABLE)
+        return _LINK_FAULTS.get(error.errno or 0) or _fault(error)
     try:
         path = os.readlink(f"/proc/self/fd/{goal}".encode())
     finally:

@@ -1,5 +1,6 @@
 """`monarch index` as people type it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -22,8 +23,9 @@ def root(tmp_path: Path) -> Path:
 def index(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs `monarch index` in a folder."""
     command = [sys.executable, "-m", "monarch", "index", *map(str, words)]
+    environ = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=60
     )
 
 
@@ -144,13 +146,14 @@ def test_progress_is_shown_when_a_scan_takes_longer_than_a_second(
     import time
 
     from monarch.cli.terminal import ScanProgress
+    from monarch.origins.progress import Advance
 
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     progress = ScanProgress("/pfs/x")
     for second in range(25):
         clock[0] = 100.0 + second / 2
-        progress(second * 1000)
+        progress(Advance(second * 1000))
     progress.close()
 
     lines = capsys.readouterr().err.splitlines()
@@ -158,3 +161,67 @@ def test_progress_is_shown_when_a_scan_takes_longer_than_a_second(
         "monarch: scanning /pfs/x: 2,000 names, 2,000/s",
         "monarch: scanning /pfs/x: 22,000 names, 2,000/s",
     ]
+
+
+# -- saved indexes ------------------------------------------------------------------
+
+
+def test_saved_indexes_are_listed_and_forgotten(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    assert index(tmp_path, "--list").stdout == "no index is saved\n"
+    index(tmp_path, root)
+    index(tmp_path, other)
+
+    listed = index(tmp_path, "--list")
+    forgot = index(tmp_path, "--forget", root)
+    left = index(tmp_path, "--list", "--json")
+    all_gone = index(tmp_path, "--forget", "--all")
+
+    head, *lines = listed.stdout.splitlines()
+    assert head.startswith("2 saved indexes, ")
+    assert f"{root}: 1 file, " in " ".join(" ".join(lines).split())
+    assert " ago" in listed.stdout
+    assert "never: *.lock" in listed.stdout
+    assert forgot.stdout == "removed 1 saved index\n"
+    [one] = json.loads(left.stdout)["indexes"]
+    assert (one["path"], one["files"]) == (str(other), 0)
+    assert one["bytes"] > one["files"]
+    assert Path(one["file"]).suffix == ".index"
+    assert one["patterns"]["include"] == ["**"]
+    assert 0 <= one["age_s"] < 600
+    assert all_gone.stdout == "removed 1 saved index\n"
+    assert not list((tmp_path / "state").rglob("*.index"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--forget"], "--forget needs PATH, or --all"),
+        (["--forget", "--all", "/x"], "--forget needs PATH, or --all"),
+        (["--forget", "/nowhere"], "no index of /nowhere is saved; see --list"),
+        (["--forget", "--all", "--json"], "--json cannot be used here"),
+        (["--list", "--all"], "--all cannot be used here"),
+        (["--list", "--check", "x"], "--check cannot be used here"),
+        (["--list", "/x"], "--list takes no PATH"),
+        (["--list", "--set", "log.level=debug"], "--set cannot be used here"),
+        (["--all", "/x"], "--all cannot be used here"),
+        (["--json", "/x"], "--json cannot be used here"),
+    ],
+)
+def test_a_mistake_with_saved_indexes_is_one_line(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    done = index(tmp_path, *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_scan_of_monarch_index_is_not_saved_where_that_is_not_wanted(
+    root: Path, tmp_path: Path
+) -> None:
+    index(tmp_path, root, "--set", "catalog.reuse=false")
+
+    assert not (tmp_path / "state").exists()

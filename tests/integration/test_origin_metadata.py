@@ -85,3 +85,50 @@ def test_an_epoch_costs_one_open_a_file_and_no_stat_after_the_copy(
     counts, files = view.counts(), FOLDERS * FILES
     assert counts.opens == files
     assert counts.stats < files * 1.2
+
+
+def sizes_program(paths: Path) -> list[str | Path]:
+    """A program that prints what it reads of all files."""
+    text = (
+        "import sys, pathlib\n"
+        "for path in sorted(pathlib.Path(sys.argv[1]).glob('d*/f*')):\n"
+        "    print(path.name, len(path.read_bytes()))\n"
+    )
+    return [sys.executable, "-c", text, paths]
+
+
+def test_the_next_job_compares_directories_and_scans_nothing(
+    mount_counted: Mount, source: Path, runner: Runner, state_home: Path
+) -> None:
+    view = mount_counted(source)
+    counts = []
+    for reuse in ("true", "true", "false"):
+        view.reset()
+        settings = ["--set", "fill.enabled=false", "--set", f"catalog.reuse={reuse}"]
+        runner.under_monarch(["true"], roots=[view.root], options=settings)
+        counts.append(view.counts())
+    first, loaded, scanned = counts
+
+    assert len(list(state_home.rglob("*.index"))) == 1
+    assert first.listings == scanned.listings == 1 + FOLDERS
+    assert loaded.listings == 0
+    assert loaded.stats + FILES * FOLDERS <= scanned.stats
+
+
+def test_a_file_that_grew_between_two_jobs_is_read_as_it_is(
+    source: Path, runner: Runner, state_home: Path
+) -> None:
+    """Directories do not show it, so the second job loads the index of the first."""
+    program = sizes_program(source)
+    first = runner.under_monarch(program, roots=[source])
+    grown = source / "d1" / "f007"
+    with grown.open("ab") as file:
+        file.write(b"more")
+    [index] = state_home.rglob("*.index")
+    loaded_before = index.stat().st_mtime_ns
+
+    second = runner.under_monarch(program, roots=[source])
+
+    assert first.words != second.words
+    assert second.words == runner.plain(program).words
+    assert index.stat().st_mtime_ns > loaded_before

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.agent.job_spec import indexes_from_blocks
+from monarch.agent.job_spec import GivenIndexes, indexes_from_blocks
 from monarch.catalog.patterns import Patterns
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset, prepare_index
@@ -22,6 +22,12 @@ def _block(root: Path) -> memoryview:
     return memoryview(bytearray(indexed.index.block.memory.tobytes()))
 
 
+def _given(
+    *blocks: memoryview, provisional: tuple[bool, ...] = (False,)
+) -> GivenIndexes:
+    return GivenIndexes(blocks, provisional, "n0")
+
+
 def _fill(root: Path, text: str) -> None:
     root.mkdir(exist_ok=True)
     for number in range(20):
@@ -34,7 +40,7 @@ def test_the_index_of_a_shared_root_is_taken(tmp_path: Path) -> None:
     block = _block(root)
     (root / "10.txt").write_text("changed since")
     (root / "new.txt").write_text("new since")
-    [found] = indexes_from_blocks([_dataset(root)], [block], "n0")
+    [found] = indexes_from_blocks([_dataset(root)], _given(block))
     assert found.index.block.file_count == 20
 
 
@@ -51,7 +57,7 @@ def test_another_tree_with_the_same_root_inode_is_refused(tmp_path: Path) -> Non
         shutil.copy2(entry, root)
     assert root.stat().st_ino == inode
     with pytest.raises(MonarchError, match="has different files on n0"):
-        indexes_from_blocks([_dataset(root)], [block], "n0")
+        indexes_from_blocks([_dataset(root)], _given(block))
 
 
 def test_a_root_of_another_inode_is_refused(tmp_path: Path) -> None:
@@ -61,4 +67,28 @@ def test_a_root_of_another_inode_is_refused(tmp_path: Path) -> None:
     root.rename(tmp_path / "moved")
     os.mkdir(root)
     with pytest.raises(MonarchError, match="a different directory on n0"):
-        indexes_from_blocks([_dataset(root)], [block], "n0")
+        indexes_from_blocks([_dataset(root)], _given(block))
+
+
+@pytest.mark.parametrize("provisional", [False, True])
+def test_a_provisional_index_is_provisional_on_all_nodes(
+    tmp_path: Path, provisional: bool
+) -> None:
+    root = tmp_path / "data"
+    _fill(root, "shared")
+    given = _given(_block(root), provisional=(provisional,))
+
+    [found] = indexes_from_blocks([_dataset(root)], given)
+
+    assert (found.provisional, found.scanned) == (provisional, False)
+    assert found.mapped().provisional == provisional
+
+
+def test_indexes_without_word_of_what_they_are_worth_are_refused(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "data"
+    _fill(root, "shared")
+
+    with pytest.raises(MonarchError, match="index blocks"):
+        indexes_from_blocks([_dataset(root)], _given(_block(root), provisional=()))

@@ -294,7 +294,7 @@ def test_a_fresh_index_is_loaded_instead_of_scanning(root: Path, saved: Path) ->
 
     indexed = prepare_index(dataset, warn=said.append)
 
-    assert indexed.loaded
+    assert (indexed.provisional, indexed.scanned) == (True, False)
     assert said == []
 
 
@@ -309,7 +309,7 @@ def test_an_index_from_a_node_with_other_device_numbers_is_loaded(
 
     indexed = prepare_index(dataset, warn=said.append)
 
-    assert (indexed.loaded, said) == (True, [])
+    assert (indexed.provisional, said) == (True, [])
     assert indexed.index.block.header["root_dev"] == own_root.stat().st_dev
     for path in ("", "a", "a/f1", "link/f1"):
         assert Tree(indexed.index).status(path) == lstat_of(
@@ -335,7 +335,7 @@ def test_a_stale_index_is_named_and_the_root_is_scanned(
 
     indexed = prepare_index(dataset, warn=said.append)
 
-    assert not indexed.loaded
+    assert (indexed.provisional, indexed.scanned) == (False, True)
     assert indexed.index.block.header["root_ino"] == own_root.stat().st_ino
     assert len(said) == 1
     assert "another directory" in said[0]

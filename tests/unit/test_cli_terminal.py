@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from monarch.cli import terminal
+from monarch.origins.progress import Advance
 from monarch.report.format import WIDTH, Part, Table, plain_text
 
 TABLE = Table(
@@ -89,7 +90,7 @@ def test_progress_on_a_terminal_is_removed_at_the_end(monkeypatch):
 
 def test_short_steps_show_no_progress(capsys):
     progress = terminal.ScanProgress("/pfs/x")
-    progress(100)
+    progress(Advance(100))
     progress.close()
 
     assert capsys.readouterr().err == ""

@@ -77,7 +77,7 @@ def test_a_directory_whose_reading_fails_half_way_is_left_to_the_origin(
     tree = Tree.scan(root)
 
     assert tree.paths() == [b"", b"bad", b"good"]
-    assert tree.unmanaged == {Unmanaged.UNREADABLE: 1}
+    assert tree.unmanaged == {Unmanaged.FAILED: 1}
 
 
 def test_names_of_unknown_type_are_looked_at_where_only_directories_matter(

@@ -78,11 +78,12 @@ enum scan_kind {
     SCAN_FILE = 0,
     SCAN_DIRECTORY,
     SCAN_LINK,
-    SCAN_SPECIAL, /* not a file, directory or link */
-    SCAN_MOUNT,   /* a directory of another file system */
-    SCAN_ABSURD,  /* the Catalog cannot represent the metadata */
-    SCAN_GONE,    /* removed since the directory was read */
-    SCAN_UNREADABLE,
+    SCAN_SPECIAL,    /* not a file, directory or link */
+    SCAN_MOUNT,      /* a directory of another file system */
+    SCAN_ABSURD,     /* the Catalog cannot represent the metadata */
+    SCAN_GONE,       /* removed since the directory was read */
+    SCAN_UNREADABLE, /* to this process */
+    SCAN_FAILED,     /* by another error, which may pass */
 };
 
 MONARCH_API int64_t monarch_scan_list(int fd, char *names, uint8_t *types);

@@ -171,8 +171,10 @@ static bool to_row(const struct monarch_found *f, struct monarch_row *row)
 
 static uint8_t kind_of(const struct monarch_found *f, bool fits, uint64_t root_dev)
 {
+    if (f->status == -EACCES || f->status == -EPERM)
+        return SCAN_UNREADABLE;
     if (f->status)
-        return f->status == -ENOENT ? SCAN_GONE : SCAN_UNREADABLE;
+        return f->status == -ENOENT ? SCAN_GONE : SCAN_FAILED;
     if (S_ISDIR(f->mode) ? !has_identity(f) : !fits)
         return SCAN_ABSURD;
     /* Directories only: on overlayfs, files have other devices. */
@@ -247,6 +249,7 @@ const struct row scan_layout[] = {
     MEMBER(scan_kind, SCAN_ABSURD),
     MEMBER(scan_kind, SCAN_GONE),
     MEMBER(scan_kind, SCAN_UNREADABLE),
+    MEMBER(scan_kind, SCAN_FAILED),
 
     CONSTANT(SCAN_LIST_BYTES),
     {NULL, NULL, NULL, NULL, 0, 0},

@@ -1,0 +1,65 @@
+"""How far a scan is, told in one line: what is done, how fast it goes, what is left."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from monarch.units import format_count, format_duration
+
+WINDOW_S: Final = 5.0
+"""The rate is that of the last seconds: an origin may become slow, or hang."""
+
+
+class Advance(NamedTuple):
+    """How many names of a scan are done, or directories of a comparison.
+
+    Attributes:
+        total: of the comparison, or of an earlier scan; 0: unknown.
+        compares: a saved index is compared with its root.
+    """
+
+    done: int
+    total: int = 0
+    compares: bool = False
+
+
+Progress = Callable[[Advance], None]
+
+
+class ScanRate:
+    """Describes the advance of one scan.
+
+    Args:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: deque[tuple[float, int]] = deque([(clock(), 0)])
+        self._compares = False
+
+    def describe(self, advance: Advance) -> str:
+        """Return the state of the scan after an advance."""
+        if advance.compares != self._compares:
+            self._compares = advance.compares
+            self._seen = deque([(self._seen[-1][0], 0)])
+        rate = self._rate(advance.done)
+        what = "directories compared" if advance.compares else "names"
+        count = format_count(advance.done)
+        left = advance.total - advance.done
+        if left <= 0:
+            return f"{count} {what}, {rate:,.0f}/s"
+        about = "" if advance.compares else "about "
+        text = f"{count} of {about}{format_count(advance.total)} {what}, {rate:,.0f}/s"
+        return f"{text}, {about}{format_duration(left / rate)} left" if rate else text
+
+    def _rate(self, done: int) -> float:
+        now_s = self._clock()
+        self._seen.append((now_s, done))
+        while len(self._seen) > 2 and now_s - self._seen[1][0] >= WINDOW_S:
+            self._seen.popleft()
+        since_s, before = self._seen[0]
+        return (done - before) / max(now_s - since_s, 1e-3)

@@ -1,0 +1,166 @@
+"""The indexes that scans leave for later jobs, in the user's state directory.
+
+Each is an index file as `monarch index` makes it, named by the root, the patterns and
+the rights of the scan. A job that loads one has compared all directories with it, but
+no files.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from xxhash import xxh3_64_hexdigest
+
+from monarch import native
+from monarch.catalog.patterns import Patterns
+from monarch.catalog.survey import Unmanaged
+from monarch.errors import shown
+from monarch.origins.index_file import (
+    IndexSummary,
+    IndexUnusableError,
+    RootIndex,
+    read_index,
+    read_summary,
+    save_index,
+)
+
+FILES_MAX: Final = 64
+BYTES_MAX: Final = 1 << 30
+LEFTOVER_S: Final = 3600.0
+"""A temporary file that is older was left by a process that has been killed."""
+_SUFFIX: Final = ".index"
+
+log = logging.getLogger("monarch.index")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedIndex:
+    """One saved index.
+
+    Attributes:
+        used_s: when it was saved or last loaded, in seconds since the epoch.
+    """
+
+    file: Path
+    bytes: int
+    used_s: float
+    summary: IndexSummary
+
+    @property
+    def age_s(self) -> float:
+        """Return the seconds since the scan."""
+        return max(0.0, time.time() - self.summary.scanned_ns / 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedIndexes:
+    """The saved indexes of one user.
+
+    Attributes:
+        folder: need not exist.
+    """
+
+    folder: Path
+
+    def load(self, root: bytes, patterns: Patterns) -> RootIndex:
+        """Return the index that a scan of this process's rights has left.
+
+        Raises:
+            IndexUnusableError: there is none that can be read.
+        """
+        file = self._file(root, patterns)
+        index = read_index(file)
+        if (index.root, index.patterns) != (root, patterns):
+            raise IndexUnusableError("its name is that of another dataset")
+        return index
+
+    def note_use(self, root: bytes, patterns: Patterns) -> None:
+        """Make an index that is used the last one to be removed."""
+        try:
+            os.utime(self._file(root, patterns))
+        except OSError as error:
+            log.debug("index in use not noted reason=%s", error.strerror)
+
+    def save(self, index: RootIndex) -> bool:
+        """Save an index for later jobs; return whether it was saved.
+
+        An index that lacks names because of errors is not: later scans may succeed.
+        """
+        if index.unmanaged.get(Unmanaged.FAILED):
+            return False
+        file = self._file(index.root, index.patterns)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            save_index(file, index, mode=0o600, durable=False)
+            self._bound()
+        except OSError as error:
+            where = shown(os.fsencode(file))
+            log.debug("index not saved file=%s reason=%s", where, error.strerror)
+            return False
+        return True
+
+    def listed(self) -> list[SavedIndex]:
+        """Return the saved indexes that this version can read, the last used first."""
+        found = []
+        for file, status in self._files():
+            try:
+                summary = read_summary(file)
+            except IndexUnusableError:
+                continue
+            found.append(SavedIndex(file, status.st_size, status.st_mtime, summary))
+        return found
+
+    def forget(self, root: bytes | None) -> int:
+        """Remove the indexes of a root, or all of them; return their number.
+
+        Raises:
+            OSError: one cannot be removed.
+        """
+        if root is None:
+            files = [file for file, _ in self._files()]
+        else:
+            files = [one.file for one in self.listed() if one.summary.root == root]
+        for file in files:
+            file.unlink(missing_ok=True)
+        return len(files)
+
+    def _file(self, root: bytes, patterns: Patterns) -> Path:
+        rights = [os.geteuid(), native.rights_mark()]
+        key = [os.fsdecode(root), asdict(patterns), rights]
+        return self.folder / (xxh3_64_hexdigest(json.dumps(key).encode()) + _SUFFIX)
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Yield the files and their status, the last used first."""
+        found = []
+        try:
+            files = [file for file in self.folder.iterdir() if file.suffix == _SUFFIX]
+        except OSError:
+            return
+        for file in files:
+            try:
+                found.append((file, file.lstat()))
+            except OSError:
+                continue  # removed meanwhile
+        yield from sorted(found, key=lambda item: -item[1].st_mtime)
+
+    def _bound(self) -> None:
+        """Remove what no job can use, and what was not used for longest."""
+        usable = {one.file for one in self.listed()}
+        left = total = 0
+        for file, status in self._files():
+            total += status.st_size
+            if file not in usable or left == FILES_MAX or total > BYTES_MAX:
+                total -= status.st_size
+                file.unlink(missing_ok=True)
+            else:
+                left += 1
+        for file in self.folder.glob(f".*{_SUFFIX}.*"):
+            if time.time() - file.lstat().st_mtime > LEFTOVER_S:
+                file.unlink(missing_ok=True)
