@@ -56,9 +56,7 @@ class _Listed:
         listings = survey.listings
         counts = [len(listing) for listing in listings]
         self.bases = (1 + np.cumsum([0, *counts])[:-1]).tolist()
-        self.rows = np.concatenate(
-            [survey.top.astype(ROW), *(listing.rows for listing in listings)]
-        )
+        self._top = survey.top
         self.arena = b"".join(listing.paths for listing in listings)
         self.lengths = np.concatenate(
             [[0], *(np.diff(listing.ends, prepend=0) for listing in listings)]
@@ -67,7 +65,12 @@ class _Listed:
         self.order = self._ordered()
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.lengths)
+
+    def sorted_rows(self) -> Records:
+        """Return the rows in the order of their paths."""
+        rows = [self._top.astype(ROW), *(listing.rows for listing in self._listings)]
+        return np.concatenate(rows)[self.order]
 
     def _ordered(self) -> Numbers:
         """Return the row numbers in the order of their paths.
@@ -134,7 +137,7 @@ class _Draft:
 
     def __init__(self, survey: Survey, listed: _Listed) -> None:
         self._survey, self._listed = survey, listed
-        self._rows = listed.rows[listed.order]
+        self._rows = listed.sorted_rows()
         self._attrs, attr_of = np.unique(survey.attrs.astype(ATTR), return_inverse=True)
         self._attr = attr_of[self._rows["attr"]].astype(np.uint32)
         kinds = self._attrs["mode"][self._attr] & 0o170000

@@ -12,16 +12,20 @@ from pathlib import Path
 import catalog
 import epochs
 import launch
+import metadata
 import nodes
 import opens
 import peers
 import staging
+import start
 from table import Row, print_rows
 
 Measure = Callable[[str, Path, int], list[Row]]
 PARTS: dict[str, Measure] = {
     "opens": opens.measure,
     "launch": lambda monarch, work, _: launch.measure(monarch, work),
+    "start": start.measure,
+    "metadata": lambda monarch, work, _: metadata.measure(monarch, work),
     "staging": lambda monarch, work, _: staging.measure(monarch, work),
     "epochs": lambda monarch, work, _: epochs.measure(monarch, work),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
