@@ -33,7 +33,7 @@ from monarch.agent.tier_watch import TierWatch
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
-from monarch.origins.dataset import Indexed
+from monarch.origins.dataset import Indexed, IndexKey
 from monarch.report import Report, summarize
 from monarch.stager import ExtentDigests, Stager
 from monarch.tiers.leftovers import collect_all
@@ -101,6 +101,7 @@ class Agent:
         self._stager: Stager | None = None
         self._end = asyncio.Event()
         self._guarding: list[asyncio.Task[None]] = []
+        self._indexes: list[IndexKey] = []
         self._saving: asyncio.Future[None] | None = None
         self._tier_watch: TierWatch | None = None
         self._memory: MemoryGuard | None = None
@@ -135,10 +136,18 @@ class Agent:
             staging = self._staging if self._stager is not None else None
             ended = await self._shutdown.end(staging)
             self.report, self.retained = ended.report, ended.retained
-            if self._saving is not None:
-                await asyncio.wait([self._saving], timeout=SAVE_S)
+            await self._end_saving()
             beating.cancel()
             self.processes.close()
+
+    async def _end_saving(self) -> None:
+        """Leave indexes of unchanged datasets for later jobs."""
+        if self._saving is None or self._staging is None:
+            return
+        changed = {root.path for root in self._staging.namespace.changed_roots()}
+        stale = [one for one in self._indexes if one.root in changed]
+        saving = self._saving, in_thread(_forget, stale)
+        await asyncio.wait(saving, timeout=SAVE_S)
 
     def end(self, reason: str) -> None:
         """Begin the orderly end."""
@@ -210,6 +219,7 @@ class Agent:
         self.run.place_shim()
         namespace = publish(self.setup, indexed, self.segments)
         self.joining.watch(namespace, self.counters)
+        self._indexes = [one.key for one in indexed]
         self._saving = in_thread(_save, tuple(indexed))
         indexed.clear()
         count_segments(self.setup, self.segments)
@@ -342,3 +352,9 @@ def _save(indexed: tuple[Indexed, ...]) -> None:
     """Save the indexes that this job has made."""
     for one in indexed:
         one.save()
+
+
+def _forget(stale: list[IndexKey]) -> None:
+    """Remove the saved indexes of datasets of which files have changed."""
+    for one in stale:
+        one.forget()

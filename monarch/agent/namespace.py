@@ -19,7 +19,13 @@ from monarch.catalog.block import Block
 from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
 from monarch.catalog.segment import CatalogPlan, OpenPolicy, TierPlace, plan_catalog
 from monarch.errors import UsageError, shown
-from monarch.origins.dataset import Dataset, Indexed, empty_index, prepare_index
+from monarch.origins.dataset import (
+    Dataset,
+    Indexed,
+    changed_files,
+    empty_index,
+    prepare_index,
+)
 from monarch.origins.progress import Advance, Progress, ScanRate
 from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
 from monarch.tiers import Tier
@@ -169,6 +175,27 @@ class Namespace:
         entry = int(self._first[number][file - self.bases[number]])
         root = self.roots[number]
         return native.replica_name(root.block.memory, root.path, entry)
+
+    def changed_roots(self) -> list[MappedRoot]:
+        """Return the roots of which files have changed since their index was made."""
+        marks = self.written
+        firsts = zip(self.roots, self.bases, marks.roots, strict=False)
+        return [
+            root
+            for root, base, whole in firsts
+            if whole or marks.marks[base : base + root.block.file_count].any()
+        ]
+
+    def changed_files(self) -> set[int]:
+        """Return Files of provisional roots that have changed since.
+
+        Each costs the origin one lstat.
+        """
+        changed: set[int] = set()
+        for root, base in zip(self.roots, self.bases, strict=True):
+            if root.provisional:
+                changed.update(base + file for file in changed_files(root))
+        return changed
 
     def replicas(self) -> Replicas:
         """Return the Files with their states, as the Stager sees and changes them."""

@@ -134,7 +134,9 @@ def with_pool(setup: Setup, run: Path) -> Setup:
 
 
 def _datasets(config: Config, environ: Mapping[str, str]) -> tuple[Dataset, ...]:
-    saved = SavedIndexes(index_directory(environ)) if config.catalog.reuse else None
+    # What was retained is recognised by the attributes of files: they are looked up.
+    reuse = config.catalog.reuse and config.retain == "job"
+    saved = SavedIndexes(index_directory(environ)) if reuse else None
     return tuple(
         Dataset(
             path=dataset.path,

@@ -244,9 +244,16 @@ def offer(
     manifests: dict[int, Manifest],
     extents: ExtentDigests,
 ) -> None:
-    """Offer retained Replicas to the Stager for adoption, and remove all others."""
+    """Offer retained Replicas to the Stager for adoption, and remove all others.
+
+    Those of Files that have changed since a provisional index was made have the names
+    of what they were.
+    """
+    changed = namespace.changed_files()
     names = [
-        (file, namespace.name_of(file)) for file in range(len(namespace.inventory))
+        (file, namespace.name_of(file))
+        for file in range(len(namespace.inventory))
+        if file not in changed
     ]
     for number, manifest in manifests.items():
         tier = stager.storage.tiers[number]

@@ -8,6 +8,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from monarch.origins.root import OriginRoot, link_expansions, open_root
 from monarch.origins.saved_indexes import SavedIndexes
 from monarch.origins.walk import Count, Walk
 
+BATCH_FILES = 256
+
 log = logging.getLogger("monarch.index")
 
 
@@ -47,6 +50,19 @@ class Dataset:
     aliases: tuple[str, ...] = ()
     index_file: Path | None = None
     saved: SavedIndexes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexKey:
+    """By what the saved index of a dataset is found."""
+
+    dataset: Dataset
+    root: bytes
+
+    def forget(self) -> None:
+        """Remove the saved index, if there may be one."""
+        if self.dataset.saved is not None:
+            self.dataset.saved.drop(self.root, self.dataset.patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +93,11 @@ class Indexed:
         return MappedRoot(
             root.path, named, self.index.block, root.unstable, self.provisional
         )
+
+    @property
+    def key(self) -> IndexKey:
+        """Return the key of the saved index."""
+        return IndexKey(self.dataset, self.root.path)
 
     def save(self) -> None:
         """Save the index for later jobs, if this process has made it."""
@@ -229,6 +250,31 @@ class _Preparation:
             threads=self.threads,
             progress=lambda names: self.progress(Advance(names, self.expected)),
         )
+
+
+def changed_files(root: MappedRoot, threads: int = 16) -> list[int]:
+    """Return the Files of a root, by their numbers in it, that are not as indexed."""
+    block = root.block
+    device = int(block.header["root_dev"])
+    fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def look(start: int) -> list[int]:
+        entries = block.first_entry[start : start + BATCH_FILES]
+        names = [block.path(entry) for entry in entries.tolist()]
+        rows, _ = native.make_rows(native.find_names(fd, names, rights=False), device)
+        records = block.entries[entries]
+        same = np.ones(len(names), np.bool_)
+        for name in ("ino", "size", "mtime_ns", "ctime_ns"):
+            same &= rows[name] == records[name]
+        places: list[int] = np.flatnonzero(~same).tolist()
+        return [start + place for place in places]
+
+    try:
+        with ThreadPoolExecutor(threads, thread_name_prefix="compare") as pool:
+            starts = range(0, block.file_count, BATCH_FILES)
+            return [file for files in pool.map(look, starts) for file in files]
+    finally:
+        os.close(fd)
 
 
 def empty_index(dataset: Dataset) -> Indexed:

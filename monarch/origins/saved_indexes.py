@@ -106,6 +106,13 @@ class SavedIndexes:
             return False
         return True
 
+    def drop(self, root: bytes, patterns: Patterns) -> None:
+        """Remove an index because files have changed, which directories do not show."""
+        try:
+            self._file(root, patterns).unlink(missing_ok=True)
+        except OSError as error:
+            log.debug("index not removed reason=%s", error.strerror)
+
     def listed(self) -> list[SavedIndex]:
         """Return the saved indexes that this version can read, the last used first."""
         found = []

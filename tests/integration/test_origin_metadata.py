@@ -1,8 +1,10 @@
 """What a scan and an epoch cost the origin beside the bytes: requests for metadata."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,11 +126,44 @@ def test_a_file_that_grew_between_two_jobs_is_read_as_it_is(
     grown = source / "d1" / "f007"
     with grown.open("ab") as file:
         file.write(b"more")
-    [index] = state_home.rglob("*.index")
-    loaded_before = index.stat().st_mtime_ns
+    assert len(list(state_home.rglob("*.index"))) == 1
 
     second = runner.under_monarch(program, roots=[source])
 
     assert first.words != second.words
     assert second.words == runner.plain(program).words
-    assert index.stat().st_mtime_ns > loaded_before
+    # The job has noticed, so that the next one scans.
+    assert not list(state_home.rglob("*.index"))
+
+
+def test_a_program_that_writes_to_the_dataset_leaves_no_index(
+    source: Path, runner: Runner, state_home: Path
+) -> None:
+    words = ["sh", "-c", f"echo more >> {source}/d0/f001"]
+    runner.under_monarch(words, roots=[source])
+
+    assert not list(state_home.rglob("*.index"))
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["reused", "--index"])
+def test_a_retained_copy_of_a_file_that_grew_meanwhile_is_not_served(
+    source: Path, runner: Runner, tmp_path: Path, given: bool
+) -> None:
+    program = sizes_program(source)
+    options = ["--set", "retain=1h"]
+    if given:
+        made = tmp_path / "made.index"
+        line = [runner.command, "index", source, "-o", made]
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+        options += ["--index", str(made)]
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    retaining = replace(runner, tier=f"ssd:64MiB:{tier}")
+    retaining.under_monarch(program, roots=[source], options=options)
+    with (source / "d1" / "f007").open("ab") as file:
+        file.write(b"more")
+
+    again = retaining.under_monarch(program, roots=[source], options=options)
+
+    assert again.words == runner.plain(program).words
+    assert again.report["agent"]["adopted_files"] >= FOLDERS * FILES - 1
