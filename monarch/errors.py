@@ -22,6 +22,10 @@ class ConfigError(UsageError):
         super().__init__("\n".join(lines))
         self.lines = lines
 
+    def __reduce__(self) -> tuple[type["ConfigError"], tuple[tuple[str, ...]]]:
+        """Return how another process makes the same error."""
+        return type(self), (self.lines,)
+
 
 def printable(text: str) -> str:
     """Return a text as one line without control characters, which a terminal obeys."""

@@ -1,11 +1,13 @@
 """What an agent starts from: the nodes of its job, their addresses and the secret."""
 
+from __future__ import annotations
+
 import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from monarch.agent.control import Notifier
 from monarch.cluster import (
@@ -23,9 +25,11 @@ from monarch.cluster import (
 )
 from monarch.cluster.nodes import HOST_LIST
 from monarch.cluster.rendezvous_directory import remove_address, remove_secret
-from monarch.config import Config
 from monarch.errors import MonarchError, UsageError
 from monarch.peers.membership import HUBS_MAX
+
+if TYPE_CHECKING:
+    from monarch.config import Config
 
 POLL_S: Final = 0.2
 PROGRESS_AFTER_S: Final = 1.0

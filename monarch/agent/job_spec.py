@@ -8,16 +8,18 @@ that nobody without the secret can alter. A node that cannot or must not follow 
 alone.
 """
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from monarch import config, native
+from monarch import native
 from monarch.catalog.block import Block
 from monarch.catalog.inventory import catalog_digest
 from monarch.errors import MonarchError
@@ -26,6 +28,9 @@ from monarch.origins.index_file import RootIndex, is_same_tree
 from monarch.origins.root import open_root
 from monarch.peers.protocol import Member, Standing, View
 from monarch.placement import Mode, Node
+
+if TYPE_CHECKING:
+    from monarch.config import Peers
 
 SEAL_LIBRARY: Final = "OpenSSL's library (libcrypto.so.3)"
 _PURPOSE: Final = b"monarch seals 1\0"
@@ -163,7 +168,7 @@ class JobSpec:
 
 
 def make_job_spec(
-    names: Sequence[str], view: View, peers: config.Peers, indexed: Sequence[Indexed]
+    names: Sequence[str], view: View, peers: Peers, indexed: Sequence[Indexed]
 ) -> JobSpec:
     """Return the job spec for the nodes that have joined by now."""
     can = [member.seals for member in view.joined]

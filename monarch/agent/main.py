@@ -21,8 +21,7 @@ from monarch.agent.setup import Setup, make_setup, with_pool
 from monarch.agent.shutdown import remove_tiers
 from monarch.agent.tier_watch import prepare_tiers
 from monarch.cluster import node_name, shared_job
-from monarch.config import RunOptions, run_directory, to_json
-from monarch.config.files import user_file
+from monarch.config.request import Request
 from monarch.errors import MonarchError
 
 LOG_BYTES_MAX: Final = 2 << 20
@@ -30,13 +29,13 @@ LOG_BYTES_MAX: Final = 2 << 20
 
 log = logging.getLogger("monarch.agent")
 
-Parse = Callable[[], tuple[RunOptions, list[str]]]
+Ask = Callable[[], Request]
 
 
 def serve(
     run_dir: Path,
     notifier: Notifier,
-    parse: Parse,
+    ask: Ask,
     bootstrap: Bootstrap | None = None,
     fingerprint: int | None = None,
 ) -> int:
@@ -44,23 +43,21 @@ def serve(
 
     Args:
         notifier: told of failures before it is closed.
-        parse: returns the options of `monarch run` and the program's argv.
+        ask: returns what the agent is to do.
         bootstrap: how to find the other nodes; None: by the environment.
         fingerprint: that of the options, if the name of the job is random.
     """
     try:
-        options, command = parse()
-        setup = make_setup(options, command, run_dir.name, os.environ)
+        request = ask()
+        setup = make_setup(request, run_dir.name, os.environ)
         for warning in setup.warnings:
             notifier.warn(warning)
         if bootstrap is None:
-            here = run_directory()
-            file = user_file(options, os.environ, here)
             job = shared_job(
                 run_dir.name.removesuffix(f".{node_name(os.environ)}"),
                 setup.config.hosts,
                 fingerprint,
-                None if file is None else here / file,
+                request.file,
             )
             bootstrap = find_bootstrap(setup.config, job, os.environ, notifier)
         prepared = prepare(run_dir, setup, notifier, bootstrap)
@@ -109,7 +106,7 @@ def prepare(
     try:
         _allow_descriptors()
         _open_log(run_dir, setup.config.log.level)
-        run.write("config.json", to_json(setup.config))
+        run.write("config.json", setup.config_text)
         os.chdir("/")
         run.segments.create_first()
         setup = prepare_tiers(setup, run_dir, notifier.warn)

@@ -1,16 +1,18 @@
 """The setup of one agent: configuration, datasets and Tiers, all checked."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from monarch.background import begin
 from monarch.catalog.patterns import Patterns
-from monarch.config import Config, RunOptions, load, require_datasets, run_directory
-from monarch.config.files import index_directory
+from monarch.config.request import Request, index_directory
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset
 from monarch.origins.saved_indexes import SavedIndexes
@@ -25,6 +27,9 @@ from monarch.tiers import (
 )
 from monarch.tiers.probe import FAULTS, fault_of
 
+if TYPE_CHECKING:
+    from monarch.config import Config
+
 CHECK_S = 5.0
 """The least time for a path to answer, also if `catalog.wait_max` is shorter."""
 
@@ -34,11 +39,13 @@ class Setup:
     """A run as it was configured, checked on this machine.
 
     Attributes:
+        config_text: the configuration as canonical JSON.
         pool: the pool for Files that other nodes keep; None without other nodes.
         warnings: for the user, about parts that cannot be used.
     """
 
     config: Config
+    config_text: str
     command: tuple[str, ...]
     datasets: tuple[Dataset, ...]
     tiers: tuple[Tier, ...]
@@ -48,19 +55,13 @@ class Setup:
     warnings: tuple[str, ...] = ()
 
 
-def make_setup(
-    options: RunOptions,
-    command: list[str],
-    job_node: str,
-    environ: Mapping[str, str],
-) -> Setup:
-    """Load the configuration and check it on this machine.
+def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> Setup:
+    """Check a configuration on this machine.
 
     Raises:
-        UsageError: with one line for each value that is not valid.
+        UsageError: with one line for each value that is not valid here.
     """
-    config = load(options, environ, run_directory()).config
-    require_datasets(config)
+    config = request.config
     tiers = tuple(
         open_tier(TierSettings.of(number, tier), job_node)
         for number, tier in enumerate(config.tiers)
@@ -84,10 +85,11 @@ def make_setup(
     umask = os.umask(0o077)
     return Setup(
         config,
-        tuple(command),
+        request.text,
+        request.command,
         _datasets(config, environ),
         tiers,
-        options.quiet,
+        request.quiet,
         umask,
         warnings=warnings,
     )

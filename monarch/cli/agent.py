@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from monarch.cli.options import shared_options
-from monarch.cli.run import parse_run_argv
 from monarch.errors import MonarchError, UsageError
 
 if TYPE_CHECKING:
@@ -32,55 +31,21 @@ Examples:
 @click.command(
     "agent", epilog=EPILOG, context_settings={"ignore_unknown_options": True}
 )
-@click.option("--run-dir", type=click.Path(path_type=Path), hidden=True)
-@click.option("--options-fingerprint", hidden=True)
-@click.option("--notify-fd", type=int, hidden=True)
 @shared_options(
     *("config", "settings", "data", "tiers", "job", "report", "index", "hosts"),
     *("secret_file", "quiet"),
 )
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="")
-def agent(
-    run_dir: Path | None,
-    options_fingerprint: str | None,
-    notify_fd: int | None,
-    argv: tuple[str, ...],
-    **given: Any,
-) -> None:
+def agent(argv: tuple[str, ...], **given: Any) -> None:
     """Run the agent of a job on this node in the foreground, until the job has ended.
 
     `monarch run` starts an agent by itself; use this verb to start it earlier. Under
     mpiexec, with one process on each node, the agents find each other by MPI. The agent
     ends with the last program of the job, or by SIGTERM.
     """
-    if run_dir is not None and notify_fd is not None:
-        _serve_launcher(run_dir, notify_fd, argv, options_fingerprint)
     if argv:
         raise UsageError(f"unexpected argument {argv[0]!r}")
     _serve_job(given)
-
-
-def _serve_launcher(
-    run_dir: Path, notify_fd: int, argv: tuple[str, ...], options: str | None
-) -> NoReturn:
-    """Run the agent that `monarch run` with these arguments has started.
-
-    Args:
-        options: their fingerprint, as hexadecimal digits, if nothing names the job.
-    """
-    from monarch.agent.control import Notifier
-    from monarch.agent.main import serve
-
-    fingerprint = None if options is None else int(options, 16)
-    code = serve(
-        run_dir,
-        Notifier(notify_fd),
-        lambda: parse_run_argv(argv),
-        fingerprint=fingerprint,
-    )
-    logging.shutdown()
-    # Threads of a scan may hang on a dead origin and block an ordinary exit.
-    os._exit(code)
 
 
 def _serve_job(given: dict[str, Any]) -> NoReturn:
@@ -89,7 +54,7 @@ def _serve_job(given: dict[str, Any]) -> NoReturn:
     from monarch.agent.segments import StartLock
     from monarch.cli.terminal_notifier import TerminalNotifier
     from monarch.cluster import node_name, run_root, safe_name
-    from monarch.config import RunOptions, current_directory, load
+    from monarch.config import RunOptions, current_directory, load, load_request
 
     options = RunOptions(**given)
     if options.job is None:
@@ -108,7 +73,8 @@ def _serve_job(given: dict[str, Any]) -> NoReturn:
         quiet=options.quiet,
     )
     # An ordinary exit, because mpiexec treats any other as a failure of all ranks.
-    raise SystemExit(serve(run_dir, notifier, lambda: (options, []), bootstrap))
+    ask = partial(load_request, options, [], os.environ)
+    raise SystemExit(serve(run_dir, notifier, ask, bootstrap))
 
 
 # -- MPI ----------------------------------------------------------------------------

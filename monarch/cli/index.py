@@ -126,7 +126,7 @@ def _patterns(dataset: Dataset) -> Patterns:
 
 
 def _save(dataset: Dataset, output: str | None, catalog: Catalog) -> None:
-    from monarch.config.files import index_directory
+    from monarch.config.request import index_directory
     from monarch.origins.dataset import scan_index
     from monarch.origins.index_file import save_index
     from monarch.origins.progress import Advance

@@ -226,7 +226,7 @@ def _scanned_roots(config: Config) -> list[MappedRoot]:
     """Return the roots of the configured datasets, scanned if needed."""
     from monarch.catalog.patterns import Patterns
     from monarch.config import require_datasets
-    from monarch.config.files import index_directory
+    from monarch.config.request import index_directory
     from monarch.origins.dataset import Dataset, prepare_index
     from monarch.origins.saved_indexes import SavedIndexes
 

@@ -56,7 +56,7 @@ def _indexes(count: int) -> str:
 
 
 def _saved() -> SavedIndexes:
-    from monarch.config.files import index_directory
+    from monarch.config.request import index_directory
     from monarch.origins.saved_indexes import SavedIndexes
 
     return SavedIndexes(index_directory(os.environ))

@@ -17,7 +17,7 @@ from monarch.agent.setup import Setup, make_setup
 from monarch.cli.terminal import StagingProgress
 from monarch.cli.terminal_notifier import TerminalNotifier
 from monarch.cluster import node_name, run_root, safe_name
-from monarch.config import Config, RunOptions, load, run_directory
+from monarch.config import Config, RunOptions, load, load_request, run_directory
 from monarch.config.files import user_file
 from monarch.errors import MonarchError, UsageError
 from monarch.mpi.launch import Launch, import_mpi
@@ -143,7 +143,8 @@ class _Site:
         Raises:
             UsageError: with one line for each value that is not valid.
         """
-        setup = make_setup(self._options, [], self._run.name, os.environ)
+        request = load_request(self._options, [], os.environ)
+        setup = make_setup(request, self._run.name, os.environ)
         if setup.config.retain == "job":
             raise UsageError(
                 "retain: job would remove the staged files when this command ends; use "

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from monarch.atomic_file import whole_file
-from monarch.config.files import state_directory
+from monarch.config.request import state_directory
 from monarch.errors import MonarchError
 
 SECRET_BYTES: Final = 32

@@ -1,32 +1,54 @@
-"""Configuration: its schema, the sources of values and their precedence."""
+"""Configuration: its schema, the sources of values and their precedence.
 
-from monarch.config.load import (
-    Loaded,
-    current_directory,
-    from_json,
-    leaves,
-    load,
-    require_datasets,
-    run_directory,
-)
-from monarch.config.overrides import RunOptions, parse_tier
-from monarch.config.schema import (
-    Agent,
-    Catalog,
-    ColdOpen,
-    Config,
-    Dataset,
-    Fill,
-    Log,
-    Peers,
-    Programs,
-    Report,
-    Tier,
-    digest,
-    json_schema,
-    to_json,
-)
-from monarch.config.tree import Layer, Where
+Names are imported when they are used: what validates takes long to import, and an agent
+gets values that another process has validated.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from monarch.config.request import current_directory, run_directory
+
+if TYPE_CHECKING:
+    from monarch.config.loading import (
+        Loaded,
+        from_json,
+        leaves,
+        load,
+        load_request,
+        require_datasets,
+    )
+    from monarch.config.overrides import RunOptions, parse_tier
+    from monarch.config.schema import (
+        Agent,
+        Catalog,
+        ColdOpen,
+        Config,
+        Dataset,
+        Fill,
+        Log,
+        Peers,
+        Programs,
+        Report,
+        Tier,
+        digest,
+        json_schema,
+        to_json,
+    )
+    from monarch.config.tree import Layer, Where
+
+_PLACES = {
+    "loading": (
+        *("Loaded", "from_json", "leaves", "load", "load_request"),
+        "require_datasets",
+    ),
+    "overrides": ("RunOptions", "parse_tier"),
+    "schema": (
+        *("Agent", "Catalog", "ColdOpen", "Config", "Dataset", "Fill", "Log", "Peers"),
+        *("Programs", "Report", "Tier", "digest", "json_schema", "to_json"),
+    ),
+    "tree": ("Layer", "Where"),
+}
 
 __all__ = [
     "Agent",
@@ -50,8 +72,16 @@ __all__ = [
     "json_schema",
     "leaves",
     "load",
+    "load_request",
     "parse_tier",
     "require_datasets",
     "run_directory",
     "to_json",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f"monarch.config.{module}"), name)
+    raise AttributeError(f"module 'monarch.config' has no attribute {name!r}")

@@ -26,19 +26,6 @@ class Source:
     faults: tuple[Fault, ...]
 
 
-def state_directory(environ: Mapping[str, str]) -> Path:
-    """Return the directory of what Monarch keeps for this user between jobs."""
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):
-        state = os.path.join(environ.get("HOME") or Path.home(), ".local/state")
-    return Path(state) / "monarch-staging"
-
-
-def index_directory(environ: Mapping[str, str]) -> Path:
-    """Return the directory of the indexes that scans leave for later jobs."""
-    return state_directory(environ) / "indexes"
-
-
 def read_sources(
     options: RunOptions, environ: Mapping[str, str], cwd: Path
 ) -> list[Source]:

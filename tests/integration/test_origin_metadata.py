@@ -153,7 +153,7 @@ def test_a_retained_copy_of_a_file_that_grew_meanwhile_is_not_served(
     options = ["--set", "retain=1h"]
     if given:
         made = tmp_path / "made.index"
-        line = [runner.command, "index", source, "-o", made]
+        line = [str(runner.command), "index", str(source), "-o", str(made)]
         subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
         options += ["--index", str(made)]
     tier = tmp_path / "tier"

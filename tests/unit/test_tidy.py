@@ -45,6 +45,7 @@ LAYERS = (
     {"agent", "report"},
     {"mpi"},
     {"cli"},
+    {"launched"},
     {"__main__"},
 )
 SIDEWAYS = {

@@ -1,12 +1,12 @@
 """Loads the effective configuration of a run, or reports every fault in it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from monarch.config.files import Source, read_sources
+from monarch.config.files import Source, read_sources, user_file
 from monarch.config.overrides import (
     Assignment,
     RunOptions,
@@ -17,7 +17,8 @@ from monarch.config.overrides import (
     join,
     option_assignments,
 )
-from monarch.config.schema import Config
+from monarch.config.request import Request, run_directory
+from monarch.config.schema import Config, to_json
 from monarch.config.tree import (
     Fault,
     KeyPath,
@@ -66,25 +67,25 @@ def load(options: RunOptions, environ: Mapping[str, str], cwd: Path) -> Loaded:
     return Loaded(config, origins, tuple(source.path for source in sources))
 
 
-def current_directory() -> Path:
-    """Return the working directory; raise UsageError if it was removed."""
-    try:
-        return Path.cwd()
-    except OSError as error:
-        reason = f"cannot be used: {error.strerror}; change to another one"
-        raise UsageError(f"the working directory {reason}") from error
+def load_request(
+    options: RunOptions, command: Sequence[str], environ: Mapping[str, str]
+) -> Request:
+    """Return what the options of `monarch run` ask an agent to do.
 
-
-def run_directory() -> Path:
-    """Return the working directory for `monarch run`, whose program may not need it.
-
-    A removed directory is replaced by a path that cannot exist, so that no relative
-    path resolves, as in the kernel.
+    Raises:
+        UsageError: with one line for each value that is not valid.
     """
-    try:
-        return Path.cwd()
-    except OSError:
-        return Path("/proc/the-removed-working-directory")
+    here = run_directory()
+    config = load(options, environ, here).config
+    require_datasets(config)
+    file = user_file(options, environ, here)
+    return Request(
+        config,
+        to_json(config),
+        tuple(command),
+        options.quiet,
+        None if file is None else here / file,
+    )
 
 
 def require_datasets(config: Config) -> None:
