@@ -1,14 +1,12 @@
-"""Runs functions in daemon threads or forked processes, some with time limits."""
+"""Runs functions in daemon threads, for the event loop and with time limits."""
 
 import asyncio
 import contextlib
 import logging
-import os
-import pickle
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -69,45 +67,6 @@ def begin(step: Callable[[], T]) -> Callable[[float], T]:
 
     _start(work, step)
     return wait
-
-
-def forked(step: Callable[[], T]) -> Callable[[], T]:
-    """Start a step in a forked process; return a function that waits for its result.
-
-    The result or the error is passed by pickle. There must be no other thread yet.
-    """
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.close(reading)
-        _send_outcome(step, writing)
-    os.close(writing)
-
-    def wait() -> T:
-        with open(reading, "rb") as pipe:
-            content = pipe.read()
-        os.waitpid(pid, 0)
-        if not content:
-            raise ChildProcessError("a forked step has ended without a result")
-        result, error = pickle.loads(content)
-        if error is not None:
-            raise error
-        outcome: T = result
-        return outcome
-
-    return wait
-
-
-def _send_outcome(step: Callable[[], Any], writing: int) -> NoReturn:
-    """Write the outcome of a step, and end the process."""
-    outcome: tuple[Any, BaseException | None]
-    try:
-        outcome = step(), None
-    except BaseException as error:
-        outcome = None, error
-    with open(writing, "wb") as pipe:
-        pipe.write(pickle.dumps(outcome))
-    os._exit(0)
 
 
 def _start(work: Callable[[], None], function: Callable[..., Any]) -> None:

@@ -2,24 +2,23 @@
 
 The configuration is validated in a forked process while this one imports the rest: the
 libraries that read options and validate values would take half of the start, and are
-not needed afterwards.
+not needed afterwards. What is imported above the fork, both wait for.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-
-from monarch.background import forked
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from monarch.config.request import Request
 
 NOTIFY = "--notify-fd"
+T = TypeVar("T")
 
 
 def is_launched(words: Sequence[str]) -> bool:
@@ -39,6 +38,8 @@ def serve_launcher(words: Sequence[str]) -> NoReturn:
     end = words.index("--")
     own = dict(zip(words[1:end:2], words[2:end:2], strict=True))
     request = forked(partial(_request, words[end + 1 :]))
+
+    import logging
 
     from monarch.agent.control import Notifier
     from monarch.agent.main import serve
@@ -62,3 +63,42 @@ def _request(argv: Sequence[str]) -> Request:
 
     options, command = parse_run_argv(argv)
     return load_request(options, command, os.environ).detached()
+
+
+def forked(step: Callable[[], T]) -> Callable[[], T]:
+    """Start a step in a forked process; return a function that waits for its result.
+
+    The result or the error is passed by pickle. There must be no other thread yet.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        _send_outcome(step, writing)
+    os.close(writing)
+
+    def wait() -> T:
+        with open(reading, "rb") as pipe:
+            content = pipe.read()
+        os.waitpid(pid, 0)
+        if not content:
+            raise ChildProcessError("a forked step has ended without a result")
+        result, error = pickle.loads(content)
+        if error is not None:
+            raise error
+        outcome: T = result
+        return outcome
+
+    return wait
+
+
+def _send_outcome(step: Callable[[], Any], writing: int) -> NoReturn:
+    """Write the outcome of a step, and end the process."""
+    outcome: tuple[Any, BaseException | None]
+    try:
+        outcome = step(), None
+    except BaseException as error:
+        outcome = None, error
+    with open(writing, "wb") as pipe:
+        pipe.write(pickle.dumps(outcome))
+    os._exit(0)

@@ -10,7 +10,7 @@ from monarch.config.overrides import RunOptions
 from monarch.config.schema import SCHEMA
 from monarch.config.tree import Fault, Layer, Node, Refused, Where, describe, find
 from monarch.config.yaml import read_file
-from monarch.native import config_file
+from monarch.native.names import config_file
 
 SITE_FILE: Path = Path("/etc/monarch-staging/config.yaml")
 LOCAL_FILE: Final = "monarch.yaml"

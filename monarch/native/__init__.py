@@ -1,92 +1,199 @@
-"""The Python interface of the native data plane: layouts, look-ups, copies, peers."""
+"""The Python interface of the native data plane: layouts, look-ups, copies, peers.
 
-from monarch.native.engine import (
-    Engine,
-    Health,
-    Options,
-    Seals,
-    Segments,
-    agent_state_store,
-    beat,
-    marks_set,
-    state_change,
-    states_change,
-)
-from monarch.native.host import (
-    home,
-    homes,
-    inodes_unstable,
-    is_home,
-    mounts_cover,
-    rights_mark,
-    rights_store,
-    seal_library,
-)
-from monarch.native.index_lookup import (
-    BlockError,
-    hash64,
-    index_check,
-    index_find,
-    index_find_inode,
-    index_finish,
-    replica_name,
-)
-from monarch.native.layout import (
-    CONSTANTS,
-    COUNTERS,
-    DTYPES,
-    AgentState,
-    ColdMode,
-    CounterSpec,
-    OrderKind,
-    ProcessState,
-    Reason,
-    ReplicaState,
-    ScanKind,
-    SegmentKind,
-    Source,
-    Step,
-    Verdict,
-    fixed_part,
-    following_generation,
-    generation,
-    state_word,
-    wait_bucket_ns,
-    word_parts,
-    word_source,
-)
-from monarch.native.library import Memory
-from monarch.native.names import (
-    NAME_MAX,
-    config_file,
-    hosts_job,
-    job_name,
-    launched_by_open_mpi,
-    node_name,
-    safe_name,
-)
-from monarch.native.orders import NO_PEER, Completion, Order
-from monarch.native.peers import (
-    PeerReceiver,
-    PeerServer,
-    ReceiverOptions,
-    ServerOptions,
-    Traffic,
-)
-from monarch.native.scan import (
-    find_names,
-    list_names,
-    make_rows,
-    rights_are_local,
-)
-from monarch.native.table import (
-    NO_SOURCE,
-    TABLE_ROW,
-    SOURCES_MAX,
-    Account,
-    Table,
-    TableFiles,
-)
+Names are imported when they are used: who needs no layout needs no numpy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from monarch.native.engine import (
+        Engine,
+        Health,
+        Options,
+        Seals,
+        Segments,
+        agent_state_store,
+        beat,
+        marks_set,
+        state_change,
+        states_change,
+    )
+    from monarch.native.host import (
+        home,
+        homes,
+        inodes_unstable,
+        is_home,
+        mounts_cover,
+        rights_mark,
+        rights_store,
+        seal_library,
+    )
+    from monarch.native.index_lookup import (
+        BlockError,
+        hash64,
+        index_check,
+        index_find,
+        index_find_inode,
+        index_finish,
+        replica_name,
+    )
+    from monarch.native.layout import (
+        CONSTANTS,
+        COUNTERS,
+        DTYPES,
+        AgentState,
+        ColdMode,
+        CounterSpec,
+        OrderKind,
+        ProcessState,
+        Reason,
+        ReplicaState,
+        ScanKind,
+        SegmentKind,
+        Source,
+        Step,
+        Verdict,
+        fixed_part,
+        following_generation,
+        generation,
+        state_word,
+        wait_bucket_ns,
+        word_parts,
+        word_source,
+    )
+    from monarch.native.library import (
+        Memory,
+    )
+    from monarch.native.names import (
+        NAME_MAX,
+        config_file,
+        hosts_job,
+        job_name,
+        launched_by_open_mpi,
+        node_name,
+        safe_name,
+    )
+    from monarch.native.orders import (
+        NO_PEER,
+        Completion,
+        Order,
+    )
+    from monarch.native.peers import (
+        PeerReceiver,
+        PeerServer,
+        ReceiverOptions,
+        ServerOptions,
+        Traffic,
+    )
+    from monarch.native.scan import (
+        find_names,
+        list_names,
+        make_rows,
+        rights_are_local,
+    )
+    from monarch.native.table import (
+        NO_SOURCE,
+        SOURCES_MAX,
+        TABLE_ROW,
+        Account,
+        Table,
+        TableFiles,
+    )
+
+_PLACES = {
+    "engine": (
+        "Engine",
+        "Health",
+        "Options",
+        "Seals",
+        "Segments",
+        "agent_state_store",
+        "beat",
+        "marks_set",
+        "state_change",
+        "states_change",
+    ),
+    "host": (
+        "home",
+        "homes",
+        "inodes_unstable",
+        "is_home",
+        "mounts_cover",
+        "rights_mark",
+        "rights_store",
+        "seal_library",
+    ),
+    "index_lookup": (
+        "BlockError",
+        "hash64",
+        "index_check",
+        "index_find",
+        "index_find_inode",
+        "index_finish",
+        "replica_name",
+    ),
+    "layout": (
+        "CONSTANTS",
+        "COUNTERS",
+        "DTYPES",
+        "AgentState",
+        "ColdMode",
+        "CounterSpec",
+        "OrderKind",
+        "ProcessState",
+        "Reason",
+        "ReplicaState",
+        "ScanKind",
+        "SegmentKind",
+        "Source",
+        "Step",
+        "Verdict",
+        "fixed_part",
+        "following_generation",
+        "generation",
+        "state_word",
+        "wait_bucket_ns",
+        "word_parts",
+        "word_source",
+    ),
+    "library": ("Memory",),
+    "names": (
+        "NAME_MAX",
+        "config_file",
+        "hosts_job",
+        "job_name",
+        "launched_by_open_mpi",
+        "node_name",
+        "safe_name",
+    ),
+    "orders": (
+        "NO_PEER",
+        "Completion",
+        "Order",
+    ),
+    "peers": (
+        "PeerReceiver",
+        "PeerServer",
+        "ReceiverOptions",
+        "ServerOptions",
+        "Traffic",
+    ),
+    "scan": (
+        "find_names",
+        "list_names",
+        "make_rows",
+        "rights_are_local",
+    ),
+    "table": (
+        "NO_SOURCE",
+        "SOURCES_MAX",
+        "TABLE_ROW",
+        "Account",
+        "Table",
+        "TableFiles",
+    ),
+}
 
 __all__ = [
     "CONSTANTS",
@@ -95,8 +202,8 @@ __all__ = [
     "NAME_MAX",
     "NO_PEER",
     "NO_SOURCE",
-    "TABLE_ROW",
     "SOURCES_MAX",
+    "TABLE_ROW",
     "Account",
     "AgentState",
     "BlockError",
@@ -163,3 +270,12 @@ __all__ = [
     "word_parts",
     "word_source",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            value = getattr(import_module(f"monarch.native.{module}"), name)
+            globals()[name] = value  # so that it is looked up once
+            return value
+    raise AttributeError(f"module 'monarch.native' has no attribute {name!r}")

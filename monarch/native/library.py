@@ -9,15 +9,14 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from monarch.errors import MonarchError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-Memory: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[Any]
+    import numpy.typing as npt
+
+Memory: TypeAlias = "bytes | bytearray | memoryview | mmap.mmap | npt.NDArray[Any]"
 
 _PATH = Path(__file__).parent / "libmonarch.so"
 
@@ -134,6 +133,8 @@ LIB = load()
 
 def span(memory: Memory) -> tuple[int, int]:
     """Return address and length of a buffer, valid as long as the buffer."""
+    import numpy as np
+
     if isinstance(memory, np.ndarray):
         if not memory.flags.c_contiguous:
             raise ValueError("the data plane needs contiguous memory")

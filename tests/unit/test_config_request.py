@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from monarch.background import forked
 from monarch.config import Config, Loaded, RunOptions, load_request
 from monarch.config.request import Request, Values
 from monarch.errors import ConfigError, UsageError
+from monarch.launched import forked
 
 # What reads options, validates values or is for people: half of the start of an agent.
 UNNEEDED = {
