@@ -99,7 +99,7 @@ def test_ports_and_a_given_secret_need_no_directory_that_nodes_share(
         site.start(node, ["--hosts", hosts, "--secret-file", str(secret)])
 
     site.met(*nodes)
-    assert not [*site.folder.glob("home-*/.local/state/**/*")]
+    assert not [*site.folder.glob("home-*/.local/state/monarch-staging/*.*")]
 
 
 def test_hosts_in_the_file_alone_are_one_job(site: Site) -> None:
