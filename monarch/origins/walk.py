@@ -28,11 +28,11 @@ from monarch.origins.root import OriginRoot
 
 BATCH_NAMES = 64
 """Names that a thread looks up at a time, so that threads share a large directory."""
-LOOK_NS: Final = 1_000_000
-"""How long a thread looks names up before it shares them with others.
+LOOK_NS: Final = 20_000_000
+"""How long a thread looks names up before it shares them with idle ones.
 
 Where directories are read with the metadata of their names, these are at hand for a
-moment, and a client goes on reading so only if they are used meanwhile."""
+moment, for some clients only to the thread that has read them."""
 PROGRESS_SECONDS = 0.25
 
 _DT_UNKNOWN, _DT_DIR, _DT_LNK = 0, 4, 10
@@ -91,6 +91,7 @@ class Walk:
         self._change = threading.Condition()
         self._tasks: list[Task] = []
         self._unfinished = 0
+        self._idle = 0
         self._failure: BaseException | None = None
         self._stopped = False
         self._root_fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -155,7 +156,9 @@ class Walk:
     def _next(self) -> Task | None:
         with self._change:
             while not self._tasks and self._unfinished and not self._over():
+                self._idle += 1
                 self._change.wait()
+                self._idle -= 1
             # Last in, first out: finish open directories before others are opened.
             return self._tasks.pop() if self._tasks and not self._over() else None
 
@@ -224,17 +227,20 @@ class Walk:
         return kind in (_DT_DIR, _DT_LNK)
 
     def _share(self, directory: _Open, names: list[bytes]) -> None:
-        """Look up some names, and leave those for which the origin is slow to all."""
-        if not names:
-            return
-        first = self._look(directory, names, LOOK_NS)
+        """Look up names, and leave some to idle threads if that takes long."""
+        done = 0
+        while done < len(names) and not (done and self._has_idle()):
+            done += self._look(directory, names[done:], LOOK_NS)
         others = [
             partial(self._look_last, directory, names[start : start + BATCH_NAMES])
-            for start in range(first, len(names), BATCH_NAMES)
+            for start in range(done, len(names), BATCH_NAMES)
         ]
         with self._change:
             directory.users += len(others)
         self._push(others)
+
+    def _has_idle(self) -> bool:
+        return self._idle > 0
 
     def _look_last(self, directory: _Open, names: list[bytes]) -> None:
         try:

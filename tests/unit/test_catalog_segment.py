@@ -54,6 +54,14 @@ def text_at(memory: np.ndarray, reference: int) -> bytes:
     return memory[start : start + (int(reference) & 0xFFFF)].tobytes()
 
 
+def test_the_catalog_says_which_roots_are_provisional() -> None:
+    roots = [root_at(b"/pfs/one"), replace(root_at(b"/pfs/two"), provisional=True)]
+
+    records = header(written(plan_of(*roots)), "catalog")["roots"]
+
+    assert records["provisional"][:2].tolist() == [0, 1]
+
+
 def test_the_catalog_says_where_everything_is() -> None:
     one = root_at(b"/pfs/one", b"/scratch/one", sizes=(1, 2, 3))
     two = root_at(b"/pfs/two", sizes=(4, 5))

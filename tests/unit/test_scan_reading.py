@@ -28,6 +28,7 @@ def test_all_threads_share_the_names_of_one_directory(
 ) -> None:
     monkeypatch.setattr(walk, "BATCH_NAMES", 1)
     monkeypatch.setattr(walk, "LOOK_NS", 1)  # the origin is slow: only one name
+    monkeypatch.setattr(walk.Walk, "_has_idle", lambda _: True)
     for name in "abcd":
         (root / name).touch()
     together = threading.Barrier(3, timeout=30)
@@ -40,6 +41,37 @@ def test_all_threads_share_the_names_of_one_directory(
     monkeypatch.setattr(walk.Walk, "_look_last", meet)
 
     assert len(Tree.scan(root, threads=4).paths()) == 5
+
+
+def test_the_thread_that_reads_a_directory_looks_its_names_up(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the client has at hand, it may have for that thread only."""
+    monkeypatch.setattr(walk, "BATCH_NAMES", 1)
+    for folder in range(20):
+        (root / f"d{folder}").mkdir()
+        for number in range(20):
+            (root / f"d{folder}" / f"f{number}").touch()
+    readers: dict[str, int] = {}
+    others = []
+    list_names, find_names = native.list_names, native.find_names
+
+    def list_here(fd: int) -> tuple[list[bytes], bytes]:
+        readers[os.readlink(f"/proc/self/fd/{fd}")] = threading.get_ident()
+        return list_names(fd)
+
+    def find_here(fd: int, names: list[bytes], **how: Any) -> Any:
+        reader = readers.get(os.readlink(f"/proc/self/fd/{fd}"))
+        if names != [b"."] and reader != threading.get_ident():
+            others.append(names)
+        return find_names(fd, names, **how)
+
+    monkeypatch.setattr(native, "list_names", list_here)
+    monkeypatch.setattr(native, "find_names", find_here)
+
+    Tree.scan(root, threads=8)
+
+    assert not others
 
 
 def test_a_name_that_a_changing_directory_gives_twice_is_catalogued_once(

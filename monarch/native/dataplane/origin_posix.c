@@ -57,16 +57,6 @@ static int stat_instead(int fd, struct statx *out)
     return 0;
 }
 
-/* identity_of - what the client knows of the open source, which costs no request where it
- * keeps attributes; those of a File that has just changed are asked of the server. */
-static int identity_of(const struct transfer *t, struct statx *out)
-{
-    int sync = is_settled(t) ? AT_STATX_SYNC_AS_STAT : AT_STATX_FORCE_SYNC;
-    if (syscall(SYS_statx, t->source, "", AT_EMPTY_PATH | sync, IDENTITY, out) == 0)
-        return 0;
-    return errno == ENOSYS || errno == EPERM ? stat_instead(t->source, out) : -errno;
-}
-
 /* path_of - the absolute path of a File's first Entry, in a buffer of PATH_MAX
  * bytes. */
 static int path_of(const struct engine *e, const struct transfer *t, char *out)
@@ -85,12 +75,16 @@ static int path_of(const struct engine *e, const struct transfer *t, char *out)
     return 0;
 }
 
-/* origin_unchanged - -ESTALE unless the open file has the identity in the Catalog. */
-int origin_unchanged(struct transfer *t)
+/* is_as_indexed - -ESTALE unless the open source has the identity in the Catalog. Without
+ * AT_STATX_FORCE_SYNC the client answers, which costs no request where it keeps
+ * attributes. */
+static int is_as_indexed(struct transfer *t, int sync)
 {
     struct statx st;
+    int rc = 0;
     t->step = MONARCH_STEP_STAT;
-    int rc = identity_of(t, &st);
+    if (syscall(SYS_statx, t->source, "", AT_EMPTY_PATH | sync, IDENTITY, &st))
+        rc = errno == ENOSYS || errno == EPERM ? stat_instead(t->source, &st) : -errno;
     if (rc)
         return rc;
     bool same = S_ISREG(st.stx_mode) && st.stx_ino == t->ino &&
@@ -99,6 +93,15 @@ int origin_unchanged(struct transfer *t)
                 is_time(st.stx_mtime, t->mtime_ns) &&
                 is_time(st.stx_ctime, t->ctime_ns);
     return same ? 0 : -ESTALE;
+}
+
+/* origin_unchanged - after the copy: -ESTALE unless the File is as it was when it was
+ * indexed. No time of change goes back, so that nothing has changed meanwhile; if it has
+ * changed shortly before, the server itself says so. */
+int origin_unchanged(struct transfer *t)
+{
+    return is_as_indexed(t,
+                         is_settled(t) ? AT_STATX_SYNC_AS_STAT : AT_STATX_FORCE_SYNC);
 }
 
 /* origin_open - opens the source: O_NONBLOCK in case it is a FIFO by now, and O_NOATIME
@@ -118,5 +121,5 @@ int origin_open(struct engine *e, struct transfer *t)
     if (fd < 0)
         return fd;
     t->source = fd;
-    return origin_unchanged(t);
+    return is_as_indexed(t, AT_STATX_SYNC_AS_STAT); /* so as not to copy in vain */
 }

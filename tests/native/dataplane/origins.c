@@ -150,13 +150,14 @@ static void growth_that_only_the_read_shows(void)
 
 enum { LONG_AGO_S = 1000000000 };
 static struct statx truth;
-static bool forced;
-static int asked, refusal;
+static bool forced; /* the last question */
+static int asked, forces, refusal;
 
 static int answer(unsigned flags, unsigned mask, void *out)
 {
     asked++;
     forced = (flags & AT_STATX_SYNC_TYPE) == AT_STATX_FORCE_SYNC;
+    forces += forced;
     CHECK(!(mask & STATX_ATIME)); /* a copy has made it stale: the client would ask */
     memcpy(out, &truth, sizeof(truth));
     return refusal;
@@ -173,11 +174,11 @@ static struct monarch_completion copied(time_t mtime_s, time_t ctime_s)
     truth.stx_ctime = (struct statx_timestamp){.tv_sec = ctime_s};
     entry->mtime_ns = (int64_t)mtime_s * (int64_t)SECOND_NS;
     entry->ctime_ns = (int64_t)ctime_s * (int64_t)SECOND_NS;
-    asked = 0;
+    asked = forces = 0;
     fault_statx = answer;
     struct monarch_completion done = board_run(board, 0, MONARCH_DEMAND);
     fault_statx = NULL;
-    CHECK(asked == 2); /* before and after */
+    CHECK(asked == 2 && forces == forced); /* before and after, which alone proves it */
     return done;
 }
 
