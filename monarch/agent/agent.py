@@ -14,6 +14,7 @@ from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
 from monarch.agent.lifetime import AgentParts, MakeLifetime, StateWord
 from monarch.agent.namespace import Namespace, extent_arrays, publish
+from monarch.agent.outline import Outline, outline_roots, serve_catalog
 from monarch.agent.processes import Processes
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
@@ -96,6 +97,8 @@ class Agent:
         self.retained = True
         self._label = RunLabel.of(run.path.name)
         self._plain = ""
+        # None unless programs have started before there was a Catalog.
+        self._outline: Outline | None = None
         self._staging: Staging | None = None
         # None until the programs of all nodes start.
         self._stager: Stager | None = None
@@ -169,27 +172,33 @@ class Agent:
             namespace=self._staging.namespace if self._staging is not None else None,
             stager=self._stager,
             plain=self._plain,
+            late_s=self._outline.late_s if self._outline is not None else 0.0,
             cluster=self.joining.stats(),
         )
 
     # -- start ------------------------------------------------------------------
 
     async def _start(self) -> None:
+        self.run.place_shim()
         await self.joining.open()
         indexing = asyncio.ensure_future(
             self.joining.index(partial=not self._lifetime.needs_all_datasets)
         )
-        wait_max_s = self._lifetime.plain_after_s
+        wait_max_s = self._lifetime.late_after_s
         await self._first_of(indexing, wait_max_s)
         if wait_max_s is not None and not (indexing.done() or self._end.is_set()):
-            self._go_plain(
-                f"the catalog takes longer than {format_duration(wait_max_s)}"
-            )
+            await self._start_programs(wait_max_s)
             await self._first_of(indexing, None)
         if self._end.is_set():
             indexing.cancel()
             return
-        await self._begin_staging(*indexing.result())
+        try:
+            await self._begin_staging(*indexing.result())
+        except Exception as error:
+            if self._outline is None:
+                raise
+            self._go_plain(error)
+            return
         self._guarding = [
             asyncio.create_task(self._every(GUARD_S, step))
             for step in (self._guard, self._turn)
@@ -216,8 +225,9 @@ class Agent:
         if self.setup.config.retain != "job":
             roots = [one.root.path for one in indexed]
             manifests = await in_thread(claim_all, self.setup.tiers, roots)
-        self.run.place_shim()
         namespace = publish(self.setup, indexed, self.segments)
+        if self._outline is not None:
+            self._outline.apply()
         self.joining.watch(namespace, self.counters)
         self._indexes = [one.key for one in indexed]
         self._saving = in_thread(_save, tuple(indexed))
@@ -243,7 +253,7 @@ class Agent:
         loop.add_reader(engine.event_fd, self._turn)
         stager.start()
         loop.call_soon(self._turn)
-        self._plain = ""
+        serve_catalog(self._requests, self._outline)
         self._state.set(AgentState.READY)
         self.notifier.ready(self._start_line(namespace, spec))
 
@@ -256,9 +266,20 @@ class Agent:
             return ""
         return start_line(self.setup, namespace, len(spec.nodes))
 
-    def _go_plain(self, reason: str) -> None:
-        """Let the program start now; later ones of the job may find the catalog."""
-        self._plain = reason
+    async def _start_programs(self, wait_max_s: float) -> None:
+        """Let programs start now; they are served as soon as there is a Catalog."""
+        roots = await outline_roots(self.setup)
+        self._outline = Outline(self.setup, self.segments, roots)
+        self._state.set(AgentState.SCANNING)
+        self.notifier.late(
+            f"the datasets are not indexed after {format_duration(wait_max_s)}: the "
+            "program starts now, and is served once they are"
+        )
+
+    def _go_plain(self, error: Exception) -> None:
+        """Leave the programs that run already to the origin."""
+        log.error("no catalog", exc_info=error)
+        self._plain = reason = str(error)
         self._state.set(AgentState.PLAIN)
         self.notifier.plain(reason)
 
@@ -310,6 +331,8 @@ class Agent:
 
     def _tick(self) -> None:
         self._lifetime.look(self._stager)
+        if self._outline is not None and self._stager is not None:
+            self._outline.look()
 
     def _end_process(self) -> None:
         if not self._end.is_set():  # then the engine may be closed

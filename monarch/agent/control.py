@@ -46,8 +46,12 @@ class Notifier:
         """Let the program start with staging."""
         self._write("ready", text)
 
+    def late(self, text: str) -> None:
+        """Let the program start before there is a Catalog."""
+        self._write("late", text)
+
     def plain(self, text: str) -> None:
-        """Let the program start without staging."""
+        """Send that there will be no Catalog, and why."""
         self._write("plain", text)
 
     def fail(self, code: int, text: str) -> None:

@@ -65,8 +65,8 @@ class Lifetime(Protocol):
     """Why an agent lives: it decides when the agent ends, and what it reports."""
 
     @property
-    def plain_after_s(self) -> float | None:
-        """After how long without a Catalog programs start without Monarch."""
+    def late_after_s(self) -> float | None:
+        """After how long without a Catalog programs start; None: there are none."""
 
     @property
     def needs_all_datasets(self) -> bool:
@@ -100,7 +100,7 @@ class ProgramLifetime:
         return f"<ProgramLifetime {self._parts.processes!r}>"
 
     @property
-    def plain_after_s(self) -> float | None:
+    def late_after_s(self) -> float | None:
         """The time that programs wait for the Catalog."""
         return self._parts.setup.config.catalog.wait_max
 
@@ -195,7 +195,7 @@ class FillLifetime:
         return f"<FillLifetime {self._files} files, {self._retries} retries>"
 
     @property
-    def plain_after_s(self) -> float | None:
+    def late_after_s(self) -> float | None:
         """None: no program waits for the Catalog."""
         return None
 

@@ -72,9 +72,7 @@ def _result(
     error = indexing.error
     if indexing.result is not None:
         return indexing.result
-    cause = error.__cause__ if error is not None else None
-    failed = isinstance(cause, OSError) and cause.errno in FAULTS
-    is_usage = isinstance(error, UsageError) and not failed
+    is_usage = isinstance(error, UsageError) and not is_fault(error)
     if is_usage or not any(one.result for one in others):
         raise error or AssertionError("no indexing has ended")
     path = indexing.dataset.path
@@ -82,6 +80,12 @@ def _result(
     log.warning("no index path=%s", path, exc_info=error)
     notifier.warn(f"{path} is not staged, programs read the origin: {reason}")
     return empty_index(indexing.dataset)
+
+
+def is_fault(error: Exception) -> bool:
+    """Return whether a dataset cannot be used because its file system fails."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in FAULTS
 
 
 class Indexing:
@@ -237,7 +241,13 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
     plan = plan_catalog(
         [one.mapped() for one in indexed],
         [_place(tier) for tier in (*setup.tiers, *filter(None, [setup.pool]))],
-        _policy(setup, indexed),
+        open_policy(
+            setup,
+            inner_mounts=any(
+                native.mounts_cover(one.index.block.memory, one.root.path)
+                for one in indexed
+            ),
+        ),
     )
     generation = segments.generation
     segments.create(
@@ -264,16 +274,18 @@ def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:
     return mapped
 
 
-def _policy(setup: Setup, indexed: list[Indexed]) -> OpenPolicy:
+def open_policy(setup: Setup, *, inner_mounts: bool) -> OpenPolicy:
+    """Return what the Shim does at a cold open.
+
+    Args:
+        inner_mounts: something is mounted on a catalogued name.
+    """
     cold = setup.config.cold_open
     return OpenPolicy(
         cold_mode=native.ColdMode[cold.mode.upper()],
         cold_wait_max_bytes=cold.wait_max,
         cold_timeout_ns=int(cold.timeout * 1e9),
-        inner_mounts=any(
-            native.mounts_cover(one.index.block.memory, one.root.path)
-            for one in indexed
-        ),
+        inner_mounts=inner_mounts,
         programs_excluded=setup.config.programs.exclude,
     )
 

@@ -31,6 +31,8 @@ from monarch.stager import Sources, Stager
 
 CHANGED_MAX = 20
 
+UNINDEXED = "the datasets were not indexed yet"
+
 _REASONS = {
     Reason.NONE: "not asked for before the job ended",
     Reason.STOPPING: "the job ended before they were copied",
@@ -152,7 +154,8 @@ class AgentStats:
     Args:
         namespace: None until the Catalog is published.
         stager: None until Files are staged.
-        plain: why programs run without Monarch; "" if they do not.
+        plain: why programs run without a Catalog; "" if they do not.
+        late_s: how long programs have run before there was a Catalog.
         cluster: None for a node without peers.
         final_peers: the figures of peers when the job was over, if it is.
     """
@@ -164,6 +167,7 @@ class AgentStats:
     namespace: Namespace | None = None
     stager: Stager | None = None
     plain: str = ""
+    late_s: float = 0.0
     cluster: ClusterStats | None = None
     final_peers: tuple[PeerFigures, ...] | None = None
 
@@ -215,7 +219,8 @@ class AgentStats:
             files=len(inventory) if inventory is not None else 0,
             bytes=inventory.total_bytes if inventory is not None else 0,
             complete=complete,
-            plain=self.plain,
+            plain=self.plain or (UNINDEXED if self.late_s and not self.stager else ""),
+            late_s=self.late_s,
             room_bytes=namespace.room_bytes if namespace is not None else 0,
         )
 

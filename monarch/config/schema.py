@@ -142,9 +142,9 @@ class Catalog(Section):
     """The scan of the datasets before the program starts."""
 
     wait_max: Annotated[float, DurationRange("0s", "7d")] = Field(
-        default=600.0,
-        description="The longest wait for the scan; after it the program runs without "
-        "Monarch.",
+        default=10.0,
+        description="The longest wait for the scan; after it the program starts, and "
+        "is served once the scan has ended.",
     )
     reuse: bool = Field(
         default=True,

@@ -267,6 +267,20 @@ def agent_state_store(requests: Memory, state: int) -> None:
     LIB.monarch_agent_state_store(span(requests)[0], state)
 
 
+def catalog_state_store(requests: Memory, state: int) -> None:
+    """Let programs that began before there was a Catalog find it, or not."""
+    LIB.monarch_catalog_state_store(span(requests)[0], state)
+
+
+def changes_apply(
+    outline: Memory, changes: Memory, catalog: Memory, flags: Memory
+) -> None:
+    """Set the marks of what programs have changed before there was a Catalog."""
+    LIB.monarch_changes_apply(
+        *(span(memory)[0] for memory in (outline, changes, catalog, flags))
+    )
+
+
 def beat(requests: Memory) -> None:
     """Store one heartbeat; an Engine does so every 100 ms."""
     LIB.monarch_beat(span(requests)[0])

@@ -142,6 +142,15 @@ class AgentState(IntEnum):
     READY = _ENUMS["agent_state"]["AGENT_READY"]
     PLAIN = _ENUMS["agent_state"]["AGENT_PLAIN"]
     ENDING = _ENUMS["agent_state"]["AGENT_ENDING"]
+    SCANNING = _ENUMS["agent_state"]["AGENT_SCANNING"]
+
+
+class CatalogState(IntEnum):
+    """Whether programs that began before there was a Catalog find one."""
+
+    NONE = _ENUMS["catalog_state"]["CATALOG_NONE"]
+    SETTLING = _ENUMS["catalog_state"]["CATALOG_SETTLING"]
+    SERVED = _ENUMS["catalog_state"]["CATALOG_SERVED"]
 
 
 class ProcessState(IntEnum):

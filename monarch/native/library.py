@@ -55,6 +55,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_marks_set": (None, (_P, _P, _P, ctypes.c_size_t)),
     "monarch_agent_state_store": (None, (_P, _U32)),
     "monarch_beat": (None, (_P,)),
+    "monarch_catalog_state_store": (None, (_P, _U32)),
+    "monarch_changes_apply": (None, (_P, _P, _P, _P)),
     "monarch_rights_read": (None, (_P,)),
     "monarch_rights_mark": (_U32, ()),
     "monarch_mounts_cover": (_INT, (_P, ctypes.c_char_p, ctypes.c_size_t)),

@@ -48,6 +48,8 @@ class JobFigures:
     plain: str = ""
     room_bytes: int = 0
     """The space of the files in Tiers, in whole pages."""
+    late_s: float = 0.0
+    """How long programs have run before there was a Catalog."""
 
 
 @dataclass(frozen=True, slots=True)

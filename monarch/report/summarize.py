@@ -27,6 +27,7 @@ _TROUBLES = (
     "agent_errors",
 )
 _FALLBACKS = {
+    "opens_early": "opens read the origin because the datasets were not indexed yet",
     "origin_written": "opens read the origin because the file was written to",
     "origin_refused": "opens read the origin because the file could not be staged",
     "origin_busy": "opens did not wait: the origin did not respond, or no free space",
@@ -42,7 +43,13 @@ _FALLBACKS = {
 }
 # These are normal operation, not problems.
 _ORDINARY = frozenset(
-    {"origin_large", "origin_written", "origin_refused", "opens_elsewhere"}
+    {
+        "opens_early",
+        "origin_large",
+        "origin_written",
+        "origin_refused",
+        "opens_elsewhere",
+    }
 )
 
 

@@ -41,6 +41,7 @@ def report_parts(report: Report) -> list[Part]:
     return [
         headline(report),
         *_inactive(report),
+        *_late(report["run"]),
         _sources(report),
         *_lines(report),
         *tier_lines(report),
@@ -102,6 +103,16 @@ def _inactive(report: Report) -> list[str]:
             "are counted"
         )
     return lines
+
+
+def _late(run: Mapping[str, Any]) -> list[str]:
+    """Return the line about programs that have not waited for the Catalog."""
+    if not run.get("late_s") or run["plain"]:
+        return []
+    return [
+        f"  programs started {format_duration(run['late_s'])} before the datasets "
+        "were indexed"
+    ]
 
 
 def _sources(report: Report) -> Table:
@@ -225,7 +236,8 @@ def unstaged_lines(report: Report) -> list[str]:
 
 def _passed(report: Report) -> list[str]:
     return [
-        f"  {root} is pass-through: a program changed one of its directories"
+        f"  {root} is pass-through: a program changed one of its directories, or "
+        "thousands of files before they were indexed"
         for root in report["passed_roots"]
     ]
 

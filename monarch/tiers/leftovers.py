@@ -30,8 +30,9 @@ _RUN_FILES: Final = frozenset(
     {
         *("start", "lock", "failed", "config.json", "control", "shim.so"),
         *("agent.log", "agent.log.1"),
-        *("counters", "requests", "flags", "inodes", "catalog"),
+        *("counters", "requests", "flags", "inodes", "catalog", "outline", "changes"),
         *(".counters", ".requests", ".flags", ".inodes", ".catalog", "transit"),
+        *(".outline", ".changes"),
     }
 )
 _DOOMED: Final = re.compile(r"dead-[0-9a-f]+")
@@ -111,13 +112,18 @@ def _collect_dead(entry: Path, now_s: float) -> bool:
 
 def supersede(run: Path) -> None:
     """Have programs that live on mark for the next agent of a run directory, if any."""
-    with suppress(OSError):
-        fd = os.open(run / "flags", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if _is_segment(os.pread(fd, DTYPES["flags"].itemsize, 0), "flags"):
-                os.pwrite(fd, np.uint32(1).tobytes(), _place_of("flags", "superseded"))
-        finally:
-            os.close(fd)
+    for name in ("flags", "changes"):
+        with suppress(OSError):
+            _supersede(run / name)
+
+
+def _supersede(flags: Path) -> None:
+    fd = os.open(flags, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if _is_segment(os.pread(fd, DTYPES["flags"].itemsize, 0), "flags"):
+            os.pwrite(fd, np.uint32(1).tobytes(), _place_of("flags", "superseded"))
+    finally:
+        os.close(fd)
 
 
 def has_programs(run: Path) -> bool:

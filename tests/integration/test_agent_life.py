@@ -111,10 +111,10 @@ def test_cold_opens_are_answered_by_transfers(start, dataset, shim):
     assert agent.figures()["demand_transfers"] == 40
 
 
-def test_a_start_that_takes_too_long_lets_the_program_run_plain(start):
+def test_a_start_that_takes_too_long_lets_the_program_start(start):
     agent = start("--set", "catalog.wait_max=0s", ready=False)
 
-    assert "takes longer than" in agent.listen("plain")
+    assert "are not indexed after 0 s" in agent.listen("late")
     agent.listen("ready")
     assert agent.status()["state"] == "ready"
 

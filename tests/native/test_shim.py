@@ -37,6 +37,24 @@ def route_program(request: pytest.FixtureRequest, compiled: Compile) -> Path:
     return compiled("test_route.c", *parts, *BOARD, *SHARED, *flags, name=name)
 
 
+@pytest.mark.parametrize("mode", [*MODES, "thread"])
+def test_no_change_is_lost_while_the_catalog_comes(
+    compiled: Compile, folders: list[str], mode: str
+) -> None:
+    for number in range(400):
+        (Path(folders[-1]) / f"{number}.bin").touch()
+    parts = [str(NATIVE / "shim" / f"{part}.c") for part in PARTS]
+    flags = compiler.THREAD if mode == "thread" else MODES[mode]
+    program = compiled(
+        *("test_changes.c", *parts, *BOARD, *SHARED, *flags),
+        name=f"test_changes-{mode}",
+    )
+
+    done = subprocess.run([str(program), *folders], capture_output=True, text=True)
+
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
 @pytest.fixture
 def folders(tmp_path: Path) -> list[str]:
     """A run directory, a Tier and a dataset."""

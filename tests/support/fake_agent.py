@@ -73,6 +73,10 @@ class FakeAgent:
         offset, form = self.layout["segments"][name]["fields"][field]
         struct.pack_into(form, segment, offset, value)
 
+    def place(self, source, name):
+        """Puts a segment that the test has made into the run directory."""
+        shutil.copyfile(source, self.run_dir / name)
+
     def beat(self):
         """Beats the heartbeat from now on."""
 

@@ -25,6 +25,7 @@ ENUMS = {
     "source": native.Source,
     "cold_mode": native.ColdMode,
     "agent_state": native.AgentState,
+    "catalog_state": native.CatalogState,
     "process_state": native.ProcessState,
     "monarch_kind": native.OrderKind,
     "monarch_step": native.Step,

@@ -17,8 +17,7 @@ ELSEWHERE = {
         "test_a_file_that_changed_in_place_since_is_told_once_it_was_opened",
     ],
     "programs that monarch run has started without staging after a warning": [
-        "integration/test_agent_life.py::"
-        "test_a_start_that_takes_too_long_lets_the_program_run_plain",
+        "integration/test_launcher_failure.py::test_agent_that_cannot_is_one_warning",
     ],
     "On overlays and FUSE, where inode numbers may change, a write that the "
     "kernel's path does not tell lets the whole root pass through": [

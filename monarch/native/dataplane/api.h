@@ -45,6 +45,9 @@ MONARCH_API void monarch_marks_set(uint8_t *marks, const uint64_t *numbers,
                                    const uint8_t *bits, size_t n);
 MONARCH_API void monarch_agent_state_store(void *requests, uint32_t state);
 MONARCH_API void monarch_beat(void *requests);
+MONARCH_API void monarch_catalog_state_store(void *requests, uint32_t state);
+MONARCH_API void monarch_changes_apply(const void *outline, void *changes,
+                                       const void *catalog, void *flags);
 
 /* ---- rights and mounts of this process -------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* shared_api.c - the functions of shared/ that libmonarch.so exports to Python. */
 #include <errno.h>
 #include <linux/magic.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/vfs.h>
 
@@ -10,6 +11,7 @@
 
 #include "dataplane/api.h"
 #include "shared/catalog.h"
+#include "shared/changes.h"
 #include "shared/counters.h"
 #include "shared/run_home.h"
 #include "shared/mountinfo.h"
@@ -65,6 +67,20 @@ int64_t monarch_index_find(const void *block, const char *rel, size_t n)
 int64_t monarch_index_find_inode(const void *block, uint64_t dev, uint64_t ino)
 {
     return index_find_inode(block, dev, ino);
+}
+
+/* monarch_catalog_state_store - lets programs find the Catalog; see shared/changes.c for the
+ * order in which that is safe. */
+void monarch_catalog_state_store(void *requests, uint32_t state)
+{
+    atomic_store((_Atomic uint32_t *)&((struct requests *)requests)->catalog, state);
+}
+
+/* monarch_changes_apply - see changes_apply(). */
+void monarch_changes_apply(const void *outline, void *changes, const void *catalog,
+                           void *flags)
+{
+    changes_apply(outline, changes, catalog, flags);
 }
 
 /* monarch_home_choose - see home_choose(); without a base that of run directories. */

@@ -140,6 +140,7 @@ enum notice_kind {
     NOTICE_PROGRESS,
     NOTICE_WARN,
     NOTICE_READY,
+    NOTICE_LATE, /* the program starts before there is a catalog */
     NOTICE_FAIL,
     NOTICE_PLAIN,
     NOTICE_SAY,
@@ -188,7 +189,7 @@ void job_find(struct run *run);
 
 enum outcome_kind {
     OUTCOME_NONE,    /* not decided yet */
-    OUTCOME_STAGED,  /* the catalog can be used */
+    OUTCOME_STAGED,  /* the catalog can be used, or is on its way */
     OUTCOME_PLAIN,   /* Monarch cannot stage: text says why */
     OUTCOME_REFUSED, /* the command is wrong: exit with code; text says why */
     OUTCOME_RETRY,   /* that agent has ended: look for one again */

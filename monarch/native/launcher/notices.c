@@ -57,7 +57,7 @@ static struct notice parse_line(char *line)
     } words[] = {
         {"progress", NOTICE_PROGRESS}, {"warn", NOTICE_WARN},   {"ready", NOTICE_READY},
         {"fail", NOTICE_FAIL},         {"plain", NOTICE_PLAIN}, {"say", NOTICE_SAY},
-        {"done", NOTICE_DONE},
+        {"done", NOTICE_DONE},         {"late", NOTICE_LATE},
     };
     struct notice notice = {.kind = NOTICE_UNKNOWN, .text = strchrnul(line, ' ')};
     size_t length = (size_t)(notice.text - line);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "shared/catalog.h"
+#include "shared/changes.h"
 #include "shared/counters.h"
 
 enum {
@@ -31,7 +32,8 @@ static const struct mapping {
 } REQUESTS = {"requests", SEGMENT_REQUESTS, sizeof(struct requests), true, false},
   COUNTERS = {"counters", SEGMENT_COUNTERS, sizeof(struct counters), true, true},
   CATALOG = {"catalog", SEGMENT_CATALOG, sizeof(struct catalog), false, false},
-  FLAGS = {"flags", SEGMENT_FLAGS, sizeof(struct flags), false, true};
+  FLAGS = {"flags", SEGMENT_FLAGS, sizeof(struct flags), false, true},
+  CHANGES = {"changes", SEGMENT_FLAGS, sizeof(struct flags), false, true};
 
 /* check_header - 0 if a segment is complete, -EAGAIN while the agent still creates it,
  * -EPROTO if it belongs to another version. */
@@ -151,13 +153,11 @@ bool segments_have_programs(const struct segments *segments)
 
 /* -- Flags of files that were written -- */
 
-/* segments_supersede - marks the flags of a dead agent as superseded: programs that mark
- * files in them then look at the same path for the flags of the next agent. */
-void segments_supersede(int run_fd)
+static void supersede(int run_fd, const char *name)
 {
     const uint32_t yes = 1;
     struct flags head;
-    int fd = fd_above_stdio(openat(run_fd, "flags", O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+    int fd = fd_above_stdio(openat(run_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
 
     if (fd < 0)
         return;
@@ -165,27 +165,57 @@ void segments_supersede(int run_fd)
         !memcmp(head.seg.magic, "MONARCH", sizeof(head.seg.magic)) &&
         head.seg.version == LAYOUT_VERSION && head.seg.kind == SEGMENT_FLAGS &&
         pwrite(fd, &yes, sizeof(yes), offsetof(struct flags, superseded)) < 0)
-        message_warn("%s: %s", "flags", strerror(errno));
+        message_warn("%s: %s", name, strerror(errno));
     close(fd);
+}
+
+/* segments_supersede - marks the flags of a dead agent as superseded: programs that mark
+ * files in them then look at the same path for the flags of the next agent. */
+void segments_supersede(int run_fd)
+{
+    supersede(run_fd, FLAGS.name);
+    supersede(run_fd, CHANGES.name);
 }
 
 /* What marking a file as written needs, mapped at the first such file. */
 struct marking {
     int run_fd;
     bool tried;
-    struct segment *catalog, *flags;
+    struct segment *catalog, *flags, *changes;
 };
 
-/* marking_ready - whether files can be marked: there is a catalog by now. */
-static bool marking_ready(struct marking *marking)
+/* map_marking - maps what there is: the table of changes while there is no catalog. The
+ * catalog is looked for after a change was put into the table: see shared/changes.c. */
+static void map_marking(struct marking *marking)
 {
-    if (!marking->tried) {
-        marking->tried = true;
+    if (!marking->tried)
+        map(marking->run_fd, &CHANGES, &marking->changes);
+    marking->tried = true;
+}
+
+/* mark_early - puts a file that the program can write to into the table of changes. */
+static void mark_early(struct marking *marking, const struct stat *st)
+{
+    struct flags *flags = (struct flags *)marking->changes;
+    const struct change_seen seen = {st->st_dev, st->st_ino, 0, CHANGED_BYTES};
+
+    if (!flags || !changes_of(flags) || changes_add(changes_of(flags), &seen))
+        return;
+    for (int root = 0; root < ROOTS_MAX; root++)
+        atomic_store((_Atomic uint8_t *)&flags->roots[root], MARKED_ALL);
+}
+
+/* mark_now - marks it in the catalog, if there is one by now. */
+static void mark_now(struct marking *marking, const struct stat *st)
+{
+    if (!marking->catalog)
         map(marking->run_fd, &CATALOG, &marking->catalog);
+    if (marking->catalog && !marking->flags)
         map(marking->run_fd, &FLAGS, &marking->flags);
-    }
-    return marking->catalog && marking->flags &&
-           marking->catalog->generation == marking->flags->generation;
+    if (marking->catalog && marking->flags &&
+        marking->catalog->generation == marking->flags->generation)
+        written_mark_inode((const struct catalog *)marking->catalog,
+                           (struct flags *)marking->flags, st->st_dev, st->st_ino);
 }
 
 /* mark_descriptor - marks the file of a descriptor that the program inherits, if it is
@@ -198,9 +228,15 @@ static void mark_descriptor(struct marking *marking, int fd)
     if (flags < 0 || (flags & O_PATH) || (flags & O_ACCMODE) == O_RDONLY ||
         fstat(fd, &st) || !S_ISREG(st.st_mode) || fcntl(fd, F_GETFD) & FD_CLOEXEC)
         return;
-    if (marking_ready(marking))
-        written_mark_inode((const struct catalog *)marking->catalog,
-                           (struct flags *)marking->flags, st.st_dev, st.st_ino);
+    map_marking(marking);
+    mark_early(marking, &st);
+    mark_now(marking, &st);
+}
+
+static void unmap(struct segment *seg)
+{
+    if (seg)
+        munmap(seg, seg->length);
 }
 
 /* segments_mark_inherited - marks the files that the program inherits open for writing. It
@@ -219,10 +255,9 @@ void segments_mark_inherited(int run_fd)
             mark_descriptor(&marking, atoi(one->d_name));
     if (all)
         closedir(all);
-    if (marking.catalog)
-        munmap(marking.catalog, marking.catalog->length);
-    if (marking.flags)
-        munmap(marking.flags, marking.flags->length);
+    unmap(marking.catalog);
+    unmap(marking.flags);
+    unmap(marking.changes);
 }
 
 /* -- State and heartbeat of the agent -- */

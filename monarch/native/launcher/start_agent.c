@@ -195,9 +195,10 @@ static bool open_enclosing(struct run *run)
  * origin. */
 static bool join_programs(struct run *run)
 {
-    bool joins = programs_outlive_agent(run) &&
-                 segments_agent_state(&run->segments) == AGENT_READY;
+    bool joins = programs_outlive_agent(run);
+    uint32_t state = joins ? segments_agent_state(&run->segments) : AGENT_PLAIN;
 
+    joins = state == AGENT_READY || state == AGENT_SCANNING;
     if (joins) {
         message_warn(
             "the agent of this job has died, but programs of the job still run: "

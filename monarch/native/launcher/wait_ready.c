@@ -68,6 +68,11 @@ static struct outcome read_notices(struct run *run)
             if (*notice.text) /* else another node prints it for the job */
                 message_note(notice.text);
             return (struct outcome){.kind = OUTCOME_STAGED};
+        case NOTICE_LATE:
+            if (run->args.strict) /* whether there will be a catalog is not known yet */
+                break;
+            message_note(notice.text);
+            return (struct outcome){.kind = OUTCOME_STAGED};
         case NOTICE_PLAIN:
             return outcome_of(OUTCOME_PLAIN, "%s", notice.text);
         case NOTICE_FAIL:
@@ -162,6 +167,13 @@ static struct outcome map_running(struct run *run)
     return (struct outcome){.kind = OUTCOME_STAGED};
 }
 
+/* starts_programs - in this state of the agent the program may start. Under --strict it waits
+ * for the catalog: the agent may yet find that there is none. */
+static bool starts_programs(const struct run *run, uint32_t state)
+{
+    return state == AGENT_READY || (state == AGENT_SCANNING && !run->args.strict);
+}
+
 /* wait_for_end - waits until an agent that is ending has ended, so that a new one can
  * start; it may also see that this process has registered, and become ready again. */
 static struct outcome wait_for_end(struct run *run)
@@ -169,7 +181,7 @@ static struct outcome wait_for_end(struct run *run)
     const struct timespec slice = {.tv_nsec = SLICE_MS * 1000000L};
 
     for (int ms = 0; ms < ENDING_MS_MAX; ms += SLICE_MS) {
-        if (segments_agent_state(&run->segments) == AGENT_READY)
+        if (starts_programs(run, segments_agent_state(&run->segments)))
             return (struct outcome){.kind = OUTCOME_STAGED};
         if (!rundir_agent_alive(&run->dir))
             return (struct outcome){.kind = OUTCOME_RETRY};
@@ -186,7 +198,7 @@ static struct outcome wait_for_state(struct run *run)
     for (;;) {
         uint32_t state = segments_agent_state(&run->segments);
 
-        if (state == AGENT_READY)
+        if (starts_programs(run, state))
             return (struct outcome){.kind = OUTCOME_STAGED};
         if (state == AGENT_PLAIN)
             return outcome_of(OUTCOME_PLAIN, "the agent has no catalog");

@@ -26,6 +26,8 @@ void report_read(struct run *run)
             message_line(notice.text);
         else if (notice.kind == NOTICE_WARN || notice.kind == NOTICE_FAIL)
             message_warn("%s", notice.text);
+        else if (notice.kind == NOTICE_PLAIN) /* it has started without a catalog */
+            message_warn("%s; the program reads the origin", notice.text);
         else if (notice.kind == NOTICE_PROGRESS)
             snprintf(run->waiting_for, sizeof(run->waiting_for), "%s", notice.text);
     }

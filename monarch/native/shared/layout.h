@@ -9,6 +9,11 @@
  *   counters   one slot per process, and the histogram of cold-open waits
  *   inodes     (tier, inode) -> File of staged and filling files; the agent writes
  *
+ * Where programs start before there is a Catalog, two more stand in for it until then:
+ *
+ *   outline    a catalog of the same roots without any name below them
+ *   changes    its flags, and a table of what programs have changed since; programs write
+ *
  * catalog = struct catalog | index block per root | states | prefixes | strings
  *
  * An index block describes one dataset root; it is position independent, and `monarch
@@ -45,6 +50,7 @@ enum {
     WAIT_BUCKETS = 64,
     FILTER_NAMES_MAX = 32,
     FILTER_NAME_BYTES = 32,
+    CHANGES_MAX = 8192,
 };
 
 #define NONE32 0xffffffffu
@@ -216,7 +222,7 @@ struct flags {
     uint32_t mounts;     /* incremented by each mount call of a program of the job */
     uint32_t marked;     /* 1: some mark below is set */
     uint32_t superseded; /* 1: the marks are no longer read: map the path again */
-    uint32_t reserved;
+    uint32_t changes;    /* offset of the struct changes of an outline; else 0 */
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky bits; Files first, then directories */
 };
@@ -229,13 +235,47 @@ enum { /* bits of a mark; all of them if it is unknown what has changed */
        MARKED_ALL = MARKED | MARKED_BYTES | MARKED_NAME | MARKED_FREED,
 };
 
+/* ---- changes -------------------------------------------------------------------- */
+
+/* What has changed in a file or directory before there was a Catalog that knows it; of a
+ * directory: that a name in it came or went, or what it is itself. */
+enum {
+    CHANGED_BYTES = 1,
+    CHANGED_RIGHTS = 2, /* mode, owner, attributes */
+    CHANGED_TIMES = 4,
+    CHANGED_NAME = 8,   /* a name of it went, or leads elsewhere */
+    CHANGED_FREED = 16, /* its last name went */
+};
+
+struct changed {    /* claimed by compare-and-swap on ino, complete when dev is set */
+    uint64_t ino;   /* 0 = free */
+    uint64_t dev;   /* 0 = not written yet */
+    uint64_t below; /* a bit per root below which its path lay */
+    uint32_t kinds; /* CHANGED_... */
+    uint32_t reserved;
+};
+
+struct changes {
+    uint32_t revision; /* incremented after each change of the table */
+    uint32_t reserved;
+    struct changed slots[CHANGES_MAX]; /* open addressing, no slot becomes free again */
+};
+
 /* ---- requests ------------------------------------------------------------------- */
 
 enum agent_state {
     AGENT_STARTING = 0,
     AGENT_READY, /* the catalog is published */
-    AGENT_PLAIN, /* no catalog in time: programs run unstaged */
+    AGENT_PLAIN, /* there will be no catalog: programs run unstaged */
     AGENT_ENDING,
+    AGENT_SCANNING, /* programs start with the outline, the catalog comes later */
+};
+
+/* Whether programs that have mapped the outline find a Catalog now. */
+enum catalog_state {
+    CATALOG_NONE = 0,
+    CATALOG_SETTLING, /* for marks only: some of those of the outline are missing in it */
+    CATALOG_SERVED,
 };
 
 /* Capabilities that override the mode of a file. */
@@ -260,7 +300,8 @@ struct requests {
     uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, written every 100 ms */
     uint32_t bell;         /* futex; programs add one after filling a slot */
     uint32_t pool_full;    /* 1: ring too when a waiter has opened its Replica */
-    uint8_t pad[64 - 24];
+    uint32_t catalog;      /* enum catalog_state */
+    uint8_t pad[64 - 28];
     struct rights agent; /* rights of the scan and of copies */
     /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been
      * woken and have not opened it yet. The Pool keeps a Replica that is waited for. */
@@ -329,6 +370,7 @@ _Static_assert(sizeof(struct entry) == 64, "entry is one cache line");
 _Static_assert(sizeof(struct attr) == 32, "attr");
 _Static_assert(sizeof(struct slot) == 8, "slot");
 _Static_assert(sizeof(struct inode) == 16, "inode");
+_Static_assert(sizeof(struct changed) == 32, "changed");
 _Static_assert(sizeof(struct rights) == 64, "rights");
 _Static_assert(sizeof(struct requests) ==
                    32 + 128 + 4 * WAITER_COUNTS + 8 * REQUEST_SLOTS,

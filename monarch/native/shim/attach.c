@@ -21,17 +21,19 @@ enum phase {
     PHASE_UNKNOWN = 0, /* not looked for yet */
     PHASE_OPENING,     /* one thread is looking; the others pass through */
     PHASE_OPEN,        /* files are served, and what is changed is marked */
+    PHASE_EARLY,  /* there is no Catalog yet; what is changed is kept for its marks */
     PHASE_LEFT,   /* what is changed is marked, for the others; nothing is served */
     PHASE_NARROW, /* the same, but the segments are mapped when something is changed */
     PHASE_INERT,
 };
 
-enum { ADDRESS_PART = 8, TURNS_MAX = 10000 };
+enum { ADDRESS_PART = 8, TURNS_MAX = 10000, TRIES_MAX = 64 };
 
 static struct segments the_segments;
-static struct segments *_Atomic the_last =
-    &the_segments; /* whose marks are read, if any's */
+static struct segments the_outline; /* until the Catalog of the first agent is there */
+static struct segments *_Atomic the_last; /* whose marks are read; NULL: none's yet */
 static _Atomic uint32_t the_phase;
+static _Atomic bool the_rights_changed; /* files are never served again */
 
 /* filtered - the configuration leaves programs of this name alone. */
 static bool filtered(const struct catalog *c)
@@ -90,16 +92,38 @@ static bool run_is_ours(struct segments *seg)
            (st.st_mode & 0077) == 0;
 }
 
+/* take_on - makes these segments those of this process, and returns its phase: `serving`,
+ * where it may be served. */
+static enum phase take_on(struct segments *seg, bool serves, enum phase serving)
+{
+    bool served = serves && privileged(seg) && !filtered(seg->catalog);
+    if (!process_prepare(seg->requests->agent.pid_ns, served))
+        return PHASE_INERT;
+    atomic_store_explicit(&the_last, seg, memory_order_release);
+    return served ? serving : PHASE_LEFT;
+}
+
+/* map_outline - maps what stands in for the Catalog until there is one. */
+static bool map_outline(struct segments *seg, const struct segments *from)
+{
+    memcpy(seg->run, from->run, from->run_bytes + 1);
+    seg->run_bytes = from->run_bytes;
+    seg->run_gid = from->run_gid;
+    return segments_map_outline(seg);
+}
+
 /* map_segments - maps what is in the run directory, and returns the phase of the process. What
  * lacks a descriptor or memory now may have it when something is changed. */
 static enum phase map_segments(struct segments *seg, bool serves)
 {
-    if (!segments_map(seg))
-        return PHASE_NARROW;
-    bool served = serves && privileged(seg) && !filtered(seg->catalog);
-    if (!process_prepare(seg->requests->agent.pid_ns, served))
-        return PHASE_INERT;
-    return served ? PHASE_OPEN : PHASE_LEFT;
+    if (segments_map(seg)) {
+        if (segments_catalog(seg) == CATALOG_SERVED)
+            return take_on(seg, serves, PHASE_OPEN);
+        segments_unmap(seg);
+    }
+    if (map_outline(&the_outline, seg))
+        return take_on(&the_outline, serves, PHASE_EARLY);
+    return PHASE_NARROW;
 }
 
 /* open_run - finds the run directory, and returns the first phase. */
@@ -155,8 +179,50 @@ static enum phase widen(void)
                                                   : PHASE_NARROW;
     atomic_store_explicit(&the_phase, found, memory_order_release);
     if (found == PHASE_LEFT)
-        invalidate_earlier(&the_segments);
+        invalidate_earlier(atomic_load(&the_last));
     return found;
+}
+
+/* late_phase - maps the Catalog, and returns the phase of the process. What lacks a
+ * descriptor now may have it at a later call. */
+static enum phase late_phase(struct segments *seg)
+{
+    static _Atomic uint32_t tries;
+    if (!leaves_room(seg) || atomic_fetch_add(&tries, 1) == TRIES_MAX)
+        return PHASE_LEFT;
+    if (!run_is_ours(seg) || !segments_map(seg))
+        return PHASE_EARLY;
+    enum phase found = privileged(seg) ? PHASE_OPEN : PHASE_LEFT;
+    atomic_store_explicit(&the_last, seg, memory_order_release);
+    return found;
+}
+
+/* attach_late - attaches to the Catalog that has been published since this process began.
+ * Threads that change something meanwhile go on with the outline. What the process has open
+ * for writing is marked again: not all of it was opened by calls that were seen. */
+static enum phase attach_late(void)
+{
+    uint32_t expected = PHASE_EARLY;
+    if (process_borrowed()) /* its parent attaches itself, by its own rights */
+        return PHASE_EARLY;
+    if (!atomic_compare_exchange_strong(&the_phase, &expected, PHASE_OPENING))
+        return expected;
+    enum phase found = late_phase(&the_segments);
+    atomic_store_explicit(&the_phase, found, memory_order_release);
+    if (atomic_load(&the_rights_changed)) /* by a thread that has not seen this phase */
+        detach();
+    if (found != PHASE_EARLY && atomic_load(&the_last) == &the_segments)
+        invalidate_earlier(&the_segments);
+    return phase_now();
+}
+
+/* phase_early - the same as phase_now(), where that is not PHASE_OPEN: one look at a word
+ * tells whether there is a Catalog by now. */
+static enum phase phase_early(enum phase phase)
+{
+    return phase == PHASE_EARLY && segments_catalog(&the_outline) == CATALOG_SERVED
+               ? attach_late()
+               : phase;
 }
 
 /* settle - gives the process its slot. A child may have been made with other rights than
@@ -164,7 +230,10 @@ static enum phase widen(void)
 static void settle(const struct segments *seg, enum phase phase)
 {
     bool began = process_enter(seg->counters);
-    if (__builtin_expect(began, 0) && phase == PHASE_OPEN && !privileged(&the_segments))
+    if (__builtin_expect(!began, 1))
+        return;
+    if ((phase == PHASE_OPEN && !privileged(&the_segments)) ||
+        (phase == PHASE_EARLY && !privileged(&the_outline)))
         detach();
 }
 
@@ -172,8 +241,10 @@ static void settle(const struct segments *seg, enum phase phase)
  * or NULL to pass through. The process has its slot in the counters when this returns. */
 const struct segments *attach_for_serving(void)
 {
-    if (__builtin_expect(phase_now() != PHASE_OPEN, 0) ||
-        segments_superseded(&the_segments))
+    enum phase phase = phase_now();
+    if (__builtin_expect(phase != PHASE_OPEN, 0) && phase_early(phase) != PHASE_OPEN)
+        return NULL;
+    if (__builtin_expect(segments_superseded(&the_segments), 0))
         return NULL;
     settle(&the_segments, PHASE_OPEN);
     return __builtin_expect(phase_now() == PHASE_OPEN, 1) ? &the_segments : NULL;
@@ -201,16 +272,25 @@ static struct segments *find_next(struct segments *last)
     struct segments *next = (struct segments *)at;
     memcpy(next->run, last->run, last->run_bytes + 1);
     next->run_bytes = last->run_bytes;
-    next->before = last;
-    if (run_is_ours(next) && segments_map(next))
+    next->before = last->changes ? last->before : last;
+    if (run_is_ours(next) &&
+        (segments_map(next) || (segments_superseded(last) && map_outline(next, last))))
         return next;
     next->catalog = NULL;
     forget(next);
     return NULL;
 }
 
-/* succeed - marks where they are read, since the agent of the last segments has gone. What
- * is open for writing by now is marked at once: it may have been opened before. */
+/* outlived - marks in these segments are not read any more, or there is a Catalog that has
+ * them by now. */
+static bool outlived(const struct segments *seg)
+{
+    return __builtin_expect(segments_superseded(seg), 0) ||
+           (seg->changes && segments_catalog(seg) != CATALOG_NONE);
+}
+
+/* succeed - marks where they are read, since the agent of the last segments has gone, or has a
+ * Catalog. What is open for writing by now is marked at once: it may have been opened before. */
 static const struct segments *succeed(struct segments *last)
 {
     struct segments *next = find_next(last);
@@ -231,17 +311,18 @@ static const struct segments *succeed(struct segments *last)
 const struct segments *attach_for_marking(void)
 {
     enum phase phase = phase_now();
-    if (__builtin_expect(phase == PHASE_NARROW, 0))
-        phase = widen();
-    for (int n = 0; phase == PHASE_OPENING && n < TURNS_MAX; n++) {
+    if (__builtin_expect(phase != PHASE_OPEN, 0))
+        phase = phase == PHASE_NARROW ? widen() : phase_early(phase);
+    struct segments *seg = atomic_load_explicit(&the_last, memory_order_acquire);
+    for (int n = 0; phase == PHASE_OPENING && !seg && n < TURNS_MAX; n++) {
         sys_call(SYS_sched_yield, 0, 0, 0, 0, 0);
         phase = phase_now();
+        seg = atomic_load_explicit(&the_last, memory_order_acquire);
     }
-    if (phase != PHASE_OPEN && phase != PHASE_LEFT)
+    if (!seg)
         return NULL;
-    struct segments *seg = atomic_load_explicit(&the_last, memory_order_acquire);
     settle(seg, phase);
-    return __builtin_expect(segments_superseded(seg), 0) ? succeed(seg) : seg;
+    return __builtin_expect(outlived(seg), 0) ? succeed(seg) : seg;
 }
 
 /* detach - serves nothing from now on, for good; a child that borrows its parent's
@@ -249,7 +330,11 @@ const struct segments *attach_for_marking(void)
 void detach(void)
 {
     uint32_t expected = PHASE_OPEN;
-    if (!process_borrowed())
+    if (process_borrowed())
+        return;
+    atomic_store(&the_rights_changed, true);
+    if (!atomic_compare_exchange_strong(&the_phase, &expected, PHASE_LEFT) &&
+        expected == PHASE_EARLY)
         atomic_compare_exchange_strong(&the_phase, &expected, PHASE_LEFT);
 }
 
@@ -257,17 +342,14 @@ void detach(void)
  * not; NULL: it has none. */
 const struct segments *attached_segments(void)
 {
-    uint32_t phase = atomic_load_explicit(&the_phase, memory_order_acquire);
-    return phase == PHASE_OPEN || phase == PHASE_LEFT
-               ? atomic_load_explicit(&the_last, memory_order_acquire)
-               : NULL;
+    return atomic_load_explicit(&the_last, memory_order_acquire);
 }
 
 __attribute__((constructor)) static void begin(void)
 {
     enum phase phase = phase_now();
-    if (phase == PHASE_OPEN || phase == PHASE_LEFT) {
-        settle(&the_segments, phase);
+    if (phase == PHASE_OPEN || phase == PHASE_LEFT || phase == PHASE_EARLY) {
+        settle(atomic_load(&the_last), phase);
         invalidate_inherited(attach_for_marking());
     } else if (phase == PHASE_NARROW && invalidate_inherited(NULL)) {
         widen();

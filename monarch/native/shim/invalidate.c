@@ -72,8 +72,11 @@ static void invalidate_holder(const struct segments *seg, int dirfd, const char 
 {
     struct stat st;
     uint32_t root, directory;
-    if (!stat_holder(dirfd, path, &st) ||
-        !route_directory(seg, st.st_dev, st.st_ino, &root, &directory))
+    if (!stat_holder(dirfd, path, &st))
+        return;
+    if (seg->changes) /* its times show that a name comes or goes */
+        mark_object(seg, &st, CHANGE_TIMES);
+    if (!route_directory(seg, st.st_dev, st.st_ino, &root, &directory))
         return;
     ROUTE(r);
     enum where where = route_below(seg, root, directory, path + last_name(path), &r);
@@ -172,7 +175,9 @@ static void invalidate_name_of(const struct segments *seg, int fd,
         mark_route(seg, &r, where, change, true);
         if (where == ROUTE_OUTSIDE)
             invalidate_holder(seg, AT_FDCWD, path, change);
-        if (where == ROUTE_FOUND)
+        if (where == ROUTE_UNKNOWN)
+            mark_below(seg, r.root, st, change);
+        if (where == ROUTE_FOUND || (where == ROUTE_UNKNOWN && seg->changes))
             return;
     }
     for (uint32_t i = 0; i < seg->catalog->root_count; i++)
@@ -236,6 +241,8 @@ void invalidate_freed(const struct segments *seg, const struct stat *st)
 {
     if (!seg)
         return;
+    if (seg->changes)
+        mark_freed_object(seg, st);
     for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
         uint64_t file;
         if (file_of(seg, i, st, &file))
@@ -274,7 +281,7 @@ void invalidate_new(const struct segments *seg, int fd, const struct stat *st)
     char name[FD_NAME_BYTES];
     bool near = false;
     for (uint32_t i = 0; i < seg->catalog->root_count; i++)
-        near = near || seg->catalog->roots[i].dev == st->st_dev;
+        near = near || changes_near(seg->catalog, i, st->st_dev);
     if (!near || !object_new(fd))
         return;
     SCRATCH(path);

@@ -35,12 +35,76 @@ static void mark_number(const struct segments *seg, uint64_t number, uint8_t bit
 void mark_root(const struct segments *seg, uint32_t root, uint8_t bits)
 {
     set(seg, &seg->flags->roots[root], bits);
+    segments_settle(seg);
 }
 
 /* mark_file - by its number in the job. */
 void mark_file(const struct segments *seg, uint64_t file, enum change change)
 {
     mark_number(seg, file, bits_of(change));
+}
+
+/* kinds_of - the same in the table of an outline. */
+static uint32_t kinds_of(enum change change)
+{
+    switch (change) {
+    case CHANGE_BYTES:
+        return CHANGED_BYTES;
+    case CHANGE_HINT: /* a name that is marked for its bytes is so by the identity */
+    case CHANGE_CREATE:
+        return 0;
+    case CHANGE_RIGHTS:
+        return CHANGED_RIGHTS;
+    case CHANGE_TIMES:
+        return CHANGED_TIMES;
+    default:
+        return CHANGED_NAME;
+    }
+}
+
+/* keep - puts a change into the table of an outline, for the marks of the Catalog that is not
+ * there yet. What finds no room lets the roots that it may lie below pass through. */
+static void keep(const struct segments *seg, const struct change_seen *seen)
+{
+    if (!changes_add(seg->changes, seen))
+        for (uint32_t i = 0; i < seg->catalog->root_count; i++)
+            if (changes_near(seg->catalog, i, seen->dev) || (seen->below >> i & 1))
+                mark_root(seg, i, MARKED_ALL);
+    segments_settle(seg);
+}
+
+/* passes - the root passes through, whatever else changes below it. */
+static bool passes(const struct segments *seg, uint32_t root)
+{
+    return atomic_load_explicit((_Atomic uint8_t *)&seg->flags->roots[root],
+                                memory_order_relaxed) == MARKED_ALL;
+}
+
+/* keep_object - the same for what may lie below a root by its device. */
+static void keep_object(const struct segments *seg, const struct stat *st,
+                        uint32_t kinds)
+{
+    bool near = false;
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++)
+        near = near || (changes_near(seg->catalog, i, st->st_dev) && !passes(seg, i));
+    if (near && kinds)
+        keep(seg, &(struct change_seen){st->st_dev, st->st_ino, 0, kinds});
+}
+
+/* mark_below - what has changed lies below this root by its path, which the outline knows, but
+ * may have another identity in the Catalog. */
+void mark_below(const struct segments *seg, uint32_t root, const struct stat *st,
+                enum change change)
+{
+    if (seg->changes && kinds_of(change))
+        keep(seg, &(struct change_seen){st->st_dev, st->st_ino, (uint64_t)1 << root,
+                                        kinds_of(change)});
+}
+
+/* mark_freed_object - a file has lost its last name before there is a Catalog. */
+void mark_freed_object(const struct segments *seg, const struct stat *st)
+{
+    keep_object(seg, st, CHANGED_FREED);
 }
 
 /* mark_freed - this File has lost its last name, and its inode number: other files may
@@ -140,6 +204,10 @@ void mark_route(const struct segments *seg, const struct route *r, enum where wh
 bool mark_object(const struct segments *seg, const struct stat *st, enum change change)
 {
     bool known = false;
+    if (seg->changes) {
+        keep_object(seg, st, kinds_of(change));
+        return false; /* not known yet */
+    }
     for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
         const struct index *ix = segments_index(seg, i);
         int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);

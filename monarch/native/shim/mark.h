@@ -30,4 +30,9 @@ void mark_root(const struct segments *seg, uint32_t root, uint8_t bits);
 void mark_freed(const struct segments *seg, uint64_t file);
 void mark_file(const struct segments *seg, uint64_t file, enum change change);
 
+/* In an outline, which knows no identity but those of the roots. */
+void mark_below(const struct segments *seg, uint32_t root, const struct stat *st,
+                enum change change);
+void mark_freed_object(const struct segments *seg, const struct stat *st);
+
 #endif

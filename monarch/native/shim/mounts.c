@@ -10,11 +10,19 @@
 enum { GROUND_BITS = 2, GROUND_MASK = (1 << GROUND_BITS) - 1 };
 enum { GROUND_BUSY = GROUND_MASK + 1 }; /* another thread looks; never remembered */
 
-/* Of each spelling: number of the last mount that was known << GROUND_BITS | ground. */
-static _Atomic uint32_t grounds[PREFIXES_MAX];
+/* known_ground - of a spelling: number of the last mount that was known << GROUND_BITS |
+ * ground. */
+static _Atomic uint32_t *known_ground(const struct segments *seg, uint32_t spelling)
+{
+    return &((struct segments *)(uintptr_t)seg)->grounds[spelling];
+}
 
-/* Of each root: number of the last mount that was known << 32 | the mount that holds it. */
-static _Atomic uint64_t root_mounts[ROOTS_MAX];
+/* known_mount - of a root: number of the last mount that was known << 32 | the mount that
+ * holds it. */
+static _Atomic uint64_t *known_mount(const struct segments *seg, uint32_t root)
+{
+    return &((struct segments *)(uintptr_t)seg)->root_mounts[root];
+}
 
 /* Room for paths, since stacks may be small; a thread that finds it taken does without. */
 static struct {
@@ -33,9 +41,11 @@ static uint32_t generation(const struct segments *seg)
 /* mounts_moved - this process has mounted or unmounted something. */
 void mounts_moved(const struct segments *seg)
 {
-    if (seg)
-        atomic_fetch_add_explicit((_Atomic uint32_t *)&seg->flags->mounts, 1,
-                                  memory_order_release);
+    if (!seg)
+        return;
+    atomic_fetch_add_explicit((_Atomic uint32_t *)&seg->flags->mounts, 1,
+                              memory_order_release);
+    segments_settle(seg);
 }
 
 /* find_real - the path by which the kernel knows a directory; its length, 0: none. */
@@ -108,14 +118,16 @@ static int look(const struct segments *seg, uint32_t spelling, bool moved)
 enum ground mounts_ground(const struct segments *seg, uint32_t spelling)
 {
     uint32_t moves = generation(seg);
-    uint32_t known = atomic_load_explicit(&grounds[spelling], memory_order_relaxed);
+    uint32_t known = atomic_load_explicit(known_ground(seg, spelling),
+                                          memory_order_relaxed);
     if (__builtin_expect(known >> GROUND_BITS == moves, 1) &&
         (known & GROUND_MASK) != GROUND_UNKNOWN)
         return (enum ground)(known & GROUND_MASK);
     int ground = look(seg, spelling, seg->elsewhere || moves);
     if (ground == GROUND_BUSY)
         return GROUND_DOUBTFUL;
-    atomic_store_explicit(&grounds[spelling], moves << GROUND_BITS | (uint32_t)ground,
+    atomic_store_explicit(known_ground(seg, spelling),
+                          moves << GROUND_BITS | (uint32_t)ground,
                           memory_order_relaxed);
     return (enum ground)ground;
 }
@@ -123,7 +135,7 @@ enum ground mounts_ground(const struct segments *seg, uint32_t spelling)
 /* mount_of_root - the mount that holds a root, by the agent's path; 0: not known. */
 static uint32_t mount_of_root(const struct segments *seg, uint32_t root, uint32_t moves)
 {
-    uint64_t known = atomic_load_explicit(&root_mounts[root], memory_order_relaxed);
+    uint64_t known = atomic_load_explicit(known_mount(seg, root), memory_order_relaxed);
     if (__builtin_expect(known >> 32 == moves && (uint32_t)known, 1))
         return (uint32_t)known;
     size_t bytes;
@@ -132,7 +144,7 @@ static uint32_t mount_of_root(const struct segments *seg, uint32_t root, uint32_
     memcpy(path, own, bytes);
     path[bytes] = 0;
     uint32_t mount = mountinfo_id(AT_FDCWD, path, 0);
-    atomic_store_explicit(&root_mounts[root], (uint64_t)moves << 32 | mount,
+    atomic_store_explicit(known_mount(seg, root), (uint64_t)moves << 32 | mount,
                           memory_order_relaxed);
     return mount;
 }

@@ -177,6 +177,16 @@ static bool may_change(int flags)
     return (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
 }
 
+/* count_early - counts a read-only open that would be looked up, were the Catalog there. */
+static void count_early(int dirfd, const char *path, int flags)
+{
+    const struct segments *seg = attach_for_marking();
+    ROUTE(r);
+    if (seg && seg->changes && !(flags & ~SERVABLE) &&
+        route_at(seg, dirfd, path, &r) != ROUTE_OUTSIDE)
+        count(COUNTER_opens_early, 1);
+}
+
 /* redirect_open - true: open s->path first, then ask redirect_opened(); false: open what the
  * program named, with the flags s->named. */
 bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags)
@@ -187,6 +197,8 @@ bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags)
     if (__builtin_expect(!s->seg || !path, 0)) {
         s->seg = attached_segments();
         s->doubted = s->seg && path && mark_any(s->seg);
+        if (s->seg && s->seg->changes && path && !changes)
+            count_early(dirfd, path, flags);
         return false;
     }
     if (changes)

@@ -67,6 +67,7 @@ void segments_unmap(struct segments *seg)
     unmap(seg->requests);
     unmap(seg->counters);
     unmap(seg->inodes);
+    seg->catalog = NULL;
 }
 
 static bool roots_valid(const struct catalog *c)
@@ -90,23 +91,28 @@ static bool generation_same(const struct segments *seg)
 {
     uint64_t g = seg->catalog->seg.generation;
     return seg->flags->seg.generation == g && seg->requests->seg.generation == g &&
-           seg->counters->seg.generation == g && seg->inodes->seg.generation == g;
+           seg->counters->seg.generation == g &&
+           (!seg->inodes || seg->inodes->seg.generation == g);
+}
+
+/* marks_valid - a Catalog, or the outline of one, and its flags fit together. */
+static bool marks_valid(const struct catalog *c, const struct flags *f)
+{
+    return c->seg.length >= sizeof(*c) && f->seg.length >= sizeof(*f) &&
+           f->seg.generation == c->seg.generation && c->root_count <= ROOTS_MAX &&
+           c->tier_count <= TIERS_MAX && c->filter_count <= FILTER_NAMES_MAX &&
+           c->prefix_count <= PREFIXES_MAX && c->prefixes < c->seg.length &&
+           c->states < c->seg.length && c->strings <= c->seg.length &&
+           f->count <= f->seg.length - sizeof(*f) &&
+           c->file_count + c->dir_count <= f->count && roots_valid(c);
 }
 
 static bool catalog_valid(const struct segments *seg)
 {
-    const struct catalog *c = seg->catalog;
-    return c->seg.length >= sizeof(*c) &&
-           seg->flags->seg.length >= sizeof(*seg->flags) &&
+    return marks_valid(seg->catalog, seg->flags) &&
            seg->requests->seg.length >= sizeof(*seg->requests) &&
            seg->counters->seg.length >= sizeof(*seg->counters) &&
-           seg->inodes->seg.length >= sizeof(*seg->inodes) &&
-           c->root_count <= ROOTS_MAX && c->tier_count <= TIERS_MAX &&
-           c->filter_count <= FILTER_NAMES_MAX && c->prefix_count <= PREFIXES_MAX &&
-           c->prefixes < c->seg.length && c->states < c->seg.length &&
-           c->strings <= c->seg.length &&
-           seg->flags->count <= seg->flags->seg.length - sizeof(*seg->flags) &&
-           c->file_count + c->dir_count <= seg->flags->count && roots_valid(c);
+           (!seg->inodes || seg->inodes->seg.length >= sizeof(*seg->inodes));
 }
 
 /* segments_order - reads the prefixes, longest first, so that the first match is
@@ -129,25 +135,70 @@ void segments_order(struct segments *seg)
     }
 }
 
+/* map_all - maps the segments beside the Catalog, or its outline; false: they do not fit. */
+static bool map_all(struct segments *seg, const char *flags)
+{
+    SCRATCH(path);
+    seg->flags = map_segment(seg, flags, SEGMENT_FLAGS, true);
+    seg->requests = map_segment(seg, "requests", SEGMENT_REQUESTS, true);
+    seg->counters = map_segment(seg, "counters", SEGMENT_COUNTERS, true);
+    if (!path || !seg->flags || !seg->requests || !seg->counters ||
+        !generation_same(seg) || !catalog_valid(seg) || segments_superseded(seg))
+        return false;
+    segments_order(seg);
+    struct stat st;
+    seg->injects = sys_stat(AT_FDCWD, segments_path(seg, "shim.so", path), &st, 0) == 0;
+    return true;
+}
+
 /* segments_map - maps all of them, whole and of one agent; false: it has mapped none. */
 bool segments_map(struct segments *seg)
 {
-    SCRATCH(path);
+    seg->changes = NULL;
     seg->catalog = map_segment(seg, "catalog", SEGMENT_CATALOG, false);
     if (!seg->catalog) /* it comes last: there is no agent, or not yet */
         return false;
-    seg->flags = map_segment(seg, "flags", SEGMENT_FLAGS, true);
-    seg->requests = map_segment(seg, "requests", SEGMENT_REQUESTS, true);
-    seg->counters = map_segment(seg, "counters", SEGMENT_COUNTERS, true);
     seg->inodes = map_segment(seg, "inodes", SEGMENT_INODES, false);
-    if (path && seg->flags && seg->requests && seg->counters && seg->inodes &&
-        generation_same(seg) && catalog_valid(seg) && !segments_superseded(seg)) {
-        segments_order(seg);
-        struct stat st;
-        seg->injects = sys_stat(AT_FDCWD, segments_path(seg, "shim.so", path), &st,
-                                0) == 0;
+    if (seg->inodes && map_all(seg, "flags") && segments_catalog(seg) != CATALOG_NONE)
         return true;
-    }
     segments_unmap(seg);
     return false;
+}
+
+/* segments_map_outline - the same for what stands in for them until there is a Catalog. */
+bool segments_map_outline(struct segments *seg)
+{
+    seg->inodes = NULL;
+    seg->catalog = map_segment(seg, "outline", SEGMENT_CATALOG, false);
+    if (!seg->catalog)
+        return false;
+    bool fits = map_all(seg, "changes") && seg->catalog->tier_count == 0;
+    seg->changes = fits ? changes_of(seg->flags) : NULL;
+    if (!seg->changes)
+        segments_unmap(seg);
+    return seg->changes != NULL;
+}
+
+/* carry - turns all that an outline holds into marks of the Catalog. Where that cannot be
+ * mapped, the agent does so when it looks again. */
+static void carry(const struct segments *outline)
+{
+    struct catalog *c = map_segment(outline, "catalog", SEGMENT_CATALOG, false);
+    struct flags *f = map_segment(outline, "flags", SEGMENT_FLAGS, true);
+    if (c && f && marks_valid(c, f) &&
+        c->seg.generation == outline->catalog->seg.generation)
+        changes_apply(outline->catalog, outline->flags, c, f);
+    unmap(c);
+    unmap(f);
+}
+
+/* segments_settle - after a mark, which may be one in an outline: the Catalog may have come
+ * meanwhile, and the agent may have read the marks of the outline before; see changes.c. */
+void segments_settle(const struct segments *seg)
+{
+    if (__builtin_expect(!seg->changes, 1))
+        return;
+    atomic_thread_fence(memory_order_seq_cst);
+    if (segments_catalog(seg) != CATALOG_NONE)
+        carry(seg);
 }

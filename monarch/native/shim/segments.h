@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "shared/catalog.h"
+#include "shared/changes.h"
 #include "shared/counters.h"
 #include "shared/replica_table.h"
 
@@ -25,7 +26,8 @@ struct segments {
     struct flags *flags;
     struct requests *requests;
     struct counters *counters;
-    const struct inodes *inodes;
+    const struct inodes *inodes; /* NULL in an outline: it has no Tier */
+    struct changes *changes;     /* of an outline, the others have none */
     uint32_t spelling_count;
     struct spelling spellings[PREFIXES_MAX]; /* longest first */
     size_t run_bytes;
@@ -35,9 +37,14 @@ struct segments {
     bool elsewhere;          /* this process may see other mounts than the agent */
     const struct segments
         *before; /* of an earlier agent, whose Replicas may be open; NULL */
+    /* What mounts.c has seen in this process. */
+    _Atomic uint32_t grounds[PREFIXES_MAX];
+    _Atomic uint64_t root_mounts[ROOTS_MAX];
 };
 
 bool segments_map(struct segments *seg);
+bool segments_map_outline(struct segments *seg);
+void segments_settle(const struct segments *seg);
 void segments_unmap(struct segments *seg);
 void segments_order(struct segments *seg);
 const char *segments_path(const struct segments *seg, const char *name,
@@ -48,6 +55,13 @@ static inline bool segments_superseded(const struct segments *seg)
 {
     return atomic_load_explicit((_Atomic uint32_t *)&seg->flags->superseded,
                                 memory_order_relaxed);
+}
+
+/* segments_catalog - whether the agent of these segments has published the Catalog. */
+static inline enum catalog_state segments_catalog(const struct segments *seg)
+{
+    return (enum catalog_state)atomic_load_explicit(
+        (_Atomic uint32_t *)&seg->requests->catalog, memory_order_relaxed);
 }
 
 static inline const struct index *segments_index(const struct segments *seg,

@@ -18,6 +18,7 @@
 #include "../segment_builder.h"
 #include "shared/mountinfo.h"
 #include "shared/catalog.h"
+#include "shared/changes.h"
 #include "shared/replica_table.h"
 #include "shared/rights.h"
 
@@ -61,9 +62,11 @@ static void walk(const struct plan *plan, struct items *items)
     if (!fts)
         err(1, "%s", plan->root);
     for (FTSENT *f = fts_read(fts); f; f = fts_read(fts))
-        if (f->fts_info != FTS_DP)
+        if (f->fts_info != FTS_DP && !(plan->outline && f->fts_level > 0))
             add(items, f->fts_path + skip + (f->fts_path[skip] == '/'), f->fts_statp);
     fts_close(fts);
+    if (plan->outline)
+        return;
     struct stat st = items->all[0].st;
     st.st_mode = S_IFREG | 0644;
     for (unsigned i = 0; i < plan->padding; i++) {
@@ -221,7 +224,8 @@ static void fill_catalog(const struct plan *plan, struct catalog *c)
     struct stat st;
     if (stat(plan->tier, &st) < 0)
         err(1, "%s", plan->tier);
-    c->root_count = c->tier_count = 1;
+    c->root_count = 1;
+    c->tier_count = !plan->outline;
     c->tiers[0].dev = st.st_dev;
     c->tiers[0].path_bytes = (uint32_t)strlen(plan->tier);
     memcpy(c->tiers[0].path, plan->tier, c->tiers[0].path_bytes + 1);
@@ -236,8 +240,8 @@ static void fill_catalog(const struct plan *plan, struct catalog *c)
     fill_strings(plan, c);
 }
 
-/* board_build - makes all segments; every File is absent. */
-struct built board_build(const struct plan *plan)
+/* board_scan - makes the Catalog, with every File absent, or the outline of one. */
+void board_scan(const struct plan *plan, struct built *b)
 {
     struct items items = {0};
     struct index shape;
@@ -249,41 +253,75 @@ struct built board_build(const struct plan *plan)
     size_t states = head + block, prefixes = aligned_bytes(states + 4 * items.files);
     size_t strings = prefixes + SPELLINGS_MAX * sizeof(struct prefix);
     size_t total = strings + SPELLINGS_MAX * PATH_MAX, marks = items.files + items.dirs;
-    struct built b = {
-        .flags = segment(plan, "flags", SEGMENT_FLAGS, flags_bytes(marks)),
-        .requests = segment(plan, "requests", SEGMENT_REQUESTS, sizeof(*b.requests)),
-        .counters = segment(plan, "counters", SEGMENT_COUNTERS, sizeof(*b.counters)),
-        .inodes = segment(plan, "inodes", SEGMENT_INODES,
-                          inodes_bytes(4 * items.files + 64)),
-        .catalog = segment(plan, "catalog", SEGMENT_CATALOG, total),
-    };
-    b.flags->count = marks;
-    b.inodes->slot_count = 4 * items.files + 64;
-    b.index = (struct index *)((char *)b.catalog + head);
-    *b.index = shape;
-    fill_index(b.index, &items);
-    struct catalog *c = b.catalog;
+    size_t flags = aligned_bytes(flags_bytes(marks)), slots = 4 * items.files + 64;
+    struct catalog *c;
+    if (plan->outline) {
+        b->changes = segment(plan, "changes", SEGMENT_FLAGS,
+                             flags + sizeof(struct changes));
+        b->changes->changes = (uint32_t)flags;
+        b->changes->count = marks;
+        b->outline = c = segment(plan, "outline", SEGMENT_CATALOG, total);
+    } else {
+        b->flags = segment(plan, "flags", SEGMENT_FLAGS, flags_bytes(marks));
+        b->flags->count = marks;
+        b->inodes = segment(plan, "inodes", SEGMENT_INODES, inodes_bytes(slots));
+        b->inodes->slot_count = slots;
+        b->catalog = c = segment(plan, "catalog", SEGMENT_CATALOG, total);
+        b->index = (struct index *)((char *)c + head);
+    }
+    struct index *ix = (struct index *)((char *)c + head);
+    *ix = shape;
+    fill_index(ix, &items);
     c->states = states;
     c->prefixes = prefixes;
     c->strings = strings;
     c->strings_bytes = total - strings;
     c->file_count = items.files;
     c->dir_count = items.dirs;
-    c->roots[0] = (struct root){.dev = shape.root_dev, .block = head};
-    c->roots[0].dev = b.index->root_dev;
-    c->roots[0].ino = b.index->root_ino;
+    c->roots[0] = (struct root){
+        .dev = ix->root_dev, .ino = ix->root_ino, .block = head};
     c->roots[0].dir_base = (uint32_t)items.files;
+    c->roots[0].provisional = plan->provisional;
     fill_catalog(plan, c);
     struct mountinfo room;
-    c->inner_mounts = mountinfo_covers(&room, b.index, plan->root, strlen(plan->root));
+    c->inner_mounts = mountinfo_covers(&room, ix, plan->root, strlen(plan->root));
     for (size_t i = 0; i < items.count; i++)
         free(items.all[i].rel);
     free(items.all);
+}
+
+/* board_begin - makes the segments that there are from the start. */
+static struct built board_begin(const struct plan *plan)
+{
+    struct built b = {
+        .requests = segment(plan, "requests", SEGMENT_REQUESTS, sizeof(*b.requests)),
+        .counters = segment(plan, "counters", SEGMENT_COUNTERS, sizeof(*b.counters)),
+    };
     beat(&b);
-    b.requests->agent_state = AGENT_READY;
+    b.requests->agent_state = AGENT_SCANNING;
     b.requests->agent_pid = (uint32_t)getpid();
     rights_read(&b.requests->agent);
     rights_locate(&b.requests->agent);
+    return b;
+}
+
+/* board_serve - lets programs find the Catalog, with all that was changed before. */
+void board_serve(struct built *b)
+{
+    atomic_store((_Atomic uint32_t *)&b->requests->catalog, CATALOG_SETTLING);
+    if (b->changes)
+        changes_apply(b->outline, b->changes, b->catalog, b->flags);
+    atomic_store((_Atomic uint32_t *)&b->requests->catalog, CATALOG_SERVED);
+    b->requests->agent_state = AGENT_READY;
+}
+
+/* board_build - makes all segments; every File is absent. */
+struct built board_build(const struct plan *plan)
+{
+    struct built b = board_begin(plan);
+    board_scan(plan, &b);
+    if (!plan->outline)
+        board_serve(&b);
     return b;
 }
 

@@ -1,4 +1,4 @@
-/* board_build.h - builds the five segments of a job from a real directory, for tests. */
+/* board_build.h - builds the segments of a job from a real directory, for tests. */
 #ifndef BOARD_BUILD_H
 #define BOARD_BUILD_H
 
@@ -18,8 +18,10 @@ struct plan { /* what to build */
     unsigned padding;   /* invented Entries, so that the Catalog is large */
     uint32_t cold_mode;
     uint64_t wait_max_bytes, timeout_ns;
-    bool unstable;   /* inode numbers may change */
-    uint32_t source; /* of Files that are published; enum source */
+    bool unstable;    /* inode numbers may change */
+    uint32_t source;  /* of Files that are published; enum source */
+    bool provisional; /* the attributes are those of an earlier job */
+    bool outline; /* no name below the root, and the flags have a table of changes */
 };
 
 struct built { /* the segments, mapped writable */
@@ -29,9 +31,14 @@ struct built { /* the segments, mapped writable */
     struct counters *counters;
     struct inodes *inodes;
     struct index *index;
+    struct catalog
+        *outline; /* and its flags; NULL: there was a Catalog from the start */
+    struct flags *changes;
 };
 
 struct built board_build(const struct plan *plan);
+void board_scan(const struct plan *plan, struct built *b);
+void board_serve(struct built *b);
 void board_publish(const struct plan *plan, struct built *b, uint32_t file);
 void replica_of(const struct plan *plan, const struct built *b, uint32_t file,
                 char *out);

@@ -6,8 +6,10 @@
  *   -f NAME  program filter                  -p N     invented Entries
  *   -d MS    answer requests after MS        -n       never answer them
  *   -s       never beat again                -r       Files come from a peer
+ *   -e       begin with an outline           -i       attributes of an earlier job
  *
- * Lines: publish-all, counters, processes, root, mounts, pending; and with a path below the root:
+ * Lines: publish-all, counters, processes, root, mounts, pending; scan, settling and serve
+ * after an outline; and with a path below the root:
  * publish, staging, refuse, busy, lose, where, written, dirwritten. It prints "ready",
  * answers each line with one line, and ends when stdin does.
  */
@@ -117,6 +119,19 @@ static void publish_all(void)
     printf("ok\n");
 }
 
+static void scan(void)
+{
+    plan.outline = false;
+    board_scan(&plan, &board);
+    printf("ok\n");
+}
+
+static void serve(void)
+{
+    board_serve(&board);
+    printf("ok\n");
+}
+
 static void obey(char *line)
 {
     char *rel = strchr(line, ' ');
@@ -124,6 +139,12 @@ static void obey(char *line)
         *rel++ = 0;
     if (rel)
         obey_file(line, rel);
+    else if (strcmp(line, "scan") == 0)
+        scan();
+    else if (strcmp(line, "settling") == 0)
+        printf("%d\n", board.requests->catalog = CATALOG_SETTLING);
+    else if (strcmp(line, "serve") == 0)
+        serve();
     else if (strcmp(line, "publish-all") == 0)
         publish_all();
     else if (strcmp(line, "counters") == 0)
@@ -143,7 +164,7 @@ static void obey(char *line)
 
 static bool read_options(int argc, char **argv)
 {
-    for (int c; (c = getopt(argc, argv, "a:m:w:t:f:p:d:nrsu")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "a:m:w:t:f:p:d:nrsuei")) != -1;) {
         if (c == 'a' && plan.spelling_count < SPELLINGS_MAX - 1)
             plan.spellings[plan.spelling_count++] = optarg;
         else if (c == 'm')
@@ -168,6 +189,10 @@ static bool read_options(int argc, char **argv)
             silent = true;
         else if (c == 'u')
             plan.unstable = true;
+        else if (c == 'e')
+            plan.outline = true;
+        else if (c == 'i')
+            plan.provisional = true;
         else
             return false;
     }

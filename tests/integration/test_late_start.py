@@ -1,0 +1,191 @@
+"""Whole jobs whose programs start before their datasets are indexed."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.agents import AgentProcess, start_agent
+from support.countfs import CountFs
+from support.dataset import Dataset, make_dataset
+from support.obedient import Program
+from support.processes import wait_until
+
+Start = Callable[..., AgentProcess]
+
+
+@pytest.fixture
+def slow(dataset: Dataset, mount_counted: Callable[[Path], CountFs]) -> CountFs:
+    """The dataset on a file system that does not list one of its directories."""
+    mount = mount_counted(dataset.root)
+    mount.set(stall="class-3")
+    return mount
+
+
+@pytest.fixture
+def start(run_root: Path, slow: CountFs) -> Iterator[Start]:
+    """Starts an agent whose programs do not wait for the scan."""
+    started: list[AgentProcess] = []
+
+    def begin(*options: str) -> AgentProcess:
+        tier = ["--tier", "ram:64MiB", "--set", "catalog.wait_max=200ms"]
+        given = ["--data", str(slow.root), *tier, *options]
+        agent = start_agent(run_root / "j.n", given)
+        started.append(agent)
+        return agent
+
+    yield begin
+    slow.set(stall="")
+    for agent in started:
+        if agent.process.poll() is None:
+            agent.kill()
+
+
+def line(
+    monarch_command: Path, slow: CountFs, report: Path, *program: str
+) -> list[str]:
+    """`monarch run` of a program that does not wait for the scan."""
+    words = [str(monarch_command), "run", "--data", str(slow.root)]
+    words += ["--tier", "ram:64MiB", "--set", "catalog.wait_max=200ms"]
+    return [*words, "--report", str(report), "--", *program]
+
+
+def test_job_that_ends_before_its_scan_ends_in_order(
+    slow: CountFs,
+    dataset: Dataset,
+    monarch_command: Path,
+    run_root: Path,
+    tmp_path: Path,
+) -> None:
+    readable = next(p for p in dataset.paths if "class-3" not in str(p))
+    path = slow.root / readable.relative_to(dataset.root)
+    began = time.monotonic()
+
+    try:
+        done = subprocess.run(
+            line(
+                *(monarch_command, slow, tmp_path / "report.json"),
+                *("sh", "-c", f"cat {path} | wc -c; exit 5"),
+            ),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        slow.set(stall="")
+
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode == 5, done.stderr
+    assert int(done.stdout) == readable.stat().st_size
+    assert "the datasets are not indexed after 200 ms" in done.stderr
+    said = " ".join(done.stderr.split())
+    assert "nothing was staged: the datasets were not indexed yet." in said
+    assert report["counters"]["opens_early"] >= 1
+    assert report["run"]["late_s"] > 0
+    assert time.monotonic() - began < 30
+    wait_until(lambda: not list(run_root.iterdir()))
+
+
+def test_programs_are_served_once_the_scan_has_ended(
+    start: Start, slow: CountFs, dataset: Dataset
+) -> None:
+    agent = start()
+    agent.listen("late")
+    assert agent.status()["state"] == "scanning"
+    program = Program.run(agent.environ())
+    paths = [slow.root / path.relative_to(dataset.root) for path in dataset.paths]
+    first = next(path for path in paths if "class-3" not in str(path))
+    before = program.read(first)
+
+    slow.set(stall="")
+    agent.listen("ready")
+    agent.await_staged(len(paths))
+
+    assert [program.read(path) for path in paths][paths.index(first)] == before
+    counters = agent.status()["report"]["counters"]
+    program.end()
+    assert counters["opens_early"] == 1
+    assert counters["opens_hit_tier0"] == len(paths)
+
+
+def test_what_is_written_during_the_scan_is_read_by_all(
+    start: Start, slow: CountFs, tmp_path: Path
+) -> None:
+    """Here the scan has seen the files before, and waits for another dataset."""
+    other = make_dataset(tmp_path / "other", large=0)
+    agent = start("--data", str(other.root))
+    agent.listen("late")
+    program = Program.run(agent.environ())
+    first, second, *_ = other.paths
+    program.write(first)
+    kept = f"globals().update(kept=open({str(second)!r}, 'r+'))"
+    assert program.do(kept) == "None"
+
+    slow.set(stall="")
+    agent.listen("ready")
+    wait_until(lambda: agent.status()["in_flight"] == 0)
+    assert program.do("kept.write('NEW') and kept.flush()") == "None"
+
+    for path in (first, second):
+        assert agent.read(path).startswith(b"NEW")
+        assert program.read(path).startswith("(b'NEW'")
+    assert agent.status()["report"]["counters"]["origin_written"] >= 4
+    program.end()
+    assert agent.stop() == 0
+
+
+@pytest.mark.root
+def test_catalog_that_finds_no_room_later_leaves_programs_to_the_origin(
+    start: Start, slow: CountFs, dataset: Dataset, run_root: Path
+) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-osize=8m", "x", run_root], check=True)
+    try:
+        os.chmod(run_root, 0o700)
+        agent = start()
+        agent.listen("late")
+        program = Program.run(agent.environ())
+        path = next(p for p in dataset.paths if "class-3" not in str(p))
+        with contextlib.suppress(OSError), (run_root / "filled").open("wb") as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+
+        slow.set(stall="")
+        reason = agent.listen("plain")
+
+        assert "no room for" in reason
+        assert program.read(slow.root / path.relative_to(dataset.root)) != ""
+        assert agent.status()["state"] == "plain"
+        program.end()
+        assert agent.stop() == 0
+        said = " ".join(line.removeprefix("say ") for line in agent.heard)
+        assert f"nothing was staged: {reason}" in " ".join(said.split())
+    finally:
+        subprocess.run(["umount", "-l", run_root], check=True)
+
+
+def test_dataset_that_cannot_be_used_is_told_before_any_program_starts(
+    start: Start, slow: CountFs, tmp_path: Path
+) -> None:
+    """However short programs wait, and however long another dataset takes."""
+    agent = start("--data", str(tmp_path / "missing"))
+
+    assert "missing does not exist" in agent.listen("fail")
+    assert not any(heard.startswith("late") for heard in agent.heard)
+
+
+def test_root_that_does_not_answer_holds_up_no_start(
+    start: Start, slow: CountFs, tmp_path: Path
+) -> None:
+    other = make_dataset(tmp_path / "other", large=0)
+    slow.set(stall="/")
+
+    agent = start("--data", str(other.root))
+
+    agent.listen("late")
+    assert agent.status()["state"] == "scanning"
