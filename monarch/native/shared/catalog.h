@@ -19,6 +19,19 @@ static inline uint32_t replica_load(const struct catalog *cat, uint64_t file)
     return atomic_load_explicit(replica_word(cat, file), memory_order_acquire);
 }
 
+/* entry_confirmed - what the Catalog says of a File, by its number in the root, was so in this
+ * job: the index of an earlier one does not show which files were rewritten in place since. */
+static inline bool entry_confirmed(const struct catalog *cat, uint32_t root,
+                                   uint32_t file)
+{
+    const struct root *at = &cat->roots[root];
+    uint64_t number = (uint64_t)at->file_base + file;
+    if (__builtin_expect(!at->provisional, 1))
+        return true;
+    return number < cat->file_count &&
+           STATE_OF(replica_load(cat, number)) == REPLICA_READY;
+}
+
 const struct index *catalog_block(const struct catalog *cat, uint32_t root);
 const struct entry *catalog_entry(const struct catalog *cat, uint32_t file,
                                   uint32_t *root);

@@ -42,6 +42,8 @@ static const struct entry *answerable(const struct segments *seg, const struct r
     const struct entry *marked = e;
     if (S_ISLNK(mode) && index_attr(r->ix, e)->nlink > 1)
         return NULL; /* its other names are not marked with it */
+    if (S_ISREG(mode) && !entry_confirmed(seg->catalog, r->root, e->file))
+        return NULL;
     if (S_ISLNK(mode))
         marked = index_entry(r->ix, e->target);
     return mark_seen(seg, r->root, r->ix, marked) ? NULL : e;
