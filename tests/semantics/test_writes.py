@@ -107,3 +107,21 @@ os.unlink(D + "/new")
 assert not os.path.exists(D + "/new")
 assert redirected(D + "/a.bin")
 """)
+
+
+def test_early_start(under: Under, tree: Path) -> None:
+    """a program that starts before its datasets are indexed is served once they are"""
+    under(
+        """
+with open(D + "/spare.bin", "w") as file:
+    file.write("NEW")
+end = time.monotonic() + 30
+while not redirected(D + "/a.bin"):
+    assert time.monotonic() < end
+    time.sleep(0.01)
+assert not redirected(D + "/spare.bin")
+with open(D + "/spare.bin") as file:
+    assert file.read() == "NEW"
+""",
+        *("--set", "catalog.wait_max=0s", "--set", "cold_open.mode=wait"),
+    )

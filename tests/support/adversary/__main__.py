@@ -1,4 +1,7 @@
-"""Plays seeds again: python -m support.adversary [-s] FIRST [LAST]; -s makes small."""
+"""Plays seeds again: python -m support.adversary [-s] [--late] FIRST [LAST].
+
+-s makes failures small; with --late datasets are indexed while sequences are played.
+"""
 
 import os
 import sys
@@ -22,6 +25,8 @@ def main(words: list[str]) -> int:
     before = time.monotonic()
     try:
         scene = Scene.make(command, folder)
+        if "--late" in words:
+            scene.begin_late()
         failed = 0
         for failure in campaign(scene, range(first, last + 1), small="-s" in words):
             print(failure, flush=True)

@@ -17,6 +17,8 @@ from support.adversary.sequences import Failure, Line, Steps
 from support.adversary.tree import Ground, grounds
 from support.programs import finish, start
 
+# A scan of so many names takes about as long as the first sequences of a launch.
+CROWD = 60_000
 TESTS = Path(__file__).parents[2]
 LIMIT_S = 60
 SAID_BYTES_MAX = 4000
@@ -47,6 +49,9 @@ class Scene:
     folder: Path
     lacks: dict[str, str]
     twins: list[Path] = field(default_factory=list)
+    # A dataset whose scan does not end before the programs start; None: they wait.
+    crowd: Path | None = None
+    early: int = 0
     redirected: int = 0
     results: dict[str, int] = field(default_factory=dict)
 
@@ -60,6 +65,14 @@ class Scene:
             for place in scene.twin_places:
                 place.mkdir()
         return scene
+
+    def begin_late(self) -> None:
+        """Lets programs start before their datasets are indexed, from now on."""
+        self.crowd = self.folder / "crowd"
+        for number in range(CROWD):
+            path = self.crowd / str(number % 100) / str(number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
 
     @property
     def twin_places(self) -> list[Path]:
@@ -86,7 +99,10 @@ class Scene:
     def told(self) -> str:
         """How often each operation was carried out, refused by the kernel, skipped."""
         kinds = [f"{number:7} {kind}" for kind, number in sorted(self.results.items())]
-        return "\n".join([*kinds, f"{self.redirected:7} opens were redirected"])
+        opens = [f"{self.redirected:7} opens were redirected"]
+        if self.crowd is not None:
+            opens.append(f"{self.early:7} opens came before there was a catalog")
+        return "\n".join([*kinds, *opens])
 
     def _count(self, lines: Sequence[Line]) -> None:
         for line in lines:
@@ -162,10 +178,15 @@ class Scene:
             "cold_open": {"mode": batch[0].mode},
             "fill": {"enabled": batch[0].fill},
         }
+        waits = ["--strict"]
+        if self.crowd is not None:
+            datasets.append({"path": str(self.crowd)})
+            settings["catalog"] = {"wait_max": "0s"}
+            waits = []
         config, report = self.folder / "monarch.yaml", self.folder / "report.json"
         config.write_text(json.dumps(settings))
         report.unlink(missing_ok=True)
-        line = [str(self.command), "run", "-q", "--strict", "-c", str(config)]
+        line = [str(self.command), "run", "-q", *waits, "-c", str(config)]
         return [*line, "--report", str(report), "--"]
 
     def _tier(self, disk: bool) -> dict[str, str]:
@@ -195,6 +216,7 @@ class Scene:
     def _take_report(self) -> None:
         path = self.folder / "report.json"
         report = json.loads(path.read_bytes()) if path.exists() else {"counters": {}}
+        self.early += report["counters"].get("opens_early", 0)
         self.redirected += sum(
             value
             for name, value in report["counters"].items()
