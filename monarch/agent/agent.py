@@ -16,6 +16,7 @@ from monarch.agent.lifetime import AgentParts, MakeLifetime, StateWord
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
 from monarch.agent.processes import Processes
+from monarch.agent.rechecking import Rechecking
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import Shutdown, claim_all, offer
@@ -103,7 +104,7 @@ class Agent:
         # None until the programs of all nodes start.
         self._stager: Stager | None = None
         self._end = asyncio.Event()
-        self._guarding: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._indexes: list[IndexKey] = []
         self._saving: asyncio.Future[None] | None = None
         self._tier_watch: TierWatch | None = None
@@ -199,10 +200,8 @@ class Agent:
                 raise
             self._go_plain(error)
             return
-        self._guarding = [
-            asyncio.create_task(self._every(GUARD_S, step))
-            for step in (self._guard, self._turn)
-        ]
+        for step in (self._guard, self._turn):
+            self._tasks.append(asyncio.create_task(self._every(GUARD_S, step)))
         homes = {self.run.path.parent, *(tier.home for tier in self.setup.tiers)}
         in_thread(collect_all, sorted(homes)).add_done_callback(log_failure)
 
@@ -247,6 +246,9 @@ class Agent:
         await self._first_of(starting, None)
         starting.cancel()
         self._stager = stager
+        if self.joining.is_first:
+            mark, answered = stager.replicas.mark_written, self.processes.answered
+            self._tasks.append(Rechecking(namespace, mark, answered).begin())
         self._tier_watch = TierWatch(stager, self._turn)
         self._memory = MemoryGuard(stager)
         loop = asyncio.get_running_loop()

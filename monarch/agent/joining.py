@@ -71,6 +71,11 @@ class Joining:
             return
         self._reported = cluster
 
+    @property
+    def is_first(self) -> bool:
+        """Whether this node does what one of them does for all."""
+        return self.cluster is None or self.cluster.bootstrap.number == 0
+
     def stats(self) -> ClusterStats | None:
         """Return how the nodes of the job stand; None for a node without peers."""
         if self._reported is None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from monarch import native
 from monarch.agent.control import Notifier
-from monarch.agent.segments import Segments
+from monarch.agent.segments import Bytes, Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
 from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
@@ -259,9 +259,19 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
     segments.create(
         "catalog",
         plan.length,
-        lambda _, m: plan.write_into(m, generation),
+        lambda _, m: _write_catalog(plan, m, generation, indexed),
     )
     return Namespace(plan, segments)
+
+
+def _write_catalog(
+    plan: CatalogPlan, memory: Bytes, generation: int, indexed: list[Indexed]
+) -> None:
+    plan.write_into(memory, generation)
+    dtype = native.DTYPES["catalog"]
+    roots = memory[: dtype.itemsize].view(dtype)[0]["roots"]
+    for root, one in zip(roots, indexed, strict=False):
+        root["provisional"] = one.loaded
 
 
 def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:

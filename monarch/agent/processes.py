@@ -94,6 +94,10 @@ class Processes:
         head = self._segment[0]
         return head["wait_buckets"].tolist(), int(head["wait_total_ns"])
 
+    def answered(self) -> int:
+        """Return how many cold opens have been answered."""
+        return int(self._segment[0]["wait_buckets"].sum())
+
     def unslotted(self) -> int:
         """Return how many processes got no slot."""
         return int(self._segment[0]["slots_full"])

@@ -16,6 +16,7 @@ import numpy as np
 from monarch.agent.control import Notifier
 from monarch.agent.lifetime import AgentParts, Lifetime
 from monarch.agent.namespace import Namespace
+from monarch.agent.rechecking import unconfirmed
 from monarch.agent.setup import Setup
 from monarch.agent.staging import Staging
 from monarch.agent.stats import AgentStats
@@ -258,6 +259,9 @@ def offer(
     for number, manifest in manifests.items():
         tier = stager.storage.tiers[number]
         files, unwanted = match(manifest, names, stager.replicas.sizes, extents)
+        doubted = unconfirmed(namespace, files)
+        unwanted |= {namespace.name_of(file) for file in doubted}
+        files = [file for file in files if file not in doubted]
         for file in files:
             if not stager.offer(file, number):
                 unwanted.add(namespace.name_of(file))

@@ -4,12 +4,15 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from monarch.native import DTYPES
 from support.agents import AgentProcess, start_agent
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
@@ -137,6 +140,78 @@ def test_what_is_written_during_the_scan_is_read_by_all(
     assert agent.status()["report"]["counters"]["origin_written"] >= 4
     program.end()
     assert agent.stop() == 0
+
+
+def rewrite(path: Path) -> None:
+    """Other bytes of the same size, and the same time of change."""
+    before = path.stat()
+    path.write_bytes(b"x" * before.st_size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.fixture
+def indexed(
+    dataset: Dataset, run_root: Path, tmp_path: Path
+) -> Iterator[Callable[..., AgentProcess]]:
+    """Starts agents, one after the other, that load an index of the dataset."""
+    saved = tmp_path / "saved.index"
+    command = [sys.executable, "-m", "monarch", "index", str(dataset.root)]
+    subprocess.run([*command, "-o", str(saved)], check=True, capture_output=True)
+    (tmp_path / "ssd").mkdir()
+    started: list[AgentProcess] = []
+
+    def begin(*options: str) -> AgentProcess:
+        given = ["--data", str(dataset.root), "--index", str(saved), *options]
+        given += ["--tier", f"ssd:64MiB:{tmp_path / 'ssd'}"]
+        agent = start_agent(run_root / f"j{len(started)}.n", given)
+        started.append(agent)
+        agent.listen("ready")
+        return agent
+
+    yield begin
+    for agent in started:
+        if agent.process.poll() is None:
+            agent.kill()
+
+
+def test_files_of_an_index_are_compared_beside_the_job(
+    indexed: Callable[..., AgentProcess], dataset: Dataset
+) -> None:
+    """What differs is the origin's from then on: nobody need open it before."""
+    rewrite(dataset.paths[0])
+    with dataset.paths[1].open("ab") as file:
+        file.write(b"more")
+
+    agent = indexed("--set", "fill.enabled=false")
+
+    def marked() -> int:
+        flags = np.fromfile(agent.run / "flags", np.uint8)
+        return int(np.count_nonzero(flags[DTYPES["flags"].itemsize :]))
+
+    wait_until(lambda: marked() == 2)
+    assert agent.read(*dataset.paths[:2]) == b"".join(
+        path.read_bytes() for path in dataset.paths[:2]
+    )
+    counters = agent.status()["report"]["counters"]
+    assert counters["origin_written"] == 2
+    wait_until(lambda: "saved index compared" in agent.log())
+    assert marked() == 2
+
+
+def test_copy_of_an_earlier_job_is_adopted_if_its_file_is_what_it_was(
+    indexed: Callable[..., AgentProcess], dataset: Dataset
+) -> None:
+    """Neither the index nor the copy shows that the file was rewritten since."""
+    first = indexed("--set", "retain=node")
+    first.await_staged(len(dataset.paths))
+    first.stop()
+    rewrite(dataset.paths[0])
+
+    second = indexed("--set", "retain=node")
+    second.await_figure("adopted_files", len(dataset.paths) - 1)
+
+    assert second.read(dataset.paths[0]) == dataset.paths[0].read_bytes()
+    assert second.figures()["adopted_files"] == len(dataset.paths) - 1
 
 
 @pytest.mark.root

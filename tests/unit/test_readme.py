@@ -9,13 +9,6 @@ TESTS = ROOT / "tests"
 # Sentences of the fine print, or parts of them, that tests of other topics show. All
 # others are the docstrings of tests in tests/semantics/test_fine_print*.py.
 ELSEWHERE = {
-    "With `--index`, directories and links are compared with the dataset, files when "
-    "they are copied: one that was changed in place since `monarch index` shows its "
-    "size, mode and times of then until it is opened or staged. What is read of it is "
-    "right": [
-        "integration/test_index_command.py::"
-        "test_a_file_that_changed_in_place_since_is_told_once_it_was_opened",
-    ],
     "programs that monarch run has started without staging after a warning": [
         "integration/test_launcher_failure.py::test_agent_that_cannot_is_one_warning",
     ],
@@ -54,11 +47,14 @@ ELSEWHERE = {
         "unit/test_catalog_saved.py::"
         "test_a_link_that_changed_in_the_second_of_the_scan_is_noticed",
     ],
-    "files when they are copied: one that was changed in place since monarch index "
-    "shows its size, mode and times of then until it is opened or staged. What is "
-    "read of it is right": [
+    "files when they are copied, or one by one beside the job: until then a stat of a "
+    "file is the origin's": [
         "integration/test_index_command.py::"
-        "test_a_file_that_changed_in_place_since_is_told_once_it_was_opened",
+        "test_a_file_that_changed_in_place_since_is_shown_as_it_is",
+        "integration/test_provisional.py::"
+        "test_file_that_was_not_looked_at_in_this_job_is_the_origins",
+        "integration/test_late_start.py::"
+        "test_files_of_an_index_are_compared_beside_the_job",
     ],
     "After its agent has ended or died a program reads the origin, and marks for the "
     "next agent of the job as soon as there is one": [
