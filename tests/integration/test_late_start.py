@@ -142,6 +142,29 @@ def test_what_is_written_during_the_scan_is_read_by_all(
     assert agent.stop() == 0
 
 
+@pytest.mark.root
+def test_what_a_process_without_a_way_to_the_catalog_writes_is_marked(
+    start: Start, slow: CountFs, tmp_path: Path
+) -> None:
+    """It has another root directory: the agent looks at what it has changed."""
+    other = make_dataset(tmp_path / "other", large=0)
+    agent = start("--data", str(other.root))
+    agent.listen("late")
+    path, jail = other.paths[0], other.root.parent
+    program = Program.run(agent.environ())
+    assert program.do(f"os.chroot({str(jail)!r})") == "None"
+    slow.set(stall="")
+    agent.listen("ready")
+    agent.await_staged(len(other.paths))
+    assert not agent.read(path).startswith(b"NEW")
+
+    inside = f"open({str(Path('/') / path.relative_to(jail))!r}, 'w').write('NEW')"
+    assert program.do(inside) == "3"
+
+    wait_until(lambda: agent.read(path) == b"NEW")
+    program.end()
+
+
 def rewrite(path: Path) -> None:
     """Other bytes of the same size, and the same time of change."""
     before = path.stat()

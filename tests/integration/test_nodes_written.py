@@ -26,10 +26,11 @@ SILENCE_S = 3.0
 
 @contextmanager
 def programs(
-    cluster: Cluster, *options: str, mode: str = "replicate"
+    cluster: Cluster, *options: str, mode: str = "replicate", waits: bool = True
 ) -> Iterator[Callable[[int], Writer]]:
     """Gives what starts a program of one job on a node."""
     line = cluster.line(["--set", f"peers.mode={mode}", *options], cluster.nodes)
+    line = [word for word in line if waits or word != "--strict"]
     writers = Writers()
 
     def start(number: int) -> Writer:
@@ -135,6 +136,30 @@ def test_a_large_file_that_one_node_writes_all_nodes_read(make_cluster):
         change(cluster, writers[2], name, offset=9 << 20)
 
         soon(cluster, writers, name)
+
+
+def test_what_is_written_before_there_is_a_catalog_all_nodes_read(make_cluster):
+    """The programs of both nodes start while the first one still scans."""
+    made = make_cluster(2, files=FILES)
+    cluster, mount = writable(made), made.origin
+    first, second, *_ = sorted(cluster.sizes)
+    mount.set(stall="class0")
+    late = ("--data", str(mount.root), "--set", "catalog.wait_max=200ms")
+    try:
+        with programs(cluster, *late, waits=False) as start:
+            writers = [start(number) for number in range(2)]
+            for writer, name in zip(writers, (first, second), strict=True):
+                assert writer.read(place(cluster, name)).at_origin
+                change(cluster, writer, name)
+
+            mount.set(stall="")
+
+            for writer in writers:
+                await_served(cluster, writer, but=(first, second))
+            soon(cluster, writers, first)
+            soon(cluster, writers, second)
+    finally:
+        mount.set(stall="")
 
 
 @pytest.mark.parametrize("then", ["unlink", "write and unlink"])
