@@ -52,9 +52,14 @@ class TerminalNotifier(Notifier):
         if self._first and not self._quiet:
             self._line(f"monarch: {text}")
 
-    def plain(self, text: str) -> None:
-        """Print the reason for which programs run without Monarch."""
+    def late(self, text: str) -> None:
+        """Print that programs may start before there is a Catalog."""
         self._begun()
+        if self._first and not self._quiet:
+            self._line(f"monarch: {text}")
+
+    def plain(self, text: str) -> None:
+        """Print the reason for which there will be no Catalog."""
         self._line(f"{self._prefix}{text}; programs run without staging")
 
     def fail(self, code: int, text: str) -> None:

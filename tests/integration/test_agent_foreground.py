@@ -56,6 +56,22 @@ def test_programs_find_it_and_it_ends_after_them(
     assert os.listdir(run_root) == []
 
 
+def test_programs_find_it_before_the_datasets_are_indexed(
+    words, monarch_command, dataset
+):
+    agent = begin(words("--set", "catalog.wait_max=0s"))
+    program = ["sha256sum", *map(str, dataset.paths)]
+    digests = [dataset.digests[name] for name in sorted(dataset.digests)]
+
+    done = complete([monarch_command, "run", "--job", "early", "--", *program])
+
+    _, said = agent.communicate(timeout=PATIENCE_S)
+    assert done.returncode == agent.returncode == 0
+    assert done.stdout.split()[::2] == digests
+    assert "monarch: the datasets are not indexed after 0 s: programs start now" in said
+    assert "active in 1 of 1 process" in said
+
+
 def test_it_waits_for_programs_until_it_is_told_to_end(words, run_root):
     agent = begin(words("-q"))
     time.sleep(0.3)
