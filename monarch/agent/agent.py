@@ -247,8 +247,8 @@ class Agent:
         starting.cancel()
         self._stager = stager
         if self.joining.is_first:
-            mark, answered = stager.replicas.mark_written, self.processes.answered
-            self._tasks.append(Rechecking(namespace, mark, answered).begin())
+            judge, answered = stager.replicas, self.processes.answered
+            self._tasks.append(Rechecking(namespace, judge, answered).begin())
         self._tier_watch = TierWatch(stager, self._turn)
         self._memory = MemoryGuard(stager)
         loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from monarch import native
 from monarch.agent.control import Notifier
-from monarch.agent.segments import Bytes, Segments
+from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
 from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
@@ -22,7 +22,6 @@ from monarch.errors import UsageError, shown
 from monarch.origins.dataset import (
     Dataset,
     Indexed,
-    changed_files,
     empty_index,
     prepare_index,
 )
@@ -190,17 +189,6 @@ class Namespace:
             if whole or marks.marks[base : base + root.block.file_count].any()
         ]
 
-    def changed_files(self) -> set[int]:
-        """Return Files of provisional roots that have changed since.
-
-        Each costs the origin one lstat.
-        """
-        changed: set[int] = set()
-        for root, base in zip(self.roots, self.bases, strict=True):
-            if root.provisional:
-                changed.update(base + file for file in changed_files(root))
-        return changed
-
     def replicas(self) -> Replicas:
         """Return the Files with their states, as the Stager sees and changes them."""
         return Replicas(
@@ -259,19 +247,9 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
     segments.create(
         "catalog",
         plan.length,
-        lambda _, m: _write_catalog(plan, m, generation, indexed),
+        lambda _, m: plan.write_into(m, generation),
     )
     return Namespace(plan, segments)
-
-
-def _write_catalog(
-    plan: CatalogPlan, memory: Bytes, generation: int, indexed: list[Indexed]
-) -> None:
-    plan.write_into(memory, generation)
-    dtype = native.DTYPES["catalog"]
-    roots = memory[: dtype.itemsize].view(dtype)[0]["roots"]
-    for root, one in zip(roots, indexed, strict=False):
-        root["provisional"] = one.loaded
 
 
 def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:

@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from monarch.agent.namespace import Namespace
 from monarch.background import in_thread, log_failure
@@ -28,6 +29,16 @@ class _Part(NamedTuple):
 
     root: int
     numbers: Sequence[int]
+
+
+class Judge(Protocol):
+    """Who is told what has been found."""
+
+    def confirm(self, files: npt.NDArray[np.int64]) -> None:
+        """Note Files that are what they were."""
+
+    def mark_written(self, file: int) -> None:
+        """Note a File that is not."""
 
 
 def provisional_roots(namespace: Namespace) -> list[int]:
@@ -68,18 +79,18 @@ class Rechecking:
     """Compares every File of the provisional roots with the origin, once.
 
     Args:
-        mark: called with each File that is not what it was.
+        judge: is told of Files that are what they were, and of others.
         answered: returns the number of cold opens that have been answered so far.
     """
 
     def __init__(
         self,
         namespace: Namespace,
-        mark: Callable[[int], None],
+        judge: Judge,
         answered: Callable[[], int],
     ) -> None:
         self._namespace = namespace
-        self._mark = mark
+        self._judge = judge
         self._answered = answered
         self.left = sum(
             namespace.roots[root].block.file_count
@@ -116,8 +127,9 @@ class Rechecking:
             in_thread(_compare, self._namespace, part) for part in _parts(root, numbers)
         ]
         for one in await asyncio.gather(*comparing):
+            self._judge.confirm(one.same + base)
             for number in one.changed.tolist():
-                self._mark(base + number)
+                self._judge.mark_written(base + number)
         self.left -= len(numbers)
         if not self.left:
             log.info("saved index compared with the origin")

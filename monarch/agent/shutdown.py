@@ -248,13 +248,10 @@ def offer(
     """Offer retained Replicas to the Stager for adoption, and remove all others.
 
     Those of Files that have changed since a provisional index was made have the names
-    of what they were.
+    of what they were, and are removed.
     """
-    changed = namespace.changed_files()
     names = [
-        (file, namespace.name_of(file))
-        for file in range(len(namespace.inventory))
-        if file not in changed
+        (file, namespace.name_of(file)) for file in range(len(namespace.inventory))
     ]
     for number, manifest in manifests.items():
         tier = stager.storage.tiers[number]
@@ -262,6 +259,7 @@ def offer(
         doubted = unconfirmed(namespace, files)
         unwanted |= {namespace.name_of(file) for file in doubted}
         files = [file for file in files if file not in doubted]
+        stager.replicas.confirm(np.array(files, np.int64))
         for file in files:
             if not stager.offer(file, number):
                 unwanted.add(namespace.name_of(file))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         marks_set,
         state_change,
         states_change,
+        states_confirm,
     )
     from monarch.native.host import (
         home,
@@ -118,6 +119,7 @@ _PLACES = {
         "marks_set",
         "state_change",
         "states_change",
+        "states_confirm",
     ),
     "host": (
         "home",
@@ -163,9 +165,7 @@ _PLACES = {
         "word_parts",
         "word_source",
     ),
-    "library": (
-        "Memory",
-    ),
+    "library": ("Memory",),
     "names": (
         "NAME_MAX",
         "config_file",
@@ -277,6 +277,7 @@ __all__ = [
     "state_change",
     "state_word",
     "states_change",
+    "states_confirm",
     "wait_bucket_ns",
     "word_parts",
     "word_source",

@@ -241,6 +241,14 @@ def states_change(
     return int(LIB.monarch_states_change(*places, rule.ctypes.data))
 
 
+def states_confirm(words: npt.NDArray[np.uint32], files: npt.NDArray[np.int64]) -> None:
+    """Note that what the Catalog says of some Files is so in this job."""
+    numbers = np.ascontiguousarray(files, np.uint64)
+    if len(numbers) and int(numbers.max()) >= len(words):
+        raise IndexError("no such file")
+    LIB.monarch_states_confirm(words.ctypes.data, numbers.ctypes.data, len(numbers))
+
+
 def marks_set(
     marks: npt.NDArray[np.uint8],
     numbers: npt.NDArray[np.uint64],

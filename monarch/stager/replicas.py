@@ -26,6 +26,7 @@ from monarch.native import (
     state_change,
     state_word,
     states_change,
+    states_confirm,
 )
 
 ABSENT: Final = int(ReplicaState.ABSENT)
@@ -243,6 +244,10 @@ class Replicas:
     def mark_written(self, file: int) -> None:
         """Never serve a File again: its Origin differs from the Catalog."""
         self._written.mark_changed(file)
+
+    def confirm(self, files: Files) -> None:
+        """Note that the attributes of some Files are those of the Origin in this job."""
+        states_confirm(self._words, files)
 
     # -- states -----------------------------------------------------------------
 

@@ -28,8 +28,7 @@ static inline bool entry_confirmed(const struct catalog *cat, uint32_t root,
     uint64_t number = (uint64_t)at->file_base + file;
     if (__builtin_expect(!at->provisional, 1))
         return true;
-    return number < cat->file_count &&
-           STATE_OF(replica_load(cat, number)) == REPLICA_READY;
+    return number < cat->file_count && (replica_load(cat, number) & STATE_CONFIRMED);
 }
 
 const struct index *catalog_block(const struct catalog *cat, uint32_t root);
