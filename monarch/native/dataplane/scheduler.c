@@ -161,11 +161,12 @@ static void throttle_charge(struct throttle *t, uint64_t bytes, uint64_t now)
 }
 
 /* chunk_bytes - how much of the origin the next chunk of a Transfer reads. */
-static uint64_t chunk_bytes(const struct transfer *t)
+static uint64_t chunk_bytes(const struct engine *e, const struct transfer *t)
 {
-    if (transfer_adopts(t))
+    const struct entry *file = catalog_entry(e->catalog, t->order.file, NULL);
+    if (transfer_adopts(t) || !file)
         return 0;
-    uint64_t left = t->begun ? t->size - t->offset : CHUNK_BYTES;
+    uint64_t left = t->begun ? t->size - t->offset : file->size;
     return left < CHUNK_BYTES ? left : CHUNK_BYTES;
 }
 
@@ -213,7 +214,7 @@ struct transfer *scheduler_take(struct engine *e)
         return NULL;
     t = take_background(e);
     if (t)
-        throttle_charge(&e->throttle, chunk_bytes(t), now);
+        throttle_charge(&e->throttle, chunk_bytes(e, t), now);
     return t;
 }
 
