@@ -245,6 +245,22 @@ def test_a_file_waits_for_room_and_gets_it_without_being_asked_for_again(
     assert node.table.tally()["transit_full"] == 0
 
 
+def test_the_thread_that_gives_room_is_woken_for_a_file_that_waits(
+    make: Callable[..., Node],
+) -> None:
+    """A peer asks by another thread; the next beat may be a tenth of a second away."""
+    node = make()
+    fill_with_awaited(node)
+    requests: Any = node.job.board.requests
+    bell = requests.view(DTYPES["requests"])["bell"]
+    before = int(bell[0])
+
+    node.engine.demand(POOL_FILES)
+
+    assert bell[0] == before + 1
+    wait_until(lambda: node.state(POOL_FILES) == BUSY, "it has waited")
+
+
 def test_programs_are_sent_to_the_origin_when_no_room_comes(
     make: Callable[..., Node],
 ) -> None:

@@ -102,6 +102,7 @@ void pool_queue_wait(struct pool_queue *q, uint32_t file)
     if (verdict == VERDICT_POOL && q->queue.count < q->queue.capacity) {
         set_queued(q, file, true);
         ring_push(&q->queue, &(struct timed){file, now});
+        requests_wake(q->engine); /* it serves the queue, and may sleep for long */
     } else if (verdict == VERDICT_POOL) {
         refuse(q, file, now);
     }
