@@ -8,7 +8,6 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -250,31 +249,6 @@ class _Preparation:
             threads=self.threads,
             progress=lambda names: self.progress(Advance(names, self.expected)),
         )
-
-
-def changed_files(root: MappedRoot, threads: int = 16) -> list[int]:
-    """Return the Files of a root, by their numbers in it, that are not as indexed."""
-    block = root.block
-    device = int(block.header["root_dev"])
-    fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
-
-    def look(start: int) -> list[int]:
-        entries = block.first_entry[start : start + BATCH_FILES]
-        names = [block.path(entry) for entry in entries.tolist()]
-        rows, _ = native.make_rows(native.find_names(fd, names, rights=False), device)
-        records = block.entries[entries]
-        same = np.ones(len(names), np.bool_)
-        for name in ("ino", "size", "mtime_ns", "ctime_ns"):
-            same &= rows[name] == records[name]
-        places: list[int] = np.flatnonzero(~same).tolist()
-        return [start + place for place in places]
-
-    try:
-        with ThreadPoolExecutor(threads, thread_name_prefix="compare") as pool:
-            starts = range(0, block.file_count, BATCH_FILES)
-            return [file for files in pool.map(look, starts) for file in files]
-    finally:
-        os.close(fd)
 
 
 def empty_index(dataset: Dataset) -> Indexed:

@@ -246,7 +246,7 @@ class Replicas:
         self._written.mark_changed(file)
 
     def confirm(self, files: Files) -> None:
-        """Note that the attributes of some Files are those of the Origin in this job."""
+        """Note that some Files are what the Catalog says, in this job."""
         states_confirm(self._words, files)
 
     # -- states -----------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from monarch.agent import rechecking
@@ -45,21 +47,39 @@ def published(folders: list[Path], *provisional: bool) -> Namespace:
     return cast("Namespace", made)
 
 
+@dataclass
+class Found:
+    """What a comparison has told."""
+
+    same: list[int] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)
+
+    def confirm(self, files: npt.NDArray[np.int64]) -> None:
+        """Note Files that are what they were."""
+        self.same += files.tolist()
+
+    def mark_written(self, file: int) -> None:
+        """Note a File that is not."""
+        self.changed.append(file)
+
+
 def test_files_that_differ_are_marked_by_their_numbers_in_the_job(
     folders: list[Path],
 ) -> None:
     namespace = published(folders, False, True)
-    marked: list[int] = []
+    found = Found()
     for folder in folders:
         (folder / "007").write_bytes(b"new")
         (folder / "299").unlink()
 
     async def compare() -> None:
-        await Rechecking(namespace, marked.append, lambda: 0).begin()
+        await Rechecking(namespace, found, lambda: 0).begin()
 
     asyncio.run(compare())
 
-    assert marked == [FILES + 7, FILES + 299]
+    assert found.changed == [FILES + 7, FILES + 299]
+    others = set(range(FILES, 2 * FILES)) - set(found.changed)
+    assert sorted(found.same) == sorted(others)
 
 
 def test_nothing_is_compared_while_programs_wait(
@@ -73,7 +93,7 @@ def test_nothing_is_compared_while_programs_wait(
         return answered[0]
 
     async def watch() -> list[int]:
-        comparing = Rechecking(namespace, lambda file: None, answer)
+        comparing = Rechecking(namespace, Found(), answer)
         task = comparing.begin()
         await asyncio.sleep(0.2)
         waiting, answered[0] = comparing.left, 1000

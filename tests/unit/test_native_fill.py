@@ -70,8 +70,8 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Node]]:
         sizes = [size] * (read + fetch)
         job = make_job(tmp_path, sizes)
         table = table_of(job, sizes, read)
-        limits = {"background_max": 1, "bandwidth_bytes_per_s": rate}
-        options = replace(job.options, table=table, threads=1, **limits)
+        limited = replace(job.options, threads=1, bandwidth_bytes_per_s=rate)
+        options = replace(limited, background_max=1, table=table)
         stack.callback(table.close)
         engine = stack.enter_context(native.Engine(job.board, options))
         silent = ReceiverOptions(PEERS, timeout_s=600, react_s=600)

@@ -154,6 +154,21 @@ static int open_replica(const struct pool *p, uint32_t file,
     return file_openat(p->engine->tiers[p->tier], name, O_RDONLY | O_NONBLOCK, 0);
 }
 
+/* leave - removes the name of a Replica whose state is still `seen`. Programs that ask
+ * meanwhile wait: nobody may begin the File again while its old name is there. */
+static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char *name)
+{
+    struct engine *e = p->engine;
+    _Atomic uint32_t *words = replica_word(e->catalog, 0);
+    uint32_t leaving = STATE_BEGIN(seen, p->tier);
+    if (!replica_state_change(words, file, &seen, leaving, false))
+        return false;
+    unlinkat(e->tiers[p->tier], name, 0);
+    if (replica_state_end(words, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, 0)))
+        replica_state_wake(words, file);
+    return true;
+}
+
 /* evict - programs that ask from now on ask for the File again. False: the Replica was
  * lost or replaced, and somebody else accounts for it. */
 static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
@@ -170,12 +185,10 @@ static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
     }
     uint32_t seen = replica_load(e->catalog, one->file);
     bool same = ((seen ^ one->word) & ~STATE_CONFIRMED) == 0;
-    if (!same || !replica_state_change(replica_word(e->catalog, 0), one->file, &seen,
-                                       STATE_NEXT(seen, REPLICA_ABSENT, 0, 0), false)) {
+    if (!same || !leave(p, one->file, seen, name)) {
         close(fd);
         return false;
     }
-    unlinkat(e->tiers[p->tier], name, 0);
     struct held h = {.fd = fd,
                      .ino = st.st_ino,
                      .room = footprint(e->table->options.sizes[one->file]),
