@@ -126,3 +126,52 @@ def test_readers_share_one_throttled_link(mount_counted: Mount, tmp_path: Path) 
 
     # 400 kB at 1 MB/s take 0.4 s, less the small burst; more only on a busy machine.
     assert elapsed_s > 0.35
+
+
+def seconds_of_readers(view: CountFs, names: list[str]) -> float:
+    """How long it takes until readers of one file each, all at once, have ended."""
+    start = time.monotonic()
+    readers = [threading.Thread(target=(view.root / name).read_bytes) for name in names]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    return time.monotonic() - start
+
+
+def four_files(tmp_path: Path) -> tuple[Path, list[str]]:
+    source, names = tmp_path / "source", list("abcd")
+    source.mkdir()
+    for name in names:
+        (source / name).write_bytes(b"x")
+    return source, names
+
+
+def test_operations_beyond_those_in_parallel_wait_their_turn(
+    mount_counted: Mount, tmp_path: Path
+) -> None:
+    source, names = four_files(tmp_path)
+    view = mount_counted(source, op_us=20_000, parallel=1)
+    view.reset()
+
+    elapsed_s = seconds_of_readers(view, names)
+    counts = view.counts()
+
+    operations = counts.stats + counts.opens + counts.reads
+    assert operations >= 3 * len(names)
+    assert elapsed_s >= 0.02 * operations
+
+
+def test_too_many_reads_at_once_slow_each_other_down(
+    mount_counted: Mount, tmp_path: Path
+) -> None:
+    source, names = four_files(tmp_path)
+    view = mount_counted(source, read_us=50_000, thrash=1)
+
+    alone_s = seconds_of_readers(view, names[:1])
+    together_s = seconds_of_readers(view, names)
+
+    # Each thread reads twice, to see the end: 0.1 s alone; the fourth of four at once
+    # takes 16 times as long for its first read.
+    assert 0.1 <= alone_s < 0.4
+    assert together_s > 0.4

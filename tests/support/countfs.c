@@ -8,6 +8,10 @@
  *
  *     bw         bytes per second over all readers, 0 = unlimited
  *     open_us    delay of each open; read_us of each read; stat_us of each stat
+ *     op_us      time of each stat, open, read and listing at a server that runs
+ *     parallel   so many of them at once, 0 = all
+ *     thrash     more reads than this at once slow each other down: of twice as many
+ *                each takes four times its read_us; 0 = they do not
  *     plus       1 = directories are read with the metadata of their names (READDIRPLUS)
  *     keep_ms    how long the kernel keeps names and metadata; only as an argument
  *     aged       1 = the time of change is told as that of modification
@@ -30,8 +34,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "pace.h"
 
 #define COUNTS_PATH "/.counts"
 #define CONTROL_PATH "/.control"
@@ -42,11 +47,8 @@
 #define THREADS_OPTION ""
 #endif
 #define COMMON_OPTIONS "default_permissions,fsname=countfs" THREADS_OPTION
-#define NS_PER_S 1000000000ull
-#define STALL_CHECK_NS 20000000ull
-#define BURST_NS 5000000ull /* what an idle reader may have saved up */
 
-enum { TEXT_BYTES = 256, PATH_ROOM = 4096 + 64 };
+enum { TEXT_BYTES = 256, PATH_ROOM = 4096 + 64, STALL_CHECK_US = 20000 };
 
 enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, FAILURES, COUNTS };
 static const char *const count_names[COUNTS] = {"opens", "reads",    "read_bytes",
@@ -57,6 +59,9 @@ enum number {
     OPEN_US,
     READ_US,
     STAT_US,
+    OP_US,
+    PARALLEL,
+    THRASH,
     CACHED,
     NO_LINKS,
     WRITABLE,
@@ -67,8 +72,8 @@ enum number {
     NUMBERS
 };
 static const char *const number_names[NUMBERS] = {
-    "bw",       "open_us", "read_us", "stat_us", "cached", "no_links",
-    "writable", "fold",    "plus",    "aged",    "keep_ms"};
+    "bw",       "open_us", "read_us",  "stat_us", "op_us", "parallel", "thrash", "cached",
+    "no_links", "writable", "fold",    "plus",    "aged",    "keep_ms"};
 
 enum text { OPEN_EIO, READ_EIO, STALL, TEXTS };
 static const char *const text_names[TEXTS] = {"open_eio", "read_eio", "stall"};
@@ -77,51 +82,12 @@ static atomic_ullong counts[COUNTS];
 static atomic_ullong numbers[NUMBERS];
 static char texts[TEXTS][TEXT_BYTES];
 static pthread_mutex_t texts_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t link_free_ns; /* when the last reserved byte will have passed */
-static pthread_mutex_t link_lock = PTHREAD_MUTEX_INITIALIZER;
 static int source_fd = -1;
 
 struct open_file {
     int fd; /* -1: .counts or .control */
     char path[];
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-}
-
-static void sleep_until(uint64_t ns)
-{
-    struct timespec at = {(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) {
-    }
-}
-
-static void delay(enum number setting)
-{
-    uint64_t us = numbers[setting];
-    if (us)
-        sleep_until(now_ns() + us * 1000);
-}
-
-/* send - waits until so many bytes have passed the one link that all readers share. */
-static void send(uint64_t bytes)
-{
-    uint64_t bw = numbers[BW];
-    if (!bw)
-        return;
-    pthread_mutex_lock(&link_lock);
-    uint64_t now = now_ns();
-    if (link_free_ns + BURST_NS < now)
-        link_free_ns = now - BURST_NS;
-    link_free_ns += bytes * NS_PER_S / bw;
-    uint64_t passed = link_free_ns;
-    pthread_mutex_unlock(&link_lock);
-    sleep_until(passed);
-}
 
 static int matches(enum text setting, const char *path)
 {
@@ -137,7 +103,7 @@ static int stall(const char *path)
     while (matches(STALL, path)) {
         if (fuse_interrupted())
             return -EINTR;
-        sleep_until(now_ns() + STALL_CHECK_NS);
+        pace_delay(STALL_CHECK_US);
     }
     return 0;
 }
@@ -229,7 +195,8 @@ static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *
     if (is_own(path))
         return own_getattr(st);
     counts[STATS]++;
-    delay(STAT_US);
+    pace_operation(numbers[OP_US], numbers[PARALLEL]);
+    pace_delay(numbers[STAT_US]);
     int error = stall(path);
     if (error)
         return error;
@@ -251,7 +218,8 @@ static int open_source(const char *path, int flags)
     if (mode != O_RDONLY && !numbers[WRITABLE])
         return -EROFS;
     counts[OPENS]++;
-    delay(OPEN_US);
+    pace_operation(numbers[OP_US], numbers[PARALLEL]);
+    pace_delay(numbers[OPEN_US]);
     int error = stall(path);
     if (!error)
         error = fail(OPEN_EIO, path);
@@ -301,7 +269,8 @@ static int fs_read(const char *path, char *out, size_t size, off_t offset,
     if (file->fd < 0)
         return read_counts(out, size, offset);
     counts[READS]++;
-    delay(READ_US);
+    pace_operation(numbers[OP_US], numbers[PARALLEL]);
+    pace_read(numbers[READ_US], numbers[THRASH]);
     int error = stall(file->path);
     if (!error)
         error = fail(READ_EIO, file->path);
@@ -311,7 +280,7 @@ static int fs_read(const char *path, char *out, size_t size, off_t offset,
     if (n < 0)
         return -errno;
     counts[READ_BYTES] += (uint64_t)n;
-    send((uint64_t)n);
+    pace_bytes((uint64_t)n, numbers[BW]);
     return (int)n;
 }
 
@@ -370,6 +339,7 @@ static int fs_readdir(const char *path, void *out, fuse_fill_dir_t fill, off_t o
     (void)fi;
     (void)flags;
     counts[LISTINGS] += !offset;
+    pace_operation(numbers[OP_US], numbers[PARALLEL]);
     int fd = openat(source_fd, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
