@@ -23,6 +23,22 @@ _ABANDONED: list[object] = []
 """Keeps the memory that a thread may use whose system call hangs."""
 
 
+class Pace(NamedTuple):
+    """What copies from the origin have ended well, in the order of dataplane/api.h.
+
+    Attributes:
+        ns: the sum of their running times.
+        fill_ns: that of background Transfers among them.
+        stale: those of them that began under another limit of background Transfers.
+    """
+
+    files: int
+    bytes: int
+    ns: int
+    fill_ns: int
+    stale: int
+
+
 class Health(NamedTuple):
     """Which origins do not answer, and how many Transfers hang in system calls.
 
@@ -71,7 +87,8 @@ class Options:
 
     Attributes:
         threads: limit of running Transfers.
-        background_max: limit of running background Transfers.
+        background_max: the highest limit of running background Transfers.
+        background_first: their limit at the start; None = background_max.
         bandwidth_bytes_per_s: limit of all background copies; None = unlimited.
         digests: u64 per Extent of every File, written by copies, read by adoptions.
         digest_first: u64 per File, the place of its first Extent in `digests`.
@@ -86,6 +103,7 @@ class Options:
     digest_first: npt.NDArray[np.uint64]
     seals: Seals | None = None
     table: Table | None = None
+    background_first: int | None = None
 
 
 class Engine(Closable):
@@ -110,6 +128,7 @@ class Engine(Closable):
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_completion"])
         self._health = np.zeros(1, DTYPES["monarch_health"])
         self._filled: tuple[object, ...] = ()
+        self._pace = np.zeros(len(Pace._fields), np.uint64)
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -172,6 +191,15 @@ class Engine(Closable):
         left = np.zeros(2, np.uint64)
         LIB.monarch_engine_fill_left(self._alive(), span(left)[0])
         return int(left[0]), int(left[1])
+
+    def set_background(self, limit: int) -> None:
+        """Limit running background Transfers, at most to `background_max`."""
+        LIB.monarch_engine_set_background(self._alive(), limit)
+
+    def pace(self) -> Pace:
+        """Return what the origin has given until now."""
+        LIB.monarch_engine_pace(self._alive(), span(self._pace)[0])
+        return Pace(*self._pace.tolist())
 
     def health(self) -> Health:
         """Return which roots answered at the last heartbeat."""
@@ -308,6 +336,8 @@ def _options_record(options: Options) -> npt.NDArray[Any]:
     record = np.zeros(1, DTYPES["monarch_options"])
     record["threads"] = options.threads
     record["background_max"] = options.background_max
+    first = options.background_first
+    record["background_first"] = options.background_max if first is None else first
     record["bandwidth_bytes_per_s"] = options.bandwidth_bytes_per_s or 0
     record["digests"] = span(options.digests)[0]
     record["digest_first"] = span(options.digest_first)[0]

@@ -95,6 +95,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_engine_fill": (None, (_P, _P)),
     "monarch_engine_fill_pause": (None, (_P, _INT)),
     "monarch_engine_fill_left": (None, (_P, _P)),
+    "monarch_engine_set_background": (None, (_P, _U32)),
+    "monarch_engine_pace": (None, (_P, _P)),
     "monarch_engine_health": (None, (_P, _P)),
     "monarch_engine_forget": (None, (_P, _U32, _U64)),
     "monarch_engine_keep": (None, (_P, _U32, _U64)),

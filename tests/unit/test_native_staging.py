@@ -199,6 +199,27 @@ def test_files_are_staged_and_published(
         assert copy.stat().st_mtime_ns == original.stat().st_mtime_ns
 
 
+def test_the_pace_counts_what_the_origin_has_given_and_nothing_else(job: Job) -> None:
+    os.utime(job.origin / "file2")  # fails: it has changed
+    with native.Engine(job.board, job.options) as engine:
+        for file, kind in enumerate([OrderKind.DEMAND, OrderKind.BACKGROUND] * 2):
+            job.submit(engine, file, kind)
+        done = next_completions(engine, 4)
+        pace = engine.pace()
+    copied = [c for c in done if not c.status]
+    fills = [c for c in copied if c.kind is OrderKind.BACKGROUND]
+
+    assert pace.files == len(copied) == 3
+    assert pace.bytes == sum(c.bytes for c in copied)
+    assert pace.ns == sum(c.ns for c in copied)
+    assert pace.fill_ns == sum(c.ns for c in fills) > 0
+    assert pace.stale == 0
+    with native.Engine(job.board, job.options) as second:
+        job.submit(second, 3, OrderKind.ADOPT_BACKGROUND)
+        next_completions(second, 1)
+        assert second.pace().files == 0
+
+
 def test_digests_chain_over_the_chunks_of_each_extent(
     job: Job, engine: native.Engine
 ) -> None:

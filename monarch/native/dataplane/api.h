@@ -259,15 +259,15 @@ struct monarch_segments { /* mapped; borrowed until monarch_engine_free() */
 
 struct monarch_options {
     uint32_t threads;
-    uint32_t background_max;        /* running background Transfers */
+    uint32_t background_max; /* what monarch_engine_set_background() may permit */
     uint64_t bandwidth_bytes_per_s; /* of background copies; 0 = unlimited */
     uint64_t *digests;              /* one per Extent of every File; borrowed */
     const uint64_t *digest_first;   /* per File: its first digest; borrowed */
     const uint8_t *seal_key;    /* SEAL_KEY_BYTES, copied; NULL: no seals are made */
     struct monarch_seal *seals; /* one per Extent, as the digests; borrowed */
     uint32_t seals_only;        /* 1: no checksums are computed */
-    uint32_t reserved;
-    struct table *table; /* borrowed; NULL: Python orders every Transfer */
+    uint32_t background_first;  /* running background Transfers at first */
+    struct table *table;        /* borrowed; NULL: Python orders every Transfer */
 };
 
 /* Which origins do not answer, and how many Transfers hang in system calls. */
@@ -275,6 +275,16 @@ struct monarch_health {
     uint64_t stalled;      /* a bit per root: no Transfer makes progress */
     uint32_t stuck_demand; /* Transfers that may never end, by class */
     uint32_t stuck_background;
+};
+
+/* The copies from the origin that have ended well, since the engine has begun. */
+enum {
+    PACE_FILES,
+    PACE_BYTES,
+    PACE_NS,      /* the sum of their running times */
+    PACE_FILL_NS, /* that of background Transfers among them */
+    PACE_STALE,   /* those of them that began under another limit of background */
+    PACE_COUNT,
 };
 
 struct monarch_completion { /* of an order that has failed or is to be reported */
@@ -317,6 +327,8 @@ MONARCH_API void monarch_engine_fill(struct engine *e, const struct monarch_fill
 MONARCH_API void monarch_engine_fill_pause(struct engine *e, int paused);
 MONARCH_API void monarch_engine_fill_left(struct engine *e, uint64_t out[2]);
 MONARCH_API void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind);
+MONARCH_API void monarch_engine_set_background(struct engine *e, uint32_t n);
+MONARCH_API void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT]);
 MONARCH_API void monarch_engine_health(struct engine *e, struct monarch_health *out);
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);
 MONARCH_API void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino);

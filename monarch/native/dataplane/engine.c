@@ -73,7 +73,8 @@ static bool usable(const struct monarch_segments *s, const struct monarch_option
            segment_is(s->flags, SEGMENT_FLAGS) &&
            segment_is(s->requests, SEGMENT_REQUESTS) &&
            segment_is(s->inodes, SEGMENT_INODES) && o->threads > 0 &&
-           o->threads <= THREADS_MAX && o->background_max <= THREADS_MAX &&
+           o->threads <= THREADS_MAX && o->background_max <= o->threads &&
+           o->background_first <= o->background_max &&
            (o->seal_key ? o->seals != NULL : !o->seals_only);
 }
 
@@ -111,28 +112,36 @@ static void name_thread(pthread_t thread, uint32_t number)
     pthread_setname_np(thread, name);
 }
 
-/* start_threads - starts all threads with all signals blocked: Python's main thread
- * receives them. */
+static int start_thread(struct engine *e, uint32_t number)
+{
+    struct worker *w = &e->workers[number];
+    size_t place = number ? number - 1 : 0;
+    w->engine = e;
+    w->buffer = number ? e->buffers + place * TRANSFER_BUFFER_BYTES : NULL;
+    int rc = pthread_create(&w->thread, NULL, work, w);
+    if (rc)
+        return -rc;
+    name_thread(w->thread, number);
+    e->started++;
+    e->running++;
+    return 0;
+}
+
+/* start_threads - starts the threads that are needed and do not run yet, with all
+ * signals blocked: Python's main thread receives them. A lower limit of background
+ * Transfers needs fewer, but several roots need the share of each. */
 static int start_threads(struct engine *e)
 {
+    uint32_t unused = e->options.background_max - e->background_limit;
+    uint32_t wanted = 1 + e->options.threads - (e->root_count > 1 ? 0 : unused);
     sigset_t all, before;
     int rc = 0;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_mutex_lock(&e->lock);
-    for (uint32_t i = 0; !rc && i < e->options.threads + 1; i++) {
-        struct worker *w = &e->workers[i];
-        w->engine = e;
-        w->buffer = i ? e->buffers + (size_t)(i - 1) * TRANSFER_BUFFER_BYTES : NULL;
-        rc = pthread_create(&w->thread, NULL, work, w);
-        e->started += !rc;
-        if (!rc)
-            name_thread(w->thread, i);
-    }
-    e->running = e->started;
-    pthread_mutex_unlock(&e->lock);
+    while (!rc && e->started < wanted)
+        rc = start_thread(e, e->started);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -rc;
+    return rc;
 }
 
 /* start - allocates what the engine owns; release() is due even after a failure. */
@@ -154,7 +163,12 @@ static int start(struct engine *e)
         return rc;
     e->buffers = aligned_alloc(4096, (size_t)threads * TRANSFER_BUFFER_BYTES);
     e->workers = calloc(threads + 1, sizeof(*e->workers));
-    return e->buffers && e->workers ? start_threads(e) : -ENOMEM;
+    if (!e->buffers || !e->workers)
+        return -ENOMEM;
+    pthread_mutex_lock(&e->lock);
+    rc = start_threads(e);
+    pthread_mutex_unlock(&e->lock);
+    return rc;
 }
 
 static void release(struct engine *e)
@@ -211,6 +225,18 @@ int monarch_engine_new(const struct monarch_segments *segments,
     }
     *out = e;
     return 0;
+}
+
+/* monarch_engine_set_background - permits so many background Transfers at once, at most
+ * background_max; those beyond that run already end first. */
+void monarch_engine_set_background(struct engine *e, uint32_t n)
+{
+    pthread_mutex_lock(&e->lock);
+    e->background_limit = n < e->options.background_max ? n : e->options.background_max;
+    e->limits++;
+    start_threads(e); /* those that there are do the work if it fails */
+    pthread_cond_broadcast(&e->work);
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* monarch_engine_event_fd - readable while Python has something to collect; the engine

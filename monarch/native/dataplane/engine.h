@@ -80,9 +80,9 @@ struct engine {
     uid_t euid;
     bool links_by_path; /* /proc is there: linkat() of an unnamed file by its path */
     atomic_bool links_by_fd; /* the kernel links by descriptor, as far as is known */
-    uint32_t started;        /* threads */
     uint32_t root_count;
-    uint32_t root_threads; /* that Files of one root may take */
+    uint32_t root_threads;    /* that Files of one root may take */
+    uint32_t root_background; /* of these, background Transfers */
     struct worker *workers;
     uint8_t *buffers;
     struct transfer *transfers;
@@ -105,6 +105,9 @@ struct engine {
     uint32_t outstanding[CLASS_COUNT];
     struct receiver *receiver; /* NULL: no peers yet, or no more */
     struct fill fill;
+    uint32_t background_limit; /* running background Transfers */
+    uint32_t limits;           /* how often that has changed */
+    uint64_t pace[PACE_COUNT];
     struct ring spare; /* unused items of `transfers` */
     struct throttle throttle;
     struct ring requested;   /* Files that programs and peers wait for */
@@ -113,6 +116,7 @@ struct engine {
     struct monarch_health health;
     bool health_changed; /* since Python has read it */
     struct event_fd event_fd;
+    uint32_t started; /* threads */
     uint32_t running; /* threads that have not ended */
 };
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dataplane/staging_table.h"
 #include "dataplane/transfer.h"
@@ -34,6 +35,15 @@ static int init_root(struct root_queue *q, uint32_t background_max)
     return ring_init(&q->parked, sizeof(struct transfer *), background_max + 1);
 }
 
+/* background_of_root - what of its threads a root may use for background Transfers: at
+ * least half of them, and all that the engine has for programs are left to these. */
+static uint32_t background_of_root(const struct engine *e)
+{
+    uint32_t kept = e->options.threads - e->options.background_max;
+    uint32_t half = e->root_threads / 2;
+    return e->root_threads - (kept < half ? kept : half);
+}
+
 /* scheduler_init - creates all queues; each root gets an equal share of the threads. */
 int scheduler_init(struct engine *e)
 {
@@ -50,6 +60,8 @@ int scheduler_init(struct engine *e)
             return -ENOMEM;
     e->root_threads = roots > 1 ? e->options.threads / roots : e->options.threads;
     e->root_threads = e->root_threads ? e->root_threads : 1;
+    e->root_background = background_of_root(e);
+    e->background_limit = e->options.background_first;
     e->throttle.bytes_per_s = e->options.bandwidth_bytes_per_s;
     return 0;
 }
@@ -92,7 +104,8 @@ static struct root_queue *oldest_order(const struct engine *e, enum order_class 
         struct root_queue *q = &e->roots[i];
         const struct queued_order *w = ring_peek(&q->orders[class]);
         bool suspended = q->stalled && class == CLASS_BACKGROUND;
-        if (!w || suspended || w->age >= age || !has_thread(e, q))
+        if (!w || suspended || w->age >= age || !has_thread(e, q) ||
+            (class == CLASS_BACKGROUND && q->background_begun >= e->root_background))
             continue;
         age = w->age;
         found = q;
@@ -123,7 +136,7 @@ static bool background_full(const struct engine *e)
     uint32_t begun = 0;
     for (uint32_t i = 0; i < e->root_count; i++)
         begun += e->roots[i].stalled ? 0 : e->roots[i].background_begun;
-    return begun >= e->options.background_max;
+    return begun >= e->background_limit;
 }
 
 static struct transfer *run_now(struct engine *e, struct transfer *t)
@@ -144,6 +157,7 @@ static struct transfer *begin_order(struct engine *e, struct root_queue *q,
     ring_pop(&e->spare, &t);
     transfer_init(t, &w.order);
     t->queue = (uint32_t)(q - e->roots);
+    t->limits = e->limits;
     q->background_begun += class == CLASS_BACKGROUND;
     return run_now(e, t);
 }
@@ -248,6 +262,19 @@ static void stop_running(struct engine *e, struct transfer *t)
         pthread_cond_signal(&e->work); /* a thread may wait for this share */
 }
 
+/* count_pace - counts a copy that the origin has given. */
+static void count_pace(struct engine *e, const struct transfer *t)
+{
+    if (t->completion.status || transfer_adopts(t))
+        return;
+    e->pace[PACE_FILES]++;
+    e->pace[PACE_BYTES] += t->bytes;
+    e->pace[PACE_NS] += t->ns;
+    if (order_class(t->order.kind) == CLASS_BACKGROUND)
+        e->pace[PACE_FILL_NS] += t->ns;
+    e->pace[PACE_STALE] += t->limits != e->limits;
+}
+
 /* scheduler_return - completes a Transfer that has ended and parks any other. Programs
  * have been woken already. */
 void scheduler_return(struct engine *e, struct transfer *t, bool ended)
@@ -264,6 +291,7 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended)
         return;
     }
     q->background_begun -= background;
+    count_pace(e, t);
     t->order.file = NONE32;
     report_completion(e, &t->completion);
     ring_push(&e->spare, &t);
@@ -303,4 +331,12 @@ uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *ord
         taken++;
     pthread_mutex_unlock(&e->lock);
     return taken;
+}
+
+/* monarch_engine_pace - what the origin has given until now. */
+void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT])
+{
+    pthread_mutex_lock(&e->lock);
+    memcpy(out, e->pace, sizeof(e->pace));
+    pthread_mutex_unlock(&e->lock);
 }

@@ -227,13 +227,16 @@ void board_free(struct board *b)
     free(b->digest_first);
 }
 
-/* board_start - a new engine; options other than these two are set in b->options. */
+/* board_start - a new engine; options other than these two are set in b->options, also
+ * a lower limit of background Transfers at first. */
 void board_start(struct board *b, uint32_t threads, uint32_t background_max)
 {
     const struct monarch_segments segments = {b->catalog, b->flags, b->requests,
                                               b->inodes};
     b->options.threads = threads;
     b->options.background_max = background_max;
+    if (!b->options.background_first)
+        b->options.background_first = background_max;
     b->options.digests = b->digests;
     b->options.digest_first = b->digest_first;
     CHECK(monarch_engine_new(&segments, &b->options, &b->engine) == 0);

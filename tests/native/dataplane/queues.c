@@ -86,6 +86,44 @@ static void background_is_bounded(void)
     board_free(b);
 }
 
+static void the_limit_of_background_changes_and_threads_follow(void)
+{
+    uint64_t pace[PACE_COUNT];
+    struct board *b = board_new_equal(9, SMALL);
+    shut_gate();
+    b->options.background_first = 1;
+    board_start(b, 5, 3);
+    struct engine *e = b->engine;
+    CHECK(e->started == 1 + 3); /* requests, one background, two for programs */
+    for (uint32_t i = 0; i < 8; i++)
+        board_submit(b, i, MONARCH_BACKGROUND);
+    sem_wait(&arrived);
+    board_submit(b, 8, MONARCH_DEMAND);
+    sem_wait(&arrived);
+    CHECK(atomic_load(&running_max) == 2);
+    monarch_engine_set_background(e, 9); /* no more than were announced */
+    CHECK(e->started == 1 + 5);
+    sem_wait(&arrived);
+    sem_wait(&arrived);
+    monarch_engine_set_background(e, 0);
+    open_gate(4);
+    for (int i = 0; i < 4; i++)
+        CHECK(board_wait(b).status == 0);
+    CHECK(sem_trywait(&arrived) == -1);
+    monarch_engine_pace(e, pace);
+    CHECK(pace[PACE_FILES] == 4 && pace[PACE_STALE] == 4);
+    monarch_engine_set_background(e, 1);
+    sem_wait(&arrived);
+    open_gate(100);
+    for (int i = 0; i < 5; i++)
+        CHECK(board_wait(b).status == 0);
+    CHECK(atomic_load(&running_max) == 4);
+    monarch_engine_pace(e, pace);
+    CHECK(pace[PACE_FILES] == 9 && pace[PACE_STALE] == 4);
+    fault_read = NULL;
+    board_free(b);
+}
+
 static void the_queue_has_an_end(void)
 {
     static struct monarch_order orders[ORDERS_MAX + 10];
@@ -190,6 +228,7 @@ int main(void)
 {
     demand_overtakes_background_inside_a_file();
     background_is_bounded();
+    the_limit_of_background_changes_and_threads_follow();
     the_queue_has_an_end();
     only_background_is_throttled();
     stop_ends_running_copies();

@@ -87,6 +87,20 @@ static void files_of_other_roots_are_copied_meanwhile(void)
     end(b);
 }
 
+static void fill_leaves_threads_of_its_root_to_programs(void)
+{
+    struct board *b = two_roots(8, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        board_submit(b, i, MONARCH_BACKGROUND);
+    sem_wait(&arrived);
+    sem_wait(&arrived);
+    board_submit(b, HUNG, MONARCH_DEMAND);
+    CHECK(board_wait(b).file == HUNG);
+    CHECK(sem_trywait(&arrived) == -1);
+    let_go(b, 4);
+    end(b);
+}
+
 static void fill_of_other_roots_goes_on(void)
 {
     struct board *b = two_roots(8, 2);
@@ -186,6 +200,7 @@ static void a_single_root_has_all_threads(void)
 int main(void)
 {
     files_of_other_roots_are_copied_meanwhile();
+    fill_leaves_threads_of_its_root_to_programs();
     fill_of_other_roots_goes_on();
     nobody_waits_for_a_root_that_does_not_answer();
     one_file_that_hangs_is_given_up_and_its_root_is_not();
