@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ from monarch.metrics import AgentCounters
 from monarch.native import AgentState
 from monarch.origins.dataset import Indexed, IndexKey
 from monarch.report import Report, summarize
-from monarch.stager import ExtentDigests, Stager
+from monarch.stager import ExtentDigests, FillConcurrency, Stager
 from monarch.tiers.leftovers import collect_all
 from monarch.tiers.retained import Manifest
 from monarch.units import format_duration
@@ -172,6 +173,7 @@ class Agent:
             self.counters,
             namespace=self._staging.namespace if self._staging is not None else None,
             stager=self._stager,
+            fill=self._staging.concurrency if self._staging is not None else None,
             plain=self._plain,
             late_s=self._outline.late_s if self._outline is not None else 0.0,
             cluster=self.joining.stats(),
@@ -235,10 +237,11 @@ class Agent:
         extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
         storage = make_storage(self.setup, namespace, extents)
-        parts = EngineParts(storage.table, sealing)
+        at_once = FillConcurrency(self.setup.config.fill.at_once)
+        parts = EngineParts(storage.table, at_once, sealing)
         engine = make_engine(self.setup, self.segments, extents, parts)
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
-        self._staging = Staging(namespace, engine, stager, extents)
+        self._staging = Staging(namespace, engine, stager, extents, at_once)
         if manifests:
             await in_thread(offer, stager, namespace, manifests, extents)
         await self.joining.join(self._staging, self.counters, spec)
@@ -315,6 +318,8 @@ class Agent:
     def _beat(self) -> None:
         if self._staging is None or not self._staging.engine.is_open:
             native.beat(self._requests)
+        else:
+            self._staging.adapt(time.monotonic())
 
     def _guard(self) -> None:
         """Check the memory, in steps between which opens are served."""

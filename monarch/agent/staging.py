@@ -10,7 +10,13 @@ from monarch.agent.namespace import Namespace
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.metrics import AgentCounters
-from monarch.stager import ExtentDigests, Stager, StagerSettings, Storage
+from monarch.stager import (
+    ExtentDigests,
+    FillConcurrency,
+    Stager,
+    StagerSettings,
+    Storage,
+)
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
 from monarch.units import format_count, format_size
@@ -28,10 +34,12 @@ class EngineParts:
     """What an engine works by.
 
     Attributes:
+        concurrency: how many background Transfers read the Origin at once.
         sealing: how Extents are sealed for other nodes, if they are.
     """
 
     table: native.Table
+    concurrency: FillConcurrency
     sealing: Sealing | None
 
 
@@ -41,12 +49,24 @@ class Staging:
 
     Attributes:
         extents: the digests of what was staged, for Tiers that are retained.
+        concurrency: how many background Transfers read the Origin at once.
     """
 
     namespace: Namespace
     engine: native.Engine
     stager: Stager
     extents: ExtentDigests
+    concurrency: FillConcurrency
+
+    def adapt(self, now_s: float) -> None:
+        """Let fill follow what the Origin gives; called again and again.
+
+        Args:
+            now_s: a clock that never goes back.
+        """
+        if self.concurrency.note(self.engine.pace(), now_s):
+            log.debug("fill changes concurrency=%d", self.concurrency.limit)
+            self.engine.set_background(self.concurrency.limit)
 
 
 def make_storage(setup: Setup, namespace: Namespace, extents: ExtentDigests) -> Storage:
@@ -61,13 +81,14 @@ def make_engine(
 ) -> native.Engine:
     """Start the threads that copy; each root has its own share of them."""
     config, memory = setup.config, segments.memory
-    wanted = DEMAND_THREADS + config.fill.concurrency
+    wanted = DEMAND_THREADS + parts.concurrency.most
     board = native.Segments(
         memory["catalog"], memory["flags"], memory["requests"], memory["inodes"]
     )
     options = native.Options(
         threads=engine_threads(wanted, len(setup.datasets)),
-        background_max=config.fill.concurrency,
+        background_max=parts.concurrency.most,
+        background_first=parts.concurrency.limit,
         bandwidth_bytes_per_s=config.fill.bytes_per_s,
         digests=extents.digests,
         digest_first=extents.first,

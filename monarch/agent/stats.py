@@ -18,6 +18,7 @@ from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
 from monarch.peers.protocol import Standing, View
 from monarch.placement import Mode
 from monarch.report import (
+    FillFigures,
     JobFigures,
     PeerFigures,
     ProcessFigures,
@@ -27,7 +28,7 @@ from monarch.report import (
     Unstaged,
     WaitBucket,
 )
-from monarch.stager import Sources, Stager
+from monarch.stager import FillConcurrency, Sources, Stager
 
 CHANGED_MAX = 20
 
@@ -154,6 +155,7 @@ class AgentStats:
     Args:
         namespace: None until the Catalog is published.
         stager: None until Files are staged.
+        fill: how many background Transfers read the Origin at once.
         plain: why programs run without a Catalog; "" if they do not.
         late_s: how long programs have run before there was a Catalog.
         cluster: None for a node without peers.
@@ -166,6 +168,7 @@ class AgentStats:
     counters: AgentCounters
     namespace: Namespace | None = None
     stager: Stager | None = None
+    fill: FillConcurrency | None = None
     plain: str = ""
     late_s: float = 0.0
     cluster: ClusterStats | None = None
@@ -200,6 +203,7 @@ class AgentStats:
             changed=self._changed(),
             passed_roots=self._passed_roots(),
             **self._share(),
+            fill=self._fill(),
             nodes=tuple(node["name"] for node in self.nodes()),
             number=self.cluster.node_list.number if self.cluster is not None else 0,
             peers=self.peers(),
@@ -303,6 +307,12 @@ class AgentStats:
                 and file not in self.stager.changed
             ),
         }
+
+    def _fill(self) -> FillFigures:
+        fill = self.fill
+        if fill is None or not self.setup.config.fill.enabled:
+            return FillFigures()
+        return FillFigures(fill.home, fill.home, fill.is_found)
 
     def _changed(self) -> tuple[str, ...]:
         if self.stager is None or self.namespace is None:

@@ -11,6 +11,7 @@ from monarch.config.types import (
     Bandwidth,
     Bytes,
     Capacity,
+    Concurrency,
     DatasetPath,
     DurationRange,
     Headroom,
@@ -120,11 +121,10 @@ class Fill(Section):
     enabled: bool = Field(
         default=True, description="Stage files in the background: true or false."
     )
-    concurrency: int = Field(
-        default=4,
-        ge=1,
-        le=64,
-        description="The number of files copied at the same time.",
+    concurrency: Concurrency = Field(
+        default="auto",
+        description="The number of files copied at the same time. auto: from 1 to 64, "
+        "as many as the origin gains by, which is measured all the time.",
     )
     bandwidth: Bandwidth = Field(
         default=Size(SizeKind.UNLIMITED),
@@ -136,6 +136,11 @@ class Fill(Section):
         """Return the bandwidth, None if it is unlimited."""
         limited = self.bandwidth.kind is SizeKind.BYTES
         return int(self.bandwidth.amount) if limited else None
+
+    @property
+    def at_once(self) -> int | None:
+        """Return how many files are copied at the same time, None if that is found."""
+        return None if self.concurrency == "auto" else self.concurrency
 
 
 class Catalog(Section):

@@ -98,6 +98,17 @@ def _write_bandwidth(rate: Size) -> str:
     return f"{rate}/s" if rate.kind is SizeKind.BYTES else str(rate)
 
 
+CONCURRENCY_MAX: Final = 64
+
+
+def _concurrency(value: object) -> int | str:
+    if value == "auto" and isinstance(value, str):
+        return value
+    if type(value) is int and 1 <= value <= CONCURRENCY_MAX:
+        return value
+    raise refusal(f"auto, or a whole number from 1 to {CONCURRENCY_MAX}")
+
+
 def _read_retain(text: str) -> str | float:
     if text in ("job", "node"):
         return text
@@ -192,6 +203,20 @@ Retain = Annotated[
     PlainValidator(_quantity(_read_retain, "job, node, or a duration such as 7d")),
     PlainSerializer(_write_retain, return_type=str),
     _text_schema("7d"),
+]
+
+
+Concurrency = Annotated[
+    int | Literal["auto"],
+    PlainValidator(_concurrency),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "auto"},
+                {"type": "integer", "minimum": 1, "maximum": CONCURRENCY_MAX},
+            ]
+        }
+    ),
 ]
 
 

@@ -167,9 +167,7 @@ _PLACES = {
         "word_parts",
         "word_source",
     ),
-    "library": (
-        "Memory",
-    ),
+    "library": ("Memory",),
     "names": (
         "NAME_MAX",
         "config_file",

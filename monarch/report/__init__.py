@@ -8,6 +8,7 @@ from monarch.report.file import (
 )
 from monarch.report.merge import merge
 from monarch.report.model import (
+    FillFigures,
     JobFigures,
     PeerFigures,
     ProcessFigures,
@@ -31,6 +32,7 @@ from monarch.report.text import one_node_parts, render, report_parts
 
 __all__ = [
     "NODE_REPORT_BYTES_MAX",
+    "FillFigures",
     "JobFigures",
     "PeerFigures",
     "ProcessFigures",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from monarch.report.model import (
     OTHERS,
+    FillFigures,
     ProcessFigures,
     Report,
     ShareFigures,
@@ -97,6 +98,7 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         pool_used_bytes=sum(part.pool_used_bytes for part in parts),
         unstaged=_unstaged(part.unstaged for part in parts),
         share=_share(parts),
+        fill=_fill(parts),
         lacking=_unstaged(part.lacking for part in parts),
         failures=tuple(failure for part in parts for failure in part.failures),
         changed=tuple(changed)[:CHANGED_MAX],
@@ -105,6 +107,18 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         ),
         nodes=own.nodes,
         number=own.number,
+    )
+
+
+def _fill(parts: Sequence[Snapshot]) -> FillFigures:
+    """Return the range of the nodes that have background fill."""
+    fills = [part.fill for part in parts if part.fill.least]
+    if not fills:
+        return FillFigures()
+    return FillFigures(
+        least=min(fill.least for fill in fills),
+        most=max(fill.most for fill in fills),
+        found=any(fill.found for fill in fills),
     )
 
 

@@ -111,6 +111,21 @@ class ShareFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class FillFigures:
+    """How many Files are copied from the Origin at the same time, if nobody waits.
+
+    Attributes:
+        least: the number of the node with the lowest one; 0: there is no fill.
+        most: that of the node with the highest one.
+        found: whether it was found by measuring.
+    """
+
+    least: int = 0
+    most: int = 0
+    found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PeerFigures:
     """The transfers of a node with one peer.
 
@@ -166,6 +181,7 @@ class Snapshot:
     Attributes:
         unstaged: the Files that this node owns and no Tier of it has.
         share: what this node keeps.
+        fill: how many Files background fill copies at once.
         lacking: the Files that it is to keep and does not have.
         failures: what went wrong with the first Files that could not be copied.
         nodes: the names of the job's nodes by number; empty for one node.
@@ -186,6 +202,7 @@ class Snapshot:
     changed: tuple[str, ...] = ()
     passed_roots: tuple[str, ...] = ()
     share: ShareFigures = ShareFigures()
+    fill: FillFigures = FillFigures()
     lacking: tuple[Unstaged, ...] = ()
     failures: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from monarch import __version__
 from monarch.errors import printable
 from monarch.report.model import (
     OTHERS,
+    FillFigures,
     JobFigures,
     PeerFigures,
     ProcessFigures,
@@ -39,7 +40,7 @@ _LISTS: Final = {
 
 _WANTED: Final = {
     *("number", "run", "counters", "tally", "unslotted", "wait_total_ns"),
-    *("share", "failures"),
+    *("share", "fill", "failures"),
     *(
         "pool_capacity_bytes",
         "pool_used_bytes",
@@ -97,6 +98,7 @@ def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
         changed=_checked(tuple[str, ...], found["changed"]),
         passed_roots=_checked(tuple[str, ...], found["passed_roots"]),
         share=_record(ShareFigures, found["share"]),
+        fill=_record(FillFigures, found["fill"]),
         failures=_checked(tuple[str, ...], found["failures"]),
         nodes=like.nodes,
         number=number,
@@ -129,6 +131,7 @@ def _encoded(snapshot: Snapshot) -> bytes:
         "changed": snapshot.changed,
         "passed_roots": snapshot.passed_roots,
         "share": list(plain(snapshot.share).values()),
+        "fill": list(plain(snapshot.fill).values()),
         "failures": snapshot.failures,
         **lists,
     }

@@ -217,6 +217,7 @@ def _staging(snapshot: Snapshot) -> dict[str, Any]:
         "adopted_bytes": tally["adopted_bytes"],
         "busy_s": busy_s,
         "bytes_per_s": ratio(copied, busy_s),
+        "concurrency": plain(snapshot.fill) if snapshot.fill.least else None,
     }
 
 

@@ -189,11 +189,21 @@ def _staged(staging: dict[str, Any], each: str) -> list[str]:
             f"{many(staging['adopted_files'], 'files')}, "
             f"{format_size(staging['adopted_bytes'])}"
         )
+    found = _concurrency(staging.get("concurrency"), each)
     if not staging.get("peer_files"):
-        return [f"{line}{rate}{adopted}"]
+        return [f"{line}{rate}{adopted}", *found]
     fetched = many(staging["peer_files"], "files")
     line += f"; from peers: {fetched}, {format_size(staging['peer_bytes'])}"
-    return [f"{line}{adopted}", *[f"  copied{rate}"] * bool(rate)]
+    return [f"{line}{adopted}", *[f"  copied{rate}"] * bool(rate), *found]
+
+
+def _concurrency(fill: Mapping[str, Any] | None, each: str) -> list[str]:
+    """Return the line about a concurrency that was found, none if it was set."""
+    if not fill or not fill["found"]:
+        return []
+    least, most = fill["least"], fill["most"]
+    count = many(most, "files") if least == most else f"{least} to {most} files"
+    return [f"  fill: {count} at once{each}, found by measuring the origin"]
 
 
 def tier_lines(report: Report) -> list[str]:

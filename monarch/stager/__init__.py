@@ -2,6 +2,7 @@
 
 from monarch.stager.adoption import ExtentDigests, describe, match
 from monarch.stager.capacity import Storage, footprint, footprints
+from monarch.stager.concurrency import FillConcurrency
 from monarch.stager.fill import StagerSettings
 from monarch.stager.node_share import Share
 from monarch.stager.policy import Destination, Policy
@@ -16,6 +17,7 @@ __all__ = [
     "Event",
     "ExtentDigests",
     "FileTable",
+    "FillConcurrency",
     "Opening",
     "PeerEvents",
     "Policy",

@@ -56,6 +56,12 @@ def test_fill_without_a_limit_has_no_rate(load_text):
     assert load_text("fill: {bandwidth: unlimited}").config.fill.bytes_per_s is None
 
 
+def test_fill_finds_its_concurrency_unless_a_number_is_set(load_text):
+    assert load_text("fill: {}").config.fill.concurrency == "auto"
+    assert load_text("fill: {concurrency: auto}").config.fill.at_once is None
+    assert load_text("fill: {concurrency: 64}").config.fill.at_once == 64
+
+
 def test_all_faults_are_named_at_once_with_place_and_nearest_key(refusal):
     text = """schema: 1
 tirs: []
@@ -85,7 +91,8 @@ log: debug
         "8GiB, a share such as 40%, or all-but 10GiB; did you mean '8GiB'?",
         "job.yaml:8:17: fill.enabled: 'no' is not valid; use true or false; "
         "did you mean 'false'?",
-        "job.yaml:8:34: fill.concurrency: 'many' is not valid; use a whole number",
+        "job.yaml:8:34: fill.concurrency: 'many' is not valid; use auto, or a whole "
+        "number from 1 to 64",
         "job.yaml:9:19: cold_open.mode: 'autp' is not valid; use auto, wait or "
         "through; "
         "did you mean 'auto'?",
@@ -104,12 +111,30 @@ log: debug
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("fill: {concurrency: 0}", "0 is not valid; use a number of at least 1"),
-        ("fill: {concurrency: 65}", "65 is not valid; use a number of at most 64"),
-        ("fill: {concurrency: 2.5}", "2.5 is not valid; use a whole number"),
-        ("fill: {concurrency: true}", "true is not valid; use a whole number"),
-        ("fill: {concurrency: '4'}", "'4' is not valid; use a whole number"),
-        ("fill: {concurrency: null}", "null is not valid; use a whole number"),
+        (
+            "fill: {concurrency: 0}",
+            "0 is not valid; use auto, or a whole number from 1 to 64",
+        ),
+        (
+            "fill: {concurrency: 65}",
+            "65 is not valid; use auto, or a whole number from 1 to 64",
+        ),
+        (
+            "fill: {concurrency: 2.5}",
+            "2.5 is not valid; use auto, or a whole number from 1 to 64",
+        ),
+        (
+            "fill: {concurrency: true}",
+            "true is not valid; use auto, or a whole number from 1 to 64",
+        ),
+        (
+            "fill: {concurrency: '4'}",
+            "'4' is not valid; use auto, or a whole number from 1 to 64",
+        ),
+        (
+            "fill: {concurrency: null}",
+            "null is not valid; use auto, or a whole number from 1 to 64",
+        ),
         ("fill: {enabled: 1}", "1 is not valid; use true or false"),
         ("fill: {bandwidth: 0MB/s}", "'0MB/s' is not valid; use unlimited, or a rate"),
         ("fill: {bandwidth: 200MB}", "use unlimited, or a rate such as 200MB/s"),

@@ -92,7 +92,7 @@ def test_first_file_of_the_search_order_holds(tmp_path, site_file):
     environ["XDG_CONFIG_HOME"] = "relative"
     assert concurrency() == 1
     del environ["HOME"], environ["XDG_CONFIG_HOME"]
-    assert concurrency() == 4
+    assert concurrency() == "auto"
 
 
 def test_sections_left_empty_change_nothing(load_text):
@@ -141,7 +141,8 @@ def test_environment_reaches_into_lists_and_sections(load_text):
         (
             "FILL__CONCURRENCY",
             "x",
-            "fill.concurrency: 'x' is not valid; use a whole number",
+            "fill.concurrency: 'x' is not valid; use auto, or a whole number from 1 to "
+            "64",
         ),
         ("TIERS__2__NAME", "x", "no such item; use an index from 0 to 1"),
         ("LOG", "info", "log: 'info' is not valid; use a mapping of keys"),
@@ -280,8 +281,8 @@ def test_saved_index_belongs_to_exactly_one_dataset(load_text, refusal, tmp_path
         ({"settings": ("=8",)}, "--set =8: not of the form KEY=VALUE"),
         (
             {"settings": ("fill.concurrency=x",)},
-            "--set fill.concurrency=x: fill.concurrency: 'x' is not valid; use a whole "
-            "number",
+            "--set fill.concurrency=x: fill.concurrency: 'x' is not valid; use auto, "
+            "or a whole number from 1 to 64",
         ),
         (
             {"settings": ("tiers[3].path=/x",)},

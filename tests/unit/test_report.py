@@ -14,6 +14,7 @@ from monarch.errors import UsageError
 from monarch.metrics import TEXTS, UNITS, AgentCounters
 from monarch.native import wait_bucket_ns
 from monarch.report import (
+    FillFigures,
     ProcessFigures,
     Unstaged,
     WaitBucket,
@@ -77,6 +78,18 @@ def test_staging_nobody_used_avoids_less_than_nothing_and_says_so():
 
 def test_staging_throughput_is_over_the_time_in_which_anything_was_copied():
     assert summarize(EPOCHS)["staging"]["bytes_per_s"] == 95 * MIB
+
+
+def test_a_concurrency_that_was_found_is_told():
+    found = summarize(replace(EPOCHS, fill=FillFigures(16, 16, found=True)))
+    set_by_user = summarize(replace(EPOCHS, fill=FillFigures(4, 4, found=False)))
+
+    line = "  fill: 16 files at once, found by measuring the origin"
+    assert line in render(found).splitlines()
+    assert found["staging"]["concurrency"] == {"least": 16, "most": 16, "found": True}
+    assert "  fill:" not in render(set_by_user)
+    assert set_by_user["staging"]["concurrency"]["most"] == 4
+    assert summarize(EPOCHS)["staging"]["concurrency"] is None
 
 
 def test_inactive_processes_are_named():

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from monarch.cli.report import report as report_verb
 from monarch.report import (
+    FillFigures,
     PeerFigures,
     TierFigures,
     encode_node_report,
@@ -166,6 +167,20 @@ def test_the_transit_pool_is_told_where_files_pass_through_it():
     assert "  transit pool                             8        1.0 MiB" in lines
     assert report["nodes"][0]["hit_opens"] == 4008
     assert not [line for line in render(job()).splitlines() if "transit" in line]
+
+
+def test_the_concurrency_of_fill_is_told_as_the_range_of_the_nodes():
+    fills = {
+        "node1": {"fill": FillFigures(24, 24, found=True)},
+        "node2": {"fill": FillFigures(9, 9, found=True)},
+    }
+
+    report = job(**fills)
+
+    line = "  fill: 9 to 24 files at once per node, found by measuring the origin"
+    assert line in render(report).splitlines()
+    assert report["staging"]["concurrency"] == {"least": 9, "most": 24, "found": True}
+    assert "  fill:" not in render(job())
 
 
 def test_breakers_are_told_by_the_peer_that_they_were_of():

@@ -1,0 +1,286 @@
+"""How many background copies read the Origin at once: found by trying."""
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Self
+
+from monarch.native import Pace
+
+FIRST: Final = 8
+MOST: Final = 64
+GAIN: Final = 1.1
+"""What twice as many copies at once must bring to be worth it; fewer more, a part."""
+LOSS: Final = 1.03
+"""What half as many may cost, because they spare the Origin; fewer less, a part."""
+SLOWER: Final = 2.0
+"""So much slower copies, without a gain, mean that the Origin is overloaded."""
+REACHED: Final = 0.75
+"""The part of the limit that must run: with less, something else limits the copies."""
+KEPT: Final = 7 / 8
+"""The weight of what is known when one more window at the same limit is added."""
+AGREEING: Final = 2
+"""How many windows in a row must say the same about a step of one."""
+PATIENCE: Final = 6
+"""How many windows a trial lasts that tells neither a gain nor that there is none."""
+REST: Final = 1
+REST_MAX: Final = 16
+"""How many windows pass between two trials: twice as many after each that failed, half
+as many after each that did not."""
+
+WINDOW_FILES: Final = 32
+WINDOW_ROUNDS: Final = 4
+"""A window is at least so many times what runs at once: copies that began together end
+together."""
+WINDOW_S: Final = 0.05
+"""Shorter windows tell more of the scheduler of this machine than of the Origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What ended in a span of time.
+
+    Args:
+        files: how many copies of Files from the Origin, whoever wanted them.
+        seconds: how long the span was.
+        busy_s: the sum of the durations of these copies.
+        fill_s: the part of it that were background copies.
+    """
+
+    files: float = 0
+    size_bytes: float = 0
+    seconds: float = 0.0
+    busy_s: float = 0.0
+    fill_s: float = 0.0
+
+    def plus(self, later: Self, weight: float = 1.0) -> Self:
+        """Return both together.
+
+        Args:
+            weight: of this one.
+        """
+        return replace(
+            self,
+            files=weight * self.files + later.files,
+            size_bytes=weight * self.size_bytes + later.size_bytes,
+            seconds=weight * self.seconds + later.seconds,
+            busy_s=weight * self.busy_s + later.busy_s,
+            fill_s=weight * self.fill_s + later.fill_s,
+        )
+
+    def reaches(self, limit: int) -> bool:
+        """Return whether so many background copies ran at once, or nearly."""
+        return self.fill_s >= REACHED * limit * self.seconds
+
+    def gain_on(self, before: Self) -> tuple[float, float]:
+        """Return the bounds of how many times as much the Origin gave as before.
+
+        A copy costs something for the File and something for its bytes. Whatever the
+        two are, the ratio lies between that of Files and that of bytes.
+        """
+        pace = before.seconds / self.seconds
+        return _between(self, before, pace)
+
+    def slowdown_on(self, before: Self) -> tuple[float, float]:
+        """Return the bounds of how many times as long a copy took as before."""
+        low, high = _between(before, self, self.busy_s / before.busy_s)
+        return low, high
+
+
+def _between(one: Window, other: Window, factor: float) -> tuple[float, float]:
+    """Return the ratios of Files and of bytes, the smaller first."""
+    files = factor * one.files / other.files
+    sizes = files
+    if other.size_bytes:
+        sizes = factor * one.size_bytes / other.size_bytes
+    elif one.size_bytes:
+        sizes = math.inf
+    return min(files, sizes), max(files, sizes)
+
+
+class Search(Enum):
+    """In which way the next limit is chosen."""
+
+    DOUBLE = "double"
+    HALVE = "halve"
+    STEP = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """The limit that holds, and what is known about others.
+
+    At first the limit is doubled as long as that is worth it. After that it is raised
+    or lowered by one for a short time, again and again, and stays where two windows
+    agree that it is better, or when lowered, that it is no worse. When the Origin only
+    becomes slower, it is halved as long as that costs nothing.
+
+    Args:
+        limit: how many background copies may run at once.
+        home: the best limit that is known; `limit` differs from it in a trial.
+        known: what the Origin gives at `home`; None: not measured.
+        tried: what it gave at `limit` in this trial; None: nothing yet.
+        windows: how many there were in this trial, or since the last one.
+        votes: how many of the last ones agreed, negative: that it is not worth it.
+        rest: how many windows pass until the next trial.
+        direction: of the next step.
+    """
+
+    limit: int = FIRST
+    home: int = FIRST
+    search: Search = Search.DOUBLE
+    known: Window | None = None
+    tried: Window | None = None
+    windows: int = 0
+    votes: int = 0
+    rest: int = REST
+    direction: int = 1
+
+    def after(self, window: Window) -> "Concurrency":
+        """Return what follows from a window in which `limit` held."""
+        if not window.reaches(self.limit):
+            return self
+        if self.known is None:
+            return self._go_on(replace(self, home=self.limit, known=window))
+        if self.limit == self.home:
+            return self._at_home(self.known, window)
+        return self._in_trial(self.known, window)
+
+    def _at_home(self, known: Window, window: Window) -> "Concurrency":
+        if self.limit > 1 and _is_overloaded(known, window):
+            halving = replace(self, search=Search.HALVE, known=window, rest=REST)
+            return self._go_on(halving)
+        rested = replace(
+            self, known=known.plus(window, weight=KEPT), windows=self.windows + 1
+        )
+        return self._go_on(rested) if rested.windows >= self.rest else rested
+
+    def _in_trial(self, known: Window, window: Window) -> "Concurrency":
+        tried = self.tried.plus(window) if self.tried is not None else window
+        trial = replace(self, tried=tried, windows=self.windows + 1)
+        if _is_overloaded(known, window):
+            return trial._failed()
+        steps = self.search is Search.STEP
+        worth = _is_worth(known, window if steps else tried, self.limit / self.home)
+        if worth is None:
+            return trial._lost() if trial.windows >= PATIENCE else trial
+        vote = 1 if worth else -1
+        votes = self.votes + vote if self.votes * vote > 0 else vote
+        if abs(votes) < (AGREEING if steps else 1):
+            return replace(trial, votes=votes)
+        return trial._succeeded(tried) if worth else trial._failed()
+
+    def _succeeded(self, tried: Window) -> "Concurrency":
+        settled = self._rested(self.limit, max(REST, self.rest // 2))
+        found = replace(settled, known=tried)
+        return found if self.search is Search.STEP else self._go_on(found)
+
+    def _failed(self) -> "Concurrency":
+        steps = self.search is Search.STEP
+        rest = min(REST_MAX, 2 * self.rest) if steps else self.rest
+        settled = self._rested(self.home, rest)
+        # What does not gain by more is tried with less: it may do.
+        return replace(settled, search=Search.STEP, direction=-self.direction)
+
+    def _lost(self) -> "Concurrency":
+        """Measure again: the Files have become others meanwhile."""
+        return replace(self._rested(self.home, self.rest), known=None)
+
+    def _rested(self, home: int, rest: int) -> "Concurrency":
+        """Return this limit without what belonged to the trial."""
+        return replace(
+            self, limit=home, home=home, tried=None, windows=0, votes=0, rest=rest
+        )
+
+    def _go_on(self, found: "Concurrency") -> "Concurrency":
+        """Return the next trial that follows from what was found at home."""
+        found = replace(found, tried=None, windows=0, votes=0)
+        if found.search is not Search.STEP:
+            double = found.search is Search.DOUBLE
+            limit = min(MOST, 2 * found.home) if double else found.home // 2
+            if limit not in (0, found.home):
+                return replace(found, limit=limit)
+            return replace(found, search=Search.STEP)
+        direction = found.direction
+        if not 1 <= found.home + direction <= MOST:
+            direction = -direction
+        return replace(found, limit=found.home + direction, direction=direction)
+
+
+def _is_worth(known: Window, tried: Window, times: float) -> bool | None:
+    """Return whether so many times the copies at once are worth it; None: unclear."""
+    needed = (GAIN if times > 1 else LOSS) ** math.log2(times)
+    low, high = tried.gain_on(known)
+    if low >= needed:
+        return True
+    return None if high >= needed else False
+
+
+def _is_overloaded(known: Window, window: Window) -> bool:
+    """Return whether the Origin has become slower without giving more."""
+    slower, _ = window.slowdown_on(known)
+    _, gain = window.gain_on(known)
+    return slower >= SLOWER and gain < GAIN
+
+
+class FillConcurrency:
+    """How many background copies read the Origin at once: as set, or as found.
+
+    Attributes:
+        most: how many may ever run at once.
+        is_found: whether the limit is found by trying.
+    """
+
+    def __init__(self, fixed: int | None) -> None:
+        self.most = MOST if fixed is None else fixed
+        self.is_found = fixed is None
+        first = FIRST if fixed is None else fixed
+        self._search = Concurrency(first, first)
+        self._began: tuple[Pace, float] | None = None
+
+    def __repr__(self) -> str:
+        return f"<FillConcurrency {self.limit}>"
+
+    @property
+    def limit(self) -> int:
+        """How many may run at once from now on."""
+        return self._search.limit
+
+    @property
+    def home(self) -> int:
+        """The best limit that is known, whatever is being tried."""
+        return self._search.home
+
+    def note(self, pace: Pace, now_s: float) -> bool:
+        """Look at what the engine has done; return whether the limit changes.
+
+        Args:
+            pace: its totals.
+            now_s: a clock that never goes back.
+        """
+        if not self.is_found:
+            return False
+        # A window begins when all has ended that began under another limit.
+        if self._began is None or self._began[0].stale != pace.stale:
+            self._began = pace, now_s
+            return False
+        window = _window(self._began, (pace, now_s))
+        files = max(WINDOW_FILES, WINDOW_ROUNDS * self.limit)
+        if window.files < files or window.seconds < WINDOW_S:
+            return False
+        before = self.limit
+        self._search = self._search.after(window)
+        self._began = (pace, now_s) if self.limit == before else None
+        return self.limit != before
+
+
+def _window(began: tuple[Pace, float], ended: tuple[Pace, float]) -> Window:
+    """Return what was done between two moments."""
+    (first, first_s), (last, last_s) = began, ended
+    return Window(
+        files=last.files - first.files,
+        size_bytes=last.bytes - first.bytes,
+        seconds=last_s - first_s,
+        busy_s=(last.ns - first.ns) / 1e9,
+        fill_s=(last.fill_ns - first.fill_ns) / 1e9,
+    )
