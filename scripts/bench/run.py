@@ -15,30 +15,34 @@ import launch
 import metadata
 import nodes
 import opens
+import origins
 import peers
 import staging
 import start
 from table import Row, print_rows
 
-Measure = Callable[[str, Path, int], list[Row]]
+Measure = Callable[[str, Path, argparse.Namespace], list[Row]]
 PARTS: dict[str, Measure] = {
-    "opens": opens.measure,
+    "opens": lambda monarch, work, size: opens.measure(monarch, work, size.names),
     "launch": lambda monarch, work, _: launch.measure(monarch, work),
     "start": start.measure,
     "metadata": lambda monarch, work, _: metadata.measure(monarch, work),
     "staging": lambda monarch, work, _: staging.measure(monarch, work),
     "epochs": lambda monarch, work, _: epochs.measure(monarch, work),
+    "origins": lambda monarch, work, size: origins.measure(
+        monarch, work, quick=size.quick
+    ),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
-    "catalog": lambda _, work, names: catalog.measure(work, names),
+    "catalog": lambda _, work, size: catalog.measure(work, size.names),
 }
 
 
-def measure(part: str, monarch: str, work: Path, names: int) -> list[Row]:
+def measure(part: str, monarch: str, work: Path, size: argparse.Namespace) -> list[Row]:
     """Measure one part of the table in a directory of its own."""
     folder = work / part
     folder.mkdir()
-    return PARTS[part](monarch, folder, names)
+    return PARTS[part](monarch, folder, size)
 
 
 def main() -> int:
@@ -47,6 +51,9 @@ def main() -> int:
     options.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART")
     options.add_argument(
         "--names", type=int, default=1_000_000, help="files of the catalog"
+    )
+    options.add_argument(
+        "--quick", action="store_true", help="a tenth of the files of slow origins"
     )
     chosen = options.parse_args()
     unknown = set(chosen.parts) - set(PARTS)
@@ -60,7 +67,7 @@ def main() -> int:
     try:
         for part in chosen.parts:
             print(f"measuring {part} ...", file=sys.stderr, flush=True)
-            rows += measure(part, monarch, work, chosen.names)
+            rows += measure(part, monarch, work, chosen)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print_rows(rows)

@@ -3,8 +3,9 @@
  *     countfs SOURCE MOUNTPOINT [KEY=VALUE ...]
  *
  * returns when the mount is there. MOUNTPOINT/.counts reads as lines "name value", exact
- * because neither data nor attributes are cached by the kernel; lines "KEY=VALUE" written
- * to MOUNTPOINT/.control change a setting, "reset=1" zeroes the counts. Neither is listed.
+ * because neither data nor attributes are cached by the kernel unless keep_ms is set;
+ * lines "KEY=VALUE" written to MOUNTPOINT/.control change a setting, "reset=1" zeroes the
+ * counts. Neither is listed.
  *
  *     bw         bytes per second over all readers, 0 = unlimited
  *     open_us    delay of each open; read_us of each read; stat_us of each stat
