@@ -1,7 +1,7 @@
 """Makes the native engine and the Stager from a setup, and keeps memory free."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from monarch import native
@@ -11,6 +11,7 @@ from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.metrics import AgentCounters
 from monarch.stager import (
+    DemandFirst,
     ExtentDigests,
     FillConcurrency,
     Stager,
@@ -50,6 +51,7 @@ class Staging:
     Attributes:
         extents: the digests of what was staged, for Tiers that are retained.
         concurrency: how many background Transfers read the Origin at once.
+        demand_first: how many of these while programs wait.
     """
 
     namespace: Namespace
@@ -57,6 +59,7 @@ class Staging:
     stager: Stager
     extents: ExtentDigests
     concurrency: FillConcurrency
+    demand_first: DemandFirst = field(default_factory=DemandFirst)
 
     def adapt(self, now_s: float) -> None:
         """Let fill follow what the Origin gives; called again and again.
@@ -64,9 +67,15 @@ class Staging:
         Args:
             now_s: a clock that never goes back.
         """
-        if self.concurrency.note(self.engine.pace(), now_s):
-            log.debug("fill changes concurrency=%d", self.concurrency.limit)
-            self.engine.set_background(self.concurrency.limit)
+        limit = self.concurrency.limit
+        changes = self.demand_first.note(self.engine.demands(), limit)
+        changes |= self.concurrency.note(self.engine.pace(), now_s)
+        if not changes:
+            return
+        limit, beside = self.concurrency.limit, self.demand_first.beside
+        log.debug("fill changes concurrency=%d beside=%d", limit, beside)
+        self.engine.set_background(limit, beside)
+        self.demand_first.forget()
 
 
 def make_storage(setup: Setup, namespace: Namespace, extents: ExtentDigests) -> Storage:

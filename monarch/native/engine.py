@@ -128,6 +128,7 @@ class Engine(Closable):
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_completion"])
         self._health = np.zeros(1, DTYPES["monarch_health"])
         self._filled: tuple[object, ...] = ()
+        self._demands = np.zeros((BATCH_MAX, 2), np.uint64)
         self._pace = np.zeros(len(Pace._fields), np.uint64)
 
     @property
@@ -192,9 +193,23 @@ class Engine(Closable):
         LIB.monarch_engine_fill_left(self._alive(), span(left)[0])
         return int(left[0]), int(left[1])
 
-    def set_background(self, limit: int) -> None:
-        """Limit running background Transfers, at most to `background_max`."""
-        LIB.monarch_engine_set_background(self._alive(), limit)
+    def set_background(self, limit: int, beside: int) -> None:
+        """Limit running background Transfers, at most to `background_max`.
+
+        Args:
+            beside: their limit while programs wait for others.
+        """
+        LIB.monarch_engine_set_background(self._alive(), limit, beside)
+
+    def demands(self) -> list[tuple[int, int]]:
+        """Collect bytes and nanoseconds of copies that programs waited for.
+
+        All began under the limits of now.
+        """
+        n = LIB.monarch_engine_demands(
+            self._alive(), span(self._demands)[0], len(self._demands)
+        )
+        return [(size, ns) for size, ns in self._demands[:n].tolist()]
 
     def pace(self) -> Pace:
         """Return what the origin has given until now."""

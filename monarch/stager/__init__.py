@@ -10,8 +10,10 @@ from monarch.stager.replicas import Event, FileTable, Replicas, WrittenMarks
 from monarch.stager.sources import Opening, PeerEvents, Sources
 from monarch.stager.stager import Stager
 from monarch.stager.transfer import Engine, Receiver
+from monarch.stager.yielding import DemandFirst
 
 __all__ = [
+    "DemandFirst",
     "Destination",
     "Engine",
     "Event",

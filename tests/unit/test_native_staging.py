@@ -205,7 +205,8 @@ def test_the_pace_counts_what_the_origin_has_given_and_nothing_else(job: Job) ->
         for file, kind in enumerate([OrderKind.DEMAND, OrderKind.BACKGROUND] * 2):
             job.submit(engine, file, kind)
         done = next_completions(engine, 4)
-        pace = engine.pace()
+        pace, demands = engine.pace(), engine.demands()
+        again = engine.demands()
     copied = [c for c in done if not c.status]
     fills = [c for c in copied if c.kind is OrderKind.BACKGROUND]
 
@@ -214,6 +215,8 @@ def test_the_pace_counts_what_the_origin_has_given_and_nothing_else(job: Job) ->
     assert pace.ns == sum(c.ns for c in copied)
     assert pace.fill_ns == sum(c.ns for c in fills) > 0
     assert pace.stale == 0
+    waited = [(c.bytes, c.ns) for c in copied if c.kind is OrderKind.DEMAND]
+    assert (demands, again) == (waited, [])
     with native.Engine(job.board, job.options) as second:
         job.submit(second, 3, OrderKind.ADOPT_BACKGROUND)
         next_completions(second, 1)

@@ -350,8 +350,13 @@ class FakeEngine:
         self.done += self.limit
         return seconds_of_fill(self.done)
 
-    def set_background(self, limit: int) -> None:
-        """Note the limit."""
+    def demands(self) -> list[tuple[int, int]]:
+        """Return that no program has waited."""
+        return []
+
+    def set_background(self, limit: int, beside: int) -> None:
+        """Note the limit; nothing waits that would lower the other one."""
+        assert beside == MOST
         self.limit = limit
 
 

@@ -327,7 +327,10 @@ MONARCH_API void monarch_engine_fill(struct engine *e, const struct monarch_fill
 MONARCH_API void monarch_engine_fill_pause(struct engine *e, int paused);
 MONARCH_API void monarch_engine_fill_left(struct engine *e, uint64_t out[2]);
 MONARCH_API void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind);
-MONARCH_API void monarch_engine_set_background(struct engine *e, uint32_t n);
+MONARCH_API void monarch_engine_set_background(struct engine *e, uint32_t n,
+                                               uint32_t beside);
+MONARCH_API uint32_t monarch_engine_demands(struct engine *e, uint64_t *pairs,
+                                            uint32_t max);
 MONARCH_API void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT]);
 MONARCH_API void monarch_engine_health(struct engine *e, struct monarch_health *out);
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);

@@ -228,12 +228,17 @@ int monarch_engine_new(const struct monarch_segments *segments,
 }
 
 /* monarch_engine_set_background - permits so many background Transfers at once, at most
- * background_max; those beyond that run already end first. */
-void monarch_engine_set_background(struct engine *e, uint32_t n)
+ * background_max, and so many while programs wait for others. Those beyond that run
+ * already stop at their next chunk, or end. */
+void monarch_engine_set_background(struct engine *e, uint32_t n, uint32_t beside)
 {
+    struct demand_time stale;
     pthread_mutex_lock(&e->lock);
     e->background_limit = n < e->options.background_max ? n : e->options.background_max;
+    e->background_beside = beside;
     e->limits++;
+    while (ring_pop(&e->demands, &stale)) {
+    }
     start_threads(e); /* those that there are do the work if it fails */
     pthread_cond_broadcast(&e->work);
     pthread_mutex_unlock(&e->lock);

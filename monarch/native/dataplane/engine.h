@@ -16,6 +16,7 @@ enum {
     THREADS_MAX = 256,
     ORDERS_MAX = 4096,    /* per class: queued, running or not yet collected */
     REQUESTED_MAX = 4096, /* requests that Python has not collected yet */
+    DEMANDS_MAX = 256,    /* copies of demand whose times Python has not collected */
     PYTHON_SILENT_MS = 1000,
     DONE_BATCH = 32, /* completions that are worth waking Python for */
     HEARTBEAT_MS = 100,
@@ -31,6 +32,10 @@ struct table;
 struct transfer;
 struct worker;
 
+struct demand_time { /* how long a copy took that a program waited for */
+    uint64_t bytes, ns;
+};
+
 struct queued_order { /* that no thread has begun */
     struct monarch_order order;
     uint64_t age;
@@ -44,6 +49,7 @@ struct root_queue {
     uint32_t running; /* threads that work for it, without those that are lost */
     uint32_t lost;    /* threads whose system calls do not return */
     uint32_t background_begun;
+    uint32_t background_running; /* as `running` */
     bool stalled;
     uint64_t stalled_ns;          /* since when */
     _Atomic uint64_t progress_ns; /* when a step of a Transfer has last ended */
@@ -105,8 +111,12 @@ struct engine {
     uint32_t outstanding[CLASS_COUNT];
     struct receiver *receiver; /* NULL: no peers yet, or no more */
     struct fill fill;
-    uint32_t background_limit; /* running background Transfers */
-    uint32_t limits;           /* how often that has changed */
+    uint32_t background_limit;  /* running background Transfers */
+    uint32_t background_beside; /* the same while programs wait */
+    uint32_t limits;            /* how often these have changed */
+    uint32_t demands_running;
+    uint64_t demand_ns;  /* when the last one has ended */
+    struct ring demands; /* struct demand_time */
     uint64_t pace[PACE_COUNT];
     struct ring spare; /* unused items of `transfers` */
     struct throttle throttle;
@@ -163,6 +173,13 @@ void report_file_locked(struct engine *e, uint32_t file);
 void requests_wake(struct engine *e);
 void report_completion(struct engine *e, const struct monarch_completion *done);
 void completions_expire(struct engine *e, struct ring *done);
+
+/* A program that has been served is expected to ask again at once. */
+#define DEMAND_HOLD_NS (2 * MS_NS)
+
+/* pace.c - what the origin gives; the caller holds the lock */
+uint32_t pace_background(const struct engine *e);
+void pace_count(struct engine *e, const struct transfer *t);
 
 /* requests.c - the thread that listens to programs */
 void requests_listen(struct engine *e);

@@ -87,6 +87,7 @@ static void set_lost(struct engine *e, uint32_t root, uint64_t now)
             q->lost++;
             q->running--;
             q->background_begun -= order_class(t->order.kind) == CLASS_BACKGROUND;
+            q->background_running -= order_class(t->order.kind) == CLASS_BACKGROUND;
         }
     }
 }

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "dataplane/staging_table.h"
 #include "dataplane/transfer.h"
@@ -52,6 +51,7 @@ int scheduler_init(struct engine *e)
     e->requested_bits = calloc(e->catalog->file_count / 8 + 1, 1);
     if (!e->roots || !e->requested_bits || init_transfers(e) ||
         ring_init(&e->requested, sizeof(uint32_t), REQUESTED_MAX) ||
+        ring_init(&e->demands, sizeof(struct demand_time), DEMANDS_MAX) ||
         ring_init(&e->done, sizeof(struct monarch_completion),
                   CLASS_COUNT * ORDERS_MAX))
         return -ENOMEM;
@@ -62,6 +62,7 @@ int scheduler_init(struct engine *e)
     e->root_threads = e->root_threads ? e->root_threads : 1;
     e->root_background = background_of_root(e);
     e->background_limit = e->options.background_first;
+    e->background_beside = e->options.background_max;
     e->throttle.bytes_per_s = e->options.bandwidth_bytes_per_s;
     return 0;
 }
@@ -83,6 +84,7 @@ void scheduler_free(struct engine *e)
         free_root(&e->roots[i]);
     ring_free(&e->spare);
     ring_free(&e->requested);
+    ring_free(&e->demands);
     ring_free(&e->done);
     free(e->roots);
     free(e->requested_bits);
@@ -129,19 +131,32 @@ static struct root_queue *oldest_parked(const struct engine *e)
     return found;
 }
 
-/* background_full - the limit of background Transfers is reached; those of stalled
- * roots do not count. */
-static bool background_full(const struct engine *e)
+/* background_full - the limit of background Transfers is reached, parked ones included;
+ * those of stalled roots do not count. */
+static bool background_full(const struct engine *e, uint32_t limit)
 {
     uint32_t begun = 0;
     for (uint32_t i = 0; i < e->root_count; i++)
         begun += e->roots[i].stalled ? 0 : e->roots[i].background_begun;
-    return begun >= e->background_limit;
+    return begun >= limit;
+}
+
+/* background_busy - as many of them run as may. */
+static bool background_busy(const struct engine *e, uint32_t limit)
+{
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < e->root_count; i++)
+        running += e->roots[i].stalled ? 0 : e->roots[i].background_running;
+    return running >= limit;
 }
 
 static struct transfer *run_now(struct engine *e, struct transfer *t)
 {
-    e->roots[t->queue].running++;
+    struct root_queue *q = &e->roots[t->queue];
+    bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
+    q->running++;
+    q->background_running += background;
+    e->demands_running += !background;
     t->running = true;
     atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
     return t;
@@ -184,11 +199,14 @@ static uint64_t chunk_bytes(const struct engine *e, const struct transfer *t)
     return left < CHUNK_BYTES ? left : CHUNK_BYTES;
 }
 
-/* background_waits - a background Transfer can run as soon as the throttle permits. */
-static bool background_waits(const struct engine *e)
+/* background_waits - with this limit, a background Transfer can run as soon as the
+ * throttle permits. */
+static bool background_waits(const struct engine *e, uint32_t limit)
 {
+    if (background_busy(e, limit))
+        return false;
     return oldest_parked(e) ||
-           (!background_full(e) &&
+           (!background_full(e, limit) &&
             (oldest_order(e, CLASS_BACKGROUND) || fill_may_read(e)));
 }
 
@@ -221,7 +239,7 @@ struct transfer *scheduler_take(struct engine *e)
 {
     struct root_queue *q = oldest_order(e, CLASS_DEMAND);
     struct transfer *t = begin_order(e, q, CLASS_DEMAND);
-    if (t || !background_waits(e))
+    if (t || !background_waits(e, pace_background(e)))
         return t;
     uint64_t now = e->throttle.bytes_per_s ? clock_ns() : 0;
     if (now < e->throttle.open_at_ns)
@@ -229,6 +247,8 @@ struct transfer *scheduler_take(struct engine *e)
     t = take_background(e);
     if (t)
         throttle_charge(&e->throttle, chunk_bytes(e, t), now);
+    if (t && background_waits(e, pace_background(e)))
+        pthread_cond_signal(&e->work); /* all may have waited for demand to end */
     return t;
 }
 
@@ -236,16 +256,15 @@ struct transfer *scheduler_take(struct engine *e)
 void scheduler_wait(struct engine *e)
 {
     engine_signal(e);
-    if (!background_waits(e)) {
-        pthread_cond_wait(&e->work, &e->lock);
-        return;
+    uint64_t until_ns = e->throttle.open_at_ns;
+    if (!background_waits(e, pace_background(e))) {
+        until_ns = e->demand_ns + DEMAND_HOLD_NS;
+        if (clock_ns() >= until_ns || !background_waits(e, e->background_limit)) {
+            pthread_cond_wait(&e->work, &e->lock);
+            return;
+        }
     }
-    if (!e->throttle.open_at_ns) { /* fill has passed over many Files: go on */
-        pthread_mutex_unlock(&e->lock);
-        pthread_mutex_lock(&e->lock);
-        return;
-    }
-    struct timespec until = clock_timespec(e->throttle.open_at_ns);
+    struct timespec until = clock_timespec(until_ns);
     pthread_cond_timedwait(&e->work, &e->lock, &until);
 }
 
@@ -253,26 +272,20 @@ void scheduler_wait(struct engine *e)
 static void stop_running(struct engine *e, struct transfer *t)
 {
     struct root_queue *q = &e->roots[t->queue];
-    if (t->lost)
+    bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
+    if (t->lost) {
         q->lost--;
-    else
+    } else {
         q->running--;
+        q->background_running -= background;
+    }
     t->running = false;
+    if (!background) {
+        e->demands_running--;
+        e->demand_ns = clock_ns();
+    }
     if (e->root_count > 1)
         pthread_cond_signal(&e->work); /* a thread may wait for this share */
-}
-
-/* count_pace - counts a copy that the origin has given. */
-static void count_pace(struct engine *e, const struct transfer *t)
-{
-    if (t->completion.status || transfer_adopts(t))
-        return;
-    e->pace[PACE_FILES]++;
-    e->pace[PACE_BYTES] += t->bytes;
-    e->pace[PACE_NS] += t->ns;
-    if (order_class(t->order.kind) == CLASS_BACKGROUND)
-        e->pace[PACE_FILL_NS] += t->ns;
-    e->pace[PACE_STALE] += t->limits != e->limits;
 }
 
 /* scheduler_return - completes a Transfer that has ended and parks any other. Programs
@@ -291,7 +304,7 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended)
         return;
     }
     q->background_begun -= background;
-    count_pace(e, t);
+    pace_count(e, t);
     t->order.file = NONE32;
     report_completion(e, &t->completion);
     ring_push(&e->spare, &t);
@@ -331,12 +344,4 @@ uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *ord
         taken++;
     pthread_mutex_unlock(&e->lock);
     return taken;
-}
-
-/* monarch_engine_pace - what the origin has given until now. */
-void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT])
-{
-    pthread_mutex_lock(&e->lock);
-    memcpy(out, e->pace, sizeof(e->pace));
-    pthread_mutex_unlock(&e->lock);
 }

@@ -101,18 +101,18 @@ static void the_limit_of_background_changes_and_threads_follow(void)
     board_submit(b, 8, MONARCH_DEMAND);
     sem_wait(&arrived);
     CHECK(atomic_load(&running_max) == 2);
-    monarch_engine_set_background(e, 9); /* no more than were announced */
+    monarch_engine_set_background(e, 9, 9); /* no more than were announced */
     CHECK(e->started == 1 + 5);
     sem_wait(&arrived);
     sem_wait(&arrived);
-    monarch_engine_set_background(e, 0);
+    monarch_engine_set_background(e, 0, 9);
     open_gate(4);
     for (int i = 0; i < 4; i++)
         CHECK(board_wait(b).status == 0);
     CHECK(sem_trywait(&arrived) == -1);
     monarch_engine_pace(e, pace);
     CHECK(pace[PACE_FILES] == 4 && pace[PACE_STALE] == 4);
-    monarch_engine_set_background(e, 1);
+    monarch_engine_set_background(e, 1, 9);
     sem_wait(&arrived);
     open_gate(100);
     for (int i = 0; i < 5; i++)
@@ -120,6 +120,55 @@ static void the_limit_of_background_changes_and_threads_follow(void)
     CHECK(atomic_load(&running_max) == 4);
     monarch_engine_pace(e, pace);
     CHECK(pace[PACE_FILES] == 9 && pace[PACE_STALE] == 4);
+    fault_read = NULL;
+    board_free(b);
+}
+
+static void fill_yields_to_demand_and_comes_back(void)
+{
+    uint64_t took[2];
+    struct board *b = board_new_equal(5, SMALL);
+    shut_gate();
+    board_start(b, 5, 3);
+    struct engine *e = b->engine;
+    monarch_engine_set_background(e, 3, 0);
+    board_submit(b, 4, MONARCH_DEMAND);
+    sem_wait(&arrived);
+    for (uint32_t i = 0; i < 4; i++)
+        board_submit(b, i, MONARCH_BACKGROUND);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    CHECK(sem_trywait(&arrived) == -1);
+    CHECK(monarch_engine_demands(e, took, 1) == 0);
+    open_gate(1);
+    CHECK(board_wait(b).file == 4);
+    for (int i = 0; i < 3; i++) /* soon after, all that may run */
+        sem_wait(&arrived);
+    CHECK(sem_trywait(&arrived) == -1);
+    CHECK(monarch_engine_demands(e, took, 1) == 1);
+    CHECK(took[0] == SMALL && took[1] >= 20000000);
+    open_gate(100);
+    for (int i = 0; i < 4; i++)
+        CHECK(board_wait(b).status == 0);
+    fault_read = NULL;
+    board_free(b);
+}
+
+static void a_large_file_of_fill_stops_at_its_next_chunk_for_demand(void)
+{
+    const uint64_t sizes[] = {LARGE_CHUNKS * (uint64_t)CHUNK_BYTES, SMALL};
+    struct board *b = board_new(2, sizes);
+    shut_gate();
+    board_start(b, 2, 1);
+    monarch_engine_set_background(b->engine, 1, 0);
+    board_submit(b, 0, MONARCH_BACKGROUND);
+    sem_wait(&arrived); /* in its first chunk */
+    board_submit(b, 1, MONARCH_DEMAND);
+    sem_wait(&arrived);
+    open_gate(1); /* either goes on: the other is let go as well */
+    open_gate(1);
+    CHECK(board_wait(b).file == 1);
+    open_gate(100);
+    CHECK(board_wait(b).file == 0);
     fault_read = NULL;
     board_free(b);
 }
@@ -229,6 +278,8 @@ int main(void)
     demand_overtakes_background_inside_a_file();
     background_is_bounded();
     the_limit_of_background_changes_and_threads_follow();
+    fill_yields_to_demand_and_comes_back();
+    a_large_file_of_fill_stops_at_its_next_chunk_for_demand();
     the_queue_has_an_end();
     only_background_is_throttled();
     stop_ends_running_copies();

@@ -1,0 +1,67 @@
+/* pace.c - what the origin gives: what fill follows, and what programs wait for.
+ *
+ * Python reads the counts and decides how many background Transfers run at once: the
+ * threads only count, under the lock of the engine.
+ */
+#include "dataplane/engine.h"
+
+#include <string.h>
+
+#include "dataplane/transfer.h"
+
+/* demand_waits - programs wait for copies that do not hang, or have just been served. */
+static bool demand_waits(const struct engine *e)
+{
+    if (e->demands_running > e->health.stuck_demand)
+        return true;
+    for (uint32_t i = 0; i < e->root_count; i++)
+        if (!e->roots[i].stalled && e->roots[i].orders[CLASS_DEMAND].count)
+            return true;
+    return clock_ns() < e->demand_ns + DEMAND_HOLD_NS;
+}
+
+/* pace_background - how many background Transfers may run now. */
+uint32_t pace_background(const struct engine *e)
+{
+    uint32_t limit = e->background_limit, beside = e->background_beside;
+    return beside < limit && demand_waits(e) ? beside : limit;
+}
+
+/* pace_count - counts a copy that the origin has given. */
+void pace_count(struct engine *e, const struct transfer *t)
+{
+    if (t->completion.status || transfer_adopts(t))
+        return;
+    e->pace[PACE_FILES]++;
+    e->pace[PACE_BYTES] += t->bytes;
+    e->pace[PACE_NS] += t->ns;
+    if (order_class(t->order.kind) == CLASS_BACKGROUND)
+        e->pace[PACE_FILL_NS] += t->ns;
+    e->pace[PACE_STALE] += t->limits != e->limits;
+    const struct demand_time took = {t->bytes, t->ns};
+    if (order_class(t->order.kind) == CLASS_DEMAND && t->limits == e->limits)
+        ring_push(&e->demands, &took);
+}
+
+/* monarch_engine_pace - what the origin has given until now. */
+void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT])
+{
+    pthread_mutex_lock(&e->lock);
+    memcpy(out, e->pace, sizeof(e->pace));
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* monarch_engine_demands - collects how long copies took that programs waited for and
+ * that began under the limits of now: up to `max` pairs of bytes and nanoseconds. */
+uint32_t monarch_engine_demands(struct engine *e, uint64_t *pairs, uint32_t max)
+{
+    struct demand_time took;
+    uint32_t n = 0;
+    pthread_mutex_lock(&e->lock);
+    for (; n < max && ring_pop(&e->demands, &took); n++) {
+        pairs[2 * n] = took.bytes;
+        pairs[2 * n + 1] = took.ns;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}

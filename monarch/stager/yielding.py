@@ -1,0 +1,143 @@
+"""How many background copies run beside those that programs wait for."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from monarch.stager.concurrency import MOST
+
+SLOWER: Final = 1.3
+"""Fill yields while programs wait so many times as long as without it."""
+DEMANDS: Final = 16
+"""So many copies that programs waited for are compared at once."""
+REFRESH: Final = 64
+"""After so many comparisons the time without fill is measured again."""
+CALM: Final = 4
+"""So often in a row demand must be served well before one more copy runs beside it."""
+PAUSE_MAX: Final = 16
+"""How often in a row fill rests at most where even one copy is too many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long copies took that programs waited for.
+
+    Args:
+        copy_s: the median of their durations.
+        byte_s: the median of their durations for each byte.
+    """
+
+    copy_s: float
+    byte_s: float
+
+    @classmethod
+    def of(cls, copies: Sequence[tuple[int, float]]) -> Self:
+        """Return the service of copies, each as its bytes and seconds."""
+        return cls(
+            statistics.median(seconds for _, seconds in copies),
+            statistics.median(seconds / max(1, size) for size, seconds in copies),
+        )
+
+    def slowdown_on(self, quiet: Self) -> float:
+        """Return how many times as long they took at least, if sizes differ, too."""
+        return min(self.copy_s / quiet.copy_s, self.byte_s / quiet.byte_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Yielding:
+    """How far fill yields to programs, and what is known of their waits.
+
+    Where demand takes longer than it may, the copies beside it are halved, at last to
+    none, and come back by one at a time. A time without any is how it is known what
+    demand takes alone.
+
+    Args:
+        beside: how many background copies may run while programs wait.
+        quiet: the waits without any; None: not measured.
+        resume: how many run again when that has been measured.
+        compared: how often since then.
+        calm: how often in a row demand took no longer than it may; None: always.
+        pauses: for how many more comparisons fill rests.
+        rest: how many they were the last time, twice.
+    """
+
+    beside: int = MOST
+    quiet: Waits | None = None
+    resume: int = 0
+    compared: int = 0
+    calm: int | None = None
+    pauses: int = 0
+    rest: int = 1
+
+    def after(self, waits: Waits, found: int) -> "Yielding":
+        """Return what follows from some waits with `beside` others.
+
+        Args:
+            found: how many background copies the Origin gains by.
+        """
+        if self.beside == 0:
+            return self._rested(waits)
+        if self.quiet is None or self.compared >= REFRESH:
+            return replace(self, beside=0, resume=self.beside)
+        compared = replace(self, compared=self.compared + 1)
+        if waits.slowdown_on(self.quiet) > SLOWER:
+            return compared._yielded(found)
+        return compared._calmed(found)
+
+    def _rested(self, waits: Waits) -> "Yielding":
+        """Return what follows from a time without fill."""
+        quiet = replace(self, quiet=waits, compared=0)
+        if self.pauses > 0:
+            return replace(quiet, pauses=self.pauses - 1)
+        return replace(quiet, beside=self.resume)
+
+    def _yielded(self, found: int) -> "Yielding":
+        fewer = replace(self, beside=min(found, self.beside) // 2, calm=0)
+        if fewer.beside:
+            return fewer
+        pauses = min(PAUSE_MAX, self.rest)
+        return replace(fewer, resume=1, pauses=pauses, rest=2 * pauses)
+
+    def _calmed(self, found: int) -> "Yielding":
+        if self.calm is None:
+            return self
+        if self.calm + 1 < CALM:
+            return replace(self, calm=self.calm + 1)
+        more = self.beside + 1
+        return replace(self, beside=MOST if more >= found else more, calm=0, rest=1)
+
+
+class DemandFirst:
+    """Collects what programs waited for, and says how far fill yields to them."""
+
+    def __init__(self) -> None:
+        self._yielding = Yielding()
+        self._copies: list[tuple[int, float]] = []
+
+    def __repr__(self) -> str:
+        return f"<DemandFirst {self.beside} beside>"
+
+    @property
+    def beside(self) -> int:
+        """How many background copies may run while programs wait."""
+        return self._yielding.beside
+
+    def note(self, copies: Iterable[tuple[int, int]], found: int) -> bool:
+        """Look at copies that programs waited for; return whether `beside` changes.
+
+        Args:
+            copies: their bytes and nanoseconds, all begun under the limits of now.
+            found: how many background copies the Origin gains by.
+        """
+        self._copies += [(size, ns / 1e9) for size, ns in copies]
+        if len(self._copies) < DEMANDS:
+            return False
+        waits, self._copies = Waits.of(self._copies), []
+        before = self.beside
+        self._yielding = self._yielding.after(waits, found)
+        return self.beside != before
+
+    def forget(self) -> None:
+        """Drop what was collected: it was begun under other limits."""
+        self._copies = []
