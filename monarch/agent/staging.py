@@ -22,7 +22,7 @@ from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
 from monarch.units import format_count, format_size
 
-DEMAND_THREADS: Final = 8
+DEMAND_THREADS: Final = 32
 THREADS_MAX: Final = 64
 GUARD_STEPS: Final = 100
 """Memory is checked whenever so small a part of its limit was staged."""

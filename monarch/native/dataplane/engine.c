@@ -26,6 +26,8 @@ struct worker {
     pthread_t thread;
 };
 
+static int start_thread(struct engine *e, uint32_t number);
+
 /* run_transfers - runs the Transfers that the scheduler selects. */
 static void run_transfers(struct engine *e, uint8_t *buffer)
 {
@@ -36,6 +38,8 @@ static void run_transfers(struct engine *e, uint8_t *buffer)
             scheduler_wait(e);
             continue;
         }
+        if (scheduler_lacks_threads(e) && e->started <= e->options.threads)
+            start_thread(e, e->started); /* without it, demand waits a little */
         pthread_mutex_unlock(&e->lock);
         bool ended = transfer_run(e, t, buffer);
         pthread_mutex_lock(&e->lock);
@@ -129,11 +133,15 @@ static int start_thread(struct engine *e, uint32_t number)
 
 /* start_threads - starts the threads that are needed and do not run yet, with all
  * signals blocked: Python's main thread receives them. A lower limit of background
- * Transfers needs fewer, but several roots need the share of each. */
+ * Transfers needs fewer, and more for demand follow where it has to wait; but several
+ * roots need the share of each. */
 static int start_threads(struct engine *e)
 {
-    uint32_t unused = e->options.background_max - e->background_limit;
-    uint32_t wanted = 1 + e->options.threads - (e->root_count > 1 ? 0 : unused);
+    uint32_t kept = e->options.threads - e->options.background_max;
+    uint32_t wanted = 1 + e->background_limit;
+    wanted += kept < DEMAND_THREADS ? kept : DEMAND_THREADS;
+    if (e->root_count > 1)
+        wanted = 1 + e->options.threads;
     sigset_t all, before;
     int rc = 0;
     sigfillset(&all);
@@ -260,8 +268,9 @@ static bool join_all(struct engine *e, uint64_t until_ns)
     while (e->running && !rc)
         rc = pthread_cond_timedwait(&e->work, &e->lock, &until);
     bool all = e->running == 0;
+    uint32_t started = e->started;
     pthread_mutex_unlock(&e->lock);
-    for (uint32_t i = 0; i < e->started; i++) {
+    for (uint32_t i = 0; i < started; i++) {
         if (all)
             pthread_join(e->workers[i].thread, NULL);
         else
@@ -280,7 +289,7 @@ static bool join_all(struct engine *e, uint64_t until_ns)
 int monarch_engine_free(struct engine *e, uint32_t timeout_ms)
 {
     atomic_store_explicit(&e->stopping, true, memory_order_release);
-    if (e->started) {
+    if (e->workers) {
         pthread_mutex_lock(&e->lock);
         pthread_cond_broadcast(&e->work);
         pthread_mutex_unlock(&e->lock);

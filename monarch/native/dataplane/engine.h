@@ -16,6 +16,7 @@ enum {
     THREADS_MAX = 256,
     ORDERS_MAX = 4096,    /* per class: queued, running or not yet collected */
     REQUESTED_MAX = 4096, /* requests that Python has not collected yet */
+    DEMAND_THREADS = 8,   /* for programs, at first */
     DEMANDS_MAX = 256,    /* copies of demand whose times Python has not collected */
     PYTHON_SILENT_MS = 1000,
     DONE_BATCH = 32, /* completions that are worth waking Python for */
@@ -115,6 +116,7 @@ struct engine {
     uint32_t background_beside; /* the same while programs wait */
     uint32_t limits;            /* how often these have changed */
     uint32_t demands_running;
+    uint32_t idle;       /* threads that wait for work */
     uint64_t demand_ns;  /* when the last one has ended */
     struct ring demands; /* struct demand_time */
     uint64_t pace[PACE_COUNT];
@@ -158,6 +160,7 @@ int scheduler_init(struct engine *e);
 void scheduler_free(struct engine *e);
 struct transfer *scheduler_take(struct engine *e);
 void scheduler_wait(struct engine *e);
+bool scheduler_lacks_threads(const struct engine *e);
 void scheduler_return(struct engine *e, struct transfer *t, bool ended);
 bool scheduler_push(struct engine *e, const struct monarch_order *order);
 
@@ -178,7 +181,7 @@ void completions_expire(struct engine *e, struct ring *done);
 #define DEMAND_HOLD_NS (2 * MS_NS)
 
 /* pace.c - what the origin gives; the caller holds the lock */
-uint32_t pace_background(const struct engine *e);
+uint32_t pace_background(const struct engine *e, uint64_t now);
 void pace_count(struct engine *e, const struct transfer *t);
 
 /* requests.c - the thread that listens to programs */

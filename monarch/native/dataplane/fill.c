@@ -56,7 +56,8 @@ bool fill_may_read(const struct engine *e)
     if (!e->table || !left_of(l))
         return false;
     const struct root_queue *q = root_of(e, l->files[l->next]);
-    return q->stalled || q->running + q->lost < e->root_threads;
+    return q->stalled || (q->running + q->lost < e->root_threads &&
+                          q->background_begun < e->root_background);
 }
 
 /* fill_read - begins the next File that this node reads from the origin. */

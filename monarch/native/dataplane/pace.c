@@ -10,21 +10,21 @@
 #include "dataplane/transfer.h"
 
 /* demand_waits - programs wait for copies that do not hang, or have just been served. */
-static bool demand_waits(const struct engine *e)
+static bool demand_waits(const struct engine *e, uint64_t now)
 {
     if (e->demands_running > e->health.stuck_demand)
         return true;
     for (uint32_t i = 0; i < e->root_count; i++)
         if (!e->roots[i].stalled && e->roots[i].orders[CLASS_DEMAND].count)
             return true;
-    return clock_ns() < e->demand_ns + DEMAND_HOLD_NS;
+    return now < e->demand_ns + DEMAND_HOLD_NS;
 }
 
 /* pace_background - how many background Transfers may run now. */
-uint32_t pace_background(const struct engine *e)
+uint32_t pace_background(const struct engine *e, uint64_t now)
 {
     uint32_t limit = e->background_limit, beside = e->background_beside;
-    return beside < limit && demand_waits(e) ? beside : limit;
+    return beside < limit && demand_waits(e, now) ? beside : limit;
 }
 
 /* pace_count - counts a copy that the origin has given. */

@@ -239,33 +239,45 @@ struct transfer *scheduler_take(struct engine *e)
 {
     struct root_queue *q = oldest_order(e, CLASS_DEMAND);
     struct transfer *t = begin_order(e, q, CLASS_DEMAND);
-    if (t || !background_waits(e, pace_background(e)))
+    uint64_t now = t ? 0 : clock_ns();
+    if (t || !background_waits(e, pace_background(e, now)) ||
+        now < e->throttle.open_at_ns)
         return t;
-    uint64_t now = e->throttle.bytes_per_s ? clock_ns() : 0;
-    if (now < e->throttle.open_at_ns)
-        return NULL;
     t = take_background(e);
     if (t)
         throttle_charge(&e->throttle, chunk_bytes(e, t), now);
-    if (t && background_waits(e, pace_background(e)))
+    if (t && background_waits(e, pace_background(e, now)))
         pthread_cond_signal(&e->work); /* all may have waited for demand to end */
     return t;
+}
+
+/* scheduler_lacks_threads - demand is queued for which no thread is idle. */
+bool scheduler_lacks_threads(const struct engine *e)
+{
+    uint32_t queued = 0;
+    for (uint32_t i = 0; i < e->root_count; i++)
+        if (has_thread(e, &e->roots[i]))
+            queued += e->roots[i].orders[CLASS_DEMAND].count;
+    return queued > e->idle;
 }
 
 /* scheduler_wait - sleeps until there may be a Transfer to run. */
 void scheduler_wait(struct engine *e)
 {
-    engine_signal(e);
-    uint64_t until_ns = e->throttle.open_at_ns;
-    if (!background_waits(e, pace_background(e))) {
-        until_ns = e->demand_ns + DEMAND_HOLD_NS;
-        if (clock_ns() >= until_ns || !background_waits(e, e->background_limit)) {
-            pthread_cond_wait(&e->work, &e->lock);
-            return;
-        }
-    }
+    uint64_t now = clock_ns(), until_ns = e->demand_ns + DEMAND_HOLD_NS;
+    bool forever = false;
+    if (background_waits(e, pace_background(e, now)))
+        until_ns = e->throttle.open_at_ns; /* perhaps it is open by now */
+    else
+        forever = now >= until_ns || !background_waits(e, e->background_limit);
     struct timespec until = clock_timespec(until_ns);
-    pthread_cond_timedwait(&e->work, &e->lock, &until);
+    engine_signal(e);
+    e->idle++;
+    if (forever)
+        pthread_cond_wait(&e->work, &e->lock);
+    else
+        pthread_cond_timedwait(&e->work, &e->lock, &until);
+    e->idle--;
 }
 
 /* stop_running - returns the thread to the share of the root. */

@@ -124,6 +124,23 @@ static void the_limit_of_background_changes_and_threads_follow(void)
     board_free(b);
 }
 
+static void demand_gets_the_threads_that_it_needs(void)
+{
+    struct board *b = board_new_equal(12, SMALL);
+    shut_gate();
+    board_start(b, 14, 2);
+    CHECK(b->engine->started == 1 + 2 + DEMAND_THREADS);
+    for (uint32_t i = 0; i < 12; i++)
+        board_submit(b, i, MONARCH_DEMAND);
+    for (int i = 0; i < 12; i++) /* none waits for another */
+        sem_wait(&arrived);
+    open_gate(12);
+    for (int i = 0; i < 12; i++)
+        CHECK(board_wait(b).status == 0);
+    fault_read = NULL;
+    board_free(b);
+}
+
 static void fill_yields_to_demand_and_comes_back(void)
 {
     uint64_t took[2];
@@ -278,6 +295,7 @@ int main(void)
     demand_overtakes_background_inside_a_file();
     background_is_bounded();
     the_limit_of_background_changes_and_threads_follow();
+    demand_gets_the_threads_that_it_needs();
     fill_yields_to_demand_and_comes_back();
     a_large_file_of_fill_stops_at_its_next_chunk_for_demand();
     the_queue_has_an_end();
