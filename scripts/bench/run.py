@@ -25,7 +25,7 @@ Measure = Callable[[str, Path, argparse.Namespace], list[Row]]
 PARTS: dict[str, Measure] = {
     "opens": lambda monarch, work, size: opens.measure(monarch, work, size.names),
     "launch": lambda monarch, work, _: launch.measure(monarch, work),
-    "start": start.measure,
+    "start": lambda monarch, work, size: start.measure(monarch, work, size.names),
     "metadata": lambda monarch, work, _: metadata.measure(monarch, work),
     "staging": lambda monarch, work, _: staging.measure(monarch, work),
     "epochs": lambda monarch, work, _: epochs.measure(monarch, work),

@@ -73,8 +73,8 @@ enum number {
     NUMBERS
 };
 static const char *const number_names[NUMBERS] = {
-    "bw",       "open_us", "read_us",  "stat_us", "op_us", "parallel", "thrash", "cached",
-    "no_links", "writable", "fold",    "plus",    "aged",    "keep_ms"};
+    "bw",     "open_us",  "read_us",  "stat_us", "op_us", "parallel", "thrash",
+    "cached", "no_links", "writable", "fold",    "plus",  "aged",     "keep_ms"};
 
 enum text { OPEN_EIO, READ_EIO, STALL, TEXTS };
 static const char *const text_names[TEXTS] = {"open_eio", "read_eio", "stall"};

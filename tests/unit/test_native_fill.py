@@ -53,7 +53,7 @@ def table_of(job: Job, sizes: list[int], read: int) -> Table:
     """A table by which the first Files are read, and the others are the peer's."""
     files = files_of(job, sizes)
     table = Table(files, 1, 1 << 30)
-    rows = np.zeros(int(files.first[-1]), native.ROW)
+    rows = np.zeros(int(files.first[-1]), native.TABLE_ROW)
     rows["destination"], rows["sources"] = Destination.TIER, native.NO_SOURCE
     rows["sources"][int(files.first[read]) :, 0] = PEER
     table.follow(rows, 0, PEERS, uses_pool=True)

@@ -208,7 +208,7 @@ def test_the_pace_counts_what_the_origin_has_given_and_nothing_else(job: Job) ->
         pace, demands = engine.pace(), engine.demands()
         again = engine.demands()
     copied = [c for c in done if not c.status]
-    fills = [c for c in copied if c.kind is OrderKind.BACKGROUND]
+    fills = [c for c in copied if c.kind == OrderKind.BACKGROUND]
 
     assert pace.files == len(copied) == 3
     assert pace.bytes == sum(c.bytes for c in copied)
