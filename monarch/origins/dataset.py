@@ -225,7 +225,7 @@ class _Preparation:
             index = saved.load(self.root.path, patterns)
             self._check(index)
         except IndexUnusableError as reason:
-            log.info("saved index not used root=%s reason=%s", self.root, reason)
+            log.debug("saved index not used root=%s reason=%s", self.root, reason)
             return None
         saved.note_use(self.root.path, patterns)
         return index
