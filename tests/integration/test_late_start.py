@@ -219,6 +219,15 @@ def test_files_of_an_index_are_compared_beside_the_job(
     assert counters["origin_written"] == 2
     wait_until(lambda: "saved index compared" in agent.log())
     assert marked() == 2
+    before = agent.status()["report"]["metadata"]["answered"]
+    words = [
+        sys.executable,
+        "-c",
+        "import os, sys; print(os.stat(sys.argv[1]).st_size)",
+    ]
+    shown = subprocess.check_output([*words, dataset.paths[2]], env=agent.environ())
+    assert int(shown) == dataset.paths[2].stat().st_size
+    assert agent.status()["report"]["metadata"]["answered"] > before
 
 
 def test_copy_of_an_earlier_job_is_adopted_if_its_file_is_what_it_was(

@@ -41,14 +41,17 @@ def test_file_that_was_not_looked_at_in_this_job_is_the_origins(
     assert size(provisional, CALLS[call]) == 10
 
 
-def test_file_that_this_job_has_staged_is_answered(board: Board) -> None:
+@pytest.mark.parametrize("way", ["publish", "confirm"])
+def test_file_that_this_job_has_staged_or_compared_is_answered(
+    board: Board, way: str
+) -> None:
     board.start("-i")
     path = board.root / "two.bin"
     before = board.counters()["stats_answered"]
     assert size(board, CALLS["stat"]) == path.stat().st_size
     assert board.counters()["stats_answered"] == before
 
-    board.ask("publish two.bin")
+    board.ask(f"{way} two.bin")
 
     assert size(board, CALLS["stat"]) == path.stat().st_size
     assert board.counters()["stats_answered"] > before

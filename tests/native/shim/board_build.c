@@ -373,5 +373,5 @@ void board_publish(const struct plan *plan, struct built *b, uint32_t file)
         err(1, "publish %s", to);
     close(in);
     close(out);
-    state_set(b, file, STATE_WORD(REPLICA_READY, 0, plan->source));
+    state_set(b, file, STATE_WORD(REPLICA_READY, 0, plan->source) | STATE_CONFIRMED);
 }

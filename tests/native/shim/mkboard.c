@@ -10,7 +10,7 @@
  *
  * Lines: publish-all, counters, processes, root, mounts, pending; scan, settling and serve
  * after an outline; and with a path below the root:
- * publish, staging, refuse, busy, lose, where, written, dirwritten. It prints "ready",
+ * publish, confirm, staging, refuse, busy, lose, where, written, dirwritten. It prints "ready",
  * answers each line with one line, and ends when stdin does.
  */
 #include <err.h>
@@ -100,6 +100,8 @@ static void obey_file(const char *verb, const char *rel)
         state_set(&board, file, STATE_WORD(REPLICA_ABSENT, 0, REASON_NO_ROOM));
     else if (strcmp(verb, "busy") == 0)
         state_set(&board, file, STATE_WORD(REPLICA_ABSENT, 0, REASON_BUSY));
+    else if (strcmp(verb, "confirm") == 0)
+        state_set(&board, file, replica_load(board.catalog, file) | STATE_CONFIRMED);
     replica_of(&plan, &board, file, path);
     if (strcmp(verb, "lose") == 0)
         unlink(path);
