@@ -4,13 +4,16 @@ import json
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from monarch.native import DTYPES
 from support.clusters import Cluster
 from support.processes import wait_until
 from support.writers import Writer, Writers, digest_of, seconds_until, sees
@@ -160,6 +163,25 @@ def test_what_is_written_before_there_is_a_catalog_all_nodes_read(make_cluster):
             soon(cluster, writers, second)
     finally:
         mount.set(stall="")
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["scanned", "saved"])
+def test_nodes_know_whether_the_index_is_of_an_earlier_job(make_cluster, saved):
+    cluster = writable(make_cluster(2, files=FILES))
+    options = []
+    if saved:
+        options = ["--index", str(cluster.folder / "saved.index")]
+        words = ["index", str(cluster.origin.root), "-o", options[1]]
+        subprocess.run([cluster.command, *words], check=True, capture_output=True)
+    with programs(cluster, *options) as start:
+        started(cluster, start, range(2))
+
+        heads = [
+            np.fromfile(next(node.run_root.glob("*/catalog")), DTYPES["catalog"], 1)[0]
+            for node in cluster.nodes
+        ]
+
+    assert [bool(head["roots"]["provisional"][0]) for head in heads] == [saved] * 2
 
 
 @pytest.mark.parametrize("then", ["unlink", "write and unlink"])
