@@ -215,7 +215,7 @@ def test_the_pace_counts_what_the_origin_has_given_and_nothing_else(job: Job) ->
     assert pace.ns == sum(c.ns for c in copied)
     assert pace.fill_ns == sum(c.ns for c in fills) > 0
     assert pace.stale == 0
-    waited = [(c.bytes, c.ns) for c in copied if c.kind is OrderKind.DEMAND]
+    waited = [(c.bytes, c.ns) for c in copied if c.kind == OrderKind.DEMAND]
     assert (demands, again) == (waited, [])
     with native.Engine(job.board, job.options) as second:
         job.submit(second, 3, OrderKind.ADOPT_BACKGROUND)
