@@ -312,7 +312,7 @@ class AgentStats:
         fill = self.fill
         if fill is None or not self.setup.config.fill.enabled:
             return FillFigures()
-        return FillFigures(fill.home, fill.home, fill.is_found)
+        return FillFigures(fill.home, fill.home, fill.is_measured)
 
     def _changed(self) -> tuple[str, ...]:
         if self.stager is None or self.namespace is None:

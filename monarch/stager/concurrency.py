@@ -251,6 +251,11 @@ class FillConcurrency:
         """The best limit that is known, whatever is being tried."""
         return self._search.home
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether `home` comes from what the Origin gave."""
+        return self.is_found and self._search.known is not None
+
     def note(self, pace: Pace, now_s: float) -> bool:
         """Look at what the engine has done; return whether the limit changes.
 

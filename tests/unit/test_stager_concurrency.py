@@ -378,8 +378,10 @@ def test_what_was_begun_under_another_limit_is_not_counted() -> None:
     fill = FillConcurrency(None)
 
     assert not fill.note(seconds_of_fill(0), 0.0)
+    measured = [fill.is_measured]
     assert fill.note(seconds_of_fill(32), 4.0)
     assert fill.limit == 2 * FIRST
+    assert [*measured, fill.is_measured] == [False, True]
     # More than a window ends, and some of it was begun before.
     for step in range(1, 5):
         assert not fill.note(seconds_of_fill(32 + 80 * step, step), 4.0 + 5 * step)

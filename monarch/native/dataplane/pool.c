@@ -160,7 +160,7 @@ static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char
 {
     struct engine *e = p->engine;
     _Atomic uint32_t *words = replica_word(e->catalog, 0);
-    uint32_t leaving = STATE_BEGIN(seen, p->tier);
+    uint32_t leaving = STATE_NEXT(seen, REPLICA_STAGING, p->tier, 0);
     if (!replica_state_change(words, file, &seen, leaving, false))
         return false;
     unlinkat(e->tiers[p->tier], name, 0);

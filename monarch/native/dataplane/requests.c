@@ -55,11 +55,12 @@ static void drain(struct engine *e)
         demand(e, files[i]);
 }
 
-/* run_each_beat - what is due with each heartbeat, and not with each request. */
+/* run_each_beat - what is due with each heartbeat, and not with each request: unless an
+ * origin does not answer, which programs are to know when it does again. */
 static void run_each_beat(struct engine *e)
 {
     uint64_t now = clock_ns();
-    if (now - e->checked_ns < HEARTBEAT_MS * MS_NS / 2)
+    if (!e->health.stalled && now - e->checked_ns < HEARTBEAT_MS * MS_NS / 2)
         return;
     e->checked_ns = now;
     health_check(e);
@@ -78,9 +79,9 @@ void requests_listen(struct engine *e)
     while (!engine_stopping(e)) {
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
         monarch_beat(e->requests);
+        run_each_beat(e);
         drain(e);
         bool waits = e->pool_queue && pool_queue_serve(e->pool_queue);
-        run_each_beat(e);
         if (!engine_stopping(e))
             syscall(SYS_futex, bell, FUTEX_WAIT, seen, waits ? &soon : &slice, NULL, 0);
     }
