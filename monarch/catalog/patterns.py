@@ -25,6 +25,7 @@ from monarch.errors import UsageError
 _CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
 _NOTHING = rb"(?!)"
 _TOKEN = re.compile(rb"\*+|\?|\[!?\]?[^]/]*\]|.", re.DOTALL)
+_MEMBER = re.compile(rb".-.|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,11 @@ def _component(part: bytes) -> bytes:
     return b"".join(map(_translate, _TOKEN.findall(part)))
 
 
+def _member(text: bytes) -> bytes:
+    """Translate a range or a character of a set: only a range has a bare hyphen."""
+    return b"-".join(re.escape(end) for end in (text[:1], text[2:]) if end)
+
+
 def _translate(token: bytes) -> bytes:
     if token[:1] == b"*":
         return rb"[^/]*"
@@ -148,6 +154,8 @@ def _translate(token: bytes) -> bytes:
         return _CHARACTER
     if token[:1] == b"[" and len(token) > 2:
         negated = token[1:2] == b"!"
-        inside = re.escape(token[2 if negated else 1 : -1]).replace(rb"\-", b"-")
+        inside = b"".join(
+            map(_member, _MEMBER.findall(token[2 if negated else 1 : -1]))
+        )
         return b"[" + (b"^/" if negated else b"") + inside + b"]"
     return re.escape(token)

@@ -1,5 +1,7 @@
 """Patterns of names: what each form matches, and which directories it keeps alive."""
 
+import warnings
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,27 @@ def test_names_that_are_taken_together_would_be_taken_one_by_one(
         assert not any(selection.drops(b"d/" + name) for name in names) or any(
             selection.drops(b"d") for _ in exclude
         )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("[--.]", "-."),
+        ("[!--]", "ab"),
+        ("[a-c-]", "abc-"),
+        ("[-&&~]", "-&~"),
+        ("[[]", "["),
+    ],
+)
+def test_a_hyphen_in_a_set_is_a_range_between_two_characters(
+    pattern: str, names: str
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [name for name in "abcd-&~[.?" if includes(pattern, name)]
+
+    assert set(names) <= set(found)
+    assert ("d" in found) is (pattern == "[!--]")
 
 
 def test_names_without_the_text_of_a_pattern_are_taken_together() -> None:
