@@ -15,7 +15,7 @@ from monarch.cluster import NodeList, node_name
 from monarch.errors import shown
 from monarch.metrics import AgentCounters
 from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
-from monarch.peers.protocol import Standing, View
+from monarch.peers.protocol import Member, Phase, Standing, View
 from monarch.placement import Mode
 from monarch.report import (
     FillFigures,
@@ -128,13 +128,21 @@ class ClusterStats:
             {
                 "number": member.number,
                 "name": name,
-                "standing": _STANDINGS[member.standing],
+                "standing": _STANDINGS[self._standing(member)],
                 "phase": member.phase.name.lower(),
             }
             for member, name in zip(
                 self.view.members, self.node_list.nodes, strict=True
             )
         ]
+
+    def _standing(self, member: Member) -> Standing:
+        """Return how a node stands: at the end of the job none has left.
+
+        Others may go a moment before this node sees that the job is over.
+        """
+        over = self.view.finished and member.phase is Phase.FINISHED
+        return Standing.JOINED if over else member.standing
 
     def peers(self) -> tuple[PeerFigures, ...]:
         """Return the figures of all other nodes."""

@@ -138,6 +138,17 @@ def test_nodes_are_reported_with_how_they_stand(view):
     }
 
 
+@pytest.mark.parametrize(
+    ("phase", "standing"), [(Phase.FINISHED, "joined"), (Phase.RUNNING, "left")]
+)
+def test_who_goes_first_at_the_end_of_the_job_has_not_left(phase, standing):
+    own = Member(1, Standing.JOINED, phase=Phase.FINISHED)
+    view = View((Member(0, Standing.LEFT, phase=phase), own))
+    stats = stats_of(cluster=ClusterStats(membership(("n0", "n1")), view))
+
+    assert stats.peers()[0].standing == standing
+
+
 def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
     server: Any = FakeEnd()
     receiver: Any = FakeEnd()
