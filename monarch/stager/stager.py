@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from monarch.metrics import AgentCounters
 from monarch.native import Account, Reason
-from monarch.stager.capacity import Storage
+from monarch.stager.capacity import Storage, footprint
 from monarch.stager.dispatch import Dispatch, Routes
 from monarch.stager.eviction import Eviction
 from monarch.stager.fetches import Fetches
@@ -228,7 +228,7 @@ class Stager:
         missing_bytes = -self.table.spare_bytes
         while others and missing_bytes > 0:
             unwanted.append(others.pop())
-            missing_bytes -= self.replicas.size_of(unwanted[-1])
+            missing_bytes -= footprint(self.replicas.size_of(unwanted[-1]))
         return unwanted
 
     # -- what the data plane cannot judge ---------------------------------------------

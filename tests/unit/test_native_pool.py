@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -243,6 +244,26 @@ def test_a_file_waits_for_room_and_gets_it_without_being_asked_for_again(
     assert before == ABSENT
     assert node.state(3) == ABSENT
     assert node.table.tally()["transit_full"] == 0
+
+
+def test_what_cannot_leave_for_want_of_a_descriptor_leaves_later(
+    make: Callable[..., Node],
+) -> None:
+    node = make()
+    node.bring(*range(POOL_FILES))
+    first_free = os.dup(0)
+    os.close(first_free)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, before[1]))
+    try:
+        for file in range(POOL_FILES, POOL_FILES + 3):
+            node.engine.demand(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    node.bring(*range(2 * POOL_FILES, 4 * POOL_FILES))
+
+    assert [node.state(file) for file in range(POOL_FILES)] == [ABSENT] * POOL_FILES
 
 
 def test_the_thread_that_gives_room_is_woken_for_a_file_that_waits(

@@ -303,6 +303,21 @@ def test_replicas_of_an_earlier_job_come_before_any_source(make, tmp_path):
     assert stage.fetching() == [(file, POOL, 1)]
 
 
+def test_an_earlier_job_gives_way_by_whole_pages_and_no_more(tmp_path):
+    stage = make_stage(tmp_path, [1] * 30, (20 * PAGE,))
+    placement = place(30, [20 * PAGE] * 2)
+    kept = placement.kept(0)
+    strangers = np.flatnonzero(~kept)[:15].tolist()
+    for file in strangers:
+        assert stage.stager.offer(file, 0)
+
+    stage.join(placement, 0)
+
+    room_left = 20 - int(kept.sum())
+    assert 0 < room_left < 15
+    assert np.count_nonzero(stage.stager.unverified >= 0) == room_left
+
+
 def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
     stage = make_stage(tmp_path, [PAGE] * 40, (20 * PAGE,))
     placement = place(40, [20 * PAGE] * 2)

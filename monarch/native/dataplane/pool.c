@@ -169,6 +169,12 @@ static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char
     return true;
 }
 
+/* lacks - the node has no descriptor or memory left for a moment: the Replica is well. */
+static bool lacks(int error)
+{
+    return error == -EMFILE || error == -ENFILE || error == -ENOMEM;
+}
+
 /* evict - programs that ask from now on ask for the File again. False: the Replica was
  * lost or replaced, and somebody else accounts for it. */
 static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
@@ -180,7 +186,10 @@ static bool evict(struct pool *p, const struct pooled *one, uint64_t now)
     if (fd < 0 || fstat(fd, &st)) {
         if (fd >= 0)
             close(fd);
-        report_file(e, one->file); /* Python looks for it */
+        if (lacks(fd))
+            ring_push(&p->ready, one);
+        else
+            report_file(e, one->file); /* Python looks for it */
         return false;
     }
     uint32_t seen = replica_load(e->catalog, one->file);
