@@ -27,16 +27,19 @@ class Node:
     rest: bytes = b""
 
     def sees(self, *numbers: int, within_s: float = PATIENCE_S) -> None:
-        """Waits until the node says that exactly these nodes are there."""
-        deadline_s = time.monotonic() + within_s
+        """Waits until the node says, after now, that exactly these nodes are there."""
+        began_s = time.monotonic()
         last = None
-        while (left_s := deadline_s - time.monotonic()) > 0:
-            last = self._line(left_s)
-            if last == list(numbers):
+        while (left_s := began_s + within_s - time.monotonic()) > 0:
+            line = self._line(left_s)
+            if line is None:
+                break
+            said_s, last = line
+            if said_s >= began_s and last == list(numbers):
                 return
         pytest.fail(f"last saw {last}, not {list(numbers)}")
 
-    def _line(self, timeout_s: float) -> list[int] | None:
+    def _line(self, timeout_s: float) -> tuple[float, list[int]] | None:
         stdout = self.process.stdout
         assert stdout is not None
         while b"\n" not in self.rest:
@@ -46,7 +49,8 @@ class Node:
             assert piece, "the node has ended"
             self.rest += piece
         line, _, self.rest = self.rest.partition(b"\n")
-        return list(json.loads(line))
+        said_s, numbers = json.loads(line)
+        return said_s, numbers
 
 
 @pytest.fixture

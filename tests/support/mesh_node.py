@@ -1,8 +1,13 @@
-"""A program that is one node of a job: says on each line which nodes it sees joined."""
+"""A program that is one node of a job: says on each line which nodes it sees joined.
+
+It says so over and over: a view that another process does not see change is told too.
+Each line is the time, as of time.monotonic(), and the numbers of the nodes.
+"""
 
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 
 from monarch.cluster import job_secret
@@ -10,10 +15,20 @@ from monarch.peers.addresses import PeerSettings
 from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, View
 
+REPEAT_S = 0.2
+
 
 def tell(view: View) -> None:
     """Prints the numbers of the nodes that are there."""
-    print(json.dumps([member.number for member in view.joined]), flush=True)
+    numbers = [member.number for member in view.joined]
+    print(json.dumps([time.monotonic(), numbers]), flush=True)
+
+
+async def repeat(mesh: Mesh) -> None:
+    """Tells the view for ever."""
+    while True:
+        tell(mesh.view)
+        await asyncio.sleep(REPEAT_S)
 
 
 async def main(directory: Path, number: int, nodes: int, host: str) -> None:
@@ -30,8 +45,9 @@ async def main(directory: Path, number: int, nodes: int, host: str) -> None:
         ),
     )
     await mesh.open()
-    tell(mesh.view)
+    repeating = asyncio.create_task(repeat(mesh))
     await asyncio.to_thread(sys.stdin.read)
+    repeating.cancel()
     await mesh.close()
 
 
