@@ -48,6 +48,8 @@ class AgentCounters:
     transit_files: int = _figure("files", "passed through the transit pool")
     transit_bytes: int = _figure("bytes", "total size of these files")
     transit_full: int = _figure("events", "of a transit pool without free space")
+    hinted_files: int = _figure("files", "read ahead because of hints")
+    hinted_bytes: int = _figure("bytes", "total size of these files")
     breakers_opened: int = _figure("times", "a peer was suspended after failures")
     breakers_closed: int = _figure("times", "a suspended peer was resumed")
     links_altered: int = _figure(

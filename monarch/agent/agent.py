@@ -11,6 +11,7 @@ from typing import Any, Final
 from monarch import native
 from monarch.agent.cluster import Cluster
 from monarch.agent.control import ControlSocket, Notifier
+from monarch.agent.hints import Hints
 from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
 from monarch.agent.lifetime import AgentParts, MakeLifetime, StateWord
@@ -110,6 +111,7 @@ class Agent:
         self._saving: asyncio.Future[None] | None = None
         self._tier_watch: TierWatch | None = None
         self._memory: MemoryGuard | None = None
+        self._hints = Hints(run.path)
         self._waking = False
         self._ticks = 0
 
@@ -259,6 +261,7 @@ class Agent:
         stager.start()
         loop.call_soon(self._turn)
         serve_catalog(self._requests, self._outline)
+        await self._hints.begin(self._staging)
         self._state.set(AgentState.READY)
         self.notifier.ready(self._start_line(namespace, spec))
 
@@ -338,6 +341,7 @@ class Agent:
 
     def _tick(self) -> None:
         self._lifetime.look(self._stager)
+        self._hints.look()
         if self._outline is not None and self._stager is not None:
             self._outline.look()
 
@@ -359,7 +363,9 @@ class Agent:
 
     # -- control ----------------------------------------------------------------
 
-    def _answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(self, asked: dict[str, Any], pid: int) -> dict[str, Any]:
+        if asked.get("op") == "hint":
+            return await self._hints.take(asked, pid)
         if asked.get("op") == "stop":
             self.end("asked to stop")
             return {"ok": True, "pid": os.getpid()}

@@ -1,25 +1,34 @@
-"""The two channels of an agent: the pipe to its launcher, and the control socket."""
+"""The channels of an agent: the pipe to its launcher, and the control socket.
+
+The functions at the end are for the processes that ask by that socket.
+"""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import select
 import socket
 import struct
-from collections.abc import Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from monarch.cluster import RUN_VARIABLE
 from monarch.errors import MonarchError
 
 SOCKET: Final = "control"
 LINE_BYTES_MAX: Final = 64 << 10
+HINT_PREFIX: Final = "hint-"
+"""What the names of files begin with by which programs hand over paths."""
 TIMEOUT_S: Final = 5.0
 
 log = logging.getLogger("monarch.agent")
 
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+AnyPath = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+Answer = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
 
 
 # -- the pipe to the launcher ---------------------------------------------------------
@@ -99,7 +108,11 @@ class Notifier:
 
 
 class ControlSocket:
-    """Answers requests of this user and of root: one JSON line in, one out."""
+    """Answers requests of this user and of root: one JSON line in, one out.
+
+    Args:
+        answer: is called with a request and the number of the process that asks.
+    """
 
     def __init__(self, directory: Path, answer: Answer) -> None:
         self._directory = directory
@@ -128,18 +141,20 @@ class ControlSocket:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            if not _may_ask(writer.get_extra_info("socket")):
+            pid, uid = _credentials(writer.get_extra_info("socket"))
+            if uid not in (0, os.geteuid()):
                 return
             async with asyncio.timeout(TIMEOUT_S):
                 line = await reader.readline()
-                writer.write(json.dumps(self._reply(line)).encode() + b"\n")
+                answer = await self._reply(line, pid)
+                writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError, TimeoutError) as error:
             log.info("control connection ended error=%s", error)
         finally:
             writer.close()
 
-    def _reply(self, line: bytes) -> dict[str, Any]:
+    async def _reply(self, line: bytes, pid: int) -> dict[str, Any]:
         try:
             request = json.loads(line)
         except ValueError:
@@ -147,16 +162,71 @@ class ControlSocket:
         if not isinstance(request, dict):
             return {"error": "not a JSON object"}
         try:
-            return self._answer(request)
+            return await self._answer(request, pid)
+        except MonarchError as error:
+            return {"error": str(error)}
         except Exception as error:
             log.exception("control request failed")
             return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _may_ask(peer: Any) -> bool:
+def _credentials(peer: Any) -> tuple[int, int]:
+    """Return the process and the user at the other end."""
     raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, uid, _ = struct.unpack("3i", raw)
-    return uid in (0, os.geteuid())
+    pid, uid, _ = struct.unpack("3i", raw)
+    return pid, uid
+
+
+# -- what asks ------------------------------------------------------------------------
+
+
+def hint(paths: Iterable[AnyPath]) -> int:
+    """See monarch.hint()."""
+    if isinstance(paths, str | bytes | os.PathLike):
+        raise TypeError(f"give a list of paths, not the path {os.fsdecode(paths)!r}")
+    text = packed(paths)
+    directory = os.environ.get(RUN_VARIABLE)
+    if not directory:
+        return 0
+    try:
+        answer = send_hint(Path(directory), text, lasting=False)
+    except (MonarchError, OSError):
+        return 0
+    return int(answer["files"] or 0)
+
+
+def packed(paths: Iterable[AnyPath]) -> bytes:
+    """Return paths as absolute ones without "." and "..", each ended by NUL."""
+    here = os.fsencode(os.getcwd())
+    absolute = (os.path.normpath(os.path.join(here, os.fsencode(p))) for p in paths)
+    return b"".join(path + b"\0" for path in absolute)
+
+
+def send_hint(directory: Path, paths: bytes, *, lasting: bool) -> dict[str, Any]:
+    """Tell the agent of a run directory what this program will open next.
+
+    Args:
+        paths: absolute, each ended by NUL, in their order.
+        lasting: other programs open them, and this one may end before.
+
+    Raises:
+        MonarchError: no agent answers, or it cannot use them.
+    """
+    try:
+        fd, name = tempfile.mkstemp(prefix=HINT_PREFIX, dir=directory)
+    except OSError as error:
+        raise MonarchError(f"{directory}: {error.strerror}") from error
+    try:
+        with open(fd, "wb") as file:
+            file.write(paths)
+        request = {"op": "hint", "file": os.path.basename(name), "lasting": lasting}
+        answer = ask(directory, request)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+    if "error" in answer:
+        raise MonarchError(f"{directory}: {answer['error']}")
+    return answer
 
 
 def ask(directory: Path, request: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,8 @@ class Setup:
 
     Attributes:
         config_text: the configuration as canonical JSON.
-        pool: the pool for Files that other nodes keep; None without other nodes.
+        pool: the Pool for Files that pass through this node.
+        has_peers: whether other nodes keep Files for this one.
         warnings: for the user, about parts that cannot be used.
     """
 
@@ -52,6 +53,7 @@ class Setup:
     quiet: bool
     umask: int
     pool: Tier | None = None
+    has_peers: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -124,15 +126,18 @@ def _probe(path: Path) -> str:
     return fault_of(lambda: (os.stat(path), os.statvfs(path)), FAULTS)
 
 
-def with_pool(setup: Setup, run: Path) -> Setup:
-    """Add the Pool of a node that has peers; its bytes are taken from the RAM Tier."""
+def with_pool(setup: Setup, run: Path, *, has_peers: bool) -> Setup:
+    """Add the Pool.
+
+    Beside peers its bytes are taken from the RAM Tier at once, else only when a program
+    gives hints.
+    """
     pool = open_pool(run, setup.config.peers.transit)
     pool.resolve()
-    for tier in setup.tiers:
-        if isinstance(tier, RamTier):
-            tier.subtract(pool.capacity_bytes)
-            break
-    return replace(setup, pool=pool)
+    ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
+    for tier in ram[:1] if has_peers else ():
+        tier.subtract(pool.capacity_bytes)
+    return replace(setup, pool=pool, has_peers=has_peers)
 
 
 def _datasets(config: Config, environ: Mapping[str, str]) -> tuple[Dataset, ...]:

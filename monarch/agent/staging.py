@@ -82,7 +82,7 @@ def make_storage(setup: Setup, namespace: Namespace, extents: ExtentDigests) -> 
     """Make the staging table of a published Namespace, with the room of all Tiers."""
     files = namespace.table_files(extents.first)
     table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
-    return Storage(setup.tiers, table, setup.pool)
+    return Storage(setup.tiers, table, setup.pool, has_peers=setup.has_peers)
 
 
 def make_engine(

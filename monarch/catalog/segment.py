@@ -84,6 +84,11 @@ class CatalogPlan:
     @property
     def flags_length(self) -> int:
         """Return the bytes of the flags segment."""
+        return self.opened_place + self.file_count
+
+    @property
+    def opened_place(self) -> int:
+        """Return the offset, in the flags segment, of the counts of opens."""
         marks = self.file_count + self.directory_count
         return native.DTYPES["flags"].itemsize + marks
 
@@ -132,6 +137,7 @@ class CatalogPlan:
         """Write the header of the flags segment, without any mark."""
         record = _segment(memory, "flags", generation)
         record["count"] = self.file_count + self.directory_count
+        record["opened"] = self.opened_place
 
     def write_inodes(self, memory: Bytes, generation: int) -> None:
         """Write the header of the inodes segment, without any inode."""

@@ -35,6 +35,7 @@ VERBS: Final = {
     "status": Verb("monarch.cli.status:status", "Show the state of agents."),
     "stop": Verb("monarch.cli.status:stop", "Stop the agents of this node."),
     "report": Verb("monarch.cli.report:report", "Print a report file."),
+    "hint": Verb("monarch.cli.status:hint", "Name the files that will be opened next."),
     "index": Verb("monarch.cli.index:index", "Scan a dataset and save its index."),
     "stage": Verb("monarch.cli.stage:stage", "Fill the tiers of nodes before a job."),
     "plan": Verb("monarch.cli.plan:plan", "Predict what each node would store."),

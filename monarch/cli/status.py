@@ -1,10 +1,10 @@
-"""`monarch status` and `monarch stop`: ask the running agents of this node."""
+"""`monarch status`, `stop` and `hint`: ask the running agents of this node."""
 
 import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -132,3 +132,40 @@ def _wait_for_end(run: Path) -> None:
             )
         time.sleep(POLL_SECONDS)
     click.echo(f"stopped {run}")
+
+
+@click.command("hint")
+@click.option(
+    "--order",
+    type=click.File("rb"),
+    required=True,
+    metavar="FILE",
+    help='Paths in the order in which they will be opened, one on each line; "-": '
+    "standard input. An empty one forgets the last.",
+)
+@click.option("--null", "-0", is_flag=True, help="A NUL ends each path, not a line.")
+@click.option("--job", metavar="NAME", help="Tell only the agent of this job.")
+def hint(order: BinaryIO, null: bool, job: str | None) -> None:
+    """Name the files that programs of this node will open next, in their order.
+
+    Monarch reads them ahead, into the tiers or as far as the pool has room. The order
+    replaces the last one that this command has given. Without --job: the agent of the
+    job in which the command runs, else all agents of the user. The exit status is 1 if
+    no agent is running.
+    """
+    from monarch.agent.control import packed, send_hint
+
+    end = b"\0" if null else b"\n"
+    paths = packed(path for path in order.read().split(end) if path)
+    runs = running_agents(job)
+    if not runs:
+        raise SystemExit(print_no_agent(job))
+    for run in runs:
+        click.echo(_hint_line(run, send_hint(run, paths, lasting=True)))
+
+
+def _hint_line(run: Path, answer: dict[str, int | None]) -> str:
+    paths, files = answer["paths"], answer["files"]
+    if files is None:
+        return f"{run}: {paths} paths, to be looked up once the datasets are indexed"
+    return f"{run}: {files} of {paths} paths are files of the datasets"

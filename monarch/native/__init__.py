@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from monarch.native.engine import (
         Engine,
         Health,
+        HintTally,
         Options,
         Pace,
         Seals,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from monarch.native.index_lookup import (
         BlockError,
         hash64,
+        hint_files,
         index_check,
         index_find,
         index_find_inode,
@@ -110,6 +112,7 @@ _PLACES = {
     "engine": (
         "Engine",
         "Health",
+        "HintTally",
         "Options",
         "Pace",
         "Seals",
@@ -136,6 +139,7 @@ _PLACES = {
     "index_lookup": (
         "BlockError",
         "hash64",
+        "hint_files",
         "index_check",
         "index_find",
         "index_find_inode",
@@ -223,6 +227,7 @@ __all__ = [
     "CounterSpec",
     "Engine",
     "Health",
+    "HintTally",
     "Memory",
     "Options",
     "Order",
@@ -255,6 +260,7 @@ __all__ = [
     "following_generation",
     "generation",
     "hash64",
+    "hint_files",
     "home",
     "homes",
     "hosts_job",

@@ -51,6 +51,21 @@ class Health(NamedTuple):
     stuck_background: int
 
 
+class HintTally(NamedTuple):
+    """How far hints have come, in the order of dataplane/api.h.
+
+    Attributes:
+        left: hints that were not looked at.
+        unopened: Files in the Pool whose opens are to come.
+        given_up_files: those that were read ahead and not opened in their turn.
+    """
+
+    left: int
+    unopened: int
+    unopened_bytes: int
+    given_up_files: int
+
+
 @dataclass(frozen=True, slots=True)
 class Segments:
     """The writable mappings of the segments that the engine works on."""
@@ -182,6 +197,28 @@ class Engine(Closable):
         record["to_fetch"], record["fetch_count"] = span(to_fetch)[0], len(to_fetch)
         LIB.monarch_engine_fill(self._alive(), span(record)[0])
         self._filled = (to_read, to_fetch)  # the data plane reads them
+
+    def hint(self, program: int, files: npt.NDArray[np.uint32]) -> None:
+        """Stage what a program will open next, in this order, before anything else.
+
+        Args:
+            program: a number of it; what it has said before is replaced.
+            files: each as often as it will be opened; none: nothing more.
+
+        Raises:
+            OSError: too many programs give hints.
+        """
+        numbers = np.ascontiguousarray(files, np.uint32)
+        place = span(numbers)[0] if len(numbers) else None
+        code = LIB.monarch_engine_hint(self._alive(), program, place, len(numbers))
+        if code:
+            raise OSError(-code, f"hints: {os.strerror(-code)}")
+
+    def hints(self) -> HintTally:
+        """Return what has become of the hints until now."""
+        out = np.zeros(1, DTYPES["monarch_hint_tally"])
+        LIB.monarch_engine_hints(self._alive(), span(out)[0])
+        return HintTally(*out[0].tolist())
 
     def pause_fetching(self, *, paused: bool) -> None:
         """Fetch nothing from peers unasked, or go on."""

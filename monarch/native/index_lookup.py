@@ -4,6 +4,9 @@ import ctypes
 import errno
 import os
 
+import numpy as np
+import numpy.typing as npt
+
 from monarch.native.layout import CONSTANTS
 from monarch.native.library import LIB, Memory, span
 
@@ -62,3 +65,16 @@ def replica_name(block: Memory, root: bytes, entry: int) -> str:
     name = ctypes.create_string_buffer(CONSTANTS["REPLICA_NAME_BYTES"])
     LIB.monarch_replica_name(span(block)[0], hash64(root), entry, name)
     return name.raw.decode()
+
+
+def hint_files(catalog: Memory, paths: bytes) -> npt.NDArray[np.uint32]:
+    """Return the Files that absolute paths name, in their order.
+
+    Args:
+        catalog: the segment.
+        paths: each ended by NUL; those that name no File are left out.
+    """
+    files = np.zeros(paths.count(b"\0") + 1, np.uint32)
+    text = ctypes.c_char_p(paths)
+    n = LIB.monarch_hint_files(span(catalog)[0], text, len(paths), span(files)[0])
+    return files[:n]

@@ -172,6 +172,7 @@ class OrderKind(IntFlag):
     ADOPT_BACKGROUND = _ENUMS["monarch_kind"]["MONARCH_ADOPT_BACKGROUND"]
     ASKED = _ENUMS["monarch_kind"]["MONARCH_ASKED"]
     REPORT = _ENUMS["monarch_kind"]["MONARCH_REPORT"]
+    HINT = _ENUMS["monarch_kind"]["MONARCH_HINT"]
 
 
 class Verdict(IntEnum):

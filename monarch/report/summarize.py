@@ -131,8 +131,9 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
         _row(tier.name, "hit", counters, f"hit_tier{number}")
         for number, tier in enumerate(snapshot.tiers)
     ]
-    if snapshot.nodes:
+    if snapshot.nodes or snapshot.pool_capacity_bytes:
         rows.append(_pool(len(rows), counters))
+    if snapshot.nodes:
         rows.append(_row("a peer, while the open waited", "peer", counters, "peer_hit"))
     rows.append(_row("staged while the open waited", "miss", counters, "miss"))
     rows.append(_row("origin", "origin", counters, "origin"))
@@ -213,6 +214,8 @@ def _staging(snapshot: Snapshot) -> dict[str, Any]:
         "bytes": tally["staged_bytes"],
         "peer_files": tally["peer_files"],
         "peer_bytes": tally["peer_bytes"],
+        "hinted_files": tally["hinted_files"],
+        "hinted_bytes": tally["hinted_bytes"],
         "adopted_files": tally["adopted_files"],
         "adopted_bytes": tally["adopted_bytes"],
         "busy_s": busy_s,

@@ -189,12 +189,20 @@ def _staged(staging: dict[str, Any], each: str) -> list[str]:
             f"{many(staging['adopted_files'], 'files')}, "
             f"{format_size(staging['adopted_bytes'])}"
         )
-    found = _concurrency(staging.get("concurrency"), each)
+    found = _hinted(staging) + _concurrency(staging.get("concurrency"), each)
     if not staging.get("peer_files"):
         return [f"{line}{rate}{adopted}", *found]
     fetched = many(staging["peer_files"], "files")
     line += f"; from peers: {fetched}, {format_size(staging['peer_bytes'])}"
     return [f"{line}{adopted}", *[f"  copied{rate}"] * bool(rate), *found]
+
+
+def _hinted(staging: Mapping[str, Any]) -> list[str]:
+    """Return the line about Files that hints have named; none without hints."""
+    if not staging.get("hinted_files"):
+        return []
+    files, size = many(staging["hinted_files"], "files"), staging["hinted_bytes"]
+    return [f"  read ahead by hints: {files}, {format_size(size)}"]
 
 
 def _concurrency(fill: Mapping[str, Any] | None, each: str) -> list[str]:

@@ -126,6 +126,10 @@ class Ledger:
         """Return what a Replica used: its name is gone."""
         self._table.remove(file, tier)
 
+    def set_capacity(self, tier: int, size_bytes: int) -> None:
+        """Say how many bytes of a Tier may be taken."""
+        self._table.set_capacity(tier, size_bytes)
+
     def shrink(self, tier: int) -> None:
         """Limit the Tier to what it holds and what is reserved now."""
         self._table.shrink(tier)
@@ -173,10 +177,19 @@ class Storage:
         places: the Tiers and, behind them, the Pool if there is one.
         pool_number: the number of the Pool, also where there is none.
         table: by which the data plane stages, with the accounts of all places.
+        pool_wanted_bytes: what the Pool may have.
+
+    Args:
+        has_peers: the Pool has its room at once, and not when open_pool() is called.
     """
 
     def __init__(
-        self, tiers: Sequence[Tier], table: Table, pool: Tier | None = None
+        self,
+        tiers: Sequence[Tier],
+        table: Table,
+        pool: Tier | None = None,
+        *,
+        has_peers: bool = True,
     ) -> None:
         self.tiers = tuple(tiers)
         self.places = self.tiers if pool is None else (*self.tiers, pool)
@@ -185,12 +198,10 @@ class Storage:
         self.ledger = Ledger(table, len(self.tiers))
         for number, tier in enumerate(self.tiers):
             table.set_capacity(number, max(0, tier.capacity_bytes))
-        if pool is not None and pool.capacity_bytes:
-            # Without leases nothing proves that a program has closed a Replica.
-            if grants_leases(pool.directory):
-                table.set_capacity(self.pool_number, pool.capacity_bytes)
-            else:
-                log.warning("no leases, so no pool path=%s", pool.directory)
+        self._pool = pool
+        self.pool_wanted_bytes = 0 if pool is None else pool.capacity_bytes
+        if has_peers:
+            self.open_pool(self.pool_wanted_bytes)
 
     def __repr__(self) -> str:
         return f"<Storage {len(self.places)} places, {self.ledger!r}>"
@@ -199,6 +210,15 @@ class Storage:
     def pool(self) -> Account:
         """The account of the Pool as it is now."""
         return self.ledger.account(self.pool_number)
+
+    def open_pool(self, size_bytes: int) -> None:
+        """Give the Pool its room; none if nothing proves that a Replica is closed."""
+        if self._pool is None or not size_bytes:
+            return
+        if not grants_leases(self._pool.directory):
+            log.warning("no leases, so no pool path=%s", self._pool.directory)
+            return
+        self.table.set_capacity(self.pool_number, size_bytes)
 
     def lost_tiers(self) -> list[int]:
         """Return the numbers of the Tiers that are not used any more."""

@@ -73,6 +73,16 @@ class Eviction:
                 freed += self._evict_from(number, need - freed, reason)
         return freed
 
+    def yield_room(self, tier: int, size_bytes: int) -> None:
+        """Make a Tier smaller for good, if need be by evicting some of its Replicas."""
+        account = self._ledger.account(tier)
+        smaller_bytes = max(0, account.capacity_bytes - size_bytes)
+        while (taken := account.used_bytes + account.reserved_bytes) > smaller_bytes:
+            if not self._evict_from(tier, taken - smaller_bytes, Reason.NONE):
+                break
+            account = self._ledger.account(tier)
+        self._ledger.set_capacity(tier, smaller_bytes)
+
     def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> int:
         ready = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()
         chosen = choose_victims(ready, self._replicas.size_of, need_bytes)

@@ -1,5 +1,6 @@
-"""Background fill: which Files the data plane stages unasked."""
+"""Background fill and hints: which Files the data plane stages unasked."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,10 +8,18 @@ from typing import Final
 
 import numpy as np
 
+from monarch.stager.capacity import Storage, footprints
+from monarch.stager.eviction import Eviction
 from monarch.stager.policy import Files, Policy
+from monarch.stager.replicas import Replicas
 from monarch.stager.transfer import Engine
 
+POOL_PARTS: Final = 4
+"""On a node without peers the Pool takes one part of so many from the RAM Tier."""
+
 _NONE: Final = np.zeros(0, np.uint32)
+
+log = logging.getLogger("monarch.stager")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +90,52 @@ class Fill:
         self._news = news
         if missed and self._enabled:
             self._engine.fill(_NONE, policy.to_fetch)
+
+
+class ReadingAhead:
+    """Gives the data plane the orders in which programs will open Files.
+
+    Attributes:
+        has_pool: whether the Pool has got room for that.
+    """
+
+    def __init__(
+        self, engine: Engine, storage: Storage, replicas: Replicas, eviction: Eviction
+    ) -> None:
+        self._engine = engine
+        self._storage = storage
+        self._eviction = eviction
+        self._need_bytes = int(footprints(replicas.sizes).sum())
+        self.has_pool = False
+
+    def __repr__(self) -> str:
+        return f"<ReadingAhead pool {self._storage.pool.capacity_bytes}>"
+
+    def hint(self, program: int, files: Files) -> None:
+        """Stage what a program will open next, in this order, before anything else.
+
+        Args:
+            program: a number of it; what it has said before is replaced.
+            files: each as often as it will be opened; none: nothing more.
+
+        Raises:
+            OSError: too many programs give hints.
+        """
+        if len(files):
+            self._open_pool()
+        self._engine.hint(program, files)
+
+    def _open_pool(self) -> None:
+        """Give the Pool room if it has none and the Tiers have not for all Files."""
+        storage = self._storage
+        tiers = [account.capacity_bytes for account in storage.ledger.accounts]
+        if storage.pool.capacity_bytes or self._need_bytes <= sum(tiers):
+            return
+        size_bytes = storage.pool_wanted_bytes
+        ram = [n for n, tier in enumerate(storage.tiers) if tier.kind == "ram"]
+        for number in ram[:1]:
+            size_bytes = min(size_bytes, tiers[number] // POOL_PARTS)
+            self._eviction.yield_room(number, size_bytes)
+        storage.open_pool(size_bytes)
+        self.has_pool = True
+        log.info("pool for hints bytes=%d", size_bytes)

@@ -91,7 +91,7 @@ REASONS: Final = {
 """The Reasons with which an event may leave a File absent; of others, none."""
 
 PASSING: Final = {
-    Event.BEGUN: frozenset({Reason.NONE}),
+    Event.BEGUN: frozenset({Reason.NONE, Reason.NO_ROOM}),  # the latter by a hint
     Event.RETRIED: frozenset({Reason.NO_ROOM, Reason.BUSY}),
 }
 """The Reasons of absence after which an event may come; others are final."""

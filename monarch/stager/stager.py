@@ -13,7 +13,7 @@ from monarch.stager.capacity import Storage, footprint
 from monarch.stager.dispatch import Dispatch, Routes
 from monarch.stager.eviction import Eviction
 from monarch.stager.fetches import Fetches
-from monarch.stager.fill import Fill, StagerSettings
+from monarch.stager.fill import Fill, ReadingAhead, StagerSettings
 from monarch.stager.node_share import Share
 from monarch.stager.policy import Policy
 from monarch.stager.postponed import Postponed
@@ -38,6 +38,7 @@ class Stager:
     Attributes:
         replicas: the states of all Files.
         losses: what programs could not open, and Tiers that fail.
+        reading_ahead: takes hints of what programs will open.
         table: what the data plane stages by.
     """
 
@@ -60,7 +61,8 @@ class Stager:
         self._stuck = 0
         self._fill = Fill(engine, settings)
         self._removal = removal = Removal(replicas, storage, engine, counters)
-        self._eviction = Eviction(replicas, storage, removal, counters)
+        self._eviction = eviction = Eviction(replicas, storage, removal, counters)
+        self.reading_ahead = ReadingAhead(engine, storage, replicas, eviction)
         self._ends = Ends(replicas, storage, table, removal, counters)
         self.losses = Losses(removal, replicas, self._restage, self._refill)
         self._postponed = Postponed(replicas, settings.clock)
@@ -120,8 +122,9 @@ class Stager:
 
     @property
     def pool_account(self) -> Account | None:
-        """The account of the Pool; None while the Policy does not use it."""
-        return self.storage.pool if self.policy.uses_pool else None
+        """The account of the Pool; None while nothing goes through it."""
+        used = self.policy.uses_pool or self.reading_ahead.has_pool
+        return self.storage.pool if used else None
 
     # -- commands -----------------------------------------------------------------
 

@@ -33,6 +33,9 @@ class Engine(Protocol):
     def fill_left(self) -> tuple[int, int]:
         """Return how many Files of each list fill has not looked at."""
 
+    def hint(self, program: int, files: npt.NDArray[np.uint32]) -> None:
+        """Stage what a program will open next, in this order, before anything else."""
+
     def pause_fetching(self, *, paused: bool) -> None:
         """Fetch nothing from peers unasked, or go on."""
 

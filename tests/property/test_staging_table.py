@@ -33,6 +33,8 @@ STEPS = 400
 SIZES = [0, 1, 4096, 4097, 9000, 40_000, LARGE_BYTES, LARGE_BYTES + 1, 9 << 20]
 REASONS = [Reason.NONE, Reason.BUSY, Reason.ERROR, Reason.CHANGED, Reason.STOPPING]
 FAILED_MAX = 3
+HINTED = OrderKind.BACKGROUND | OrderKind.HINT
+KINDS = [OrderKind.ASKED] * 2 + [OrderKind.BACKGROUND, HINTED]
 
 
 class Life:
@@ -73,7 +75,7 @@ class Life:
 
     def begin(self) -> None:
         file = self.file()
-        kind = self.random.choice([OrderKind.ASKED] * 2 + [OrderKind.BACKGROUND])
+        kind = self.random.choice(KINDS)
         verdict, order = self.table.begin(file, kind)
         expected = self.model.begin(file, kind)
         begun = verdict is Verdict.BEGUN

@@ -118,6 +118,7 @@ class FakeEngine:
     to_read: list[int] = field(default_factory=list)
     to_fetch: list[int] = field(default_factory=list)
     paused: bool = False
+    hints: dict[int, list[int]] = field(default_factory=dict)
 
     def health(self) -> Health:
         """Return what the test says."""
@@ -208,6 +209,10 @@ class FakeEngine:
     def fill_left(self) -> tuple[int, int]:
         """Return how many Files have not been looked at."""
         return len(self.to_read), len(self.to_fetch)
+
+    def hint(self, program: int, files: npt.NDArray[np.uint32]) -> None:
+        """Note what a program will open."""
+        self.hints[program] = files.tolist()
 
     def pause_fetching(self, *, paused: bool) -> None:
         """Note it."""

@@ -34,6 +34,7 @@ TALLIED = (
     *("rehomed_files", "origin_instead_files"),
     *("staged_files", "staged_bytes", "peer_files", "peer_bytes"),
     *("adopted_files", "adopted_bytes", "transit_files", "transit_bytes"),
+    *("hinted_files", "hinted_bytes"),
 )
 ASKABLE = (ReplicaState.ABSENT, 0, Reason.NONE)
 
@@ -169,7 +170,11 @@ class Model:
         state, _, reason = self.states[file]
         if state is ReplicaState.READY:
             return Verdict.READY, None
-        if (state, reason) != (ReplicaState.ABSENT, 0) or self.is_stopping:
+        # A hint may begin what no Tier had room for.
+        passing = {Reason.NONE} | ({Reason.NO_ROOM} if kind & OrderKind.HINT else set())
+        if state is not ReplicaState.ABSENT or reason not in passing:
+            return Verdict.NOTHING, None
+        if self.is_stopping:
             return Verdict.NOTHING, None
         if file in self.written:
             refused = self._refuse(file, Reason.CHANGED)
@@ -182,16 +187,20 @@ class Model:
         return self._begin_copy(file, kind)
 
     def _begin_copy(self, file: int, kind: int) -> tuple[Verdict, Order | None]:
-        asked = bool(kind & OrderKind.ASKED)
-        if self.rows[file].destination is Destination.NOWHERE:
+        asked, hinted = bool(kind & OrderKind.ASKED), bool(kind & OrderKind.HINT)
+        nowhere = self.rows[file].destination is Destination.NOWHERE
+        if nowhere and not hinted:
             return self._refuse(file, Reason.NO_ROOM)
-        if not asked and not self._may_fill(file):
+        if not asked and not nowhere and not self._may_fill(file):
             self.tally["passed_over"] += 1
             return Verdict.PASSED, None
-        peer = self._source(file)
-        place = self._reserve(file, peer, asked=asked)
+        peer = NO_PEER if nowhere else self._source(file)
+        pooled = hinted or (asked and self.uses_pool)
+        place = self._reserve(file, peer, pooled=pooled)
         if place is not None:
             return self._launch(file, place, kind, peer)
+        if hinted:
+            return Verdict.POOL, None
         pool = self.accounts[POOL]
         fits = pool.in_service and self.need(file) <= pool.capacity
         if not self.uses_pool or (asked and not fits):
@@ -213,7 +222,7 @@ class Model:
         there = [one for one in self.rows[file].sources if not self.peers[one][1]]
         return not there or self.peers[there[0]][0]
 
-    def _reserve(self, file: int, peer: int, *, asked: bool) -> int | None:
+    def _reserve(self, file: int, peer: int, *, pooled: bool) -> int | None:
         need, destination = self.need(file), self.rows[file].destination
         place = None
         if destination is Destination.TIER:
@@ -221,7 +230,7 @@ class Model:
             place = self._first_free(need)
         elif peer == NO_PEER or destination is Destination.SPARE:
             place = self._first_spare(need)
-        if place is None and asked and self.uses_pool:
+        if place is None and pooled:
             pool = self.accounts[POOL]
             ahead = pool.capacity // 8 if self.is_large(file) else 0
             place = POOL if need + ahead <= pool.free else None
@@ -246,6 +255,9 @@ class Model:
         self.flights[file] = order
         background = bool(kind & OrderKind.BACKGROUND)
         self.tally["background_transfers" if background else "demand_transfers"] += 1
+        if kind & OrderKind.HINT:
+            self.tally["hinted_files"] += 1
+            self.tally["hinted_bytes"] += self.sizes[file]
         owner = self.rows[file].sources[:1]
         if owner and not kind & OrderKind.ADOPT:
             self.tally["origin_instead_files"] += peer == NO_PEER

@@ -180,7 +180,9 @@ def test_flags_and_inodes_have_room_for_every_file() -> None:
 
     marks = plan.file_count + plan.directory_count
     assert header(flags, "flags")["count"] == marks == 5003
-    assert len(flags) == native.DTYPES["flags"].itemsize + marks
+    opened = int(header(flags, "flags")["opened"])
+    assert opened == native.DTYPES["flags"].itemsize + marks
+    assert len(flags) == opened + plan.file_count
     slots = int(header(inodes, "inodes")["slot_count"])
     assert slots > plan.file_count
     assert len(inodes) == native.DTYPES["inodes"].itemsize + 16 * slots

@@ -150,6 +150,7 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t origin_read_bytes;
     uint64_t transfer_ns, busy_ns;
     uint64_t passed_over; /* Files whose peers could not be asked by fill */
+    uint64_t hinted_files, hinted_bytes; /* Transfers that hints have begun */
 };
 
 struct monarch_fetched { /* from one peer, and right */
@@ -197,9 +198,10 @@ enum monarch_kind {
     MONARCH_ADOPT_BACKGROUND = 3,
     MONARCH_ASKED = 4,  /* by a program or a peer, not by fill */
     MONARCH_REPORT = 8, /* Python collects its success too */
+    MONARCH_HINT = 16,  /* a hint says that it will be opened: the Pool may take it */
 };
 
-enum { MONARCH_KINDS = 16 }; /* all kinds are below */
+enum { MONARCH_KINDS = 32 }; /* all kinds are below */
 
 struct monarch_order { /* one Transfer */
     uint32_t file;
@@ -309,6 +311,14 @@ struct monarch_fill {
     uint64_t read_count, fetch_count;
 };
 
+enum { HINT_ORDERS_MAX = 256 }; /* of different programs at once */
+
+struct monarch_hint_tally {
+    uint64_t left;                     /* hints that were not looked at */
+    uint64_t unopened, unopened_bytes; /* Files in the Pool whose opens are to come */
+    uint64_t given_up_files;           /* read ahead, and not opened in their turn */
+};
+
 struct engine;
 
 MONARCH_API int monarch_engine_new(const struct monarch_segments *segments,
@@ -327,6 +337,11 @@ MONARCH_API void monarch_engine_fill(struct engine *e, const struct monarch_fill
 MONARCH_API void monarch_engine_fill_pause(struct engine *e, int paused);
 MONARCH_API void monarch_engine_fill_left(struct engine *e, uint64_t out[2]);
 MONARCH_API void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind);
+MONARCH_API int monarch_engine_hint(struct engine *e, uint64_t program,
+                                    const uint32_t *files, uint64_t n);
+MONARCH_API void monarch_engine_hints(struct engine *e, struct monarch_hint_tally *out);
+MONARCH_API uint64_t monarch_hint_files(const void *catalog, const char *paths,
+                                        size_t bytes, uint32_t *files);
 MONARCH_API void monarch_engine_set_background(struct engine *e, uint32_t n,
                                                uint32_t beside);
 MONARCH_API uint32_t monarch_engine_demands(struct engine *e, uint64_t *pairs,

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/hints.h"
 #include "dataplane/pool.h"
 #include "dataplane/seal.h"
 #include "dataplane/staging_table.h"
@@ -28,16 +29,28 @@ struct worker {
 
 static int start_thread(struct engine *e, uint32_t number);
 
+/* follow_hints - begins a File that a program will open, if there is one and room for it;
+ * true: the lock was released meanwhile, so that there may be other work by now. */
+static bool follow_hints(struct engine *e)
+{
+    if (!hints_wanted(e) || !scheduler_has_room(e))
+        return false;
+    pthread_mutex_unlock(&e->lock);
+    hints_begin(e);
+    pthread_mutex_lock(&e->lock);
+    return true;
+}
+
 /* run_transfers - runs the Transfers that the scheduler selects. */
 static void run_transfers(struct engine *e, uint8_t *buffer)
 {
     pthread_mutex_lock(&e->lock);
     while (!engine_stopping(e)) {
         struct transfer *t = scheduler_take(e);
-        if (!t) {
+        if (!t && !follow_hints(e))
             scheduler_wait(e);
+        if (!t)
             continue;
-        }
         if (scheduler_lacks_threads(e) && e->started <= e->options.threads)
             start_thread(e, e->started); /* without it, demand waits a little */
         pthread_mutex_unlock(&e->lock);
@@ -163,6 +176,8 @@ static int start(struct engine *e)
     if (!rc && e->table && e->catalog->tier_count > e->table->options.tiers) {
         rc = pool_new(e, &e->pool);
         rc = rc ? rc : pool_queue_new(e, &e->pool_queue);
+        if (!rc && e->flags->opened)
+            rc = hints_new(e, &e->hints);
     }
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
@@ -182,6 +197,7 @@ static int start(struct engine *e)
 static void release(struct engine *e)
 {
     scheduler_free(e); /* before the Tiers, which parked Transfers use */
+    hints_free(e->hints);
     pool_queue_free(e->pool_queue);
     pool_free(e->pool);
     sealer_free(e->sealer);

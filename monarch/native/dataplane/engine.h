@@ -26,6 +26,7 @@ enum {
 
 enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 
+struct hints;
 struct pool;
 struct pool_queue;
 struct receiver;
@@ -98,6 +99,7 @@ struct engine {
     struct table *table;   /* NULL: Python orders every Transfer */
     struct pool *pool;     /* NULL: there is none */
     struct pool_queue *pool_queue;
+    struct hints *hints; /* NULL: none can be given */
 
     atomic_bool stopping;
     uint64_t checked_ns;         /* used by the thread that listens to programs */
@@ -163,6 +165,8 @@ void scheduler_wait(struct engine *e);
 bool scheduler_lacks_threads(const struct engine *e);
 void scheduler_return(struct engine *e, struct transfer *t, bool ended);
 bool scheduler_push(struct engine *e, const struct monarch_order *order);
+
+bool scheduler_has_room(const struct engine *e);
 
 /* fill.c - background fill; the callers hold the lock */
 bool fill_may_read(const struct engine *e);

@@ -6,6 +6,7 @@
  */
 #include "dataplane/engine.h"
 
+#include "dataplane/hints.h"
 #include "dataplane/staging_table.h"
 #include "shared/catalog.h"
 
@@ -47,13 +48,13 @@ static bool take(struct engine *e, struct fill_list *l, struct monarch_order *ou
     return false;
 }
 
-/* fill_may_read - there are Files to be read from the origin, and a thread for the next
- * one. Those whose origin does not answer are passed over: Python begins the list anew
+/* fill_may_read - there are Files to be read from the origin, no hints come first, and
+ * there is a thread for the next one. Those whose origin does not answer are passed over: Python begins the list anew
  * when it answers again. */
 bool fill_may_read(const struct engine *e)
 {
     const struct fill_list *l = &e->fill.to_read;
-    if (!e->table || !left_of(l))
+    if (!e->table || !left_of(l) || hints_wanted(e))
         return false;
     const struct root_queue *q = root_of(e, l->files[l->next]);
     return q->stalled || (q->running + q->lost < e->root_threads &&

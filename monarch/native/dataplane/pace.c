@@ -7,7 +7,10 @@
 
 #include <string.h>
 
+#include "dataplane/hints.h"
 #include "dataplane/transfer.h"
+
+enum { HINTS_BESIDE = 1 }; /* copies for hints, whatever programs wait for */
 
 /* demand_waits - programs wait for copies that do not hang, or have just been served. */
 static bool demand_waits(const struct engine *e, uint64_t now)
@@ -20,10 +23,13 @@ static bool demand_waits(const struct engine *e, uint64_t now)
     return now < e->demand_ns + DEMAND_HOLD_NS;
 }
 
-/* pace_background - how many background Transfers may run now. */
+/* pace_background - how many background Transfers may run now: what programs will open
+ * has a share even where fill has none. */
 uint32_t pace_background(const struct engine *e, uint64_t now)
 {
     uint32_t limit = e->background_limit, beside = e->background_beside;
+    if (!beside && hints_wanted(e))
+        beside = HINTS_BESIDE;
     return beside < limit && demand_waits(e, now) ? beside : limit;
 }
 

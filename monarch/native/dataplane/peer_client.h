@@ -13,7 +13,9 @@ enum {
     REQUESTS_AHEAD = 4, /* of them for one File */
     IN_FLIGHT_MAX = 64, /* fetches of one connection */
     CLIENT_THREADS_MAX = 16,
-    SPARES_MAX = 8,     /* buffers that a thread keeps for its connections */
+    SPARES_MAX = 8,  /* buffers that a thread keeps for its connections */
+    HINTED_MAX = 64, /* fetches for hints and fill, beyond which hints wait */
+    HINTED_BYTES_MAX = 8 << 20,
     FETCHES_MAX = 4096, /* orders that are not collected yet */
     CLIENT_PEERS_MAX = 1 << 16,
     CLIENT_TICK_MS = 50,      /* period of the check for time-outs */
@@ -93,6 +95,15 @@ struct receiver {
 static inline struct client_thread *client_thread_of(struct receiver *r, uint32_t peer)
 {
     return &r->threads[peer % r->options.threads];
+}
+
+/* receiver_has_room - what is fetched unasked leaves connections for what programs ask. */
+static inline bool receiver_has_room(struct receiver *r)
+{
+    pthread_mutex_lock(&r->lock);
+    bool room = r->background < HINTED_MAX && r->background_bytes < HINTED_BYTES_MAX;
+    pthread_mutex_unlock(&r->lock);
+    return room;
 }
 
 /* client_idle - a connection has no requests and no orders. */

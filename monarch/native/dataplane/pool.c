@@ -9,7 +9,8 @@
  *
  * A Replica that programs wait for stays until they have opened it: each counts itself
  * in the requests segment. One that was killed leaves its count behind, so that a count
- * is not believed for longer than WAITERS_NS.
+ * is not believed for longer than WAITERS_NS. What hints have read ahead stays until it
+ * was opened, too.
  */
 #include "dataplane/pool.h"
 
@@ -21,12 +22,14 @@
 #include <unistd.h>
 
 #include "dataplane/engine.h"
+#include "dataplane/hints.h"
 #include "dataplane/replica_state.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "shared/catalog.h"
 
 enum {
+    READY_MIN = 1 << 16,
     HELD_MAX = 1024,   /* Replicas without a name that are in use: a descriptor each */
     AHEAD_PARTS = 8,   /* one part of so many is kept free, so that few Files wait */
     EVICTIONS_MAX = 8, /* in one call that nobody waits for */
@@ -71,6 +74,7 @@ int pool_new(struct engine *e, struct pool **out)
     p->tier = e->table->options.tiers;
     pthread_mutex_init(&p->lock, NULL);
     uint64_t most = capacity_of(e, p->tier) / PAGE_BYTES + 1;
+    most = most > READY_MIN ? most : READY_MIN; /* it may get room later */
     most = most < e->catalog->file_count + 1 ? most : e->catalog->file_count + 1;
     if (ring_init(&p->ready, sizeof(struct pooled), (uint32_t)most) ||
         ring_init(&p->held, sizeof(struct held), HELD_MAX))
@@ -147,6 +151,13 @@ static bool is_awaited(const struct pool *p, const struct pooled *one, uint64_t 
     return false;
 }
 
+/* is_hinted - a program has said that it will open the File, which was read ahead. */
+static bool is_hinted(const struct pool *p, uint32_t file)
+{
+    const struct hints *h = p->engine->hints;
+    return h && claims_due(&h->claims, file) > 0;
+}
+
 static int open_replica(const struct pool *p, uint32_t file,
                         char name[REPLICA_NAME_BYTES + 1])
 {
@@ -164,7 +175,8 @@ static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char
     if (!replica_state_change(words, file, &seen, leaving, false))
         return false;
     unlinkat(e->tiers[p->tier], name, 0);
-    if (replica_state_end(words, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, 0)))
+    uint32_t reason = table_uses_pool(e->table) ? REASON_NONE : REASON_NO_ROOM;
+    if (replica_state_end(words, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, reason)))
         replica_state_wake(words, file);
     return true;
 }
@@ -217,7 +229,7 @@ static bool make_room(struct pool *p, uint64_t need, uint32_t most)
         if (!looked_at-- || !most || p->held.count == p->held.capacity ||
             !ring_pop(&p->ready, &one))
             return false;
-        if (is_awaited(p, &one, now))
+        if (is_awaited(p, &one, now) || is_hinted(p, one.file))
             ring_push(&p->ready, &one);
         else
             most -= evict(p, &one, now);

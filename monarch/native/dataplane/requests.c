@@ -4,6 +4,7 @@
 
 #include <limits.h>
 
+#include "dataplane/hints.h"
 #include "dataplane/syscalls.h"
 #include "shared/catalog.h"
 
@@ -82,6 +83,7 @@ void requests_listen(struct engine *e)
         run_each_beat(e);
         drain(e);
         bool waits = e->pool_queue && pool_queue_serve(e->pool_queue);
+        waits |= hints_look(e);
         if (!engine_stopping(e))
             syscall(SYS_futex, bell, FUTEX_WAIT, seen, waits ? &soon : &slice, NULL, 0);
     }

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dataplane/hints.h"
+#include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/transfer.h"
 #include "shared/catalog.h"
@@ -199,6 +201,12 @@ static uint64_t chunk_bytes(const struct engine *e, const struct transfer *t)
     return left < CHUNK_BYTES ? left : CHUNK_BYTES;
 }
 
+/* may_hint - hints may begin a File, wherever it comes from. */
+static bool may_hint(const struct engine *e)
+{
+    return hints_wanted(e) && (!e->receiver || receiver_has_room(e->receiver));
+}
+
 /* background_waits - with this limit, a background Transfer can run as soon as the
  * throttle permits. */
 static bool background_waits(const struct engine *e, uint32_t limit)
@@ -207,7 +215,17 @@ static bool background_waits(const struct engine *e, uint32_t limit)
         return false;
     return oldest_parked(e) ||
            (!background_full(e, limit) &&
-            (oldest_order(e, CLASS_BACKGROUND) || fill_may_read(e)));
+            (oldest_order(e, CLASS_BACKGROUND) || fill_may_read(e) || may_hint(e)));
+}
+
+/* scheduler_has_room - a background Transfer that is begun now runs at once. */
+bool scheduler_has_room(const struct engine *e)
+{
+    uint64_t now = clock_ns();
+    uint32_t limit = pace_background(e, now);
+    return now >= e->throttle.open_at_ns && !background_busy(e, limit) &&
+           !background_full(e, limit) && !oldest_parked(e) &&
+           !oldest_order(e, CLASS_BACKGROUND) && may_hint(e);
 }
 
 /* queue_fill - queues the next File of background fill. */

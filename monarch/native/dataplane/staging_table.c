@@ -32,6 +32,15 @@ static uint32_t root_of(const struct table *t, uint32_t file)
     return root;
 }
 
+/* table_uses_pool - a File that no Tier has room for goes through the Pool, whoever asks. */
+bool table_uses_pool(struct table *t)
+{
+    pthread_mutex_lock(&t->lock);
+    bool uses = t->uses_pool;
+    pthread_mutex_unlock(&t->lock);
+    return uses;
+}
+
 /* table_written - the File is marked *written*, by itself or with its root. */
 bool table_written(const struct table *t, uint32_t file)
 {
@@ -55,7 +64,8 @@ static int reserve(struct table *t, uint32_t file, const struct monarch_order *o
     } else if (order->peer == NO_PEER || row->destination == DESTINATION_SPARE) {
         tier = table_reserve_spare(t, need);
     }
-    if (tier >= 0 || !(order->kind & MONARCH_ASKED) || !t->uses_pool)
+    bool asked = (order->kind & MONARCH_ASKED) && t->uses_pool;
+    if (tier >= 0 || !(asked || (order->kind & MONARCH_HINT)))
         return tier;
     return table_reserve_pool(t, file, need);
 }
@@ -103,6 +113,10 @@ static void count_begun(struct table *t, const struct monarch_order *order,
         t->tally.background_transfers++;
     else
         t->tally.demand_transfers++;
+    if (order->kind & MONARCH_HINT) {
+        t->tally.hinted_files++;
+        t->tally.hinted_bytes += t->options.sizes[order->file];
+    }
     if (foreign && order->peer == NO_PEER)
         t->tally.origin_instead_files++;
     else if (foreign)
@@ -136,6 +150,8 @@ static enum monarch_verdict no_room(struct table *t, const struct monarch_order 
 {
     bool asked = order->kind & MONARCH_ASKED;
     uint32_t file = order->file;
+    if (order->kind & MONARCH_HINT)
+        return VERDICT_POOL;
     const struct monarch_account *pool = &t->accounts[t->options.tiers];
     bool pooled = pool->in_service && need_of(t, file) <= pool->capacity;
     if (!t->uses_pool || (asked && !pooled)) {
@@ -167,17 +183,18 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     uint32_t file = order->file;
     const struct monarch_table_row *row = &t->rows[t->options.first[file]];
     bool asked = order->kind & MONARCH_ASKED;
+    bool nowhere = row->destination == DESTINATION_NOWHERE;
     if (t->offers[file])
         return begin_adoption(t, order, seen);
-    if (row->destination == DESTINATION_NOWHERE) {
+    if (nowhere && !(order->kind & MONARCH_HINT)) {
         refuse_word(t, file, seen, REASON_NO_ROOM);
         return VERDICT_NOTHING;
     }
-    if (!asked && !may_fill(t, row)) {
+    if (!asked && !nowhere && !may_fill(t, row)) {
         t->tally.passed_over++;
         return VERDICT_PASSED;
     }
-    order->peer = choose_source(t, row);
+    order->peer = nowhere ? NO_PEER : choose_source(t, row);
     int tier = reserve(t, file, order, row);
     if (tier < 0)
         return no_room(t, order, seen);
@@ -191,6 +208,15 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     return VERDICT_BEGUN;
 }
 
+/* may_begin - a File may be staged in this state; by a hint also if no Tier had room. */
+static bool may_begin(uint32_t seen, uint32_t kind)
+{
+    if (STATE_OF(seen) != REPLICA_ABSENT)
+        return false;
+    return STATE_REASON(seen) == REASON_NONE ||
+           (STATE_REASON(seen) == REASON_NO_ROOM && (kind & MONARCH_HINT));
+}
+
 /* monarch_table_begin - begins the Transfer of a File that is asked for, if it is absent
  * and has room: an enum monarch_verdict. Of the kind, MONARCH_BACKGROUND is set where no
  * program waits for a File because it is large. */
@@ -200,7 +226,7 @@ int monarch_table_begin(struct table *t, uint32_t file, uint32_t kind,
     uint32_t seen = load_word(t, file);
     if (STATE_OF(seen) == REPLICA_READY)
         return VERDICT_READY;
-    if ((seen & STATE_FIXED) != STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE) ||
+    if (!may_begin(seen, kind) ||
         atomic_load_explicit(&t->stopping, memory_order_relaxed))
         return VERDICT_NOTHING;
     if (table_written(t, file)) {

@@ -56,6 +56,7 @@ int64_t table_spare_bytes(const struct table *t);
 void table_set_promised(struct table *t, uint32_t file, bool promised);
 
 /* staging_table.c */
+bool table_uses_pool(struct table *t);
 bool table_written(const struct table *t, uint32_t file);
 void table_refuse(struct table *t, uint32_t file, uint32_t reason);
 int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);

@@ -33,7 +33,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 5u
+#define LAYOUT_VERSION 6u
 #define EXTENT_BYTES (8u << 20)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
 
@@ -223,6 +223,10 @@ struct flags {
     uint32_t marked;     /* 1: some mark below is set */
     uint32_t superseded; /* 1: the marks are no longer read: map the path again */
     uint32_t changes;    /* offset of the struct changes of an outline; else 0 */
+    uint64_t
+        opened; /* offset of u8[file_count]: opens of each File, modulo 256; or 0 */
+    uint32_t hinted; /* 1: programs count their opens there */
+    uint32_t reserved;
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky bits; Files first, then directories */
 };

@@ -33,8 +33,20 @@ enum { MOVES_MAX = 8 }; /* Replicas that leave before they are opened, of one op
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
                             O_SYNC | O_NOFOLLOW | LARGEFILE;
 
+/* note_open - for hints, which go on as programs open what they have announced. */
+static void note_open(const struct redirect *s)
+{
+    struct flags *f = s->seg->flags;
+    if (!atomic_load_explicit((_Atomic uint32_t *)&f->hinted, memory_order_relaxed) ||
+        f->opened + s->file >= f->seg.length)
+        return;
+    atomic_fetch_add_explicit((_Atomic uint8_t *)f + f->opened + s->file, 1,
+                              memory_order_relaxed);
+}
+
 static bool origin(const struct redirect *s, int why)
 {
+    note_open(s);
     count(COUNTER_opens_origin, 1);
     count(COUNTER_bytes_origin, s->size);
     if (why >= 0)
@@ -241,6 +253,7 @@ bool redirect_eases(struct redirect *s)
 static void count_served(const struct redirect *s)
 {
     bool peer = s->source == SOURCE_PEER;
+    note_open(s);
     if (!s->waited) {
         count((enum counter)(COUNTER_opens_hit_tier0 + s->tier), 1);
         count((enum counter)(COUNTER_bytes_hit_tier0 + s->tier), s->size);
