@@ -75,6 +75,7 @@ class Hints:
         ended = {pid for pid in self._programs if not _lives(pid)}
         self._programs -= ended
         for pid in ended:
+            log.info("hints forgotten program=%d", pid)
             self._hint(pid, _NOTHING)
 
     async def _give(self, staging: Staging, program: int, paths: bytes) -> int:

@@ -119,9 +119,13 @@ def make_job(base: Path, sizes: Sequence[int] = SIZES) -> Job:
     inodes = segment("inodes", native.SegmentKind.INODES, slots * 16)
     inodes[: DTYPES["inodes"].itemsize].view(DTYPES["inodes"])["slot_count"] = slots
     first = table_files(list(sizes)).first
+    marks = 64 + len(sizes)
+    flags = segment("flags", native.SegmentKind.FLAGS, marks + len(sizes))
+    head = DTYPES["flags"].itemsize
+    flags[:head].view(DTYPES["flags"])["opened"] = head + marks
     board = native.Segments(
         catalog=catalog_of(origin, tier, block, len(sizes)),
-        flags=segment("flags", native.SegmentKind.FLAGS, 64 + len(sizes)),
+        flags=flags,
         requests=segment("requests", native.SegmentKind.REQUESTS, 0),
         inodes=inodes,
     )

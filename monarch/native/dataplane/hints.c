@@ -169,7 +169,7 @@ static enum look begin(struct engine *e, const struct hint_order *o,
     struct claims *c = &e->hints->claims;
     uint32_t file = o->files[o->next], kind = MONARCH_BACKGROUND | MONARCH_HINT;
     uint64_t need = footprint(c->sizes[file]), budget = budget_of(e);
-    if (is_full(c, need, budget))
+    if (need <= budget && is_full(c, need, budget))
         return LOOK_BLOCKED;
     int verdict = monarch_table_begin(e->table, file, kind, out);
     if (verdict == VERDICT_POOL && need <= budget) {
