@@ -217,7 +217,7 @@ class Peers(Section):
     transit: Bytes = Field(
         default=256 << 20,
         description="The memory for files that are fetched from other nodes and not "
-        "kept; it counts as part of the ram tiers.",
+        "kept, or read ahead because of hints; it counts as part of the ram tiers.",
     )
 
 

@@ -158,10 +158,11 @@ static void fill_catalog(struct board *b)
 
 static void fill_segments(struct board *b)
 {
-    size_t flags = flags_bytes(b->files + 1ul);
+    size_t opened = flags_bytes(b->files + 1ul), flags = opened + b->files;
     size_t inodes = inodes_bytes(2ul * b->files + 8);
     b->flags = shared_memory(flags);
     b->flags->seg = segment_head(SEGMENT_FLAGS, flags);
+    b->flags->opened = opened;
     b->requests = shared_memory(sizeof(struct requests));
     b->requests->seg = segment_head(SEGMENT_REQUESTS, sizeof(struct requests));
     b->inodes = shared_memory(inodes);

@@ -1,6 +1,6 @@
 /* tables.c - an engine with a staging table and a Pool: what programs ask for becomes
- * READY or is refused whatever happens to Tiers and peers meanwhile, and no room is
- * lost; without Python, too. */
+ * READY or is refused whatever happens to Tiers and peers and whatever hints say
+ * meanwhile, and no room is lost; without Python, too. */
 #include "board.h"
 
 #include <errno.h>
@@ -28,6 +28,7 @@ enum {
     PEERS = 3,
     TURNS = 60, /* of what Python does meanwhile */
     RETIRED_AT = TURNS / 2,
+    HINTING = 7, /* programs; some do not open anything */
     PATIENCE_S = 60,
     GENERATION_BIT = 12,
 };
@@ -182,6 +183,7 @@ static void open_cold(uint32_t program, uint32_t file)
 static void *run_program(void *number)
 {
     uint32_t program = (uint32_t)(uintptr_t)number;
+    _Atomic uint8_t *opens = (_Atomic uint8_t *)board->flags + board->flags->opened;
     for (uint32_t i = 0; i < FILES; i++) {
         uint32_t file = (i * 7 + program * 13) % FILES;
         _Atomic uint32_t *waiters =
@@ -189,6 +191,7 @@ static void *run_program(void *number)
         atomic_fetch_add(waiters, 1);
         open_cold(program, file);
         atomic_fetch_sub(waiters, 1);
+        atomic_fetch_add(&opens[file], 1);
     }
     atomic_fetch_add(&finished, 1);
     return NULL;
@@ -241,6 +244,15 @@ static void end_failed(void)
     monarch_engine_requests(board->engine, files, 64); /* programs look again */
 }
 
+/* hint - what a program will open, which may be wrong, or nothing more. */
+static void hint(uint32_t program, uint32_t n)
+{
+    uint32_t files[FILES];
+    for (uint32_t i = 0; i < n; i++)
+        files[i] = (i * 7 + program * 13) % FILES;
+    CHECK(monarch_engine_hint(board->engine, program, files, n) == 0);
+}
+
 static void disturb(uint32_t turn)
 {
     struct monarch_fill fill = {.to_read = to_read, .read_count = FILES};
@@ -250,6 +262,8 @@ static void disturb(uint32_t turn)
         retire(1);
     if (turn % 7 == 3)
         follow(turn);
+    if (turn % 4 == 1)
+        hint(turn % HINTING, turn % 3 ? FILES : FILES / 4);
     if (turn % 5 == 0)
         monarch_table_shrink(table, 0);
     if (turn % 5 == 2)
@@ -312,7 +326,8 @@ static void nothing_is_lost(void)
     CHECK(t.demand_transfers + t.background_transfers == begun);
     CHECK(t.staged_bytes == t.staged_files * BYTES && t.peer_files == 0);
     CHECK(t.origin_read_bytes >= t.staged_bytes);
-    CHECK(t.transit_files > 0 && t.background_transfers > 0 && t.staged_files > FILES);
+    CHECK(t.hinted_files > 0 && t.transit_files > 0 && t.background_transfers > 0 &&
+          t.staged_files > FILES);
     CHECK(board_names(board, ".part") == 0);
 }
 
@@ -342,6 +357,8 @@ static void whatever_happens_programs_get_what_they_ask_for(void)
         pthread_join(programs[i], NULL);
     CHECK(opened + refused == PROGRAMS * FILES);
     CHECK(opened > PROGRAMS * FILES / 4);
+    for (uint32_t i = 0; i < HINTING; i++)
+        hint(i, 0);
     wait_idle();
     nothing_is_lost();
     end();
