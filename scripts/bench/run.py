@@ -11,6 +11,7 @@ from pathlib import Path
 
 import catalog
 import epochs
+import hints
 import launch
 import metadata
 import nodes
@@ -32,6 +33,7 @@ PARTS: dict[str, Measure] = {
     "origins": lambda monarch, work, size: origins.measure(
         monarch, work, quick=size.quick
     ),
+    "hints": lambda monarch, work, _: hints.measure(monarch, work),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
