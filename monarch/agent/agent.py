@@ -258,7 +258,7 @@ class Agent:
         self._memory = MemoryGuard(stager)
         loop = asyncio.get_running_loop()
         loop.add_reader(engine.event_fd, self._turn)
-        stager.start()
+        self._staging.start()
         loop.call_soon(self._turn)
         serve_catalog(self._requests, self._outline)
         await self._hints.begin(self._staging)

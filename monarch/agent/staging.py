@@ -61,6 +61,11 @@ class Staging:
     concurrency: FillConcurrency
     demand_first: DemandFirst = field(default_factory=DemandFirst)
 
+    def start(self) -> None:
+        """Let fill begin; what it may do beside programs that wait is found out."""
+        self.engine.set_background(self.concurrency.limit, self.demand_first.beside)
+        self.stager.start()
+
     def adapt(self, now_s: float) -> None:
         """Let fill follow what the Origin gives; called again and again.
 

@@ -15,8 +15,14 @@ REFRESH: Final = 64
 """After so many comparisons the time without fill is measured again."""
 CALM: Final = 4
 """So often in a row demand must be served well before one more copy runs beside it."""
+GROWTH: Final = 4
+"""So many times as many copies run each time, until programs wait longer for them."""
+STEADY: Final = 1.2
+"""Waits without fill that fall by more from one comparison to the next still settle."""
+FALLS_MAX: Final = 4
+PAUSE_FIRST: Final = 4
 PAUSE_MAX: Final = 16
-"""How often in a row fill rests at most where even one copy is too many."""
+"""How often in a row fill rests where even one copy is too many: at first, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +54,33 @@ class Waits:
 class Yielding:
     """How far fill yields to programs, and what is known of their waits.
 
-    Where demand takes longer than it may, the copies beside it are halved, at last to
-    none, and come back by one at a time. A time without any is how it is known what
-    demand takes alone.
+    A time without any copies beside it is how it is known what demand takes alone: so
+    it begins. Then more follow each time, until demand takes longer than it may: they
+    are halved, at last to none, and come back by one at a time.
 
     Args:
         beside: how many background copies may run while programs wait.
         quiet: the waits without any; None: not measured.
         resume: how many run again when that has been measured.
         compared: how often since then.
-        calm: how often in a row demand took no longer than it may; None: always.
+        calm: how often in a row demand took no longer than it may; None: always, so
+            that there are more and more.
         pauses: for how many more comparisons fill rests.
         rest: how many they were the last time, twice.
+        before: the waits of the last comparison without any, unless they were steady:
+            an origin may go on for a while with what it reads ahead for fill.
+        falls: how often in a row they were not.
     """
 
-    beside: int = MOST
+    beside: int = 0
     quiet: Waits | None = None
-    resume: int = 0
+    resume: int = 1
     compared: int = 0
     calm: int | None = None
     pauses: int = 0
-    rest: int = 1
+    rest: int = PAUSE_FIRST
+    before: Waits | None = None
+    falls: int = 0
 
     def after(self, waits: Waits, found: int) -> "Yielding":
         """Return what follows from some waits with `beside` others.
@@ -78,7 +90,8 @@ class Yielding:
         """
         if self.beside == 0:
             return self._rested(waits)
-        if self.quiet is None or self.compared >= REFRESH:
+        assert self.quiet is not None
+        if self.compared >= REFRESH:
             return replace(self, beside=0, resume=self.beside)
         compared = replace(self, compared=self.compared + 1)
         if waits.slowdown_on(self.quiet) > SLOWER:
@@ -87,7 +100,10 @@ class Yielding:
 
     def _rested(self, waits: Waits) -> "Yielding":
         """Return what follows from a time without fill."""
-        quiet = replace(self, quiet=waits, compared=0)
+        before, falls = self.before, self.falls + 1
+        if before is None or (falls < FALLS_MAX and before.slowdown_on(waits) > STEADY):
+            return replace(self, before=waits, falls=falls)
+        quiet = replace(self, quiet=waits, compared=0, before=None, falls=0)
         if self.pauses > 0:
             return replace(quiet, pauses=self.pauses - 1)
         return replace(quiet, beside=self.resume)
@@ -100,12 +116,13 @@ class Yielding:
         return replace(fewer, resume=1, pauses=pauses, rest=2 * pauses)
 
     def _calmed(self, found: int) -> "Yielding":
-        if self.calm is None:
-            return self
-        if self.calm + 1 < CALM:
+        if self.calm is not None and self.calm + 1 < CALM:
             return replace(self, calm=self.calm + 1)
-        more = self.beside + 1
-        return replace(self, beside=MOST if more >= found else more, calm=0, rest=1)
+        more = GROWTH * self.beside if self.calm is None else self.beside + 1
+        more = MOST if more >= found else more
+        if self.calm is None:
+            return replace(self, beside=more)
+        return replace(self, beside=more, calm=0, rest=PAUSE_FIRST)
 
 
 class DemandFirst:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -229,3 +230,34 @@ def test_what_peers_that_have_gone_were_to_read_is_read_here(
 
     wait_until(lambda: all(node.ready()), "all of them")
     assert node.table.tally()["staged_files"] == 100
+
+
+def test_a_file_that_a_program_opens_while_fill_reads_it_comes_as_demand(
+    make: Callable[..., Node],
+) -> None:
+    """Demand is not throttled, and fill would take a quarter of a minute."""
+    node = make(read=1, fetch=0, size=16 << 20, rate=1 << 20)
+    node.engine.fill(np.zeros(1, np.uint32), NOTHING)
+    wait_until(lambda: node.under_way == 1)
+    requests: Any = node.job.board.requests
+    began = time.monotonic()
+
+    requests.view(native.DTYPES["requests"])["waiters"][0, 0] = 1
+
+    wait_until(lambda: node.ready() == [True])
+    assert time.monotonic() - began < 8
+
+
+def test_the_chunks_of_a_large_file_tell_how_long_demand_takes(
+    make: Callable[..., Node],
+) -> None:
+    """With whole files, little would be known before most of them have come."""
+    node = make(read=1, fetch=0, size=(8 << 20) + 1)
+
+    node.engine.demand(0)
+    wait_until(lambda: node.ready() == [True])
+    wait_until(lambda: node.under_way == 0)
+
+    found = node.engine.demands()
+    assert [size for size, _ in found] == [native.CONSTANTS["CHUNK_BYTES"]] * 8
+    assert all(ns > 0 for _, ns in found)

@@ -17,6 +17,7 @@ from monarch.native import Pace
 from monarch.stager.concurrency import MOST, FillConcurrency
 from monarch.stager.yielding import (
     DEMANDS,
+    FALLS_MAX,
     PAUSE_MAX,
     DemandFirst,
     Waits,
@@ -206,7 +207,7 @@ class FakeEngine:
     """Programs that wait twice as long while more than three copies run beside them."""
 
     def __init__(self) -> None:
-        self.beside = MOST
+        self.beside = 0
 
     def demands(self) -> list[tuple[int, int]]:
         """Return copies that programs have waited for."""
@@ -231,8 +232,21 @@ def test_an_agent_has_fill_yield_in_its_engine() -> None:
         staging.adapt(float(second))
         beside.append(engine.beside)
 
-    assert beside[:5] == [0, MOST, 8, 4, 2]
-    assert set(beside[5:]) == {2, 3, 4}
+    assert beside[:4] == [0, 1, 4, 2]
+    assert set(beside[4:]) == {2, 3, 4}
+
+
+def test_the_time_without_fill_is_taken_once_it_is_steady() -> None:
+    """A parallel file system goes on reading ahead for files that nobody reads."""
+    yielding = Yielding()
+
+    for copy_s in (0.1, 0.06, 0.03):
+        yielding = yielding.after(Waits(copy_s, copy_s), found=8)
+        assert yielding.beside == 0
+    yielding = yielding.after(Waits(0.029, 0.029), found=8)
+
+    assert yielding.quiet == Waits(0.029, 0.029)
+    assert yielding.beside == 1
 
 
 measured = st.builds(
@@ -252,4 +266,4 @@ def test_fill_never_rests_for_long_without_looking_again(
         yielding = yielding.after(waits, found)
         rests = 0 if yielding.beside else rests + 1
         assert 0 <= yielding.beside <= MOST
-        assert rests <= PAUSE_MAX + 1
+        assert rests <= FALLS_MAX * (PAUSE_MAX + 1)

@@ -47,9 +47,9 @@ struct queued_order { /* that no thread has begun */
  * delays its own Files only. Guarded by the engine's lock but for the atomic words. */
 struct root_queue {
     struct ring orders[CLASS_COUNT]; /* struct queued_order */
-    struct ring parked;              /* background Transfers that yielded to others */
-    uint32_t running; /* threads that work for it, without those that are lost */
-    uint32_t lost;    /* threads whose system calls do not return */
+    struct ring parked; /* background Transfers that yielded to others, by age */
+    uint32_t running;   /* threads that work for it, without those that are lost */
+    uint32_t lost;      /* threads whose system calls do not return */
     uint32_t background_begun;
     uint32_t background_running; /* as `running` */
     bool stalled;
@@ -184,9 +184,10 @@ void completions_expire(struct engine *e, struct ring *done);
 /* A program that has been served is expected to ask again at once. */
 #define DEMAND_HOLD_NS (2 * MS_NS)
 
-/* pace.c - what the origin gives; the caller holds the lock */
+/* pace.c - what the origin gives; the caller holds the lock, but for pace_chunk() */
 uint32_t pace_background(const struct engine *e, uint64_t now);
 void pace_count(struct engine *e, const struct transfer *t);
+void pace_chunk(struct engine *e, struct transfer *t, uint64_t ns);
 
 /* requests.c - the thread that listens to programs */
 void requests_listen(struct engine *e);

@@ -29,8 +29,9 @@ enum {
 static const uint64_t BLOCKED_NS = SECOND_NS / 10;
 /* How often the Pool is tried again, if no program opens anything. */
 static const uint64_t AGAIN_NS = SECOND_NS / 20;
-/* While programs open what was read ahead, room is looked for often. */
-static const uint64_t MOVING_NS = SECOND_NS;
+/* While programs open what was read ahead, room is looked for often, but less so if there
+ * are many claims to look at. */
+static const uint64_t MOVING_NS = SECOND_NS, CLAIM_NS = 2000;
 
 enum look { LOOK_PASSED, LOOK_BEGUN, LOOK_BLOCKED };
 
@@ -269,7 +270,8 @@ bool hints_look(struct engine *e)
     }
     pthread_mutex_lock(&h->lock);
     bool left = h->order_count > 0;
-    bool dropped = left && claims_drop(&h->claims);
+    bool due = now - h->looked_ns >= CLAIM_NS * h->claims.pooled.count;
+    bool dropped = left && due && claims_drop(&h->claims);
     if (dropped)
         h->moved_ns = now;
     bool moves = now - h->moved_ns < MOVING_NS;

@@ -45,8 +45,20 @@ void pace_count(struct engine *e, const struct transfer *t)
         e->pace[PACE_FILL_NS] += t->ns;
     e->pace[PACE_STALE] += t->limits != e->limits;
     const struct demand_time took = {t->bytes, t->ns};
-    if (order_class(t->order.kind) == CLASS_DEMAND && t->limits == e->limits)
+    if (order_class(t->order.kind) == CLASS_DEMAND && t->limits == e->limits &&
+        t->bytes < CHUNK_BYTES)
         ring_push(&e->demands, &took);
+}
+
+/* pace_chunk - the same of a chunk of a larger File, long before that has come. */
+void pace_chunk(struct engine *e, struct transfer *t, uint64_t ns)
+{
+    const struct demand_time took = {CHUNK_BYTES, ns};
+    pthread_mutex_lock(&e->lock);
+    if (t->chunk_limits == e->limits)
+        ring_push(&e->demands, &took);
+    t->chunk_limits = e->limits;
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* monarch_engine_pace - what the origin has given until now. */

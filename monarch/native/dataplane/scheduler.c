@@ -160,6 +160,7 @@ static struct transfer *run_now(struct engine *e, struct transfer *t)
     q->background_running += background;
     e->demands_running += !background;
     t->running = true;
+    t->chunk_limits = e->limits;
     atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
     return t;
 }
@@ -173,6 +174,7 @@ static struct transfer *begin_order(struct engine *e, struct root_queue *q,
         return NULL;
     ring_pop(&e->spare, &t);
     transfer_init(t, &w.order);
+    t->age = w.age;
     t->queue = (uint32_t)(q - e->roots);
     t->limits = e->limits;
     q->background_begun += class == CLASS_BACKGROUND;
@@ -251,12 +253,55 @@ static struct transfer *take_background(struct engine *e)
     return run_now(e, t);
 }
 
+/* is_awaited - a program waits for the File, or for another one with the same count. */
+static bool is_awaited(const struct engine *e, uint32_t file)
+{
+    const struct requests *r = e->requests;
+    return atomic_load_explicit(
+        (const _Atomic uint32_t *)&r->waiters[file % WAITER_COUNTS],
+        memory_order_relaxed);
+}
+
+/* promote - a program has opened a File that fill has begun. */
+static struct transfer *promote(struct engine *e, struct root_queue *q,
+                                struct transfer *t)
+{
+    t->order.kind &= (uint8_t)~MONARCH_BACKGROUND;
+    q->background_begun--;
+    e->outstanding[CLASS_BACKGROUND]--;
+    e->outstanding[CLASS_DEMAND]++;
+    return run_now(e, t);
+}
+
+/* take_awaited - the oldest parked Transfer for which a program waits, as demand. */
+static struct transfer *take_awaited(struct engine *e)
+{
+    for (uint32_t i = 0; i < e->root_count; i++) {
+        struct root_queue *q = &e->roots[i];
+        struct transfer *t, *found = NULL;
+        if (q->stalled || !has_thread(e, q) ||
+            e->outstanding[CLASS_DEMAND] == ORDERS_MAX)
+            continue;
+        for (uint32_t n = q->parked.count; n; n--) {
+            ring_pop(&q->parked, &t);
+            if (!found && is_awaited(e, t->order.file))
+                found = t;
+            else
+                ring_push(&q->parked, &t);
+        }
+        if (found)
+            return promote(e, q, found);
+    }
+    return NULL;
+}
+
 /* scheduler_take - the Transfer to run now, or NULL: demand first, then parked
  * background Transfers, then new ones. */
 struct transfer *scheduler_take(struct engine *e)
 {
     struct root_queue *q = oldest_order(e, CLASS_DEMAND);
     struct transfer *t = begin_order(e, q, CLASS_DEMAND);
+    t = t ? t : take_awaited(e);
     uint64_t now = t ? 0 : clock_ns();
     if (t || !background_waits(e, pace_background(e, now)) ||
         now < e->throttle.open_at_ns)
@@ -318,6 +363,23 @@ static void stop_running(struct engine *e, struct transfer *t)
         pthread_cond_signal(&e->work); /* a thread may wait for this share */
 }
 
+/* park - lets a Transfer wait behind those that began before it: where few may run, the
+ * same ones go on, and the origin does not read ahead for all of them. */
+static void park(struct root_queue *q, struct transfer *t)
+{
+    struct transfer *other, *next = t;
+    for (uint32_t n = q->parked.count; n; n--) {
+        ring_pop(&q->parked, &other);
+        if (next == t && other->age > t->age) {
+            ring_push(&q->parked, &next);
+            next = NULL;
+        }
+        ring_push(&q->parked, &other);
+    }
+    if (next)
+        ring_push(&q->parked, &next);
+}
+
 /* scheduler_return - completes a Transfer that has ended and parks any other. Programs
  * have been woken already. */
 void scheduler_return(struct engine *e, struct transfer *t, bool ended)
@@ -329,8 +391,7 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended)
         q->background_begun++; /* it was taken off when it was given up */
     t->lost = false;
     if (!ended) {
-        t->age = e->age++;
-        ring_push(&q->parked, &t);
+        park(q, t);
         return;
     }
     q->background_begun -= background;

@@ -182,8 +182,11 @@ static ssize_t read_chunk(struct engine *e, struct transfer *t, uint8_t *buffer,
         if (piece < n)
             health_note_step(e, t);
     } while ((size_t)n_read == piece && got < n);
+    uint64_t ns = began ? clock_ns() - began : 0;
     if (began)
-        health_note_chunk(e, t, clock_ns() - began);
+        health_note_chunk(e, t, ns);
+    if (began && order_class(t->order.kind) == CLASS_DEMAND)
+        pace_chunk(e, t, ns);
     return (ssize_t)got;
 }
 

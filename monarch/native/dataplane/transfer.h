@@ -20,8 +20,9 @@ enum {
 struct transfer {
     struct monarch_order order;
     uint32_t queue;            /* number of its root, also before it has begun */
-    uint64_t age;              /* of its order, or since when it is parked */
+    uint64_t age;              /* of its order */
     uint32_t limits;           /* engine.limits when it began */
+    uint32_t chunk_limits;     /* the same when its chunk began */
     bool running, lost;        /* see struct root_queue; under the engine's lock */
     _Atomic uint64_t moved_ns; /* when its last step has ended, or its first begun */
     uint8_t step;

@@ -190,6 +190,27 @@ static void a_large_file_of_fill_stops_at_its_next_chunk_for_demand(void)
     board_free(b);
 }
 
+/* With turns by chunk, both would come last, and an origin that reads ahead would do so
+ * for both. */
+static void of_large_files_that_yield_the_first_goes_on(void)
+{
+    struct board *b = board_new_equal(2, LARGE_CHUNKS * (uint64_t)CHUNK_BYTES);
+    shut_gate();
+    board_start(b, 3, 2);
+    board_submit(b, 0, MONARCH_BACKGROUND);
+    sem_wait(&arrived);
+    board_submit(b, 1, MONARCH_BACKGROUND);
+    sem_wait(&arrived); /* both are in their first chunk */
+    monarch_engine_set_background(b->engine, 1, 1);
+    open_gate(LARGE_CHUNKS + 2);
+    CHECK(board_wait(b).file == 0);
+    CHECK(STATE_OF(board_state(b, 1)) == REPLICA_STAGING);
+    open_gate(100);
+    CHECK(board_wait(b).file == 1);
+    fault_read = NULL;
+    board_free(b);
+}
+
 static void the_queue_has_an_end(void)
 {
     static struct monarch_order orders[ORDERS_MAX + 10];
@@ -298,6 +319,7 @@ int main(void)
     demand_gets_the_threads_that_it_needs();
     fill_yields_to_demand_and_comes_back();
     a_large_file_of_fill_stops_at_its_next_chunk_for_demand();
+    of_large_files_that_yield_the_first_goes_on();
     the_queue_has_an_end();
     only_background_is_throttled();
     stop_ends_running_copies();
