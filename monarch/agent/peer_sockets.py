@@ -20,6 +20,7 @@ from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
 from monarch.placement import Placement
 from monarch.stager import Policy, Sources, footprints
 
+# How soon a node is asked again whose breaker has closed; new ones are asked at once.
 RECONNECT_S: Final = 0.1
 CONNECTING_MAX: Final = 16
 CONNECTIONS_MIN: Final = 64
@@ -156,6 +157,7 @@ class PeerSockets:
         self._standings = dict(standings)
         self._connecting: set[int] = set()
         self._changed = asyncio.Event()
+        self._viewed = asyncio.Event()
         self._is_closed = False
         self._keeping: asyncio.Task[None] | None = None
 
@@ -208,7 +210,10 @@ class PeerSockets:
                     self._connecting.add(member.number)
                     task = asyncio.create_task(self._connect(member.number))
                     task.add_done_callback(log_failure)
-            await asyncio.sleep(RECONNECT_S)
+            self._viewed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RECONNECT_S):
+                    await self._viewed.wait()
 
     def _may_connect(self, member: Member) -> bool:
         number = member.number
@@ -264,6 +269,7 @@ class PeerSockets:
             elif member.standing is Standing.JOINED:
                 self.endpoints.sources.appeared(member.number)
         self._changed.set()
+        self._viewed.set()
 
     def _disconnect(self, peer: int) -> None:
         endpoints = self.endpoints

@@ -34,7 +34,7 @@ from monarch.peers.protocol import (
 )
 from monarch.peers.server import Server, listen
 from monarch.peers.session import Session, Timing
-from monarch.peers.timeouts import CLOSE_S, LOST_HUB_S, POLL_S, RETRIES_PER_S, RETRY_S
+from monarch.peers.timeouts import CLOSE_S, LOST_HUB_S, POLL_S, hub_pauses_s
 
 log = logging.getLogger("monarch.peers")
 
@@ -82,6 +82,7 @@ class Mesh:
         )
         self._resources = contextlib.AsyncExitStack()
         self._session: Session | None = None
+        self._reasons: dict[int, str] = {}
         self._report_acknowledged = False
 
     def __repr__(self) -> str:
@@ -176,16 +177,17 @@ class Mesh:
             self._session.wake()
 
     async def _stay_joined(self) -> None:
-        retry_s = max(RETRY_S, self._settings.nodes / RETRIES_PER_S)
+        pauses_s = hub_pauses_s(self._settings.nodes)
         candidates = range(min(self._number, HUBS_MAX))
         while True:
             for candidate in candidates:
                 if await self._join(candidate):
+                    pauses_s = hub_pauses_s(self._settings.nodes)
                     break
             else:
                 if self._number < HUBS_MAX:
                     self._hub.activate()
-                await asyncio.sleep(retry_s)
+                await asyncio.sleep(next(pauses_s))
 
     async def _join(self, hub: int) -> bool:
         """Join a node and stay; return False if it did not accept this node."""
@@ -200,12 +202,18 @@ class Mesh:
             with self._tampering.watch(hub):
                 await client.run()
         except (OSError, ProtocolError) as error:
-            self.last_error = f"node {hub}: {error or 'no answer in time'}"
-            log.info("not joined hub=%d reason=%s", hub, error or "timeout")
+            self._note_failure(hub, str(error) or "no answer in time")
         finally:
             self._session = None
             self._membership.notify()
         return client is not None and client.joined
+
+    def _note_failure(self, hub: int, reason: str) -> None:
+        """Log why this node has not joined, once for many attempts alike."""
+        self.last_error = f"node {hub}: {reason}"
+        if self._reasons.get(hub) != reason:
+            log.info("not joined hub=%d reason=%s", hub, reason)
+        self._reasons[hub] = reason
 
     def _joined(self, session: Session) -> None:
         self._session = session

@@ -7,6 +7,7 @@ Numbers per second bound what all nodes of a large job do together: with more no
 intervals grow.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 # -- connections ----------------------------------------------------------------------
@@ -47,6 +48,9 @@ BATCHES_PER_S: Final = 4000
 
 RETRY_S: Final = 0.5
 """Between attempts to reach the hub, in jobs that are not very large."""
+FIRST_RETRY_S: Final = 0.02
+"""After the first attempt: all nodes of a job start at the same time, the hub a moment
+later than others perhaps. Each further pause is twice as long, up to RETRY_S."""
 RETRIES_PER_S: Final = 2000
 """How many attempts of all nodes the hub gets at most."""
 LOST_HUB_S: Final = 1.5
@@ -60,3 +64,12 @@ POLL_S: Final = 0.01
 """How often that is looked at."""
 CATALOG_RETRY_S: Final = 0.5
 """Until a node whose transfer of the Catalog has failed tries again."""
+
+
+def hub_pauses_s(nodes: int) -> Iterator[float]:
+    """Yield the pauses between attempts of one of so many nodes to reach the hub."""
+    fair_s = nodes / RETRIES_PER_S
+    pause_s = FIRST_RETRY_S
+    while True:
+        yield max(fair_s, pause_s)
+        pause_s = min(2 * pause_s, RETRY_S)

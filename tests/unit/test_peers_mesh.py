@@ -4,10 +4,11 @@ import asyncio
 import os
 import socket
 from contextlib import suppress
+from itertools import islice
 
 import pytest
 
-from monarch.peers import connection
+from monarch.peers import connection, timeouts
 from monarch.peers.protocol import Phase, ProtocolError, Standing
 from support.meshes import job, make_node, open_descriptors, run
 
@@ -71,6 +72,30 @@ def test_the_first_node_may_come_last(tmp_path):
             await node.mesh.close()
 
     run(main())
+
+
+def test_pauses_between_attempts_to_reach_the_hub_grow_and_are_bounded_in_large_jobs():
+    small = list(islice(timeouts.hub_pauses_s(4), 10))
+    large = list(islice(timeouts.hub_pauses_s(4096), 3))
+
+    assert small[0] == timeouts.FIRST_RETRY_S
+    assert small[1] == 2 * small[0]
+    assert small[-1] == timeouts.RETRY_S
+    assert set(large) == {4096 / timeouts.RETRIES_PER_S}
+
+
+def test_attempts_that_fail_alike_are_one_line_of_the_log(tmp_path, caplog):
+    caplog.set_level("INFO", "monarch.peers")
+
+    async def main():
+        node = make_node(1, 2, tmp_path)
+        await node.mesh.open()
+        await asyncio.sleep(5 * timeouts.FIRST_RETRY_S)
+        await node.mesh.close()
+
+    run(main())
+    said = [line for line in caplog.messages if line.startswith("not joined")]
+    assert said == ["not joined hub=0 reason=no address of node 0 is known"]
 
 
 def test_a_node_with_another_secret_stays_alone(tmp_path):
