@@ -1,23 +1,31 @@
 """The agent that `monarch run` has started.
 
 The configuration is validated in a forked process while this one imports the rest: the
-libraries that read options and validate values would take half of the start, and are
-not needed afterwards. What is imported above the fork, both wait for.
+libraries that validate values would take half of the start, and are not needed
+afterwards. What both need is imported above the fork, so that it costs once.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from monarch.config.request import Request
 
 NOTIFY = "--notify-fd"
+SHARED: Final = (
+    *("decimal", "inspect", "secrets", "socket", "tempfile"),
+    *("monarch.config.request", "monarch.hostlist", "monarch.native.names"),
+    "monarch.units",
+)
+"""What both processes need that takes long to import."""
 T = TypeVar("T")
 
 
@@ -37,7 +45,10 @@ def serve_launcher(words: Sequence[str]) -> NoReturn:
     """
     end = words.index("--")
     own = dict(zip(words[1:end:2], words[2:end:2], strict=True))
+    for name in SHARED:
+        import_module(name)
     request = forked(partial(_request, words[end + 1 :]))
+    import_spared()
 
     import logging
 
@@ -56,13 +67,31 @@ def serve_launcher(words: Sequence[str]) -> NoReturn:
     os._exit(code)
 
 
+def import_spared() -> None:
+    """Import libraries without the parts that an agent has no use for."""
+    # One thread: each takes a part of the start to make, and only multiplies matrices.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    import numpy  # noqa: F401
+
+    # Agents prove to each other what they are without TLS; asyncio does without it
+    # where it is not installed.
+    sys.modules["ssl"] = None  # type: ignore[assignment]
+    import asyncio  # noqa: F401
+
+    del sys.modules["ssl"]
+
+
 def _request(argv: Sequence[str]) -> Request:
     """Return what a command line of `monarch run` asks for."""
-    from monarch.cli.run import parse_run_argv
+    environ = dict(os.environ)
+    # Pydantic looks for plugins in the metadata of all packages that are installed.
+    os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
     from monarch.config.loading import load_request
+    from monarch.config.run_options import parse_run_argv
 
     options, command = parse_run_argv(argv)
-    return load_request(options, command, os.environ).detached()
+    return load_request(options, command, environ).detached()
 
 
 def forked(step: Callable[[], T]) -> Callable[[], T]:

@@ -1,15 +1,17 @@
 """The life of an agent: it indexes, publishes, stages, watches, and ends in order."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch import native
-from monarch.agent.cluster import Cluster
+from monarch import report as reports
 from monarch.agent.control import ControlSocket, Notifier
 from monarch.agent.hints import Hints
 from monarch.agent.job_spec import JobSpec
@@ -38,11 +40,13 @@ from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
 from monarch.origins.dataset import Indexed, IndexKey
-from monarch.report import Report, summarize
 from monarch.stager import ExtentDigests, FillConcurrency, Stager
 from monarch.tiers.leftovers import collect_all
 from monarch.tiers.retained import Manifest
 from monarch.units import format_duration
+
+if TYPE_CHECKING:
+    from monarch.agent.cluster import Cluster
 
 BEAT_S: Final = 0.1
 TICK_S: Final = 0.1
@@ -95,7 +99,7 @@ class Agent:
         )
         self._lifetime = lifetime = make_lifetime(parts)
         self._shutdown = Shutdown(parts, lifetime, run.path, self._stats)
-        self.report: Report | None = None
+        self.report: reports.Report | None = None
         self.signal = 0
         self.retained = True
         self._label = RunLabel.of(run.path.name)
@@ -210,7 +214,7 @@ class Agent:
         in_thread(collect_all, sorted(homes)).add_done_callback(log_failure)
 
     async def _first_of(
-        self, waited_for: "asyncio.Future[Any]", timeout_s: float | None
+        self, waited_for: asyncio.Future[Any], timeout_s: float | None
     ) -> None:
         """Wait for something, at most until the end begins."""
         ending = asyncio.create_task(self._end.wait())
@@ -371,7 +375,7 @@ class Agent:
             return {"ok": True, "pid": os.getpid()}
         if asked.get("op") == "status":
             stats = self._stats()
-            report = summarize(stats.snapshot(complete=False))
+            report = reports.summarize(stats.snapshot(complete=False))
             return {
                 "state": self._state.value.name.lower(),
                 "pid": os.getpid(),

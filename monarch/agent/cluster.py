@@ -1,5 +1,7 @@
 """The agents of the other nodes: joined, given the Catalog, and reported with."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging
@@ -8,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from monarch import report as reports
 from monarch.agent.bootstrap import Bootstrap
 from monarch.agent.control import Notifier
 from monarch.agent.job_spec import (
@@ -33,7 +36,6 @@ from monarch.origins.dataset import Indexed
 from monarch.peers.addresses import PeerSettings
 from monarch.peers.mesh import Mesh, MeshCallbacks
 from monarch.peers.protocol import Identity, Phase, ProtocolError, Standing, View
-from monarch.report import encode_node_report
 
 PROGRESS_S: Final = 1.0
 # How long an agent without a connection to the others waits for one.
@@ -301,7 +303,7 @@ class Cluster:
         finished = self.mesh.view.finished and self.mesh.hub is not None
         timeout_s = REPORT_S if finished else REPORT_ALONE_S
         if not self.mesh.is_hub:
-            own = await in_thread(encode_node_report, stats.snapshot())
+            own = await in_thread(reports.encode_node_report, stats.snapshot())
             if await self.mesh.send_report(own, timeout_s):
                 return None
         if self.mesh.is_hub:

@@ -1,10 +1,12 @@
 """How a node joins the cluster: from the start, later, or not at all."""
 
+from __future__ import annotations
+
 import asyncio
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from monarch.agent.cluster import Cluster, Found
 from monarch.agent.control import Notifier
 from monarch.agent.job_spec import (
     Integrity,
@@ -23,6 +25,9 @@ from monarch.errors import MonarchError
 from monarch.metrics import AgentCounters
 from monarch.origins.dataset import Indexed
 from monarch.peers.protocol import Phase
+
+if TYPE_CHECKING:
+    from monarch.agent.cluster import Cluster, Found
 
 
 class Joining:

@@ -1,5 +1,7 @@
 """How long an agent lives: until its programs have ended, or its share is staged."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch import native
+from monarch import report as reports
 from monarch.agent.control import Notifier
 from monarch.agent.joining import Joining
 from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
-from monarch.report import Report, render, render_staged
 from monarch.stager import Stager
 
 RETRY_S: Final = 0.5
@@ -82,7 +84,7 @@ class Lifetime(Protocol):
     def has_report(self) -> bool:
         """Whether there is something to report of this node."""
 
-    def render(self, report: Report) -> str:
+    def render(self, report: reports.Report) -> str:
         """Return the report as text."""
 
 
@@ -140,9 +142,9 @@ class ProgramLifetime:
         processes = self._parts.processes
         return processes.programs_seen > 0 or bool(processes.seen())
 
-    def render(self, report: Report) -> str:
+    def render(self, report: reports.Report) -> str:
         """Return the report as text."""
-        return render(report)
+        return reports.render(report)
 
     def _lingers(self) -> bool:
         """Return whether to wait for processes that the programs have left running."""
@@ -230,9 +232,9 @@ class FillLifetime:
         """Whether there is something to report: always."""
         return True
 
-    def render(self, report: Report) -> str:
+    def render(self, report: reports.Report) -> str:
         """Return the report as text."""
-        return render_staged(report)
+        return reports.render_staged(report)
 
     def _has_more(self, stager: Stager) -> bool:
         """Return whether a File is on its way or may still be staged.

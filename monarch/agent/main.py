@@ -13,7 +13,6 @@ from typing import Final
 
 from monarch.agent.agent import Agent
 from monarch.agent.bootstrap import Bootstrap, find_bootstrap
-from monarch.agent.cluster import Cluster
 from monarch.agent.control import Notifier
 from monarch.agent.lifetime import MakeLifetime, ProgramLifetime
 from monarch.agent.segments import RunDirectory
@@ -146,6 +145,9 @@ def _allow_descriptors() -> None:
 async def _live(prepared: Prepared, notifier: Notifier, make: MakeLifetime) -> Agent:
     setup, cluster = prepared.setup, None
     if prepared.bootstrap is not None:
+        # What speaks with other nodes is imported where there are some.
+        from monarch.agent.cluster import Cluster
+
         cluster = Cluster(prepared.bootstrap, setup, notifier)
     agent = Agent(setup, prepared.run, notifier, cluster, make)
     await agent.live()

@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from monarch import report as reports
 from monarch.background import begin
 from monarch.catalog.patterns import Patterns
 from monarch.config.request import Request, index_directory
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset
 from monarch.origins.saved_indexes import SavedIndexes
-from monarch.report import check_report_file, fill_template
 from monarch.tiers import (
     RamTier,
     Tier,
@@ -82,7 +82,9 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
     for tier in tiers:
         tier.resolve()
     if config.report.file is not None:
-        check_report_file(fill_template(config.report.file, job_node, job_node))
+        reports.check_report_file(
+            reports.fill_template(config.report.file, job_node, job_node)
+        )
     # All files of the agent are private; the report has the mode that the user expects.
     umask = os.umask(0o077)
     return Setup(

@@ -1,5 +1,7 @@
 """The end of an agent: its report, and Tiers removed or retained for later jobs."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging
@@ -13,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from monarch import report as reports
 from monarch.agent.control import Notifier
 from monarch.agent.lifetime import AgentParts, Lifetime
 from monarch.agent.namespace import Namespace
@@ -21,14 +24,6 @@ from monarch.agent.setup import Setup
 from monarch.agent.staging import Staging
 from monarch.agent.stats import AgentStats
 from monarch.background import in_thread, within
-from monarch.report import (
-    PeerFigures,
-    Report,
-    fill_template,
-    merge,
-    summarize,
-    write_report,
-)
 from monarch.stager import ExtentDigests, Stager, describe, footprint, match
 from monarch.tiers import Tier
 from monarch.tiers.retained import (
@@ -54,7 +49,7 @@ class Ended:
         retained: whether the Tiers were retained, if they were to be.
     """
 
-    report: Report | None = None
+    report: reports.Report | None = None
     retained: bool = True
 
 
@@ -116,7 +111,9 @@ class Shutdown:
         asyncio.get_running_loop().remove_reader(engine.event_fd)
         await in_thread(engine.close, ENGINE_TIMEOUT_MS)
 
-    async def _account(self, peers: tuple[PeerFigures, ...]) -> Report | None:
+    async def _account(
+        self, peers: tuple[reports.PeerFigures, ...]
+    ) -> reports.Report | None:
         """Write the report of this node, or one of all nodes with the others.
 
         Args:
@@ -155,8 +152,8 @@ def publish_report(
     stats: AgentStats,
     node_reports: Mapping[int, bytes],
     notifier: Notifier,
-    render: Callable[[Report], str],
-) -> Report:
+    render: Callable[[reports.Report], str],
+) -> reports.Report:
     """Write the report, print its summary, and return it.
 
     Args:
@@ -164,12 +161,12 @@ def publish_report(
         render: returns the summary of a report.
     """
     own = stats.snapshot()
-    report = merge(own, node_reports) if own.nodes else summarize(own)
+    report = reports.merge(own, node_reports) if own.nodes else reports.summarize(own)
     template = setup.config.report.file
     if template is not None:
-        path = fill_template(template, stats.label.job, stats.label.node)
+        path = reports.fill_template(template, stats.label.job, stats.label.node)
         try:
-            found = write_report(path, report, mode=0o666 & ~setup.umask)
+            found = reports.write_report(path, report, mode=0o666 & ~setup.umask)
             if found != path:
                 notifier.warn(
                     f"a more complete report already exists; saved as {found}"

@@ -1,5 +1,7 @@
 """The figures of a running or ending agent, as a value, for reports and `status`."""
 
+from __future__ import annotations
+
 import os
 import time
 from dataclasses import dataclass, field, replace
@@ -8,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from monarch import native
+from monarch import report as reports
 from monarch.agent.namespace import Namespace
 from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
@@ -17,17 +20,6 @@ from monarch.metrics import AgentCounters
 from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
 from monarch.peers.protocol import Member, Phase, Standing, View
 from monarch.placement import Mode
-from monarch.report import (
-    FillFigures,
-    JobFigures,
-    PeerFigures,
-    ProcessFigures,
-    ShareFigures,
-    Snapshot,
-    TierFigures,
-    Unstaged,
-    WaitBucket,
-)
 from monarch.stager import FillConcurrency, Sources, Stager
 
 CHANGED_MAX = 20
@@ -65,7 +57,7 @@ class RunLabel:
     clock_s: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def of(cls, job_node: str) -> "RunLabel":
+    def of(cls, job_node: str) -> RunLabel:
         """Return the label of an agent that starts now.
 
         Args:
@@ -83,7 +75,7 @@ class PeerTraffic:
     receiver: PeerReceiver
     sources: Sources
 
-    def add_to(self, peer: PeerFigures) -> PeerFigures:
+    def add_to(self, peer: reports.PeerFigures) -> reports.PeerFigures:
         """Return the figures of a peer with what went to it and came from it."""
         events = self.sources.events(peer.number)
         served = self.server.traffic()[peer.number]
@@ -144,10 +136,10 @@ class ClusterStats:
         over = self.view.finished and member.phase is Phase.FINISHED
         return Standing.JOINED if over else member.standing
 
-    def peers(self) -> tuple[PeerFigures, ...]:
+    def peers(self) -> tuple[reports.PeerFigures, ...]:
         """Return the figures of all other nodes."""
         peers = [
-            PeerFigures(node["number"], node["name"], node["standing"])
+            reports.PeerFigures(node["number"], node["name"], node["standing"])
             for node in self.nodes()
             if node["number"] != self.node_list.number
         ]
@@ -180,28 +172,28 @@ class AgentStats:
     plain: str = ""
     late_s: float = 0.0
     cluster: ClusterStats | None = None
-    final_peers: tuple[PeerFigures, ...] | None = None
+    final_peers: tuple[reports.PeerFigures, ...] | None = None
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the standing of each node; nothing if the job has only this one."""
         return self.cluster.nodes() if self.cluster is not None else []
 
-    def peers(self) -> tuple[PeerFigures, ...]:
+    def peers(self) -> tuple[reports.PeerFigures, ...]:
         """Return the figures of all other nodes, as they were when the job was over."""
         if self.final_peers is not None:
             return self.final_peers
         return self.cluster.peers() if self.cluster is not None else ()
 
-    def snapshot(self, *, complete: bool = True) -> Snapshot:
+    def snapshot(self, *, complete: bool = True) -> reports.Snapshot:
         """Return the figures of this moment."""
         waits, wait_total_ns = self.processes.waits()
-        return Snapshot(
+        return reports.Snapshot(
             run=self._job(complete),
             counters=self.processes.totals(),
             tally=self._counters(),
             tiers=self._tiers(),
             processes=tuple(
-                ProcessFigures(program, active, count)
+                reports.ProcessFigures(program, active, count)
                 for (program, active), count in sorted(self.processes.seen().items())
             ),
             unslotted=self.processes.unslotted(),
@@ -218,10 +210,10 @@ class AgentStats:
             **self._pool(),
         )
 
-    def _job(self, complete: bool) -> JobFigures:
+    def _job(self, complete: bool) -> reports.JobFigures:
         namespace, label = self.namespace, self.label
         inventory = namespace.inventory if namespace is not None else None
-        return JobFigures(
+        return reports.JobFigures(
             job=label.job,
             node=label.node,
             command=self.setup.command,
@@ -242,15 +234,17 @@ class AgentStats:
         tally = self.stager.table.tally() if self.stager is not None else {}
         return {name: count + tally.get(name, 0) for name, count in counted.items()}
 
-    def _tiers(self) -> tuple[TierFigures, ...]:
+    def _tiers(self) -> tuple[reports.TierFigures, ...]:
         if self.stager is None:
             return tuple(
-                TierFigures(tier.name, tier.kind, tier.capacity_bytes, 0, 0, True)
+                reports.TierFigures(
+                    tier.name, tier.kind, tier.capacity_bytes, 0, 0, True
+                )
                 for tier in self.setup.tiers
             )
         storage, replicas = self.stager.storage, self.stager.replicas
         return tuple(
-            TierFigures(
+            reports.TierFigures(
                 tier.name,
                 tier.kind,
                 tier.capacity_bytes,
@@ -272,7 +266,7 @@ class AgentStats:
             "pool_used_bytes": account.used_bytes,
         }
 
-    def _unstaged(self) -> tuple[Unstaged, ...]:
+    def _unstaged(self) -> tuple[reports.Unstaged, ...]:
         if self.stager is None:
             return ()
         replicas, policy = self.stager.replicas, self.stager.policy
@@ -284,7 +278,7 @@ class AgentStats:
             # Only owners count a File, so that all nodes together count it once.
             owned = files[policy.owners[files] == policy.own]
             size_bytes = int(replicas.sizes[owned].sum())
-            unstaged.append(Unstaged(text, len(owned), size_bytes))
+            unstaged.append(reports.Unstaged(text, len(owned), size_bytes))
         return tuple(unstaged)
 
     def _share(self) -> dict[str, Any]:
@@ -296,7 +290,7 @@ class AgentStats:
         if self.setup.config.peers.mode == Mode.REPLICATE.value:
             copies_short = len(sizes) - len(share.unplaced) - len(share.kept)
         return {
-            "share": ShareFigures(
+            "share": reports.ShareFigures(
                 kept_files=len(share.kept),
                 ready_files=len(share.ready),
                 ready_bytes=int(sizes[share.ready].sum()),
@@ -305,7 +299,7 @@ class AgentStats:
                 copies_short=copies_short,
             ),
             "lacking": tuple(
-                Unstaged(_REASONS[reason], len(files), int(sizes[files].sum()))
+                reports.Unstaged(_REASONS[reason], len(files), int(sizes[files].sum()))
                 for reason, files in share.lacking.items()
             ),
             "failures": tuple(
@@ -316,11 +310,11 @@ class AgentStats:
             ),
         }
 
-    def _fill(self) -> FillFigures:
+    def _fill(self) -> reports.FillFigures:
         fill = self.fill
         if fill is None or not self.setup.config.fill.enabled:
-            return FillFigures()
-        return FillFigures(fill.home, fill.home, fill.is_measured)
+            return reports.FillFigures()
+        return reports.FillFigures(fill.home, fill.home, fill.is_measured)
 
     def _changed(self) -> tuple[str, ...]:
         if self.stager is None or self.namespace is None:
@@ -339,9 +333,10 @@ class AgentStats:
         )
 
 
-def _buckets(counts: list[int]) -> tuple[WaitBucket, ...]:
+def _buckets(counts: list[int]) -> tuple[reports.WaitBucket, ...]:
     edges = [native.wait_bucket_ns(number) for number in range(len(counts))]
     edges.append(2 * edges[-1])
     return tuple(
-        WaitBucket(edges[n], edges[n + 1], count) for n, count in enumerate(counts)
+        reports.WaitBucket(edges[n], edges[n + 1], count)
+        for n, count in enumerate(counts)
     )

@@ -46,7 +46,8 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 
 def _remove_stale_files(places: tuple[Path, ...]) -> None:
     """Remove the files of dead jobs of several nodes from rendezvous directories."""
-    from monarch.cluster import remove_stale_files, run_roots
+    from monarch.cluster import run_roots
+    from monarch.cluster.stale_files import remove_stale_files
     from monarch.config.request import state_directory
     from monarch.tiers.directory_lock import is_locked
 

@@ -93,7 +93,7 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     from monarch.cli.plan_text import describe, plan_parts
     from monarch.cli.terminal import print_parts
     from monarch.native import CONSTANTS
-    from monarch.placement import forecast
+    from monarch.placement.forecast import forecast
 
     config = _load(options)
     names = _names(options["nodes"], config)

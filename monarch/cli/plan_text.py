@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from monarch.placement import Forecast, Share
+from monarch.placement.forecast import Forecast, Share
 from monarch.report.format import Part, Table, fitted, room_advice
 from monarch.units import format_count, format_size
 

@@ -3,17 +3,13 @@
 import os
 import sys
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from monarch.cli.options import shared_options
-from monarch.errors import MonarchError, UsageError
-
-if TYPE_CHECKING:
-    from monarch.config import RunOptions
+from monarch.errors import MonarchError
 
 EPILOG = """\b
 Examples:
@@ -60,27 +56,6 @@ def run(**_options: Any) -> None:
     """
     launcher = find_launcher()
     os.execv(launcher, [str(launcher), *_original_arguments()])
-
-
-def parse_run_argv(argv: Sequence[str]) -> tuple["RunOptions", list[str]]:
-    """Return the options and the program's argv of a `monarch run` command line.
-
-    Args:
-        argv: the arguments after `run`.
-    """
-    from monarch.config import RunOptions
-
-    try:
-        with run.make_context("monarch run", list(argv)) as ctx:
-            given = dict(ctx.params)
-    except click.exceptions.Exit:
-        given = {"command": ()}
-    except click.ClickException as error:
-        raise UsageError(error.format_message()) from error
-    command = list(given.pop("command"))
-    if not command:
-        raise UsageError("no program given: monarch run [OPTIONS] -- PROGRAM [ARG]...")
-    return RunOptions(**given), command
 
 
 def find_launcher() -> Path:

@@ -22,7 +22,6 @@ from monarch.cluster.rendezvous_directory import (
     open_rendezvous,
     read_secret,
 )
-from monarch.cluster.stale_files import StaleFiles, remove_stale_files
 from monarch.hostlist import expand_hosts
 from monarch.native import node_name, safe_name
 
@@ -31,7 +30,6 @@ __all__ = [
     "NodeList",
     "RankRegistry",
     "SingleNode",
-    "StaleFiles",
     "UnnamedNodes",
     "address_of",
     "expand_hosts",
@@ -44,7 +42,6 @@ __all__ = [
     "open_rendezvous",
     "own_addresses",
     "read_secret",
-    "remove_stale_files",
     "run_root",
     "run_roots",
     "safe_name",

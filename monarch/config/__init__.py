@@ -18,7 +18,8 @@ if TYPE_CHECKING:
         load_request,
         require_datasets,
     )
-    from monarch.config.overrides import RunOptions, parse_tier
+    from monarch.config.overrides import parse_tier
+    from monarch.config.run_options import RunOptions, parse_run_argv
     from monarch.config.schema import (
         Agent,
         Catalog,
@@ -42,7 +43,8 @@ _PLACES = {
         *("Loaded", "from_json", "leaves", "load", "load_request"),
         "require_datasets",
     ),
-    "overrides": ("RunOptions", "parse_tier"),
+    "overrides": ("parse_tier",),
+    "run_options": ("RunOptions", "parse_run_argv"),
     "schema": (
         *("Agent", "Catalog", "ColdOpen", "Config", "Dataset", "Fill", "Log", "Peers"),
         *("Programs", "Report", "Tier", "digest", "json_schema", "to_json"),
@@ -73,6 +75,7 @@ __all__ = [
     "leaves",
     "load",
     "load_request",
+    "parse_run_argv",
     "parse_tier",
     "require_datasets",
     "run_directory",

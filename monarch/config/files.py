@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from monarch.config.overrides import RunOptions
+from monarch.config.run_options import RunOptions
 from monarch.config.schema import SCHEMA
 from monarch.config.tree import Fault, Layer, Node, Refused, Where, describe, find
-from monarch.config.yaml import read_file
 from monarch.native.names import config_file
 
 SITE_FILE: Path = Path("/etc/monarch-staging/config.yaml")
@@ -49,6 +48,9 @@ def _read_optional(cwd: Path, name: str, layer: Layer) -> Source | None:
 
 
 def _read(cwd: Path, name: str, layer: Layer) -> Source:
+    # Imported for the first file: a job may have none.
+    from monarch.config.yaml import read_file
+
     path = cwd / name
     faults: tuple[Fault, ...] = ()
     try:

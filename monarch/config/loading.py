@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from monarch.config.files import Source, read_sources, user_file
 from monarch.config.overrides import (
     Assignment,
-    RunOptions,
     assign,
     default_tree,
     environment_assignments,
@@ -18,6 +17,7 @@ from monarch.config.overrides import (
     option_assignments,
 )
 from monarch.config.request import Request, run_directory
+from monarch.config.run_options import RunOptions
 from monarch.config.schema import Config, to_json
 from monarch.config.tree import (
     Fault,

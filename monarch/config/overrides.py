@@ -5,8 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from monarch.config.run_options import RunOptions
 from monarch.config.schema import Config
 from monarch.config.tree import (
+    DEPTH_MAX,
     Fault,
     KeyPath,
     Layer,
@@ -18,9 +20,9 @@ from monarch.config.tree import (
     key_text,
     merge,
     put,
+    read_plain,
     tree_of,
 )
-from monarch.config.yaml import DEPTH_MAX, read_value
 
 PREFIX: Final = "MONARCH_STAGING_"
 _VARIABLES: Final = f"variables of keys are named {PREFIX}SECTION__KEY"
@@ -36,49 +38,8 @@ _OTHERS: Final = (
     "SITE_CONFIG",
 )
 KINDS: Final = ("ram", "ssd")
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """The options of one `monarch run`, as text.
-
-    Args:
-        settings: each `KEY=VALUE` of --set.
-        tiers: each `KIND:CAPACITY[:PATH]` of --tier.
-        hosts: the nodes of the job, as a list.
-        wait: the launcher waits until the job has ended on this node.
-    """
-
-    config: str | None = None
-    settings: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()
-    tiers: tuple[str, ...] = ()
-    job: str | None = None
-    report: str | None = None
-    index: str | None = None
-    hosts: str | None = None
-    secret_file: str | None = None
-    strict: bool = False
-    quiet: bool = False
-    wait: bool = False
-
-    def given(self) -> dict[str, tuple[str, ...]]:
-        """Return the options that configure the agent, with their values, by name."""
-        options = {
-            "config": self.config,
-            "data": self.data,
-            "hosts": self.hosts,
-            "index": self.index,
-            "report": self.report,
-            "secret-file": self.secret_file,
-            "set": self.settings,
-            "tier": self.tiers,
-        }
-        return {
-            name: (value,) if isinstance(value, str) else value
-            for name, value in options.items()
-            if value is not None and value != ()
-        }
+# What only YAML can read: lists, mappings, and text in quotes.
+_QUOTED_OR_NESTED: Final = ("[", "{", '"', "'")
 
 
 def parse_tier(text: str) -> dict[str, str]:
@@ -183,6 +144,17 @@ def option_assignments(options: RunOptions, datasets: int) -> Iterator[Assignmen
         if not key or not equals:
             raise Refused([Fault(where, "", "not of the form KEY=VALUE")])
         yield Assignment(key_path(key.strip()), read_value(text, where))
+
+
+def read_value(text: str, where: Where) -> Node:
+    """Return the tree of one value from outside a file: `8`, `text`, `[a, b]`."""
+    if not text.startswith(_QUOTED_OR_NESTED):
+        return Node(read_plain(text), where)
+    # Imported for the first of them: a command line often has none.
+    from monarch.config.yaml import read_text
+
+    tree = read_text(text, lambda _: where)
+    return tree if tree is not None else Node(None, where)
 
 
 def assign(tree: Node, assignment: Assignment) -> Node:

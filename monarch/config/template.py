@@ -11,9 +11,9 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from monarch.config.overrides import read_value
 from monarch.config.schema import Config, Dataset
 from monarch.config.tree import Layer, Where
-from monarch.config.yaml import read_value
 
 COLUMNS: Final = 88
 

@@ -1,10 +1,13 @@
 """Configuration values before validation, each with the place that it comes from."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
+
+DEPTH_MAX: Final = 50
+"""The levels of a tree, at most."""
 
 _NAMES: Final = {
     dict: "a mapping",
@@ -16,6 +19,19 @@ _INDEX: Final = re.compile(r"[0-9]{1,4}")
 
 Scalar = str | int | float | bool | None
 KeyPath = tuple[str | int, ...]
+_DIGITS_MAX: Final = 100
+
+PATTERNS: Final[Mapping[str, tuple[re.Pattern[str], Iterable[str]]]] = {
+    "bool": (re.compile(r"true|false"), "tf"),
+    "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
+    "int": (re.compile(r"[-+]?(?:0|[1-9][0-9]*)"), "-+0123456789"),
+    "float": (
+        re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)(?:[eE][-+]?[0-9]+)?"),
+        "-+0123456789",
+    ),
+    "merge": (re.compile(r"<<"), "<"),
+}
+"""What is not text, with the letters that it may begin with."""
 
 
 class Layer(Enum):
@@ -196,3 +212,28 @@ def describe(value: object) -> str:
         return str(value).lower()
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}...{text[-1]}"
+
+
+# -- plain values as text -----------------------------------------------------------
+
+
+def read_scalar(name: str, text: str) -> Scalar:
+    """Return the value of a text that matches the pattern of a name."""
+    match name:
+        case "bool":
+            return text == "true"
+        case "null":
+            return None
+        case "int" if len(text) < _DIGITS_MAX:
+            return int(text)
+        case "float":
+            return float(text)
+    return text
+
+
+def read_plain(text: str) -> Scalar:
+    """Return the value of a text that is neither a list nor a mapping."""
+    for name in ("bool", "null", "int", "float"):
+        if PATTERNS[name][0].fullmatch(text):
+            return read_scalar(name, text)
+    return text

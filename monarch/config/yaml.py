@@ -13,11 +13,20 @@ from typing import Final, NamedTuple
 
 import yaml
 
-from monarch.config.tree import Fault, Layer, Node, Refused, Scalar, Where, describe
+from monarch.config.tree import (
+    DEPTH_MAX,
+    PATTERNS,
+    Fault,
+    Layer,
+    Node,
+    Refused,
+    Where,
+    describe,
+    read_scalar,
+)
 
 FILE_BYTES_MAX: Final = 256 * 1024
 NODES_MAX: Final = 20_000
-DEPTH_MAX: Final = 50
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
@@ -31,17 +40,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = {}
 
 
-_PATTERNS: Final = {
-    "bool": (re.compile(r"true|false"), "tf"),
-    "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
-    "int": (re.compile(r"[-+]?(?:0|[1-9][0-9]*)"), "-+0123456789"),
-    "float": (
-        re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)(?:[eE][-+]?[0-9]+)?"),
-        "-+0123456789",
-    ),
-    "merge": (re.compile(r"<<"), "<"),
-}
-for _name, (_pattern, _first) in _PATTERNS.items():
+for _name, (_pattern, _first) in PATTERNS.items():
     # PyYAML matches at the start only, so the pattern anchors the end.
     _whole = re.compile(rf"(?:{_pattern.pattern})\Z")
     _Loader.add_implicit_resolver(_TAG + _name, _whole, list(_first))
@@ -101,17 +100,6 @@ def read_text(text: str, place: Place) -> Node | None:
     return tree
 
 
-def read_value(text: str, where: Where) -> Node:
-    """Return the tree of one value from outside a file: `8`, `text`, `[a, b]`."""
-    if text[:1] in ("[", "{", '"', "'"):
-        tree = read_text(text, lambda _: where)
-        return tree if tree is not None else Node(None, where)
-    for name in ("bool", "null", "int", "float"):
-        if _PATTERNS[name][0].fullmatch(text):
-            return Node(_scalar(name, text), where)
-    return Node(text, where)
-
-
 class _Part(NamedTuple):
     """A tree with its numbers of values and levels after alias expansion."""
 
@@ -160,9 +148,9 @@ class _Conversion:
         if isinstance(node, yaml.ScalarNode):
             name = node.tag.removeprefix(_TAG)
             if name == "str" or (
-                name in _PATTERNS and _PATTERNS[name][0].fullmatch(node.value)
+                name in PATTERNS and PATTERNS[name][0].fullmatch(node.value)
             ):
-                return _Part(Node(_scalar(name, node.value), where))
+                return _Part(Node(read_scalar(name, node.value), where))
         problem = (
             f"the tag {node.tag.replace(_TAG, '!!')!r} is not supported; remove it"
         )
@@ -210,19 +198,6 @@ def _above(parts: Collection[_Part], tree: Node) -> _Part:
     """Return the part of a tree that consists of other parts."""
     weight = 1 + sum(part.weight for part in parts)
     return _Part(tree, weight, 1 + max((part.depth for part in parts), default=0))
-
-
-def _scalar(name: str, text: str) -> Scalar:
-    match name:
-        case "bool":
-            return text == "true"
-        case "null":
-            return None
-        case "int" if len(text) < 100:
-            return int(text)
-        case "float":
-            return float(text)
-    return text
 
 
 def _syntax_fault(error: yaml.MarkedYAMLError, place: Place) -> Fault:

@@ -1,13 +1,9 @@
 """Which nodes keep and own each File, and in which order nodes are asked for it."""
 
-from monarch.placement.forecast import Forecast, Share, forecast
 from monarch.placement.placement import Mode, Node, Placement
 
 __all__ = [
-    "Forecast",
     "Mode",
     "Node",
     "Placement",
-    "Share",
-    "forecast",
 ]

@@ -1,34 +1,63 @@
-"""The report of a job: where its bytes came from, and the problems."""
+"""The report of a job: where its bytes came from, and the problems.
 
-from monarch.report.file import (
-    check_report_file,
-    fill_template,
-    read_report,
-    write_report,
-)
-from monarch.report.merge import merge
-from monarch.report.model import (
-    FillFigures,
-    JobFigures,
-    PeerFigures,
-    ProcessFigures,
-    Report,
-    ShareFigures,
-    Snapshot,
-    TierFigures,
-    Unstaged,
-    WaitBucket,
-)
-from monarch.report.node_report import NODE_REPORT_BYTES_MAX, encode_node_report
-from monarch.report.node_table import find_node
-from monarch.report.staged import (
-    is_complete,
-    is_staging,
-    render_staged,
-    staged_lines,
-)
-from monarch.report.summarize import summarize
-from monarch.report.text import one_node_parts, render, report_parts
+Names are imported when they are used: an agent needs them when its programs have ended.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from monarch.report.file import (
+        check_report_file,
+        fill_template,
+        read_report,
+        write_report,
+    )
+    from monarch.report.merging import merge
+    from monarch.report.model import (
+        FillFigures,
+        JobFigures,
+        PeerFigures,
+        ProcessFigures,
+        Report,
+        ShareFigures,
+        Snapshot,
+        TierFigures,
+        Unstaged,
+        WaitBucket,
+    )
+    from monarch.report.node_report import NODE_REPORT_BYTES_MAX, encode_node_report
+    from monarch.report.node_table import find_node
+    from monarch.report.staged import (
+        is_complete,
+        is_staging,
+        render_staged,
+        staged_lines,
+    )
+    from monarch.report.summing import summarize
+    from monarch.report.text import one_node_parts, render, report_parts
+
+_PLACES = {
+    "file": ("check_report_file", "fill_template", "read_report", "write_report"),
+    "merging": ("merge",),
+    "model": (
+        "FillFigures",
+        "JobFigures",
+        "PeerFigures",
+        "ProcessFigures",
+        "Report",
+        "ShareFigures",
+        "Snapshot",
+        "TierFigures",
+        "Unstaged",
+        "WaitBucket",
+    ),
+    "node_report": ("NODE_REPORT_BYTES_MAX", "encode_node_report"),
+    "node_table": ("find_node",),
+    "staged": ("is_complete", "is_staging", "render_staged", "staged_lines"),
+    "summing": ("summarize",),
+    "text": ("one_node_parts", "render", "report_parts"),
+}
 
 __all__ = [
     "NODE_REPORT_BYTES_MAX",
@@ -58,3 +87,12 @@ __all__ = [
     "summarize",
     "write_report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            value = getattr(import_module(f"monarch.report.{module}"), name)
+            globals()[name] = value  # so that it is looked up once
+            return value
+    raise AttributeError(f"module 'monarch.report' has no attribute {name!r}")

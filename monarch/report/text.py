@@ -14,7 +14,7 @@ from monarch.report.node_table import (
     peer_parts,
     where,
 )
-from monarch.report.summarize import ratio
+from monarch.report.summing import ratio
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 _INACTIVE_MAX: Final = 10

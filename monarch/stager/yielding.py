@@ -1,9 +1,10 @@
 """How many background copies run beside those that programs wait for."""
 
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
+
+import numpy as np
 
 from monarch.stager.concurrency import MOST
 
@@ -41,8 +42,8 @@ class Waits:
     def of(cls, copies: Sequence[tuple[int, float]]) -> Self:
         """Return the service of copies, each as its bytes and seconds."""
         return cls(
-            statistics.median(seconds for _, seconds in copies),
-            statistics.median(seconds / max(1, size) for size, seconds in copies),
+            float(np.median([seconds for _, seconds in copies])),
+            float(np.median([seconds / max(1, size) for size, seconds in copies])),
         )
 
     def slowdown_on(self, quiet: Self) -> float:

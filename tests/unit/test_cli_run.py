@@ -3,11 +3,14 @@
 import os
 from pathlib import Path
 
+import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monarch.cli import main, options_table
-from monarch.cli.run import find_launcher, parse_run_argv
-from monarch.config import RunOptions
+from monarch.cli.run import find_launcher, run
+from monarch.config import RunOptions, parse_run_argv
 from monarch.errors import MonarchError, UsageError
 
 OPTIONS_H = Path(__file__).parents[2] / "monarch/native/launcher/options.h"
@@ -80,15 +83,40 @@ def test_short_options_are_bundled_and_values_joined():
     assert parse_run_argv(["p"])[0] == RunOptions()
 
 
+WORDS = st.sampled_from(
+    [f"--{name}{rest}" for name, _, _ in options_table.rows() for rest in ("", "=v")]
+    + ["-q", "-c", "-cq", "-qc", "-qq", "-qcq", "-", "--", "v", "", "-v", "--no-such"]
+)
+
+
+@given(st.lists(WORDS, max_size=8))
+def test_the_agent_reads_options_as_click_does(argv):
+    if "--help" in argv:  # never reaches an agent
+        return
+    try:
+        with run.make_context("monarch run", list(argv)) as context:
+            expected = dict(context.params)
+            command = list(expected.pop("command"))
+    except click.ClickException:
+        command = []
+    if not command:
+        with pytest.raises(UsageError):
+            parse_run_argv(argv)
+        return
+    assert parse_run_argv(argv) == (RunOptions(**expected), command)
+
+
 @pytest.mark.parametrize(
     ("argv", "part"),
     [
         ([], "no program given"),
         (["--"], "no program given"),
         (["-q"], "no program given"),
-        (["--help"], "no program given"),
+        (["--help", "p"], "--help"),
         (["--bogus", "p"], "--bogus"),
-        (["--dat", "x", "p"], "--data"),
+        (["--dat", "x", "p"], "--dat"),
+        (["--settings", "x", "p"], "--settings"),
+        (["-cq"], "no program given"),
         (["-x", "p"], "-x"),
         (["--data"], "--data"),
         (["--quiet=1", "p"], "--quiet"),

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from monarch.cluster import remove_stale_files, stale_files
+from monarch.cluster import stale_files
 from monarch.cluster.rendezvous_directory import (
     machine_id,
     read_addresses,
     write_address,
 )
+from monarch.cluster.stale_files import remove_stale_files
 
 OLD_S = 7200.0
 

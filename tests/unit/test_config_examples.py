@@ -7,9 +7,9 @@ import yaml
 
 from monarch.config import Config, RunOptions, load
 from monarch.config import files as config_files
+from monarch.config.overrides import read_value
 from monarch.config.template import config_text, default_text, value_text
 from monarch.config.tree import Layer, Where, plain
-from monarch.config.yaml import read_value
 from monarch.units import SizeKind
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -13,32 +13,94 @@ import pytest
 from monarch.config import Config, Loaded, RunOptions, load_request
 from monarch.config.request import Request, Values
 from monarch.errors import ConfigError, UsageError
-from monarch.launched import forked
+from monarch.launched import SHARED, forked
 
-# What reads options, validates values or is for people: half of the start of an agent.
+# What reads options, validates values, speaks with other nodes or is for people.
 UNNEEDED = {
-    *("annotated_types", "click", "email", "importlib.metadata", "monarch.cli"),
-    *("monarch.config.loading", "monarch.config.schema", "monarch.mpi", "pydantic"),
-    *("pydantic_core", "rich", "typing_extensions", "yaml", "zoneinfo"),
+    *(
+        "annotated_types",
+        "click",
+        "email",
+        "importlib.metadata",
+        "monarch.agent.cluster",
+    ),
+    *("monarch.cli", "monarch.cluster.stale_files", "monarch.config.loading"),
+    *("monarch.config.schema", "monarch.mpi", "monarch.peers.mesh"),
+    *("monarch.placement.forecast", "monarch.report.model", "pydantic"),
+    *("pydantic_core", "rich", "ssl", "statistics", "typing_extensions", "yaml"),
+    *("zoneinfo", "zstandard"),
 }
+AGENT = (
+    "import os\n"
+    "from monarch.launched import import_spared\n"
+    "import_spared()\n"
+    "from monarch.agent.main import serve\n"
+    "from monarch.agent.control import Notifier\n"
+)
+
+
+def output_of(script: str) -> list[str]:
+    """The words that a Python prints, which has imported nothing before."""
+    line = [sys.executable, "-P", "-c", script]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def imported_for(*options: str) -> set[str]:
+    """The modules that are imported to validate a configuration."""
+    script = (
+        "import sys\n"
+        "from monarch.launched import _request\n"
+        f"_request({[*options, '--', 'true']!r})\n"
+        "print(*sys.modules)\n"
+    )
+    return set(output_of(script))
 
 
 def test_an_agent_imports_nothing_that_only_its_start_needs() -> None:
-    script = (
-        "import sys\n"
-        "from monarch.launched import serve_launcher\n"
-        "from monarch.agent.main import serve\n"
-        "from monarch.agent.control import Notifier\n"
-        "print(*sys.modules)\n"
-    )
+    imported = set(output_of(f"{AGENT}import sys; print(*sys.modules)"))
 
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
-    )
-
-    imported = set(done.stdout.split())
     assert {"monarch.agent.agent", "numpy", "asyncio"} <= imported
     assert not UNNEEDED & imported
+
+
+def test_libraries_make_no_threads_in_an_agent() -> None:
+    assert output_of(f"{AGENT}print(len(os.listdir('/proc/self/task')))") == ["1"]
+
+
+def test_what_asyncio_does_without_can_be_imported_later() -> None:
+    assert output_of(f"{AGENT}import ssl; print(ssl.__name__)") == ["ssl"]
+
+
+def test_options_are_validated_without_what_explains_them_or_reads_files() -> None:
+    spared = {"click", "monarch.cli", "yaml"}
+
+    plain = imported_for("--data", "/d", "--set", "fill.enabled=false")
+    listed = imported_for("--data", "/d", "--set", "hosts=[a, b]")
+
+    assert "pydantic" in plain
+    assert not spared & plain
+    assert listed & spared == {"yaml"}
+
+
+def test_no_plugin_is_looked_for_in_the_packages_that_are_installed() -> None:
+    script = (
+        "import importlib.metadata as metadata\n"
+        "from monarch.launched import _request\n"
+        "asked = []\n"
+        "for name in ('distributions', 'entry_points'):\n"
+        "    setattr(metadata, name, lambda *_, **__: asked.append(1) or ())\n"
+        "_request(['--data', '/d', '--', 'true'])\n"
+        "print(len(asked))\n"
+    )
+    assert output_of(script) == ["0"]
+
+
+def test_what_is_imported_before_the_fork_is_needed_on_both_sides() -> None:
+    agent = set(output_of(f"{AGENT}import sys; print(*sys.modules)"))
+
+    assert set(SHARED) <= agent
+    assert set(SHARED) <= imported_for("--data", "/d")
 
 
 def request_of(config: Config) -> Request:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from monarch.config.overrides import read_value
 from monarch.config.tree import Layer, Refused, Where, find, plain
-from monarch.config.yaml import FILE_BYTES_MAX, read_file, read_text, read_value
+from monarch.config.yaml import FILE_BYTES_MAX, read_file, read_text
 
 HERE = Where(Layer.OPTION, "--set x")
 

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch.placement import Mode, Node, Placement, forecast
+from monarch.placement import Mode, Node, Placement
+from monarch.placement.forecast import forecast
 from monarch.stager.capacity import footprints
 
 SIZES = st.lists(st.integers(0, 150_000), max_size=120).map(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pkgutil
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+import monarch.report
 from monarch.cli.report import report as report_verb
 from monarch.errors import UsageError
 from monarch.metrics import TEXTS, UNITS, AgentCounters
@@ -24,7 +26,7 @@ from monarch.report import (
     summarize,
     write_report,
 )
-from monarch.report.summarize import quantile
+from monarch.report.summing import quantile
 from support.figures import JOB, MIB, snapshot
 
 EPOCHS = snapshot(
@@ -44,6 +46,16 @@ EPOCHS = snapshot(
         "busy_ns": 2_000_000_000,
     },
 )
+
+
+def test_no_name_of_the_package_is_that_of_a_module_in_it():
+    """Else the module would hide the name that is imported when it is used."""
+    modules = {module.name for module in pkgutil.iter_modules(monarch.report.__path__)}
+
+    assert not modules & set(monarch.report.__all__)
+    assert all(hasattr(monarch.report, name) for name in monarch.report.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = monarch.report.nothing
 
 
 def test_the_headline_says_coverage_share_and_what_was_read():

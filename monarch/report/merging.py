@@ -23,7 +23,7 @@ from monarch.report.node_report import (
     listed_peers,
     shorter,
 )
-from monarch.report.summarize import ratio, summarize
+from monarch.report.summing import ratio, summarize
 
 CHANGED_MAX: Final = 20
 
