@@ -148,7 +148,7 @@ class Cluster:
                 shipment = await self.mesh.catalog.fetch_earlier(running)
                 if shipment is None:
                     return None
-                found = await self._read(*await in_thread(shipment.unload))
+                found = await self._read(*await shipment.unload())
                 await self.mesh.catalog.offer_again(shipment)
                 return found
         except (TimeoutError, MonarchError) as error:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from monarch.background import in_thread
@@ -13,8 +14,8 @@ from monarch.peers.protocol import Kind, Message, ProtocolError
 from monarch.peers.protocol.chunks import (
     Buffer,
     Chunk,
+    Decoder,
     Offer,
-    decode,
     encode,
     pieces,
 )
@@ -23,6 +24,9 @@ from monarch.peers.timeouts import CATALOG_RETRY_S
 
 # Nodes that one node sends the Catalog to: six levels are enough for 4,096 nodes.
 BRANCHES: Final = 4
+
+# Chunks that a thread compresses before they are sent.
+CHUNKS_AT_ONCE: Final = 16
 
 log = logging.getLogger("monarch.peers")
 
@@ -85,17 +89,27 @@ class ChunkBuffer:
         """Add all chunks of a Catalog, which threads compress."""
         parts = encode(about, blocks)
         await self.set_offer(await in_thread(Offer.of, parts))
-        for raw in pieces(parts):
-            await self.add(await in_thread(Chunk.of, raw))
+        raws = pieces(parts)
+        while chunks := await in_thread(_next_chunks, raws):
+            for chunk in chunks:
+                await self.add(chunk)
 
-    def unload(self) -> tuple[Any, list[memoryview]]:
-        """Return the Catalog of a complete buffer; call it in a thread.
+    async def unload(self) -> tuple[Any, list[memoryview]]:
+        """Return the Catalog, which threads decompress while it arrives.
 
         Raises:
             ProtocolError: it is not the one that was offered.
         """
-        assert self.offer is not None
-        return decode(self.chunks, self.offer.digest)
+        offer = await self.wait_for(0)
+        decoder = Decoder(offer)
+        while decoder.count < offer.chunks:
+            await self.wait_for(decoder.count + 1)
+            await in_thread(decoder.add, self.chunks[decoder.count :])
+        return await in_thread(decoder.decoded)
+
+
+def _next_chunks(raws: Iterator[bytes]) -> list[Chunk]:
+    return [Chunk.of(raw) for raw in islice(raws, CHUNKS_AT_ONCE)]
 
 
 class CatalogBroadcast:
@@ -148,15 +162,22 @@ class CatalogBroadcast:
         Raises:
             ProtocolError: it is not the one that was offered.
         """
-        while not self.buffer.complete:
-            for ancestor in ancestors(self._membership.number):
-                if ancestor and not self._membership.is_joined(ancestor):
-                    continue
-                if await self._fetch_from(ancestor, self.buffer):
-                    break
-            else:
-                await self._membership.wait_until(lambda _: False, CATALOG_RETRY_S)
-        return await in_thread(self.buffer.unload)
+        unloading = asyncio.create_task(self.buffer.unload())
+        try:
+            while not self.buffer.complete:
+                await self._fetch_rest()
+            return await unloading
+        finally:
+            unloading.cancel()
+
+    async def _fetch_rest(self) -> None:
+        """Fetch missing chunks from the nearest node that gives them."""
+        for ancestor in ancestors(self._membership.number):
+            if ancestor and not self._membership.is_joined(ancestor):
+                continue
+            if await self._fetch_from(ancestor, self.buffer):
+                return
+        await self._membership.wait_until(lambda _: False, CATALOG_RETRY_S)
 
     async def _fetch_from(self, number: int, buffer: ChunkBuffer) -> bool:
         try:

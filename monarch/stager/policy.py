@@ -152,12 +152,15 @@ def first_sources(placement: Placement, own: int) -> npt.NDArray[np.uint16]:
     Nodes from this one on are left out: requests go towards the owner.
     """
     owners = placement.owners
-    files = np.arange(len(owners))
-    ranked = placement.rendezvous.first(files, SOURCES_MAX + 1)
-    order = np.column_stack([owners, ranked]).astype(np.uint16)
-    order[:, 1:][ranked == owners[:, None]] = NO_SOURCE
-    passed = np.logical_or.accumulate(order == own, axis=1)
-    order[passed] = NO_SOURCE
-    # What is left moves to the front, in its order.
-    places = np.argsort(order == NO_SOURCE, axis=1, kind="stable")
-    return np.take_along_axis(order, places, axis=1)[:, :SOURCES_MAX].copy()
+    asked = np.full((len(owners), SOURCES_MAX), NO_SOURCE, np.uint16)
+    # Files whose order has not come to this node yet, and how many peers they have.
+    before = owners != own
+    asked[before, 0] = owners[before]
+    counts = before.astype(np.uint8)
+    ranked = placement.rendezvous.first(np.arange(len(owners)), SOURCES_MAX + 1)
+    for nodes in ranked.T:
+        before &= nodes != own
+        files = np.flatnonzero(before & (nodes != owners) & (counts < SOURCES_MAX))
+        asked[files, counts[files]] = nodes[files]
+        counts[files] += 1
+    return asked

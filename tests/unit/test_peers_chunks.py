@@ -6,7 +6,14 @@ import pytest
 import zstandard
 
 from monarch.peers.protocol import ProtocolError
-from monarch.peers.protocol.chunks import CHUNK_BYTES, Chunk
+from monarch.peers.protocol.chunks import (
+    CHUNK_BYTES,
+    Chunk,
+    Decoder,
+    Offer,
+    encode,
+    pieces,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +42,35 @@ def test_a_chunk_comes_out_as_it_went_in(raw):
 def test_a_chunk_that_cannot_be_unpacked_is_refused(body):
     with pytest.raises(ProtocolError, match="a chunk "):
         Chunk(True, body).raw()
+
+
+BLOCKS = [os.urandom(CHUNK_BYTES), b"x" * (CHUNK_BYTES + 1)]
+
+
+def shipped() -> tuple[Offer, list[Chunk]]:
+    """A Catalog as it is sent."""
+    parts = encode({"number": 1}, BLOCKS)
+    return Offer.of(parts), list(map(Chunk.of, pieces(parts)))
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 99])
+def test_chunks_are_decoded_as_they_come(at_once):
+    offer, chunks = shipped()
+    decoder = Decoder(offer)
+    for first in range(0, len(chunks), at_once):
+        decoder.add(chunks[first : first + at_once])
+
+    about, blocks = decoder.decoded()
+
+    assert decoder.count == offer.chunks == len(chunks)
+    assert about == {"number": 1}
+    assert [bytes(block) for block in blocks] == BLOCKS
+
+
+def test_chunks_that_are_not_those_that_were_offered_are_refused():
+    offer, chunks = shipped()
+    decoder = Decoder(offer)
+    decoder.add([Chunk.of(b"y" * CHUNK_BYTES), *chunks[1:]])
+
+    with pytest.raises(ProtocolError, match="not the one offered"):
+        decoder.decoded()

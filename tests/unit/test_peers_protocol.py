@@ -95,7 +95,7 @@ def test_another_version_is_told_ours():
     host = server()
 
     with pytest.raises(
-        ProtocolError, match=r"uses version 9 of .*, not 2: install the same"
+        ProtocolError, match=r"uses version 9 of .*, not 3: install the same"
     ):
         host.receive(HEAD.pack(b"MnCt", 9, Kind.HELLO, 0, 0, 72))
 

@@ -1,12 +1,12 @@
 """The encoding of a Catalog that is broadcast: its offer and its chunks."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import zstandard
+from xxhash import xxh3_128
 
 from monarch.peers.protocol.conversation import ProtocolError
 from monarch.peers.protocol.messages import Message
@@ -32,7 +32,8 @@ class Offer:
     def of(cls, parts: Sequence[memoryview]) -> "Offer":
         """Return the offer of an encoded Catalog."""
         size = sum(map(len, parts))
-        digest = hashlib.sha256()
+        # Against faults: frames have proved already that a node of the job sends them.
+        digest = xxh3_128()
         for part in parts:
             digest.update(part)
         return cls(digest.hexdigest(), size, -(-size // CHUNK_BYTES))
@@ -123,18 +124,43 @@ def pieces(parts: Sequence[memoryview]) -> Iterator[bytes]:
         yield bytes(raw)
 
 
-def decode(chunks: Sequence[Chunk], digest: str) -> tuple[Any, list[memoryview]]:
-    """Return what was encoded, in new memory.
+class Decoder:
+    """Takes the chunks of an offered Catalog as they come.
 
-    Raises:
-        ProtocolError: the chunks have another digest, or are not valid.
+    Attributes:
+        count: how many chunks it has taken.
     """
-    whole = bytearray()
-    for chunk in chunks:
-        whole += chunk.raw()
-    if hashlib.sha256(whole).hexdigest() != digest:
-        raise ProtocolError("the catalog is not the one offered")
-    return _split(memoryview(whole))
+
+    def __init__(self, offer: Offer) -> None:
+        self.count = 0
+        self._offer = offer
+        self._whole = bytearray()
+        self._digest = xxh3_128()
+
+    def __repr__(self) -> str:
+        return f"<Decoder {self.count} chunks of {self._offer}>"
+
+    def add(self, chunks: Sequence[Chunk]) -> None:
+        """Take the next chunks.
+
+        Raises:
+            ProtocolError: they are not valid.
+        """
+        for chunk in chunks:
+            raw = chunk.raw()
+            self._digest.update(raw)
+            self._whole += raw
+        self.count += len(chunks)
+
+    def decoded(self) -> tuple[Any, list[memoryview]]:
+        """Return what was encoded, once all chunks were taken.
+
+        Raises:
+            ProtocolError: they are not what was offered, or not valid.
+        """
+        if self._digest.hexdigest() != self._offer.digest:
+            raise ProtocolError("the catalog is not the one offered")
+        return _split(memoryview(self._whole))
 
 
 def _split(whole: memoryview) -> tuple[Any, list[memoryview]]:
