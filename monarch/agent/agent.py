@@ -284,8 +284,8 @@ class Agent:
         self._outline = Outline(self.setup, self.segments, roots)
         self._state.set(AgentState.SCANNING)
         self.notifier.late(
-            f"the datasets are not indexed after {format_duration(wait_max_s)}: "
-            "programs start now, and are served once they are"
+            f"datasets not indexed after {format_duration(wait_max_s)}: "
+            "programs start now, served later"
         )
 
     def _go_plain(self, error: Exception) -> None:

@@ -25,7 +25,7 @@ from monarch.origins.dataset import (
     empty_index,
     prepare_index,
 )
-from monarch.origins.progress import Advance, Progress, ScanRate
+from monarch.origins.progress import Advance, Progress, ScanRate, scan_line
 from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
 from monarch.tiers import Tier
 from monarch.tiers.probe import FAULTS
@@ -146,7 +146,7 @@ def progress_of(path: str, notifier: Notifier) -> Progress:
     def progress(advance: Advance) -> None:
         state = rate.describe(advance)
         if time.monotonic() - started_s >= PROGRESS_AFTER_S:
-            notifier.progress(f"scanning {path}: {state}")
+            notifier.progress(scan_line(path, state))
 
     return progress
 

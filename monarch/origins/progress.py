@@ -9,6 +9,11 @@ from typing import Final, NamedTuple
 
 from monarch.units import format_count, format_duration
 
+LINE_CHARACTERS: Final = 80 - len("monarch: ")
+"""A longer line wraps on a terminal, and only its end tells how long it takes."""
+PATH_CHARACTERS_MIN: Final = 8
+MILLION: Final = 1_000_000
+
 WINDOW_S: Final = 5.0
 """The rate is that of the last seconds: an origin may become slow, or hang."""
 
@@ -47,13 +52,13 @@ class ScanRate:
             self._compares = advance.compares
             self._seen = deque([(self._seen[-1][0], 0)])
         rate = self._rate(advance.done)
-        what = "directories compared" if advance.compares else "names"
-        count = format_count(advance.done)
+        what = "directories" if advance.compares else "names"
+        count = _short(advance.done)
         left = advance.total - advance.done
         if left <= 0:
             return f"{count} {what}, {rate:,.0f}/s"
-        about = "" if advance.compares else "about "
-        text = f"{count} of {about}{format_count(advance.total)} {what}, {rate:,.0f}/s"
+        about = "" if advance.compares else "~"
+        text = f"{count} of {about}{_short(advance.total)} {what}, {rate:,.0f}/s"
         return f"{text}, {about}{format_duration(left / rate)} left" if rate else text
 
     def _rate(self, done: int) -> float:
@@ -63,3 +68,18 @@ class ScanRate:
             self._seen.popleft()
         since_s, before = self._seen[0]
         return (done - before) / max(now_s - since_s, 1e-3)
+
+
+def _short(count: int) -> str:
+    """Return a count in few characters: `12,000`, `1.23M`."""
+    return format_count(count) if count < MILLION else f"{count / MILLION:.2f}M"
+
+
+def scan_line(path: str, state: str) -> str:
+    """Return the line of a scan; of a long path its end is shown."""
+    line = f"scanning {path}: {state}"
+    excess = len(line) - LINE_CHARACTERS
+    if excess <= 0 or len(path) <= PATH_CHARACTERS_MIN:
+        return line
+    kept = max(len(path) - excess, PATH_CHARACTERS_MIN) - len("...")
+    return f"scanning ...{path[-kept:]}: {state}"

@@ -1,6 +1,14 @@
 """The line of a scan tells what is done, the rate of now, and what is left."""
 
-from monarch.origins.progress import Advance, ScanRate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch.origins.progress import (
+    LINE_CHARACTERS,
+    Advance,
+    ScanRate,
+    scan_line,
+)
 
 
 class Clock:
@@ -31,7 +39,7 @@ def test_a_first_scan_tells_names_and_rate() -> None:
 def test_where_an_earlier_scan_is_known_the_rest_is_told() -> None:
     said = lines((2.0, Advance(12_000, 30_000)))
 
-    assert said == ["12,000 of about 30,000 names, 6,000/s, about 3.0 s left"]
+    assert said == ["12,000 of ~30,000 names, 6,000/s, ~3.0 s left"]
 
 
 def test_a_dataset_that_has_grown_has_no_rest() -> None:
@@ -41,7 +49,7 @@ def test_a_dataset_that_has_grown_has_no_rest() -> None:
 def test_the_comparison_of_a_saved_index_counts_directories() -> None:
     said = lines((1.0, Advance(250, 1000, compares=True)), (2.0, Advance(600)))
 
-    assert said[0] == "250 of 1,000 directories compared, 250/s, 3.0 s left"
+    assert said[0] == "250 of 1,000 directories, 250/s, 3.0 s left"
     assert said[1] == "600 names, 600/s"
 
 
@@ -53,6 +61,34 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 
     said = lines(*steps, *slow, *hung)
 
-    assert said[7].endswith("1,000/s, about 1 min 32 s left")
+    assert said[7].endswith("1,000/s, ~1 min 32 s left")
     assert "names, 10/s" in said[17]
-    assert said[-1] == "8,100 of about 100,000 names, 0/s"
+    assert said[-1] == "8,100 of ~100,000 names, 0/s"
+
+
+def test_millions_of_names_take_few_characters() -> None:
+    said = lines((10.0, Advance(1_234_567, 20_000_000)))
+
+    assert said == ["1.23M of ~20.00M names, 123,457/s, ~2 min 32 s left"]
+
+
+@given(
+    path=st.text("/abc", min_size=1, max_size=200).map(lambda text: f"/{text}"),
+    done=st.integers(0, 20_000_000),
+    left=st.integers(0, 20_000_000),
+    seconds=st.floats(20.0, 100_000.0),
+    compares=st.booleans(),
+)
+def test_the_line_fits_on_a_terminal(path, done, left, seconds, compares) -> None:
+    state = lines((seconds, Advance(done, done + left, compares)))[0]
+
+    line = scan_line(path, state)
+
+    assert len(line) <= LINE_CHARACTERS
+    assert line.endswith(f": {state}")
+    shown = line.removeprefix("scanning ").removesuffix(f": {state}")
+    assert shown == path or path.endswith(shown.removeprefix("..."))
+
+
+def test_a_path_that_fits_is_shown_whole() -> None:
+    assert scan_line("/pfs/a", "5 names, 5/s") == "scanning /pfs/a: 5 names, 5/s"
