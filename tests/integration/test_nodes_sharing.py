@@ -172,12 +172,13 @@ def test_a_node_that_comes_late_is_served(make_cluster):
 
 def test_several_commands_on_a_node_share_its_agent(make_cluster):
     cluster = make_cluster(2)
-    job = cluster.start(Plan((2,) * 6))
+    job = cluster.start(Plan((2,) * 6), hold=[0])
     for number in range(2, 6):
         cluster.join(job, number, node=number % 2)
     job.await_epoch(0, parties=12)
     agents = [len(node.agents()) for node in cluster.nodes]
 
+    job.release(0)
     job.finish().right(opens=2 * 6 * FILES)
 
     assert agents == [1, 1]
