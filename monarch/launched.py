@@ -7,10 +7,12 @@ afterwards. What both need is imported above the fork, so that it costs once.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -45,15 +47,16 @@ def serve_launcher(words: Sequence[str]) -> NoReturn:
     """
     end = words.index("--")
     own = dict(zip(words[1:end:2], words[2:end:2], strict=True))
-    for name in SHARED:
-        import_module(name)
-    request = forked(partial(_request, words[end + 1 :]))
-    import_spared()
+    with lasting():
+        for name in SHARED:
+            import_module(name)
+        request = forked(partial(_request, words[end + 1 :]))
+        import_spared()
 
-    import logging
+        import logging
 
-    from monarch.agent.control import Notifier
-    from monarch.agent.main import serve
+        from monarch.agent.control import Notifier
+        from monarch.agent.main import serve
 
     options = own.get("--options-fingerprint")
     code = serve(
@@ -65,6 +68,15 @@ def serve_launcher(words: Sequence[str]) -> NoReturn:
     logging.shutdown()
     # Threads of a scan may hang on a dead origin and block an ordinary exit.
     os._exit(code)
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """Never look for garbage in what is made here, such as modules: it stays."""
+    gc.disable()
+    yield
+    gc.freeze()
+    gc.enable()
 
 
 def import_spared() -> None:

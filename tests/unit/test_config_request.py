@@ -68,6 +68,19 @@ def test_libraries_make_no_threads_in_an_agent() -> None:
     assert output_of(f"{AGENT}print(len(os.listdir('/proc/self/task')))") == ["1"]
 
 
+def test_what_is_imported_is_not_looked_through_for_garbage_later() -> None:
+    script = (
+        "import gc\n"
+        "from monarch.launched import lasting\n"
+        "with lasting():\n"
+        "    import decimal\n"
+        "    print(gc.isenabled())\n"
+        "seen = any(one is decimal.Decimal for one in gc.get_objects())\n"
+        "print(gc.isenabled(), seen)\n"
+    )
+    assert output_of(script) == ["False", "True", "False"]
+
+
 def test_what_asyncio_does_without_can_be_imported_later() -> None:
     assert output_of(f"{AGENT}import ssl; print(ssl.__name__)") == ["ssl"]
 
