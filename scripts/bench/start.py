@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from table import Row
@@ -21,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from support import countfs
 
 FILES = 200_000
+FEW_FILES = 4_000
 FILE_BYTES = 1_000
 PER_FOLDER = 1_000
 KEPT_MS = 1000
@@ -106,13 +108,32 @@ def find_s(root: Path) -> float:
     return time.perf_counter() - begin
 
 
-def fresh(work: Path, measure: Callable[[Path], float]) -> float:
+def fresh(work: Path, source: str, measure: Callable[[Path], float]) -> float:
     """Measure something on a mount whose client has seen nothing."""
     mount = work / "origin"
     mount.mkdir(exist_ok=True)
-    built, source = countfs.build(), work / "small"
-    with countfs.mounted(built, source, mount, keep_ms=KEPT_MS):
+    with countfs.mounted(countfs.build(), work / source, mount, keep_ms=KEPT_MS):
         return measure(mount)
+
+
+def few_files(jobs: Jobs, work: Path) -> list[Row]:
+    """Time jobs over few files on one node and on several, with a scan and without."""
+    make_tree(work / "few", FEW_FILES, FILE_BYTES)
+    rows = []
+    for nodes, budgets in ((1, (0.5, 0.35)), (NODES, (1.0, 1.0))):
+        scans: list[float] = []
+        seconds: list[float] = []
+        for _ in range(TURNS):
+            jobs.forget()
+            for found in (scans, seconds):
+                found.append(fresh(work, "few", partial(jobs.start_s, nodes=nodes)))
+        of = f"{FEW_FILES:,} files, nodes: {nodes}, s"
+        scan, saved = min(scans), min(seconds)
+        rows += [
+            Row(f"start with a scan of {of}", f"{scan:.2f} s", "-", scan, budgets[0]),
+            Row(f"the next start, {of}", f"{saved:.2f} s", "-", saved, budgets[1]),
+        ]
+    return rows
 
 
 def small_files(jobs: Jobs, work: Path) -> list[Row]:
@@ -121,9 +142,9 @@ def small_files(jobs: Jobs, work: Path) -> list[Row]:
     scans, finds, seconds = [], [], []
     for _ in range(TURNS):
         jobs.forget()
-        scans.append(fresh(work, jobs.start_s))
-        finds.append(fresh(work, find_s))
-        seconds.append(fresh(work, jobs.start_s))
+        scans.append(fresh(work, "small", jobs.start_s))
+        finds.append(fresh(work, "small", find_s))
+        seconds.append(fresh(work, "small", jobs.start_s))
     scan, find, second = min(scans), min(finds), min(seconds)
     what = f"start with a scan of {FILES:,} files"
     return [
@@ -151,4 +172,8 @@ def many_names(jobs: Jobs, work: Path, names: int) -> list[Row]:
 def measure(monarch: str, work: Path, names: int) -> list[Row]:
     """Time the starts of jobs of both kinds."""
     jobs = Jobs(monarch, work)
-    return [*small_files(jobs, work), *many_names(jobs, work, names)]
+    return [
+        *few_files(jobs, work),
+        *small_files(jobs, work),
+        *many_names(jobs, work, names),
+    ]
