@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from monarch.config import Config
 
 POLL_S: Final = 0.2
+FIRST_POLL_S: Final = 0.02
+"""Ranks register at the same time; each further pause is twice as long, to POLL_S."""
 PROGRESS_AFTER_S: Final = 1.0
 
 Address = tuple[str, int]
@@ -139,7 +141,7 @@ def _count_ranks(
     """
     directory = open_rendezvous(config.peers.rendezvous, environ)
     ranks = RankRegistry(directory, job, node_name(environ), launch)
-    started_s = time.monotonic()
+    started_s, pause_s = time.monotonic(), FIRST_POLL_S
     try:
         while (node_list := ranks.poll()) is None:
             age_s = time.monotonic() - started_s
@@ -149,7 +151,8 @@ def _count_ranks(
                 notifier.progress(
                     f"waiting for nodes: {ranks.counted} of {launch.size} ranks"
                 )
-            time.sleep(POLL_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, POLL_S)
         return replace(_bootstrap(config, job, environ, node_list), ranks=ranks)
     except MonarchError:
         ranks.close()

@@ -9,9 +9,12 @@ import sys
 import numpy as np
 import pytest
 
+from monarch.agent import bootstrap
 from monarch.agent.control import Notifier
 from monarch.agent.processes import Processes, start_time
 from monarch.agent.segments import RunDirectory, Segments
+from monarch.cluster import RankRegistry, UnnamedNodes
+from monarch.config import Config, Peers
 from monarch.errors import MonarchError
 from monarch.native import COUNTERS, DTYPES, ProcessState
 
@@ -282,3 +285,27 @@ def test_opens_of_processes_without_a_slot_are_counted(counters):
     assert processes.unslotted() == 2
     assert processes.totals()[COUNTERS[0].name] == 4
     assert processes.living == 0
+
+
+def test_ranks_are_counted_soon_at_first_and_then_more_rarely(tmp_path, monkeypatch):
+    launch = UnnamedNodes("not named", expected=True, size=2, local=1)
+    other = RankRegistry(tmp_path, "job", "b", launch)
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 6:
+            other.poll()
+
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setenv("MONARCH_STAGING_NODE", "a")
+    notifier = Notifier(os.open(os.devnull, os.O_WRONLY))
+    config = Config(peers=Peers(rendezvous=str(tmp_path)))
+
+    found = bootstrap._count_ranks(config, "job", os.environ, launch, notifier)
+
+    notifier.close()
+    assert found.nodes == ("a", "b")
+    assert pauses[:2] == [bootstrap.FIRST_POLL_S, 2 * bootstrap.FIRST_POLL_S]
+    assert pauses[-1] == bootstrap.POLL_S
+    found.clean_up(job_ended=True)
