@@ -317,6 +317,24 @@ def test_lost_replica_is_read_from_the_origin_and_reported(board: Board) -> None
     assert board.ask("pending") == "1"
 
 
+def test_a_thread_that_is_on_its_way_is_not_called_again(board: Board) -> None:
+    """Where none is idle, the bell is rung: once, until somebody has looked."""
+    for number in range(3):
+        (board.root / f"cold-{number}").write_bytes(b"cold")
+    board.start("-n", "-m", "through")
+    assert board.ask("rung") == "0 0"
+
+    read(board, board.root / "cold-0")
+    assert board.ask("rung") == "1 1"
+    read(board, board.root / "cold-1")
+    assert board.ask("rung") == "1 1"
+    board.ask("answer")
+    read(board, board.root / "cold-2")
+
+    assert board.ask("rung") == "1 2"
+    assert board.ask("pending") == "3"
+
+
 def test_full_request_slots_lead_to_the_origin(board: Board) -> None:
     for number in range(4000):
         (board.root / f"many-{number}").write_bytes(b"large")

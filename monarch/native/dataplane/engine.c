@@ -23,7 +23,7 @@ enum { FAILED_START_TIMEOUT_MS = 5000 }; /* its threads are idle */
 
 struct worker {
     struct engine *engine;
-    uint8_t *buffer; /* NULL: the thread that listens to programs */
+    bool copies; /* else it listens to programs */
     pthread_t thread;
 };
 
@@ -41,22 +41,58 @@ static bool follow_hints(struct engine *e)
     return true;
 }
 
+/* look - looks at the slots of programs, then takes what is to be run now. */
+static struct transfer *look(struct engine *e)
+{
+    e->looking++;
+    pthread_mutex_unlock(&e->lock);
+    requests_look(e);
+    pthread_mutex_lock(&e->lock);
+    struct transfer *t = scheduler_take(e);
+    e->looking--;
+    return t;
+}
+
+/* find_transfer - the Transfer to run now. If there is none, this thread answers calls
+ * from now on, looks again for what it may have missed, and waits: NULL. */
+static struct transfer *find_transfer(struct engine *e)
+{
+    struct transfer *t = look(e);
+    if (t || follow_hints(e))
+        return t;
+    idle_answer(e);
+    t = look(e);
+    if (t)
+        return t;
+    scheduler_wait(e);
+    idle_answer(e);
+    return NULL;
+}
+
+/* run_transfer - with the buffer that was used last, which the caches of the processors
+ * still hold; under the lock, but for the Transfer itself. */
+static bool run_transfer(struct engine *e, struct transfer *t)
+{
+    uint32_t number = e->unused[--e->unused_count];
+    pthread_mutex_unlock(&e->lock);
+    bool ended = transfer_run(e, t,
+                              e->buffers + (size_t)number * TRANSFER_BUFFER_BYTES);
+    pthread_mutex_lock(&e->lock);
+    e->unused[e->unused_count++] = number;
+    return ended;
+}
+
 /* run_transfers - runs the Transfers that the scheduler selects. */
-static void run_transfers(struct engine *e, uint8_t *buffer)
+static void run_transfers(struct engine *e)
 {
     pthread_mutex_lock(&e->lock);
     while (!engine_stopping(e)) {
-        struct transfer *t = scheduler_take(e);
-        if (!t && !follow_hints(e))
-            scheduler_wait(e);
+        struct transfer *t = find_transfer(e);
         if (!t)
             continue;
         if (scheduler_lacks_threads(e) && e->started <= e->options.threads)
             start_thread(e, e->started); /* without it, demand waits a little */
-        pthread_mutex_unlock(&e->lock);
-        bool ended = transfer_run(e, t, buffer);
-        pthread_mutex_lock(&e->lock);
-        scheduler_return(e, t, ended);
+        scheduler_return(e, t, run_transfer(e, t));
     }
     pthread_mutex_unlock(&e->lock);
 }
@@ -66,13 +102,13 @@ static void *work(void *worker)
     const struct worker *w = worker;
     struct engine *e = w->engine;
     vector_registers_reset();
-    if (w->buffer)
-        run_transfers(e, w->buffer);
+    if (w->copies)
+        run_transfers(e);
     else
         requests_listen(e);
     pthread_mutex_lock(&e->lock);
     e->running--;
-    pthread_cond_broadcast(&e->work);
+    pthread_cond_broadcast(&e->ended);
     pthread_mutex_unlock(&e->lock);
     return NULL;
 }
@@ -112,7 +148,7 @@ static int init_locks(struct engine *e)
     if (rc)
         return -rc;
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    rc = pthread_cond_init(&e->work, &attributes);
+    rc = pthread_cond_init(&e->ended, &attributes);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->inodes_lock, NULL);
@@ -132,9 +168,8 @@ static void name_thread(pthread_t thread, uint32_t number)
 static int start_thread(struct engine *e, uint32_t number)
 {
     struct worker *w = &e->workers[number];
-    size_t place = number ? number - 1 : 0;
     w->engine = e;
-    w->buffer = number ? e->buffers + place * TRANSFER_BUFFER_BYTES : NULL;
+    w->copies = number > 0;
     int rc = pthread_create(&w->thread, NULL, work, w);
     if (rc)
         return -rc;
@@ -186,8 +221,13 @@ static int start(struct engine *e)
         return rc;
     e->buffers = aligned_alloc(4096, (size_t)threads * TRANSFER_BUFFER_BYTES);
     e->workers = calloc(threads + 1, sizeof(*e->workers));
-    if (!e->buffers || !e->workers)
+    e->unused = calloc(threads, sizeof(*e->unused));
+    if (!e->buffers || !e->workers || !e->unused)
         return -ENOMEM;
+    while (e->unused_count < threads) {
+        e->unused[e->unused_count] = e->unused_count;
+        e->unused_count++;
+    }
     pthread_mutex_lock(&e->lock);
     rc = start_threads(e);
     pthread_mutex_unlock(&e->lock);
@@ -206,6 +246,7 @@ static void release(struct engine *e)
             close(e->tiers[i]);
     event_fd_close(&e->event_fd);
     free(e->buffers);
+    free(e->unused);
     free(e->workers);
     free(e);
 }
@@ -264,7 +305,7 @@ void monarch_engine_set_background(struct engine *e, uint32_t n, uint32_t beside
     while (ring_pop(&e->demands, &stale)) {
     }
     start_threads(e); /* those that there are do the work if it fails */
-    pthread_cond_broadcast(&e->work);
+    idle_call_all(e);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -282,7 +323,7 @@ static bool join_all(struct engine *e, uint64_t until_ns)
     int rc = 0;
     pthread_mutex_lock(&e->lock);
     while (e->running && !rc)
-        rc = pthread_cond_timedwait(&e->work, &e->lock, &until);
+        rc = pthread_cond_timedwait(&e->ended, &e->lock, &until);
     bool all = e->running == 0;
     uint32_t started = e->started;
     pthread_mutex_unlock(&e->lock);
@@ -307,7 +348,7 @@ int monarch_engine_free(struct engine *e, uint32_t timeout_ms)
     atomic_store_explicit(&e->stopping, true, memory_order_release);
     if (e->workers) {
         pthread_mutex_lock(&e->lock);
-        pthread_cond_broadcast(&e->work);
+        idle_call_all(e);
         pthread_mutex_unlock(&e->lock);
         requests_wake(e);
         if (!join_all(e, clock_ns() + timeout_ms * MS_NS))

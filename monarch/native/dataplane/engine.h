@@ -92,7 +92,7 @@ struct engine {
     uint32_t root_threads;    /* that Files of one root may take */
     uint32_t root_background; /* of these, background Transfers */
     struct worker *workers;
-    uint8_t *buffers;
+    uint8_t *buffers; /* one for each thread that copies */
     struct transfer *transfers;
     uint32_t transfer_count;
     struct sealer *sealer; /* NULL: no seals are made */
@@ -108,7 +108,7 @@ struct engine {
     pthread_mutex_t seals_lock;  /* guards what options.seals points to */
 
     pthread_mutex_t lock; /* guards all that follows */
-    pthread_cond_t work;
+    pthread_cond_t ended; /* a thread */
     struct root_queue *roots;
     uint64_t age; /* of the next order: the oldest runs first */
     uint32_t outstanding[CLASS_COUNT];
@@ -119,10 +119,13 @@ struct engine {
     uint32_t limits;            /* how often these have changed */
     uint32_t demands_running;
     uint32_t idle;       /* threads that wait for work */
+    uint32_t looking;    /* threads that look for work before they wait */
     uint64_t demand_ns;  /* when the last one has ended */
     struct ring demands; /* struct demand_time */
     uint64_t pace[PACE_COUNT];
     struct ring spare; /* unused items of `transfers` */
+    uint32_t *unused;  /* numbers of buffers, the one used last behind all others */
+    uint32_t unused_count;
     struct throttle throttle;
     struct ring requested;   /* Files that programs and peers wait for */
     uint8_t *requested_bits; /* one per File: it is in `requested` */
@@ -162,6 +165,7 @@ int scheduler_init(struct engine *e);
 void scheduler_free(struct engine *e);
 struct transfer *scheduler_take(struct engine *e);
 void scheduler_wait(struct engine *e);
+void scheduler_call(struct engine *e);
 bool scheduler_lacks_threads(const struct engine *e);
 void scheduler_return(struct engine *e, struct transfer *t, bool ended);
 bool scheduler_push(struct engine *e, const struct monarch_order *order);
@@ -177,7 +181,6 @@ bool fill_fetch(struct engine *e, struct monarch_order *out);
 /* reports.c - Files that Python alone can judge */
 void report_file(struct engine *e, uint32_t file);
 void report_file_locked(struct engine *e, uint32_t file);
-void requests_wake(struct engine *e);
 void report_completion(struct engine *e, const struct monarch_completion *done);
 void completions_expire(struct engine *e, struct ring *done);
 
@@ -189,13 +192,22 @@ uint32_t pace_background(const struct engine *e, uint64_t now);
 void pace_count(struct engine *e, const struct transfer *t);
 void pace_chunk(struct engine *e, struct transfer *t, uint64_t ns);
 
-/* requests.c - the thread that listens to programs */
+/* requests.c - what programs ask for, and the thread that listens to them */
 void requests_listen(struct engine *e);
+void requests_look(struct engine *e);
+
+/* wakeups.c - how threads are woken */
+void requests_wake(struct engine *e);
+void idle_call(struct engine *e);
+void idle_call_all(struct engine *e);
+void idle_answer(struct engine *e);
+void idle_wait(struct engine *e, const struct timespec *most);
 
 /* health.c - whether the origin of each root answers */
 void health_note_step(struct engine *e, struct transfer *t);
 size_t health_piece(const struct engine *e, const struct transfer *t, size_t n);
 void health_note_chunk(struct engine *e, const struct transfer *t, uint64_t ns);
 void health_check(struct engine *e);
+void health_check_stalled(struct engine *e);
 
 #endif

@@ -155,10 +155,21 @@ void health_check(struct engine *e)
         found.stuck_background != e->health.stuck_background) {
         e->health = found;
         e->health_changed = true;
-        pthread_cond_broadcast(&e->work); /* other orders may begin now */
+        idle_call_all(e); /* other orders may begin now */
         engine_signal(e);
     }
     pthread_mutex_unlock(&e->lock);
+}
+
+/* health_check_stalled - the same at once if an origin does not answer: programs are to
+ * know when it does again. */
+void health_check_stalled(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool stalled = e->health.stalled != 0;
+    pthread_mutex_unlock(&e->lock);
+    if (stalled)
+        health_check(e);
 }
 
 /* monarch_engine_health - the health at the last heartbeat. */

@@ -252,7 +252,7 @@ static void want(struct engine *e)
 {
     pthread_mutex_lock(&e->lock);
     atomic_store_explicit(&e->hints->wanted, true, memory_order_relaxed);
-    pthread_cond_signal(&e->work);
+    scheduler_call(e);
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -28,7 +28,7 @@ void start_order(struct engine *e, const struct monarch_order *order)
 /* wake_all - lets all threads see what is to be done now; under the lock. */
 static void wake_all(struct engine *e)
 {
-    pthread_cond_broadcast(&e->work);
+    idle_call_all(e);
     if (e->receiver)
         receiver_wake(e->receiver);
 }

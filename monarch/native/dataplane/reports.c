@@ -3,7 +3,6 @@
 #include "dataplane/engine.h"
 
 #include "dataplane/staging_table.h"
-#include "dataplane/syscalls.h"
 
 /* report_file_locked - the same for those that hold the lock. */
 void report_file_locked(struct engine *e, uint32_t file)
@@ -21,14 +20,6 @@ void report_file(struct engine *e, uint32_t file)
     pthread_mutex_lock(&e->lock);
     report_file_locked(e, file);
     pthread_mutex_unlock(&e->lock);
-}
-
-/* requests_wake - wakes the thread, as programs do. */
-void requests_wake(struct engine *e)
-{
-    _Atomic uint32_t *bell = (_Atomic uint32_t *)&e->requests->bell;
-    atomic_fetch_add_explicit(bell, 1, memory_order_release);
-    futex_wake(bell, 1);
 }
 
 /* monarch_engine_requests - collects up to `max` Files that programs or peers wait

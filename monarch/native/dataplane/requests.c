@@ -1,29 +1,15 @@
-/* requests.c - the thread that listens to programs: heartbeat, and the slots by which they
- * ask for Files. */
+/* requests.c - the slots by which programs ask for Files, who looks at them, and the
+ * heartbeat.
+ *
+ * Threads that copy look at the slots whenever they have nothing else to do, so that the
+ * thread that a program wakes is the one that copies for it. The thread that listens looks
+ * only when none of them is idle; it never copies, so that no origin can stop it.
+ */
 #include "dataplane/demand.h"
-
-#include <limits.h>
 
 #include "dataplane/hints.h"
 #include "dataplane/syscalls.h"
 #include "shared/catalog.h"
-
-/* monarch_agent_state_store - publishes the state of the agent and wakes launchers. */
-void monarch_agent_state_store(void *requests, uint32_t state)
-{
-    _Atomic uint32_t *word =
-        (_Atomic uint32_t *)&((struct requests *)requests)->agent_state;
-    atomic_store_explicit(word, state, memory_order_release);
-    futex_wake(word, INT_MAX);
-}
-
-/* monarch_beat - one heartbeat; the engine calls it every HEARTBEAT_MS. */
-void monarch_beat(void *requests)
-{
-    struct requests *r = requests;
-    atomic_store_explicit((_Atomic uint64_t *)&r->heartbeat_ns, clock_ns(),
-                          memory_order_release);
-}
 
 /* collect - empties slots until it has `max` Files; programs write the slots, so any
  * value may be in them. */
@@ -41,32 +27,57 @@ static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
     return n;
 }
 
-/* drain - begins what is requested in the slots. Without a table all of it goes to
- * Python, and what its queue has no room for stays in the slots. */
-static void drain(struct engine *e)
+/* report_slots - gives Python what is requested in the slots; what its queue has no room
+ * for stays there. */
+static void report_slots(struct engine *e)
 {
-    uint32_t files[REQUEST_SLOTS], room = REQUEST_SLOTS;
+    uint32_t files[REQUEST_SLOTS];
     pthread_mutex_lock(&e->lock);
-    engine_signal(e);
-    if (!e->table)
-        room = e->requested.capacity - e->requested.count;
-    pthread_mutex_unlock(&e->lock);
+    uint32_t room = e->requested.capacity - e->requested.count;
     uint32_t n = collect(e, files, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
+    for (uint32_t i = 0; i < n; i++)
+        report_file_locked(e, files[i]);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* requests_look - begins what is requested in the slots: by the table, or by Python. Any
+ * thread may look. */
+void requests_look(struct engine *e)
+{
+    uint32_t files[REQUEST_SLOTS];
+    if (!e->table) {
+        report_slots(e);
+        return;
+    }
+    uint32_t n = collect(e, files, REQUEST_SLOTS);
+    if (n)
+        health_check_stalled(e);
     for (uint32_t i = 0; i < n; i++)
         demand(e, files[i]);
 }
 
-/* run_each_beat - what is due with each heartbeat, and not with each request: unless an
- * origin does not answer, which programs are to know when it does again. */
+/* run_each_beat - what is due with each heartbeat, and not with each request. */
 static void run_each_beat(struct engine *e)
 {
     uint64_t now = clock_ns();
-    if (!e->health.stalled && now - e->checked_ns < HEARTBEAT_MS * MS_NS / 2)
+    if (now - e->checked_ns < HEARTBEAT_MS * MS_NS / 2)
         return;
     e->checked_ns = now;
     health_check(e);
     pthread_mutex_lock(&e->lock);
     completions_expire(e, &e->done);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* answer - does what is due for programs whose call no thread that copies has answered:
+ * none is idle, or the program was killed before it woke one. */
+static void answer(struct engine *e)
+{
+    idle_answer(e);
+    requests_look(e);
+    pthread_mutex_lock(&e->lock);
+    scheduler_call(e);
+    engine_signal(e);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -81,7 +92,7 @@ void requests_listen(struct engine *e)
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
         monarch_beat(e->requests);
         run_each_beat(e);
-        drain(e);
+        answer(e);
         bool waits = e->pool_queue && pool_queue_serve(e->pool_queue);
         waits |= hints_look(e);
         if (!engine_stopping(e))

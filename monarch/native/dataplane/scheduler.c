@@ -295,13 +295,20 @@ static struct transfer *take_awaited(struct engine *e)
     return NULL;
 }
 
+/* take_demand - what programs wait for; calls another thread for what is left. */
+static struct transfer *take_demand(struct engine *e)
+{
+    struct transfer *t = begin_order(e, oldest_order(e, CLASS_DEMAND), CLASS_DEMAND);
+    if (t && oldest_order(e, CLASS_DEMAND))
+        idle_call(e);
+    return t ? t : take_awaited(e);
+}
+
 /* scheduler_take - the Transfer to run now, or NULL: demand first, then parked
  * background Transfers, then new ones. */
 struct transfer *scheduler_take(struct engine *e)
 {
-    struct root_queue *q = oldest_order(e, CLASS_DEMAND);
-    struct transfer *t = begin_order(e, q, CLASS_DEMAND);
-    t = t ? t : take_awaited(e);
+    struct transfer *t = take_demand(e);
     uint64_t now = t ? 0 : clock_ns();
     if (t || !background_waits(e, pace_background(e, now)) ||
         now < e->throttle.open_at_ns)
@@ -310,8 +317,16 @@ struct transfer *scheduler_take(struct engine *e)
     if (t)
         throttle_charge(&e->throttle, chunk_bytes(e, t), now);
     if (t && background_waits(e, pace_background(e, now)))
-        pthread_cond_signal(&e->work); /* all may have waited for demand to end */
+        idle_call(e); /* all may have waited for demand to end */
     return t;
+}
+
+/* scheduler_call - calls an idle thread if there is something to do. */
+void scheduler_call(struct engine *e)
+{
+    if (oldest_order(e, CLASS_DEMAND) ||
+        background_waits(e, pace_background(e, clock_ns())))
+        idle_call(e);
 }
 
 /* scheduler_lacks_threads - demand is queued for which no thread is idle. */
@@ -333,13 +348,13 @@ void scheduler_wait(struct engine *e)
         until_ns = e->throttle.open_at_ns; /* perhaps it is open by now */
     else
         forever = now >= until_ns || !background_waits(e, e->background_limit);
-    struct timespec until = clock_timespec(until_ns);
+    struct timespec most = clock_timespec(until_ns > now ? until_ns - now : 0);
     engine_signal(e);
     e->idle++;
-    if (forever)
-        pthread_cond_wait(&e->work, &e->lock);
-    else
-        pthread_cond_timedwait(&e->work, &e->lock, &until);
+    pthread_mutex_unlock(&e->lock);
+    if (!engine_stopping(e))
+        idle_wait(e, forever ? NULL : &most);
+    pthread_mutex_lock(&e->lock);
     e->idle--;
 }
 
@@ -359,8 +374,6 @@ static void stop_running(struct engine *e, struct transfer *t)
         e->demands_running--;
         e->demand_ns = clock_ns();
     }
-    if (e->root_count > 1)
-        pthread_cond_signal(&e->work); /* a thread may wait for this share */
 }
 
 /* park - lets a Transfer wait behind those that began before it: where few may run, the
@@ -420,7 +433,8 @@ bool scheduler_push(struct engine *e, const struct monarch_order *order)
         return false;
     e->outstanding[class]++;
     push_order(e, order, class);
-    pthread_cond_signal(&e->work);
+    if (!e->looking)
+        idle_call(e);
     return true;
 }
 

@@ -33,12 +33,12 @@ static inline int file_openat(int dir, const char *path, int flags, mode_t mode)
     }
 }
 
-/* file_read - reads until `n` bytes are there or the file ends; returns their
- * number. */
-static inline ssize_t file_read(int fd, void *buffer, size_t n)
+/* file_read - reads up to `n` bytes, until `enough` are there or the file ends; returns
+ * their number. */
+static inline ssize_t file_read(int fd, void *buffer, size_t n, size_t enough)
 {
     size_t got = 0;
-    while (got < n) {
+    do {
         ssize_t r = read(fd, (char *)buffer + got, n - got);
         if (r > 0)
             got += (size_t)r;
@@ -46,7 +46,7 @@ static inline ssize_t file_read(int fd, void *buffer, size_t n)
             break;
         else if (errno != EINTR)
             return -errno;
-    }
+    } while (got < enough);
     return (ssize_t)got;
 }
 

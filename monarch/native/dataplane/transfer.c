@@ -166,16 +166,18 @@ static int end_extent(struct engine *e, struct transfer *t)
     return rc;
 }
 
-/* read_chunk - the number of bytes read, or -errno. */
+/* read_chunk - reads up to n bytes, `want` of which are enough; the number of bytes
+ * read, or -errno. */
 static ssize_t read_chunk(struct engine *e, struct transfer *t, uint8_t *buffer,
-                          size_t n)
+                          size_t n, size_t want)
 {
     uint64_t began = n >= CHUNK_BYTES ? clock_ns() : 0;
-    size_t got = 0, piece;
+    size_t got = 0, piece, enough;
     ssize_t n_read;
     do {
         piece = health_piece(e, t, n - got);
-        n_read = file_read(t->source, buffer + got, piece);
+        enough = piece < want - got ? piece : want - got;
+        n_read = file_read(t->source, buffer + got, piece, enough);
         if (n_read < 0)
             return n_read;
         got += (size_t)n_read;
@@ -197,7 +199,7 @@ static int copy_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
     uint64_t left = t->size - t->offset;
     size_t want = left < CHUNK_BYTES ? left : CHUNK_BYTES;
     t->step = MONARCH_STEP_READ;
-    ssize_t got = read_chunk(e, t, buffer, want + (want == left));
+    ssize_t got = read_chunk(e, t, buffer, want + (want == left), want);
     if (got < 0)
         return (int)got;
     if (engine_stopping(e))

@@ -302,10 +302,14 @@ struct requests {
     uint32_t agent_state; /* futex; enum agent_state */
     uint32_t agent_pid;
     uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, written every 100 ms */
-    uint32_t bell;         /* futex; programs add one after filling a slot */
+    uint32_t bell;         /* futex of the thread that listens; who rings adds one */
     uint32_t pool_full;    /* 1: ring too when a waiter has opened its Replica */
     uint32_t catalog;      /* enum catalog_state */
-    uint8_t pad[64 - 28];
+    /* Futex of the idle threads that copy. 1: one of them is called, and nobody has looked
+     * for work since. A program that has filled a slot and finds 0 wakes one, or, if none
+     * is idle, rings the bell. */
+    uint32_t called;
+    uint8_t pad[64 - 32];
     struct rights agent; /* rights of the scan and of copies */
     /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been
      * woken and have not opened it yet. The Pool keeps a Replica that is waited for. */

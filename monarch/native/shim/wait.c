@@ -42,12 +42,27 @@ bool wait_agent_lives(const struct segments *seg)
     return beats(seg, now_ns());
 }
 
-/* ring - wakes the agent's thread, because a slot was filled. */
+/* wake - wakes a thread of the agent that sleeps on a word; false: there is none. */
+static bool wake(_Atomic uint32_t *word)
+{
+    return sys_call(SYS_futex, (long)word, FUTEX_WAKE, 1, 0, 0) > 0;
+}
+
+/* ring - wakes the thread that listens. */
 static void ring(const struct segments *seg)
 {
-    atomic_fetch_add_explicit((_Atomic uint32_t *)&seg->requests->bell, 1,
-                              memory_order_release);
-    sys_call(SYS_futex, (long)&seg->requests->bell, FUTEX_WAKE, 1, 0, 0);
+    _Atomic uint32_t *bell = (_Atomic uint32_t *)&seg->requests->bell;
+    atomic_fetch_add_explicit(bell, 1, memory_order_release);
+    wake(bell);
+}
+
+/* call - lets an idle thread look at the slots, which can copy at once. One that somebody
+ * else has called and that has not looked yet will find this slot too. */
+static void call(const struct segments *seg)
+{
+    _Atomic uint32_t *called = (_Atomic uint32_t *)&seg->requests->called;
+    if (!atomic_exchange_explicit(called, 1, memory_order_acq_rel) && !wake(called))
+        ring(seg);
 }
 
 static _Atomic uint32_t *waiters(const struct segments *seg, uint64_t file)
@@ -87,7 +102,7 @@ bool wait_request(const struct segments *seg, uint64_t file)
         if (held == file + 1)
             return true;
         if (held == 0 && atomic_compare_exchange_strong(slot, &held, file + 1)) {
-            ring(seg);
+            call(seg);
             return true;
         }
         at = (at + 1) % REQUEST_SLOTS;
@@ -95,15 +110,13 @@ bool wait_request(const struct segments *seg, uint64_t file)
     return false;
 }
 
-/* slice - sleeps until the word changes, at most for a slice; then lets a pending
- * cancellation act, as it would in a slow open(). */
+/* slice - sleeps until the word changes, at most for a slice. */
 static void slice(const struct segments *seg, uint64_t file, uint32_t word,
                   uint64_t left_ns)
 {
     struct timespec t = {.tv_nsec = left_ns < SLICE_NS ? (long)left_ns : SLICE_NS};
     sys_call(SYS_futex, (long)replica_word(seg->catalog, file), FUTEX_WAIT, (long)word,
              (long)&t, 0);
-    poll(NULL, 0, 0);
 }
 
 static void record(const struct segments *seg, uint64_t ns)
@@ -131,7 +144,7 @@ enum counter wait_refusal(uint32_t word)
 /* judge - true: wait on; false: the reason is set; asks again for a File that nobody
  * has taken on. */
 static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
-                  enum counter *why)
+                  uint64_t now, enum counter *why)
 {
     *why = wait_refusal(word);
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
@@ -140,7 +153,7 @@ static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
     if (written(seg, file))
         return false;
     *why = COUNTER_origin_silent;
-    if (!wait_agent_lives(seg))
+    if (!beats(seg, now))
         return false;
     *why = COUNTER_origin_slots;
     return STATE_OF(word) != REPLICA_ABSENT || wait_request(seg, file);
@@ -155,17 +168,22 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
     if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1)
         return 0;
     uint64_t begun = now_ns(), passed = 0;
-    do {
+    for (bool again = false;; again = true) {
         uint32_t word = replica_load(seg->catalog, file);
         if (STATE_OF(word) == REPLICA_READY) {
-            record(seg, now_ns() - begun);
+            record(seg, passed);
             return word;
         }
-        if (!judge(seg, file, word, why))
+        if (!judge(seg, file, word, begun + passed, why))
             return 0;
+        if (passed >= seg->catalog->cold_timeout_ns)
+            break;
+        if (again)
+            poll(NULL, 0,
+                 0); /* a pending cancellation acts, as it would in a slow open() */
         slice(seg, file, word, seg->catalog->cold_timeout_ns - passed);
         passed = now_ns() - begun;
-    } while (passed < seg->catalog->cold_timeout_ns);
+    }
     *why = COUNTER_origin_timeout;
     atomic_store_explicit(memory, (uint32_t)(file + 1), memory_order_relaxed);
     return 0;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../segment_builder.h"
+#include "dataplane/engine.h"
 #include "shared/catalog.h"
 
 enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
@@ -343,12 +344,30 @@ struct monarch_completion board_run(struct board *b, uint32_t file, uint8_t kind
     return board_wait(b);
 }
 
-/* board_ask - what a program does: fills a slot and rings the bell. */
+/* board_ask - what a program does: fills a slot and calls a thread that is idle, or else
+ * the one that listens. */
 void board_ask(struct board *b, uint32_t slot, uint64_t value)
 {
+    uint32_t *called = &b->requests->called, *bell = &b->requests->bell;
     atomic_store((_Atomic uint64_t *)&b->requests->slots[slot], value);
-    atomic_fetch_add((_Atomic uint32_t *)&b->requests->bell, 1);
-    syscall(SYS_futex, &b->requests->bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+    if (atomic_exchange((_Atomic uint32_t *)called, 1) ||
+        syscall(SYS_futex, called, FUTEX_WAKE, 1, NULL, NULL, 0) > 0)
+        return;
+    atomic_fetch_add((_Atomic uint32_t *)bell, 1);
+    syscall(SYS_futex, bell, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+/* board_wait_idle - until so many threads wait for work. */
+void board_wait_idle(struct board *b, uint32_t threads)
+{
+    uint32_t idle = 0;
+    while (idle != threads) {
+        poll(NULL, 0, 1);
+        pthread_mutex_lock(&b->engine->lock);
+        idle = b->engine->idle;
+        pthread_mutex_unlock(&b->engine->lock);
+    }
+    poll(NULL, 0, 1); /* the last of them may just begin to sleep */
 }
 
 uint32_t board_asked(struct board *b, uint32_t *files, uint32_t max, int patience_ms)

@@ -63,6 +63,7 @@ void board_submit(struct board *b, uint32_t file, uint8_t kind);
 struct monarch_completion board_wait(struct board *b);
 struct monarch_completion board_run(struct board *b, uint32_t file, uint8_t kind);
 void board_ask(struct board *b, uint32_t slot, uint64_t value);
+void board_wait_idle(struct board *b, uint32_t threads);
 uint32_t board_asked(struct board *b, uint32_t *files, uint32_t max, int patience_ms);
 
 #endif

@@ -148,6 +148,29 @@ static void growth_that_only_the_read_shows(void)
 
 /* ---- how the origin is asked ---------------------------------------------------- */
 
+enum { SMALL = 1000 };
+
+static ssize_t count_reads(int fd, void *buffer, size_t n)
+{
+    reads += n > SMALL / 2;
+    return __real_read(fd, buffer, n);
+}
+
+/* a_small_file_is_read_once - the read that does not get the byte beyond its end is the
+ * one that gets its bytes. */
+static void a_small_file_is_read_once(void)
+{
+    const uint64_t size = SMALL;
+    board = board_new(1, &size);
+    board_start(board, 1, 1);
+    reads = 0;
+    fault_read = count_reads;
+    CHECK(board_run(board, 0, MONARCH_DEMAND).status == 0);
+    fault_read = NULL;
+    CHECK(reads == 1 && board_replica_right(board, 0));
+    board_free(board);
+}
+
 enum { LONG_AGO_S = 1000000000 };
 static struct statx truth;
 static bool forced; /* the last question */
@@ -227,6 +250,7 @@ int main(void)
     only_recent_files_are_asked_of_the_server();
     where_statx_is_not_known_fstat_decides();
     growth_that_only_the_read_shows();
+    a_small_file_is_read_once();
     for (int i = 0; i < CHANGES; i++) {
         changed_before(changes[i], -ESTALE);
         changed_during(changes[i], MONARCH_DEMAND);

@@ -141,6 +141,57 @@ static void demand_gets_the_threads_that_it_needs(void)
     board_free(b);
 }
 
+/* one_call_wakes_as_many_threads_as_there_are_orders - each that is woken calls the next
+ * before it copies. */
+static void one_call_wakes_as_many_threads_as_there_are_orders(void)
+{
+    enum { ORDERS = DEMAND_THREADS };
+    static struct monarch_order orders[ORDERS];
+    struct board *b = board_new_equal(ORDERS, SMALL);
+    shut_gate();
+    board_start(b, ORDERS + 1, 1);
+    board_wait_idle(b, ORDERS + 1);
+    for (uint32_t i = 0; i < ORDERS; i++) {
+        orders[i] = (struct monarch_order){.file = i};
+        board_set_state(b, i, STATE_WORD(REPLICA_STAGING, 0, 0));
+    }
+    uint64_t began = clock_ns();
+    CHECK(monarch_engine_submit(b->engine, orders, ORDERS) == ORDERS);
+    for (int i = 0; i < ORDERS; i++)
+        sem_wait(&arrived);
+    CHECK(clock_ns() - began < ORDERS / 2 * HEARTBEAT_MS * MS_NS); /* not one a beat */
+    open_gate(ORDERS);
+    for (int i = 0; i < ORDERS; i++)
+        CHECK(board_wait(b).status == 0);
+    fault_read = NULL;
+    board_free(b);
+}
+
+static void *first_buffer;
+static atomic_bool other_buffer;
+
+static ssize_t note_buffer(int fd, void *buffer, size_t n)
+{
+    if (n > 8 && !first_buffer)
+        first_buffer = buffer;
+    if (n > 8 && buffer != first_buffer)
+        atomic_store(&other_buffer, true);
+    return __real_read(fd, buffer, n);
+}
+
+/* copies_in_turn_use_one_buffer - whichever threads make them: the caches hold it. */
+static void copies_in_turn_use_one_buffer(void)
+{
+    struct board *b = board_new_equal(40, SMALL);
+    fault_read = note_buffer;
+    board_start(b, 4, 1);
+    for (uint32_t i = 0; i < 40; i++)
+        CHECK(board_run(b, i, MONARCH_DEMAND).status == 0);
+    CHECK(first_buffer && !atomic_load(&other_buffer));
+    fault_read = NULL;
+    board_free(b);
+}
+
 static void fill_yields_to_demand_and_comes_back(void)
 {
     uint64_t took[2];
@@ -282,7 +333,7 @@ static void stop_leaves_a_hanging_thread_behind(void)
     struct timespec until = clock_timespec(clock_ns() + 60 * SECOND_NS);
     pthread_mutex_lock(&e->lock);
     while (e->running)
-        CHECK(pthread_cond_timedwait(&e->work, &e->lock, &until) == 0);
+        CHECK(pthread_cond_timedwait(&e->ended, &e->lock, &until) == 0);
     pthread_mutex_unlock(&e->lock);
     b->engine = NULL;
     fault_read = NULL;
@@ -317,6 +368,8 @@ int main(void)
     background_is_bounded();
     the_limit_of_background_changes_and_threads_follow();
     demand_gets_the_threads_that_it_needs();
+    one_call_wakes_as_many_threads_as_there_are_orders();
+    copies_in_turn_use_one_buffer();
     fill_yields_to_demand_and_comes_back();
     a_large_file_of_fill_stops_at_its_next_chunk_for_demand();
     of_large_files_that_yield_the_first_goes_on();

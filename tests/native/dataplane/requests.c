@@ -1,13 +1,16 @@
 /* requests.c - what programs ask for reaches the agent once, and nothing else does. */
 #include "board.h"
 
+#include <errno.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "dataplane/clock.h"
 #include "dataplane/engine.h"
+#include "fault.h"
 
-enum { MANY = FILES_MAX, PATIENCE_MS = 60000 };
+enum { MANY = FILES_MAX, PATIENCE_MS = 60000, TURNS = 40, FILE_BYTES = 1 };
 
 static struct board *board;
 static uint32_t files[2 * FILES_MAX];
@@ -80,12 +83,78 @@ static void a_file_comes_once_until_it_is_taken(void)
     }
 }
 
+/* expect_soon - what is asked for comes at once, again and again, and not with the next
+ * heartbeat. */
+static void expect_soon(void)
+{
+    uint64_t began = clock_ns();
+    for (uint32_t i = 0; i < TURNS; i++) {
+        board_ask(board, i, 20 + i + 1);
+        expect_only(20 + i);
+    }
+    CHECK(clock_ns() - began < TURNS * HEARTBEAT_MS * MS_NS / 4);
+}
+
 static void a_lost_bell_costs_one_heartbeat(void)
 {
     uint64_t began = clock_ns();
     atomic_store((_Atomic uint64_t *)&board->requests->slots[3], 11 + 1);
     expect_only(11);
     CHECK(clock_ns() - began < 10 * SECOND_NS);
+}
+
+/* a_lost_call_costs_one_heartbeat - a program was killed between its slot and the thread
+ * that it had to wake. */
+static void a_lost_call_costs_one_heartbeat(void)
+{
+    uint64_t began = clock_ns();
+    board_wait_idle(board, 1);
+    atomic_store((_Atomic uint32_t *)&board->requests->called, 1);
+    atomic_store((_Atomic uint64_t *)&board->requests->slots[3], 12 + 1);
+    expect_only(12);
+    CHECK(clock_ns() - began < 10 * SECOND_NS);
+    expect_soon();
+}
+
+/* an_idle_thread_looks_at_the_slots - and nobody rings for the one that listens. */
+static void an_idle_thread_looks_at_the_slots(void)
+{
+    _Atomic uint32_t *bell = (_Atomic uint32_t *)&board->requests->bell;
+    uint32_t before = atomic_load(bell);
+    uint64_t began = clock_ns();
+    for (uint32_t i = 0; i < TURNS; i++) {
+        board_wait_idle(board, 1);
+        board_ask(board, i, 20 + i + 1);
+        expect_only(20 + i);
+    }
+    CHECK(clock_ns() - began < TURNS * HEARTBEAT_MS * MS_NS / 4);
+    CHECK(atomic_load(bell) - before < TURNS / 4); /* but for a thread that was late */
+}
+
+static sem_t hangs, answers;
+
+static ssize_t hang(int fd, void *buffer, size_t n)
+{
+    if (n != FILE_BYTES + 1)
+        return __real_read(fd, buffer, n);
+    sem_post(&hangs);
+    while (sem_wait(&answers) && errno == EINTR) {
+    }
+    return __real_read(fd, buffer, n);
+}
+
+/* without_an_idle_thread_the_listener_looks - all copy, and the origin hangs. */
+static void without_an_idle_thread_the_listener_looks(void)
+{
+    sem_init(&hangs, 0, 0);
+    sem_init(&answers, 0, 0);
+    fault_read = hang;
+    board_submit(board, 0, MONARCH_DEMAND);
+    sem_wait(&hangs);
+    expect_soon();
+    fault_read = NULL;
+    sem_post(&answers);
+    CHECK(board_wait(board).status == 0);
 }
 
 static void nothing_is_lost_when_the_queue_is_full(void)
@@ -130,11 +199,14 @@ int main(void)
 {
     _Static_assert((int)REQUESTED_MAX + (int)REQUEST_SLOTS == (int)MANY,
                    "queue and slots");
-    board = board_new_equal(MANY, 1);
+    board = board_new_equal(MANY, FILE_BYTES);
     board_start(board, 1, 1);
     garbage_is_ignored();
     a_file_comes_once_until_it_is_taken();
+    an_idle_thread_looks_at_the_slots();
+    without_an_idle_thread_the_listener_looks();
     a_lost_bell_costs_one_heartbeat();
+    a_lost_call_costs_one_heartbeat();
     nothing_is_lost_when_the_queue_is_full();
     only_files_worth_asking_for_come_through();
     the_heart_beats_until_the_end();

@@ -8,8 +8,8 @@
  *   -s       never beat again                -r       Files come from a peer
  *   -e       begin with an outline           -i       attributes of an earlier job
  *
- * Lines: publish-all, counters, processes, root, mounts, pending; scan, settling and serve
- * after an outline; and with a path below the root:
+ * Lines: publish-all, counters, processes, root, mounts, pending, rung, answer; scan,
+ * settling and serve after an outline; and with a path below the root:
  * publish, confirm, staging, refuse, busy, lose, where, written, dirwritten. It prints "ready",
  * answers each line with one line, and ends when stdin does.
  */
@@ -159,6 +159,10 @@ static void obey(char *line)
         printf("%u\n", board.flags->mounts);
     else if (strcmp(line, "pending") == 0)
         printf("%d\n", pending());
+    else if (strcmp(line, "answer") == 0)
+        printf("%d\n", board.requests->called = 0);
+    else if (strcmp(line, "rung") == 0)
+        printf("%u %u\n", board.requests->called, board.requests->bell);
     else
         errx(1, "unknown line %s", line);
     fflush(stdout);
