@@ -52,7 +52,7 @@ class ScanRate:
             self._compares = advance.compares
             self._seen = deque([(self._seen[-1][0], 0)])
         rate = self._rate(advance.done)
-        what = "directories" if advance.compares else "names"
+        what = "dirs" if advance.compares else "names"
         count = _short(advance.done)
         left = advance.total - advance.done
         if left <= 0:

@@ -49,7 +49,7 @@ def test_a_dataset_that_has_grown_has_no_rest() -> None:
 def test_the_comparison_of_a_saved_index_counts_directories() -> None:
     said = lines((1.0, Advance(250, 1000, compares=True)), (2.0, Advance(600)))
 
-    assert said[0] == "250 of 1,000 directories, 250/s, 3.0 s left"
+    assert said[0] == "250 of 1,000 dirs, 250/s, 3.0 s left"
     assert said[1] == "600 names, 600/s"
 
 
