@@ -55,8 +55,9 @@ FIRST_TICK_S: Final = 0.02
 FIRST_TICKS: Final = 100
 # Memory is checked this often at least.
 GUARD_S: Final = 0.25
-# How long the end waits until the indexes of this job are saved for later ones.
-SAVE_S: Final = 5.0
+# How long the end waits until the indexes of this job are saved for later ones, and
+# what dead jobs have left is removed.
+LAST_S: Final = 5.0
 
 log = logging.getLogger("monarch.agent")
 
@@ -113,6 +114,7 @@ class Agent:
         self._tasks: list[asyncio.Task[None]] = []
         self._indexes: list[IndexKey] = []
         self._saving: asyncio.Future[None] | None = None
+        self._collecting: asyncio.Future[None] | None = None
         self._tier_watch: TierWatch | None = None
         self._memory: MemoryGuard | None = None
         self._hints = Hints(run.path)
@@ -147,18 +149,20 @@ class Agent:
             staging = self._staging if self._stager is not None else None
             ended = await self._shutdown.end(staging)
             self.report, self.retained = ended.report, ended.retained
-            await self._end_saving()
+            await self._end_last()
             beating.cancel()
             self.processes.close()
 
-    async def _end_saving(self) -> None:
-        """Leave indexes of unchanged datasets for later jobs."""
+    async def _end_last(self) -> None:
+        """Leave indexes of unchanged datasets for later jobs, and nothing else."""
         if self._saving is None or self._staging is None:
             return
         changed = {root.path for root in self._staging.namespace.changed_roots()}
         stale = [one for one in self._indexes if one.root in changed]
-        saving = self._saving, in_thread(_forget, stale)
-        await asyncio.wait(saving, timeout=SAVE_S)
+        last = [self._saving, in_thread(_forget, stale)]
+        if self._collecting is not None:
+            last.append(self._collecting)
+        await asyncio.wait(last, timeout=LAST_S)
 
     def end(self, reason: str) -> None:
         """Begin the orderly end."""
@@ -211,7 +215,8 @@ class Agent:
         for step in (self._guard, self._turn):
             self._tasks.append(asyncio.create_task(self._every(GUARD_S, step)))
         homes = {self.run.path.parent, *(tier.home for tier in self.setup.tiers)}
-        in_thread(collect_all, sorted(homes)).add_done_callback(log_failure)
+        self._collecting = in_thread(collect_all, sorted(homes))
+        self._collecting.add_done_callback(log_failure)
 
     async def _first_of(
         self, waited_for: asyncio.Future[Any], timeout_s: float | None

@@ -35,7 +35,8 @@ _RUN_FILES: Final = frozenset(
         *(".outline", ".changes"),
     }
 )
-_DOOMED: Final = re.compile(r"dead-[0-9a-f]+")
+# What `remove_tree` has begun to remove.
+_DOOMED: Final = re.compile(r"dead-[0-9a-f]{12}")
 
 log = logging.getLogger("monarch.tiers")
 
@@ -64,14 +65,18 @@ def collect_all(homes: list[Path]) -> None:
 
 
 def _is_run_directory(entry: Path) -> bool:
-    """Return whether a private directory holds only what a run directory does."""
+    """Return whether a private directory holds only what a run directory does.
+
+    One that is half removed may have lost any part; its name is enough then.
+    """
     try:
         if not is_private(entry):
             return False
         names = {item.name for item in os.scandir(entry)}
     except OSError:
         return False
-    return _START in names and names <= _RUN_FILES
+    begins = _START in names or _DOOMED.fullmatch(entry.name) is not None
+    return begins and names <= _RUN_FILES
 
 
 def _collect_one(entry: Path, now_s: float) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from monarch.tiers.directory_lock import is_locked
+from monarch.native import home
+from monarch.tiers.directory_lock import is_locked, make_private
 from monarch.tiers.leftovers import collect
 from support.dataset import Dataset
 from support.obedient import Begin, Run
@@ -85,6 +86,23 @@ def test_leftover_whose_pid_is_somebody_elses_by_now_is_removed(
     counters.write_bytes(told)
 
     assert collect(run_root, time.time()) == [run_root / "j.n"]
+
+
+def test_agent_that_ends_at_once_has_removed_what_a_dead_job_left(
+    begin: Begin, tmp_path: Path
+) -> None:
+    # The fixture's Tier; so many files take longer than the end of an agent.
+    dead = home(tmp_path / "tier") / "dead.n"
+    make_private(dead.parent)
+    make_private(dead)
+    for number in range(30_000):
+        (dead / f"{number:032x}").touch()
+    (dead / "lock").touch()
+
+    agent = begin()
+    agent.stop()
+
+    assert list(dead.parent.iterdir()) == []
 
 
 def test_nested_run_beside_programs_of_a_dead_agent_sees_what_they_write(

@@ -82,11 +82,21 @@ def test_a_directory_without_a_lock_stays_only_while_it_is_young(home):
 
 
 def test_what_a_killed_collector_has_left_is_removed(home):
-    job(home, "dead-012345", "catalog", age_s=0)
+    job(home, "dead-0123456789ab", "catalog", age_s=0)
 
     collect(home, time.time())
 
     assert names(home) == []
+
+
+def test_what_a_killed_collector_has_left_is_removed_from_any_directory(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    doomed = job(home, "dead-0123456789ab", "catalog", age_s=0)
+    job(home, "dead-ba9876543210", "catalog", "thesis.txt")
+
+    assert collect(home, time.time()) == [doomed]
+    assert names(home) == ["dead-ba9876543210"]
 
 
 def test_links_and_homes_of_others_are_left_alone(home, tmp_path):
