@@ -53,7 +53,7 @@ TICK_S: Final = 0.1
 # The end of a short program must be noticed before a whole tick has passed.
 FIRST_TICK_S: Final = 0.02
 FIRST_TICKS: Final = 100
-# Memory is checked this often at least.
+# Memory is checked this often.
 GUARD_S: Final = 0.25
 # How long the end waits until the indexes of this job are saved for later ones, and
 # what dead jobs have left is removed.
@@ -265,6 +265,7 @@ class Agent:
             self._tasks.append(Rechecking(namespace, judge, answered).begin())
         self._tier_watch = TierWatch(stager, self._turn)
         self._memory = MemoryGuard(stager)
+        self._guarded(self._guard)
         loop = asyncio.get_running_loop()
         loop.add_reader(engine.event_fd, self._turn)
         self._staging.start()
@@ -314,8 +315,6 @@ class Agent:
         if self.joining.cluster is not None:
             self.joining.cluster.links.check_breakers()
         self._attend_tiers(stager)
-        if self._memory is not None and self._memory.is_due:
-            self._guarded(self._guard)
 
     def _attend_tiers(self, stager: Stager) -> None:
         if self._tier_watch is not None:

@@ -17,6 +17,7 @@ from monarch.stager import (
     Stager,
     StagerSettings,
     Storage,
+    room_left,
 )
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
@@ -24,8 +25,6 @@ from monarch.units import format_count, format_size
 
 DEMAND_THREADS: Final = 32
 THREADS_MAX: Final = 64
-GUARD_STEPS: Final = 100
-"""Memory is checked whenever so small a part of its limit was staged."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -165,32 +164,25 @@ def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
 
 
 class MemoryGuard:
-    """Evicts RAM Replicas if a memory limit is near."""
+    """Keeps RAM Replicas below the memory limits.
+
+    The data plane stages without being asked: it is told beforehand what it may take.
+    """
 
     def __init__(self, stager: Stager) -> None:
         self._stager = stager
-        self._next_bytes = 0
 
     def __repr__(self) -> str:
-        return f"<MemoryGuard next at {format_size(self._next_bytes)}>"
-
-    @property
-    def is_due(self) -> bool:
-        """Whether so much was staged since the last check that it is time for one."""
-        return self._stored_bytes() >= self._next_bytes
+        return f"<MemoryGuard of {self._stager!r}>"
 
     def check(self) -> bool:
         """Evict some Replicas if a limit is near; return whether that was so."""
         freed, levels = 0, read_memory()
-        step_bytes = min(level.limit_bytes for level in levels) // GUARD_STEPS
-        self._next_bytes = self._stored_bytes() + step_bytes
         for level in levels:
             used_bytes = level.used_bytes - freed
             freed += self._stager.relieve(used_bytes, level.limit_bytes)
         if freed:
             log.warning("memory is short evicted=%s", format_size(freed))
+        rooms = [room_left(one.used_bytes - freed, one.limit_bytes) for one in levels]
+        self._stager.admit(min(rooms))
         return freed > 0
-
-    def _stored_bytes(self) -> int:
-        tally = self._stager.table.tally()
-        return tally["staged_bytes"] + tally["peer_bytes"]

@@ -3,6 +3,7 @@
 from monarch.stager.adoption import ExtentDigests, describe, match
 from monarch.stager.capacity import Storage, footprint, footprints
 from monarch.stager.concurrency import FillConcurrency
+from monarch.stager.eviction import room_left
 from monarch.stager.fill import StagerSettings
 from monarch.stager.node_share import Share
 from monarch.stager.policy import Destination, Policy
@@ -35,4 +36,5 @@ __all__ = [
     "footprint",
     "footprints",
     "match",
+    "room_left",
 ]

@@ -103,6 +103,9 @@ class Ledger:
     def __init__(self, table: Table, tiers: int) -> None:
         self._table = table
         self._tiers = tiers
+        self._limits = {
+            tier: account.capacity_bytes for tier, account in enumerate(self.accounts)
+        }
         self._failures = InARow()
 
     def __repr__(self) -> str:
@@ -126,13 +129,32 @@ class Ledger:
         """Return what a Replica used: its name is gone."""
         self._table.remove(file, tier)
 
-    def set_capacity(self, tier: int, size_bytes: int) -> None:
-        """Say how many bytes of a Tier may be taken."""
-        self._table.set_capacity(tier, size_bytes)
+    def limit(self, tier: int) -> int:
+        """Return how many bytes of a Tier may be taken if there is memory."""
+        return self._limits[tier]
+
+    def set_limit(self, tier: int, size_bytes: int) -> None:
+        """Make a Tier smaller for good."""
+        self._limits[tier] = size_bytes
+        admitted_bytes = self.account(tier).capacity_bytes
+        self._table.set_capacity(tier, min(size_bytes, admitted_bytes))
 
     def shrink(self, tier: int) -> None:
         """Limit the Tier to what it holds and what is reserved now."""
         self._table.shrink(tier)
+        self._limits[tier] = self.account(tier).capacity_bytes
+
+    def admit(self, tiers: Sequence[int], room_bytes: int) -> None:
+        """Let Tiers take so much more together, but each no more than its limit."""
+        accounts = [(tier, self.account(tier)) for tier in tiers]
+        if not self._table.tally()["offered"]:
+            # It will be written. A Replica that is offered was written long ago.
+            room_bytes -= sum(account.reserved_bytes for _, account in accounts)
+        for tier, account in accounts:
+            taken = account.used_bytes + account.reserved_bytes
+            capacity = min(self._limits[tier], taken + max(0, room_bytes))
+            self._table.set_capacity(tier, capacity)
+            room_bytes -= max(0, capacity - taken)
 
     def retire(self, tier: int) -> bool:
         """Take a Tier out of service; False if it is so already."""
@@ -195,9 +217,9 @@ class Storage:
         self.places = self.tiers if pool is None else (*self.tiers, pool)
         self.pool_number = len(self.tiers)
         self.table = table
-        self.ledger = Ledger(table, len(self.tiers))
         for number, tier in enumerate(self.tiers):
             table.set_capacity(number, max(0, tier.capacity_bytes))
+        self.ledger = Ledger(table, len(self.tiers))
         self._pool = pool
         self.pool_wanted_bytes = 0 if pool is None else pool.capacity_bytes
         if has_peers:

@@ -22,7 +22,12 @@ VICTIMS_MAX: Final = 512
 
 def bytes_to_free(used_bytes: int, limit_bytes: int) -> int:
     """Return the bytes that RAM Replicas must give back to leave a tenth free."""
-    return max(0, used_bytes - limit_bytes * 9 // 10)
+    return max(0, -room_left(used_bytes, limit_bytes))
+
+
+def room_left(used_bytes: int, limit_bytes: int) -> int:
+    """Return the bytes that RAM Replicas may still take; below 0: take too much."""
+    return limit_bytes * 9 // 10 - used_bytes
 
 
 def choose_victims(
@@ -73,15 +78,21 @@ class Eviction:
                 freed += self._evict_from(number, need - freed, reason)
         return freed
 
+    def admit(self, room_bytes: int) -> None:
+        """Let RAM Replicas take so much more until the next time."""
+        tiers = enumerate(self._storage.tiers)
+        ram = [number for number, tier in tiers if tier.kind == "ram"]
+        self._ledger.admit(ram, room_bytes)
+
     def yield_room(self, tier: int, size_bytes: int) -> None:
         """Make a Tier smaller for good, if need be by evicting some of its Replicas."""
         account = self._ledger.account(tier)
-        smaller_bytes = max(0, account.capacity_bytes - size_bytes)
+        smaller_bytes = max(0, self._ledger.limit(tier) - size_bytes)
         while (taken := account.used_bytes + account.reserved_bytes) > smaller_bytes:
             if not self._evict_from(tier, taken - smaller_bytes, Reason.NONE):
                 break
             account = self._ledger.account(tier)
-        self._ledger.set_capacity(tier, smaller_bytes)
+        self._ledger.set_limit(tier, smaller_bytes)
 
     def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> int:
         ready = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()

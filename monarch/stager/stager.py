@@ -177,6 +177,10 @@ class Stager:
         reason = MEMORY_REASONS[self.policy.uses_pool]
         return self._eviction.relieve(used_bytes, limit_bytes, reason)
 
+    def admit(self, room_bytes: int) -> None:
+        """Let RAM Replicas take so much more memory until the next time."""
+        self._eviction.admit(room_bytes)
+
     def note_found(self, file: int, tier: int, finding: Finding) -> None:
         """Handle what was found of a Replica that a program could not open."""
         try:

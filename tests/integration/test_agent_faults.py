@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -233,18 +234,41 @@ def memory_cgroup():
     path.rmdir()
 
 
+# What takes more memory while the job runs, slowly enough to be noticed.
+GREEDY = """
+import sys, time
+held = []
+for _ in range(12):
+    held.append(bytearray(b"x") * (1 << 20))
+    time.sleep(0.05)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.mark.root
-def test_ram_replicas_give_way_before_the_kernel_kills_the_job(
-    begin, tmp_path, memory_cgroup, run_root
+def test_ram_replicas_take_and_keep_no_memory_that_the_job_needs(
+    begin, tmp_path, memory_cgroup
 ):
     large = make_dataset(tmp_path / "large", files=100, mean_bytes=1 << 20, large=20)
     options = ("--set", "fill.enabled=false", "--tier", "ram:240MiB")
     agent = begin(*options, data=large.root, cgroup=memory_cgroup)
 
-    for path in large.paths:
-        assert agent.read(path) == path.read_bytes()
-    agent.await_figure("evicted_files", 1)
+    # Many at once stage in a moment more than there is.
+    readers = [agent.begin_read(*large.paths[first::4]) for first in range(4)]
+    assert [reader.wait() for reader in readers] == [0] * 4
+    assert agent.process.poll() is None
+    shell = f'echo $$ >{memory_cgroup}/cgroup.procs; exec "$@"'
+    line = ["sh", "-c", shell, "sh", sys.executable, "-c", GREEDY]
+    with subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as greedy:
+        assert greedy.stdout is not None
+        assert greedy.stdout.readline() == "\n"
+        agent.await_figure("evicted_files", 1)
+        greedy.communicate("")
 
+    assert greedy.returncode == 0
     assert right(agent, large)
     assert agent.process.poll() is None
     agent.stop()

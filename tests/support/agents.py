@@ -70,6 +70,11 @@ class AgentProcess:
         )
         return done.stdout
 
+    def begin_read(self, *paths: Path) -> "subprocess.Popen[bytes]":
+        """Start a program under the Shim that reads these files."""
+        command = ["cat", *map(str, paths)]
+        return subprocess.Popen(command, env=self.environ(), stdout=subprocess.DEVNULL)
+
     def stop(self) -> int:
         """Let the agent end in order; return its exit code."""
         ask(self.run, {"op": "stop"})

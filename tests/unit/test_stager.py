@@ -258,6 +258,16 @@ def test_memory_pressure_evicts_ram_replicas_and_they_do_not_come_back(make_stag
     assert stage.account(0).free_bytes == 0
 
 
+def test_ram_replicas_take_what_memory_is_left_without_a_turn(make_stage):
+    stage = make_stage([4096] * 4, capacities=(1 << 20, 1 << 20))
+    stage.stager.admit(2 * 4096)
+
+    stage.ask(0, 1, 2)
+
+    assert stage.ordered() == [(0, 0), (1, 0), (2, 1)]
+    assert stage.account(0).free_bytes == 0
+
+
 def test_a_replica_whose_success_nobody_has_told_is_evicted_as_any_other(make_stage):
     stage = make_stage([4096] * 4)
     stage.ask(0, 1)

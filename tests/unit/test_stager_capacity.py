@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch import native
+from monarch.agent import staging
 from monarch.native import Account, Table
 from monarch.stager.capacity import (
     PAGE_BYTES,
@@ -19,7 +20,8 @@ from monarch.stager.capacity import (
     footprints,
 )
 from monarch.stager.eviction import bytes_to_free, choose_victims
-from support.stages import table_files
+from monarch.tiers.memory import Memory
+from support.stages import make_stage, table_files
 
 SIZES = st.integers(0, 40 * PAGE_BYTES)
 
@@ -150,6 +152,70 @@ def test_victims_are_as_few_as_meet_the_need(sizes, need):
     freed = [footprint(sizes[file]) for file in victims]
     assert sum(freed) >= need or len(victims) == len(sizes)
     assert sum(freed[:-1]) < need or not victims
+
+
+def test_tiers_take_no_more_together_than_there_is_room_for():
+    ledger = make_ledger(2 * PAGE_BYTES, 10 * PAGE_BYTES)
+
+    ledger.admit([0, 1], 5 * PAGE_BYTES)
+
+    capacities = [account.capacity_bytes for account in ledger.accounts]
+    assert capacities == [2 * PAGE_BYTES, 3 * PAGE_BYTES]
+
+    ledger.admit([0, 1], -PAGE_BYTES)
+    assert [account.capacity_bytes for account in ledger.accounts] == [0, 0]
+
+    ledger.admit([0, 1], 100 * PAGE_BYTES)
+    capacities = [account.capacity_bytes for account in ledger.accounts]
+    assert capacities == [2 * PAGE_BYTES, 10 * PAGE_BYTES]
+
+
+def test_room_that_is_left_makes_no_tier_larger_that_was_shrunk():
+    ledger = make_ledger(10 * PAGE_BYTES)
+    ledger.admit([0], 5 * PAGE_BYTES)
+    ledger.set_limit(0, 8 * PAGE_BYTES)
+    assert ledger.account(0).capacity_bytes == 5 * PAGE_BYTES
+
+    ledger.admit([0], 100 * PAGE_BYTES)
+    assert ledger.account(0).capacity_bytes == 8 * PAGE_BYTES
+
+    ledger.shrink(0)
+    ledger.admit([0], 100 * PAGE_BYTES)
+    assert ledger.account(0).capacity_bytes == 0
+
+
+def test_what_is_being_written_needs_room_and_a_replica_that_is_offered_has_it(
+    tmp_path,
+):
+    stage = make_stage(tmp_path, [PAGE_BYTES] * 6, capacities=(6 * PAGE_BYTES,))
+    stage.ask(0)
+
+    stage.stager.admit(3 * PAGE_BYTES)
+    assert stage.account(0).free_bytes == 2 * PAGE_BYTES
+
+    stage.stager.admit(6 * PAGE_BYTES)
+    assert stage.stager.offer(1, 0)
+    stage.stager.admit(3 * PAGE_BYTES)
+    assert stage.account(0).free_bytes == 3 * PAGE_BYTES
+
+
+def test_the_tightest_limit_tells_what_is_staged_until_memory_is_read_again(
+    tmp_path, monkeypatch
+):
+    stage = make_stage(tmp_path, [PAGE_BYTES] * 6, capacities=(1 << 20,))
+    machine = Memory(1 << 30, 1 << 20)
+    levels = [machine, Memory(100 * PAGE_BYTES, 88 * PAGE_BYTES)]
+    monkeypatch.setattr(staging, "read_memory", lambda: levels)
+    guard = staging.MemoryGuard(stage.stager)
+
+    assert not guard.check()
+    stage.ask(0, 1, 2)
+
+    assert stage.ordered() == [(0, 0), (1, 0)]
+    levels[1] = Memory(100 * PAGE_BYTES, 80 * PAGE_BYTES)
+    guard.check()
+    stage.ask(3)
+    assert stage.ordered()[2:] == [(3, 0)]
 
 
 @given(st.lists(st.integers(0, 2**62)))

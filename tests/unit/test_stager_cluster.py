@@ -200,6 +200,7 @@ def disturb(cluster: Cluster, random: Random) -> None:
         case 12 if random.random() < 0.5:
             cluster.copy_untold(node)
             stage.stager.relieve(used_bytes=20 * PAGE, limit_bytes=20 * PAGE)
+            stage.stager.admit(random.randrange(-PAGE, 20 * PAGE))
     cluster.pass_time(random.choice([0.0, 0.02, 0.3]))
 
 
