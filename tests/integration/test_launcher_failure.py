@@ -1,10 +1,12 @@
 """How `monarch run` does without an agent that cannot start, dies or falls silent."""
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from monarch.tiers.leftovers import collect
 from support.launcher import HEALTHY, START, Launch, Step
 from support.processes import wait_until
 
@@ -59,6 +61,10 @@ def test_agent_that_dies_while_starting_is_one_warning(
     )
     assert done.returncode == 125 * strict
     assert done.stdout == b"hello\n" * (not strict)
+    # The next agent finds what there is to remove, as soon as no process has the Shim.
+    root = launch.run_root
+    wait_until(lambda: collect(root, time.time()) or not list(root.iterdir()))
+    assert not list(root.iterdir())
 
 
 @pytest.mark.parametrize("steps", [[*READY], [*READY, ["write", "say ha"]]])
@@ -79,14 +85,14 @@ def test_agent_that_dies_while_the_program_runs_does_not_matter(
 def test_agent_that_cannot_is_one_warning(
     launch: Launch, words: str, strict: bool
 ) -> None:
-    launch.script([*START, ["write", f"{words}\n"]])
+    launch.script([*START, ["clear"], ["write", f"{words}\n"]])
 
     done = launch.run(*["--strict"] * strict, "sh", "-c", "echo hello $LD_PRELOAD")
 
     assert done.stderr.decode() == f"monarch: no room{UNSTAGED * (not strict)}\n"
     assert done.stdout == b"hello\n" * (not strict)
     assert done.returncode == 125 * strict
-    assert not list(launch.run_root.glob("*/start"))
+    assert not list(launch.run_root.iterdir())
 
 
 def test_quiet_does_not_hide_that_the_program_runs_without_staging(

@@ -130,6 +130,11 @@ class FakeAgent:
             offset, form = fields[field]
             yield struct.unpack_from(form, self.counters, start + offset)[0]
 
+    def clear(self):
+        """Removes what it has made, as an agent does that cannot start."""
+        for name in ("requests", "counters", "shim.so"):
+            (self.run_dir / name).unlink()
+
     def remove(self):
         """Removes the run directory."""
         shutil.rmtree(self.run_dir)

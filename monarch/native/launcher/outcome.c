@@ -3,6 +3,7 @@
  * has just failed for the first. */
 #include "launcher.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +11,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* What is in the run directory of an agent that has ended in order. */
+static const char *const remains[] = {"failed", "agent.log", "lock", "start"};
+enum { REMAINS = sizeof(remains) / sizeof(remains[0]) };
 
 /* outcome_of - an outcome and its reason, for one line on stderr. */
 struct outcome outcome_of(enum outcome_kind kind, const char *format, ...)
@@ -49,17 +54,41 @@ static bool has_log(const struct run *run)
     return !fstatat(run->dir.fd, "agent.log", &log, AT_SYMLINK_NOFOLLOW) && log.st_size;
 }
 
+static bool is_remains(const char *name)
+{
+    size_t i = 0;
+
+    while (i < REMAINS && strcmp(name, remains[i]))
+        i++;
+    return i < REMAINS;
+}
+
+/* agent_was_killed - whether an agent has left files that it removes when it ends. */
+static bool agent_was_killed(const struct run *run)
+{
+    DIR *all = opendir(run->dir.path);
+    struct dirent *one;
+    bool others = !all;
+
+    while (!others && (one = readdir(all)))
+        others = one->d_name[0] != '.' && !is_remains(one->d_name);
+    if (all)
+        closedir(all);
+    return others;
+}
+
 /* failure_record - records the reason in the run directory. Removes the directory if no
  * other launcher will look for it, unless the agent's log explains more, or if its file
- * system is full. */
+ * system is full. What a killed agent has left is for the next one, which recognises it by
+ * `start`, and removes the Tiers as well. */
 void failure_record(struct run *run, const struct outcome *outcome)
 {
-    static const char *const files[] = {"failed", "agent.log", "lock", "start"};
-
     if (run->job.named ? write_record(run, outcome) : has_log(run))
         return;
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-        unlinkat(run->dir.fd, files[i], 0);
+    if (agent_was_killed(run))
+        return;
+    for (size_t i = 0; i < REMAINS; i++)
+        unlinkat(run->dir.fd, remains[i], 0);
     rundir_remove_empty(&run->dir);
 }
 
