@@ -35,6 +35,8 @@ _RUN_FILES: Final = frozenset(
         *(".outline", ".changes"),
     }
 )
+# The paths that a program hands over, until the agent has taken them.
+_HINT: Final = "hint-"
 # What `remove_tree` has begun to remove.
 _DOOMED: Final = re.compile(r"dead-[0-9a-f]{12}")
 
@@ -76,7 +78,7 @@ def _is_run_directory(entry: Path) -> bool:
     except OSError:
         return False
     begins = _START in names or _DOOMED.fullmatch(entry.name) is not None
-    return begins and names <= _RUN_FILES
+    return begins and {n for n in names if not n.startswith(_HINT)} <= _RUN_FILES
 
 
 def _collect_one(entry: Path, now_s: float) -> bool:

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from monarch.agent.control import HINT_PREFIX
 from monarch.tiers.directory_lock import take_lock
 from monarch.tiers.leftovers import collect
 from monarch.tiers.retained import (
@@ -114,7 +115,7 @@ def test_in_a_directory_that_others_use_too_only_run_directories_are_collected(
 ):
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    job(home, "dead.n", "start", "lock", "agent.log", "catalog")
+    job(home, "dead.n", "start", "lock", "agent.log", "catalog", f"{HINT_PREFIX}1")
     job(home, "documents", "thesis.txt")
     job(home, "empty.n")
     job(home, "locked", "lock", "thesis.txt")
