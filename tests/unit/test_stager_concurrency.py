@@ -355,8 +355,8 @@ class FakeEngine:
         return []
 
     def set_background(self, limit: int, beside: int) -> None:
-        """Note the limit; nothing waits that would lower the other one."""
-        assert beside == MOST
+        """Note the limit; nothing waits, so that nothing is known of the other one."""
+        assert beside == 0
         self.limit = limit
 
 
