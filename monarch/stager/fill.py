@@ -128,7 +128,7 @@ class ReadingAhead:
     def _open_pool(self) -> None:
         """Give the Pool room if it has none and the Tiers have not for all Files."""
         storage = self._storage
-        tiers = [account.capacity_bytes for account in storage.ledger.accounts]
+        tiers = [storage.ledger.limit(tier) for tier in range(len(storage.tiers))]
         if storage.pool.capacity_bytes or self._need_bytes <= sum(tiers):
             return
         size_bytes = storage.pool_wanted_bytes

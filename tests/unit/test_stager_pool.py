@@ -2,6 +2,7 @@
 
 import errno
 
+import numpy as np
 import pytest
 
 from monarch.native import Reason, ReplicaState, Step
@@ -124,3 +125,20 @@ def test_in_partition_mode_spare_room_is_not_for_what_others_hold(stage, files):
     fetch(stage, *files[:3])
 
     assert stage.account(0).used_bytes == 0
+
+
+def test_hints_take_a_quarter_of_the_memory_that_the_tier_may_have_at_most():
+    """However little of it is admitted just now, and what lies there gives way."""
+    with memory_directory() as directory:
+        stage = make_stage(directory, [PAGE] * 100, (40 * PAGE,), pool_bytes=50 * PAGE)
+        stage.stager.table.set_capacity(POOL, 0)
+        stage.stager.admit(36 * PAGE)
+        stage.ask(*range(36))
+        stage.stager.admit(0)
+
+        stage.stager.reading_ahead.hint(7, np.array([40, 41], np.uint32))
+
+        assert stage.account(POOL).capacity_bytes == 10 * PAGE
+        assert stage.account(0).used_bytes <= 30 * PAGE
+        assert stage.stager.storage.ledger.limit(0) <= 30 * PAGE
+        assert stage.engine.hints == {7: [40, 41]}
