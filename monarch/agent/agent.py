@@ -330,7 +330,9 @@ class Agent:
         if self._staging is None or not self._staging.engine.is_open:
             native.beat(self._requests)
         else:
-            self._staging.adapt(time.monotonic())
+            first = self._staging.demand_first
+            permitted = self.joining.exchange_fill_limits(first.asked)
+            self._staging.adapt(time.monotonic(), permitted)
 
     def _guard(self) -> None:
         """Check the memory, in steps between which opens are served."""

@@ -24,7 +24,7 @@ from monarch.background import in_thread, log_failure
 from monarch.errors import MonarchError
 from monarch.metrics import AgentCounters
 from monarch.origins.dataset import Indexed
-from monarch.peers.protocol import Phase
+from monarch.peers.protocol import FILL_FREE, Phase
 
 if TYPE_CHECKING:
     from monarch.agent.cluster import Cluster, Found
@@ -75,6 +75,17 @@ class Joining:
             self._warn_alone(f"no other node can reach it: {error.strerror}")
             return
         self._reported = cluster
+
+    def exchange_fill_limits(self, asked: int) -> int:
+        """Tell the other nodes how many files they may copy in the background.
+
+        Returns:
+            How many this one may.
+        """
+        if self.cluster is None:
+            return FILL_FREE
+        self.cluster.mesh.fill.own = asked
+        return self.cluster.mesh.fill.least
 
     @property
     def is_first(self) -> bool:

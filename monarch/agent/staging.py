@@ -19,6 +19,7 @@ from monarch.stager import (
     Storage,
     room_left,
 )
+from monarch.stager.concurrency import MOST
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
 from monarch.units import format_count, format_size
@@ -65,18 +66,22 @@ class Staging:
         self.engine.set_background(self.concurrency.limit, self.demand_first.beside)
         self.stager.start()
 
-    def adapt(self, now_s: float) -> None:
+    def adapt(self, now_s: float, permitted: int = MOST) -> None:
         """Let fill follow what the Origin gives; called again and again.
 
         Args:
             now_s: a clock that never goes back.
+            permitted: how many background copies other nodes permit.
         """
-        limit = self.concurrency.limit
-        changes = self.demand_first.note(self.engine.demands(), limit)
-        changes |= self.concurrency.note(self.engine.pace(), now_s)
+        limit, first = self.concurrency.limit, self.demand_first
+        changes = first.note(self.engine.demands(), limit)
+        changes |= first.permit(permitted)
+        if first.permitted >= limit:  # else it would measure something else
+            changes |= self.concurrency.note(self.engine.pace(), now_s)
         if not changes:
             return
-        limit, beside = self.concurrency.limit, self.demand_first.beside
+        limit = min(self.concurrency.limit, first.permitted)
+        beside = self.demand_first.beside
         log.debug("fill changes concurrency=%d beside=%d", limit, beside)
         self.engine.set_background(limit, beside)
         self.demand_first.forget()

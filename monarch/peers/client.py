@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from monarch.peers.connection import Connection
 from monarch.peers.membership import Membership
-from monarch.peers.protocol import Kind, MarkLog, Member, Message, Phase
+from monarch.peers.protocol import Kind, MarkLog, Member, Message
 from monarch.peers.session import Session, Timing
 
 
@@ -57,7 +57,11 @@ class HubClient:
         self._membership = membership
         self._callbacks = callbacks
         self._session = Session(
-            connection, timing, membership.member, self._phase, marks
+            connection,
+            timing,
+            membership.member,
+            lambda: membership.heartbeat(connection.peer),
+            marks,
         )
         own = membership.own
         self._join = {
@@ -79,17 +83,17 @@ class HubClient:
             lost = False
         finally:
             self._connection.close()
+            self._membership.fill.forget(hub)
             if lost and self.joined:
                 self._membership.mark_left(hub)
-
-    def _phase(self) -> Phase:
-        return self._membership.own.phase
 
     def _receive(self, message: Message) -> None:
         if not self.joined:
             self.joined = True
             self._callbacks.joined(self._session)
-        if message.kind is Kind.VIEW:
+        if message.kind is Kind.HEARTBEAT:
+            self._membership.fill.hear(self._connection.peer, message.fields["fill"])
+        elif message.kind is Kind.VIEW:
             rows = message.fields["members"]
             members = [Member.from_row(row) for row in rows]
             self._membership.update(map(self._with_host, members))

@@ -107,7 +107,7 @@ class Hub:
             connection,
             self._timing,
             self._membership.member,
-            lambda: self._membership.own.phase,
+            lambda: self._membership.heartbeat(number),
             self._marks,
         )
         task = asyncio.current_task()
@@ -124,6 +124,7 @@ class Hub:
         finally:
             if self._sessions.get(number) is session:
                 del self._sessions[number], self._tasks[number]
+                self._membership.fill.forget(number)
                 if self._active:
                     self.send_changes(self._membership.mark_left(number))
 
@@ -156,6 +157,7 @@ class Hub:
     def _receive(self, session: Session, message: Message) -> None:
         number = session.connection.peer
         if message.kind is Kind.HEARTBEAT:
+            self._membership.fill.hear(number, message.fields["fill"])
             phase = Phase(message.fields["phase"])
             self.update([replace(self._membership.member(number), phase=phase)])
             self._acknowledge_reports()

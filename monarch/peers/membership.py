@@ -5,14 +5,53 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from monarch.peers.protocol import Member, Phase, Standing, View
+from monarch.peers.protocol import FILL_FREE, Member, Phase, Standing, View
 
 # The first nodes of the list, in this order, may be the hub.
 HUBS_MAX: Final = 3
 
 
+class FillLimits:
+    """How many files nodes let each other copy in the background.
+
+    A node whose programs wait too long tells the hub, which tells each node the least
+    of what all others permit. It goes with heartbeats, and costs no message.
+
+    Attributes:
+        own: what this node permits the others.
+    """
+
+    def __init__(self) -> None:
+        self.own = FILL_FREE
+        self._heard: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<FillLimits {self.least}>"
+
+    def hear(self, number: int, limit: int) -> None:
+        """Note what a node that is connected permits, for itself or for others."""
+        self._heard[number] = limit
+
+    def forget(self, number: int) -> None:
+        """Drop what a node permits that is not connected any more."""
+        self._heard.pop(number, None)
+
+    @property
+    def least(self) -> int:
+        """Return what this node may do."""
+        return min(self._heard.values(), default=FILL_FREE)
+
+    def permitted(self, number: int) -> int:
+        """Return what a node may do as far as all others are known here."""
+        others = (limit for node, limit in self._heard.items() if node != number)
+        return min([self.own, *others])
+
+
 class Membership:
     """Keeps the view; what other nodes send about this node is ignored.
+
+    Attributes:
+        fill: how many files the nodes let each other copy in the background.
 
     Args:
         own: this node as the others see it.
@@ -23,6 +62,7 @@ class Membership:
         self, nodes: int, own: Member, on_change: Callable[[View], None]
     ) -> None:
         self.number = own.number
+        self.fill = FillLimits()
         self.view = View(tuple(map(Member, range(nodes)))).updated([own])
         self._on_change = on_change
         self._waiting: set[asyncio.Future[None]] = set()
@@ -43,6 +83,10 @@ class Membership:
     def is_joined(self, number: int) -> bool:
         """Return whether a node has joined and not left."""
         return self.member(number).standing is Standing.JOINED
+
+    def heartbeat(self, number: int) -> dict[str, int]:
+        """Return the fields of a heartbeat to a node."""
+        return {"phase": int(self.own.phase), "fill": self.fill.permitted(number)}
 
     def set_port(self, port: int) -> None:
         """Set the port of this node; due before any other node is known."""

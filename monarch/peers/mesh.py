@@ -19,7 +19,7 @@ from monarch.peers.catalog_broadcast import CatalogBroadcast
 from monarch.peers.client import HubCallbacks, HubClient, request_socket
 from monarch.peers.connection import Connection, Tampering
 from monarch.peers.hub import Hub
-from monarch.peers.membership import HUBS_MAX, Membership
+from monarch.peers.membership import HUBS_MAX, FillLimits, Membership
 from monarch.peers.protocol import (
     BODY_BYTES_MAX,
     NOTE_BYTES_MAX,
@@ -102,6 +102,11 @@ class Mesh:
     def is_hub(self) -> bool:
         """Return whether other nodes join this one, and send their reports to it."""
         return self._hub.active
+
+    @property
+    def fill(self) -> FillLimits:
+        """Return how many files the nodes let each other copy in the background."""
+        return self._membership.fill
 
     @property
     def hub(self) -> int | None:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from monarch.peers.connection import Connection
-from monarch.peers.protocol import Kind, MarkLog, MarkSync, Member, Message, Phase
+from monarch.peers.protocol import Kind, MarkLog, MarkSync, Member, Message
 from monarch.peers.timeouts import (
     BATCH_S,
     BATCHES_PER_S,
@@ -52,7 +52,7 @@ class Session:
 
     Args:
         member: returns the present state of a node, as it is sent.
-        phase: returns the phase of this node.
+        heartbeat: returns the fields of a heartbeat.
         marks: the marks that both ends send each other.
     """
 
@@ -61,13 +61,13 @@ class Session:
         connection: Connection,
         timing: Timing,
         member: Callable[[int], Member],
-        phase: Callable[[], Phase],
+        heartbeat: Callable[[], dict[str, int]],
         marks: MarkLog,
     ) -> None:
         self.connection = connection
         self._timing = timing
         self._member = member
-        self._phase = phase
+        self._heartbeat = heartbeat
         self._changed: set[int] = set()
         self._notes: deque[tuple[int, bytes]] = deque(maxlen=NOTES_MAX)
         self._queued: deque[tuple[Kind, bytes]] = deque(maxlen=4)
@@ -147,7 +147,7 @@ class Session:
             if self._leaving is not None:
                 await self.connection.send(Kind.LEAVE, {"gone": int(self._leaving)})
                 return
-            await self.connection.send(Kind.HEARTBEAT, {"phase": int(self._phase())})
+            await self.connection.send(Kind.HEARTBEAT, self._heartbeat())
             await self._wait_for_work()
 
     async def _send_pending(self) -> None:

@@ -21,6 +21,8 @@ GROWTH: Final = 4
 STEADY: Final = 1.2
 """Waits without fill that fall by more from one comparison to the next still settle."""
 FALLS_MAX: Final = 4
+CALM_TURNS: Final = 10
+"""After so many looks without any program that waited, other nodes fill freely."""
 PAUSE_FIRST: Final = 4
 PAUSE_MAX: Final = 16
 """How often in a row fill rests where even one copy is too many: at first, at most."""
@@ -127,11 +129,17 @@ class Yielding:
 
 
 class DemandFirst:
-    """Collects what programs waited for, and says how far fill yields to them."""
+    """Collects what programs waited for, and says how far fill yields to them.
+
+    Attributes:
+        permitted: how many background copies may run, because of other nodes.
+    """
 
     def __init__(self) -> None:
+        self.permitted = MOST
         self._yielding = Yielding()
         self._copies: list[tuple[int, float]] = []
+        self._quiet_turns = 0
 
     def __repr__(self) -> str:
         return f"<DemandFirst {self.beside} beside>"
@@ -141,6 +149,20 @@ class DemandFirst:
         """How many background copies may run while programs wait."""
         return self._yielding.beside
 
+    @property
+    def asked(self) -> int:
+        """How many background copies each other node may run, because of this one.
+
+        Fewer than all, if programs wait here for which fill has had to yield.
+        """
+        waits = self._quiet_turns < CALM_TURNS and self._yielding.calm is not None
+        return self.beside if waits else MOST
+
+    def permit(self, limit: int) -> bool:
+        """Follow what other nodes ask for; return whether that has changed."""
+        before, self.permitted = self.permitted, min(limit, MOST)
+        return self.permitted != before
+
     def note(self, copies: Iterable[tuple[int, int]], found: int) -> bool:
         """Look at copies that programs waited for; return whether `beside` changes.
 
@@ -148,7 +170,9 @@ class DemandFirst:
             copies: their bytes and nanoseconds, all begun under the limits of now.
             found: how many background copies the Origin gains by.
         """
-        self._copies += [(size, ns / 1e9) for size, ns in copies]
+        new = [(size, ns / 1e9) for size, ns in copies]
+        self._quiet_turns = 0 if new else self._quiet_turns + 1
+        self._copies += new
         if len(self._copies) < DEMANDS:
             return False
         waits, self._copies = Waits.of(self._copies), []

@@ -32,7 +32,7 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
         "seals": 1,
     },
     Kind.VIEW: {"members": [MEMBER.row()]},
-    Kind.HEARTBEAT: {"phase": 1},
+    Kind.HEARTBEAT: {"phase": 1, "fill": 255},
     Kind.LEAVE: {"gone": 1},
     Kind.NOTE: {"number": 1},
     Kind.MARKS: {"catalog": 2**64 - 1, "first": 0, "next": 3},

@@ -32,6 +32,14 @@ class Node:
         """Waits until the view of this node passes a test."""
         assert await self.mesh.wait_until(test, PATIENCE_S), self.mesh.view
 
+    async def may_fill(self, limit: int) -> None:
+        """Waits until the others let this node copy so many files in the background."""
+        for _ in range(int(PATIENCE_S / POLL_S)):
+            if self.mesh.fill.least == limit:
+                return
+            await asyncio.sleep(POLL_S)
+        raise AssertionError(self.mesh.fill)
+
     async def becomes_hub(self) -> None:
         """Waits until this node is the hub, which it is only after its last attempt."""
         for _ in range(int(PATIENCE_S / POLL_S)):

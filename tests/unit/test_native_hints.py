@@ -326,3 +326,12 @@ def test_written_files_are_not_read_ahead(make: Callable[..., Node]) -> None:
     node.hint([0, 1, 2])
 
     node.sees([0, 2])
+
+
+def test_hints_have_a_share_where_fill_has_none(make: Callable[..., Node]) -> None:
+    node = make()
+    node.engine.set_background(0, 0)
+
+    node.hint([4, 2, 7])
+
+    node.sees([2, 4, 7])

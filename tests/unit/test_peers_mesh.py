@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from monarch.peers import connection, timeouts
-from monarch.peers.protocol import Phase, ProtocolError, Standing
+from monarch.peers.protocol import FILL_FREE, Phase, ProtocolError, Standing
 from support.meshes import job, make_node, open_descriptors, run
 
 
@@ -177,6 +177,30 @@ def test_a_finished_node_is_known_to_be(tmp_path):
             nodes[2].mesh.set_phase(Phase.FINISHED)
             for node in nodes:
                 await node.sees(lambda view: view.finished)
+
+    run(main())
+
+
+def test_nodes_tell_each_other_how_much_they_may_fill(tmp_path):
+    """Each the least of what the others permit, and not what it permits itself."""
+
+    async def main():
+        async with job(4, tmp_path) as nodes:
+            for node in nodes:
+                await node.sees(lambda view: view.complete)
+                assert node.mesh.fill.least == FILL_FREE
+            nodes[1].mesh.fill.own = 5
+            nodes[3].mesh.fill.own = 2
+            for node, limit in zip(nodes, (2, 2, 2, 5), strict=True):
+                await node.may_fill(limit)
+            nodes[0].mesh.fill.own = 1
+            await nodes[3].may_fill(1)
+            nodes[0].mesh.fill.own = FILL_FREE
+
+            await nodes[3].mesh.close()
+
+            await nodes[2].may_fill(5)
+            await nodes[1].may_fill(FILL_FREE)
 
     run(main())
 

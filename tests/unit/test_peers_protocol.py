@@ -182,9 +182,9 @@ def test_a_flipped_bit_anywhere_in_a_frame_is_noticed():
 
 def test_a_frame_that_is_repeated_or_sent_back_is_refused():
     one, other = reach(State.JOINED)
-    one.send(Kind.HEARTBEAT, {"phase": 0})
+    one.send(Kind.HEARTBEAT, {"phase": 0, "fill": 3})
     frame = one.outgoing()
-    assert other.receive(frame) == [Message(Kind.HEARTBEAT, {"phase": 0})]
+    assert other.receive(frame) == [Message(Kind.HEARTBEAT, {"phase": 0, "fill": 3})]
 
     with pytest.raises(ProtocolError, match="altered"):
         other.receive(frame)
@@ -224,7 +224,7 @@ def test_what_may_not_be_said_now_cannot_be_sent_either():
     one, _ = trusting()
 
     with pytest.raises(ProtocolError, match="HEARTBEAT is not allowed in state open"):
-        one.send(Kind.HEARTBEAT, {"phase": 0})
+        one.send(Kind.HEARTBEAT, {"phase": 0, "fill": 3})
     with pytest.raises(ProtocolError, match="ended"):
         one.receive(b"x")
 
@@ -246,13 +246,15 @@ def test_every_state_but_the_last_leads_on():
         (Kind.HEARTBEAT, b""),
         (Kind.HEARTBEAT, b"[]"),
         (Kind.HEARTBEAT, b"nonsense"),
+        (Kind.HEARTBEAT, b'{"phase":0}'),
+        (Kind.HEARTBEAT, b'{"phase":0,"fill":256}'),
         (Kind.HEARTBEAT, b"\xff"),
-        (Kind.HEARTBEAT, b'{"phase":true}'),
-        (Kind.HEARTBEAT, b'{"phase":-1}'),
-        (Kind.HEARTBEAT, b'{"phase":1.0}'),
-        (Kind.HEARTBEAT, b'{"phase":NaN}'),
-        (Kind.HEARTBEAT, b'{"phase":0,"more":1}'),
-        (Kind.HEARTBEAT, b'{"phase":' + b"9" * 5000 + b"}"),
+        (Kind.HEARTBEAT, b'{"phase":true,"fill":0}'),
+        (Kind.HEARTBEAT, b'{"phase":-1,"fill":0}'),
+        (Kind.HEARTBEAT, b'{"phase":1.0,"fill":0}'),
+        (Kind.HEARTBEAT, b'{"phase":NaN,"fill":0}'),
+        (Kind.HEARTBEAT, b'{"phase":0,"fill":0,"more":1}'),
+        (Kind.HEARTBEAT, b'{"fill":0,"phase":' + b"9" * 5000 + b"}"),
         (Kind.HEARTBEAT, b"[" * 60000),
         (Kind.VIEW, b'{"members":[[0,1,"h",1,[],0,0]]}'),
         (Kind.VIEW, b'{"members":[[0,1,"h",65536,[],0,0,0]]}'),

@@ -16,6 +16,7 @@ from monarch.agent.staging import Staging
 from monarch.native import Pace
 from monarch.stager.concurrency import MOST, FillConcurrency
 from monarch.stager.yielding import (
+    CALM_TURNS,
     DEMANDS,
     FALLS_MAX,
     PAUSE_MAX,
@@ -267,3 +268,56 @@ def test_fill_never_rests_for_long_without_looking_again(
         rests = 0 if yielding.beside else rests + 1
         assert 0 <= yielding.beside <= MOST
         assert rests <= FALLS_MAX * (PAUSE_MAX + 1)
+
+
+def some_copies(copy_s: float) -> list[tuple[int, int]]:
+    return [(IMAGE, int(copy_s * 1e9))] * DEMANDS
+
+
+def test_other_nodes_are_asked_to_yield_only_while_programs_wait_too_long() -> None:
+    first = DemandFirst()
+    asked = [first.asked]
+    for copy_s in (0.01, 0.01, 0.01, 0.05):
+        first.note(some_copies(copy_s), found=8)
+        asked.append(first.asked)
+    assert (first.beside, asked) == (2, [MOST, MOST, MOST, MOST, 2])
+
+    for _ in range(CALM_TURNS):
+        first.note([], found=8)
+
+    assert first.asked == MOST
+
+
+def test_fill_does_what_other_nodes_permit_and_finds_out_nothing_meanwhile() -> None:
+    class Quiet(FakeEngine):
+        """No program waits, and the origin gives more and more."""
+
+        files, limit = 0, 0
+
+        def demands(self) -> list[tuple[int, int]]:
+            """Return that no program waits."""
+            return []
+
+        def pace(self) -> Pace:
+            """Return more files each time."""
+            self.files += 1000
+            return Pace(self.files, self.files * IMAGE, 0, 0, 0)
+
+        def set_background(self, limit: int, _beside: int) -> None:
+            """Note how many copies may run."""
+            self.limit = limit
+
+    engine: Any = Quiet()
+    nothing: Any = None
+    staging = Staging(nothing, engine, nothing, nothing, FillConcurrency(None))
+
+    staging.adapt(0.0, 3)
+    first = engine.limit
+    for second in range(1, 20):
+        staging.adapt(float(second), 3)
+    held = engine.limit, staging.concurrency.limit
+    staging.adapt(20.0, MOST)
+
+    assert first == 3
+    assert held == (3, 8)
+    assert engine.limit == 8

@@ -28,8 +28,10 @@ static bool demand_waits(const struct engine *e, uint64_t now)
 uint32_t pace_background(const struct engine *e, uint64_t now)
 {
     uint32_t limit = e->background_limit, beside = e->background_beside;
-    if (!beside && hints_wanted(e))
-        beside = HINTS_BESIDE;
+    if (hints_wanted(e)) {
+        limit = limit ? limit : HINTS_BESIDE;
+        beside = beside ? beside : HINTS_BESIDE;
+    }
     return beside < limit && demand_waits(e, now) ? beside : limit;
 }
 

@@ -12,6 +12,7 @@ from monarch.peers.protocol.conversation import (
 from monarch.peers.protocol.marks import MarkLog, MarkSync
 from monarch.peers.protocol.messages import (
     BODY_BYTES_MAX,
+    FILL_FREE,
     NODES_MAX,
     NOTE_BYTES_MAX,
     FieldError,
@@ -27,6 +28,7 @@ from monarch.peers.protocol.view import Member, View
 
 __all__ = [
     "BODY_BYTES_MAX",
+    "FILL_FREE",
     "NODES_MAX",
     "NONCE_BYTES",
     "NOTE_BYTES_MAX",

@@ -15,6 +15,8 @@ MEMBERS_MAX: Final = 128
 CHUNKS_MAX: Final = 1 << 20
 HOST_CHARACTERS_MAX: Final = 255
 CAPACITIES_MAX: Final = 8
+FILL_FREE: Final = 255
+"""As a limit of background copies: there is none."""
 _U63: Final = 2**63 - 1
 _U64: Final = 2**64 - 1
 
@@ -202,7 +204,9 @@ SCHEMAS: Final[Mapping[Kind, Schema]] = {
         }
     ),
     Kind.VIEW: Schema({"members": _list(_MEMBER, MEMBERS_MAX)}),
-    Kind.HEARTBEAT: Schema({"phase": _PHASE}),
+    # fill: how many files the receiver may copy in the background, for the programs of
+    # the sender, or of others that have told the sender
+    Kind.HEARTBEAT: Schema({"phase": _PHASE, "fill": _integer(0, FILL_FREE)}),
     # gone: the sender leaves the job; if not, it was a hub and has joined another node
     Kind.LEAVE: Schema({"gone": _integer(0, 1)}),
     Kind.NOTE: Schema({"number": _NUMBER}, NOTE_BYTES_MAX),
