@@ -110,13 +110,15 @@ bool wait_request(const struct segments *seg, uint64_t file)
     return false;
 }
 
-/* slice - sleeps until the word changes, at most for a slice. */
+/* slice - sleeps until the word changes, at most for a slice; then lets a pending
+ * cancellation act, as it would in a slow open(). */
 static void slice(const struct segments *seg, uint64_t file, uint32_t word,
                   uint64_t left_ns)
 {
     struct timespec t = {.tv_nsec = left_ns < SLICE_NS ? (long)left_ns : SLICE_NS};
     sys_call(SYS_futex, (long)replica_word(seg->catalog, file), FUTEX_WAIT, (long)word,
              (long)&t, 0);
+    poll(NULL, 0, 0);
 }
 
 static void record(const struct segments *seg, uint64_t ns)
@@ -168,7 +170,7 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
     if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1)
         return 0;
     uint64_t begun = now_ns(), passed = 0;
-    for (bool again = false;; again = true) {
+    do {
         uint32_t word = replica_load(seg->catalog, file);
         if (STATE_OF(word) == REPLICA_READY) {
             record(seg, passed);
@@ -176,14 +178,9 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
         }
         if (!judge(seg, file, word, begun + passed, why))
             return 0;
-        if (passed >= seg->catalog->cold_timeout_ns)
-            break;
-        if (again)
-            poll(NULL, 0,
-                 0); /* a pending cancellation acts, as it would in a slow open() */
         slice(seg, file, word, seg->catalog->cold_timeout_ns - passed);
         passed = now_ns() - begun;
-    }
+    } while (passed < seg->catalog->cold_timeout_ns);
     *why = COUNTER_origin_timeout;
     atomic_store_explicit(memory, (uint32_t)(file + 1), memory_order_relaxed);
     return 0;
