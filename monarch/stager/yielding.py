@@ -4,14 +4,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
-import numpy as np
-
 from monarch.stager.concurrency import MOST
 
 SLOWER: Final = 1.3
 """Fill yields while programs wait so many times as long as without it."""
 DEMANDS: Final = 16
 """So many copies that programs waited for are compared at once."""
+LARGE_BYTES: Final = 1 << 20
+"""Of larger files the chunks are compared, each at least of this size."""
+COMPARED_BYTES: Final = 128 << 20
+"""So much of large files is compared at once: parallel file systems read ahead tens of
+MiB at a time, so that most chunks are there at once and some take long."""
 REFRESH: Final = 64
 """After so many comparisons the time without fill is measured again."""
 CALM: Final = 4
@@ -33,8 +36,8 @@ class Waits:
     """How long copies took that programs waited for.
 
     Args:
-        copy_s: the median of their durations.
-        byte_s: the median of their durations for each byte.
+        copy_s: the median of their durations; of chunks of large files the mean.
+        byte_s: the same of their durations for each byte.
     """
 
     copy_s: float
@@ -43,6 +46,10 @@ class Waits:
     @classmethod
     def of(cls, copies: Sequence[tuple[int, float]]) -> Self:
         """Return the service of copies, each as its bytes and seconds."""
+        if any(size >= LARGE_BYTES for size, _ in copies):
+            size_bytes = sum(size for size, _ in copies)
+            seconds = sum(seconds for _, seconds in copies)
+            return cls(seconds / len(copies), seconds / size_bytes)
         return cls(
             float(np.median([seconds for _, seconds in copies])),
             float(np.median([seconds / max(1, size) for size, seconds in copies])),
@@ -173,12 +180,18 @@ class DemandFirst:
         new = [(size, ns / 1e9) for size, ns in copies]
         self._quiet_turns = 0 if new else self._quiet_turns + 1
         self._copies += new
-        if len(self._copies) < DEMANDS:
+        if not self._are_enough():
             return False
         waits, self._copies = Waits.of(self._copies), []
         before = self.beside
         self._yielding = self._yielding.after(waits, found)
         return self.beside != before
+
+    def _are_enough(self) -> bool:
+        """Return whether the copies tell how long programs wait."""
+        sizes = [size for size, _ in self._copies]
+        large = any(size >= LARGE_BYTES for size in sizes)
+        return len(sizes) >= DEMANDS and (not large or sum(sizes) >= COMPARED_BYTES)
 
     def forget(self) -> None:
         """Drop what was collected: it was begun under other limits."""

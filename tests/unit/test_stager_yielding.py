@@ -19,6 +19,7 @@ from monarch.stager.yielding import (
     CALM_TURNS,
     DEMANDS,
     FALLS_MAX,
+    LARGE_BYTES,
     PAUSE_MAX,
     DemandFirst,
     Waits,
@@ -321,3 +322,20 @@ def test_fill_does_what_other_nodes_permit_and_finds_out_nothing_meanwhile() -> 
     assert first == 3
     assert held == (3, 8)
     assert engine.limit == 8
+
+
+def bursts(chunk_s: float) -> list[tuple[int, int]]:
+    """Chunks of a file system that reads 32 of them at once and gives them then."""
+    burst = [(LARGE_BYTES, 1000)] * 31 + [(LARGE_BYTES, int(32 * chunk_s * 1e9))]
+    return burst * 4
+
+
+def test_where_a_file_system_reads_far_ahead_the_mean_of_many_chunks_counts() -> None:
+    first = DemandFirst()
+    besides = []
+    for chunk_s in (0.02, 0.02, 0.03):
+        for part in range(4):
+            first.note(bursts(chunk_s)[32 * part : 32 * part + 32], found=8)
+        besides.append(first.beside)
+
+    assert besides == [0, 1, 0]
