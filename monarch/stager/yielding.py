@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+import numpy as np
+
 from monarch.stager.concurrency import MOST
 
 SLOWER: Final = 1.3

@@ -261,3 +261,29 @@ def test_the_chunks_of_a_large_file_tell_how_long_demand_takes(
     found = node.engine.demands()
     assert [size for size, _ in found] == [native.CONSTANTS["CHUNK_BYTES"]] * 8
     assert all(ns > 0 for _, ns in found)
+
+
+def test_a_file_that_a_peer_asks_for_while_fill_reads_it_comes_as_demand(
+    make: Callable[..., Node], tmp_path: Path
+) -> None:
+    node = make(1, 0, size=16 << 20, rate=1 << 20)
+    node.engine.fill(files(0, 1), NOTHING)
+    wait_until(lambda: node.under_way == 1, "it begins")
+    (tmp_path / "asker").mkdir()
+    asker = make_job(tmp_path / "asker", [16 << 20])
+    asker.states[0] = native.state_word(ReplicaState.STAGING)
+    began = time.monotonic()
+    with ExitStack() as stack:
+        other = stack.enter_context(native.Engine(asker.board, asker.options))
+        server = native.PeerServer(node.engine, native.ServerOptions(PEERS))
+        stack.enter_context(server)
+        receiver = PeerReceiver(other, ReceiverOptions(PEERS))
+        stack.enter_context(receiver)
+        asks, serves = socket.socketpair()
+        server.adopt(0, serves.detach())
+        receiver.connect(PEER, asks.detach())
+
+        receiver.submit([native.Order(0, 0, native.OrderKind.DEMAND, PEER)])
+
+        wait_until(lambda: node.ready() == [True], "the file")
+    assert time.monotonic() - began < 8

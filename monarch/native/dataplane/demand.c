@@ -75,4 +75,6 @@ void demand_for_peer(struct engine *e, uint32_t file)
 {
     if (demand_wanted(e, file))
         demand(e, file);
+    else
+        scheduler_want(e, file);
 }

@@ -147,6 +147,12 @@ static inline enum order_class order_class(uint8_t kind)
     return kind & 1 ? CLASS_BACKGROUND : CLASS_DEMAND;
 }
 
+/* root_has_thread - another Transfer of a root may take a thread. */
+static inline bool root_has_thread(const struct engine *e, const struct root_queue *q)
+{
+    return q->running + q->lost < e->root_threads;
+}
+
 static inline bool engine_stopping(const struct engine *e)
 {
     return atomic_load_explicit(&e->stopping, memory_order_acquire);
@@ -171,6 +177,12 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended);
 bool scheduler_push(struct engine *e, const struct monarch_order *order);
 
 bool scheduler_has_room(const struct engine *e);
+void scheduler_want(struct engine *e, uint32_t file);
+
+/* parked.c - background Transfers that have yielded; the callers hold the lock */
+void parked_add(struct root_queue *q, struct transfer *t);
+struct root_queue *parked_oldest(const struct engine *e);
+struct transfer *parked_take_awaited(struct engine *e);
 
 /* fill.c - background fill; the callers hold the lock */
 bool fill_may_read(const struct engine *e);

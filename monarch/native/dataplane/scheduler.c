@@ -93,11 +93,6 @@ void scheduler_free(struct engine *e)
     free(e->transfers);
 }
 
-static bool has_thread(const struct engine *e, const struct root_queue *q)
-{
-    return q->running + q->lost < e->root_threads;
-}
-
 /* oldest_order - the root with the oldest order of this class among the roots that may
  * use another thread; NULL: none. */
 static struct root_queue *oldest_order(const struct engine *e, enum order_class class)
@@ -108,26 +103,10 @@ static struct root_queue *oldest_order(const struct engine *e, enum order_class 
         struct root_queue *q = &e->roots[i];
         const struct queued_order *w = ring_peek(&q->orders[class]);
         bool suspended = q->stalled && class == CLASS_BACKGROUND;
-        if (!w || suspended || w->age >= age || !has_thread(e, q) ||
+        if (!w || suspended || w->age >= age || !root_has_thread(e, q) ||
             (class == CLASS_BACKGROUND && q->background_begun >= e->root_background))
             continue;
         age = w->age;
-        found = q;
-    }
-    return found;
-}
-
-/* oldest_parked - the same for Transfers that yielded to others. */
-static struct root_queue *oldest_parked(const struct engine *e)
-{
-    struct root_queue *found = NULL;
-    uint64_t age = UINT64_MAX;
-    for (uint32_t i = 0; i < e->root_count; i++) {
-        struct root_queue *q = &e->roots[i];
-        struct transfer *const *first = ring_peek(&q->parked);
-        if (!first || q->stalled || (*first)->age >= age || !has_thread(e, q))
-            continue;
-        age = (*first)->age;
         found = q;
     }
     return found;
@@ -215,7 +194,7 @@ static bool background_waits(const struct engine *e, uint32_t limit)
 {
     if (background_busy(e, limit))
         return false;
-    return oldest_parked(e) ||
+    return parked_oldest(e) ||
            (!background_full(e, limit) &&
             (oldest_order(e, CLASS_BACKGROUND) || fill_may_read(e) || may_hint(e)));
 }
@@ -226,7 +205,7 @@ bool scheduler_has_room(const struct engine *e)
     uint64_t now = clock_ns();
     uint32_t limit = pace_background(e, now);
     return now >= e->throttle.open_at_ns && !background_busy(e, limit) &&
-           !background_full(e, limit) && !oldest_parked(e) &&
+           !background_full(e, limit) && !parked_oldest(e) &&
            !oldest_order(e, CLASS_BACKGROUND) && may_hint(e);
 }
 
@@ -243,7 +222,7 @@ static struct root_queue *queue_fill(struct engine *e)
 
 static struct transfer *take_background(struct engine *e)
 {
-    struct root_queue *q = oldest_parked(e);
+    struct root_queue *q = parked_oldest(e);
     struct transfer *t;
     if (!q) {
         q = oldest_order(e, CLASS_BACKGROUND);
@@ -253,46 +232,16 @@ static struct transfer *take_background(struct engine *e)
     return run_now(e, t);
 }
 
-/* is_awaited - a program waits for the File, or for another one with the same count. */
-static bool is_awaited(const struct engine *e, uint32_t file)
+/* scheduler_want - a program of another node waits for a File: if fill has begun it, it
+ * goes on as demand. */
+void scheduler_want(struct engine *e, uint32_t file)
 {
-    const struct requests *r = e->requests;
-    return atomic_load_explicit(
-        (const _Atomic uint32_t *)&r->waiters[file % WAITER_COUNTS],
-        memory_order_relaxed);
-}
-
-/* promote - a program has opened a File that fill has begun. */
-static struct transfer *promote(struct engine *e, struct root_queue *q,
-                                struct transfer *t)
-{
-    t->order.kind &= (uint8_t)~MONARCH_BACKGROUND;
-    q->background_begun--;
-    e->outstanding[CLASS_BACKGROUND]--;
-    e->outstanding[CLASS_DEMAND]++;
-    return run_now(e, t);
-}
-
-/* take_awaited - the oldest parked Transfer for which a program waits, as demand. */
-static struct transfer *take_awaited(struct engine *e)
-{
-    for (uint32_t i = 0; i < e->root_count; i++) {
-        struct root_queue *q = &e->roots[i];
-        struct transfer *t, *found = NULL;
-        if (q->stalled || !has_thread(e, q) ||
-            e->outstanding[CLASS_DEMAND] == ORDERS_MAX)
-            continue;
-        for (uint32_t n = q->parked.count; n; n--) {
-            ring_pop(&q->parked, &t);
-            if (!found && is_awaited(e, t->order.file))
-                found = t;
-            else
-                ring_push(&q->parked, &t);
-        }
-        if (found)
-            return promote(e, q, found);
-    }
-    return NULL;
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < e->transfer_count; i++)
+        if (e->transfers[i].order.file == file)
+            e->transfers[i].wanted = true;
+    scheduler_call(e);
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* take_demand - what programs wait for; calls another thread for what is left. */
@@ -301,7 +250,10 @@ static struct transfer *take_demand(struct engine *e)
     struct transfer *t = begin_order(e, oldest_order(e, CLASS_DEMAND), CLASS_DEMAND);
     if (t && oldest_order(e, CLASS_DEMAND))
         idle_call(e);
-    return t ? t : take_awaited(e);
+    if (t)
+        return t;
+    t = parked_take_awaited(e);
+    return t ? run_now(e, t) : NULL;
 }
 
 /* scheduler_take - the Transfer to run now, or NULL: demand first, then parked
@@ -334,7 +286,7 @@ bool scheduler_lacks_threads(const struct engine *e)
 {
     uint32_t queued = 0;
     for (uint32_t i = 0; i < e->root_count; i++)
-        if (has_thread(e, &e->roots[i]))
+        if (root_has_thread(e, &e->roots[i]))
             queued += e->roots[i].orders[CLASS_DEMAND].count;
     return queued > e->idle;
 }
@@ -376,23 +328,6 @@ static void stop_running(struct engine *e, struct transfer *t)
     }
 }
 
-/* park - lets a Transfer wait behind those that began before it: where few may run, the
- * same ones go on, and the origin does not read ahead for all of them. */
-static void park(struct root_queue *q, struct transfer *t)
-{
-    struct transfer *other, *next = t;
-    for (uint32_t n = q->parked.count; n; n--) {
-        ring_pop(&q->parked, &other);
-        if (next == t && other->age > t->age) {
-            ring_push(&q->parked, &next);
-            next = NULL;
-        }
-        ring_push(&q->parked, &other);
-    }
-    if (next)
-        ring_push(&q->parked, &next);
-}
-
 /* scheduler_return - completes a Transfer that has ended and parks any other. Programs
  * have been woken already. */
 void scheduler_return(struct engine *e, struct transfer *t, bool ended)
@@ -404,7 +339,7 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended)
         q->background_begun++; /* it was taken off when it was given up */
     t->lost = false;
     if (!ended) {
-        park(q, t);
+        parked_add(q, t);
         return;
     }
     q->background_begun -= background;

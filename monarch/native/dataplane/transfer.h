@@ -23,6 +23,7 @@ struct transfer {
     uint64_t age;              /* of its order */
     uint32_t limits;           /* engine.limits when it began */
     uint32_t chunk_limits;     /* the same when its chunk began */
+    bool wanted;               /* by another node, though fill has begun it */
     bool running, lost;        /* see struct root_queue; under the engine's lock */
     _Atomic uint64_t moved_ns; /* when its last step has ended, or its first begun */
     uint8_t step;
