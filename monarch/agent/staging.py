@@ -74,10 +74,12 @@ class Staging:
             permitted: how many background copies other nodes permit.
         """
         limit, first = self.concurrency.limit, self.demand_first
-        changes = first.note(self.engine.demands(), limit)
+        pace = self.engine.pace()
+        done = pace.files, now_s
+        changes = first.note(self.engine.demands(), limit, done)
         changes |= first.permit(permitted)
         if first.permitted >= limit:  # else it would measure something else
-            changes |= self.concurrency.note(self.engine.pace(), now_s)
+            changes |= self.concurrency.note(pace, now_s)
         if not changes:
             return
         limit = min(self.concurrency.limit, first.permitted)

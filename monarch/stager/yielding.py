@@ -82,6 +82,7 @@ class Yielding:
         before: the waits of the last comparison without any, unless they were steady:
             an origin may go on for a while with what it reads ahead for fill.
         falls: how often in a row they were not.
+        quiet_rate: how many files came in a second without any; None: unknown.
     """
 
     beside: int = 0
@@ -93,22 +94,33 @@ class Yielding:
     rest: int = PAUSE_FIRST
     before: Waits | None = None
     falls: int = 0
+    quiet_rate: float | None = None
 
-    def after(self, waits: Waits, found: int) -> "Yielding":
+    def after(self, waits: Waits, found: int, rate: float | None = None) -> "Yielding":
         """Return what follows from some waits with `beside` others.
 
         Args:
             found: how many background copies the Origin gains by.
+            rate: how many files came in a second, by demand and fill; None: unknown.
         """
         if self.beside == 0:
-            return self._rested(waits)
+            return replace(self._rested(waits), quiet_rate=rate)
         assert self.quiet is not None
         if self.compared >= REFRESH:
             return replace(self, beside=0, resume=self.beside)
         compared = replace(self, compared=self.compared + 1)
-        if waits.slowdown_on(self.quiet) > SLOWER:
+        if waits.slowdown_on(self.quiet) > SLOWER and not self._pays(rate):
             return compared._yielded(found)
         return compared._calmed(found)
+
+    def _pays(self, rate: float | None) -> bool:
+        """Return whether so many more files come that programs wait less in all.
+
+        So it is where copies cost less together than one by one: programs find many
+        files ready, and one link that is shared is no such case.
+        """
+        quiet = self.quiet_rate
+        return rate is not None and quiet is not None and rate > SLOWER * quiet
 
     def _rested(self, waits: Waits) -> "Yielding":
         """Return what follows from a time without fill."""
@@ -149,6 +161,8 @@ class DemandFirst:
         self._yielding = Yielding()
         self._copies: list[tuple[int, float]] = []
         self._quiet_turns = 0
+        self._began: tuple[int, float] | None = None
+        self._last: tuple[int, float] | None = None
 
     def __repr__(self) -> str:
         return f"<DemandFirst {self.beside} beside>"
@@ -172,29 +186,48 @@ class DemandFirst:
         before, self.permitted = self.permitted, min(limit, MOST)
         return self.permitted != before
 
-    def note(self, copies: Iterable[tuple[int, int]], found: int) -> bool:
+    def note(
+        self,
+        copies: Iterable[tuple[int, int]],
+        found: int,
+        done: tuple[int, float] | None = None,
+    ) -> bool:
         """Look at copies that programs waited for; return whether `beside` changes.
 
         Args:
             copies: their bytes and nanoseconds, all begun under the limits of now.
             found: how many background copies the Origin gains by.
+            done: how many files the Origin has given, and until when in seconds.
         """
+        self._last = done
         new = [(size, ns / 1e9) for size, ns in copies]
         self._quiet_turns = 0 if new else self._quiet_turns + 1
         self._copies += new
         if not self._are_enough():
             return False
+        rate, before = self._rate(), self.beside
         waits, self._copies = Waits.of(self._copies), []
-        before = self.beside
-        self._yielding = self._yielding.after(waits, found)
+        self._began = self._last
+        self._yielding = self._yielding.after(waits, found, rate)
         return self.beside != before
+
+    def _rate(self) -> float | None:
+        """Return how many files came in a second since the last comparison."""
+        if self._began is None or self._last is None or self._has_large():
+            return None
+        files, seconds = (b - a for a, b in zip(self._began, self._last, strict=True))
+        return files / seconds if seconds > 0 else None
+
+    def _has_large(self) -> bool:
+        return any(size >= LARGE_BYTES for size, _ in self._copies)
 
     def _are_enough(self) -> bool:
         """Return whether the copies tell how long programs wait."""
         sizes = [size for size, _ in self._copies]
-        large = any(size >= LARGE_BYTES for size in sizes)
-        return len(sizes) >= DEMANDS and (not large or sum(sizes) >= COMPARED_BYTES)
+        enough = not self._has_large() or sum(sizes) >= COMPARED_BYTES
+        return len(sizes) >= DEMANDS and enough
 
     def forget(self) -> None:
         """Drop what was collected: it was begun under other limits."""
         self._copies = []
+        self._began = self._last

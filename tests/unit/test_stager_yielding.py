@@ -339,3 +339,17 @@ def test_where_a_file_system_reads_far_ahead_the_mean_of_many_chunks_counts() ->
         besides.append(first.beside)
 
     assert besides == [0, 1, 0]
+
+
+@pytest.mark.parametrize(("files", "beside"), [(1900, 4), (1300, 0)])
+def test_fill_goes_on_where_it_brings_more_than_programs_lose(
+    files: int, beside: int
+) -> None:
+    """Each file that they wait for takes twice as long in both cases."""
+    first = DemandFirst()
+    for second, (copy_ms, total) in enumerate(
+        [(1, 1000), (1, 2000), (2, 2000 + files)]
+    ):
+        first.note(some_copies(copy_ms / 1000), 8, (total, float(second)))
+
+    assert first.beside == beside
