@@ -160,7 +160,8 @@ class Agent:
         changed = {root.path for root in self._staging.namespace.changed_roots()}
         stale = [one for one in self._indexes if one.root in changed]
         last = [self._saving, in_thread(_forget, stale)]
-        if self._collecting is not None:
+        lost = self._staging.stager.storage.lost_tiers()
+        if self._collecting is not None and not lost:  # it looks into all Tiers
             last.append(self._collecting)
         await asyncio.wait(last, timeout=LAST_S)
 
