@@ -6,6 +6,7 @@ import subprocess
 from typing import Any
 
 from support.nodes import Outcome, Plan
+from support.processes import wait_until
 
 FILES = 200
 EPOCHS = 3
@@ -54,12 +55,31 @@ def test_what_two_nodes_say_of_each_other_is_the_same(make_cluster):
         assert not peer["breaker_opened"]
 
 
+def status(monarch_command, environ):
+    """What the agent of a node says of itself."""
+    asked = subprocess.run(
+        [monarch_command, "status", "--json"],
+        env=environ,
+        capture_output=True,
+        check=True,
+    )
+    return json.loads(asked.stdout)
+
+
+def standings(monarch_command, environ):
+    """How each node stands, as a node sees it."""
+    return [node["standing"] for node in status(monarch_command, environ)["nodes"]]
+
+
 def test_a_node_that_was_lost_is_named_and_in_no_total(make_cluster, monarch_command):
     cluster = make_cluster(3)
     job = cluster.start(Plan(2), hold=[1])
     job.await_epoch(1)
 
     cluster.nodes[1].hurt(signal.SIGKILL)
+    # A node whose programs have ended suspends nobody.
+    others = [cluster.nodes[number].environ for number in (0, 2)]
+    wait_until(lambda: all(standings(monarch_command, e)[1] == "left" for e in others))
     job.release(1)
     outcome = job.finish().right(opens=6 * FILES)
 
@@ -87,16 +107,10 @@ def test_the_status_of_a_job_shows_its_nodes(make_cluster, monarch_command):
     job = cluster.start(Plan(2), hold=[1])
     job.await_epoch(1)
 
-    asked = subprocess.run(
-        [monarch_command, "status", "--json"],
-        env=cluster.nodes[0].environ,
-        capture_output=True,
-        check=True,
-    )
+    answer = status(monarch_command, cluster.nodes[0].environ)
     job.release(1)
     job.finish().right(opens=4 * FILES)
 
-    answer = json.loads(asked.stdout)
     assert answer["nodes"] == [
         {"number": 0, "name": "a", "standing": "joined", "phase": "running"},
         {"number": 1, "name": "b", "standing": "joined", "phase": "running"},
