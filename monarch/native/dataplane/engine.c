@@ -1,13 +1,11 @@
-/* engine.c - starts and ends the threads of an engine: one listens to programs, the
- * others run Transfers.
+/* engine.c - what the threads of an engine do, one of which listens to programs while the
+ * others run Transfers; and its beginning and end.
  */
 
 #include "dataplane/demand.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,14 +18,6 @@
 #include "dataplane/transfer.h"
 
 enum { FAILED_START_TIMEOUT_MS = 5000 }; /* its threads are idle */
-
-struct worker {
-    struct engine *engine;
-    bool copies; /* else it listens to programs */
-    pthread_t thread;
-};
-
-static int start_thread(struct engine *e, uint32_t number);
 
 /* follow_hints - begins a File that a program will open, if there is one and room for it;
  * true: the lock was released meanwhile, so that there may be other work by now. */
@@ -90,8 +80,7 @@ static void run_transfers(struct engine *e)
         struct transfer *t = find_transfer(e);
         if (!t)
             continue;
-        if (scheduler_lacks_threads(e) && e->started <= e->options.threads)
-            start_thread(e, e->started); /* without it, demand waits a little */
+        threads_for_demand(e);
         scheduler_return(e, t, run_transfer(e, t));
     }
     pthread_mutex_unlock(&e->lock);
@@ -156,50 +145,6 @@ static int init_locks(struct engine *e)
     return -rc;
 }
 
-/* name_thread - shows in ps -T and in a debugger what a thread is for. */
-static void name_thread(pthread_t thread, uint32_t number)
-{
-    char name[16] = "requests";
-    if (number)
-        snprintf(name, sizeof(name), "copy %u", number % 1000);
-    pthread_setname_np(thread, name);
-}
-
-static int start_thread(struct engine *e, uint32_t number)
-{
-    struct worker *w = &e->workers[number];
-    w->engine = e;
-    w->copies = number > 0;
-    int rc = pthread_create(&w->thread, NULL, work, w);
-    if (rc)
-        return -rc;
-    name_thread(w->thread, number);
-    e->started++;
-    e->running++;
-    return 0;
-}
-
-/* start_threads - starts the threads that are needed and do not run yet, with all
- * signals blocked: Python's main thread receives them. A lower limit of background
- * Transfers needs fewer, and more for demand follow where it has to wait; but several
- * roots need the share of each. */
-static int start_threads(struct engine *e)
-{
-    uint32_t kept = e->options.threads - e->options.background_max;
-    uint32_t wanted = 1 + e->background_limit;
-    wanted += kept < DEMAND_THREADS ? kept : DEMAND_THREADS;
-    if (e->root_count > 1)
-        wanted = 1 + e->options.threads;
-    sigset_t all, before;
-    int rc = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (!rc && e->started < wanted)
-        rc = start_thread(e, e->started);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 /* start - allocates what the engine owns; release() is due even after a failure. */
 static int start(struct engine *e)
 {
@@ -229,7 +174,8 @@ static int start(struct engine *e)
         e->unused_count++;
     }
     pthread_mutex_lock(&e->lock);
-    rc = start_threads(e);
+    e->thread_body = work;
+    rc = threads_start(e);
     pthread_mutex_unlock(&e->lock);
     return rc;
 }
@@ -304,7 +250,7 @@ void monarch_engine_set_background(struct engine *e, uint32_t n, uint32_t beside
     e->limits++;
     while (ring_pop(&e->demands, &stale)) {
     }
-    start_threads(e); /* those that there are do the work if it fails */
+    threads_start(e); /* those that there are do the work if it fails */
     idle_call_all(e);
     pthread_mutex_unlock(&e->lock);
 }

@@ -32,7 +32,12 @@ struct pool_queue;
 struct receiver;
 struct table;
 struct transfer;
-struct worker;
+
+struct worker { /* a thread */
+    struct engine *engine;
+    bool copies; /* else it listens to programs */
+    pthread_t thread;
+};
 
 struct demand_time { /* how long a copy took that a program waited for */
     uint64_t bytes, ns;
@@ -92,6 +97,7 @@ struct engine {
     uint32_t root_threads;    /* that Files of one root may take */
     uint32_t root_background; /* of these, background Transfers */
     struct worker *workers;
+    void *(*thread_body)(void *worker);
     uint8_t *buffers; /* one for each thread that copies */
     struct transfer *transfers;
     uint32_t transfer_count;
@@ -172,12 +178,15 @@ void scheduler_free(struct engine *e);
 struct transfer *scheduler_take(struct engine *e);
 void scheduler_wait(struct engine *e);
 void scheduler_call(struct engine *e);
-bool scheduler_lacks_threads(const struct engine *e);
 void scheduler_return(struct engine *e, struct transfer *t, bool ended);
 bool scheduler_push(struct engine *e, const struct monarch_order *order);
 
 bool scheduler_has_room(const struct engine *e);
 void scheduler_want(struct engine *e, uint32_t file);
+
+/* threads.c - the callers hold the lock */
+int threads_start(struct engine *e);
+void threads_for_demand(struct engine *e);
 
 /* parked.c - background Transfers that have yielded; the callers hold the lock */
 void parked_add(struct root_queue *q, struct transfer *t);

@@ -281,16 +281,6 @@ void scheduler_call(struct engine *e)
         idle_call(e);
 }
 
-/* scheduler_lacks_threads - demand is queued for which no thread is idle. */
-bool scheduler_lacks_threads(const struct engine *e)
-{
-    uint32_t queued = 0;
-    for (uint32_t i = 0; i < e->root_count; i++)
-        if (root_has_thread(e, &e->roots[i]))
-            queued += e->roots[i].orders[CLASS_DEMAND].count;
-    return queued > e->idle;
-}
-
 /* scheduler_wait - sleeps until there may be a Transfer to run. */
 void scheduler_wait(struct engine *e)
 {
@@ -370,6 +360,7 @@ bool scheduler_push(struct engine *e, const struct monarch_order *order)
     push_order(e, order, class);
     if (!e->looking)
         idle_call(e);
+    threads_for_demand(e);
     return true;
 }
 

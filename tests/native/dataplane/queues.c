@@ -130,10 +130,14 @@ static void demand_gets_the_threads_that_it_needs(void)
     shut_gate();
     board_start(b, 14, 2);
     CHECK(b->engine->started == 1 + 2 + DEMAND_THREADS);
-    for (uint32_t i = 0; i < 12; i++)
+    for (uint32_t i = 0; i < 10; i++)
         board_submit(b, i, MONARCH_DEMAND);
-    for (int i = 0; i < 12; i++) /* none waits for another */
+    for (int i = 0; i < 10; i++) /* none waits for another */
         sem_wait(&arrived);
+    for (uint32_t i = 10; i < 12; i++) /* also when no thread is left to notice it */
+        board_submit(b, i, MONARCH_DEMAND);
+    sem_wait(&arrived);
+    sem_wait(&arrived);
     open_gate(12);
     for (int i = 0; i < 12; i++)
         CHECK(board_wait(b).status == 0);
