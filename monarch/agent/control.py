@@ -197,9 +197,14 @@ def hint(paths: Iterable[AnyPath]) -> int:
 
 def packed(paths: Iterable[AnyPath]) -> bytes:
     """Return paths as absolute ones without "." and "..", each ended by NUL."""
-    here = os.fsencode(os.getcwd())
-    absolute = (os.path.normpath(os.path.join(here, os.fsencode(p))) for p in paths)
-    return b"".join(path + b"\0" for path in absolute)
+    return b"".join(_absolute(os.fsencode(path)) + b"\0" for path in paths)
+
+
+def _absolute(path: bytes) -> bytes:
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:  # the working directory is removed
+        return path
 
 
 def send_hint(directory: Path, paths: bytes, *, lasting: bool) -> dict[str, Any]:
@@ -212,18 +217,17 @@ def send_hint(directory: Path, paths: bytes, *, lasting: bool) -> dict[str, Any]
     Raises:
         MonarchError: no agent answers, or it cannot use them.
     """
-    try:
-        fd, name = tempfile.mkstemp(prefix=HINT_PREFIX, dir=directory)
-    except OSError as error:
-        raise MonarchError(f"{directory}: {error.strerror}") from error
-    try:
-        with open(fd, "wb") as file:
-            file.write(paths)
+    with contextlib.ExitStack() as leftovers:
+        try:
+            fd, name = tempfile.mkstemp(prefix=HINT_PREFIX, dir=directory)
+            leftovers.callback(Path(name).unlink, missing_ok=True)
+            with open(fd, "wb") as file:
+                file.write(paths)
+        except OSError as error:
+            reason = f"the paths cannot be handed over: {error.strerror}"
+            raise MonarchError(f"{directory}: {reason}") from error
         request = {"op": "hint", "file": os.path.basename(name), "lasting": lasting}
         answer = ask(directory, request)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
     if "error" in answer:
         raise MonarchError(f"{directory}: {answer['error']}")
     return answer

@@ -1,5 +1,6 @@
 """Hints of programs: the paths that they will open next, as Files of the Catalog."""
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -61,6 +62,7 @@ class Hints:
         if self._staging is None:
             self._early[program] = paths
         else:
+            self._early.pop(program, None)
             known = await self._give(self._staging, program, paths)
         return {"paths": paths.count(b"\0"), "files": known}
 
@@ -68,7 +70,11 @@ class Hints:
         """Give the data plane what programs have said before there was a Catalog."""
         self._staging = staging
         while self._early:
-            await self._give(staging, *self._early.popitem())
+            program, paths = self._early.popitem()
+            try:
+                await self._give(staging, program, paths)
+            except MonarchError as error:  # a job goes on without hints
+                log.warning("hints refused program=%d error=%s", program, error)
 
     def look(self) -> None:
         """Forget what programs have said that have ended."""
@@ -89,8 +95,14 @@ class Hints:
 
     def _hint(self, program: int, files: Files) -> None:
         assert self._staging is not None
-        if self._staging.engine.is_open:
+        if not self._staging.engine.is_open:
+            return
+        try:
             self._staging.stager.reading_ahead.hint(program, files)
+        except OSError as error:
+            full = error.errno == errno.ENOSPC
+            reason = "too many programs give hints" if full else error.strerror
+            raise MonarchError(f"the hints are not followed: {reason}") from error
 
 
 def _take_file(path: Path) -> bytes:

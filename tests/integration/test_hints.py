@@ -1,5 +1,7 @@
 """Programs that say which files they will open next, and `monarch hint`."""
 
+import asyncio
+import errno
 import json
 import os
 import random
@@ -7,12 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import monarch
+from monarch.agent.hints import Hints
 from monarch.cluster import RUN_VARIABLE
+from monarch.errors import MonarchError
+from monarch.native import DTYPES
 from support.agents import start_agent
 from support.countfs import CountFs
 from support.processes import wait_until
@@ -230,6 +237,73 @@ def test_a_hint_to_an_agent_that_is_gone_does_nothing(
 
     assert monarch.hint(["/some/file"]) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hint_that_finds_no_room_in_the_run_directory_does_nothing(
+    tmp_path: Path,
+) -> None:
+    """Neither there nor in a working directory that is removed."""
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "run").mkdir()
+    program = (
+        "import monarch, os, resource\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4, 4))\n"
+        "os.rmdir(os.getcwd())\n"
+        "print(monarch.hint(['/some/file', 'relative']))\n"
+    )
+    environ = {**os.environ, RUN_VARIABLE: str(tmp_path / "run")}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path / "gone",
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.stdout, done.stderr) == ("0\n", "")
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_hints_that_are_refused_do_not_stop_a_job(tmp_path: Path) -> None:
+    def refuse(_program: int, _files: object) -> None:
+        raise OSError(errno.ENOSPC, "hints")
+
+    catalog = np.zeros(DTYPES["catalog"].itemsize, np.uint8)
+    staging: Any = SimpleNamespace(
+        namespace=SimpleNamespace(
+            segments=SimpleNamespace(memory={"catalog": catalog})
+        ),
+        engine=SimpleNamespace(is_open=True),
+        stager=SimpleNamespace(reading_ahead=SimpleNamespace(hint=refuse)),
+    )
+
+    async def main() -> None:
+        hints = Hints(tmp_path)
+        for program in (7, 8):
+            (tmp_path / "hint-a").write_bytes(b"/x\0")
+            early = await hints.take({"file": "hint-a"}, program)
+            assert early == {"paths": 1, "files": None}
+        await hints.begin(staging)
+        (tmp_path / "hint-a").write_bytes(b"/x\0")
+        with pytest.raises(MonarchError, match="too many programs give hints"):
+            await hints.take({"file": "hint-a"}, 9)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["../secret", "hint-/../../secret", "control", None])
+def test_a_hint_names_a_list_of_paths_in_the_run_directory(
+    tmp_path: Path, name: str | None
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "secret").write_bytes(b"/x\0")
+
+    with pytest.raises(MonarchError, match="is not the name of a list of paths"):
+        asyncio.run(Hints(tmp_path / "run").take({"file": name}, 7))
+
+    assert (tmp_path / "secret").exists()
 
 
 @pytest.mark.parametrize("wrong", ["/one/path", b"/one/path", Path("/one/path")])
