@@ -75,7 +75,11 @@ class Eviction:
         need, freed = bytes_to_free(used_bytes, limit_bytes), 0
         for number, tier in enumerate(self._storage.tiers):
             if tier.kind == "ram" and freed < need:
-                freed += self._evict_from(number, need - freed, reason)
+                victims = self._evict_from(number, need - freed, reason)
+                size_bytes = sum(map(self._replicas.size_of, victims))
+                self._counters.evicted_files += len(victims)
+                self._counters.evicted_bytes += size_bytes
+                freed += size_bytes
         return freed
 
     def admit(self, room_bytes: int) -> None:
@@ -94,7 +98,7 @@ class Eviction:
             account = self._ledger.account(tier)
         self._ledger.set_limit(tier, smaller_bytes)
 
-    def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> int:
+    def _evict_from(self, tier: int, need_bytes: int, reason: Reason) -> list[int]:
         ready = self._replicas.ready_in(tier)[-VICTIMS_MAX:].tolist()
         chosen = choose_victims(ready, self._replicas.size_of, need_bytes)
         victims = [file for file in chosen if self._evict(file, tier, reason)]
@@ -102,7 +106,7 @@ class Eviction:
             self._removal.keep_inodes(victims, tier)
             # What is given back must not be filled again.
             self._ledger.shrink(tier)
-        return sum(self._replicas.size_of(file) for file in victims)
+        return victims
 
     def _evict(self, file: int, tier: int, reason: Reason) -> bool:
         if not self._replicas.change(file, Event.EVICTED, tier=tier):
@@ -110,6 +114,4 @@ class Eviction:
         self._removal.unlink(file, tier)
         self._replicas.change(file, Event.REMOVED, reason=reason)
         self._ledger.free(file, tier)
-        self._counters.evicted_files += 1
-        self._counters.evicted_bytes += self._replicas.size_of(file)
         return True

@@ -142,3 +142,4 @@ def test_hints_take_a_quarter_of_the_memory_that_the_tier_may_have_at_most():
         assert stage.account(0).used_bytes <= 30 * PAGE
         assert stage.stager.storage.ledger.limit(0) <= 30 * PAGE
         assert stage.engine.hints == {7: [40, 41]}
+        assert stage.counters.evicted_files == 0  # memory was not short
