@@ -273,11 +273,16 @@ def test_descriptor_that_was_given_open_for_writing_is_marked(board: Board) -> N
     """It was opened by nobody that the Shim has seen."""
     board.start("-e")
     with (board.root / "two.bin").open("a") as given:
-        command = ["sh", "-c", "read line; printf NEW; read line"]
+        command = ["sh", "-c", "echo started >&2; read line; printf NEW; read line"]
         with subprocess.Popen(
-            command, env=board.environ(), stdin=subprocess.PIPE, stdout=given
+            command,
+            env=board.environ(),
+            stdin=subprocess.PIPE,
+            stdout=given,
+            stderr=subprocess.PIPE,
         ) as child:
-            assert child.stdin is not None
+            assert child.stderr is not None
+            assert child.stderr.readline() == b"started\n"
             stage(board)
             board.ask("serve")
             assert board.ask("written two.bin") == "1"

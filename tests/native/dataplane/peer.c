@@ -148,6 +148,15 @@ void pair_until_closed(struct pair *p)
     }
 }
 
+void pair_until_served(struct pair *p, uint64_t bytes)
+{
+    uint64_t began = clock_ns();
+    while (pair_served(p).bytes != bytes) {
+        CHECK(clock_ns() - began < PATIENCE_NS_MAX * SECOND_NS);
+        poll(NULL, 0, 1);
+    }
+}
+
 void make_ready(struct board *b, uint32_t file)
 {
     CHECK(board_run(b, file, MONARCH_DEMAND).status == 0);

@@ -39,6 +39,8 @@ struct monarch_completion pair_fetch(struct pair *p, uint32_t file);
 struct monarch_traffic pair_served(struct pair *p);
 struct monarch_traffic pair_received(struct pair *p);
 void pair_until_closed(struct pair *p); /* no connection is left at the server */
+/* The server counts what it has sent a moment after the receiver has it. */
+void pair_until_served(struct pair *p, uint64_t bytes);
 void make_ready(struct board *b, uint32_t file);
 void unpublish(struct board *b, uint32_t file);
 bool nothing_published(struct board *b, uint32_t file);

@@ -40,7 +40,8 @@ static void each_size_arrives_right(struct ends ends)
     }
     uint64_t last = pair.asker->digest_first[SIZES - 1];
     CHECK(memcmp(pair.asker->digests, pair.owner->digests, (last + 1) * 8) == 0);
-    CHECK(pair_served(&pair).bytes == bytes && pair_served(&pair).malformed == 0);
+    pair_until_served(&pair, bytes);
+    CHECK(pair_served(&pair).malformed == 0);
     CHECK(pair_received(&pair).replies == pair_served(&pair).replies);
     pair_free(&pair);
 }
