@@ -241,6 +241,7 @@ class Agent:
         namespace = publish(self.setup, indexed, self.segments)
         if self._outline is not None:
             self._outline.apply()
+        self.joining.send_catalog(namespace)
         self.joining.watch(namespace, self.counters)
         self._indexes = [one.key for one in indexed]
         self._saving = in_thread(_save, tuple(indexed))

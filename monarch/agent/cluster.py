@@ -24,6 +24,7 @@ from monarch.agent.job_spec import (
     no_seals_warning,
     seal_key,
 )
+from monarch.agent.namespace import Namespace
 from monarch.agent.peer_sockets import Endpoints, PeerSockets, WaitingSockets
 from monarch.agent.setup import Setup
 from monarch.agent.staging import Staging
@@ -56,6 +57,8 @@ class Cluster:
         self.bootstrap = bootstrap
         self._setup = setup
         self._notifier = notifier
+        # What the other nodes are told with the Catalog of this one, until it is sent.
+        self._unsent: dict[str, Any] | None = None
         self._offering: asyncio.Task[None] | None = None
         self._opened_s = 0.0
         self._heard_s = 0.0
@@ -106,7 +109,7 @@ class Cluster:
     # -- the catalog ------------------------------------------------------------
 
     async def offer(self, indexed: list[Indexed]) -> Found:
-        """Fix the job spec, and begin to send the Catalog to all other nodes.
+        """Fix the job spec, by which the other nodes work, too.
 
         If the others have both from an earlier agent of this node, these stay: with two
         Placements nodes would ask each other in circles.
@@ -121,15 +124,25 @@ class Cluster:
         self._warn_no_seals(spec, view)
         if warning := self._unseen(view):
             self._notifier.warn(warning)
-        about = {
+        self._unsent = {
             "terms": spec.payload(),
             "datasets": datasets_payload(self._setup.datasets),
             "provisional": [one.provisional for one in indexed],
         }
-        blocks = [one.index.block.memory.data for one in indexed]
-        self._offering = asyncio.create_task(self.mesh.catalog.offer(about, blocks))
-        self._offering.add_done_callback(log_failure)
         return indexed, spec
+
+    def send_catalog(self, namespace: Namespace) -> None:
+        """Begin to send the Catalog to all other nodes, if it is this node's.
+
+        It is sent from shared memory: the indexes that it was made of can go.
+        """
+        if self._unsent is None:
+            return
+        blocks = [root.block.memory.data for root in namespace.roots]
+        sending = self.mesh.catalog.offer(self._unsent, blocks)
+        self._offering = asyncio.create_task(sending)
+        self._offering.add_done_callback(log_failure)
+        self._unsent = None
 
     def _warn_no_seals(self, spec: JobSpec, view: View) -> None:
         """Warn of nodes that cannot seal, because of which no node does."""

@@ -167,6 +167,11 @@ class Joining:
             cluster.disconnect()
             await cluster.close()
 
+    def send_catalog(self, namespace: Namespace) -> None:
+        """Begin to send the Catalog to the other nodes, if it is this node's."""
+        if self.cluster is not None:
+            self.cluster.send_catalog(namespace)
+
     def watch(self, namespace: Namespace, counters: AgentCounters) -> None:
         """Exchange the marks of written Files with the other nodes from now on."""
         if self.cluster is not None:

@@ -1,9 +1,10 @@
 /* opens.c - times one kind of call over a list of paths, in a seeded random order.
  *
- *   opens LIST open|read|stat|write|truncate|each ROUNDS
+ *   opens LIST open|read|stat|write|truncate|each ROUNDS [wait]
  *
  * Prints one line per round: nanoseconds per call. `each` times every open by itself and
- * prints one line per path instead. LIST holds one path per line. */
+ * prints one line per path instead. LIST holds one path per line. With `wait` it says when
+ * it is ready, and begins when its standard input ends. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -82,12 +83,22 @@ static void call(const char *path, const char *kind)
     close(fd);
 }
 
+static void wait_for_start(void)
+{
+    puts("ready");
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+}
+
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (argc < 4)
         return 2;
     load(argv[1]);
     shuffle();
+    if (argc > 4)
+        wait_for_start();
     if (argv[2][0] == 'e') {
         for (size_t i = 0; i < count; i++) {
             uint64_t begin = now_ns();

@@ -21,7 +21,7 @@ import engine
 from table import Row
 
 FILES = 3_000
-FILE_BYTES = 100_000
+FILE_BYTES = engine.FILE_BYTES
 READERS = 16
 RATE_FILES = 400
 COLD_BUDGET = 2.5
@@ -61,6 +61,28 @@ def latencies(program: str, paths: str) -> list[float]:
     return sorted(float(line) / 1000 for line in done.stdout.split())
 
 
+def seconds_of_readers(program: str, lists: list[str]) -> float:
+    """Return how long readers take that begin together, each with its own list."""
+    readers = [
+        subprocess.Popen(
+            [program, paths, "open", "1", "wait"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for paths in lists
+    ]
+    for reader in readers:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+    begin = time.perf_counter()
+    for reader in readers:
+        assert reader.stdin is not None
+        reader.stdin.close()
+    for reader in readers:
+        reader.wait()
+    return time.perf_counter() - begin
+
+
 def inside(work: Path) -> None:
     """Run in the job: cold opens alone, beside a scan, and as fast as readers can."""
     program, root = str(work / "opens"), work / "data"
@@ -74,11 +96,7 @@ def inside(work: Path) -> None:
     os.killpg(scan.pid, 9)
     scan.wait()
     lists = [listing(root, f"rate{i}") for i in range(READERS)]
-    begin = time.perf_counter()
-    readers = [subprocess.Popen([program, paths, "open", "1"]) for paths in lists]
-    for reader in readers:
-        reader.wait()
-    rate = READERS * RATE_FILES / (time.perf_counter() - begin)
+    rate = READERS * RATE_FILES / seconds_of_readers(program, lists)
     p99 = FILES * 99 // 100
     print("row", statistics.median(calm), calm[p99], scanned[p99], rate, flush=True)
 
@@ -107,7 +125,7 @@ def rows(found: list[float], alone: Figures, where: str) -> list[Row]:
     engine_rate, copy = alone["engine"][0], alone["copy"][0]
     return [
         Row(
-            f"cold open of a 100 KB file{where}, p50",
+            f"cold open of a 110 KB file{where}, p50",
             f"{p50:.0f} us",
             f"{copy:.0f} us one plain C copy of 110 KB",
             p50 / copy,
