@@ -11,6 +11,7 @@ import numpy as np
 from monarch import native
 from monarch.catalog.block import Bytes, Records, aligned
 from monarch.catalog.inventory import MappedRoot, Prefix, catalog_digest, prefixes_of
+from monarch.catalog.presence import PresencePlan, plan_presence
 from monarch.errors import UsageError, shown
 
 BYTES_PER_FILE = 176
@@ -65,6 +66,7 @@ class CatalogPlan:
     places: Places
     file_bases: tuple[int, ...]
     directory_bases: tuple[int, ...]
+    presence: PresencePlan
 
     @property
     def file_count(self) -> int:
@@ -84,13 +86,12 @@ class CatalogPlan:
     @property
     def flags_length(self) -> int:
         """Return the bytes of the flags segment."""
-        return self.opened_place + self.file_count
+        return self.presence.end
 
     @property
     def opened_place(self) -> int:
         """Return the offset, in the flags segment, of the counts of opens."""
-        marks = self.file_count + self.directory_count
-        return native.DTYPES["flags"].itemsize + marks
+        return _opened_place(self.file_count, self.directory_count)
 
     @property
     def inode_slots(self) -> int:
@@ -138,6 +139,9 @@ class CatalogPlan:
         record = _segment(memory, "flags", generation)
         record["count"] = self.file_count + self.directory_count
         record["opened"] = self.opened_place
+        if len(self.presence.files):
+            record["presence"] = self.presence.start
+            self.presence.write(memory)
 
     def write_inodes(self, memory: Bytes, generation: int) -> None:
         """Write the header of the inodes segment, without any inode."""
@@ -173,7 +177,22 @@ def plan_catalog(
         file_bases=tuple(np.cumsum([0, *files])[:-1].tolist()),
         # In the flags, the marks of directories follow those of all Files.
         directory_bases=tuple(np.cumsum([sum(files), *directories])[:-1].tolist()),
+        presence=_plan_presence(roots, policy),
     )
+
+
+def _opened_place(files: int, directories: int) -> int:
+    return int(native.DTYPES["flags"].itemsize) + files + directories
+
+
+def _plan_presence(roots: Sequence[MappedRoot], policy: OpenPolicy) -> PresencePlan:
+    sizes = np.concatenate([np.empty(0, np.uint64), *(r.block.sizes() for r in roots)])
+    directories = sum(root.block.directory_count for root in roots)
+    if policy.cold_mode != native.ColdMode.AUTO:
+        sizes = sizes[:0]  # no read is served in part
+    files = sum(root.block.file_count for root in roots)
+    end = _opened_place(files, directories) + files
+    return plan_presence(sizes, policy.cold_wait_max_bytes, end)
 
 
 def _places(roots: Sequence[MappedRoot], prefixes: int, strings: int) -> Places:

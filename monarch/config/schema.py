@@ -101,12 +101,12 @@ class ColdOpen(Section):
     mode: Literal["auto", "wait", "through"] = Field(
         default="auto",
         description="wait: the open waits for the copy. through: the program reads the "
-        "origin while the file is copied. auto: wait for files up to wait_max, "
-        "through for larger ones.",
+        "origin while the file is copied. auto: wait for files up to wait_max, and "
+        "serve reads of larger ones in blocks while they fill.",
     )
     wait_max: Bytes = Field(
         default=8 << 20,
-        description="The size of the largest file for which auto waits.",
+        description="The size of the largest file for which auto waits as a whole.",
     )
     timeout: Annotated[float, DurationRange("100ms", "1h")] = Field(
         default=30.0,

@@ -173,6 +173,7 @@ class OrderKind(IntFlag):
     ASKED = _ENUMS["monarch_kind"]["MONARCH_ASKED"]
     REPORT = _ENUMS["monarch_kind"]["MONARCH_REPORT"]
     HINT = _ENUMS["monarch_kind"]["MONARCH_HINT"]
+    PARTLY = _ENUMS["monarch_kind"]["MONARCH_PARTLY"]
 
 
 class Verdict(IntEnum):
@@ -184,6 +185,7 @@ class Verdict(IntEnum):
     POOL = _ENUMS["monarch_verdict"]["VERDICT_POOL"]
     PASSED = _ENUMS["monarch_verdict"]["VERDICT_PASSED"]
     WRITTEN = _ENUMS["monarch_verdict"]["VERDICT_WRITTEN"]
+    WHOLE = _ENUMS["monarch_verdict"]["VERDICT_WHOLE"]
 
 
 class Step(IntEnum):

@@ -67,13 +67,13 @@ class Completion(NamedTuple):
 
 def pack(orders: Iterable[Order]) -> npt.NDArray[Any]:
     """Return orders as the data plane reads them."""
-    rows = [(o.file, o.tier, int(o.kind), 0, o.peer, o.word) for o in orders]
+    rows = [(o.file, o.tier, int(o.kind), 0, o.peer, o.word, 0, 0) for o in orders]
     return np.array(rows, DTYPES["monarch_order"])
 
 
 def unpack(row: npt.NDArray[Any]) -> Order:
     """Return the order of a record of one."""
-    file, tier, kind, _, peer, word = row[0].tolist()
+    file, tier, kind, _, peer, word, _, _ = row[0].tolist()
     return Order(file, tier, kind, peer, word)
 
 

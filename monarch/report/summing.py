@@ -31,7 +31,7 @@ _FALLBACKS = {
     "origin_written": "opens read the origin because the file was written to",
     "origin_refused": "opens read the origin because the file could not be staged",
     "origin_busy": "opens did not wait: the origin did not respond, or no free space",
-    "origin_large": "opens read the origin while the file was being copied",
+    "origin_large": "opens did not wait: the file was too large, or by cold_open.mode",
     "origin_timeout": "opens read the origin because the copy took too long",
     "origin_silent": "opens read the origin because the agent did not respond",
     "origin_slots": "opens read the origin because all request slots were in use",

@@ -261,11 +261,19 @@ def _passed(report: Report) -> list[str]:
 
 
 def fallback_lines(report: Report) -> list[str]:
-    """Return the reasons for which opens read the Origin."""
-    return [
+    """Return the reasons for which opens read the Origin, and what large Files gave."""
+    lines = [
         f"  {many(row['opens'], 'opens')}{row['text'].removeprefix('opens')}"
         for row in report["fallbacks"]
     ]
+    counters = report.get("counters", {})
+    if local := counters.get("reads_local"):
+        lines.append(
+            f"  {many(local, 'reads')} of large files came from copies on the node, "
+            f"{format_size(counters['bytes_local'])}; "
+            f"{counters['reads_origin']:,} from the origin"
+        )
+    return lines
 
 
 def _had_problem(what: str, node: Mapping[str, Any]) -> bool:

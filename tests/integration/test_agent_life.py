@@ -108,7 +108,7 @@ def test_cold_opens_are_answered_by_transfers(start, dataset, shim):
     counters = agent.status()["report"]["counters"]
     assert counters["opens_miss"] == 40
     assert counters["origin_large"] == 1
-    assert agent.figures()["demand_transfers"] == 40
+    assert agent.figures()["demand_transfers"] == 41  # the large one, in part
 
 
 def test_a_start_that_takes_too_long_lets_the_program_start(start):

@@ -208,8 +208,9 @@ def test_files_of_an_index_are_compared_beside_the_job(
     agent = indexed("--set", "fill.enabled=false")
 
     def marked() -> int:
-        flags = np.fromfile(agent.run / "flags", np.uint8)
-        return int(np.count_nonzero(flags[DTYPES["flags"].itemsize :]))
+        flags, dtype = np.fromfile(agent.run / "flags", np.uint8), DTYPES["flags"]
+        marks = int(flags[: dtype.itemsize].view(dtype)["count"][0])
+        return int(np.count_nonzero(flags[dtype.itemsize :][:marks]))
 
     wait_until(lambda: marked() == 2)
     assert agent.read(*dataset.paths[:2]) == b"".join(

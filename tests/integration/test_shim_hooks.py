@@ -50,6 +50,9 @@ GROUPS = [
 ]
 # Each has a test of its own, here or in test_written_marks.py and _elsewhere.py.
 OTHERS = [
+    # In test_large_reads.py.
+    *("read", "__read_chk", "pread", "pread64", "__pread64", "__pread_chk"),
+    *("__pread64_chk", "readv", "preadv", "preadv64", "preadv2", "preadv64v2"),
     *("system", "popen", "wordexp", "ioctl"),
     *("rmdir", "copy_file_range", "pivot_root", "openat2", "open_by_handle_at"),
     "open_tree",

@@ -50,13 +50,12 @@ def test_a_program_that_is_left_alone_is_named(summary):
     )
 
 
-def test_opens_that_do_not_wait_are_not_called_too_large(summary):
+def test_opens_that_do_not_wait_are_told_with_both_reasons(summary):
     through = ("--set", "cold_open.mode=through", "--set", "fill.enabled=false")
 
     text = summary("cat */* >/dev/null", *through)
 
-    assert "opens read the origin while the file was being copied " in text
-    assert "too large" not in text
+    assert "opens did not wait: the file was too large, or by cold_open.mode" in text
 
 
 SPAWNER = """

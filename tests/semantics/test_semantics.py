@@ -25,7 +25,7 @@ def rows() -> list[str]:
 def test_each_row_of_the_table_is_a_test_and_each_test_is_a_row() -> None:
     found = [
         ast.get_docstring(node)
-        for file in ("test_semantics.py", "test_writes.py")
+        for file in ("test_semantics.py", "test_writes.py", "test_large_files.py")
         for node in ast.parse((HERE / file).read_text()).body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     ]
@@ -152,21 +152,6 @@ subprocess.run(["sh", "-c", change], env=plain, check=True)
 with open(D + "/spare.bin", "rb") as file:
     assert not tier(file.fileno()) and file.read().endswith(b"changed")
 assert os.stat(D + "/spare.bin").st_size == 10_007
-""",
-        "--set",
-        "fill.enabled=false",
-    )
-
-
-def test_large_file(under: Under, tree: Path) -> None:
-    """a large file is read from the origin until its Replica is ready"""
-    under(
-        """
-assert not redirected(D + "/shard.bin")
-end = time.monotonic() + 30
-while not redirected(D + "/shard.bin"):
-    assert time.monotonic() < end
-    time.sleep(0.01)
 """,
         "--set",
         "fill.enabled=false",

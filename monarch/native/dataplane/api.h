@@ -186,6 +186,7 @@ enum monarch_verdict {
     VERDICT_POOL,      /* the Pool has no room for it now */
     VERDICT_PASSED,    /* fill must not begin it now */
     VERDICT_WRITTEN,   /* it is, and a Replica of an earlier job is in its Tier */
+    VERDICT_WHOLE,     /* it can only be staged whole */
 };
 
 struct table;
@@ -196,12 +197,13 @@ enum monarch_kind {
     MONARCH_BACKGROUND = 1, /* yields to others */
     MONARCH_ADOPT = 2,      /* verify an existing Replica instead of copying */
     MONARCH_ADOPT_BACKGROUND = 3,
-    MONARCH_ASKED = 4,  /* by a program or a peer, not by fill */
-    MONARCH_REPORT = 8, /* Python collects its success too */
-    MONARCH_HINT = 16,  /* a hint says that it will be opened: the Pool may take it */
+    MONARCH_ASKED = 4,   /* by a program or a peer, not by fill */
+    MONARCH_REPORT = 8,  /* Python collects its success too */
+    MONARCH_HINT = 16,   /* a hint says that it will be opened: the Pool may take it */
+    MONARCH_PARTLY = 32, /* it has begun because Blocks were asked for */
 };
 
-enum { MONARCH_KINDS = 32 }; /* all kinds are below */
+enum { MONARCH_KINDS = 64 }; /* all kinds are below */
 
 struct monarch_order { /* one Transfer */
     uint32_t file;
@@ -210,6 +212,7 @@ struct monarch_order { /* one Transfer */
     uint8_t reserved;
     uint32_t peer; /* NO_PEER: the origin, or the Tier itself */
     uint32_t word; /* the state word with which it began: its generation */
+    uint32_t first_block, block_count; /* of a large File; 0: all that it lacks */
 };
 
 #define NO_PEER 0xffffffffu

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "dataplane/hints.h"
+#include "dataplane/partial.h"
 #include "dataplane/pool.h"
 #include "dataplane/seal.h"
 #include "dataplane/staging_table.h"
@@ -64,9 +65,10 @@ static struct transfer *find_transfer(struct engine *e)
 static bool run_transfer(struct engine *e, struct transfer *t)
 {
     uint32_t number = e->unused[--e->unused_count];
+    uint8_t *buffer = e->buffers + (size_t)number * TRANSFER_BUFFER_BYTES;
     pthread_mutex_unlock(&e->lock);
-    bool ended = transfer_run(e, t,
-                              e->buffers + (size_t)number * TRANSFER_BUFFER_BYTES);
+    bool partly = t->partial || (!t->begun && partial_applies(e, &t->order));
+    bool ended = partly ? blocks_run(e, t, buffer) : transfer_run(e, t, buffer);
     pthread_mutex_lock(&e->lock);
     e->unused[e->unused_count++] = number;
     return ended;
@@ -159,6 +161,7 @@ static int start(struct engine *e)
         if (!rc && e->flags->opened)
             rc = hints_new(e, &e->hints);
     }
+    rc = rc ? rc : partials_new(e, &e->partials);
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
     e->options.seal_key = NULL; /* sealer_new() has copied it */
@@ -183,6 +186,7 @@ static int start(struct engine *e)
 static void release(struct engine *e)
 {
     scheduler_free(e); /* before the Tiers, which parked Transfers use */
+    partials_free(e);
     hints_free(e->hints);
     pool_queue_free(e->pool_queue);
     pool_free(e->pool);

@@ -27,6 +27,7 @@ enum {
 enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 
 struct hints;
+struct partials;
 struct pool;
 struct pool_queue;
 struct receiver;
@@ -105,7 +106,8 @@ struct engine {
     struct table *table;   /* NULL: Python orders every Transfer */
     struct pool *pool;     /* NULL: there is none */
     struct pool_queue *pool_queue;
-    struct hints *hints; /* NULL: none can be given */
+    struct hints *hints;       /* NULL: none can be given */
+    struct partials *partials; /* NULL: all Files are staged whole */
 
     atomic_bool stopping;
     uint64_t checked_ns;         /* used by the thread that listens to programs */

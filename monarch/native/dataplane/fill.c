@@ -7,6 +7,7 @@
 #include "dataplane/engine.h"
 
 #include "dataplane/hints.h"
+#include "dataplane/partial.h"
 #include "dataplane/staging_table.h"
 #include "shared/catalog.h"
 
@@ -49,19 +50,22 @@ static bool take(struct engine *e, struct fill_list *l, struct monarch_order *ou
 }
 
 /* fill_may_read - there are Files to be read from the origin, no hints come first, and
- * there is a thread for the next one. Those whose origin does not answer are passed over: Python begins the list anew
- * when it answers again. */
+ * there is a thread for the next one. Those whose origin does not answer are passed over:
+ * Python begins the list anew when it answers again. */
 bool fill_may_read(const struct engine *e)
 {
     const struct fill_list *l = &e->fill.to_read;
-    if (!e->table || !left_of(l) || hints_wanted(e))
+    if (!e->table || !l->count || hints_wanted(e))
         return false;
+    if (!left_of(l))
+        return partials_incomplete(e);
     const struct root_queue *q = root_of(e, l->files[l->next]);
     return q->stalled || (q->running + q->lost < e->root_threads &&
                           q->background_begun < e->root_background);
 }
 
-/* fill_read - begins the next File that this node reads from the origin. */
+/* fill_read - begins the next File that this node reads from the origin; in the end, what
+ * is missing of those that programs have read in part. */
 bool fill_read(struct engine *e, struct monarch_order *out)
 {
     struct fill_list *l = &e->fill.to_read;
@@ -71,7 +75,7 @@ bool fill_read(struct engine *e, struct monarch_order *out)
         else if (fill_may_read(e))
             return take(e, l, out);
     }
-    return false;
+    return l->count && !left_of(l) && partial_next_incomplete(e, out);
 }
 
 /* behind - how many Files may be fetched before fetching catches up with reading. */

@@ -95,6 +95,13 @@ static int is_as_indexed(struct transfer *t, int sync)
     return same ? 0 : -ESTALE;
 }
 
+/* origin_same - -ESTALE unless the open File is what the Catalog says, as far as the client
+ * knows: programs that read it see as much. */
+int origin_same(struct transfer *t)
+{
+    return is_as_indexed(t, AT_STATX_SYNC_AS_STAT);
+}
+
 /* origin_unchanged - after the copy: -ESTALE unless the File is as it was when it was
  * indexed. No time of change goes back, so that nothing has changed meanwhile; if it has
  * changed shortly before, the server itself says so. */

@@ -178,7 +178,7 @@ static int name_unnamed(struct engine *e, struct transfer *t)
 
 static int give_name(struct engine *e, struct transfer *t)
 {
-    if (transfer_adopts(t))
+    if (transfer_adopts(t) || t->partial) /* it has its name already */
         return 0;
     return t->named ? rename_named(t) : name_unnamed(e, t);
 }

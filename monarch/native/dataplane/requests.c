@@ -8,21 +8,23 @@
 #include "dataplane/demand.h"
 
 #include "dataplane/hints.h"
+#include "dataplane/partial.h"
 #include "dataplane/syscalls.h"
 #include "shared/catalog.h"
 
-/* collect - empties slots until it has `max` Files; programs write the slots, so any
+/* collect - empties slots until it has `max` requests; programs write the slots, so any
  * value may be in them. */
-static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
+static uint32_t collect(struct engine *e, uint64_t *requests, uint32_t max)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < REQUEST_SLOTS && n < max; i++) {
         _Atomic uint64_t *slot = (_Atomic uint64_t *)&e->requests->slots[i];
         if (!atomic_load_explicit(slot, memory_order_relaxed))
             continue;
-        uint64_t number = atomic_exchange_explicit(slot, 0, memory_order_acquire) - 1;
-        if (number < e->catalog->file_count && demand_wanted(e, (uint32_t)number))
-            files[n++] = (uint32_t)number;
+        uint64_t request = atomic_exchange_explicit(slot, 0, memory_order_acquire);
+        if (request & REQUEST_BLOCKS || (request - 1 < e->catalog->file_count &&
+                                         demand_wanted(e, (uint32_t)(request - 1))))
+            requests[n++] = request;
     }
     return n;
 }
@@ -31,12 +33,13 @@ static uint32_t collect(struct engine *e, uint32_t *files, uint32_t max)
  * for stays there. */
 static void report_slots(struct engine *e)
 {
-    uint32_t files[REQUEST_SLOTS];
+    uint64_t requests[REQUEST_SLOTS];
     pthread_mutex_lock(&e->lock);
     uint32_t room = e->requested.capacity - e->requested.count;
-    uint32_t n = collect(e, files, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
+    uint32_t n = collect(e, requests, room < REQUEST_SLOTS ? room : REQUEST_SLOTS);
     for (uint32_t i = 0; i < n; i++)
-        report_file_locked(e, files[i]);
+        if (!(requests[i] & REQUEST_BLOCKS))
+            report_file_locked(e, (uint32_t)(requests[i] - 1));
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -44,16 +47,19 @@ static void report_slots(struct engine *e)
  * thread may look. */
 void requests_look(struct engine *e)
 {
-    uint32_t files[REQUEST_SLOTS];
+    uint64_t requests[REQUEST_SLOTS];
     if (!e->table) {
         report_slots(e);
         return;
     }
-    uint32_t n = collect(e, files, REQUEST_SLOTS);
+    uint32_t n = collect(e, requests, REQUEST_SLOTS);
     if (n)
         health_check_stalled(e);
     for (uint32_t i = 0; i < n; i++)
-        demand(e, files[i]);
+        if (requests[i] & REQUEST_BLOCKS)
+            blocks_requested(e, requests[i]);
+        else
+            demand(e, (uint32_t)(requests[i] - 1));
 }
 
 /* run_each_beat - what is due with each heartbeat, and not with each request. */
@@ -64,6 +70,7 @@ static void run_each_beat(struct engine *e)
         return;
     e->checked_ns = now;
     health_check(e);
+    blocks_check(e);
     pthread_mutex_lock(&e->lock);
     completions_expire(e, &e->done);
     pthread_mutex_unlock(&e->lock);

@@ -103,12 +103,36 @@ static bool may_fill(const struct table *t, const struct monarch_table_row *row)
     return true;
 }
 
+static void count_busy(struct table *t)
+{
+    if (!t->tally.in_flight++)
+        t->busy_since_ns = clock_ns();
+}
+
+static void count_idle(struct table *t)
+{
+    if (--t->tally.in_flight == 0)
+        t->tally.busy_ns += clock_ns() - t->busy_since_ns;
+}
+
+/* table_busy - Blocks are being copied, or are no more: between two requests of programs a
+ * File that they read in part is not in flight. */
+void table_busy(struct table *t, bool busy)
+{
+    pthread_mutex_lock(&t->lock);
+    if (busy)
+        count_busy(t);
+    else
+        count_idle(t);
+    pthread_mutex_unlock(&t->lock);
+}
+
 static void count_begun(struct table *t, const struct monarch_order *order,
                         const struct monarch_table_row *row)
 {
     bool foreign = row->sources[0] != NO_SOURCE && !(order->kind & MONARCH_ADOPT);
-    if (!t->tally.in_flight++)
-        t->busy_since_ns = clock_ns();
+    if (!(order->kind & MONARCH_PARTLY))
+        count_busy(t);
     if (order->kind & MONARCH_BACKGROUND)
         t->tally.background_transfers++;
     else
@@ -176,6 +200,57 @@ static enum monarch_verdict begin_adoption(struct table *t, struct monarch_order
     return VERDICT_BEGUN;
 }
 
+/* may_begin - a File may be staged in this state; by a hint also if no Tier had room. */
+static bool may_begin(uint32_t seen, uint32_t kind)
+{
+    if (STATE_OF(seen) != REPLICA_ABSENT)
+        return false;
+    return STATE_REASON(seen) == REASON_NONE ||
+           (STATE_REASON(seen) == REASON_NO_ROOM && (kind & MONARCH_HINT));
+}
+
+/* begin_partly - begins a File of which Blocks are asked for. It has to come from the
+ * origin, and to have room for all of it in a Tier. */
+static enum monarch_verdict begin_partly(struct table *t, struct monarch_order *order,
+                                         uint32_t seen)
+{
+    uint32_t file = order->file;
+    const struct monarch_table_row *row = &t->rows[t->options.first[file]];
+    if (t->offers[file] || choose_source(t, row) != NO_PEER)
+        return VERDICT_WHOLE;
+    if (row->destination == DESTINATION_NOWHERE) {
+        refuse_word(t, file, seen, REASON_NO_ROOM);
+        return VERDICT_NOTHING;
+    }
+    order->kind |= MONARCH_PARTLY;
+    int tier = reserve(t, file, order, row);
+    if (tier < 0)
+        return VERDICT_WHOLE;
+    order->tier = (uint16_t)tier;
+    if (!begin_word(t, order, seen)) {
+        release(t, order->tier, need_of(t, file));
+        table_set_promised(t, file, row->destination == DESTINATION_TIER);
+        return VERDICT_NOTHING;
+    }
+    count_begun(t, order, row);
+    return VERDICT_BEGUN;
+}
+
+/* table_begin_partly - begins a large File of which a program asks for Blocks, without an
+ * order to copy all of it: an enum monarch_verdict. */
+int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out)
+{
+    uint32_t seen = load_word(t, file);
+    if (!may_begin(seen, 0) || table_written(t, file) ||
+        atomic_load_explicit(&t->stopping, memory_order_relaxed))
+        return VERDICT_NOTHING;
+    *out = (struct monarch_order){.file = file, .peer = NO_PEER};
+    pthread_mutex_lock(&t->lock);
+    enum monarch_verdict verdict = begin_partly(t, out, seen);
+    pthread_mutex_unlock(&t->lock);
+    return verdict;
+}
+
 /* begin - under the lock, for a File that was seen absent. */
 static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
                                   uint32_t seen)
@@ -206,15 +281,6 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     }
     count_begun(t, order, row);
     return VERDICT_BEGUN;
-}
-
-/* may_begin - a File may be staged in this state; by a hint also if no Tier had room. */
-static bool may_begin(uint32_t seen, uint32_t kind)
-{
-    if (STATE_OF(seen) != REPLICA_ABSENT)
-        return false;
-    return STATE_REASON(seen) == REASON_NONE ||
-           (STATE_REASON(seen) == REASON_NO_ROOM && (kind & MONARCH_HINT));
 }
 
 /* monarch_table_begin - begins the Transfer of a File that is asked for, if it is absent
@@ -302,10 +368,10 @@ static void count_published(struct table *t, const struct monarch_order *order)
     }
 }
 
-static void count_ended(struct table *t)
+static void count_ended(struct table *t, const struct monarch_order *order)
 {
-    if (--t->tally.in_flight == 0)
-        t->tally.busy_ns += clock_ns() - t->busy_since_ns;
+    if (!(order->kind & MONARCH_PARTLY))
+        count_idle(t);
 }
 
 /* table_publish - makes a verified copy READY, with the Tier and source of `fixed`.
@@ -324,7 +390,7 @@ int table_publish(struct table *t, const struct monarch_order *order, uint32_t f
         a->reserved -= need;
         a->used += need;
         count_published(t, order);
-        count_ended(t);
+        count_ended(t, order);
     }
     pthread_mutex_unlock(&t->lock);
     if (!rc)
@@ -353,7 +419,7 @@ int monarch_table_fail(struct table *t, const struct monarch_order *order,
                                    STATE_WORD(REPLICA_ABSENT, 0, reason));
     if (ended) {
         release(t, order->tier, need_of(t, file));
-        count_ended(t);
+        count_ended(t, order);
     }
     if (ended && promise)
         table_set_promised(

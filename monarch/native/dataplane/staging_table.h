@@ -58,6 +58,8 @@ void table_set_promised(struct table *t, uint32_t file, bool promised);
 /* staging_table.c */
 bool table_uses_pool(struct table *t);
 bool table_written(const struct table *t, uint32_t file);
+void table_busy(struct table *t, bool busy);
+int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out);
 void table_refuse(struct table *t, uint32_t file, uint32_t reason);
 int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);
 void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes);

@@ -45,6 +45,8 @@ struct transfer {
     struct monarch_seal seal;
     uint64_t replica_ino;
     uint64_t bytes, ns;
+    struct partial *partial;        /* of a large File, from its first step on */
+    uint32_t next_block, end_block; /* of that */
     struct monarch_completion completion;
 };
 
@@ -70,6 +72,7 @@ struct monarch_seal extent_seal(struct engine *e, uint64_t place);
 
 /* Each of these sets the step of the Transfer and returns 0 or -errno. */
 int origin_open(struct engine *e, struct transfer *t);
+int origin_same(struct transfer *t);
 int origin_unchanged(struct transfer *t);
 
 int replica_file_adopt(struct transfer *t, uid_t euid);

@@ -33,8 +33,9 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 6u
+#define LAYOUT_VERSION 7u
 #define EXTENT_BYTES (8u << 20)
+#define BLOCK_BYTES (256u << 10)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
 
 enum {
@@ -51,6 +52,7 @@ enum {
     FILTER_NAMES_MAX = 32,
     FILTER_NAME_BYTES = 32,
     CHANGES_MAX = 8192,
+    EXTENT_BLOCKS = 32, /* bits of a word */
 };
 
 #define NONE32 0xffffffffu
@@ -227,8 +229,29 @@ struct flags {
         opened; /* offset of u8[file_count]: opens of each File, modulo 256; or 0 */
     uint32_t hinted; /* 1: programs count their opens there */
     uint32_t reserved;
+    uint64_t presence;        /* offset of the struct presence; or 0 */
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky bits; Files first, then directories */
+};
+
+/* What there is of the Files that are too large to wait for: a bit per Block that a partial
+ * Replica holds, a word per Extent, which is a futex. The agent alone writes; all offsets
+ * are from the start of the segment. */
+struct presence {
+    uint64_t count; /* such Files */
+    uint64_t files; /* u32[count]: their numbers, ascending */
+    uint64_t first; /* u64[count + 1]: the first word of each, and the end */
+    uint64_t parts; /* struct part[count] */
+    uint64_t words; /* u32[], a bit per Block */
+};
+
+struct part {
+    /* Low half: 1 and the generation of the state word by which the File is staged; high
+     * half: one more with each partial Replica. 0: there is none. */
+    uint64_t replica;
+    uint32_t
+        failures; /* Blocks that could not be copied; programs read the origin then */
+    uint32_t reserved;
 };
 
 enum { /* bits of a mark; all of them if it is unknown what has changed */
@@ -314,7 +337,8 @@ struct requests {
     /* By File number modulo WAITER_COUNTS: opens that wait for a Replica, or have been
      * woken and have not opened it yet. The Pool keeps a Replica that is waited for. */
     uint32_t waiters[WAITER_COUNTS];
-    /* File number + 1; 0 = free; emptied by an atomic exchange. */
+    /* File number + 1, or a request for Blocks, see presence.h; 0 = free; emptied by an
+     * atomic exchange. */
     uint64_t slots[REQUEST_SLOTS];
 };
 

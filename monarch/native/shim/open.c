@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "large.h"
 #include "next.h"
 #include "redirect.h"
 #include "sys.h"
@@ -37,6 +38,8 @@
             return fd;                                                              \
     }                                                                               \
     fd = (given);                                                                   \
+    if (__builtin_expect(s.large, 0))                                               \
+        large_note(fd, s.file);                                                     \
     if (__builtin_expect(s.sampled | s.doubted | s.writes, 0) &&                    \
         (s.writes ? redirect_diverts(&s, at, path, fd) : redirect_found(&s, fd))) { \
         if (fd >= 0)                                                                \

@@ -105,7 +105,8 @@ static uint32_t await(struct redirect *s, uint32_t word)
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
         return origin(s, (int)wait_refusal(word));
     if (!waits(s->seg->catalog, s->size)) {
-        if (wait_agent_lives(s->seg) && STATE_OF(word) == REPLICA_ABSENT)
+        s->large = presence_find(s->seg->flags, s->file) >= 0;
+        if (!s->large && wait_agent_lives(s->seg) && STATE_OF(word) == REPLICA_ABSENT)
             wait_request(s->seg, s->file);
         return origin(s, COUNTER_origin_large);
     }

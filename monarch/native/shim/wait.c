@@ -92,16 +92,16 @@ void wait_leave(const struct segments *seg, uint64_t file)
         ring(seg);
 }
 
-/* wait_request - puts a File into a slot, unless it is in one; false: no slot free. */
-bool wait_request(const struct segments *seg, uint64_t file)
+/* wait_put - puts a request into a slot, unless it is in one; false: no slot free. */
+bool wait_put(const struct segments *seg, uint64_t request)
 {
-    uint32_t at = (uint32_t)(file * 0x9e3779b97f4a7c15u >> 40) % REQUEST_SLOTS;
+    uint32_t at = (uint32_t)(request * 0x9e3779b97f4a7c15u >> 40) % REQUEST_SLOTS;
     for (uint32_t n = 0; n < PROBES_MAX; n++) {
         _Atomic uint64_t *slot = (_Atomic uint64_t *)&seg->requests->slots[at];
         uint64_t held = atomic_load_explicit(slot, memory_order_relaxed);
-        if (held == file + 1)
+        if (held == request)
             return true;
-        if (held == 0 && atomic_compare_exchange_strong(slot, &held, file + 1)) {
+        if (held == 0 && atomic_compare_exchange_strong(slot, &held, request)) {
             call(seg);
             return true;
         }
@@ -110,14 +110,18 @@ bool wait_request(const struct segments *seg, uint64_t file)
     return false;
 }
 
+/* wait_request - asks for a File. */
+bool wait_request(const struct segments *seg, uint64_t file)
+{
+    return wait_put(seg, file + 1);
+}
+
 /* slice - sleeps until the word changes, at most for a slice; then lets a pending
- * cancellation act, as it would in a slow open(). */
-static void slice(const struct segments *seg, uint64_t file, uint32_t word,
-                  uint64_t left_ns)
+ * cancellation act, as it would in a slow open() or read(). */
+static void slice(_Atomic uint32_t *word, uint32_t seen, uint64_t left_ns)
 {
     struct timespec t = {.tv_nsec = left_ns < SLICE_NS ? (long)left_ns : SLICE_NS};
-    sys_call(SYS_futex, (long)replica_word(seg->catalog, file), FUTEX_WAIT, (long)word,
-             (long)&t, 0);
+    sys_call(SYS_futex, (long)word, FUTEX_WAIT, (long)seen, (long)&t, 0);
     poll(NULL, 0, 0);
 }
 
@@ -178,10 +182,82 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
         }
         if (!judge(seg, file, word, begun + passed, why))
             return 0;
-        slice(seg, file, word, seg->catalog->cold_timeout_ns - passed);
+        slice(replica_word(seg->catalog, file), word,
+              seg->catalog->cold_timeout_ns - passed);
         passed = now_ns() - begun;
     } while (passed < seg->catalog->cold_timeout_ns);
     *why = COUNTER_origin_timeout;
     atomic_store_explicit(memory, (uint32_t)(file + 1), memory_order_relaxed);
     return 0;
+}
+
+/* ---- Blocks of a File that fills ---------------------------------------------------- */
+
+/* awaits - Blocks of the File may come: it is absent, or staged in part. */
+static bool awaits(const struct segments *seg, uint64_t file, uint32_t large,
+                   uint64_t now)
+{
+    uint32_t word = replica_load(seg->catalog, file);
+    const struct part *part = presence_part(seg->flags, large);
+    if (STATE_REASON(word) != REASON_NONE || written(seg, file) || !beats(seg, now))
+        return false;
+    if (STATE_OF(word) == REPLICA_STAGING)
+        return (uint32_t)part_load(part) == part_tag(word);
+    return STATE_OF(word) == REPLICA_ABSENT;
+}
+
+static uint32_t failures(const struct segments *seg, uint32_t large)
+{
+    const struct part *part = presence_part(seg->flags, large);
+    return atomic_load_explicit((const _Atomic uint32_t *)&part->failures,
+                                memory_order_acquire);
+}
+
+/* wait_extent - waits for some Blocks of one Extent. */
+static bool wait_extent(const struct segments *seg, uint64_t file,
+                        const struct block_range *range, uint32_t failed)
+{
+    _Atomic uint32_t *word = presence_words(seg->flags, range->large) +
+                             range->first / EXTENT_BLOCKS;
+    uint32_t mask = blocks_mask(range->first, range->count), before = 0;
+    uint64_t now = now_ns(), moved = now;
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
+        if ((seen & mask) == mask)
+            return true;
+        moved = seen != before ? now : moved;
+        before = seen;
+        if (!awaits(seg, file, range->large, now) ||
+            failures(seg, range->large) != failed ||
+            now - moved >= seg->catalog->cold_timeout_ns ||
+            !wait_put(seg, presence_request(*range)))
+            return false;
+        slice(word, seen, SLICE_NS);
+        now = now_ns();
+    }
+}
+
+/* wait_blocks - waits until Blocks of a large File are there; false: the origin answers, as
+ * nobody will copy them, or they are too late. */
+bool wait_blocks(const struct segments *seg, uint64_t file, struct block_range range)
+{
+    _Atomic uint32_t *memory = &late[file % LATE_MAX];
+    uint32_t end = range.first + range.count, failed = failures(seg, range.large);
+    if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1 ||
+        !wait_put(seg, presence_request(range)))
+        return false;
+    uint64_t begun = now_ns();
+    for (uint32_t at = range.first; at < end;) {
+        uint32_t left = EXTENT_BLOCKS - at % EXTENT_BLOCKS;
+        struct block_range part = {range.large, at, end - at < left ? end - at : left};
+        if (!wait_extent(seg, file, &part, failed)) {
+            if (now_ns() - begun >= seg->catalog->cold_timeout_ns)
+                atomic_store_explicit(memory, (uint32_t)(file + 1),
+                                      memory_order_relaxed);
+            return false;
+        }
+        at += part.count;
+    }
+    record(seg, now_ns() - begun);
+    return true;
 }

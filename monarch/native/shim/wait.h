@@ -3,8 +3,11 @@
 #define MONARCH_WAIT_H
 
 #include "attach.h"
+#include "shared/presence.h"
 
 bool wait_agent_lives(const struct segments *seg);
+bool wait_put(const struct segments *seg, uint64_t request);
+bool wait_blocks(const struct segments *seg, uint64_t file, struct block_range range);
 bool wait_request(const struct segments *seg, uint64_t file);
 enum counter wait_refusal(uint32_t word);
 void wait_enter(const struct segments *seg, uint64_t file);

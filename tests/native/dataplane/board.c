@@ -15,6 +15,7 @@
 #include "../segment_builder.h"
 #include "dataplane/engine.h"
 #include "shared/catalog.h"
+#include "shared/presence.h"
 
 enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
 
@@ -157,13 +158,45 @@ static void fill_catalog(struct board *b)
     CHECK(index_finish(ix, index_bytes) == 0);
 }
 
+/* fill_presence - of the Files of more than one Extent; the bytes of it, where `flags` is
+ * NULL. */
+static size_t fill_presence(const struct board *b, struct flags *flags, size_t start)
+{
+    uint64_t count = 0, words = 0, n = 0;
+    for (uint32_t i = 0; i < b->files; i++)
+        count += b->sizes[i] > EXTENT_BYTES;
+    struct presence p = {.count = count, .first = start + sizeof(p)};
+    p.parts = p.first + (count + 1) * sizeof(uint64_t);
+    p.files = p.parts + count * sizeof(struct part);
+    p.words = p.files + (count + 1) / 2 * 2 * sizeof(uint32_t);
+    for (uint32_t i = 0; i < b->files; i++) {
+        if (b->sizes[i] <= EXTENT_BYTES)
+            continue;
+        if (flags) {
+            ((uint32_t *)((char *)flags + p.files))[n] = i;
+            ((uint64_t *)((char *)flags + p.first))[n] = words;
+        }
+        words += (b->sizes[i] + EXTENT_BYTES - 1) / EXTENT_BYTES;
+        n++;
+    }
+    if (flags && count) {
+        ((uint64_t *)((char *)flags + p.first))[n] = words;
+        flags->presence = start;
+        memcpy((char *)flags + start, &p, sizeof(p));
+    }
+    return p.words + words * sizeof(uint32_t) - start;
+}
+
 static void fill_segments(struct board *b)
 {
-    size_t opened = flags_bytes(b->files + 1ul), flags = opened + b->files;
+    size_t opened = flags_bytes(b->files + 1ul), end = opened + b->files;
+    size_t presence = (end + 7) / 8 * 8;
+    size_t flags = presence + fill_presence(b, NULL, presence);
     size_t inodes = inodes_bytes(2ul * b->files + 8);
     b->flags = shared_memory(flags);
     b->flags->seg = segment_head(SEGMENT_FLAGS, flags);
     b->flags->opened = opened;
+    fill_presence(b, b->flags, presence);
     b->requests = shared_memory(sizeof(struct requests));
     b->requests->seg = segment_head(SEGMENT_REQUESTS, sizeof(struct requests));
     b->inodes = shared_memory(inodes);

@@ -6,9 +6,9 @@
 #include "check.h"
 #include "index.h"
 
-enum { NAMES = 5000, BLOCK_BYTES = 2 << 20 };
+enum { NAMES = 5000, INDEX_BYTES = 2 << 20 };
 
-static _Alignas(64) unsigned char block[BLOCK_BYTES];
+static _Alignas(64) unsigned char block[INDEX_BYTES];
 
 static size_t rel_name(uint32_t i, char out[64])
 {
@@ -60,7 +60,7 @@ static size_t build(void)
         ix->arena_bytes += n;
     }
     ix->seg.length = ix->arena + ix->arena_bytes;
-    CHECK(ix->seg.length <= BLOCK_BYTES);
+    CHECK(ix->seg.length <= INDEX_BYTES);
     return ix->seg.length;
 }
 

@@ -1,0 +1,61 @@
+/* presence.h - which Blocks of large Files there are, and the words by which programs ask
+ * for others. */
+#ifndef MONARCH_PRESENCE_H
+#define MONARCH_PRESENCE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "layout.h"
+
+/* A request for Blocks, from its lowest bit: 14 bits how many, 26 the first one, 22 the
+ * number of the large File, REQUEST_AHEAD, REQUEST_BLOCKS. */
+#define REQUEST_BLOCKS (1ull << 63)
+#define REQUEST_AHEAD (1ull << 62) /* no program waits for them yet */
+
+enum {
+    REQUEST_COUNT_BITS = 14,
+    REQUEST_FIRST_BITS = 26,
+    REQUEST_FILE_BITS = 22,
+};
+
+#define REQUEST_COUNT_MAX ((1u << REQUEST_COUNT_BITS) - 1)
+
+struct block_range { /* of a large File, by its number among these */
+    uint32_t large, first, count;
+};
+
+uint64_t presence_request(struct block_range range);
+struct block_range presence_range(uint64_t request);
+
+const struct presence *presence_of(const struct flags *flags);
+int64_t presence_find(const struct flags *flags, uint64_t file);
+uint32_t presence_file(const struct flags *flags, uint32_t large);
+struct part *presence_part(const struct flags *flags, uint32_t large);
+_Atomic uint32_t *presence_words(const struct flags *flags, uint32_t large);
+
+static inline uint32_t blocks_of(uint64_t size)
+{
+    return (uint32_t)((size + BLOCK_BYTES - 1) / BLOCK_BYTES);
+}
+
+/* blocks_mask - the bits of `count` Blocks from `first` on in the word of their Extent. */
+static inline uint32_t blocks_mask(uint32_t first, uint32_t count)
+{
+    uint32_t bits = count >= EXTENT_BLOCKS ? ~0u : (1u << count) - 1;
+    return bits << first % EXTENT_BLOCKS;
+}
+
+/* part_tag - the low half of struct part.replica for a state word. */
+static inline uint32_t part_tag(uint32_t word)
+{
+    return (word & STATE_GENERATION) | 1u;
+}
+
+static inline uint64_t part_load(const struct part *part)
+{
+    return atomic_load_explicit((const _Atomic uint64_t *)&part->replica,
+                                memory_order_acquire);
+}
+
+#endif

@@ -1,0 +1,344 @@
+/* blocks.c - large Files of which programs ask for Blocks: what has its bit is right, all of
+ * it becomes READY in the end, and nothing is left of what cannot be staged. */
+#include "board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "dataplane/clock.h"
+#include "dataplane/engine.h"
+#include "shared/catalog.h"
+#include "shared/presence.h"
+
+enum {
+    FILES = 3,
+    PROGRAMS = 4,
+    ASKED = 60, /* ranges of each program */
+    PATIENCE_S = 60,
+    ROOM = 200 << 20,
+};
+
+static const uint64_t SIZE = 3ull * EXTENT_BYTES + 300000;
+
+static struct board *board;
+static struct table *table;
+static struct monarch_table_row rows[FILES * 4];
+static uint64_t first[FILES + 1];
+static uint32_t bases[1], to_read[FILES] = {0, 1, 2};
+
+static uint32_t *words(void)
+{
+    return (uint32_t *)(uintptr_t)replica_word(board->catalog, 0);
+}
+
+static void make_table(void)
+{
+    for (uint32_t i = 0; i <= FILES; i++)
+        first[i] = 4 * i;
+    const struct monarch_table_options options = {
+        .sizes = board->sizes,
+        .words = words(),
+        .marks = board->flags->written,
+        .root_marks = board->flags->roots,
+        .bases = bases,
+        .first = first,
+        .files = FILES,
+        .roots = 1,
+        .tiers = 1,
+        .large_bytes = EXTENT_BYTES,
+    };
+    CHECK(monarch_table_new(&options, &table) == 0);
+    monarch_table_set_capacity(table, 0, ROOM);
+    for (uint32_t i = 0; i < FILES * 4; i++)
+        rows[i] = (struct monarch_table_row){
+            .destination = DESTINATION_TIER,
+            .sources = {NO_SOURCE, NO_SOURCE, NO_SOURCE}};
+    const struct monarch_plan plan = {.rows = rows};
+    CHECK(monarch_table_follow(table, &plan) == 0);
+    board->options.table = table;
+}
+
+static void begin(void)
+{
+    board = board_new_equal(FILES, SIZE);
+    make_table();
+    board_start(board, 3, 2);
+}
+
+/* end - no file of what was not published is left. */
+static void end(void)
+{
+    bool ready[FILES];
+    for (uint32_t i = 0; i < FILES; i++)
+        ready[i] = STATE_OF(board_state(board, i)) == REPLICA_READY;
+    board_stop(board);
+    for (uint32_t i = 0; i < FILES; i++) {
+        char path[512];
+        board_replica_path(board, i, path);
+        CHECK((access(path, F_OK) == 0) == ready[i]);
+        unlink(path);
+    }
+    board_free(board);
+    monarch_table_free(table);
+}
+
+static void fill(void)
+{
+    const struct monarch_fill list = {.to_read = to_read, .read_count = FILES};
+    monarch_engine_fill(board->engine, &list);
+}
+
+static uint32_t present(uint32_t file)
+{
+    uint32_t sum = 0;
+    _Atomic uint32_t *bits = presence_words(board->flags, file);
+    for (uint32_t i = 0; i < 4; i++)
+        sum += (uint32_t)__builtin_popcount(atomic_load(&bits[i]));
+    return sum;
+}
+
+static bool is_present(uint32_t file, uint32_t block)
+{
+    const _Atomic uint32_t *bits = presence_words(board->flags, file);
+    return atomic_load_explicit(&bits[block / EXTENT_BLOCKS], memory_order_acquire) >>
+               block % EXTENT_BLOCKS &
+           1;
+}
+
+static bool is_ready(uint32_t file)
+{
+    return STATE_OF(board_state(board, file)) == REPLICA_READY;
+}
+
+/* block_right - the bytes of a Block that is there are those of the origin. */
+static bool block_right(uint32_t file, uint32_t block)
+{
+    static _Thread_local char got[BLOCK_BYTES], expected[BLOCK_BYTES];
+    char path[512];
+    off_t at = (off_t)block * BLOCK_BYTES;
+    board_origin_path(board, file, path);
+    int origin = open(path, O_RDONLY);
+    board_replica_path(board, file, path);
+    int replica = open(path, O_RDONLY);
+    CHECK(origin >= 0 && replica >= 0);
+    ssize_t n = pread(origin, expected, BLOCK_BYTES, at);
+    bool right = n > 0 && pread(replica, got, BLOCK_BYTES, at) == n &&
+                 memcmp(got, expected, (size_t)n) == 0;
+    close(origin);
+    close(replica);
+    return right;
+}
+
+static void ask(uint32_t slot, struct block_range range)
+{
+    board_ask(board, slot, presence_request(range));
+}
+
+static void until(bool (*done)(uint32_t file), uint32_t file)
+{
+    uint64_t limit = clock_ns() + PATIENCE_S * SECOND_NS;
+    while (!done(file)) {
+        CHECK(clock_ns() < limit);
+        poll(NULL, 0, 1);
+    }
+}
+
+/* read_range - as a program does: asks until the Blocks are there, or all of them. */
+static void read_range(uint32_t slot, struct block_range range)
+{
+    uint64_t limit = clock_ns() + PATIENCE_S * SECOND_NS;
+    for (uint32_t at = range.first; at < range.first + range.count; at++) {
+        for (int turn = 0; !is_ready(range.large) && !is_present(range.large, at);
+             turn++) {
+            if (turn % 50 == 0)
+                ask(slot, range);
+            CHECK(clock_ns() < limit);
+            poll(NULL, 0, 1);
+        }
+        CHECK(block_right(range.large, at));
+    }
+}
+
+static void what_is_asked_for_comes_alone(void)
+{
+    begin();
+    read_range(0, (struct block_range){0, 5, 2});
+    read_range(0, (struct block_range){0, 31, 2}); /* of two Extents */
+    CHECK(present(0) == 4 && present(1) == 0);
+    CHECK(STATE_OF(board_state(board, 0)) == REPLICA_STAGING);
+    uint64_t seen = part_load(presence_part(board->flags, 0));
+    CHECK((uint32_t)seen == part_tag(replica_load(board->catalog, 0)));
+    end();
+}
+
+static void the_last_block_makes_it_ready(void)
+{
+    begin();
+    for (uint32_t at = blocks_of(SIZE); at-- > 0;)
+        read_range(0, (struct block_range){1, at, 1});
+    until(is_ready, 1);
+    CHECK(board_replica_right(board, 1));
+    end();
+}
+
+static void requests_beyond_the_end_hurt_nobody(void)
+{
+    begin();
+    ask(0, (struct block_range){FILES + 7, 0, 1});
+    ask(1, (struct block_range){0, blocks_of(SIZE) + 40, 9});
+    ask(2, (struct block_range){0, 0, 0});
+    read_range(3, (struct block_range){0, 0, 1});
+    CHECK(present(0) == 1);
+    end();
+}
+
+/* until_idle - nothing is copied any more. */
+static struct monarch_tally until_idle(void)
+{
+    struct monarch_tally t;
+    uint64_t limit = clock_ns() + PATIENCE_S * SECOND_NS;
+    do {
+        CHECK(clock_ns() < limit);
+        poll(NULL, 0, 1);
+        monarch_table_tally(table, &t);
+    } while (t.in_flight);
+    return t;
+}
+
+static void *program(void *number)
+{
+    uint32_t slot = (uint32_t)(uintptr_t)number, random = slot * 2654435761u + 1;
+    for (int i = 0; i < ASKED; i++) {
+        random = random * 1664525u + 1013904223u;
+        uint32_t at = (random >> 8) % blocks_of(SIZE), left = blocks_of(SIZE) - at;
+        uint32_t n = 1 + (random >> 24) % 9;
+        read_range(slot,
+                   (struct block_range){random >> 4 & 1, at, n < left ? n : left});
+    }
+    return NULL;
+}
+
+static void run_programs(void)
+{
+    pthread_t threads[PROGRAMS];
+    for (uintptr_t i = 0; i < PROGRAMS; i++)
+        pthread_create(&threads[i], NULL, program, (void *)i);
+    for (int i = 0; i < PROGRAMS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void each_block_is_copied_once(void)
+{
+    begin();
+    run_programs();
+    poll(NULL, 0, 50); /* for the counts of the last Transfers */
+    CHECK(until_idle().origin_read_bytes <= 2 * SIZE);
+    end();
+}
+
+static void programs_and_fill_share_the_work(void)
+{
+    begin();
+    read_range(0, (struct block_range){0, 40, 3});
+    fill();
+    run_programs();
+    for (uint32_t i = 0; i < FILES; i++) {
+        until(is_ready, i);
+        CHECK(board_replica_right(board, i));
+    }
+    poll(NULL, 0, 50);
+    struct monarch_tally t = until_idle();
+    CHECK(t.staged_files == FILES && t.staged_bytes == FILES * SIZE);
+    CHECK(t.origin_read_bytes == FILES * SIZE);
+    end();
+}
+
+/* failed - the next Transfer that ends has failed in this way. */
+static struct monarch_completion failed(int status)
+{
+    struct monarch_completion done = board_wait(board);
+    CHECK(done.status == status);
+    return done;
+}
+
+static void fail(const struct monarch_completion *done)
+{
+    const struct monarch_order order = {.file = done->file,
+                                        .tier = done->tier,
+                                        .kind = done->kind,
+                                        .peer = done->peer,
+                                        .word = done->word};
+    CHECK(monarch_table_fail(table, &order, REASON_CHANGED, 0) == 1);
+}
+
+static void room_is_given_back(void)
+{
+    struct monarch_account room;
+    monarch_table_account(table, 0, &room);
+    CHECK(room.used == 0 && room.reserved == 0);
+    CHECK(part_load(presence_part(board->flags, 0)) == 0 && present(0) == 0);
+}
+
+static void a_file_that_has_changed_is_staged_no_more(void)
+{
+    char path[512];
+    begin();
+    read_range(0, (struct block_range){0, 5, 2});
+    board_origin_path(board, 0, path);
+    CHECK(truncate(path, (off_t)SIZE + 1) == 0);
+    ask(0, (struct block_range){0, 50, 1});
+    struct monarch_completion done = failed(-ESTALE);
+    CHECK(done.file == 0);
+    fail(&done);
+    room_is_given_back();
+    end();
+}
+
+static void a_file_that_is_written_to_is_staged_no_more(void)
+{
+    begin();
+    read_range(0, (struct block_range){0, 5, 2});
+    atomic_store((_Atomic uint8_t *)&board->flags->written[0], MARKED_ALL);
+    struct monarch_completion done = failed(-ESTALE); /* and nobody has asked */
+    fail(&done);
+    room_is_given_back();
+    end();
+}
+
+static bool is_hidden(uint32_t file)
+{
+    return part_load(presence_part(board->flags, file)) == 0;
+}
+
+static void what_python_gives_up_is_removed(void)
+{
+    begin();
+    read_range(0, (struct block_range){0, 5, 2});
+    const struct monarch_order order = {.file = 0,
+                                        .kind = MONARCH_PARTLY,
+                                        .peer = NO_PEER,
+                                        .word = replica_load(board->catalog, 0)};
+    CHECK(monarch_table_fail(table, &order, REASON_NONE, 1) == 1);
+    until(is_hidden, 0);
+    room_is_given_back();
+    read_range(0, (struct block_range){0, 70, 1}); /* and it can begin again */
+    CHECK(present(0) == 1);
+    end();
+}
+
+int main(void)
+{
+    what_is_asked_for_comes_alone();
+    the_last_block_makes_it_ready();
+    requests_beyond_the_end_hurt_nobody();
+    each_block_is_copied_once();
+    programs_and_fill_share_the_work();
+    a_file_that_has_changed_is_staged_no_more();
+    a_file_that_is_written_to_is_staged_no_more();
+    what_python_gives_up_is_removed();
+    return PASS;
+}
