@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native.layout import CONSTANTS, DTYPES, OrderKind
+from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Reason
 from monarch.native.library import LIB, Closable, Memory, span
 from monarch.native.orders import BATCH_MAX, Completion, Order, completions, pack
 from monarch.native.table import Table
@@ -261,6 +261,19 @@ class Engine(Closable):
     def forget(self, tier: int, ino: int) -> None:
         """Remove the inode of a Replica from the table, before it is unlinked."""
         LIB.monarch_engine_forget(self._alive(), tier, ino)
+
+    def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
+        """Remove partial Replicas from a Tier until they have given back some bytes.
+
+        Args:
+            reason: why their Files are absent from then on.
+
+        Returns:
+            The bytes that they held.
+        """
+        handle = self._alive()
+        freed = LIB.monarch_engine_drop_partial(handle, tier, size_bytes, int(reason))
+        return int(freed)
 
     def keep(self, tier: int, ino: int) -> None:
         """Keep the inode of a removed Replica until its slot is needed."""

@@ -5,7 +5,7 @@ Which ones leave the Pool is in `dataplane/pool.c`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from monarch.metrics import AgentCounters
 from monarch.native import Reason
@@ -47,6 +47,13 @@ def choose_victims(
 # -- effects --------------------------------------------------------------------------
 
 
+class PartialReplicas(Protocol):
+    """What holds large Files of which some Blocks are there."""
+
+    def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
+        """Remove some from a Tier; return the bytes that they held."""
+
+
 class Eviction:
     """Evicts RAM Replicas."""
 
@@ -55,9 +62,11 @@ class Eviction:
         replicas: Replicas,
         storage: Storage,
         removal: Removal,
+        partial: PartialReplicas,
         counters: AgentCounters,
     ) -> None:
         self._replicas = replicas
+        self._partial = partial
         self._storage = storage
         self._ledger = storage.ledger
         self._removal = removal
@@ -80,6 +89,15 @@ class Eviction:
                 self._counters.evicted_files += len(victims)
                 self._counters.evicted_bytes += size_bytes
                 freed += size_bytes
+                if freed < need:
+                    freed += self._drop_partial(number, need - freed, reason)
+        return freed
+
+    def _drop_partial(self, tier: int, need_bytes: int, reason: Reason) -> int:
+        freed = self._partial.drop_partial(tier, need_bytes, reason)
+        self._counters.evicted_bytes += freed
+        if freed:
+            self._ledger.shrink(tier)
         return freed
 
     def admit(self, room_bytes: int) -> None:

@@ -61,7 +61,9 @@ class Stager:
         self._stuck = 0
         self._fill = Fill(engine, settings)
         self._removal = removal = Removal(replicas, storage, engine, counters)
-        self._eviction = eviction = Eviction(replicas, storage, removal, counters)
+        self._eviction = eviction = Eviction(
+            replicas, storage, removal, engine, counters
+        )
         self.reading_ahead = ReadingAhead(engine, storage, replicas, eviction)
         self._ends = Ends(replicas, storage, table, removal, counters)
         self.losses = Losses(removal, replicas, self._restage, self._refill)

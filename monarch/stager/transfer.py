@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native import NO_PEER, Completion, Health, Order, OrderKind
+from monarch.native import NO_PEER, Completion, Health, Order, OrderKind, Reason
 
 
 class Engine(Protocol):
@@ -41,6 +41,9 @@ class Engine(Protocol):
 
     def health(self) -> Health:
         """Return which roots do not answer, and how many Transfers hang there."""
+
+    def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
+        """Remove partial Replicas from a Tier; return the bytes that they held."""
 
     def forget(self, tier: int, ino: int) -> None:
         """Stop recognising descriptors of this inode."""

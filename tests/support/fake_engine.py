@@ -113,12 +113,17 @@ class FakeEngine:
     busy: dict[int, float] = field(default_factory=dict)
     forgotten: list[tuple[int, int]] = field(default_factory=list)
     kept: list[tuple[int, int]] = field(default_factory=list)
+    partial: dict[int, int] = field(default_factory=dict)
     room: int = 1000
     found: Health = field(default_factory=lambda: Health(0, 0, 0))
     to_read: list[int] = field(default_factory=list)
     to_fetch: list[int] = field(default_factory=list)
     paused: bool = False
     hints: dict[int, list[int]] = field(default_factory=dict)
+
+    def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
+        """Return what the partial Replicas of a Tier have held; all go at once."""
+        return self.partial.pop(tier, 0)
 
     def health(self) -> Health:
         """Return what the test says."""

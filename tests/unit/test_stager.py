@@ -281,6 +281,17 @@ def test_a_replica_whose_success_nobody_has_told_is_evicted_as_any_other(make_st
     assert (account.used_bytes, account.reserved_bytes) == (0, 4096)
 
 
+def test_partial_replicas_give_their_memory_back_after_the_whole_ones(make_stage):
+    stage = make_stage([4096] * 2)
+    stage.engine.partial = {0: 7000}
+    stage.ask(0, 1)
+    stage.end(0)
+    stage.end(1)
+
+    assert stage.stager.relieve(used_bytes=91_000, limit_bytes=100_000) == 4096
+    assert stage.stager.relieve(used_bytes=100_000, limit_bytes=100_000) == 4096 + 7000
+
+
 def test_a_copy_that_ends_after_the_loss_of_its_tier_is_staged_anew(make_stage):
     stage = make_stage([10] * 3, capacities=(1 << 20, 1 << 20))
     stage.ask(0, 1)

@@ -352,6 +352,8 @@ MONARCH_API uint32_t monarch_engine_demands(struct engine *e, uint64_t *pairs,
 MONARCH_API void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT]);
 MONARCH_API void monarch_engine_health(struct engine *e, struct monarch_health *out);
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);
+MONARCH_API uint64_t monarch_engine_drop_partial(struct engine *e, uint32_t tier,
+                                                 uint64_t bytes, uint32_t reason);
 MONARCH_API void monarch_engine_keep(struct engine *e, uint32_t tier, uint64_t ino);
 MONARCH_API int monarch_engine_free(struct engine *e, uint32_t timeout_ms);
 

@@ -333,3 +333,35 @@ uint32_t partials_check(struct engine *e, struct monarch_order *out, uint32_t ma
     pthread_mutex_unlock(&e->partials->lock);
     return n;
 }
+
+/* give_up - what it holds of a Tier; 0: it is just being published. */
+static uint64_t give_up(struct engine *e, struct partial *p, uint32_t reason)
+{
+    uint64_t held = (uint64_t)p->present * BLOCK_BYTES;
+    if (!monarch_table_fail(e->table, &p->order, reason, 0))
+        return 0;
+    p->status = -ECANCELED;
+    set(e->partials, p, p->completing, true);
+    if (!p->users)
+        drop(e, p);
+    return held;
+}
+
+/* monarch_engine_drop_partial - removes partial Replicas from a Tier whose memory is needed,
+ * until they have given back so many bytes; their Files are absent for a reason. Returns the
+ * bytes: what Transfers still use goes when these end. */
+uint64_t monarch_engine_drop_partial(struct engine *e, uint32_t tier, uint64_t bytes,
+                                     uint32_t reason)
+{
+    uint64_t freed = 0;
+    if (!e->partials)
+        return 0;
+    pthread_mutex_lock(&e->partials->lock);
+    for (uint32_t i = 0; i < e->partials->count && freed < bytes; i++) {
+        struct partial *p = e->partials->all[i];
+        if (p && !p->ended && p->order.tier == tier)
+            freed += give_up(e, p, reason);
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+    return freed;
+}

@@ -330,8 +330,25 @@ static void what_python_gives_up_is_removed(void)
     end();
 }
 
+static void memory_that_is_needed_is_given_back(void)
+{
+    begin();
+    read_range(0, (struct block_range){0, 5, 2});
+    read_range(0, (struct block_range){1, 40, 3});
+    CHECK(monarch_engine_drop_partial(board->engine, 1, 1, REASON_MEMORY) == 0);
+    CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_MEMORY) ==
+          2 * BLOCK_BYTES);
+    CHECK(STATE_REASON(board_state(board, 0)) == REASON_MEMORY && is_hidden(0));
+    CHECK(present(1) == 3); /* that was enough */
+    CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_MEMORY) ==
+          3 * BLOCK_BYTES);
+    room_is_given_back();
+    end();
+}
+
 int main(void)
 {
+    memory_that_is_needed_is_given_back();
     what_is_asked_for_comes_alone();
     the_last_block_makes_it_ready();
     requests_beyond_the_end_hurt_nobody();
