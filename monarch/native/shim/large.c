@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/sysmacros.h>
 
 #include "mark.h"
 #include "process.h"
@@ -17,6 +18,9 @@
 #include "wait.h"
 
 #define READ_BYTES_MAX 0x7ffff000ull /* of one call, read(2) */
+#define ASKED_NS 1000000000ull
+
+enum { ASKED_READS = 256 };
 
 enum {
     PIECE_BYTES = 4 << 20, /* of a long read: others are copied meanwhile */
@@ -29,6 +33,12 @@ atomic_bool large_opened;
 /* By number of the descriptor: the File that was opened by its path, plus 1. */
 static _Atomic uint32_t noted[DESCRIPTORS_MAX];
 
+/* By number, too: when the client of the origin was last asked for its attributes. */
+static struct asked {
+    uint64_t beat_ns;
+    uint32_t reads; /* since then */
+} asked[DESCRIPTORS_MAX];
+
 static void remember(int fd, uint8_t what)
 {
     atomic_store_explicit(&large_descriptors[fd], what, memory_order_relaxed);
@@ -40,6 +50,7 @@ void large_note(int fd, uint64_t file)
     if (fd < 0 || fd >= DESCRIPTORS_MAX)
         return;
     atomic_store_explicit(&noted[fd], (uint32_t)file + 1, memory_order_relaxed);
+    asked[fd] = (struct asked){0};
     remember(fd, DESCRIPTOR_LARGE);
     atomic_store_explicit(&large_opened, true, memory_order_relaxed);
 }
@@ -110,13 +121,47 @@ static bool readable(int fd)
            !(flags & (O_DIRECT | O_PATH));
 }
 
+/* is_due - the client of the origin is to be asked again whether the File has changed: after
+ * a second by the heartbeat of the agent, which costs no system call, or some reads. */
+static bool is_due(const struct segments *seg, int fd)
+{
+    uint64_t beat = atomic_load_explicit(
+        (_Atomic uint64_t *)&seg->requests->heartbeat_ns, memory_order_relaxed);
+    struct asked *a = &asked[fd];
+    if (beat - a->beat_ns < ASKED_NS && ++a->reads % ASKED_READS)
+        return false;
+    *a = (struct asked){.beat_ns = beat};
+    return true;
+}
+
+/* stat_of - what the descriptor leads to, by the kernel's own knowledge. What the file is,
+ * that is always exact; how it is, a network file system may have to ask its server, which
+ * it does once in a while as it would for the program. */
+static bool stat_of(const struct segments *seg, int fd, struct stat *out)
+{
+    struct statx st;
+    if (is_due(seg, fd) ||
+        sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+                 STATX_BASIC_STATS, (long)&st))
+        return sys_fstat(fd, out) == 0;
+    *out = (struct stat){
+        .st_dev = makedev(st.stx_dev_major, st.stx_dev_minor),
+        .st_ino = st.stx_ino,
+        .st_mode = st.stx_mode,
+        .st_size = (off_t)st.stx_size,
+        .st_mtim = {st.stx_mtime.tv_sec, st.stx_mtime.tv_nsec},
+        .st_ctim = {st.stx_ctime.tv_sec, st.stx_ctime.tv_nsec},
+    };
+    return true;
+}
+
 /* find - the large File that a descriptor leads to; false: it is none, or its bytes are the
  * origin's. */
 static bool find(int fd, struct large *out)
 {
     struct stat st;
     out->seg = attach_for_serving();
-    return out->seg && !process_borrowed() && sys_fstat(fd, &st) == 0 && readable(fd) &&
+    return out->seg && stat_of(out->seg, fd, &st) && readable(fd) &&
            (find_noted(out, fd, &st) || find_known(out, &st));
 }
 
@@ -208,8 +253,8 @@ static bool serve_piece(const struct large *l, const struct iovec *pieces, int c
     if (!found || (r.part && !holds(l, &range))) {
         uint32_t word = replica_load(l->seg->catalog, l->file);
         bool staged = STATE_OF(word) == REPLICA_READY;
-        if ((!staged && !wait_blocks(l->seg, l->file, range)) || !look_up(l, &r) ||
-            (r.part && !holds(l, &range)))
+        if ((!staged && (process_borrowed() || !wait_blocks(l->seg, l->file, range))) ||
+            !look_up(l, &r) || (r.part && !holds(l, &range)))
             return false;
     }
     return read_replica(l, &r, pieces, count, at, n);
