@@ -174,6 +174,7 @@ class OrderKind(IntFlag):
     REPORT = _ENUMS["monarch_kind"]["MONARCH_REPORT"]
     HINT = _ENUMS["monarch_kind"]["MONARCH_HINT"]
     PARTLY = _ENUMS["monarch_kind"]["MONARCH_PARTLY"]
+    AWAITED = _ENUMS["monarch_kind"]["MONARCH_AWAITED"]
 
 
 class Verdict(IntEnum):

@@ -89,13 +89,14 @@ class Agent:
 
 def put_request(job: Job, file: int) -> None:
     """What the Shim does to ask for a File."""
-    slots = 8 * native.CONSTANTS["REQUEST_SLOTS"]
-    tail(job.board.requests, "requests", slots).view(np.uint64)[0] = file + 1
+    dtype = DTYPES["requests"]
+    requests = np.asarray(job.board.requests)[: dtype.itemsize].view(dtype)
+    requests[0]["slots"][0] = file + 1
 
 
-def tail(memory: Any, name: str, length: int = 0) -> npt.NDArray[np.uint8]:
-    """What lies behind the struct of a segment, and the last bytes of that."""
-    found: npt.NDArray[np.uint8] = memory[DTYPES[name].itemsize - length :]
+def tail(memory: Any, name: str) -> npt.NDArray[np.uint8]:
+    """What lies behind the struct of a segment."""
+    found: npt.NDArray[np.uint8] = memory[DTYPES[name].itemsize :]
     return found
 
 

@@ -167,7 +167,7 @@ struct monarch_table_options { /* the arrays are borrowed until monarch_table_fr
     uint64_t files;
     uint32_t roots;
     uint32_t tiers;       /* without the Pool, which has the next number */
-    uint64_t large_bytes; /* no program waits for a File above */
+    uint64_t large_bytes; /* programs wait for few Files above */
 };
 
 struct monarch_plan { /* by which a table decides from now on; copied */
@@ -197,13 +197,14 @@ enum monarch_kind {
     MONARCH_BACKGROUND = 1, /* yields to others */
     MONARCH_ADOPT = 2,      /* verify an existing Replica instead of copying */
     MONARCH_ADOPT_BACKGROUND = 3,
-    MONARCH_ASKED = 4,   /* by a program or a peer, not by fill */
-    MONARCH_REPORT = 8,  /* Python collects its success too */
-    MONARCH_HINT = 16,   /* a hint says that it will be opened: the Pool may take it */
-    MONARCH_PARTLY = 32, /* it has begun because Blocks were asked for */
+    MONARCH_ASKED = 4,    /* by a program or a peer, not by fill */
+    MONARCH_REPORT = 8,   /* Python collects its success too */
+    MONARCH_HINT = 16,    /* a hint says that it will be opened: the Pool may take it */
+    MONARCH_PARTLY = 32,  /* it has begun because Blocks were asked for */
+    MONARCH_AWAITED = 64, /* a program waits for it, though it is large */
 };
 
-enum { MONARCH_KINDS = 64 }; /* all kinds are below */
+enum { MONARCH_KINDS = 128 }; /* all kinds are below */
 
 struct monarch_order { /* one Transfer */
     uint32_t file;

@@ -38,12 +38,24 @@ static void begin(struct engine *e, const struct monarch_order *order)
     start_order(e, order);
 }
 
+/* is_whole - programs wait for the File until it is staged whole. */
+static bool is_whole(const struct engine *e, uint32_t file)
+{
+    const struct flags *f = e->flags;
+    const _Atomic uint8_t *whole = (const _Atomic uint8_t *)f + f->whole;
+    return f->whole && atomic_load_explicit(&whole[file], memory_order_relaxed) &&
+           e->table->options.sizes[file] <= e->catalog->cold_wait_max_whole_bytes;
+}
+
 /* monarch_engine_demand - begins the Transfer of a File as it is done for programs, or,
  * without MONARCH_ASKED, as for fill. Python hears of those that it alone can judge: a
  * Replica that could not be opened, and a File whose origin does not answer. */
 void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind)
 {
     struct monarch_order order;
+    /* Of another node it is not known what waits there. */
+    if ((kind & MONARCH_ASKED) && (engine_is_awaited(e, file) || is_whole(e, file)))
+        kind |= MONARCH_AWAITED;
     switch (monarch_table_begin(e->table, file, kind, &order)) {
     case VERDICT_BEGUN:
         begin(e, &order);

@@ -161,6 +161,14 @@ static inline bool root_has_thread(const struct engine *e, const struct root_que
     return q->running + q->lost < e->root_threads;
 }
 
+/* engine_is_awaited - a program waits for a File, or for another one with the same count. */
+static inline bool engine_is_awaited(const struct engine *e, uint32_t file)
+{
+    return atomic_load_explicit(
+        (const _Atomic uint32_t *)&e->requests->waiters[file % WAITER_COUNTS],
+        memory_order_relaxed);
+}
+
 static inline bool engine_stopping(const struct engine *e)
 {
     return atomic_load_explicit(&e->stopping, memory_order_acquire);

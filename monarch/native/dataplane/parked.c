@@ -41,15 +41,6 @@ struct root_queue *parked_oldest(const struct engine *e)
     return found;
 }
 
-/* is_awaited - a program waits for the File, or for another one with the same count. */
-static bool is_awaited(const struct engine *e, uint32_t file)
-{
-    const struct requests *r = e->requests;
-    return atomic_load_explicit(
-        (const _Atomic uint32_t *)&r->waiters[file % WAITER_COUNTS],
-        memory_order_relaxed);
-}
-
 /* promote - a program has opened a File that fill has begun. */
 static void promote(struct engine *e, struct root_queue *q, struct transfer *t)
 {
@@ -70,7 +61,7 @@ struct transfer *parked_take_awaited(struct engine *e)
             continue;
         for (uint32_t n = q->parked.count; n; n--) {
             ring_pop(&q->parked, &t);
-            if (!found && (t->wanted || is_awaited(e, t->order.file)))
+            if (!found && (t->wanted || engine_is_awaited(e, t->order.file)))
                 found = t;
             else
                 ring_push(&q->parked, &t);

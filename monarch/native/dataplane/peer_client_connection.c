@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "shared/progress.h"
+
 static struct monarch_traffic *traffic_of(struct receiver *r,
                                           const struct client_connection *c)
 {
@@ -62,6 +64,8 @@ static int begin_reply(struct receiver *r, struct client_connection *c)
     if (!f || frame_check_reply(r->engine->catalog, &a->request, &c->head))
         return -EPROTO;
     f->pending = c->head.status == -EINPROGRESS;
+    if (f->pending && c->head.digest && !f->ended)
+        progress_store(r->engine->requests, f->order.file, (uint32_t)c->head.digest);
     if (f->pending)
         return 0;
     if (c->head.status) {

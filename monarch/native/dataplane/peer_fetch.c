@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "dataplane/staging_table.h"
+#include "shared/progress.h"
 
 /* fetch_begin - 0, or the error of the File or the Tier, see transfer_prepare(). */
 int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order *order,
@@ -52,6 +53,7 @@ int fetch_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t 
     int rc = extent_add(r->engine, t, bytes, n);
     rc = rc ? rc : replica_file_write(t, bytes, n);
     t->offset += rc ? 0 : n;
+    progress_store(r->engine->requests, t->order.file, progress_of(t->offset));
     return rc;
 }
 

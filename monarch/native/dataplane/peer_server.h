@@ -19,9 +19,9 @@ enum {
 struct pending_request {
     uint64_t id, since_ns, forwarded_ns;
     uint32_t file, extent;
-    int32_t status;    /* known already, or 0 */
-    bool ready;        /* the File was READY when the request came */
-    bool acknowledged; /* the peer knows that the request is pending */
+    int32_t status;           /* known already, or 0 */
+    bool ready;               /* the File was READY when the request came */
+    uint64_t acknowledged_ns; /* when the peer was last told that it is pending */
 };
 
 struct

@@ -11,6 +11,7 @@
 #include "dataplane/demand.h"
 #include "dataplane/transfer.h"
 #include "shared/catalog.h"
+#include "shared/progress.h"
 
 enum { PENDING = 1 };
 
@@ -177,15 +178,27 @@ static void begin_reply(struct server *s, struct server_connection *c, uint32_t 
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
 }
 
-/* acknowledge - begins a reply of -EINPROGRESS; false: the last one was sent just
- * now. */
-static bool acknowledge(struct server_connection *c, struct pending_request *p,
-                        uint64_t now)
+/* acknowledge_due - the peer is to hear that a request is pending: at once, then when it has
+ * heard nothing for a while. Of each large File it hears how far that has come. */
+static bool acknowledge_due(const struct engine *e, const struct server_connection *c,
+                            const struct pending_request *p, uint64_t now)
 {
-    if (p->acknowledged && now - c->progress_ns < SERVER_TICK_MS * MS_NS)
+    const uint64_t tick_ns = SERVER_TICK_MS * MS_NS;
+    if (!p->acknowledged_ns || now - c->progress_ns >= tick_ns)
+        return true;
+    return !p->extent && now - p->acknowledged_ns >= tick_ns &&
+           catalog_entry(e->catalog, p->file, NULL)->size > EXTENT_BYTES;
+}
+
+/* acknowledge - begins a reply of -EINPROGRESS; false: none is due. */
+static bool acknowledge(const struct engine *e, struct server_connection *c,
+                        struct pending_request *p, uint64_t now)
+{
+    if (!acknowledge_due(e, c, p, now))
         return false;
-    p->acknowledged = true;
+    p->acknowledged_ns = now;
     begin_head(c, p, -EINPROGRESS);
+    c->out.head.digest = progress_load(e->requests, p->file);
     return true;
 }
 
@@ -199,7 +212,7 @@ static bool begin_next(struct server *s, struct server_connection *c, uint64_t n
         int status = follows_pending(c, i) ? PENDING
                                            : reply_status(s, &c->pending[i], now);
         c->waits = c->waits || status == PENDING;
-        begun = status != PENDING || acknowledge(c, &c->pending[i], now);
+        begun = status != PENDING || acknowledge(s->engine, c, &c->pending[i], now);
         if (status != PENDING)
             begin_reply(s, c, i, status);
     }

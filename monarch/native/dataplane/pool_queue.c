@@ -86,7 +86,8 @@ static enum monarch_verdict begin(struct pool_queue *q, uint32_t file,
 {
     struct table *t = q->engine->table;
     pool_make_room(q->engine->pool, footprint(t->options.sizes[file]));
-    return (enum monarch_verdict)monarch_table_begin(t, file, MONARCH_ASKED, order);
+    return (enum monarch_verdict)monarch_table_begin(
+        t, file, MONARCH_ASKED | MONARCH_AWAITED, order);
 }
 
 /* pool_queue_wait - for a File that the Pool had no room for: makes room, or lets the File wait

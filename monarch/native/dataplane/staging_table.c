@@ -67,7 +67,7 @@ static int reserve(struct table *t, uint32_t file, const struct monarch_order *o
     bool asked = (order->kind & MONARCH_ASKED) && t->uses_pool;
     if (tier >= 0 || !(asked || (order->kind & MONARCH_HINT)))
         return tier;
-    return table_reserve_pool(t, file, need);
+    return table_reserve_pool(t, need, table_yields(t, file, order->kind));
 }
 
 static void release(struct table *t, uint32_t tier, uint64_t need)
@@ -182,7 +182,7 @@ static enum monarch_verdict no_room(struct table *t, const struct monarch_order 
         refuse_word(t, file, seen, REASON_NO_ROOM);
         return VERDICT_NOTHING;
     }
-    return asked && !table_is_large(t, file) ? VERDICT_POOL : VERDICT_PASSED;
+    return asked && !table_yields(t, file, order->kind) ? VERDICT_POOL : VERDICT_PASSED;
 }
 
 /* begin_adoption - begins to verify a Replica of an earlier job, whose room is reserved. */
@@ -299,7 +299,7 @@ int monarch_table_begin(struct table *t, uint32_t file, uint32_t kind,
         refuse_word(t, file, seen, REASON_CHANGED);
         return t->offers[file] ? VERDICT_WRITTEN : VERDICT_NOTHING;
     }
-    if (table_is_large(t, file))
+    if (table_yields(t, file, kind))
         kind |= MONARCH_BACKGROUND;
     *out = (struct monarch_order){.file = file, .kind = (uint8_t)kind, .peer = NO_PEER};
     pthread_mutex_lock(&t->lock);

@@ -41,15 +41,17 @@ static inline bool table_is_pool(const struct table *t, uint32_t tier)
     return tier == t->options.tiers;
 }
 
-static inline bool table_is_large(const struct table *t, uint32_t file)
+/* table_yields - no program waits for a File that is asked for in this way: it is large,
+ * and read from the origin meanwhile. */
+static inline bool table_yields(const struct table *t, uint32_t file, uint32_t kind)
 {
-    return t->options.sizes[file] > t->options.large_bytes;
+    return t->options.sizes[file] > t->options.large_bytes && !(kind & MONARCH_AWAITED);
 }
 
 /* table_room.c; the callers hold the lock */
 int table_reserve_first(struct table *t, uint64_t need);
 int table_reserve_spare(struct table *t, uint64_t need);
-int table_reserve_pool(struct table *t, uint32_t file, uint64_t need);
+int table_reserve_pool(struct table *t, uint64_t need, bool yields);
 bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need);
 void table_free_room(struct table *t, uint32_t tier, uint64_t need);
 int64_t table_spare_bytes(const struct table *t);

@@ -56,11 +56,11 @@ void table_set_promised(struct table *t, uint32_t file, bool promised)
 
 /* table_reserve_pool - for a File that programs wait for, all room of the Pool; for another
  * one what leaves an eighth free. */
-int table_reserve_pool(struct table *t, uint32_t file, uint64_t need)
+int table_reserve_pool(struct table *t, uint64_t need, bool yields)
 {
     uint32_t pool = t->options.tiers;
     uint64_t ahead = t->accounts[pool].capacity / 8;
-    if (table_is_large(t, file) && free_of(&t->accounts[pool]) < need + ahead)
+    if (yields && free_of(&t->accounts[pool]) < need + ahead)
         return -1;
     return table_reserve_in(t, pool, need) ? (int)pool : -1;
 }

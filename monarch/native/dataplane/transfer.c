@@ -18,7 +18,11 @@
 #include "dataplane/syscalls.h"
 #include "dataplane/wire.h"
 #include "shared/catalog.h"
+#include "shared/progress.h"
 #include "shared/xxh3.h"
+
+/* A read that takes longer is not followed by one as large. */
+static const uint64_t READ_NS_MAX = SECOND_NS / 4;
 
 /* transfer_init - sets an idle Transfer to its order. */
 void transfer_init(struct transfer *t, const struct monarch_order *order)
@@ -26,6 +30,7 @@ void transfer_init(struct transfer *t, const struct monarch_order *order)
     memset(t, 0, sizeof(*t));
     t->order = *order;
     t->source = t->target = -1;
+    t->chunks = 1;
 }
 
 /* locate - copies the identity of the File; -EINVAL: no such File, Tier or kind. */
@@ -166,10 +171,27 @@ static int end_extent(struct engine *e, struct transfer *t)
     return rc;
 }
 
-/* read_chunk - reads up to n bytes, `want` of which are enough; the number of bytes
+/* note_read - notes how long the read of whole chunks took. For a program that waits the
+ * next read is larger while these are fast: the larger, the fewer requests, but what takes
+ * long would look like an origin that does not answer. */
+static void note_read(struct engine *e, struct transfer *t, uint64_t ns,
+                      uint32_t chunks)
+{
+    health_note_chunk(e, t, ns / chunks);
+    if (order_class(t->order.kind) != CLASS_DEMAND)
+        return;
+    for (uint32_t i = 0; i < chunks; i++)
+        pace_chunk(e, t, ns / chunks);
+    if (ns > READ_NS_MAX)
+        t->chunks = 1;
+    else if (ns <= READ_NS_MAX / 2 && t->chunks < READ_CHUNKS_MAX)
+        t->chunks *= 2;
+}
+
+/* read_chunks - reads up to n bytes, `want` of which are enough; the number of bytes
  * read, or -errno. */
-static ssize_t read_chunk(struct engine *e, struct transfer *t, uint8_t *buffer,
-                          size_t n, size_t want)
+static ssize_t read_chunks(struct engine *e, struct transfer *t, uint8_t *buffer,
+                           size_t n, size_t want)
 {
     uint64_t began = n >= CHUNK_BYTES ? clock_ns() : 0;
     size_t got = 0, piece, enough;
@@ -184,22 +206,41 @@ static ssize_t read_chunk(struct engine *e, struct transfer *t, uint8_t *buffer,
         if (piece < n)
             health_note_step(e, t);
     } while ((size_t)n_read == piece && got < n);
-    uint64_t ns = began ? clock_ns() - began : 0;
     if (began)
-        health_note_chunk(e, t, ns);
-    if (began && order_class(t->order.kind) == CLASS_DEMAND)
-        pace_chunk(e, t, ns);
+        note_read(e, t, clock_ns() - began, (uint32_t)(n / CHUNK_BYTES));
     return (ssize_t)got;
 }
 
-/* copy_chunk - reads up to CHUNK_BYTES, writes them and adds them to checksum and seal.
- * The read that should reach the end requests one byte more and must not get it. */
-static int copy_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
+/* add_chunk - writes a chunk, and adds it to checksum and seal. */
+static int add_chunk(struct engine *e, struct transfer *t, const uint8_t *bytes,
+                     size_t n)
+{
+    int rc = t->offset % EXTENT_BYTES ? 0 : extent_begin(e, t, NULL);
+    rc = rc ? rc : extent_add(e, t, bytes, n);
+    if (!rc && !transfer_adopts(t))
+        rc = replica_file_write(t, bytes, n);
+    if (rc)
+        return rc;
+    t->offset += n;
+    return t->offset % EXTENT_BYTES == 0 || t->offset == t->size ? end_extent(e, t) : 0;
+}
+
+/* next_bytes - what to read next: it ends at a multiple of its size. */
+static size_t next_bytes(const struct transfer *t)
+{
+    uint64_t left = t->size - t->offset, whole = (uint64_t)t->chunks * CHUNK_BYTES;
+    uint64_t n = whole - t->offset % whole;
+    return left < n ? left : n;
+}
+
+/* copy_next - reads some chunks, writes them and adds them to checksum and seal. The read
+ * that should reach the end requests one byte more and must not get it. */
+static int copy_next(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t left = t->size - t->offset;
-    size_t want = left < CHUNK_BYTES ? left : CHUNK_BYTES;
+    size_t want = next_bytes(t), n;
     t->step = MONARCH_STEP_READ;
-    ssize_t got = read_chunk(e, t, buffer, want + (want == left), want);
+    ssize_t got = read_chunks(e, t, buffer, want + (want == left), want);
     if (got < 0)
         return (int)got;
     if (engine_stopping(e))
@@ -210,14 +251,13 @@ static int copy_chunk(struct engine *e, struct transfer *t, uint8_t *buffer)
         t->bytes += (uint64_t)got;
     if ((size_t)got != want)
         return transfer_adopts(t) ? -EBADMSG : -ESTALE;
-    int rc = t->offset % EXTENT_BYTES ? 0 : extent_begin(e, t, NULL);
-    rc = rc ? rc : extent_add(e, t, buffer, want);
-    if (!rc && !transfer_adopts(t))
-        rc = replica_file_write(t, buffer, want);
-    if (rc)
-        return rc;
-    t->offset += want;
-    return t->offset % EXTENT_BYTES == 0 || t->offset == t->size ? end_extent(e, t) : 0;
+    int rc = 0;
+    for (size_t done = 0; !rc && done < want; done += n) {
+        n = want - done < CHUNK_BYTES ? want - done : CHUNK_BYTES;
+        rc = add_chunk(e, t, buffer + done, n);
+    }
+    progress_store(e->requests, t->order.file, progress_of(t->offset));
+    return rc;
 }
 
 /* transfer_publish - the last step of every Transfer. */
@@ -253,7 +293,7 @@ static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     int rc = t->begun ? 0 : begin_counted(e, t);
     while (!rc && t->offset < t->size) {
-        rc = copy_chunk(e, t, buffer);
+        rc = copy_next(e, t, buffer);
         health_note_step(e, t);
         if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND &&
             t->offset < t->size)
@@ -263,7 +303,7 @@ static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
 }
 
 /* transfer_run - continues a Transfer, with a buffer of TRANSFER_BUFFER_BYTES; true
- * when it has ended. A background Transfer returns after each chunk to yield to
+ * when it has ended. A background Transfer returns after each read to yield to
  * others. */
 bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {

@@ -10,8 +10,9 @@
 #include "dataplane/seal.h"
 
 enum {
+    READ_CHUNKS_MAX = 4, /* what is read at once for a program that waits */
     /* The last read asks for one byte more, so that growth of the origin shows. */
-    TRANSFER_BUFFER_BYTES = CHUNK_BYTES + 4096,
+    TRANSFER_BUFFER_BYTES = READ_CHUNKS_MAX * CHUNK_BYTES + 4096,
     TEMPORARY_BYTES = 1 + REPLICA_NAME_BYTES + 1 + 10 + sizeof(".part"),
 };
 
@@ -40,6 +41,7 @@ struct transfer {
     char temporary[TEMPORARY_BYTES];
     uint64_t *digest; /* of the current Extent */
     uint64_t offset;
+    uint32_t chunks;         /* that the next read is to bring */
     uint64_t chain;          /* checksum of the current Extent so far */
     struct sealing *sealing; /* seal of the current Extent in progress */
     struct monarch_seal seal;

@@ -46,7 +46,8 @@ struct frame_reply {
     uint64_t id;
     uint32_t file, extent;
     uint64_t size;   /* bytes that follow */
-    uint64_t digest; /* chained xxh3 of the Extent; 0 where seals replace it */
+    uint64_t digest; /* chained xxh3 of the Extent; 0 where seals replace it; with
+                        -EINPROGRESS how far the File has come, see progress.h, or 0 */
     uint32_t ready;  /* FRAME_READY: the File was ready when the request came; else 0 */
     struct monarch_seal seal; /* zero where the nodes of the job make none */
 };

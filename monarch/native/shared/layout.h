@@ -209,7 +209,8 @@ struct catalog {
     uint32_t cold_mode;    /* enum cold_mode */
     uint32_t inner_mounts; /* 1: catalogued names are mount points for the agent */
     uint64_t cold_wait_max_bytes;
-    uint64_t cold_timeout_ns;
+    uint64_t cold_wait_max_whole_bytes; /* of Files that are waited for whole */
+    uint64_t cold_timeout_ns;           /* of a wait without progress */
     struct root roots[ROOTS_MAX];
     struct tier tiers[TIERS_MAX];
     char filter[FILTER_NAMES_MAX]
@@ -229,7 +230,10 @@ struct flags {
         opened; /* offset of u8[file_count]: opens of each File, modulo 256; or 0 */
     uint32_t hinted; /* 1: programs count their opens there */
     uint32_t reserved;
-    uint64_t presence;        /* offset of the struct presence; or 0 */
+    uint64_t presence; /* offset of the struct presence; or 0 */
+    /* Offset of u8[file_count], or 0. 1: an open of this large File waits until it is
+     * staged whole, because it will probably be mapped. The agent writes. */
+    uint64_t whole;
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky bits; Files first, then directories */
 };
@@ -340,6 +344,9 @@ struct requests {
     /* File number + 1, or a request for Blocks, see presence.h; 0 = free; emptied by an
      * atomic exchange. */
     uint64_t slots[REQUEST_SLOTS];
+    /* By File number modulo WAITER_COUNTS: File number + 1, and in the lower half how far
+     * its Transfer has come; see progress.h. The data plane writes. */
+    uint64_t progress[WAITER_COUNTS];
 };
 
 /* ---- counters ------------------------------------------------------------------- */
@@ -405,7 +412,7 @@ _Static_assert(sizeof(struct inode) == 16, "inode");
 _Static_assert(sizeof(struct changed) == 32, "changed");
 _Static_assert(sizeof(struct rights) == 64, "rights");
 _Static_assert(sizeof(struct requests) ==
-                   32 + 128 + 4 * WAITER_COUNTS + 8 * REQUEST_SLOTS,
+                   32 + 128 + 12 * WAITER_COUNTS + 8 * REQUEST_SLOTS,
                "requests");
 
 #endif

@@ -53,7 +53,7 @@ static ssize_t write_fails(int fd, const void *bytes, size_t n)
 
 static ssize_t tamper_at_last_read(int fd, void *buffer, size_t n)
 {
-    if (n == BYTES % CHUNK_BYTES + 1)
+    if (n % CHUNK_BYTES == BYTES % CHUNK_BYTES + 1)
         tamper();
     return __real_read(fd, buffer, n);
 }

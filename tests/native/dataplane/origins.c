@@ -133,7 +133,8 @@ static void changed_during(void (*how)(void), uint8_t kind)
 static ssize_t read_one_more(int fd, void *buffer, size_t n)
 {
     ssize_t got = __real_read(fd, buffer, n);
-    return got == BYTES % CHUNK_BYTES && (size_t)got < n ? got + 1 : got;
+    bool last = got % CHUNK_BYTES == BYTES % CHUNK_BYTES;
+    return last && (size_t)got < n ? got + 1 : got;
 }
 
 /* growth_that_only_the_read_shows - network file systems answer fstat from memory. */

@@ -1,0 +1,31 @@
+/* progress.h - how far the Transfer of a File has come, as programs see it that wait. */
+#ifndef MONARCH_PROGRESS_H
+#define MONARCH_PROGRESS_H
+
+#include <stdatomic.h>
+
+#include "layout.h"
+
+/* progress_load - a number that changes while the Transfer of a File goes on, or 0 where
+ * nothing is known: Files share the words, and each word tells of one File only. */
+static inline uint32_t progress_load(const struct requests *r, uint64_t file)
+{
+    uint64_t word = atomic_load_explicit(
+        (_Atomic uint64_t *)&r->progress[file % WAITER_COUNTS], memory_order_relaxed);
+    return word >> 32 == file + 1 ? (uint32_t)word : 0;
+}
+
+/* progress_store - notes what progress_load() is to give, which is above 0. */
+static inline void progress_store(struct requests *r, uint64_t file, uint32_t come)
+{
+    atomic_store_explicit((_Atomic uint64_t *)&r->progress[file % WAITER_COUNTS],
+                          (file + 1) << 32 | come, memory_order_relaxed);
+}
+
+/* progress_of - what is stored when so many bytes of a File are there. */
+static inline uint32_t progress_of(uint64_t bytes)
+{
+    return (uint32_t)(bytes / CHUNK_BYTES) + 1;
+}
+
+#endif
