@@ -50,6 +50,7 @@ class AgentCounters:
     transit_full: int = _figure("events", "of a transit pool without free space")
     hinted_files: int = _figure("files", "read ahead because of hints")
     hinted_bytes: int = _figure("bytes", "total size of these files")
+    mapped_files: int = _figure("files", "large ones that programs were seen to map")
     breakers_opened: int = _figure("times", "a peer was suspended after failures")
     breakers_closed: int = _figure("times", "a suspended peer was resumed")
     links_altered: int = _figure(

@@ -17,6 +17,7 @@ from monarch.agent.hints import Hints
 from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
 from monarch.agent.lifetime import AgentParts, MakeLifetime, StateWord
+from monarch.agent.mapped_files import MappedFiles
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
 from monarch.agent.processes import Processes
@@ -36,6 +37,7 @@ from monarch.agent.staging import (
 )
 from monarch.agent.stats import AgentStats, RunLabel
 from monarch.agent.tier_watch import TierWatch
+from monarch.agent.whole_files import WholeFiles
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
@@ -241,6 +243,8 @@ class Agent:
         namespace = publish(self.setup, indexed, self.segments)
         if self._outline is not None:
             self._outline.apply()
+        whole = WholeFiles(namespace, self.setup.config.cold_open.wait_max)
+        await in_thread(whole.flag_named, self.setup.whole)
         self.joining.send_catalog(namespace)
         self.joining.watch(namespace, self.counters)
         self._indexes = [one.key for one in indexed]
@@ -265,6 +269,9 @@ class Agent:
         if self.joining.is_first:
             judge, answered = stager.replicas, self.processes.answered
             self._tasks.append(Rechecking(namespace, judge, answered).begin())
+        places, pids = storage.places, self.processes.active_pids
+        mapped = MappedFiles(namespace, whole, places, pids, self.counters)
+        self._tasks.append(mapped.begin())
         self._tier_watch = TierWatch(stager, self._turn)
         self._memory = MemoryGuard(stager)
         self._guarded(self._guard)

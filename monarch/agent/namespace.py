@@ -272,6 +272,7 @@ def open_policy(setup: Setup, *, inner_mounts: bool) -> OpenPolicy:
     return OpenPolicy(
         cold_mode=native.ColdMode[cold.mode.upper()],
         cold_wait_max_bytes=cold.wait_max,
+        cold_wait_max_whole_bytes=cold.wait_max_whole,
         cold_timeout_ns=int(cold.timeout * 1e9),
         inner_mounts=inner_mounts,
         programs_excluded=setup.config.programs.exclude,

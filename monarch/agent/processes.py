@@ -98,6 +98,13 @@ class Processes:
         """Return how many cold opens have been answered."""
         return int(self._segment[0]["wait_buckets"].sum())
 
+    def active_pids(self) -> list[int]:
+        """Return the processes in which the Shim is active; for any thread."""
+        slots = self._slots[: self._used()]
+        active = slots["state"] == ProcessState.ACTIVE
+        pids: list[int] = np.unique(slots["pid"][active]).tolist()
+        return pids
+
     def unslotted(self) -> int:
         """Return how many processes got no slot."""
         return int(self._segment[0]["slots_full"])

@@ -193,6 +193,18 @@ class Segments:
         start = DTYPES["flags"].itemsize
         return self.memory["flags"][start : start + count]
 
+    def whole(self, count: int) -> Bytes:
+        """Return the flags of all Files that are waited for whole; none: no flags."""
+        start = int(self.record("flags")["whole"])
+        return self.memory["flags"][start : start + count if start else 0]
+
+    def files_of_inode(self, tier: int, ino: int) -> list[int]:
+        """Return the File whose Replica in a Tier has an inode, if there is one."""
+        slots = self._inodes()
+        places = np.flatnonzero((slots["ino"] == ino) & (slots["tier"] == tier))
+        found: list[int] = slots["file"][places].tolist()
+        return found
+
     def marks(self) -> tuple[Bytes, Bytes]:
         """Return the marks of all roots, and those of all Files and directories."""
         roots: Bytes = self.record("flags")["roots"]

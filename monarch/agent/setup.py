@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from monarch import report as reports
 from monarch.background import begin
-from monarch.catalog.patterns import Patterns
+from monarch.catalog.patterns import MAPPED_FORMATS, Patterns, Selection
 from monarch.config.request import Request, index_directory
-from monarch.errors import MonarchError
+from monarch.errors import MonarchError, UsageError
 from monarch.origins.dataset import Dataset
 from monarch.origins.saved_indexes import SavedIndexes
 from monarch.tiers import (
@@ -41,6 +41,7 @@ class Setup:
     Attributes:
         config_text: the configuration as canonical JSON.
         pool: the Pool for Files that pass through this node.
+        whole: the names of Files that are waited for whole, if they are large.
         has_peers: whether other nodes keep Files for this one.
         warnings: for the user, about parts that cannot be used.
     """
@@ -52,6 +53,7 @@ class Setup:
     tiers: tuple[Tier, ...]
     quiet: bool
     umask: int
+    whole: Selection
     pool: Tier | None = None
     has_peers: bool = False
     warnings: tuple[str, ...] = ()
@@ -64,6 +66,7 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
         UsageError: with one line for each value that is not valid here.
     """
     config = request.config
+    whole = _whole_names(config)
     tiers = tuple(
         open_tier(TierSettings.of(number, tier), job_node)
         for number, tier in enumerate(config.tiers)
@@ -95,8 +98,17 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
         tiers,
         request.quiet,
         umask,
+        whole,
         warnings=warnings,
     )
+
+
+def _whole_names(config: Config) -> Selection:
+    """Return the names of Files that are probably mapped."""
+    try:
+        return Selection(Patterns(include=(*MAPPED_FORMATS, *config.cold_open.whole)))
+    except UsageError as error:
+        raise UsageError(f"cold_open.whole: {error}") from error
 
 
 def _roots(config: Config) -> dict[str, Path]:

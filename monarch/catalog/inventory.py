@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -75,6 +75,18 @@ class Inventory:
         number = self.root_of(file)
         block = self._roots[number].block
         return block.path(int(block.first_entry[file - self._bases[number]]))
+
+    def relatives(self, files: npt.NDArray[np.int64]) -> Iterator[bytes]:
+        """Yield the same of many Files, in ascending order, much faster."""
+        bounds = np.searchsorted(files, [*self._bases, len(self)]).tolist()
+        for root, base, (start, stop) in zip(
+            self._roots, self._bases, pairwise(bounds), strict=True
+        ):
+            block, arena = root.block, root.block.arena.data
+            entries = block.first_entry[files[start:stop] - base]
+            for reference in block.entries["path"][entries].tolist():
+                at = reference >> 16
+                yield arena[at : at + (reference & 0xFFFF)].tobytes()
 
     def path(self, file: int) -> bytes:
         """Return the absolute path of a File on its Origin."""

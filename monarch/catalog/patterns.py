@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from monarch.errors import UsageError
 
@@ -26,6 +27,18 @@ _CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
 _NOTHING = rb"(?!)"
 _TOKEN = re.compile(rb"\*+|\?|\[!?\]?[^]/]*\]|.", re.DOTALL)
 _MEMBER = re.compile(rb".-.|.", re.DOTALL)
+
+
+MAPPED_FORMATS: Final = (
+    *("*.mdb", "*.lmdb"),
+    "*.safetensors",
+    *("*.arrow", "*.feather", "*.ipc"),
+    "*.npy",
+)
+"""Names of files that their usual readers map: LMDB, safetensors, Arrow IPC, NumPy.
+
+Tar and TFRecord are read, and mapped by few programs.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class OpenPolicy:
     """What the Shim does at a cold open, and in which programs it is inert.
 
     Attributes:
+        cold_wait_max_whole_bytes: the largest File that is waited for whole.
         inner_mounts: something is mounted on a catalogued name of the agent's.
     """
 
@@ -41,6 +42,7 @@ class OpenPolicy:
     cold_timeout_ns: int
     programs_excluded: tuple[str, ...] = ()
     inner_mounts: bool = False
+    cold_wait_max_whole_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,16 @@ class CatalogPlan:
     @property
     def flags_length(self) -> int:
         """Return the bytes of the flags segment."""
-        return self.presence.end
+        end = self.presence.end
+        return end + self.file_count if self.whole_place else end
+
+    @property
+    def whole_place(self) -> int:
+        """Return the offset there of the flags of Files that are waited for whole.
+
+        It is 0 where no File can be.
+        """
+        return self.presence.end if len(self.presence.files) else 0
 
     @property
     def opened_place(self) -> int:
@@ -142,6 +153,7 @@ class CatalogPlan:
         if len(self.presence.files):
             record["presence"] = self.presence.start
             self.presence.write(memory)
+        record["whole"] = self.whole_place
 
     def write_inodes(self, memory: Bytes, generation: int) -> None:
         """Write the header of the inodes segment, without any inode."""
@@ -255,6 +267,7 @@ def _write_header(plan: CatalogPlan, memory: Bytes, generation: int) -> None:
     record["cold_mode"] = plan.policy.cold_mode
     record["inner_mounts"] = plan.policy.inner_mounts
     record["cold_wait_max_bytes"] = plan.policy.cold_wait_max_bytes
+    record["cold_wait_max_whole_bytes"] = plan.policy.cold_wait_max_whole_bytes
     record["cold_timeout_ns"] = plan.policy.cold_timeout_ns
     _write_roots(plan, record["roots"][0])
     record["tier_count"] = len(plan.tiers)

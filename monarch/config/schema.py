@@ -108,10 +108,21 @@ class ColdOpen(Section):
         default=8 << 20,
         description="The size of the largest file for which auto waits as a whole.",
     )
+    wait_max_whole: Bytes = Field(
+        default=4 << 30,
+        description="The same for files that are opened by fopen or are probably "
+        "mapped into memory: by their format, by whole, or because the job has mapped "
+        "another file with their extension. Larger ones are read from the origin "
+        "until fill has copied them.",
+    )
+    whole: Patterns = Field(
+        default=(),
+        description="Patterns, relative to a dataset, of more files that programs map.",
+    )
     timeout: Annotated[float, DurationRange("100ms", "1h")] = Field(
         default=30.0,
-        description="The longest wait of an open; after it the program reads the "
-        "origin.",
+        description="The longest wait of an open while no byte of the file is copied; "
+        "after it the program reads the origin.",
     )
 
 

@@ -31,6 +31,10 @@ _FALLBACKS = {
     "origin_written": "opens read the origin because the file was written to",
     "origin_refused": "opens read the origin because the file could not be staged",
     "origin_busy": "opens did not wait: the origin did not respond, or no free space",
+    "origin_whole": (
+        "opens read the origin because a file that is probably mapped is larger than "
+        "cold_open.wait_max_whole"
+    ),
     "origin_large": "opens did not wait: the file was too large, or by cold_open.mode",
     "origin_timeout": "opens read the origin because the copy took too long",
     "origin_silent": "opens read the origin because the agent did not respond",
@@ -46,6 +50,7 @@ _ORDINARY = frozenset(
     {
         "opens_early",
         "origin_large",
+        "origin_whole",
         "origin_written",
         "origin_refused",
         "opens_elsewhere",
@@ -202,6 +207,8 @@ def _waits(snapshot: Snapshot) -> dict[str, Any]:
         "p50_s": total_s if count == 1 else bounded(0.50),
         "p95_s": total_s if count == 1 else bounded(0.95),
         "p99_s": total_s if count == 1 else bounded(0.99),
+        "whole": snapshot.counters["whole_waits"],
+        "whole_served": snapshot.counters["whole_served"],
     }
 
 

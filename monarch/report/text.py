@@ -130,6 +130,7 @@ def _sources(report: Report) -> Table:
 def _lines(report: Report) -> list[str]:
     metadata = report["metadata"]
     lines = [*_hits(report["hits"]), *_waits(report["waits"])]
+    lines += _whole(report["waits"])
     lines += _staged(report["staging"], " per node" if "nodes" in report else "")
     lines.append(_origin(report["origin"]))
     if metadata["ratio"] is not None:
@@ -164,6 +165,16 @@ def _waits(waits: dict[str, Any]) -> list[str]:
         f"  {many(waits['count'], 'cold opens')} waited: {', '.join(parts)}, "
         f"{total} in total"
     ]
+
+
+def _whole(waits: Mapping[str, Any]) -> list[str]:
+    """Return the line about large Files that were staged whole first; none without."""
+    opens = waits.get("whole", 0)
+    if not opens:
+        return []
+    line = f"  {many(opens, 'opens')} waited until a large file was staged whole"
+    rest = opens - waits["whole_served"]
+    return [f"{line}; {format_count(rest)} then read the origin" if rest else line]
 
 
 def _origin(origin: dict[str, Any]) -> str:

@@ -158,6 +158,20 @@ assert os.stat(D + "/spare.bin").st_size == 10_007
     )
 
 
+def test_large_file_that_is_mapped(under: Under, tree: Path) -> None:
+    """a large file that is mapped or read by a stream is staged whole before its open
+    returns"""
+    (tree / "shard.npy").write_bytes(os.urandom(9 << 20))
+    under(
+        """
+assert redirected(D + "/shard.npy")
+libc.fopen((D + "/shard.bin").encode(), b"rb")
+assert redirected(D + "/shard.bin")
+""",
+        *("--set", "fill.enabled=false"),
+    )
+
+
 def test_local_failure(under: Under) -> None:
     """an open never fails because of Monarch"""
     under("""

@@ -245,6 +245,9 @@ def test_the_inventory_knows_every_file_by_its_number() -> None:
     assert [files.root_of(n) for n in range(4)] == [0, 0, 2, 2]
     assert files.path(1) == b"/pfs/one/00000001"
     assert files.path(2) == b"/pfs/two/00000000"
+    for chosen in ([0, 1, 2, 3], [1, 3], [2], []):
+        found = list(files.relatives(np.array(chosen, np.int64)))
+        assert found == [files.relative(n) for n in chosen]
     with pytest.raises(IndexError):
         files.path(4)
     with pytest.raises(IndexError):
@@ -255,3 +258,28 @@ def test_an_inventory_of_nothing_is_empty() -> None:
     files = Inventory([], 8 << 20)
 
     assert (len(files), files.total_bytes, files.extent_first.tolist()) == (0, 0, [0])
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "expected"),
+    [
+        (native.ColdMode.AUTO, 8 << 20, False),
+        (native.ColdMode.AUTO, (8 << 20) + 1, True),
+        (native.ColdMode.WAIT, (8 << 20) + 1, False),
+        (native.ColdMode.THROUGH, (8 << 20) + 1, False),
+    ],
+)
+def test_there_are_flags_of_whole_files_where_large_ones_may_be_waited_for(
+    mode: native.ColdMode, size: int, expected: bool
+) -> None:
+    policy = OpenPolicy(mode, 8 << 20, 1)
+    roots = [root_at(b"/pfs/one"), root_at(b"/pfs/two", sizes=(1, size))]
+
+    plan = plan_catalog(roots, [], policy)
+
+    behind = plan.presence.end
+    assert plan.whole_place == (behind if expected else 0)
+    assert plan.flags_length == behind + (plan.file_count if expected else 0)
+    memory = np.zeros(plan.flags_length, np.uint8)
+    plan.write_flags(memory, 3)
+    assert header(memory, "flags")["whole"] == plan.whole_place

@@ -14,9 +14,14 @@
 #include "dataplane/partial.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
+#include "shared/progress.h"
 #include "shared/xxh3.h"
 
-enum { CHUNK_BLOCKS = CHUNK_BYTES / BLOCK_BYTES, UNFINISHED = 1 };
+enum {
+    CHUNK_BLOCKS = CHUNK_BYTES / BLOCK_BYTES,
+    READ_BLOCKS_MAX = READ_CHUNKS_MAX * CHUNK_BLOCKS,
+    UNFINISHED = 1,
+};
 
 /* ---- its files ------------------------------------------------------------------- */
 
@@ -152,12 +157,8 @@ static int fetch(struct engine *e, struct transfer *t, uint8_t *buffer, size_t w
     ssize_t got = read_piece(e, t, buffer, want + last, want);
     if (got < 0)
         return (int)got;
-    if (want == CHUNK_BYTES) {
-        uint64_t ns = clock_ns() - began;
-        health_note_chunk(e, t, ns);
-        if (order_class(t->order.kind) == CLASS_DEMAND)
-            pace_chunk(e, t, ns);
-    }
+    if (want >= CHUNK_BYTES)
+        transfer_note_read(e, t, clock_ns() - began, (uint32_t)(want / CHUNK_BYTES));
     t->bytes += (uint64_t)got;
     if (engine_stopping(e))
         return -ECANCELED;
@@ -228,7 +229,7 @@ static int publish(struct engine *e, struct transfer *t)
 static int copy_run(struct engine *e, struct transfer *t, struct block_run run,
                     uint8_t *buffer)
 {
-    uint64_t digests[CHUNK_BLOCKS], left;
+    uint64_t digests[READ_BLOCKS_MAX], left;
     t->offset = (uint64_t)run.first * BLOCK_BYTES;
     left = t->size - t->offset;
     size_t want = (size_t)run.count * BLOCK_BYTES;
@@ -243,6 +244,7 @@ static int copy_run(struct engine *e, struct transfer *t, struct block_run run,
         return rc;
     }
     digest_blocks(buffer, want, digests);
+    progress_store(e->requests, t->order.file, run.first + run.count);
     if (!partial_set(e, t->partial, run, digests))
         return 0;
     rc = finish_extent(e, t, run.first / EXTENT_BLOCKS, buffer);
@@ -281,12 +283,19 @@ static int copy_asked(struct engine *e, struct transfer *t, uint8_t *buffer)
     return rc;
 }
 
+/* next_count - how many Blocks to read next: they end at a multiple of their number. */
+static uint32_t next_count(const struct transfer *t)
+{
+    uint32_t most = t->chunks * CHUNK_BLOCKS;
+    return most - t->next_block % most;
+}
+
 /* copy_missing - all that nobody else copies; one piece of it as background. */
 static int copy_missing(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     for (;;) {
         struct block_run run = partial_claim_next(e, t->partial, t->next_block,
-                                                  CHUNK_BLOCKS);
+                                                  next_count(t));
         if (!run.count)
             return 0;
         t->next_block = run.first + run.count;

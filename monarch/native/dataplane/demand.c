@@ -2,6 +2,7 @@
  * Python. */
 #include "dataplane/demand.h"
 
+#include "dataplane/partial.h"
 #include "dataplane/staging_table.h"
 #include "shared/catalog.h"
 
@@ -12,6 +13,8 @@ bool demand_wanted(const struct engine *e, uint32_t file)
     uint32_t word = replica_load(e->catalog, file);
     if (STATE_OF(word) == REPLICA_READY)
         return true;
+    if (STATE_OF(word) == REPLICA_STAGING)
+        return partial_lacks(e, file);
     return STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_NONE;
 }
 
@@ -47,6 +50,18 @@ static bool is_whole(const struct engine *e, uint32_t file)
            e->table->options.sizes[file] <= e->catalog->cold_wait_max_whole_bytes;
 }
 
+/* begin_rest - begins the rest of a File of which programs have read Blocks. What finds no
+ * room in the queue is asked for again. */
+static void begin_rest(struct engine *e, uint32_t file)
+{
+    struct monarch_order order;
+    pthread_mutex_lock(&e->lock);
+    if (e->outstanding[CLASS_DEMAND] < ORDERS_MAX &&
+        partial_order_rest(e, file, &order))
+        scheduler_push(e, &order);
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* monarch_engine_demand - begins the Transfer of a File as it is done for programs, or,
  * without MONARCH_ASKED, as for fill. Python hears of those that it alone can judge: a
  * Replica that could not be opened, and a File whose origin does not answer. */
@@ -54,6 +69,10 @@ void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind)
 {
     struct monarch_order order;
     /* Of another node it is not known what waits there. */
+    if ((kind & MONARCH_ASKED) && partial_lacks(e, file)) {
+        begin_rest(e, file);
+        return;
+    }
     if ((kind & MONARCH_ASKED) && (engine_is_awaited(e, file) || is_whole(e, file)))
         kind |= MONARCH_AWAITED;
     switch (monarch_table_begin(e->table, file, kind, &order)) {

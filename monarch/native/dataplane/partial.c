@@ -301,6 +301,40 @@ bool partial_next_incomplete(struct engine *e, struct monarch_order *out)
     return found;
 }
 
+/* incomplete_of - the partial Replica of a File whose rest nobody copies; under the lock. */
+static struct partial *incomplete_of(const struct engine *e, uint32_t file)
+{
+    int64_t large = presence_find(e->flags, file);
+    struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    return p && is_incomplete(p) ? p : NULL;
+}
+
+/* partial_lacks - the File is staged in part, and nobody copies the rest. */
+bool partial_lacks(const struct engine *e, uint32_t file)
+{
+    if (!partials_incomplete(e))
+        return false;
+    pthread_mutex_lock(&e->partials->lock);
+    bool lacks = incomplete_of(e, file) != NULL;
+    pthread_mutex_unlock(&e->partials->lock);
+    return lacks;
+}
+
+/* partial_order_rest - an order for the rest of such a File, as demand: a program waits for
+ * all of it. */
+bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = incomplete_of(e, file);
+    if (p) {
+        set(e->partials, p, true, false);
+        *out = p->order;
+        out->kind = MONARCH_ASKED | (p->order.kind & MONARCH_PARTLY);
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+    return p != NULL;
+}
+
 /* check - one of them; true: it is to be told that the File was written. */
 static bool check(struct engine *e, struct partial *p)
 {

@@ -57,6 +57,8 @@ bool partial_end(struct engine *e, struct partial *p, int status);
 bool partial_ended(struct engine *e, struct partial *p, int *status);
 bool partials_incomplete(const struct engine *e);
 bool partial_next_incomplete(struct engine *e, struct monarch_order *out);
+bool partial_lacks(const struct engine *e, uint32_t file);
+bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out);
 uint32_t partials_check(struct engine *e, struct monarch_order *out, uint32_t max);
 
 /* block_claims.c */

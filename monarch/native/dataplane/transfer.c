@@ -171,11 +171,11 @@ static int end_extent(struct engine *e, struct transfer *t)
     return rc;
 }
 
-/* note_read - notes how long the read of whole chunks took. For a program that waits the
+/* transfer_note_read - notes how long the read of whole chunks took. For a program that waits the
  * next read is larger while these are fast: the larger, the fewer requests, but what takes
  * long would look like an origin that does not answer. */
-static void note_read(struct engine *e, struct transfer *t, uint64_t ns,
-                      uint32_t chunks)
+void transfer_note_read(struct engine *e, struct transfer *t, uint64_t ns,
+                        uint32_t chunks)
 {
     health_note_chunk(e, t, ns / chunks);
     if (order_class(t->order.kind) != CLASS_DEMAND)
@@ -207,7 +207,7 @@ static ssize_t read_chunks(struct engine *e, struct transfer *t, uint8_t *buffer
             health_note_step(e, t);
     } while ((size_t)n_read == piece && got < n);
     if (began)
-        note_read(e, t, clock_ns() - began, (uint32_t)(n / CHUNK_BYTES));
+        transfer_note_read(e, t, clock_ns() - began, (uint32_t)(n / CHUNK_BYTES));
     return (ssize_t)got;
 }
 

@@ -64,6 +64,8 @@ bool transfer_written(const struct engine *e, const struct transfer *t);
 int transfer_publish(struct engine *e, struct transfer *t);
 bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer);
 void transfer_end(struct transfer *t, int status);
+void transfer_note_read(struct engine *e, struct transfer *t, uint64_t ns,
+                        uint32_t chunks);
 
 int extent_begin(struct engine *e, struct transfer *t,
                  const struct monarch_seal *peers);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "identity.h"
+#include "large_open.h"
 #include "mark.h"
 #include "object.h"
 #include "process.h"
@@ -84,12 +85,6 @@ static bool name_replica(struct redirect *s, const struct route *r,
     return true;
 }
 
-static bool waits(const struct catalog *c, uint64_t size)
-{
-    return c->cold_mode == COLD_WAIT ||
-           (c->cold_mode == COLD_AUTO && size <= c->cold_wait_max_bytes);
-}
-
 /* leave - this open does not wait any more, and has opened what it has waited for. */
 static void leave(struct redirect *s)
 {
@@ -98,21 +93,15 @@ static void leave(struct redirect *s)
     s->counted = false;
 }
 
-/* await - asks for a cold File and, if it is small, waits for it: its state word when it
- * got ready, else 0 with the reason counted. */
+/* await - asks for a cold File and, unless it is read through, waits for it: its state word
+ * when it got ready, else 0 with the reason counted. */
 static uint32_t await(struct redirect *s, uint32_t word)
 {
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
         return origin(s, (int)wait_refusal(word));
-    if (!waits(s->seg->catalog, s->size)) {
-        s->large = presence_find(s->seg->flags, s->file) >= 0;
-        if (!s->large && wait_agent_lives(s->seg) && STATE_OF(word) == REPLICA_ABSENT)
-            wait_request(s->seg, s->file);
-        return origin(s, COUNTER_origin_large);
-    }
-    if (process_borrowed())
-        return origin(s, COUNTER_origin_vfork);
     enum counter why = COUNTER_origin_timeout;
+    if (!large_open_waits(s, word, &why))
+        return origin(s, (int)why);
     if (!s->counted)
         wait_enter(s->seg, s->file);
     s->counted = true;
@@ -200,12 +189,11 @@ static void count_early(int dirfd, const char *path, int flags)
         count(COUNTER_opens_early, 1);
 }
 
-/* redirect_open - true: open s->path first, then ask redirect_opened(); false: open what the
- * program named, with the flags s->named. */
-bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags)
+/* decide - redirect_open() of what redirect_begin() has begun. */
+static bool decide(struct redirect *s, int dirfd, const char *path)
 {
+    int flags = s->flags;
     bool changes = may_change(flags);
-    redirect_begin(s, flags);
     s->seg = changes ? attach_for_marking() : attach_for_serving();
     if (__builtin_expect(!s->seg || !path, 0)) {
         s->seg = attached_segments();
@@ -223,20 +211,36 @@ bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags)
     return redirect_read(s, dirfd, path, flags);
 }
 
+/* redirect_open - true: open s->path first, then ask redirect_opened(); false: open what the
+ * program named, with the flags s->named. */
+bool redirect_open(struct redirect *s, int dirfd, const char *path, int flags)
+{
+    redirect_begin(s, flags);
+    return decide(s, dirfd, path);
+}
+
+/* decide_whole - redirect_whole() of what redirect_begin() has begun. */
+static bool decide_whole(struct redirect *s, int dirfd, const char *path)
+{
+    if (!may_change(s->flags))
+        return decide(s, dirfd, path);
+    s->seg = attach_for_marking();
+    return s->seg && path && redirect_write(s, dirfd, path, false);
+}
+
 /* redirect_whole - the same for calls whose flags cannot be changed. */
 bool redirect_whole(struct redirect *s, int dirfd, const char *path, int flags)
 {
-    if (!may_change(flags))
-        return redirect_open(s, dirfd, path, flags);
     redirect_begin(s, flags);
-    s->seg = attach_for_marking();
-    return s->seg && path && redirect_write(s, dirfd, path, false);
+    return decide_whole(s, dirfd, path);
 }
 
 /* redirect_stream - the same for the mode of fopen(). */
 bool redirect_stream(struct redirect *s, const char *path, const char *mode)
 {
-    return redirect_whole(s, AT_FDCWD, path, redirect_stream_flags(mode));
+    redirect_begin(s, redirect_stream_flags(mode));
+    s->streamed = true;
+    return decide_whole(s, AT_FDCWD, path);
 }
 
 /* redirect_eases - a Tier may know no O_DIRECT (tmpfs before Linux 6.6): its pages are in
@@ -255,6 +259,8 @@ static void count_served(const struct redirect *s)
 {
     bool peer = s->source == SOURCE_PEER;
     note_open(s);
+    if (s->whole)
+        count(COUNTER_whole_served, 1);
     if (!s->waited) {
         count((enum counter)(COUNTER_opens_hit_tier0 + s->tier), 1);
         count((enum counter)(COUNTER_bytes_hit_tier0 + s->tier), s->size);

@@ -19,11 +19,13 @@ struct redirect {
     bool cuts;        /* and truncate it then */
     int held;         /* the origin's file behind a Replica, else negative */
     bool waited;
-    bool sampled; /* then see whether an outside path has led to a File */
-    bool doubted; /* or to a Replica whose File was written to since */
-    bool counted; /* among those that wait for the File, until it is opened */
-    bool kept;    /* the same, until redirect_release() */
-    bool large;   /* its reads may be served, though the origin is opened */
+    bool streamed; /* by fopen() or freopen(): its reads are not seen */
+    bool whole;    /* has waited until the large File was staged whole */
+    bool sampled;  /* then see whether an outside path has led to a File */
+    bool doubted;  /* or to a Replica whose File was written to since */
+    bool counted;  /* among those that wait for the File, until it is opened */
+    bool kept;     /* the same, until redirect_release() */
+    bool large;    /* its reads may be served, though the origin is opened */
     uint32_t tier;
     uint32_t source; /* enum source */
     uint32_t word;   /* the state word that told of the Replica */
@@ -58,7 +60,7 @@ bool redirect_entry(struct redirect *s, const struct route *r, const struct entr
 static inline void redirect_begin(struct redirect *s, int flags)
 {
     s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
-    s->counted = s->kept = s->large = false;
+    s->counted = s->kept = s->large = s->streamed = s->whole = false;
     s->held = IDENTITY_OTHER;
     s->flags = s->named = flags;
 }

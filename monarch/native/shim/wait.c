@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "process.h"
+#include "shared/progress.h"
 #include "sys.h"
 
 enum {
@@ -147,6 +148,15 @@ enum counter wait_refusal(uint32_t word)
                                              : COUNTER_origin_refused;
 }
 
+/* is_partial - the File is staged in part, perhaps for programs that read little of it. */
+static bool is_partial(const struct segments *seg, uint64_t file, uint32_t word)
+{
+    int64_t large = presence_find(seg->flags, file);
+    return large >= 0 && STATE_OF(word) == REPLICA_STAGING &&
+           (uint32_t)part_load(presence_part(seg->flags, (uint32_t)large)) ==
+               part_tag(word);
+}
+
 /* judge - true: wait on; false: the reason is set; asks again for a File that nobody
  * has taken on. */
 static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
@@ -162,18 +172,31 @@ static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
     if (!beats(seg, now))
         return false;
     *why = COUNTER_origin_slots;
-    return STATE_OF(word) != REPLICA_ABSENT || wait_request(seg, file);
+    bool asks = STATE_OF(word) == REPLICA_ABSENT || is_partial(seg, file, word);
+    return !asks || wait_request(seg, file);
+}
+
+/* progresses - the Transfer of the File has gone on since `come` was noted. */
+static bool progresses(const struct segments *seg, uint64_t file, uint32_t *come)
+{
+    uint32_t now = progress_load(seg->requests, file);
+    bool moved = now && now != *come;
+    if (moved)
+        *come = now;
+    return moved;
 }
 
 /* wait_ready - waits for a File's Replica: its state word, or 0 and why the origin must
- * answer. A File that was too late once is not waited for again. */
+ * answer. The time-out counts from the last progress of its Transfer. A File that was too
+ * late once is not waited for again. */
 uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why)
 {
     _Atomic uint32_t *memory = &late[file % LATE_MAX];
     *why = COUNTER_origin_timeout;
     if (atomic_load_explicit(memory, memory_order_relaxed) == file + 1)
         return 0;
-    uint64_t begun = now_ns(), passed = 0;
+    uint64_t begun = now_ns(), passed = 0, moved = 0;
+    uint32_t come = progress_load(seg->requests, file);
     do {
         uint32_t word = replica_load(seg->catalog, file);
         if (STATE_OF(word) == REPLICA_READY) {
@@ -183,9 +206,11 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
         if (!judge(seg, file, word, begun + passed, why))
             return 0;
         slice(replica_word(seg->catalog, file), word,
-              seg->catalog->cold_timeout_ns - passed);
+              seg->catalog->cold_timeout_ns - (passed - moved));
         passed = now_ns() - begun;
-    } while (passed < seg->catalog->cold_timeout_ns);
+        if (progresses(seg, file, &come))
+            moved = passed;
+    } while (passed - moved < seg->catalog->cold_timeout_ns);
     *why = COUNTER_origin_timeout;
     atomic_store_explicit(memory, (uint32_t)(file + 1), memory_order_relaxed);
     return 0;

@@ -231,6 +231,7 @@ static void fill_catalog(const struct plan *plan, struct catalog *c)
     memcpy(c->tiers[0].path, plan->tier, c->tiers[0].path_bytes + 1);
     c->cold_mode = plan->cold_mode;
     c->cold_wait_max_bytes = plan->wait_max_bytes;
+    c->cold_wait_max_whole_bytes = plan->wait_max_whole_bytes;
     c->cold_timeout_ns = plan->timeout_ns;
     if (plan->filter) {
         c->filter_count = 1;
@@ -262,8 +263,10 @@ void board_scan(const struct plan *plan, struct built *b)
         b->changes->count = marks;
         b->outline = c = segment(plan, "outline", SEGMENT_CATALOG, total);
     } else {
-        b->flags = segment(plan, "flags", SEGMENT_FLAGS, flags_bytes(marks));
+        b->flags = segment(plan, "flags", SEGMENT_FLAGS,
+                           flags_bytes(marks) + items.files);
         b->flags->count = marks;
+        b->flags->whole = flags_bytes(marks);
         b->inodes = segment(plan, "inodes", SEGMENT_INODES, inodes_bytes(slots));
         b->inodes->slot_count = slots;
         b->catalog = c = segment(plan, "catalog", SEGMENT_CATALOG, total);

@@ -17,7 +17,7 @@ struct plan { /* what to build */
     const char *filter; /* a program left alone */
     unsigned padding;   /* invented Entries, so that the Catalog is large */
     uint32_t cold_mode;
-    uint64_t wait_max_bytes, timeout_ns;
+    uint64_t wait_max_bytes, wait_max_whole_bytes, timeout_ns;
     bool unstable;    /* inode numbers may change */
     uint32_t source;  /* of Files that are published; enum source */
     bool provisional; /* the attributes are those of an earlier job */

@@ -3,6 +3,7 @@
  *   mkboard [options] RUN TIER ROOT
  *   -a PATH  another spelling of the root    -m MODE  cold mode (auto, wait, through)
  *   -w N     cold_wait_max_bytes             -t MS    cold timeout
+ *   -W N     cold_wait_max_whole_bytes
  *   -f NAME  program filter                  -p N     invented Entries
  *   -d MS    answer requests after MS        -n       never answer them
  *   -s       never beat again                -r       Files come from a peer
@@ -10,7 +11,8 @@
  *
  * Lines: publish-all, counters, processes, root, mounts, pending, rung, answer; scan,
  * settling and serve after an outline; and with a path below the root:
- * publish, confirm, staging, refuse, busy, lose, where, written, dirwritten. It prints "ready",
+ * publish, confirm, staging, refuse, busy, lose, where, written, dirwritten, whole, moves, and
+ * othermoves (a File that shares the word of its progress). It prints "ready",
  * answers each line with one line, and ends when stdin does.
  */
 #include <err.h>
@@ -23,6 +25,7 @@
 
 #include "board_build.h"
 #include "shared/catalog.h"
+#include "shared/progress.h"
 
 static struct plan plan = {.wait_max_bytes = EXTENT_BYTES, .timeout_ns = 30000000000u};
 static struct built board;
@@ -88,10 +91,21 @@ static int pending(void)
     return used;
 }
 
+/* move - the Transfer of a File has gone on. */
+static void move(uint64_t file)
+{
+    static uint32_t come;
+    progress_store(board.requests, file, ++come);
+}
+
 static void obey_file(const char *verb, const char *rel)
 {
     char path[4096];
     uint32_t file = file_of(rel);
+    if (strcmp(verb, "whole") == 0)
+        ((uint8_t *)board.flags)[board.flags->whole + file] = 1;
+    if (strcmp(verb, "moves") == 0 || strcmp(verb, "othermoves") == 0)
+        move(verb[0] == 'o' ? file + WAITER_COUNTS : file);
     if (strcmp(verb, "publish") == 0)
         board_publish(&plan, &board, file);
     else if (strcmp(verb, "staging") == 0)
@@ -170,7 +184,7 @@ static void obey(char *line)
 
 static bool read_options(int argc, char **argv)
 {
-    for (int c; (c = getopt(argc, argv, "a:m:w:t:f:p:d:nrsuei")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "a:m:w:W:t:f:p:d:nrsuei")) != -1;) {
         if (c == 'a' && plan.spelling_count < SPELLINGS_MAX - 1)
             plan.spellings[plan.spelling_count++] = optarg;
         else if (c == 'm')
@@ -179,6 +193,8 @@ static bool read_options(int argc, char **argv)
                                                 : COLD_AUTO;
         else if (c == 'w')
             plan.wait_max_bytes = strtoull(optarg, NULL, 10);
+        else if (c == 'W')
+            plan.wait_max_whole_bytes = strtoull(optarg, NULL, 10);
         else if (c == 't')
             plan.timeout_ns = strtoull(optarg, NULL, 10) * 1000000;
         else if (c == 'f')
