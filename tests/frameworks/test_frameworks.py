@@ -1,19 +1,23 @@
 """Frameworks read the same under Monarch, also from an origin that was zeroed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from support.countfs import CountFs
 from support.programs import Runner, consumer
 from support.replica_reads import gate, run_zeroed
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1800)]
 
+OVERREAD_MAX = 1.02
 # Framework, words of its consumer, and the consumers that make its dataset.
 READS = {
     "numpy": ("numpy_arrays.py", "read", ["numpy_arrays.py"]),
     "h5py": ("hdf5_groups.py", "read", ["hdf5_groups.py"]),
+    "mapped formats": ("mapped_formats.py", "read", ["mapped_formats.py"]),
     "Pillow": ("pillow_images.py", "read", ["pillow_images.py"]),
     "PyTorch fork": (
         "torch_loader.py",
@@ -77,3 +81,26 @@ def test_a_framework_opens_no_staged_file_at_its_origin(
     tool("strace")
 
     assert gate(runner, framework.root, framework.words) == []
+
+
+def test_mapped_formats_read_the_origin_once(
+    runner: Runner, mount_counted: Callable[..., CountFs], tmp_path: Path
+) -> None:
+    """Also what is read first, without fill: their opens wait."""
+    root = tmp_path / "dataset"
+    runner.plain(consumer("mapped_formats.py", "make", root)).succeed()
+    view = mount_counted(root, cached=1)
+    line = consumer("mapped_formats.py", "read", view.root)
+    plain = runner.plain(line).succeed()
+    size_bytes = sum(path.stat().st_size for path in root.rglob("*.*"))
+    view.reset()
+
+    outcome = runner.under_monarch(
+        ["sh", "-c", 'for epoch in 1 2; do "$@"; done', "sh", *line],
+        roots=[view.root],
+        options=["--set", "fill.enabled=false"],
+    )
+
+    assert outcome.stdout == 2 * plain.stdout
+    assert outcome.counter("opens_origin") == 0
+    assert view.counts().read_bytes <= OVERREAD_MAX * size_bytes
