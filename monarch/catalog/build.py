@@ -94,6 +94,24 @@ class _Listed:
         places = np.cumsum(counts) - counts
         return np.repeat(starts - places, counts) + np.arange(len(self))
 
+    def whole_directories(self) -> list[int]:
+        """Return the row numbers of the directories of which no name is missing."""
+        listings = {
+            listing.path: number for number, listing in enumerate(self._listings)
+        }
+        rows = []
+        for listing in self._listings:
+            if listing.whole and not listing.path:
+                rows.append(0)
+            holder = listings.get(dirname(listing.path)) if listing.path else None
+            if holder is None or not listing.whole:
+                continue
+            names = self._listings[holder]
+            place = bisect_left(range(len(names)), listing.path, key=names.name)
+            if place < len(names) and names.name(place) == listing.path:
+                rows.append(self.bases[holder] + place)
+        return rows
+
     def find(self, paths: set[bytes]) -> dict[bytes, int]:
         """Return the row numbers of the paths that are listed."""
         found = {b"": 0} if b"" in paths else {}
@@ -212,7 +230,7 @@ class _Draft:
         entries["path"] = paths[listed.order]
         entries["attr"] = self._attr
         entries["file"] = self._file_numbers()
-        self._point_links(entries)
+        self._point_targets(entries)
         for name in ATTR.names or ():
             block.attrs[name] = self._attrs[name]
         block.first_entry[:] = self._files.first
@@ -224,14 +242,20 @@ class _Draft:
         numbers[self._kinds == stat.S_IFDIR] = self._directories.of_entry
         return numbers
 
-    def _point_links(self, entries: Records) -> None:
-        """Set the target Entry of each link, and that Entry's number."""
-        entries["target"] = np.arange(len(entries), dtype=np.uint32)
-        if not len(self._links):
-            return
+    def _point_targets(self, entries: Records) -> None:
+        """Set the target of each Entry; a link has the number of its target, too."""
+        own = np.arange(len(entries), dtype=np.uint32)
+        place = np.empty(len(own), np.int64)
+        place[self._listed.order] = own
+        whole = place[np.array(self._listed.whole_directories(), np.int64)]
+        entries["target"] = own
+        entries["target"][self._kinds == stat.S_IFDIR] = NONE32
+        entries["target"][whole] = whole
+        if len(self._links):
+            self._point_links(entries, place)
+
+    def _point_links(self, entries: Records, place: Numbers) -> None:
         listed, links = self._listed, self._survey.links
-        place = np.empty(len(listed), np.int64)
-        place[listed.order] = np.arange(len(listed))
         rows = listed.find(set(links) | set(links.values()))
         entries["target"][self._links] = NONE32
         for link, target in links.items():

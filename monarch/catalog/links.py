@@ -182,7 +182,10 @@ class _Expansion:
         kept = [i for i, name in enumerate(names) if self._keeps(name)]
         rows = source.rows[np.array(kept, np.int64)]
         copied = [names[i] for i in kept]
-        self._added.append(Listing.of(path, copied, rows, source.path))
+        whole = source.whole and len(kept) == len(names)
+        self._added.append(
+            Listing.of(path, copied, rows, real=source.path, whole=whole)
+        )
         listed = set(copied)
         for link, target in self._below.get(source.path, ()):
             moved = _moved(link, via)

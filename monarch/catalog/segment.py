@@ -88,8 +88,7 @@ class CatalogPlan:
     @property
     def flags_length(self) -> int:
         """Return the bytes of the flags segment."""
-        end = self.presence.end
-        return end + self.file_count if self.whole_place else end
+        return self.checked_place + 4 * self.directory_count
 
     @property
     def whole_place(self) -> int:
@@ -103,6 +102,12 @@ class CatalogPlan:
     def opened_place(self) -> int:
         """Return the offset, in the flags segment, of the counts of opens."""
         return _opened_place(self.file_count, self.directory_count)
+
+    @property
+    def checked_place(self) -> int:
+        """Return the offset, in the flags segment, of when directories were checked."""
+        files = self.file_count if self.whole_place else 0
+        return aligned(self.presence.end + files)
 
     @property
     def inode_slots(self) -> int:
@@ -154,6 +159,7 @@ class CatalogPlan:
             record["presence"] = self.presence.start
             self.presence.write(memory)
         record["whole"] = self.whole_place
+        record["checked"] = self.checked_place
 
     def write_inodes(self, memory: Bytes, generation: int) -> None:
         """Write the header of the inodes segment, without any inode."""

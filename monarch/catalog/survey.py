@@ -82,6 +82,7 @@ class Listing:
         ends: the end of each path in ``paths``.
         rows: one ROW per name.
         real: the directory that was read; it differs if ``path`` is below a link.
+        whole: no name of the directory is missing.
     """
 
     path: bytes
@@ -89,14 +90,22 @@ class Listing:
     ends: npt.NDArray[np.int64]
     rows: Records
     real: bytes
+    whole: bool
 
     @classmethod
     def of(
-        cls, path: bytes, names: list[bytes], rows: Records, real: bytes | None = None
+        cls,
+        path: bytes,
+        names: list[bytes],
+        rows: Records,
+        *,
+        real: bytes | None = None,
+        whole: bool = False,
     ) -> Listing:
         """Pack sorted paths and their rows."""
         ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
-        return cls(path, b"".join(names), ends, rows, path if real is None else real)
+        real = path if real is None else real
+        return cls(path, b"".join(names), ends, rows, real, whole)
 
     def __len__(self) -> int:
         return len(self.ends)

@@ -34,6 +34,8 @@ LOOK_NS: Final = 20_000_000
 Where directories are read with the metadata of their names, these are at hand for a
 moment, for some clients only to the thread that has read them."""
 PROGRESS_SECONDS = 0.25
+NAME_BYTES_MAX = 255
+"""Longest name that readdir() gives; some FUSE servers have longer ones."""
 
 _DT_UNKNOWN, _DT_DIR, _DT_LNK = 0, 4, 10
 _U32_MAX: Final = (1 << 32) - 1
@@ -66,13 +68,18 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Open:
-    """A directory that is being read; the last task that uses it closes it."""
+    """A directory that is being read; the last task that uses it closes it.
+
+    Attributes:
+        names: how many it has given so far.
+    """
 
     path: bytes
     fd: int
     batches: list[_Batch] = field(default_factory=list)
     users: int = 1
     failed: bool = False
+    names: int = 0
 
 
 class Walk:
@@ -197,6 +204,7 @@ class Walk:
         self, directory: _Open, names: list[bytes], types: bytes
     ) -> list[bytes]:
         """Return the names to catalogue."""
+        directory.names += len(names)
         prefix = directory.path + b"/" if directory.path else b""
         room = PATH_BYTES_MAX - len(prefix)
         listed = list(zip(names, types, strict=True))
@@ -364,10 +372,15 @@ def _listing(directory: _Open) -> Listing:
         [np.empty(0, ROW), *(batch.rows for batch in directory.batches)]
     )
     order = sorted(range(len(names)), key=names.__getitem__)
+    room = NAME_BYTES_MAX + (len(directory.path) + 1 if directory.path else 0)
+    whole = (
+        len(set(names)) == directory.names and max(map(len, names), default=0) <= room
+    )
     if len(set(names)) < len(names):
         order = sorted({name: place for place, name in enumerate(names)}.values())
         order.sort(key=names.__getitem__)
-    return Listing.of(directory.path, [names[place] for place in order], rows[order])
+    chosen = [names[place] for place in order]
+    return Listing.of(directory.path, chosen, rows[order], whole=whole)
 
 
 def shared_values(found: Any) -> tuple[int, ...]:

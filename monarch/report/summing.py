@@ -246,8 +246,10 @@ def _origin(snapshot: Snapshot) -> dict[str, Any]:
 def _metadata(snapshot: Snapshot) -> dict[str, Any]:
     counters = snapshot.counters
     answered = counters["stats_answered"] + counters["stats_descriptor"]
+    answered += counters["absent_answered"]
     return {
         "answered": answered,
+        "listings": counters["listings_answered"],
         "origin": counters["stats_origin"],
         "ratio": ratio(answered, answered + counters["stats_origin"]),
     }

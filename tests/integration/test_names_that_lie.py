@@ -324,7 +324,7 @@ COMES = {
     "mkfifo": "os.mkfifo(new)",
     "symlink": "os.symlink('x', new)",
     "mkdir": "os.mkdir(new)",
-    "raw": "ctypes.CDLL(None).mkstemp(ctypes.create_string_buffer(b'new-XXXXXX'))",
+    "raw": "ctypes.CDLL('libc.so.6').mkstemp(ctypes.create_string_buffer(b'n-XXXXXX'))",
 }
 
 

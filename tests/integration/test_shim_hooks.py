@@ -48,11 +48,21 @@ GROUPS = [
     *("setgid", "setegid", "setregid", "setresgid", "setfsgid", "setgroups"),
     "initgroups",
 ]
-# Each has a test of its own, here or in test_written_marks.py and _elsewhere.py.
+DIRECTORIES = [
+    *("opendir", "fdopendir", "closedir", "rewinddir", "readdir", "readdir64"),
+    *("readdir_r", "readdir64_r", "telldir", "seekdir"),
+]
+CHOSEN_NAMES = [
+    *("mkstemp", "mkstemp64", "mkostemp", "mkostemp64", "mkstemps", "mkstemps64"),
+    *("mkostemps", "mkostemps64", "mkdtemp", "bind"),
+]
+# Each has a test of its own, here or in test_written_marks.py and _elsewhere.py, and in
+# test_directories.py and _changes.py.
 OTHERS = [
     # In test_large_reads.py.
     *("read", "__read_chk", "pread", "pread64", "__pread64", "__pread_chk"),
     *("__pread64_chk", "readv", "preadv", "preadv64", "preadv2", "preadv64v2"),
+    *(*DIRECTORIES, *CHOSEN_NAMES),
     *("system", "popen", "wordexp", "ioctl"),
     *("rmdir", "copy_file_range", "pivot_root", "openat2", "open_by_handle_at"),
     "open_tree",

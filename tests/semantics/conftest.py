@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,25 @@ def plain(*words):
     env = {**os.environ, "MONARCH_STAGING_DISABLE": "1"}
     env.pop("LD_PRELOAD")
     return subprocess.run(words, env=env, check=True, capture_output=True).stdout
+"""
+
+
+SETTLED_S = 2.2
+"""After this time without a change a directory may be listed from the Catalog."""
+# Changes that no program of the job has made are seen after a second: before that the
+# Catalog answers, and where it does not, they are seen at once.
+LOOK = """
+def come(name):
+    plain("touch", D + "/sub/" + name)
+def soon(true):
+    end = time.monotonic() + 1.5
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+def listed(name):
+    return name in os.listdir(D + "/sub")
+def there(name):
+    return os.path.lexists(D + "/sub/" + name)
 """
 
 
@@ -84,6 +104,21 @@ def under(tree: Path, line: Callable[..., list[str]]) -> Callable[..., None]:
         assert done.returncode == 0, done.stdout + done.stderr
 
     return run
+
+
+@pytest.fixture
+def looking(under: Callable[..., None]) -> Callable[..., None]:
+    """The same with functions that look at the directory `sub`."""
+    return lambda body: under(LOOK + body)
+
+
+@pytest.fixture
+def settled(tree: Path, looking: Callable[..., None]) -> Callable[..., None]:
+    """The same when the directories have not changed for a while."""
+    (tree / "sub" / "link").symlink_to("b.bin")
+    (tree / "sub" / "deep").mkdir()
+    time.sleep(SETTLED_S)
+    return looking
 
 
 @pytest.fixture(scope="session")

@@ -10,21 +10,6 @@ import pytest
 Under = Callable[..., None]
 
 
-def test_listings(under: Under) -> None:
-    """Directory listings, globbing and names that are not there are always the
-    origin's
-    """
-    under("""
-import glob
-assert not os.path.exists(D + "/sub/new.bin")
-plain("touch", D + "/sub/new.bin")
-plain("rm", D + "/spare.bin")
-assert sorted(os.listdir(D + "/sub")) == ["b.bin", "new.bin"]
-assert glob.glob(D + "/sub/n*") == [D + "/sub/new.bin"]
-assert os.path.exists(D + "/sub/new.bin") and "spare.bin" not in os.listdir(D)
-""")
-
-
 LONG = ("d" * 200,) * 5
 """Below a root this is more than 1,024 bytes of a whole path, and fewer of the name."""
 
@@ -360,29 +345,6 @@ assert not redirected(D + "/through") and not redirected(alias + "/through")
 """,
         data=("--config", str(config)),
     )
-
-
-def test_names_made_within_libc(under: Under) -> None:
-    """A name made by mkstemp, mkdtemp or bind does not show in the times of its
-    directory
-    """
-    under("""
-import socket
-before = os.stat(D).st_mtime_ns
-def real():
-    return plain("stat", "-c", "%.Y", D)
-def make(call):
-    was = real()
-    time.sleep(0.02)
-    call()
-    assert real() != was and os.stat(D).st_mtime_ns == before
-make(lambda: libc.mkstemp(ctypes.create_string_buffer((D + "/XXXXXX").encode())))
-make(lambda: libc.mkdtemp(ctypes.create_string_buffer((D + "/XXXXXX").encode())))
-os.chdir(D)
-make(lambda: socket.socket(socket.AF_UNIX).bind("socket"))
-open(D + "/new", "w").close()
-assert os.stat(D).st_mtime_ns > before
-""")
 
 
 def test_absurd_time(under: Under, tree: Path) -> None:

@@ -102,6 +102,7 @@ before = os.stat(D).st_mtime_ns
 with open(D + "/new", "w") as file:
     file.write("x")
 assert os.path.exists(D + "/new") and not redirected(D + "/new")
+assert "new" in os.listdir(D)
 assert os.stat(D).st_mtime_ns > before
 os.unlink(D + "/new")
 assert not os.path.exists(D + "/new")

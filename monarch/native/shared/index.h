@@ -36,6 +36,12 @@ static inline const struct entry *index_first(const struct index *ix, uint32_t f
     return index_entry(ix, first[file]);
 }
 
+/* index_listed - all names of this directory are Entries. */
+static inline bool index_listed(const struct index *ix, uint32_t directory)
+{
+    return index_entry(ix, directory)->target == directory;
+}
+
 enum { IDENTITY_WORDS = 5 };
 
 void index_identity(const struct entry *e, uint64_t path_hash,
@@ -46,6 +52,7 @@ int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,
                           uint64_t hash);
 int64_t index_find_inode(const struct index *ix, uint64_t dev, uint64_t ino);
 int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino);
+uint32_t index_child(const struct index *ix, uint32_t directory, uint32_t from);
 int index_finish(struct index *ix, size_t length);
 int index_check(const struct index *ix, size_t length);
 

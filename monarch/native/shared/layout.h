@@ -98,7 +98,9 @@ struct entry { /* one cache line */
     uint32_t file;   /* File number, directory number, or NONE32 (unmanaged) */
     uint32_t blocks; /* 512-byte blocks; NONE32: too many, see the origin */
     uint32_t attr;   /* index into attrs */
-    uint32_t target; /* of a link: Entry that it resolves to, or NONE32; else itself */
+    /* Of a link: Entry that it resolves to, or NONE32. Of a directory: itself if all names
+     * in it are Entries, else NONE32. Of others: itself. */
+    uint32_t target;
 };
 
 struct attr { /* shared by many Entries */
@@ -234,6 +236,7 @@ struct flags {
     /* Offset of u8[file_count], or 0. 1: an open of this large File waits until it is
      * staged whole, because it will probably be mapped. The agent writes. */
     uint64_t whole;
+    uint64_t checked; /* offset of u32[dir_count]: CHECKED_... of each directory */
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky bits; Files first, then directories */
 };
@@ -257,6 +260,17 @@ struct part {
         failures; /* Blocks that could not be copied; programs read the origin then */
     uint32_t reserved;
 };
+
+/* When a directory was last found to be what the Catalog says: units of CLOCK_MONOTONIC
+ * since the boot, modulo CHECKED_TIMES; from CHECKED_TIMES on, what is known for good. */
+enum {
+    CHECKED_NEVER = 0,
+    CHECKED_UNIT_BITS = 26, /* of a nanosecond count: a unit is 67 ms */
+    CHECKED_UNITS = 15,     /* so long it is not asked for again: about a second */
+};
+#define CHECKED_EXACT 0x80000000u /* names differ if their letters differ in case */
+#define CHECKED_STALE 0x40000000u /* it has changed since the scan */
+#define CHECKED_TIMES 0x40000000u
 
 enum { /* bits of a mark; all of them if it is unknown what has changed */
        MARKED = 1,

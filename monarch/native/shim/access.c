@@ -15,18 +15,23 @@ static bool scanned_like(const struct index *ix)
     return seg && ix->scan_rights == rights_mark(&seg->requests->agent);
 }
 
-/* grants - access() that the Catalog can answer: existence, and reading where the scan
- * has proved it for the user that this process runs as. */
-static bool grants(int dirfd, const char *path, int mode, int flags)
+/* granted - access() that the Catalog can answer: existence, and reading where the scan
+ * has proved it for the user that this process runs as. The result, or 1: it cannot. */
+static int granted(int dirfd, const char *path, int mode, int flags)
 {
     ROUTE(r);
+    bool absent;
     if ((mode & ~R_OK) != 0 || (flags & ~AT_EACCESS) != 0)
-        return false;
-    const struct entry *e = stat_look(dirfd, path, true, &r);
+        return 1;
+    const struct entry *e = stat_look(dirfd, path, true, &r, &absent);
+    if (absent) {
+        errno = ENOENT;
+        return -1;
+    }
     if (!e || mode == F_OK)
-        return e != NULL;
-    return index_attr(r.ix, e)->readable && sys_geteuid() == r.ix->scan_euid &&
-           sys_getuid() == r.ix->scan_euid && scanned_like(r.ix);
+        return !e;
+    return !(index_attr(r.ix, e)->readable && sys_geteuid() == r.ix->scan_euid &&
+             sys_getuid() == r.ix->scan_euid && scanned_like(r.ix));
 }
 
 /* refused - the answer of access() to a name or descriptor; a Replica has other rights
@@ -45,31 +50,27 @@ static int refused(int result, int dirfd, const char *path, int mode, int flags)
     return found ? NEXT(faccessat)(AT_FDCWD, origin, mode, flags & AT_EACCESS) : result;
 }
 
+/* Asks the origin where the Catalog does not answer. */
+#define ACCESS(dirfd, mode, flags, call)            \
+    int result = granted(dirfd, path, mode, flags); \
+    return result <= 0 ? result : refused(call, dirfd, path, mode, flags);
+
 int access(const char *path, int mode)
 {
-    return grants(AT_FDCWD, path, mode, 0)
-               ? 0
-               : refused(NEXT(access)(path, mode), AT_FDCWD, path, mode, 0);
+    ACCESS(AT_FDCWD, mode, 0, NEXT(access)(path, mode))
 }
 
 int faccessat(int dirfd, const char *path, int mode, int flags)
 {
-    return grants(dirfd, path, mode, flags)
-               ? 0
-               : refused(NEXT(faccessat)(dirfd, path, mode, flags), dirfd, path, mode,
-                         flags);
+    ACCESS(dirfd, mode, flags, NEXT(faccessat)(dirfd, path, mode, flags))
 }
 
 int eaccess(const char *path, int mode)
 {
-    return grants(AT_FDCWD, path, mode, 0)
-               ? 0
-               : refused(NEXT(eaccess)(path, mode), AT_FDCWD, path, mode, AT_EACCESS);
+    ACCESS(AT_FDCWD, mode, AT_EACCESS, NEXT(eaccess)(path, mode))
 }
 
 int euidaccess(const char *path, int mode)
 {
-    return grants(AT_FDCWD, path, mode, 0) ? 0
-                                           : refused(NEXT(euidaccess)(path, mode),
-                                                     AT_FDCWD, path, mode, AT_EACCESS);
+    ACCESS(AT_FDCWD, mode, AT_EACCESS, NEXT(euidaccess)(path, mode))
 }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "directories.h"
 #include "large.h"
 #include "next.h"
 #include "redirect.h"
@@ -36,6 +37,9 @@
         }                                                                           \
         if (redirect_opened(&s, fd >= 0))                                           \
             return fd;                                                              \
+    } else if (directory_lacks_at(s.seg, at, path, s.named)) {                      \
+        errno = ENOENT;                                                             \
+        return -1;                                                                  \
     }                                                                               \
     fd = (given);                                                                   \
     if (__builtin_expect(s.large, 0))                                               \

@@ -26,7 +26,7 @@ static enum where from_directory(const struct segments *seg, int dirfd,
 {
     struct stat st;
     uint32_t root, directory;
-    if (sys_fstat(dirfd, &st) < 0 || !S_ISDIR(st.st_mode) ||
+    if (!object_of(dirfd, &st) || !S_ISDIR(st.st_mode) ||
         !route_directory(seg, st.st_dev, st.st_ino, &root, &directory))
         return ROUTE_OUTSIDE;
     r->apart = mounts_apart(seg, root, dirfd, "");

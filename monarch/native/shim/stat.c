@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "directories.h"
 #include "identity.h"
 #include "mark.h"
 #include "next.h"
@@ -34,46 +35,67 @@ static const struct entry *answerable(const struct segments *seg, const struct r
     uint32_t mode = index_attr(r->ix, e)->mode;
     if (e->file == NONE32 || (r->directory_only && !S_ISDIR(mode)))
         return NULL;
-    /* fstat of the opened directory may have another inode, and a change by another name of
-     * the file is not marked here. */
-    if ((S_ISDIR(mode) || index_attr(r->ix, e)->nlink > 1) &&
-        seg->catalog->roots[r->root].unstable)
+    /* A directory may have got another inode, and a change by another name of a file is not
+     * marked here. */
+    if (seg->catalog->roots[r->root].unstable &&
+        (S_ISDIR(mode) ? !directory_unchanged(seg, r->root, r->ix, e)
+                       : index_attr(r->ix, e)->nlink > 1))
         return NULL;
     const struct entry *marked = e;
     if (S_ISLNK(mode) && index_attr(r->ix, e)->nlink > 1)
         return NULL; /* its other names are not marked with it */
     if (S_ISREG(mode) && !entry_confirmed(seg->catalog, r->root, e->file))
         return NULL;
+    if (S_ISDIR(mode) && directory_stale(seg, r->root, e))
+        return NULL;
     if (S_ISLNK(mode))
         marked = index_entry(r->ix, e->target);
     return mark_seen(seg, r->root, r->ix, marked) ? NULL : e;
 }
 
-/* stat_look - the Entry for a path, with its route; NULL: the origin must answer. */
-const struct entry *stat_look(int dirfd, const char *path, bool follow, struct route *r)
+/* stat_look - the Entry for a path, with its route; NULL: the origin must answer, or where
+ * `absent` is set, there is no such name. */
+const struct entry *stat_look(int dirfd, const char *path, bool follow, struct route *r,
+                              bool *absent)
 {
     const struct segments *seg = attach_for_serving();
+    *absent = false;
     if (!seg)
         return NULL;
     enum where where = route_at(seg, dirfd, path, r);
     if (__builtin_expect(where == ROUTE_OUTSIDE, 1))
         return NULL;
     const struct entry *e = where == ROUTE_FOUND ? answerable(seg, r, follow) : NULL;
-    count(e ? COUNTER_stats_answered : COUNTER_stats_origin, 1);
+    *absent = where == ROUTE_UNKNOWN && directory_lacks(seg, r);
+    if (!*absent)
+        count(e ? COUNTER_stats_answered : COUNTER_stats_origin, 1);
     return e;
 }
 
-/* from_catalog - fills in a path's stat; false: the origin must answer. */
-static bool from_catalog(int dirfd, const char *path, struct stat *out, bool follow)
+enum { ASK_ORIGIN = 1 }; /* no result of a stat */
+
+/* from_catalog - fills in a path's stat; the result of the call, or ASK_ORIGIN. */
+static int from_catalog(int dirfd, const char *path, struct stat *out, bool follow)
 {
     ROUTE(r);
-    const struct entry *e = stat_look(dirfd, path, follow, &r);
+    bool absent;
+    const struct entry *e = stat_look(dirfd, path, follow, &r, &absent);
+    if (absent) {
+        errno = ENOENT;
+        return -1;
+    }
     if (!e || e->blocks == NONE32)
-        return false;
+        return ASK_ORIGIN;
     memset(out, 0, sizeof(*out));
     identity_stat(r.ix, e, out);
-    return true;
+    return 0;
 }
+
+/* Returns what the Catalog says, if it does. */
+#define ANSWER(call)          \
+    int answer = call;        \
+    if (answer != ASK_ORIGIN) \
+        return answer;
 
 /* found_replica - a descriptor's stat is that of a Replica. Its looks will do here, unless
  * a copy of the File would look the same. */
@@ -140,98 +162,96 @@ static int named_at(int result, int dirfd, const char *path, struct stat *out,
 
 int stat(const char *path, struct stat *out)
 {
-    return from_catalog(AT_FDCWD, path, out, true)
-               ? 0
-               : named(NEXT(stat)(path, out), AT_FDCWD, path, out);
+    ANSWER(from_catalog(AT_FDCWD, path, out, true))
+    return named(NEXT(stat)(path, out), AT_FDCWD, path, out);
 }
 
 int stat64(const char *path, struct stat64 *out)
 {
     struct stat *st = (struct stat *)out;
-    return from_catalog(AT_FDCWD, path, st, true)
-               ? 0
-               : named(NEXT(stat64)(path, out), AT_FDCWD, path, st);
+    ANSWER(from_catalog(AT_FDCWD, path, st, true))
+    return named(NEXT(stat64)(path, out), AT_FDCWD, path, st);
 }
 
 int lstat(const char *path, struct stat *out)
 {
-    return from_catalog(AT_FDCWD, path, out, false) ? 0 : NEXT(lstat)(path, out);
+    ANSWER(from_catalog(AT_FDCWD, path, out, false))
+    return NEXT(lstat)(path, out);
 }
 
 int lstat64(const char *path, struct stat64 *out)
 {
-    return from_catalog(AT_FDCWD, path, (struct stat *)out, false)
-               ? 0
-               : NEXT(lstat64)(path, out);
+    ANSWER(from_catalog(AT_FDCWD, path, (struct stat *)out, false))
+    return NEXT(lstat64)(path, out);
+}
+
+/* old_catalog - the same for the old names, whose struct has a version. */
+static int old_catalog(int ver, int dirfd, const char *path, struct stat *out,
+                       bool follow)
+{
+    return ver == STAT_VERSION ? from_catalog(dirfd, path, out, follow) : ASK_ORIGIN;
 }
 
 int __xstat(int ver, const char *path, struct stat *out)
 {
-    return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, out, true)
-               ? 0
-               : named(NEXT(__xstat)(ver, path, out), AT_FDCWD, path, out);
+    ANSWER(old_catalog(ver, AT_FDCWD, path, out, true))
+    return named(NEXT(__xstat)(ver, path, out), AT_FDCWD, path, out);
 }
 
 int __xstat64(int ver, const char *path, struct stat64 *out)
 {
     struct stat *st = (struct stat *)out;
-    return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, st, true)
-               ? 0
-               : named(NEXT(__xstat64)(ver, path, out), AT_FDCWD, path, st);
+    ANSWER(old_catalog(ver, AT_FDCWD, path, st, true))
+    return named(NEXT(__xstat64)(ver, path, out), AT_FDCWD, path, st);
 }
 
 int __lxstat(int ver, const char *path, struct stat *out)
 {
-    return ver == STAT_VERSION && from_catalog(AT_FDCWD, path, out, false)
-               ? 0
-               : NEXT(__lxstat)(ver, path, out);
+    ANSWER(old_catalog(ver, AT_FDCWD, path, out, false))
+    return NEXT(__lxstat)(ver, path, out);
 }
 
 int __lxstat64(int ver, const char *path, struct stat64 *out)
 {
-    return ver == STAT_VERSION &&
-                   from_catalog(AT_FDCWD, path, (struct stat *)out, false)
-               ? 0
-               : NEXT(__lxstat64)(ver, path, out);
+    ANSWER(old_catalog(ver, AT_FDCWD, path, (struct stat *)out, false))
+    return NEXT(__lxstat64)(ver, path, out);
 }
 
 /* at_catalog - the same for the *at() forms; their other flags are the kernel's. */
-static bool at_catalog(int dirfd, const char *path, struct stat *out, int flags)
+static int at_catalog(int dirfd, const char *path, struct stat *out, int flags)
 {
-    return (flags & ~STAT_FLAGS) == 0 &&
-           from_catalog(dirfd, path, out, !(flags & AT_SYMLINK_NOFOLLOW));
+    return flags & ~STAT_FLAGS
+               ? ASK_ORIGIN
+               : from_catalog(dirfd, path, out, !(flags & AT_SYMLINK_NOFOLLOW));
 }
 
 int fstatat(int dirfd, const char *path, struct stat *out, int flags)
 {
-    if (at_catalog(dirfd, path, out, flags))
-        return 0;
+    ANSWER(at_catalog(dirfd, path, out, flags))
     int result = NEXT(fstatat)(dirfd, path, out, flags);
     return named_at(result, dirfd, path, out, flags);
 }
 
 int fstatat64(int dirfd, const char *path, struct stat64 *out, int flags)
 {
-    if (at_catalog(dirfd, path, (struct stat *)out, flags))
-        return 0;
+    ANSWER(at_catalog(dirfd, path, (struct stat *)out, flags))
     int result = NEXT(fstatat64)(dirfd, path, out, flags);
     return named_at(result, dirfd, path, (struct stat *)out, flags);
 }
 
 int __fxstatat(int ver, int dirfd, const char *path, struct stat *out, int flags)
 {
-    if (ver == STAT_VERSION && at_catalog(dirfd, path, out, flags))
-        return 0;
+    ANSWER(ver == STAT_VERSION ? at_catalog(dirfd, path, out, flags) : ASK_ORIGIN)
     int result = NEXT(__fxstatat)(ver, dirfd, path, out, flags);
     return named_at(result, dirfd, path, out, flags);
 }
 
 int __fxstatat64(int ver, int dirfd, const char *path, struct stat64 *out, int flags)
 {
-    if (ver == STAT_VERSION && at_catalog(dirfd, path, (struct stat *)out, flags))
-        return 0;
+    struct stat *st = (struct stat *)out;
+    ANSWER(ver == STAT_VERSION ? at_catalog(dirfd, path, st, flags) : ASK_ORIGIN)
     int result = NEXT(__fxstatat64)(ver, dirfd, path, out, flags);
-    return named_at(result, dirfd, path, (struct stat *)out, flags);
+    return named_at(result, dirfd, path, st, flags);
 }
 
 int fstat(int fd, struct stat *out)
@@ -336,12 +356,15 @@ int statx(int dirfd, const char *path, int flags, unsigned mask, struct statx *o
 {
     const int known = STAT_FLAGS | AT_STATX_DONT_SYNC;
     struct stat st;
-    if ((flags & ~known) == 0 && (mask & ~STATX_BASIC_STATS) == 0 &&
-        from_catalog(dirfd, path, &st, !(flags & AT_SYMLINK_NOFOLLOW))) {
+    int answer = (flags & ~known) == 0 && (mask & ~STATX_BASIC_STATS) == 0
+                     ? from_catalog(dirfd, path, &st, !(flags & AT_SYMLINK_NOFOLLOW))
+                     : ASK_ORIGIN;
+    if (answer == 0) {
         memset(out, 0, sizeof(*out));
         to_statx(&st, out);
-        return 0;
     }
+    if (answer != ASK_ORIGIN)
+        return answer;
     int result = NEXT(statx)(dirfd, path, flags, mask, out);
     const char *volatile given = path; /* headers promise that it is not NULL */
     if (result == 0)

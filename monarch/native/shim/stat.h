@@ -4,7 +4,7 @@
 
 #include "route.h"
 
-const struct entry *stat_look(int dirfd, const char *path, bool follow,
-                              struct route *r);
+const struct entry *stat_look(int dirfd, const char *path, bool follow, struct route *r,
+                              bool *absent);
 
 #endif

@@ -176,7 +176,8 @@ static size_t place_arrays(struct index *ix, const struct items *items)
     return bytes;
 }
 
-static void fill_index(struct index *ix, const struct items *items)
+static void fill_index(const struct plan *plan, struct index *ix,
+                       const struct items *items)
 {
     struct entry *entries = (struct entry *)((char *)ix + ix->entries);
     uint32_t *first = (uint32_t *)((char *)ix + ix->first_entry);
@@ -197,6 +198,10 @@ static void fill_index(struct index *ix, const struct items *items)
         if (S_ISREG(it->st.st_mode) && first[it->number] == NONE32)
             first[it->number] = i;
     }
+    for (uint32_t i = 0; plan->partial && i < ix->entry_count; i++)
+        if (strcmp(items->all[i].rel, plan->partial) == 0)
+            entries[i].target = NONE32;
+    ix->scanned_ns = plan->settled ? INT64_MAX : 0;
     ix->root_dev = items->all[0].st.st_dev;
     ix->root_ino = items->all[0].st.st_ino;
     int rc = index_finish(ix, ix->seg.length);
@@ -254,7 +259,7 @@ void board_scan(const struct plan *plan, struct built *b)
     size_t states = head + block, prefixes = aligned_bytes(states + 4 * items.files);
     size_t strings = prefixes + SPELLINGS_MAX * sizeof(struct prefix);
     size_t total = strings + SPELLINGS_MAX * PATH_MAX, marks = items.files + items.dirs;
-    size_t flags = aligned_bytes(flags_bytes(marks)), slots = 4 * items.files + 64;
+    size_t flags = aligned_bytes(flags_bytes(marks) + items.files), slots = 4 * items.files + 64;
     struct catalog *c;
     if (plan->outline) {
         b->changes = segment(plan, "changes", SEGMENT_FLAGS,
@@ -264,9 +269,10 @@ void board_scan(const struct plan *plan, struct built *b)
         b->outline = c = segment(plan, "outline", SEGMENT_CATALOG, total);
     } else {
         b->flags = segment(plan, "flags", SEGMENT_FLAGS,
-                           flags_bytes(marks) + items.files);
+                           flags + items.dirs * sizeof(uint32_t));
         b->flags->count = marks;
         b->flags->whole = flags_bytes(marks);
+        b->flags->checked = flags;
         b->inodes = segment(plan, "inodes", SEGMENT_INODES, inodes_bytes(slots));
         b->inodes->slot_count = slots;
         b->catalog = c = segment(plan, "catalog", SEGMENT_CATALOG, total);
@@ -274,7 +280,7 @@ void board_scan(const struct plan *plan, struct built *b)
     }
     struct index *ix = (struct index *)((char *)c + head);
     *ix = shape;
-    fill_index(ix, &items);
+    fill_index(plan, ix, &items);
     c->states = states;
     c->prefixes = prefixes;
     c->strings = strings;

@@ -18,9 +18,11 @@ struct plan { /* what to build */
     unsigned padding;   /* invented Entries, so that the Catalog is large */
     uint32_t cold_mode;
     uint64_t wait_max_bytes, wait_max_whole_bytes, timeout_ns;
-    bool unstable;    /* inode numbers may change */
-    uint32_t source;  /* of Files that are published; enum source */
-    bool provisional; /* the attributes are those of an earlier job */
+    bool unstable;       /* inode numbers may change */
+    uint32_t source;     /* of Files that are published; enum source */
+    bool provisional;    /* the attributes are those of an earlier job */
+    bool settled;        /* directories have not changed for long before the scan */
+    const char *partial; /* a directory that has names without an Entry */
     bool outline; /* no name below the root, and the flags have a table of changes */
 };
 

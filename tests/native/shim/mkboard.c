@@ -8,6 +8,7 @@
  *   -d MS    answer requests after MS        -n       never answer them
  *   -s       never beat again                -r       Files come from a peer
  *   -e       begin with an outline           -i       attributes of an earlier job
+ *   -l       directories may be listed       -x REL   but this one has unknown names
  *
  * Lines: publish-all, counters, processes, root, mounts, pending, rung, answer; scan,
  * settling and serve after an outline; and with a path below the root:
@@ -184,7 +185,7 @@ static void obey(char *line)
 
 static bool read_options(int argc, char **argv)
 {
-    for (int c; (c = getopt(argc, argv, "a:m:w:W:t:f:p:d:nrsuei")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "a:m:w:W:t:f:p:d:x:nrsueil")) != -1;) {
         if (c == 'a' && plan.spelling_count < SPELLINGS_MAX - 1)
             plan.spellings[plan.spelling_count++] = optarg;
         else if (c == 'm')
@@ -215,6 +216,10 @@ static bool read_options(int argc, char **argv)
             plan.outline = true;
         else if (c == 'i')
             plan.provisional = true;
+        else if (c == 'l')
+            plan.settled = true;
+        else if (c == 'x')
+            plan.partial = optarg;
         else
             return false;
     }

@@ -1,0 +1,29 @@
+"""What README promises of listings and of missing names."""
+
+from collections.abc import Callable
+
+Under = Callable[..., None]
+
+
+def test_listing(settled: Under) -> None:
+    """a listing of a directory gives the names, inode numbers and types that the
+    origin gives
+    """
+    settled("""
+code = "import os; print(sorted((e.name, e.inode(), e.is_dir(follow_symlinks=False),"
+code += "e.is_symlink()) for e in os.scandir(os.sys.argv[1])))"
+before = plain(sys.executable, "-c", code, D + "/sub")
+assert before == subprocess.check_output([sys.executable, "-c", code, D + "/sub"])
+come("new")
+assert before == subprocess.check_output([sys.executable, "-c", code, D + "/sub"])
+""")
+
+
+def test_missing_name(settled: Under) -> None:
+    """a name that is not there is denied without the origin"""
+    settled("""
+assert not there("new")
+come("new")
+assert not there("new")
+soon(lambda: there("new"))
+""")
