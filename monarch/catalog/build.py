@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from posixpath import dirname
@@ -57,12 +58,12 @@ class _Listed:
         counts = [len(listing) for listing in listings]
         self.bases = (1 + np.cumsum([0, *counts])[:-1]).tolist()
         self._top = survey.top
-        self.arena = b"".join(listing.paths for listing in listings)
         self.lengths = np.concatenate(
             [[0], *(np.diff(listing.ends, prepend=0) for listing in listings)]
         ).astype(np.int64)
         self._listings = listings
         self.order = self._ordered()
+        self.starts, self.arena_bytes = self._placed()
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -94,23 +95,50 @@ class _Listed:
         places = np.cumsum(counts) - counts
         return np.repeat(starts - places, counts) + np.arange(len(self))
 
-    def whole_directories(self) -> list[int]:
-        """Return the row numbers of the directories of which no name is missing."""
-        listings = {
+    def arena(self) -> Iterator[bytes]:
+        """Yield the paths of each listing, each path with a NUL behind it."""
+        yield b"\0"  # the root
+        for listing in self._listings:
+            names = listing.names()
+            yield b"".join([names[number] + b"\0" for number in listing.order.tolist()])
+
+    def _placed(self) -> tuple[Numbers, int]:
+        """Return where the path of each row begins in the arena, and its length."""
+        orders = [
+            base + listing.order.astype(np.int64)
+            for base, listing in zip(self.bases, self._listings, strict=True)
+        ]
+        rows = np.concatenate([np.zeros(1, np.int64), *orders])
+        ends = np.cumsum(self.lengths[rows] + 1)
+        starts = np.empty(len(rows), np.int64)
+        starts[rows] = ends - self.lengths[rows] - 1
+        return starts, int(ends[-1])
+
+    def whole_directories(self) -> dict[int, int]:
+        """Return where the names of a directory begin in the arena, by its row number.
+
+        A directory with a name that is missing is not among them.
+        """
+        holders = {
             listing.path: number for number, listing in enumerate(self._listings)
         }
-        rows = []
-        for listing in self._listings:
-            if listing.whole and not listing.path:
-                rows.append(0)
-            holder = listings.get(dirname(listing.path)) if listing.path else None
-            if holder is None or not listing.whole:
+        begins = {}
+        for base, listing in zip(self.bases, self._listings, strict=True):
+            if not listing.whole:
+                continue
+            rows = base + listing.order[:1].astype(np.int64)
+            begin = int(self.starts[rows[0]]) if len(rows) else self.arena_bytes
+            if not listing.path:
+                begins[0] = begin
+                continue
+            holder = holders.get(dirname(listing.path))
+            if holder is None:
                 continue
             names = self._listings[holder]
             place = bisect_left(range(len(names)), listing.path, key=names.name)
             if place < len(names) and names.name(place) == listing.path:
-                rows.append(self.bases[holder] + place)
-        return rows
+                begins[self.bases[holder] + place] = begin
+        return begins
 
     def find(self, paths: set[bytes]) -> dict[bytes, int]:
         """Return the row numbers of the paths that are listed."""
@@ -187,7 +215,7 @@ class _Draft:
             ),
             "attrs": (dtypes["attr"].itemsize, len(self._attrs)),
             "first_entry": (4, len(self._files.first)),
-            "arena": (1, len(self._listed.arena)),
+            "arena": (1, self._listed.arena_bytes),
         }
         header = np.zeros(1, dtypes["index"])
         end = aligned(header.itemsize)
@@ -218,15 +246,14 @@ class _Draft:
         rows = len(self._rows)
         header["slot_count"] = _slot_count(rows, SLOTS_PER_ENTRY)
         header["inode_slot_count"] = _slot_count(rows, INODE_SLOTS_PER_ENTRY)
-        header["arena_bytes"] = len(self._listed.arena)
+        header["arena_bytes"] = self._listed.arena_bytes
 
     def fill(self, block: Block) -> None:
         """Write the Entries, attributes, first Entries and paths."""
         entries, listed = block.entries, self._listed
         for name in _COPIED:
             entries[name] = self._rows[name]
-        ends = np.cumsum(listed.lengths)
-        paths = (ends - listed.lengths) << 16 | listed.lengths
+        paths = listed.starts << 16 | listed.lengths
         entries["path"] = paths[listed.order]
         entries["attr"] = self._attr
         entries["file"] = self._file_numbers()
@@ -234,7 +261,10 @@ class _Draft:
         for name in ATTR.names or ():
             block.attrs[name] = self._attrs[name]
         block.first_entry[:] = self._files.first
-        block.arena[:] = np.frombuffer(listed.arena, np.uint8)
+        end = 0
+        for paths_of_one in listed.arena():
+            start, end = end, end + len(paths_of_one)
+            block.arena[start:end] = np.frombuffer(paths_of_one, np.uint8)
 
     def _file_numbers(self) -> npt.NDArray[np.uint32]:
         numbers = np.full(len(self._rows), NONE32, np.uint32)
@@ -247,10 +277,10 @@ class _Draft:
         own = np.arange(len(entries), dtype=np.uint32)
         place = np.empty(len(own), np.int64)
         place[self._listed.order] = own
-        whole = place[np.array(self._listed.whole_directories(), np.int64)]
         entries["target"] = own
         entries["target"][self._kinds == stat.S_IFDIR] = NONE32
-        entries["target"][whole] = whole
+        for row, begin in self._listed.whole_directories().items():
+            entries["target"][place[row]] = min(begin, int(NONE32))
         if len(self._links):
             self._point_links(entries, place)
 

@@ -182,9 +182,9 @@ class _Expansion:
         kept = [i for i, name in enumerate(names) if self._keeps(name)]
         rows = source.rows[np.array(kept, np.int64)]
         copied = [names[i] for i in kept]
-        whole = source.whole and len(kept) == len(names)
+        order = source.order if source.whole and len(kept) == len(names) else None
         self._added.append(
-            Listing.of(path, copied, rows, real=source.path, whole=whole)
+            Listing.of(path, copied, rows, real=source.path, order=order)
         )
         listed = set(copied)
         for link, target in self._below.get(source.path, ()):

@@ -82,6 +82,7 @@ class Listing:
         ends: the end of each path in ``paths``.
         rows: one ROW per name.
         real: the directory that was read; it differs if ``path`` is below a link.
+        order: the numbers of the names in the order in which the origin lists them.
         whole: no name of the directory is missing.
     """
 
@@ -90,6 +91,7 @@ class Listing:
     ends: npt.NDArray[np.int64]
     rows: Records
     real: bytes
+    order: npt.NDArray[np.uint32]
     whole: bool
 
     @classmethod
@@ -100,12 +102,15 @@ class Listing:
         rows: Records,
         *,
         real: bytes | None = None,
-        whole: bool = False,
+        order: npt.NDArray[np.uint32] | None = None,
     ) -> Listing:
-        """Pack sorted paths and their rows."""
+        """Pack sorted paths and their rows; without an order there may be more."""
         ends = np.cumsum(np.fromiter(map(len, names), np.int64, len(names)))
         real = path if real is None else real
-        return cls(path, b"".join(names), ends, rows, real, whole)
+        whole = order is not None
+        if order is None:
+            order = np.arange(len(names), dtype=np.uint32)
+        return cls(path, b"".join(names), ends, rows, real, order, whole)
 
     def __len__(self) -> int:
         return len(self.ends)

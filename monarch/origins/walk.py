@@ -59,8 +59,13 @@ Count = Callable[[int], None]
 
 @dataclass(slots=True)
 class _Batch:
-    """The results for some names of one directory."""
+    """The results for some names of one directory.
 
+    Attributes:
+        place: the number of names that the directory has given before.
+    """
+
+    place: int
     names: list[bytes]
     rows: Records
     directories: list[bytes] = field(default_factory=list)
@@ -193,7 +198,8 @@ class Walk:
         directory = _Open(path, fd)
         try:
             while (listed := native.list_names(fd))[0]:
-                self._share(directory, self._chosen(directory, *listed))
+                place = directory.names
+                self._share(directory, self._chosen(directory, *listed), place)
         except OSError as error:
             directory.failed = True
             self._count(_fault(error))
@@ -234,13 +240,14 @@ class Walk:
         # A link may lead to a directory, whose contents are selected later.
         return kind in (_DT_DIR, _DT_LNK)
 
-    def _share(self, directory: _Open, names: list[bytes]) -> None:
+    def _share(self, directory: _Open, names: list[bytes], place: int) -> None:
         """Look up names, and leave some to idle threads if that takes long."""
         done = 0
         while done < len(names) and not (done and self._has_idle()):
-            done += self._look(directory, names[done:], LOOK_NS)
+            done += self._look(directory, names[done:], place + done, LOOK_NS)
+        last = self._look_last
         others = [
-            partial(self._look_last, directory, names[start : start + BATCH_NAMES])
+            partial(last, directory, names[start : start + BATCH_NAMES], place + start)
             for start in range(done, len(names), BATCH_NAMES)
         ]
         with self._change:
@@ -250,16 +257,18 @@ class Walk:
     def _has_idle(self) -> bool:
         return self._idle > 0
 
-    def _look_last(self, directory: _Open, names: list[bytes]) -> None:
+    def _look_last(self, directory: _Open, names: list[bytes], place: int) -> None:
         try:
-            self._look(directory, names)
+            self._look(directory, names, place)
         finally:
             self._leave(directory)
 
-    def _look(self, directory: _Open, names: list[bytes], limit_ns: int = 0) -> int:
+    def _look(
+        self, directory: _Open, names: list[bytes], place: int, limit_ns: int = 0
+    ) -> int:
         """Look up names until the limit has passed; return their number."""
         found = self._find(directory.fd, names, limit_ns)
-        batch = self._batch(directory, names[: len(found)], found)
+        batch = self._batch(directory, names[: len(found)], place, found)
         with self._change:
             directory.batches.append(batch)
             self.entries += len(batch.names)
@@ -268,10 +277,12 @@ class Walk:
     def _find(self, fd: int, names: list[bytes], limit_ns: int = 0) -> Records:
         return native.find_names(fd, names, rights=self._rights, limit_ns=limit_ns)
 
-    def _batch(self, directory: _Open, names: list[bytes], found: Records) -> _Batch:
+    def _batch(
+        self, directory: _Open, names: list[bytes], place: int, found: Records
+    ) -> _Batch:
         rows, kinds = self._rows(found)
         prefix = directory.path + b"/" if directory.path else b""
-        batch = _Batch([prefix + name for name in names], rows)
+        batch = _Batch(place, [prefix + name for name in names], rows)
         others = np.flatnonzero(kinds)
         if not len(others):
             return batch
@@ -367,20 +378,22 @@ def _listing(directory: _Open) -> Listing:
 
     One that changes while it is read may give a name twice.
     """
-    names = [name for batch in directory.batches for name in batch.names]
-    rows = np.concatenate(
-        [np.empty(0, ROW), *(batch.rows for batch in directory.batches)]
-    )
+    batches = sorted(directory.batches, key=lambda batch: batch.place)
+    names = [name for batch in batches for name in batch.names]
+    rows = np.concatenate([np.empty(0, ROW), *(batch.rows for batch in batches)])
     order = sorted(range(len(names)), key=names.__getitem__)
     room = NAME_BYTES_MAX + (len(directory.path) + 1 if directory.path else 0)
-    whole = (
-        len(set(names)) == directory.names and max(map(len, names), default=0) <= room
-    )
+    short = max(map(len, names), default=0) <= room
     if len(set(names)) < len(names):
         order = sorted({name: place for place, name in enumerate(names)}.values())
         order.sort(key=names.__getitem__)
+    whole = short and len(order) == directory.names
+    listed = np.empty(len(names), np.uint32)
+    listed[order] = np.arange(len(order))
     chosen = [names[place] for place in order]
-    return Listing.of(directory.path, chosen, rows[order], whole=whole)
+    return Listing.of(
+        directory.path, chosen, rows[order], order=listed if whole else None
+    )
 
 
 def shared_values(found: Any) -> tuple[int, ...]:

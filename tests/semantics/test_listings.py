@@ -10,8 +10,8 @@ def test_listing(settled: Under) -> None:
     origin gives
     """
     settled("""
-code = "import os; print(sorted((e.name, e.inode(), e.is_dir(follow_symlinks=False),"
-code += "e.is_symlink()) for e in os.scandir(os.sys.argv[1])))"
+code = "import os; print([(e.name, e.inode(), e.is_dir(follow_symlinks=False),"
+code += "e.is_symlink()) for e in os.scandir(os.sys.argv[1])])"
 before = plain(sys.executable, "-c", code, D + "/sub")
 assert before == subprocess.check_output([sys.executable, "-c", code, D + "/sub"])
 come("new")

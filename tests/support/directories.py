@@ -11,7 +11,7 @@ FOLDERS = (".", "a", "a/b", "folder", "many", "many/f050.d", "none", "..odd", *N
 SCAN = (
     f"for folder in {FOLDERS}:\n"
     "    with os.scandir(folder) as found:\n"
-    "        for e in sorted(found, key=lambda e: e.name):\n"
+    "        for e in found:\n"
     "            print(folder, e.name, e.inode(), e.is_dir(follow_symlinks=False),\n"
     "                  e.is_file(follow_symlinks=False), e.is_symlink())\n"
 )

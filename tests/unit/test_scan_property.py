@@ -80,7 +80,7 @@ def test_the_index_answers_what_lstat_answers(
             real = os.path.join(root, path) if path else root
             assert tree.status(path) == lstat_of(real)
             target = tree.target(path)
-            if target < len(paths):
+            if os.path.islink(real) and target < len(paths):
                 goal = os.path.join(root, paths[target])
                 assert os.path.realpath(real) == os.path.realpath(goal)
         for path in [*paths, b""]:

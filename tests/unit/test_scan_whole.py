@@ -1,6 +1,7 @@
 """A scan tells of which directories it has all names: only those may be listed."""
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -21,16 +22,38 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
+def names_at(tree: Tree, path: str) -> list[str] | None:
+    """The names of a directory in the order of the index; None: not all are in it."""
+    start = tree.target(path)
+    if start == NONE32:
+        return None
+    prefix, names = f"{path}/" if path else "", []
+    for raw in tree.block.arena[start:].tobytes().split(b"\0"):
+        name = os.fsdecode(raw)
+        if not name.startswith(prefix) or name == "" or "/" in name[len(prefix) :]:
+            break
+        names.append(name[len(prefix) :])
+    return names
+
+
 def whole(tree: Tree) -> set[str]:
     """The directories of which all names are Entries; '' is the root."""
-    found = set()
-    for number in range(len(tree.block.entries)):
-        path = os.fsdecode(tree.block.path(number))
-        if tree.block.modes()[number] & 0o170000 == 0o040000:
-            assert tree.target(path) in (number, NONE32)
-            if tree.target(path) == number:
-                found.add(path)
-    return found
+    kinds = tree.block.modes() & 0o170000
+    paths = [os.fsdecode(tree.block.path(n)) for n in range(len(kinds))]
+    folders = [path for path, kind in zip(paths, kinds, strict=True) if kind == 0o40000]
+    return {path for path in folders if names_at(tree, path) is not None}
+
+
+def test_names_are_in_the_order_of_the_origin(root: Path) -> None:
+    """Also where many threads look them up, in a directory of several readings."""
+    choose = random.Random(7)
+    for number in choose.sample(range(10**9), 3000):
+        (root / "a" / f"{number:0{choose.choice((1, 80))}d}").touch()
+
+    tree = Tree.scan(root, threads=16)
+
+    for path in ("", "a", "a/sub"):
+        assert names_at(tree, path) == os.listdir(root / path)
 
 
 def test_a_directory_of_files_links_and_directories_is_whole(root: Path) -> None:

@@ -99,63 +99,27 @@ int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino)
     return found;
 }
 
-/* before - the path of an Entry sorts before `head` with this character behind it. */
-static bool before(const struct index *ix, uint32_t number, const char *head, size_t n,
-                   char last)
-{
-    const struct entry *e = index_entry(ix, number);
-    const char *path = index_path(ix, e);
-    size_t own = index_path_bytes(e);
-    int order = memcmp(path, head, own < n ? own : n);
-    if (order)
-        return order < 0;
-    return own <= n || (unsigned char)path[n] < (unsigned char)last;
-}
-
-/* first_from - the first Entry, from this number on, that does not sort before a path. Steps
- * that double, and then halve, touch few Entries where it is near. */
-static uint32_t first_from(const struct index *ix, uint32_t from, const char *head,
-                           size_t n, char last)
-{
-    uint64_t step = 1, low = from, high = ix->entry_count;
-    while (low + step < high && before(ix, (uint32_t)(low + step), head, n, last)) {
-        low += step;
-        step *= 2;
-    }
-    if (low + step < high)
-        high = low + step;
-    while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        if (before(ix, (uint32_t)middle, head, n, last))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return (uint32_t)low;
-}
-
-/* index_child - the first name in a directory whose Entry has this number or a higher one;
- * NONE32: there is none. What lies below a name in the directory sorts between its
- * names, and is passed over. */
-uint32_t index_child(const struct index *ix, uint32_t directory, uint32_t from)
+/* index_listed_at - the Entry of the name in a directory that stands at this place behind the
+ * first one, and then the place of the next; NONE32: none does. */
+uint32_t index_listed_at(const struct index *ix, uint32_t directory, uint64_t *place)
 {
     const struct entry *at = index_entry(ix, directory);
-    const char *head = index_path(ix, at);
-    size_t n = index_path_bytes(at);
-    if (from <= directory)
-        from = n ? first_from(ix, directory + 1, head, n, '/') : directory + 1;
-    while (from < ix->entry_count) {
-        const struct entry *e = index_entry(ix, from);
-        const char *path = index_path(ix, e);
-        size_t bytes = index_path_bytes(e), name = n ? n + 1 : 0;
-        if (bytes <= name || memcmp(path, head, n) != 0 || (n && path[n] != '/'))
-            break;
-        const char *slash = memchr(path + name, '/', bytes - name);
-        if (!slash)
-            return from;
-        from = first_from(ix, from + 1, path, (size_t)(slash - path), '/' + 1);
-    }
-    return NONE32;
+    const char *arena = (const char *)ix + ix->arena, *head = index_path(ix, at);
+    size_t n = index_path_bytes(at), name = n ? n + 1 : 0;
+    uint64_t start = at->target + *place;
+    if (!index_listed(ix, directory) || start < at->target || start >= ix->arena_bytes)
+        return NONE32;
+    const char *path = arena + start;
+    const char *end = memchr(path, 0, ix->arena_bytes - start);
+    size_t bytes = end ? (size_t)(end - path) : 0;
+    if (bytes <= name || memcmp(path, head, n) != 0 || (n && path[n] != '/') ||
+        memchr(path + name, '/', bytes - name))
+        return NONE32;
+    int64_t found = index_find(ix, path, bytes);
+    if (found < 0)
+        return NONE32;
+    *place += bytes + 1;
+    return (uint32_t)found;
 }
 
 /* insert_path - inserts one Entry into the path table; -EEXIST: its path exists. */
@@ -248,10 +212,10 @@ static bool entry_valid(const struct index *ix, const struct entry *e)
         index_path_bytes(e) > ix->arena_bytes - (e->path >> 16) ||
         index_path_bytes(e) >= PATH_BYTES_MAX)
         return false;
-    if (e->target != NONE32 && e->target >= ix->entry_count)
+    bool directory = S_ISDIR(index_attr(ix, e)->mode);
+    if (e->target != NONE32 && !directory && e->target >= ix->entry_count)
         return false;
-    uint32_t numbers = S_ISDIR(index_attr(ix, e)->mode) ? ix->dir_count
-                                                        : ix->file_count;
+    uint32_t numbers = directory ? ix->dir_count : ix->file_count;
     if (S_ISLNK(index_attr(ix, e)->mode) && e->target != NONE32)
         return e->file == index_entry(ix, e->target)->file;
     return e->file == NONE32 || e->file < numbers;

@@ -39,7 +39,7 @@ static inline const struct entry *index_first(const struct index *ix, uint32_t f
 /* index_listed - all names of this directory are Entries. */
 static inline bool index_listed(const struct index *ix, uint32_t directory)
 {
-    return index_entry(ix, directory)->target == directory;
+    return index_entry(ix, directory)->target != NONE32;
 }
 
 enum { IDENTITY_WORDS = 5 };
@@ -52,7 +52,7 @@ int64_t index_find_hashed(const struct index *ix, const char *rel, size_t n,
                           uint64_t hash);
 int64_t index_find_inode(const struct index *ix, uint64_t dev, uint64_t ino);
 int64_t index_find_directory(const struct index *ix, uint64_t dev, uint64_t ino);
-uint32_t index_child(const struct index *ix, uint32_t directory, uint32_t from);
+uint32_t index_listed_at(const struct index *ix, uint32_t directory, uint64_t *place);
 int index_finish(struct index *ix, size_t length);
 int index_check(const struct index *ix, size_t length);
 

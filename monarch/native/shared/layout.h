@@ -22,7 +22,9 @@
  *   struct index | struct entry[] | struct slot[] by path | struct slot[] by inode
  *                | struct attr[] | u32 first_entry[file_count] | path arena
  *
- * Entries are sorted by path (bytes); entry 0 is the root itself, with the empty path.
+ * Entries are sorted by path (bytes); entry 0 is the root itself, with the empty path. In the
+ * arena each path has a NUL behind it, and the names in a directory follow each other in the
+ * order in which the origin lists them: programs that do not sort go by that.
  * Numbers: a File's number in the job is root.file_base + its number in the block. Each
  * directory has a mark too: root.dir_base + its number (entry.file of a directory).
  * All integers are little-endian and naturally aligned; offsets are in bytes from the
@@ -98,8 +100,8 @@ struct entry { /* one cache line */
     uint32_t file;   /* File number, directory number, or NONE32 (unmanaged) */
     uint32_t blocks; /* 512-byte blocks; NONE32: too many, see the origin */
     uint32_t attr;   /* index into attrs */
-    /* Of a link: Entry that it resolves to, or NONE32. Of a directory: itself if all names
-     * in it are Entries, else NONE32. Of others: itself. */
+    /* Of a link: Entry that it resolves to, or NONE32. Of a directory: where in the arena
+     * the names in it begin, or NONE32: not all of them are Entries. Of others: itself. */
     uint32_t target;
 };
 

@@ -218,9 +218,12 @@ static bool swap_case(char *out, const char *name, size_t n)
 static int probe(const struct directory *at, char *path, size_t n)
 {
     size_t head = index_path_bytes(entry_of(at)), own = n - head;
-    uint32_t child = index_child(at->ix, at->entry, at->entry);
+    uint64_t place = 0;
     struct stat st;
-    for (int i = 0; i < PROBES_MAX && child != NONE32; i++) {
+    for (int i = 0; i < PROBES_MAX; i++) {
+        uint32_t child = index_listed_at(at->ix, at->entry, &place);
+        if (child == NONE32)
+            break;
         const struct entry *e = index_entry(at->ix, child);
         size_t name = head ? head + 1 : 0, bytes = index_path_bytes(e) - name;
         path[n] = '/';
@@ -230,7 +233,6 @@ static int probe(const struct directory *at, char *path, size_t n)
             int rc = sys_stat(AT_FDCWD, path, &st, AT_SYMLINK_NOFOLLOW);
             return rc == 0 ? 1 : rc == -ENOENT ? 0 : -1;
         }
-        child = index_child(at->ix, at->entry, child + 1);
     }
     return -1;
 }

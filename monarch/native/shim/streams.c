@@ -21,13 +21,13 @@ enum {
     WAYS = 8, /* addresses in one cache line */
 };
 
-/* Places in a stream, as telldir() gives them: the dots, and behind them the number of the
- * next Entry to look at and one. */
+/* Places in a stream, as telldir() gives them: the dots, and behind them those of the names in
+ * the arena, counted from the first one. */
 enum { PLACE_SELF, PLACE_PARENT, PLACE_NAMES };
 
 struct stream {
     struct directory at;
-    _Atomic uint32_t place;
+    _Atomic uint64_t place;
     _Atomic bool answered; /* from the Catalog; else that is not decided yet */
     struct dirent entry;
 };
@@ -138,11 +138,11 @@ static uint64_t parent_inode(const struct directory *at, int fd)
 
 /* describe - writes one name, as readdir() gives it. */
 static void describe(struct dirent *out, const char *name, size_t n, uint64_t ino,
-                     uint32_t mode, uint32_t next)
+                     uint32_t mode, uint64_t next)
 {
     size_t bytes = offsetof(struct dirent, d_name) + n + 1;
     out->d_ino = ino;
-    out->d_off = next;
+    out->d_off = (off_t)next;
     out->d_reclen = (unsigned short)((bytes + 7) & ~(size_t)7);
     out->d_type = IFTODT(mode);
     memcpy(out->d_name, name, n);
@@ -150,7 +150,7 @@ static void describe(struct dirent *out, const char *name, size_t n, uint64_t in
 }
 
 /* give - writes what stands at a place, and returns the next place; 0: nothing does. */
-static uint32_t give(const struct stream *s, int fd, uint32_t place, struct dirent *out)
+static uint64_t give(const struct stream *s, int fd, uint64_t place, struct dirent *out)
 {
     const struct directory *at = &s->at;
     const struct entry *own = index_entry(at->ix, at->entry);
@@ -160,14 +160,15 @@ static uint32_t give(const struct stream *s, int fd, uint32_t place, struct dire
         describe(out, "..", 1 + parent, ino, S_IFDIR, place + 1);
         return place + 1;
     }
-    uint32_t child = index_child(at->ix, at->entry, place - PLACE_NAMES + 1);
+    uint64_t next = place - PLACE_NAMES;
+    uint32_t child = index_listed_at(at->ix, at->entry, &next);
     if (child == NONE32)
         return 0;
     const struct entry *e = index_entry(at->ix, child);
     size_t head = index_path_bytes(own) ? index_path_bytes(own) + 1 : 0;
     describe(out, index_path(at->ix, e) + head, index_path_bytes(e) - head, e->ino,
-             index_attr(at->ix, e)->mode, child + PLACE_NAMES);
-    return child + PLACE_NAMES;
+             index_attr(at->ix, e)->mode, next + PLACE_NAMES);
+    return next + PLACE_NAMES;
 }
 
 /* read_on - writes the next name; false: there is none, and `gone`: the descriptor leads to
@@ -176,7 +177,7 @@ static uint32_t give(const struct stream *s, int fd, uint32_t place, struct dire
 static bool read_on(struct stream *s, DIR *dir, struct dirent *out, bool *gone)
 {
     int fd = dirfd(dir);
-    uint32_t place = atomic_load_explicit(&s->place, memory_order_relaxed), next;
+    uint64_t place = atomic_load_explicit(&s->place, memory_order_relaxed), next;
     *gone = !directory_holds(&s->at, fd);
     if (*gone) {
         forget(dir);
@@ -261,11 +262,8 @@ long telldir(DIR *dir)
 void seekdir(DIR *dir, long place)
 {
     struct stream *s = answered(dir);
-    long end = s ? (long)s->at.ix->entry_count + PLACE_NAMES : 0;
     if (!s)
         NEXT(seekdir)(dir, place);
     else
-        atomic_store_explicit(&s->place,
-                              (uint32_t)(place < 0 || place > end ? end : place),
-                              memory_order_relaxed);
+        atomic_store_explicit(&s->place, (uint64_t)place, memory_order_relaxed);
 }

@@ -27,8 +27,11 @@ enum { ATTRS_MAX = 4096 };
 struct item { /* one name, before the Entries are sorted */
     char *rel;
     struct stat st;
-    long target; /* item that a link resolves to, -1: none */
-    long number; /* File or directory number */
+    long target;    /* item that a link resolves to, -1: none */
+    long number;    /* File or directory number */
+    size_t seen;    /* how many names were seen before */
+    uint64_t place; /* in the arena */
+    uint64_t names; /* of a directory: where they begin there */
 };
 
 struct items {
@@ -46,7 +49,8 @@ static void add(struct items *items, const char *rel, const struct stat *st)
     }
     items->all[items->count++] = (struct item){
         .rel = strdup(rel), .st = *st, .target = -1, .number = NONE32};
-    items->bytes += strlen(rel);
+    items->all[items->count - 1].seen = items->count;
+    items->bytes += strlen(rel) + 1;
 }
 
 static int by_path(const void *a, const void *b)
@@ -121,6 +125,61 @@ static void number(struct items *items)
             items->all[i].number = items->all[items->all[i].target].number;
 }
 
+static size_t holder_bytes(const struct item *it)
+{
+    const char *slash = strrchr(it->rel, '/');
+    return slash ? (size_t)(slash - it->rel) : 0;
+}
+
+/* by_listing - the root, then directory by directory, as names were seen in them. */
+static int by_listing(const void *a, const void *b)
+{
+    const struct item *one = *(struct item *const *)a, *two = *(struct item *const *)b;
+    size_t n = holder_bytes(one), m = holder_bytes(two);
+    int order = memcmp(one->rel, two->rel, n < m ? n : m);
+    if (!one->rel[0] || !two->rel[0])
+        return (one->rel[0] != 0) - (two->rel[0] != 0);
+    if (order || n != m)
+        return order ? order : n < m ? -1 : 1;
+    return one->seen < two->seen ? -1 : 1;
+}
+
+/* place_paths - gives each path its place in the arena. */
+static void place_paths(struct items *items)
+{
+    struct item **order = malloc(items->count * sizeof(*order));
+    uint64_t at = 0;
+    if (!order)
+        err(1, "malloc");
+    for (size_t i = 0; i < items->count; i++) {
+        order[i] = &items->all[i];
+        items->all[i].names = items->bytes;
+    }
+    qsort(order, items->count, sizeof(struct item *), by_listing);
+    for (size_t i = 0; i < items->count; i++) {
+        size_t n = holder_bytes(order[i]);
+        char holder[PATH_MAX];
+        snprintf(holder, sizeof(holder), "%.*s", (int)n, order[i]->rel);
+        struct item *in = order[i]->rel[0] ? named(items, holder) : NULL;
+        if (in && in->names == items->bytes)
+            in->names = at;
+        order[i]->place = at;
+        at += strlen(order[i]->rel) + 1;
+    }
+    free(order);
+}
+
+/* target_of - what an Entry refers to. */
+static uint32_t target_of(const struct plan *plan, const struct item *it, uint32_t own)
+{
+    if (S_ISLNK(it->st.st_mode))
+        return (uint32_t)it->target;
+    if (!S_ISDIR(it->st.st_mode))
+        return own;
+    return plan->partial && strcmp(it->rel, plan->partial) == 0 ? NONE32
+                                                                : (uint32_t)it->names;
+}
+
 static void *segment(const struct plan *plan, const char *name, enum segment_kind kind,
                      size_t bytes)
 {
@@ -168,7 +227,7 @@ static size_t place_arrays(struct index *ix, const struct items *items)
         .inode_slot_count = (uint32_t)(items->count * 5 / 3 + 1),
         .scan_euid = geteuid(),
         .scan_rights = rights_mark(&mine),
-        .arena_bytes = items->bytes + 8,
+        .arena_bytes = items->bytes,
         .attr_count = ATTRS_MAX,
     };
     size_t bytes = index_place(ix);
@@ -181,26 +240,21 @@ static void fill_index(const struct plan *plan, struct index *ix,
 {
     struct entry *entries = (struct entry *)((char *)ix + ix->entries);
     uint32_t *first = (uint32_t *)((char *)ix + ix->first_entry);
-    uint64_t arena = 0;
     memset(first, 0xff, ix->file_count * sizeof(*first));
     for (uint32_t i = 0; i < ix->entry_count; i++) {
         const struct item *it = &items->all[i];
         size_t n = strlen(it->rel);
-        memcpy((char *)ix + ix->arena + arena, it->rel, n);
+        memcpy((char *)ix + ix->arena + it->place, it->rel, n + 1);
         entries[i] = (struct entry){
-            .path = arena << 16 | n,
+            .path = it->place << 16 | n,
             .file = (uint32_t)it->number,
             .attr = attr_of(ix, &it->st),
-            .target = S_ISLNK(it->st.st_mode) ? (uint32_t)it->target : i,
+            .target = target_of(plan, it, i),
         };
         entry_observe(&entries[i], &it->st);
-        arena += n;
         if (S_ISREG(it->st.st_mode) && first[it->number] == NONE32)
             first[it->number] = i;
     }
-    for (uint32_t i = 0; plan->partial && i < ix->entry_count; i++)
-        if (strcmp(items->all[i].rel, plan->partial) == 0)
-            entries[i].target = NONE32;
     ix->scanned_ns = plan->settled ? INT64_MAX : 0;
     ix->root_dev = items->all[0].st.st_dev;
     ix->root_ino = items->all[0].st.st_ino;
@@ -254,6 +308,7 @@ void board_scan(const struct plan *plan, struct built *b)
     walk(plan, &items);
     resolve(plan, &items);
     number(&items);
+    place_paths(&items);
     size_t block = place_arrays(&shape, &items),
            head = aligned_bytes(sizeof(struct catalog));
     size_t states = head + block, prefixes = aligned_bytes(states + 4 * items.files);

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from support.programs import finish, start
 
 # A scan of so many names takes about as long as the first sequences of a launch.
 CROWD = 60_000
+SETTLED_S = 2.1
+"""After this time without a change a directory may be listed from the Catalog."""
 TESTS = Path(__file__).parents[2]
 LIMIT_S = 60
 SAID_BYTES_MAX = 4000
@@ -53,6 +56,8 @@ class Scene:
     crowd: Path | None = None
     early: int = 0
     redirected: int = 0
+    listed: int = 0
+    denied: int = 0
     results: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -99,7 +104,11 @@ class Scene:
     def told(self) -> str:
         """How often each operation was carried out, refused by the kernel, skipped."""
         kinds = [f"{number:7} {kind}" for kind, number in sorted(self.results.items())]
-        opens = [f"{self.redirected:7} opens were redirected"]
+        opens = [
+            f"{self.redirected:7} opens were redirected",
+            f"{self.listed:7} directories were listed from the Catalog",
+            f"{self.denied:7} names were denied by it",
+        ]
         if self.crowd is not None:
             opens.append(f"{self.early:7} opens came before there was a catalog")
         return "\n".join([*kinds, *opens])
@@ -118,6 +127,8 @@ class Scene:
     ) -> dict[int, list[Line]]:
         for steps, place in zip(batch, places, strict=True):
             place.make(steps.seed)
+        if compare and batch[0].settled:
+            time.sleep(SETTLED_S)
         with self._inherited(batch, places) as descriptors:
             scene = self._scene(batch, places, descriptors, compare)
             (self.folder / "scene.json").write_text(json.dumps(scene))
@@ -217,6 +228,8 @@ class Scene:
         path = self.folder / "report.json"
         report = json.loads(path.read_bytes()) if path.exists() else {"counters": {}}
         self.early += report["counters"].get("opens_early", 0)
+        self.listed += report["counters"].get("listings_answered", 0)
+        self.denied += report["counters"].get("absent_answered", 0)
         self.redirected += sum(
             value
             for name, value in report["counters"].items()

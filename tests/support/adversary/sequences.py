@@ -20,6 +20,7 @@ THEMES = {
     "folders": 3,
     "bytes": 3,
     "names": 3,
+    "listings": 4,
     "attributes": 2,
     "mounts": 2,
     "twins": 1,
@@ -58,6 +59,11 @@ class Steps:
     def disk(self) -> bool:
         """The copies are on a disk; the same for a whole batch."""
         return self.seed // BATCH % 4 == 1
+
+    @property
+    def settled(self) -> bool:
+        """Directories have not changed for a while when they are scanned; as above."""
+        return self.seed // BATCH % 3 != 2
 
     @property
     def mode(self) -> str:
