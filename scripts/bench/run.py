@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import catalog
+import directories
 import epochs
 import hints
 import launch
@@ -28,6 +29,9 @@ PARTS: dict[str, Measure] = {
     "launch": lambda monarch, work, _: launch.measure(monarch, work),
     "start": lambda monarch, work, size: start.measure(monarch, work, size.names),
     "metadata": lambda monarch, work, _: metadata.measure(monarch, work),
+    "directories": lambda monarch, work, size: directories.measure(
+        monarch, work, quick=size.quick
+    ),
     "staging": lambda monarch, work, _: staging.measure(monarch, work),
     "epochs": lambda monarch, work, _: epochs.measure(monarch, work),
     "origins": lambda monarch, work, size: origins.measure(

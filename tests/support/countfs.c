@@ -9,12 +9,13 @@
  *
  *     bw         bytes per second over all readers, 0 = unlimited
  *     open_us    delay of each open; read_us of each read; stat_us of each stat
- *     op_us      time of each stat, open, read and listing at a server that runs
+ *     op_us      time of each stat, open, read, listing and xattr at a server that runs
  *     parallel   so many of them at once, 0 = all
  *     thrash     more reads than this at once slow each other down: of twice as many
  *                each takes four times its read_us; 0 = they do not
  *     plus       1 = directories are read with the metadata of their names (READDIRPLUS)
  *     keep_ms    how long the kernel keeps names and metadata; only as an argument
+ *     no_xattrs  1 = there are no extended attributes
  *     aged       1 = the time of change is told as that of modification
  *     cached     1 = the kernel may cache data while a file is open (for shared mmap)
  *     open_eio   opens of paths that contain this text fail with EIO
@@ -51,9 +52,9 @@
 
 enum { TEXT_BYTES = 256, PATH_ROOM = 4096 + 64, STALL_CHECK_US = 20000 };
 
-enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, FAILURES, COUNTS };
-static const char *const count_names[COUNTS] = {"opens", "reads",    "read_bytes",
-                                                "stats", "listings", "failures"};
+enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, XATTRS, FAILURES, COUNTS };
+static const char *const count_names[COUNTS] = {
+    "opens", "reads", "read_bytes", "stats", "listings", "xattrs", "failures"};
 
 enum number {
     BW,
@@ -70,11 +71,13 @@ enum number {
     PLUS,
     AGED,
     KEEP_MS,
+    NO_XATTRS,
     NUMBERS
 };
 static const char *const number_names[NUMBERS] = {
-    "bw",     "open_us",  "read_us",  "stat_us", "op_us", "parallel", "thrash",
-    "cached", "no_links", "writable", "fold",    "plus",  "aged",     "keep_ms"};
+    "bw",       "open_us", "read_us", "stat_us",  "op_us",
+    "parallel", "thrash",  "cached",  "no_links", "writable",
+    "fold",     "plus",    "aged",    "keep_ms",  "no_xattrs"};
 
 enum text { OPEN_EIO, READ_EIO, STALL, TEXTS };
 static const char *const text_names[TEXTS] = {"open_eio", "read_eio", "stall"};
@@ -365,10 +368,20 @@ static int source_path(const char *path, char out[PATH_ROOM])
     return n < PATH_ROOM ? 0 : -ENAMETOOLONG;
 }
 
+/* ask_xattrs - counts the request; -ENOSYS: the kernel does not ask again. */
+static int ask_xattrs(void)
+{
+    counts[XATTRS]++;
+    pace_operation(numbers[OP_US], numbers[PARALLEL]);
+    return numbers[NO_XATTRS] ? -ENOSYS : 0;
+}
+
 static int fs_getxattr(const char *path, const char *name, char *value, size_t size)
 {
     char source[PATH_ROOM];
-    int error = source_path(path, source);
+    int error = ask_xattrs();
+    if (!error)
+        error = source_path(path, source);
     if (error)
         return error;
     ssize_t n = lgetxattr(source, name, value, size);
@@ -378,7 +391,9 @@ static int fs_getxattr(const char *path, const char *name, char *value, size_t s
 static int fs_listxattr(const char *path, char *names, size_t size)
 {
     char source[PATH_ROOM];
-    int error = source_path(path, source);
+    int error = ask_xattrs();
+    if (!error)
+        error = source_path(path, source);
     if (error)
         return error;
     ssize_t n = llistxattr(source, names, size);

@@ -25,6 +25,7 @@ class Counts:
     read_bytes: int
     stats: int
     listings: int
+    xattrs: int
     failures: int
 
 

@@ -152,6 +152,8 @@ def main() -> None:
         "create": _create,
         "mtime": _mtime,
         "chmod": os.chmod,
+        "list": os.listdir,
+        "exists": os.path.exists,
         "unlink": os.unlink,
         "hold": _hold,
         "links": _links,

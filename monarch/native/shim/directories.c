@@ -315,16 +315,17 @@ void directory_prepare(const struct segments *seg, int dirfd, const char *path)
 }
 
 /* directory_lacks_at - the same as directory_lacks() for an open that only reads, by an
- * absolute path. An open of a directory is prepared. */
+ * absolute path. An open of a directory is prepared. Most opens come here for a path outside
+ * the Namespace: that is found out first. */
 bool directory_lacks_at(const struct segments *seg, int dirfd, const char *path,
                         int flags)
 {
     ROUTE(r);
-    if (!seg || !path || (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) ||
-        attach_for_serving() != seg)
+    if (!seg || !path || (flags & (O_ACCMODE | O_CREAT | O_TRUNC)))
         return false;
-    if (flags & O_DIRECTORY)
+    if ((flags & O_DIRECTORY) && attach_for_serving() == seg)
         directory_prepare(seg, dirfd, path);
-    return path[0] == '/' && route_at(seg, dirfd, path, &r) == ROUTE_UNKNOWN &&
-           directory_lacks(seg, &r);
+    r.apart = false;
+    return path[0] == '/' && route_absolute(seg, path, &r) == ROUTE_UNKNOWN &&
+           attach_for_serving() == seg && directory_lacks(seg, &r);
 }

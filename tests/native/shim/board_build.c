@@ -314,7 +314,8 @@ void board_scan(const struct plan *plan, struct built *b)
     size_t states = head + block, prefixes = aligned_bytes(states + 4 * items.files);
     size_t strings = prefixes + SPELLINGS_MAX * sizeof(struct prefix);
     size_t total = strings + SPELLINGS_MAX * PATH_MAX, marks = items.files + items.dirs;
-    size_t flags = aligned_bytes(flags_bytes(marks) + items.files), slots = 4 * items.files + 64;
+    size_t flags = aligned_bytes(flags_bytes(marks) + items.files),
+           slots = 4 * items.files + 64;
     struct catalog *c;
     if (plan->outline) {
         b->changes = segment(plan, "changes", SEGMENT_FLAGS,

@@ -83,6 +83,7 @@ def play_out(order: dict[str, Any], scene: dict[str, Any], out: TextIO) -> None:
         result = perform(play, name)
         os.chdir(play.ground.main)
         state = play.look(scene["compare"])
+        play.wrong += listings.compare_all() if scene["compare"] else []
         play.wrong += observer.look() if observer else []
         line = {"words": play.words, "result": result, "wrong": play.wrong}
         play_step = {"play": order["play"], "step": step, "op": name}

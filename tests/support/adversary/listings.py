@@ -100,11 +100,16 @@ def compared(path: str) -> list[str]:
     return [] if true == shown else [f"listing of {path!r}: {true} {shown}"]
 
 
+def compare_all() -> list[str]:
+    """What is wrong with the listings of all directories."""
+    return [wrong for path in LISTED for wrong in compared(path)]
+
+
 @operation("listings", 4)
 def list_all(play: Play) -> str:
-    """Every directory is listed."""
-    for path in LISTED:
-        play.wrong += compared(path)
+    """Every directory is listed, in its own working directory."""
+    os.chdir(play.pick(("a", "b", "cur", "../other")))
+    play.wrong += compared(".") + compared("..")
     return "listed"
 
 
