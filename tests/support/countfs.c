@@ -308,9 +308,16 @@ static int fs_write(const char *path, const char *bytes, size_t size, off_t offs
 
 static int fs_truncate(const char *path, off_t size, struct fuse_file_info *fi)
 {
-    (void)size;
-    (void)fi;
-    return is_own(path) ? 0 : -EROFS;
+    struct open_file *file = fi ? (struct open_file *)(uintptr_t)fi->fh : NULL;
+    if (is_own(path))
+        return 0;
+    if (!numbers[WRITABLE])
+        return -EROFS;
+    int fd = file ? file->fd : openat(source_fd, below(path), O_WRONLY | O_CLOEXEC);
+    int error = fd >= 0 && ftruncate(fd, size) == 0 ? 0 : -errno;
+    if (!file && fd >= 0)
+        close(fd);
+    return error;
 }
 
 static int fs_release(const char *path, struct fuse_file_info *fi)
