@@ -19,7 +19,9 @@ from support.countfs import CountFs
 from support.programs import Outcome, Runner
 
 SOURCES = Path(__file__).parents[1] / "native" / "large"
-PLAY = ("play", "drawing", "opens", "reads", "faults", "changes", "forks")
+PLAY = (
+    *("play", "drawing", "opens", "reads", "faults", "changes", "forks", "signals"),
+)
 # A Block is 256 KiB, an Extent 8 MiB: some sizes are whole ones, some are not of words.
 SIZES = (
     *(9 << 20, 10_000_003, 12 << 20, 16 << 20, 20_000_008),

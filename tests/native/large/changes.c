@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "play.h"
@@ -74,8 +73,8 @@ static pid_t begin(struct change *change)
 
 static void end(pid_t child)
 {
-    int status = -1;
-    if (waitpid(child, &status, 0) != child || status)
+    int status = wait_for(child);
+    if (status)
         say(" WRONG: the change has failed, %d", status >> 8);
 }
 

@@ -92,7 +92,7 @@ void op_bad_buffer(void)
     say(" %d way %d at %lld", fd, way, (long long)at);
     if (way < 3 && lseek(fd, at, SEEK_SET) != at)
         say(" WRONG: no seek");
-    errno = 77;
+    errno = UNTOUCHED;
     say_result(way == 0   ? read(fd, out, n)
                : way == 1 ? readv(fd, pieces, 2)
                : way == 2 ? readv(fd, (struct iovec *)out, 2)
@@ -152,7 +152,7 @@ void op_bad_call(void)
     int way = (int)draw(15);
     say(" %d way %d", fd, way);
     off_t before = lseek(fd, 0, SEEK_CUR);
-    errno = 77;
+    errno = UNTOUCHED;
     say_result(call_badly(way, fd));
     if (lseek(fd, 0, SEEK_CUR) != before)
         say(" WRONG: the offset has moved");

@@ -1,8 +1,8 @@
 /* forks.c - a second process that goes on with the same descriptors, in step. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/types.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "play.h"
@@ -73,14 +73,22 @@ void op_fork(void)
     answers_fd = answers[0];
 }
 
+static int await_answer(void)
+{
+    uint64_t seed;
+    ssize_t count;
+    while ((count = read(answers_fd, &seed, sizeof(seed))) < 0 && errno == EINTR)
+        ;
+    return count != sizeof(seed);
+}
+
 /* pass_on - lets the child do it, or gives 0 where it is for this process. */
 int pass_on(void (*run)(uint64_t), uint64_t seed)
 {
     run_one = run;
     if (!child || draw(2))
         return 0;
-    if (write(orders_fd, &seed, sizeof(seed)) != sizeof(seed) ||
-        read(answers_fd, &seed, sizeof(seed)) != sizeof(seed)) {
+    if (write(orders_fd, &seed, sizeof(seed)) != sizeof(seed) || await_answer()) {
         say("  WRONG: the child has gone");
         return 0;
     }
@@ -90,12 +98,10 @@ int pass_on(void (*run)(uint64_t), uint64_t seed)
 /* op_join - ends the child. */
 void op_join(void)
 {
-    int status = 0;
     if (in_child || !child)
         return;
     close(orders_fd);
     close(answers_fd);
-    waitpid(child, &status, 0);
+    say(" joined %d", wait_for(child));
     child = 0;
-    say(" joined %d", status);
 }

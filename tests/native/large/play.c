@@ -21,7 +21,7 @@
 
 #include "play.h"
 
-enum { STEPS_MIN = 12, STEPS_MORE = 24, MUTABLE_EACH = 5 };
+enum { STEPS_MIN = 12, STEPS_MORE = 24, MUTABLE_EACH = 5, SIGNALS_EACH = 4 };
 
 struct file *files;
 int file_count, folder_fd, is_memory;
@@ -100,9 +100,9 @@ static void end_line(void)
     size_t done = 0;
     while (done < line_length) {
         ssize_t n = write(KEPT_FROM, line + done, line_length - done);
-        if (n < 0)
+        if (n < 0 && errno != EINTR)
             exit(3);
-        done += (size_t)n;
+        done += n < 0 ? 0 : (size_t)n;
     }
     line_length = 0;
 }
@@ -124,7 +124,7 @@ static const struct operation *some_operation(void)
 static void step_as(const struct operation *one)
 {
     say("  %s%s", is_child() ? "child " : "", one->name);
-    errno = 77;
+    errno = UNTOUCHED;
     one->run();
     if (draw(6) == 0) {
         int fd = some_slot(FILE_READ);
@@ -145,6 +145,7 @@ static void end_sequence(void)
     int open_now = 0;
     say("  end");
     op_join();
+    end_signals();
     for (int fd = 3; fd < SLOTS; fd++) {
         if (slots[fd].kind != NOTHING)
             close(fd);
@@ -161,6 +162,8 @@ static void play_sequence(uint64_t number)
     uint64_t steps = STEPS_MIN + draw(STEPS_MORE);
     say("sequence %llu", (unsigned long long)number);
     end_line();
+    if (number % SIGNALS_EACH == 0)
+        begin_signals();
     step_as(operations);
     step_as(operations);
     for (uint64_t i = 0; i < steps; i++) {

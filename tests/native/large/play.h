@@ -17,6 +17,7 @@ enum {
     ROOM = 4 << 20,     /* of the buffer that is read into */
     READ_MAX = 3 << 20, /* of one read */
     LINE_BYTES = 1024,
+    UNTOUCHED = 77, /* errno before a call: a success leaves it */
 };
 
 /* A file of the dataset, in memory that all processes share. */
@@ -80,6 +81,11 @@ void op_torn_buffer(void);
 void op_change(void);
 void op_change_during(void);
 void judge_stale(int fd);
+
+/* signals.c: a handler that reads while the sequence does */
+void begin_signals(void);
+void end_signals(void);
+int wait_for(int child);
 
 /* forks.c: a second process with the same descriptors */
 void op_fork(void);

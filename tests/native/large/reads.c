@@ -125,7 +125,7 @@ static ssize_t by_stream(int fd, size_t n, off_t at)
     if (ferror(stream))
         count = -1;
     fclose(stream);
-    errno = 77; /* of a stream it tells nothing */
+    errno = UNTOUCHED; /* of a stream it tells nothing */
     return count;
 }
 
@@ -155,7 +155,7 @@ void op_read(void)
     uint64_t way = draw(sizeof(readers) / sizeof(*readers));
     say(" %d way %d %zu %lld", fd, (int)way, n, (long long)at);
     memset(room + n, GUARD_BYTE, GUARD);
-    errno = 77;
+    errno = UNTOUCHED;
     ssize_t count = readers[way](fd, n, at);
     say_result(count);
     say_bytes(room, count);
@@ -187,12 +187,23 @@ void op_seek(void)
     say_result(lseek(fd, to, whence));
 }
 
+/* was_interrupted - by a signal: a plain file's sendfile and splice may be, too. */
+static int was_interrupted(ssize_t count)
+{
+    if (count >= 0 || errno != EINTR)
+        return 0;
+    errno = UNTOUCHED;
+    return 1;
+}
+
 /* pour - moves up to n bytes of a descriptor into a file in memory by a system call. */
 static ssize_t pour(int fd, off_t *at, int into, size_t n)
 {
     size_t done = 0;
     while (done < n) {
         ssize_t count = sendfile(into, fd, at, n - done);
+        if (was_interrupted(count))
+            continue;
         if (count <= 0)
             return done ? (ssize_t)done : count;
         done += (size_t)count;
@@ -210,6 +221,8 @@ static ssize_t splice_out(int fd, off_t *at, size_t n)
     while (done < n) {
         size_t piece = n - done < BLOCK / 8 ? n - done : BLOCK / 8;
         ssize_t count = splice(fd, at, ends[1], NULL, piece, 0);
+        if (was_interrupted(count))
+            continue;
         if (count <= 0 || read(ends[0], room + done, (size_t)count) != count)
             break;
         done += (size_t)count;
