@@ -13,6 +13,7 @@ import catalog
 import directories
 import epochs
 import hints
+import large
 import launch
 import metadata
 import nodes
@@ -38,6 +39,7 @@ PARTS: dict[str, Measure] = {
         monarch, work, quick=size.quick
     ),
     "hints": lambda monarch, work, _: hints.measure(monarch, work),
+    "large": lambda monarch, work, size: large.measure(monarch, work, quick=size.quick),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
@@ -59,7 +61,9 @@ def main() -> int:
         "--names", type=int, default=1_000_000, help="files of the catalog"
     )
     options.add_argument(
-        "--quick", action="store_true", help="a tenth of the files of slow origins"
+        "--quick",
+        action="store_true",
+        help="fewer files of slow origins, smaller large ones",
     )
     chosen = options.parse_args()
     unknown = set(chosen.parts) - set(PARTS)

@@ -9,7 +9,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "scripts" / "bench"
 
 
-@pytest.mark.parametrize("name", ["engine", "peers"])
+@pytest.mark.parametrize("name", ["engine", "large", "peers"])
 def test_benchmark_builds(name: str, tmp_path: Path) -> None:
     script = (
         f"import pathlib, sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
