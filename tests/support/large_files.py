@@ -8,15 +8,16 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from support import compiler, countfs
+from support import compiler, countfs, processes
 from support.countfs import CountFs
-from support.programs import Outcome, Runner
+from support.processes import wait_until
+from support.programs import Outcome, Runner, finish, start
 
 SOURCES = Path(__file__).parents[1] / "native" / "large"
 PLAY = (
@@ -28,7 +29,7 @@ SIZES = (
     *(9_700_000, 40 << 20, 13_000_013, 30_000_000),
 )
 BATCH = 50
-BYTES_PER_S, FAST = 100_000_000, 400_000_000
+BYTES_PER_S, FAST, SLOW = 100_000_000, 400_000_000, 60_000_000
 SLOW_FILL = ("--set", "fill.bandwidth=20MB/s")
 LIMIT_S = 200
 CONTEXT_LINES = 12
@@ -88,6 +89,20 @@ class Campaign:
     redirected: int = 0
     operations: Counter[str] = field(default_factory=Counter)
 
+    def play_hurt(
+        self, seeds: Sequence[int], way: str, hurt: Callable[[], None]
+    ) -> list[Difference]:
+        """Play seeds in a job that is hurt meanwhile, at a slow origin, and compare."""
+        plain, words = self.plain(seeds, way), self.words(seeds, way)
+        self.make(SLOW)
+        runner, report = self._runner(WAYS[way]), self.runner.folder / "report.json"
+        line = runner.line([self.origin.root], report, WAYS[way].options)
+        process = start([*line, *words])
+        wait_until(self._begun(words), "the start of the program")
+        hurt()
+        outcome = finish(process, LIMIT_S)
+        return list(compared(plain, outcome.stdout.decode().splitlines(), way))
+
     def play(self, seeds: Sequence[int], way: str) -> list[Difference]:
         """Play consecutive seeds, plain and in one job, and compare."""
         plain = self.plain(seeds, way)
@@ -102,6 +117,12 @@ class Campaign:
         """Let threads of two processes read all files, each by one offset."""
         paths = [str(self.origin.root / name_of(i)) for i in range(len(SIZES))]
         return self._under_monarch([str(build("share")), *paths], WAYS[way])
+
+    def swap(self, way: str, seconds: int) -> Outcome:
+        """Let threads read by a number that two files have in turn."""
+        paths = [str(self.origin.root / name_of(number)) for number in (0, 6)]
+        words = [str(build("swap")), str(seconds), *paths]
+        return self._under_monarch(words, WAYS[way])
 
     def words(self, seeds: Sequence[int], way: str) -> list[str]:
         """The command that plays seeds."""
@@ -126,12 +147,18 @@ class Campaign:
         self.operations.update(names)
         return lines
 
-    def _under_monarch(self, words: list[str], how: Way) -> Outcome:
-        self.make(how.bytes_per_s)
+    def _begun(self, words: list[str]) -> Callable[[], bool]:
+        """Whether a command runs by itself, not as words of a launcher."""
+        return lambda: words in processes.marked(self.origin.root).values()
+
+    def _runner(self, how: Way) -> Runner:
         folder = self.runner.folder / "tier"
         folder.mkdir(exist_ok=True)
-        runner = replace(self.runner, tier=how.tier.format(folder=folder))
-        outcome = runner.under_monarch(
+        return replace(self.runner, tier=how.tier.format(folder=folder))
+
+    def _under_monarch(self, words: list[str], how: Way) -> Outcome:
+        self.make(how.bytes_per_s)
+        outcome = self._runner(how).under_monarch(
             words, roots=[self.origin.root], options=how.options, timeout=LIMIT_S
         )
         self.agent_bytes += outcome.origin_bytes

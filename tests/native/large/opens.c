@@ -142,6 +142,20 @@ void op_dup(void)
         slots[number] = slot;
 }
 
+/* op_reopen - a descriptor is opened anew by its name in /proc: with its own offset. */
+void op_reopen(void)
+{
+    char path[PATH_BYTES];
+    int fd = some_slot(FILE_READ), file = slots[fd < 0 ? 0 : fd].file;
+    if (fd < 0 || files[file].is_mutable) {
+        say(" nothing");
+        return;
+    }
+    snprintf(path, sizeof(path), "/%s/%d", draw(2) ? "proc/self/fd" : "dev/fd", fd);
+    say(" %s", path);
+    hold(open(path, O_RDONLY), FILE_READ, file);
+}
+
 static int close_as_stream(int fd)
 {
     FILE *stream = fdopen(fd, "r");

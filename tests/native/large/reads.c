@@ -260,6 +260,31 @@ void op_move(void)
     say(" %lld", (long long)at);
 }
 
+/* op_exec - another program reads on with the same descriptor. */
+void op_exec(void)
+{
+    char size[32];
+    int fd = some_slot(FILE_READ);
+    if (fd < 0 || is_stale(fd)) {
+        say(" nothing");
+        return;
+    }
+    snprintf(size, sizeof(size), "bs=%zu", 1 + some_size());
+    say(" %d dd %s", fd, size);
+    int into = memfd_create("read", 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd, 0);
+        dup2(into, 1);
+        execlp("dd", "dd", size, "count=2", "status=none", NULL);
+        _exit(127);
+    }
+    say_result(wait_for(child));
+    say_bytes(room, pread(into, room, ROOM, 0));
+    say(" at %lld", (long long)lseek(fd, 0, SEEK_CUR));
+    close(into);
+}
+
 /* op_map - a part of a file as memory. */
 void op_map(void)
 {

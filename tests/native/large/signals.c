@@ -70,5 +70,6 @@ int wait_for(int child)
     int status = -1;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
+    errno = UNTOUCHED;
     return status;
 }
