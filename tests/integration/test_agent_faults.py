@@ -36,8 +36,7 @@ def begin(run_root, tmp_path, dataset, monkeypatch):
 
     yield start
     for agent in started:
-        if agent.process.poll() is None:
-            agent.kill()
+        agent.kill()
 
 
 def ssd(path: Path, capacity="64MiB") -> tuple[str, str]:

@@ -36,8 +36,7 @@ def start(run_root, tmp_path, dataset, monkeypatch):
 
     yield begin
     for agent in started:
-        if agent.process.poll() is None:
-            agent.kill()
+        agent.kill()
 
 
 @pytest.fixture

@@ -47,8 +47,7 @@ def begin(
 
     yield start
     for agent in started:
-        if agent.process.poll() is None:
-            agent.kill()
+        agent.kill()
 
 
 @pytest.fixture

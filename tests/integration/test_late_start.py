@@ -45,8 +45,7 @@ def start(run_root: Path, slow: CountFs) -> Iterator[Start]:
     yield begin
     slow.set(stall="")
     for agent in started:
-        if agent.process.poll() is None:
-            agent.kill()
+        agent.kill()
 
 
 def line(
@@ -193,8 +192,7 @@ def indexed(
 
     yield begin
     for agent in started:
-        if agent.process.poll() is None:
-            agent.kill()
+        agent.kill()
 
 
 def test_files_of_an_index_are_compared_beside_the_job(

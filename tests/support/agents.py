@@ -87,7 +87,7 @@ class AgentProcess:
         return self.process.wait()
 
     def kill(self) -> None:
-        """End the agent as a crash would."""
+        """End the agent as a crash would, if it has not ended by itself."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.notices.close()
