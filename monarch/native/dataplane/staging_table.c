@@ -209,6 +209,22 @@ static bool may_begin(uint32_t seen, uint32_t kind)
            (STATE_REASON(seen) == REASON_NO_ROOM && (kind & MONARCH_HINT));
 }
 
+/* begin_reserved - begins a File that has room; gives that back if another thread was
+ * faster. */
+static enum monarch_verdict begin_reserved(struct table *t, struct monarch_order *order,
+                                           uint32_t seen)
+{
+    uint32_t file = order->file;
+    const struct monarch_table_row *row = &t->rows[t->options.first[file]];
+    if (begin_word(t, order, seen)) {
+        count_begun(t, order, row);
+        return VERDICT_BEGUN;
+    }
+    release(t, order->tier, need_of(t, file));
+    table_set_promised(t, file, row->destination == DESTINATION_TIER);
+    return VERDICT_NOTHING;
+}
+
 /* begin_partly - begins a File of which Blocks are asked for. It has to come from the
  * origin, and to have room for all of it in a Tier. */
 static enum monarch_verdict begin_partly(struct table *t, struct monarch_order *order,
@@ -227,13 +243,7 @@ static enum monarch_verdict begin_partly(struct table *t, struct monarch_order *
     if (tier < 0)
         return VERDICT_WHOLE;
     order->tier = (uint16_t)tier;
-    if (!begin_word(t, order, seen)) {
-        release(t, order->tier, need_of(t, file));
-        table_set_promised(t, file, row->destination == DESTINATION_TIER);
-        return VERDICT_NOTHING;
-    }
-    count_begun(t, order, row);
-    return VERDICT_BEGUN;
+    return begin_reserved(t, order, seen);
 }
 
 /* table_begin_partly - begins a large File of which a program asks for Blocks, without an
@@ -274,13 +284,7 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     if (tier < 0)
         return no_room(t, order, seen);
     order->tier = (uint16_t)tier;
-    if (!begin_word(t, order, seen)) {
-        release(t, order->tier, need_of(t, file));
-        table_set_promised(t, file, row->destination == DESTINATION_TIER);
-        return VERDICT_NOTHING;
-    }
-    count_begun(t, order, row);
-    return VERDICT_BEGUN;
+    return begin_reserved(t, order, seen);
 }
 
 /* monarch_table_begin - begins the Transfer of a File that is asked for, if it is absent
