@@ -103,6 +103,11 @@ class Transfer:
         """Whether a program or a peer has asked for it, and not background fill."""
         return self.order.is_asked
 
+    @property
+    def partly(self) -> bool:
+        """Whether it has copied Blocks for a program, and not the whole File."""
+        return self.asked and bool(self.order.kind & OrderKind.PARTLY)
+
     def order_from(self, peer: int | None) -> Order:
         """Return the order by which it goes on, and whose end is reported."""
         kind = self.order.kind | OrderKind.REPORT

@@ -177,7 +177,8 @@ class Outcomes:
         if tier_outcome is TierOutcome.FULL:
             # Only now: what is reserved counts as held.
             self._ends.shrink(transfer.order.tier)
-        self._dispatch.order(transfer.file, asked=transfer.asked)
+        if not transfer.partly:  # else programs ask again for the Blocks that they need
+            self._dispatch.order(transfer.file, asked=transfer.asked)
 
     def _retry_if_expired(self, done: Completion) -> None:
         """Let a File be asked for again that is absent because Python was late."""

@@ -292,6 +292,24 @@ def test_partial_replicas_give_their_memory_back_after_the_whole_ones(make_stage
     assert stage.stager.relieve(used_bytes=100_000, limit_bytes=100_000) == 4096 + 7000
 
 
+@pytest.mark.parametrize("kind", [OrderKind.ASKED, OrderKind.BACKGROUND])
+def test_blocks_that_find_no_room_are_no_reason_to_copy_the_whole_file(
+    make_stage, kind
+):
+    """Programs ask again for what they need; what fill has begun goes on elsewhere."""
+    stage = make_stage([10] * 3, capacities=(1 << 20, 1 << 20))
+    stage.ask(0)
+    order = stage.engine.orders[0]
+    stage.engine.orders[0] = order._replace(kind=kind | OrderKind.PARTLY)
+
+    stage.end(0, -errno.ENOSPC, Step.WRITE)
+
+    if kind is OrderKind.ASKED:
+        assert (stage.ordered(), stage.state(0)) == ([], absent())
+    else:
+        assert stage.ordered() == [(0, 1)]
+
+
 def test_a_copy_that_ends_after_the_loss_of_its_tier_is_staged_anew(make_stage):
     stage = make_stage([10] * 3, capacities=(1 << 20, 1 << 20))
     stage.ask(0, 1)

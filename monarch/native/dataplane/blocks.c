@@ -311,8 +311,7 @@ static int complete(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     int rc = copy_missing(e, t, buffer);
     while (!rc && !engine_stopping(e)) {
-        bool changed = partial_await(e, t->partial);
-        health_note_step(e, t);
+        bool changed = partial_await(e, t->partial); /* which is no step of its own */
         if (partial_ended(e, t->partial, &rc))
             return rc;
         t->next_block = 0;

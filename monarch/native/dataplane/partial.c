@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
@@ -74,14 +75,25 @@ static void set(struct partials *all, struct partial *p, bool completing, bool e
     atomic_fetch_add(&all->incomplete, is_incomplete(p) - before);
 }
 
+/* remove_file - unless the name is that of another file by now, which a Transfer from a peer
+ * may have published. */
+static void remove_file(const struct engine *e, const struct partial *p)
+{
+    struct stat st;
+    int tier = e->tiers[p->order.tier];
+    if (p->ino && fstatat(tier, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        st.st_ino == p->ino)
+        unlinkat(tier, p->name, 0);
+}
+
 /* drop - removes one that has ended and is used by no Transfer; under the lock. */
 static void drop(struct engine *e, struct partial *p)
 {
     struct partials *all = e->partials;
     set(all, p, p->completing, true);
     hide(p);
-    if (p->status && p->ino)
-        unlinkat(e->tiers[p->order.tier], p->name, 0);
+    if (p->status)
+        remove_file(e, p);
     all->open -= p->target >= 0;
     all->all[p->large] = NULL;
     release(p);

@@ -226,7 +226,8 @@ static enum monarch_verdict begin_reserved(struct table *t, struct monarch_order
 }
 
 /* begin_partly - begins a File of which Blocks are asked for. It has to come from the
- * origin, and to have room for all of it in a Tier. */
+ * origin, and to have room for all of it in a Tier: the Pool would copy all of it for a few
+ * Blocks, again and again. */
 static enum monarch_verdict begin_partly(struct table *t, struct monarch_order *order,
                                          uint32_t seen)
 {
@@ -234,14 +235,13 @@ static enum monarch_verdict begin_partly(struct table *t, struct monarch_order *
     const struct monarch_table_row *row = &t->rows[t->options.first[file]];
     if (t->offers[file] || choose_source(t, row) != NO_PEER)
         return VERDICT_WHOLE;
-    if (row->destination == DESTINATION_NOWHERE) {
+    order->kind |= MONARCH_PARTLY;
+    bool nowhere = row->destination == DESTINATION_NOWHERE;
+    int tier = nowhere ? -1 : reserve(t, file, order, row);
+    if (tier < 0) {
         refuse_word(t, file, seen, REASON_NO_ROOM);
         return VERDICT_NOTHING;
     }
-    order->kind |= MONARCH_PARTLY;
-    int tier = reserve(t, file, order, row);
-    if (tier < 0)
-        return VERDICT_WHOLE;
     order->tier = (uint16_t)tier;
     return begin_reserved(t, order, seen);
 }

@@ -11,6 +11,7 @@
 
 #include "dataplane/clock.h"
 #include "dataplane/engine.h"
+#include "fault.h"
 #include "shared/catalog.h"
 #include "shared/presence.h"
 
@@ -346,8 +347,78 @@ static void memory_that_is_needed_is_given_back(void)
     end();
 }
 
+static atomic_bool hanging;
+
+/* hang - the origin does not give one Block, as long as it hangs. */
+static ssize_t hang(int fd, void *buffer, size_t n, off_t at)
+{
+    while (at == 5 * (off_t)BLOCK_BYTES && atomic_load(&hanging))
+        poll(NULL, 0, 5);
+    return __real_pread(fd, buffer, n, at);
+}
+
+static bool is_stalled(uint32_t root)
+{
+    struct monarch_health health;
+    monarch_engine_health(board->engine, &health);
+    return health.stalled >> root & 1;
+}
+
+static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
+{
+    begin();
+    atomic_store(&hanging, true);
+    fault_pread = hang;
+    ask(0, (struct block_range){0, 5, 1});
+    while (STATE_OF(board_state(board, 0)) != REPLICA_STAGING)
+        poll(NULL, 0, 1);
+    board_ask(board, 1, 1); /* all of it: the rest comes, and this Transfer waits */
+    until(is_stalled, 0);
+    CHECK(present(0) == blocks_of(SIZE) - 1);
+    atomic_store(&hanging, false);
+    until(is_ready, 0);
+    CHECK(board_replica_right(board, 0));
+    fault_pread = NULL;
+    end();
+}
+
+static bool has_no_room(uint32_t file)
+{
+    return STATE_REASON(board_state(board, file)) == REASON_NO_ROOM;
+}
+
+static void a_file_without_room_is_the_origins(void)
+{
+    begin();
+    monarch_table_set_capacity(table, 0, SIZE - 1);
+    monarch_table_set_capacity(table, 1, ROOM); /* the Pool */
+    const struct monarch_plan plan = {.rows = rows, .uses_pool = 1};
+    CHECK(monarch_table_follow(table, &plan) == 0);
+    ask(0, (struct block_range){0, 5, 1});
+    until(has_no_room, 0);
+    CHECK(is_hidden(0));
+    end();
+}
+
+static void a_file_that_has_come_under_the_name_stays(void)
+{
+    char path[512], other[512];
+    begin();
+    read_range(0, (struct block_range){0, 5, 2});
+    board_replica_path(board, 0, path);
+    snprintf(other, sizeof(other), "%s/other", board->tier);
+    int fd = open(other, O_CREAT | O_WRONLY, 0400);
+    CHECK(fd >= 0 && close(fd) == 0 && rename(other, path) == 0);
+    CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_NONE) > 0);
+    CHECK(access(path, F_OK) == 0 && unlink(path) == 0);
+    end();
+}
+
 int main(void)
 {
+    who_waits_for_a_block_that_hangs_hides_no_stall();
+    a_file_without_room_is_the_origins();
+    a_file_that_has_come_under_the_name_stays();
     memory_that_is_needed_is_given_back();
     what_is_asked_for_comes_alone();
     the_last_block_makes_it_ready();

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 
 ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
+ssize_t (*_Atomic fault_pread)(int fd, void *buffer, size_t n, off_t at);
 ssize_t (*_Atomic fault_write)(int fd, const void *bytes, size_t n);
 int (*_Atomic fault_rename)(void);
 int (*_Atomic fault_statx)(unsigned flags, unsigned mask, void *out);
@@ -17,6 +18,7 @@ int __wrap_openat(int dir, const char *path, int flags, mode_t mode);
 int __real_linkat(int from, const char *old, int to, const char *new, int flags);
 int __wrap_linkat(int from, const char *old, int to, const char *new, int flags);
 ssize_t __wrap_read(int fd, void *buffer, size_t n);
+ssize_t __wrap_pread(int fd, void *buffer, size_t n, off_t at);
 ssize_t __wrap_write(int fd, const void *bytes, size_t n);
 long __wrap_syscall(long number, ...);
 
@@ -24,6 +26,12 @@ ssize_t __wrap_read(int fd, void *buffer, size_t n)
 {
     ssize_t (*hook)(int, void *, size_t) = fault_read;
     return hook ? hook(fd, buffer, n) : __real_read(fd, buffer, n);
+}
+
+ssize_t __wrap_pread(int fd, void *buffer, size_t n, off_t at)
+{
+    ssize_t (*hook)(int, void *, size_t, off_t) = fault_pread;
+    return hook ? hook(fd, buffer, n, at) : __real_pread(fd, buffer, n, at);
 }
 
 ssize_t __wrap_write(int fd, const void *bytes, size_t n)

@@ -7,6 +7,7 @@
 /* NULL: the real call. */
 extern ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
 extern ssize_t (*_Atomic fault_write)(int fd, const void *bytes, size_t n);
+extern ssize_t (*_Atomic fault_pread)(int fd, void *buffer, size_t n, off_t at);
 extern int (*_Atomic fault_rename)(void); /* 0: the real call, else errno */
 extern int (*_Atomic fault_statx)(unsigned flags, unsigned mask, void *out); /* errno */
 extern int fault_unnamed; /* errno of every O_TMPFILE, 0: the real call */
@@ -14,6 +15,7 @@ extern int fault_itself;  /* errno of every link of a descriptor itself */
 
 long __real_syscall(long number, ...);
 ssize_t __real_read(int fd, void *buffer, size_t n);
+ssize_t __real_pread(int fd, void *buffer, size_t n, off_t at);
 ssize_t __real_write(int fd, const void *bytes, size_t n);
 
 #endif
