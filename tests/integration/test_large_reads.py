@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from support.countfs import CountFs
-from support.programs import Outcome, Runner, consumer, finish, read_report, start
+from support.programs import (
+    Outcome,
+    Runner,
+    compile_program,
+    consumer,
+    finish,
+    read_report,
+    start,
+)
 
 MIB = 1 << 20
 SIZE = 3 * 8 * MIB + 123_457
@@ -127,6 +135,20 @@ def test_reads_of_all_kinds_give_what_the_origin_gives(
 def test_each_function_that_reads_is_served(runner: Runner, tmp_path: Path) -> None:
     outcome = both(runner, make_file(tmp_path / "data"), "symbols")
     assert outcome.counter("reads_local") == len(outcome.stdout.splitlines()) == 12
+
+
+def test_a_read_that_is_served_is_a_cancellation_point(
+    runner: Runner, tmp_path: Path
+) -> None:
+    file = make_file(tmp_path / "data")
+    program = compile_program("cancel_reads", "cancel_reads.c", "-pthread")
+
+    outcome = runner.under_monarch(
+        [program, file], roots=[file.parent], options=NO_FILL
+    )
+
+    assert outcome.succeed().stdout == b"cancelled\n"
+    assert outcome.counter("reads_local") > 1
 
 
 def test_copies_of_a_descriptor_are_served_too(runner: Runner, tmp_path: Path) -> None:

@@ -9,9 +9,8 @@
 #include "layout.h"
 
 /* A request for Blocks, from its lowest bit: 14 bits how many, 26 the first one, 22 the
- * number of the large File, REQUEST_AHEAD, REQUEST_BLOCKS. */
+ * number of the large File; the highest is REQUEST_BLOCKS. */
 #define REQUEST_BLOCKS (1ull << 63)
-#define REQUEST_AHEAD (1ull << 62) /* no program waits for them yet */
 
 enum {
     REQUEST_COUNT_BITS = 14,

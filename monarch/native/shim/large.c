@@ -8,6 +8,7 @@
 #include "large.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 
@@ -365,6 +366,7 @@ bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *a
     }
     if (!total_of(pieces, count))
         return false;
+    poll(NULL, 0, 0); /* a cancellation point, as the read that it stands for */
     return at ? serve_at(fd, &l, pieces, count, *at, got)
               : serve_shared(fd, &l, pieces, count, got);
 }

@@ -29,14 +29,15 @@ static void ask(const struct large *l, uint64_t from, uint64_t to)
     uint32_t first = (uint32_t)(from / BLOCK_BYTES);
     struct block_range range = {l->large, first, blocks_of(to) - first};
     if (range.count)
-        wait_put(l->seg, presence_request(range) | REQUEST_AHEAD);
+        wait_put(l->seg, presence_request(range));
 }
 
 /* window - how far ahead: more with each read in a row. */
 static uint64_t window(uint32_t streak)
 {
-    uint64_t bytes = (uint64_t)WINDOW_MIN << (streak - STREAK_MIN);
-    return streak >= STREAK_MAX || bytes > WINDOW_MAX ? WINDOW_MAX : bytes;
+    uint32_t doubled = streak < STREAK_MAX ? streak - STREAK_MIN : STREAK_MAX;
+    uint64_t bytes = (uint64_t)WINDOW_MIN << doubled;
+    return bytes < WINDOW_MAX ? bytes : WINDOW_MAX;
 }
 
 /* follow - asks for what comes behind a sequence, half a window at a time. */
