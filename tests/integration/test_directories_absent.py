@@ -1,13 +1,11 @@
 """Names that are not there are denied, while a directory is what the Catalog says."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.shim_fixtures import Board, python
+from support.shim_fixtures import Board, python, python_around
 
 SECOND = 1.3
 """How long it takes until a directory is asked for again, with some room."""
@@ -161,19 +159,9 @@ def test_a_name_that_comes_unseen_is_there_after_a_second(listed: Board) -> None
         "while not os.path.exists('a/new'): time.sleep(0.01)\n"
         "print(time.monotonic() - started)\n"
     )
-    head = f"import os, sys\nos.chdir({str(listed.root)!r})\n"
-    program = subprocess.Popen(
-        [sys.executable, "-c", head + script],
-        env=listed.environ(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == "asked\n"
-    (listed.root / "a" / "new").touch()
+    waited = python_around(listed, script, (listed.root / "a" / "new").touch)
 
-    assert float(program.communicate("\n", timeout=30)[0]) <= SECOND
+    assert float(waited) <= SECOND
     assert denied(listed) >= 1
 
 

@@ -1,6 +1,5 @@
 """A listing shows a change: at once what the job does, after a second all else."""
 
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.directories import answered, fill_folders, plain
-from support.shim_fixtures import Board, python
+from support.shim_fixtures import Board, python, python_around
 
 SECOND = 1.3
 """How long it takes until a directory is asked for again, with some room."""
@@ -85,19 +84,9 @@ def test_a_change_that_nobody_saw_shows_after_a_second(listed: Board) -> None:
         "print('listed', flush=True); sys.stdin.readline()\n"
         f"time.sleep({SECOND}); print('new' in os.listdir('many'))\n"
     )
-    head = f"import os, sys\nos.chdir({str(listed.root)!r})\n"
-    program = subprocess.Popen(
-        [sys.executable, "-c", head + script],
-        env=listed.environ(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == "listed\n"
-    (listed.root / "many" / "new").touch()
+    shown = python_around(listed, script, (listed.root / "many" / "new").touch)
 
-    assert program.communicate("\n", timeout=30)[0] == "True\n"
+    assert shown == "True\n"
 
 
 def test_a_directory_is_asked_for_once_a_second(listed: Board, tmp_path: Path) -> None:

@@ -217,6 +217,26 @@ def python(
     return str(done.stdout)
 
 
+def python_around(board: Board, script: str, change: Callable[[], object]) -> str:
+    """What a Python program prints behind its first line, after which it waits.
+
+    Args:
+        change: what happens meanwhile, and is seen by no Shim.
+    """
+    head = f"import os, sys\nos.chdir({str(board.root)!r})\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", head + script],
+        env=board.environ(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline()
+        change()
+        return program.communicate("\n", timeout=30)[0]
+
+
 def begin(board: Board, *names: str) -> Board:
     """The dataset is catalogued, and these Files are staged."""
     board.start()
