@@ -47,6 +47,11 @@ class AgentCounters:
     )
     transit_files: int = _figure("files", "passed through the transit pool")
     transit_bytes: int = _figure("bytes", "total size of these files")
+    reads_without_token: int = _figure(
+        "reads",
+        "of the origin for programs began after 100 ms although as many as "
+        "origin.max_readers permits were running",
+    )
     transit_full: int = _figure("events", "of a transit pool without free space")
     hinted_files: int = _figure("files", "read ahead because of hints")
     hinted_bytes: int = _figure("bytes", "total size of these files")

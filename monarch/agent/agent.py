@@ -21,6 +21,7 @@ from monarch.agent.mapped_files import MappedFiles
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
 from monarch.agent.processes import Processes
+from monarch.agent.readers import ReaderLimit
 from monarch.agent.rechecking import Rechecking
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
@@ -49,6 +50,7 @@ from monarch.units import format_duration
 
 if TYPE_CHECKING:
     from monarch.agent.cluster import Cluster
+    from monarch.peers.mesh import Mesh
 
 BEAT_S: Final = 0.1
 TICK_S: Final = 0.1
@@ -120,6 +122,7 @@ class Agent:
         self._tier_watch: TierWatch | None = None
         self._memory: MemoryGuard | None = None
         self._hints = Hints(run.path)
+        self._readers = ReaderLimit(setup.config.origin.readers, self._mesh)
         self._waking = False
         self._ticks = 0
 
@@ -255,7 +258,7 @@ class Agent:
         sealing = self.joining.sealing(spec)
         storage = make_storage(self.setup, namespace, extents)
         at_once = FillConcurrency(self.setup.config.fill.at_once)
-        parts = EngineParts(storage.table, at_once, sealing)
+        parts = EngineParts(storage.table, at_once, sealing, self._readers.first())
         engine = make_engine(self.setup, self.segments, extents, parts)
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
         self._staging = Staging(namespace, engine, stager, extents, at_once)
@@ -310,6 +313,10 @@ class Agent:
         self._state.set(AgentState.PLAIN)
         self.notifier.plain(reason)
 
+    def _mesh(self) -> Mesh | None:
+        cluster = self.joining.cluster
+        return cluster.mesh if cluster is not None else None
+
     # -- steps that repeat ------------------------------------------------------
 
     def _turn(self) -> None:
@@ -342,6 +349,7 @@ class Agent:
             first = self._staging.demand_first
             permitted = self.joining.exchange_fill_limits(first.asked)
             self._staging.adapt(time.monotonic(), permitted)
+            self._readers.look(self._staging, time.monotonic())
 
     def _guard(self) -> None:
         """Check the memory, in steps between which opens are served."""

@@ -120,7 +120,7 @@ class Cluster:
         view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
             return found
-        spec = make_job_spec(names, view, self._setup.config.peers, indexed)
+        spec = make_job_spec(names, view, self._setup.config, indexed)
         self._warn_no_seals(spec, view)
         if warning := self._unseen(view):
             self._notifier.warn(warning)
@@ -361,4 +361,5 @@ def _settings(bootstrap: Bootstrap, setup: Setup) -> PeerSettings:
         addresses=bootstrap.addresses,
         directory=bootstrap.directory,
         seals=can_seal(),
+        readers_max=setup.config.origin.readers or 0,
     )

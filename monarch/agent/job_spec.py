@@ -1,7 +1,8 @@
 """The job spec: what the first node decides for all nodes of the job.
 
-These are the digest of the Catalog, the capacities of the nodes, the placement mode and
-the integrity: by what nodes verify the bytes that they receive. Checksums detect
+These are the digest of the Catalog, the capacities of the nodes, the placement mode,
+above which size Files are placed by Extents, and the integrity: by what nodes verify
+the bytes that they receive. Checksums detect
 faults, but anybody on the network can forge them; seals are MACs by a key that only the
 nodes of the job have. The first node sends the spec with the Catalog, on connections
 that nobody without the secret can alter. A node that cannot or must not follow it works
@@ -22,15 +23,18 @@ import numpy as np
 from monarch import native
 from monarch.catalog.block import Block
 from monarch.catalog.inventory import catalog_digest
+from monarch.catalog.presence import large_above, large_files
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset, Indexed
 from monarch.origins.index_file import RootIndex, is_same_tree
 from monarch.origins.root import open_root
 from monarch.peers.protocol import Member, Standing, View
-from monarch.placement import Mode, Node
+from monarch.placement import Mode, Node, Placement, Units
+from monarch.stager import footprints
 
 if TYPE_CHECKING:
-    from monarch.config import Peers
+    from monarch.config import Config
+    from monarch.placement.units import Bytes
 
 SEAL_LIBRARY: Final = "OpenSSL's library (libcrypto.so.3)"
 _PURPOSE: Final = b"monarch seals 1\0"
@@ -136,12 +140,25 @@ class JobSpec:
     Attributes:
         nodes: all of them; the capacity of a node that joined too late counts as 0.
         digest: the digest of the Catalog.
+        large_above_bytes: larger Files are placed by Extents.
     """
 
     nodes: tuple[Node, ...]
     mode: Mode
     digest: int
     integrity: Integrity
+    large_above_bytes: int
+
+    def place(self, sizes: Bytes, first_rows: Bytes) -> Placement:
+        """Return the Placement, which is the same on all nodes.
+
+        Args:
+            sizes: the bytes of each File.
+            first_rows: the first row of each in the staging table, and their number.
+        """
+        units = Units.of(first_rows, large_files(sizes, self.large_above_bytes))
+        needs = footprints(sizes)
+        return Placement(self.nodes, needs, self.digest, self.mode, units)
 
     def payload(self) -> dict[str, Any]:
         """Return the spec as a value that JSON can encode."""
@@ -150,6 +167,7 @@ class JobSpec:
             "mode": self.mode.value,
             "digest": self.digest,
             "integrity": self.integrity.value,
+            "large_above": self.large_above_bytes,
         }
 
     @classmethod
@@ -162,15 +180,17 @@ class JobSpec:
         try:
             nodes = tuple(Node(str(name), int(size)) for name, size in payload["nodes"])
             mode, integrity = Mode(payload["mode"]), Integrity(payload["integrity"])
-            return cls(nodes, mode, int(payload["digest"]), integrity)
+            digest, large = int(payload["digest"]), int(payload["large_above"])
+            return cls(nodes, mode, digest, integrity, large)
         except (KeyError, TypeError, ValueError) as error:
             raise MonarchError(f"its job spec is not valid ({error})") from error
 
 
 def make_job_spec(
-    names: Sequence[str], view: View, peers: Peers, indexed: Sequence[Indexed]
+    names: Sequence[str], view: View, config: Config, indexed: Sequence[Indexed]
 ) -> JobSpec:
     """Return the job spec for the nodes that have joined by now."""
+    peers, cold = config.peers, config.cold_open
     can = [member.seals for member in view.joined]
     integrity = choose_integrity(peers.integrity, can)
     nodes = tuple(
@@ -178,7 +198,8 @@ def make_job_spec(
         for name, member in zip(names, view.members, strict=True)
     )
     digest = catalog_digest([one.mapped() for one in indexed])
-    return JobSpec(nodes, Mode(peers.mode), digest, integrity)
+    large = large_above(native.ColdMode[cold.mode.upper()], cold.wait_max)
+    return JobSpec(nodes, Mode(peers.mode), digest, integrity, large)
 
 
 def _takes_part(member: Member, integrity: Integrity) -> bool:

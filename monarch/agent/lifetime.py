@@ -215,7 +215,7 @@ class FillLifetime:
         if files != self._files:
             self._files, self._retries = files, 0
         used = sum(account.used_bytes for account in stager.storage.ledger.accounts)
-        kept = int(np.count_nonzero(stager.policy.kept))
+        kept = int(np.count_nonzero(stager.policy.kept_whole))
         self._progress(files - counters.evicted_files, kept, used)
         cluster = self._parts.joining.cluster
         if self._has_more(stager):

@@ -17,8 +17,7 @@ from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.peers.mesh import Mesh
 from monarch.peers.protocol import Member, Phase, ProtocolError, Standing, View
-from monarch.placement import Placement
-from monarch.stager import Policy, Sources, footprints
+from monarch.stager import Policy, Sources
 
 # How soon a node is asked again whose breaker has closed; new ones are asked at once.
 RECONNECT_S: Final = 0.1
@@ -63,12 +62,11 @@ class WaitingSockets:
         self, staging: Staging, counters: AgentCounters, spec: JobSpec
     ) -> "PeerSockets":
         """Compute the Placement, serve the peers that wait, and begin to connect."""
-        needs = footprints(staging.stager.replicas.sizes)
+        stager = staging.stager
         placement = await in_thread(
-            Placement, spec.nodes, needs, spec.digest, spec.mode
+            spec.place, stager.replicas.sizes, stager.table.first_rows
         )
         policy = await in_thread(Policy.cluster, placement, self._bootstrap.number)
-        stager = staging.stager
         # Before peers ask: by the rows of a node alone it would read their Files too.
         await in_thread(stager.follow, policy)
         sources = Sources(policy, stager.table, counters)

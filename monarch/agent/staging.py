@@ -37,11 +37,13 @@ class EngineParts:
     Attributes:
         concurrency: how many background Transfers read the Origin at once.
         sealing: how Extents are sealed for other nodes, if they are.
+        readers: how many Transfers read the Origin at once, if that is limited.
     """
 
     table: native.Table
     concurrency: FillConcurrency
     sealing: Sealing | None
+    readers: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ def make_engine(
         digest_first=extents.first,
         seals=_seals(setup, extents, parts.sealing) if parts.sealing else None,
         table=parts.table,
+        readers_max=parts.readers,
     )
     return native.Engine(board, options)
 

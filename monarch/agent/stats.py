@@ -271,12 +271,14 @@ class AgentStats:
             return ()
         replicas, policy = self.stager.replicas, self.stager.policy
         found = [(text, replicas.absent(reason)) for reason, text in _REASONS.items()]
-        staging = np.flatnonzero(replicas.in_state(ReplicaState.STAGING))
-        found.append(("being copied", staging))
+        # Blocks of a File that is kept in part come as long as the job runs.
+        staging = replicas.in_state(ReplicaState.STAGING)
+        staging &= policy.kept_whole | ~policy.units.is_large
+        found.append(("being copied", np.flatnonzero(staging)))
         unstaged = []
         for text, files in found:
             # Only owners count a File, so that all nodes together count it once.
-            owned = files[policy.owners[files] == policy.own]
+            owned = policy.owned(files)
             size_bytes = int(replicas.sizes[owned].sum())
             unstaged.append(reports.Unstaged(text, len(owned), size_bytes))
         return tuple(unstaged)
@@ -288,7 +290,8 @@ class AgentStats:
         share, sizes = self.stager.share, self.stager.replicas.sizes
         copies_short = 0
         if self.setup.config.peers.mode == Mode.REPLICATE.value:
-            copies_short = len(sizes) - len(share.unplaced) - len(share.kept)
+            copies_short = len(sizes) - len(share.unplaced) - len(share.partly_placed)
+            copies_short -= len(share.kept)
         return {
             "share": reports.ShareFigures(
                 kept_files=len(share.kept),
@@ -297,10 +300,14 @@ class AgentStats:
                 unplaced_files=len(share.unplaced),
                 unplaced_bytes=int(sizes[share.unplaced].sum()),
                 copies_short=copies_short,
+                part_files=len(share.kept_in_part),
+                part_bytes=share.part_bytes,
+                partly_held_files=len(share.partly_placed),
+                partly_left_bytes=share.left_bytes,
             ),
             "lacking": tuple(
-                reports.Unstaged(_REASONS[reason], len(files), int(sizes[files].sum()))
-                for reason, files in share.lacking.items()
+                reports.Unstaged(_REASONS[reason], lack.files, lack.bytes)
+                for reason, lack in share.lacking.items()
             ),
             "failures": tuple(
                 f"{self.namespace.path(file)}: {reason}"

@@ -8,6 +8,7 @@ plane.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,65 @@ from monarch.catalog.block import Bytes, aligned
 # What a request for Blocks can name; Files beyond are staged whole.
 LARGE_MAX = 1 << native.CONSTANTS["REQUEST_FILE_BITS"]
 BLOCKS_MAX = 1 << native.CONSTANTS["REQUEST_FIRST_BITS"]
+
+ABOVE_ALL: Final = 1 << 62
+"""No File is larger."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PresentBlocks:
+    """Which Blocks of large Files there are, in memory that the data plane writes.
+
+    Attributes:
+        files: the numbers of the large Files, ascending.
+        first: the first word of each, and the number of all words.
+        words: of each Extent, a bit per Block.
+        parts: of each large File, a struct part.
+    """
+
+    files: npt.NDArray[np.uint32]
+    first: npt.NDArray[np.uint64]
+    words: npt.NDArray[np.uint32]
+    parts: npt.NDArray[Any]
+
+    @property
+    def in_pieces(self) -> npt.NDArray[np.intp]:
+        """The Files that will not be whole: no Tier has room for all of them."""
+        return self.files[self.parts["pieces"] > 0].astype(np.intp)
+
+    def is_in_pieces(self, file: int) -> bool:
+        """Return whether a File will not be whole."""
+        place = int(np.searchsorted(self.files, file))
+        found = place < len(self.files) and self.files[place] == file
+        return bool(found and self.parts["pieces"][place])
+
+    def sizes(self, file_sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """Return how many bytes of each Extent there are.
+
+        Args:
+            file_sizes: of each File of the job.
+        """
+        block = native.CONSTANTS["BLOCK_BYTES"]
+        in_word = 8 * self.words.itemsize
+        bits = np.unpackbits(self.words.view(np.uint8)).reshape(-1, in_word)
+        found: npt.NDArray[np.uint64] = bits.sum(axis=1, dtype=np.uint64)
+        found *= np.uint64(block)
+        sizes = file_sizes[self.files].astype(np.int64)
+        last = self.first[1:].astype(np.intp) - 1
+        # The last Block of a File is shorter.
+        number = (sizes - 1) // block % in_word
+        there = self.words[last] >> number.astype(np.uint32) & np.uint32(1)
+        found[last] -= there * (-sizes % block).astype(np.uint64)
+        return found
+
+
+NO_BLOCKS: Final = PresentBlocks(
+    np.zeros(0, np.uint32),
+    np.zeros(1, np.uint64),
+    np.zeros(0, np.uint32),
+    np.zeros(0, native.DTYPES["part"]),
+)
+"""Of a job without large Files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +103,14 @@ class PresencePlan:
         first = aligned(files + 4 * count)
         parts = aligned(first + 8 * (count + 1))
         words = aligned(parts + part * count)
-        end = words + 4 * int(self.first[-1])
-        return {"files": files, "first": first, "parts": parts, "words": words} | {
-            "end": end
+        places = words + 4 * int(self.first[-1])
+        return {
+            "files": files,
+            "first": first,
+            "parts": parts,
+            "words": words,
+            "places": places,
+            "end": places + int(self.first[-1]),
         }
 
     @property
@@ -53,33 +118,65 @@ class PresencePlan:
         """Return the offset behind all parts; the start if there is no large File."""
         return self._places["end"] if len(self.files) else self.start
 
+    def blocks(self, memory: Bytes) -> PresentBlocks:
+        """Return which Blocks there are from now on, in a flags segment."""
+        places = self._places
+        words = memory[places["words"] : places["places"]].view(np.uint32)
+        dtype = native.DTYPES["part"]
+        end = places["parts"] + len(self.files) * dtype.itemsize
+        parts = memory[places["parts"] : end].view(dtype)
+        return PresentBlocks(self.files, self.first, words, parts)
+
     def write(self, memory: Bytes) -> None:
         """Write everything into a zeroed flags segment: no Block is there yet."""
         places = self._places
         dtype = native.DTYPES["presence"]
         record = memory[self.start : self.start + dtype.itemsize].view(dtype)
         record["count"] = len(self.files)
-        for name in ("files", "first", "parts", "words"):
+        for name in ("files", "first", "parts", "words", "places"):
             record[name] = places[name]
         for name, values in (("files", self.files), ("first", self.first)):
             raw = values.view(np.uint8)
             memory[places[name] : places[name] + len(raw)] = raw
+        memory[places["places"] : places["end"]] = native.CONSTANTS["PLACE_NONE"]
 
 
-def plan_presence(
-    sizes: npt.NDArray[np.uint64], above: int, start: int
-) -> PresencePlan:
-    """Plan the presence of all Files that are larger than some bytes.
+def large_above(cold_mode: native.ColdMode, wait_max_bytes: int) -> int:
+    """Return above which size Files are large: none is if no read is served in part.
+
+    Args:
+        wait_max_bytes: the largest File for which programs wait as a whole.
+    """
+    return wait_max_bytes if cold_mode == native.ColdMode.AUTO else ABOVE_ALL
+
+
+def large_files(
+    sizes: npt.NDArray[np.uint64], above_bytes: int
+) -> npt.NDArray[np.uint32]:
+    """Return the numbers of the large Files of a job, ascending.
 
     Args:
         sizes: of each File of the job.
-        above: what programs wait for as a whole.
+        above_bytes: as `large_above` returns it.
+    """
+    least = max(above_bytes, native.CONSTANTS["EXTENT_BYTES"])
+    most = (BLOCKS_MAX - 1) * native.CONSTANTS["BLOCK_BYTES"]
+    large = np.flatnonzero((sizes > least) & (sizes <= most))
+    return large[: LARGE_MAX - 1].astype(np.uint32)
+
+
+def plan_presence(
+    sizes: npt.NDArray[np.uint64], above_bytes: int, start: int
+) -> PresencePlan:
+    """Plan the presence of all large Files.
+
+    Args:
+        sizes: of each File of the job.
+        above_bytes: as `large_above` returns it.
         start: where the parts may begin in the flags segment.
     """
     extent = native.CONSTANTS["EXTENT_BYTES"]
-    most = (BLOCKS_MAX - 1) * native.CONSTANTS["BLOCK_BYTES"]
-    large = (sizes > max(above, extent)) & (sizes <= most)
-    files = np.flatnonzero(large)[: LARGE_MAX - 1].astype(np.uint32)
+    files = large_files(sizes, above_bytes)
     words = -(-sizes[files].astype(np.int64) // extent)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(words)]).astype(np.uint64)
     return PresencePlan(files, first, aligned(start) if len(files) else start)

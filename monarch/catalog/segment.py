@@ -11,7 +11,7 @@ import numpy as np
 from monarch import native
 from monarch.catalog.block import Bytes, Records, aligned
 from monarch.catalog.inventory import MappedRoot, Prefix, catalog_digest, prefixes_of
-from monarch.catalog.presence import PresencePlan, plan_presence
+from monarch.catalog.presence import PresencePlan, large_above, plan_presence
 from monarch.errors import UsageError, shown
 
 BYTES_PER_FILE = 176
@@ -206,11 +206,12 @@ def _opened_place(files: int, directories: int) -> int:
 def _plan_presence(roots: Sequence[MappedRoot], policy: OpenPolicy) -> PresencePlan:
     sizes = np.concatenate([np.empty(0, np.uint64), *(r.block.sizes() for r in roots)])
     directories = sum(root.block.directory_count for root in roots)
-    if policy.cold_mode != native.ColdMode.AUTO:
-        sizes = sizes[:0]  # no read is served in part
     files = sum(root.block.file_count for root in roots)
     end = _opened_place(files, directories) + files
-    return plan_presence(sizes, policy.cold_wait_max_bytes, end)
+    above_bytes = large_above(
+        native.ColdMode(policy.cold_mode), policy.cold_wait_max_bytes
+    )
+    return plan_presence(sizes, above_bytes, end)
 
 
 def _places(roots: Sequence[MappedRoot], prefixes: int, strings: int) -> Places:

@@ -17,7 +17,8 @@ from monarch.errors import UsageError
 if TYPE_CHECKING:
     from monarch.catalog.inventory import MappedRoot
     from monarch.config import Config
-    from monarch.placement import Node, Placement
+    from monarch.placement import Node, Placement, Units
+    from monarch.placement.units import Bytes
 
 EPILOG = """\b
 Examples:
@@ -90,9 +91,11 @@ EPOCHS_MAX = 1_000_000
 def plan(as_json: bool, epochs: int, **options: Any) -> None:
     """Predict what each node would store, and how much is read from the origin."""
     from monarch.catalog.inventory import Inventory
+    from monarch.catalog.presence import large_above, large_files
     from monarch.cli.plan_text import describe, plan_parts
     from monarch.cli.terminal import print_parts
-    from monarch.native import CONSTANTS
+    from monarch.native import CONSTANTS, ColdMode
+    from monarch.placement import Units
     from monarch.placement.forecast import forecast
 
     config = _load(options)
@@ -101,7 +104,10 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     nodes = _cluster(names, options["capacity"], options["tiers"], config)
     roots = _indexed_roots(options["indexes"]) or _scanned_roots(config)
     inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
-    placement = _place(nodes, roots, inventory, mode)
+    cold = config.cold_open
+    above_bytes = large_above(ColdMode[cold.mode.upper()], cold.wait_max)
+    units = Units.of(inventory.extent_first, large_files(inventory.sizes, above_bytes))
+    placement = _place(nodes, roots, inventory.sizes, mode, units)
     description = describe(
         [os.fsdecode(root.path) for root in roots],
         forecast(placement, inventory.sizes),
@@ -252,7 +258,11 @@ def _scanned_roots(config: Config) -> list[MappedRoot]:
 
 
 def _place(
-    nodes: Sequence[Node], roots: Sequence[MappedRoot], inventory: Any, mode: str
+    nodes: Sequence[Node],
+    roots: Sequence[MappedRoot],
+    sizes: Bytes,
+    mode: str,
+    units: Units,
 ) -> Placement:
     """Place the Files as the agents of a job would."""
     from monarch.catalog.inventory import catalog_digest
@@ -262,5 +272,5 @@ def _place(
 
     # This refuses what a job would refuse, such as nested datasets.
     plan_catalog(roots, [], OpenPolicy(0, 0, 0))
-    needs = footprints(inventory.sizes)
-    return Placement(nodes, needs, catalog_digest(roots), Mode(mode))
+    digest = catalog_digest(roots)
+    return Placement(nodes, footprints(sizes), digest, Mode(mode), units)

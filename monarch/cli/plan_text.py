@@ -37,8 +37,9 @@ def describe(
         "copies_wanted": copies,
         "copies": round(found.copies, 3),
         "nodes": [_node(share) for share in found.shares],
+        "partly_held_files": found.partly_held_files,
         "left_at_origin": {
-            "files": found.files - found.held_files,
+            "files": found.files - found.held_files - found.partly_held_files,
             "bytes": found.left_bytes,
         },
         "origin": {
@@ -71,6 +72,7 @@ def _node(share: Share) -> Description:
     return {
         "name": share.name,
         "files": share.held_files,
+        "part_files": share.part_files,
         "bytes": share.held_bytes,
         "room_bytes": share.room_bytes,
         "capacity_bytes": share.capacity_bytes,
@@ -105,24 +107,24 @@ def _headline(plan: Description) -> str:
 
 
 def _all_staged(plan: Description) -> bool:
-    return not plan["left_at_origin"]["files"]
+    return not (plan["left_at_origin"]["files"] or plan["partly_held_files"])
 
 
 def _nodes(nodes: Sequence[Description]) -> list[Part]:
     shown = nodes if len(nodes) <= NODES_SHOWN else nodes[: NODES_SHOWN - 1]
     width = min(NAME_WIDTH, max(16, *(len(node["name"]) for node in shown)))
-    rows = tuple(
-        (
-            fitted(node["name"], NAME_WIDTH),
-            _n(node["files"]),
-            format_size(node["bytes"]),
-            format_size(node["capacity_bytes"]),
-            _percent(node["used"]),
-        )
-        for node in shown
-    )
-    titles = ("node", "files", "bytes", "capacity", "used")
-    parts: list[Part] = [Table(titles, (width, 12, 12, 12, 8), rows)]
+    columns = [
+        ("node", width, [fitted(node["name"], NAME_WIDTH) for node in shown]),
+        ("files", 12, [_n(node["files"]) for node in shown]),
+        ("in part", 9, [_n(node["part_files"]) for node in shown]),
+        ("bytes", 12, [format_size(node["bytes"]) for node in shown]),
+        ("capacity", 12, [format_size(node["capacity_bytes"]) for node in shown]),
+        ("used", 8, [_percent(node["used"]) for node in shown]),
+    ]
+    if not any(node["part_files"] for node in nodes):
+        del columns[2]
+    titles, widths, cells = zip(*columns, strict=True)
+    parts: list[Part] = [Table(titles, widths, tuple(zip(*cells, strict=True)))]
     if rest := nodes[len(shown) :]:
         least = min(node["bytes"] for node in rest)
         most = max(node["bytes"] for node in rest)
@@ -140,9 +142,13 @@ def _left(plan: Description) -> str:
         return f"  every file is staged: {many}"
     left = plan["left_at_origin"]
     share = _percent(_ratio(left["bytes"], plan["bytes"]))
+    what = []
+    if left["files"]:
+        what.append(_many(left["files"], "files", "file"))
+    if parts := plan["partly_held_files"]:
+        what.append(f"parts of {_many(parts, 'files', 'file')}")
     return (
-        "  left at the origin because no space is left: "
-        f"{_many(left['files'], 'files', 'file')}, "
+        f"  left at the origin because no space is left: {' and '.join(what)}, "
         f"{format_size(left['bytes'])} ({share})"
     )
 
@@ -167,9 +173,11 @@ def _loss(plan: Description) -> str:
     if len(plan["nodes"]) == 1:
         return "  if its agent is lost: every file is read from the origin"
     loss = plan["loss"]
+    in_part = any(node["part_files"] for node in plan["nodes"])
+    parts = ", or parts of them," if in_part else ""
     return (
         f"  if a node is lost: at most {_many(loss['files_moved'], 'files', 'file')} "
-        f"({_percent(loss['moved'])}) get another owner, "
+        f"({_percent(loss['moved'])}){parts} get another owner, "
         f"{_again(loss['bytes_read_again'])}"
     )
 

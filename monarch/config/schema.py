@@ -19,6 +19,7 @@ from monarch.config.types import (
     Interface,
     Patterns,
     ProgramName,
+    Readers,
     Retain,
     Several,
     TierName,
@@ -152,6 +153,22 @@ class Fill(Section):
     def at_once(self) -> int | None:
         """Return how many files are copied at the same time, None if that is found."""
         return None if self.concurrency == "auto" else self.concurrency
+
+
+class Origin(Section):
+    """How the origin is read."""
+
+    max_readers: Readers = Field(
+        default="unlimited",
+        description="How many files all nodes of the job together read from the origin "
+        "at the same time: a whole number, or unlimited. What a program waits for is "
+        "read after 100 ms all the same. With peers.mode off, of each node.",
+    )
+
+    @property
+    def readers(self) -> int | None:
+        """Return the limit, None if there is none."""
+        return None if self.max_readers == "unlimited" else self.max_readers
 
 
 class Catalog(Section):
@@ -288,6 +305,7 @@ class Config(Section):
     )
     cold_open: ColdOpen = Field(default=ColdOpen())
     fill: Fill = Field(default=Fill())
+    origin: Origin = Field(default=Origin())
     catalog: Catalog = Field(default=Catalog())
     hosts: Hosts = Field(
         default=(),

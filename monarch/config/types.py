@@ -99,6 +99,7 @@ def _write_bandwidth(rate: Size) -> str:
 
 
 CONCURRENCY_MAX: Final = 64
+READERS_MAX: Final = 1 << 16
 
 
 def _concurrency(value: object) -> int | str:
@@ -214,6 +215,28 @@ Concurrency = Annotated[
             "anyOf": [
                 {"const": "auto"},
                 {"type": "integer", "minimum": 1, "maximum": CONCURRENCY_MAX},
+            ]
+        }
+    ),
+]
+
+
+def _readers(value: object) -> int | str:
+    if value == "unlimited" and isinstance(value, str):
+        return value
+    if type(value) is int and 1 <= value <= READERS_MAX:
+        return value
+    raise refusal(f"unlimited, or a whole number from 1 to {READERS_MAX}")
+
+
+Readers = Annotated[
+    int | Literal["unlimited"],
+    PlainValidator(_readers),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "unlimited"},
+                {"type": "integer", "minimum": 1, "maximum": READERS_MAX},
             ]
         }
     ),

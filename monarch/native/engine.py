@@ -51,6 +51,22 @@ class Health(NamedTuple):
     stuck_background: int
 
 
+class Readers(NamedTuple):
+    """Tokens to read the origin, in the order of dataplane/api.h.
+
+    Attributes:
+        reading: how many are used now.
+        demand: how many programs wanted at once since the last call.
+        background: how many background Transfers used.
+        lacking: background Transfers would begin with more tokens.
+    """
+
+    reading: int
+    demand: int
+    background: int
+    lacking: int
+
+
 class HintTally(NamedTuple):
     """How far hints have come, in the order of dataplane/api.h.
 
@@ -109,6 +125,8 @@ class Options:
         digest_first: u64 per File, the place of its first Extent in `digests`.
         seals: the key and the room of seals; None: no seals are made.
         table: by which Files are staged; None: each by an order.
+        readers_max: limit of Transfers that read the origin at once, at first; None:
+            there is never one.
     """
 
     threads: int
@@ -119,6 +137,7 @@ class Options:
     seals: Seals | None = None
     table: Table | None = None
     background_first: int | None = None
+    readers_max: int | None = None
 
 
 class Engine(Closable):
@@ -142,6 +161,7 @@ class Engine(Closable):
         self._files = np.zeros(BATCH_MAX, np.uint32)
         self._done = np.zeros(BATCH_MAX, DTYPES["monarch_completion"])
         self._health = np.zeros(1, DTYPES["monarch_health"])
+        self._readers = np.zeros(1, DTYPES["monarch_readers"])
         self._filled: tuple[object, ...] = ()
         self._demands = np.zeros((BATCH_MAX, 2), np.uint64)
         self._pace = np.zeros(len(Pace._fields), np.uint64)
@@ -237,6 +257,15 @@ class Engine(Closable):
             beside: their limit while programs wait for others.
         """
         LIB.monarch_engine_set_background(self._alive(), limit, beside)
+
+    def set_readers(self, limit: int) -> None:
+        """Limit Transfers that read the origin at once, if there is a limit at all."""
+        LIB.monarch_engine_set_readers(self._alive(), limit)
+
+    def readers(self) -> Readers:
+        """Return how many read the origin, and would have, since the last call."""
+        LIB.monarch_engine_readers(self._alive(), span(self._readers)[0])
+        return Readers(*self._readers[0].tolist())
 
     def demands(self) -> list[tuple[int, int]]:
         """Collect bytes and nanoseconds of copies that programs waited for.
@@ -403,6 +432,7 @@ def _options_record(options: Options) -> npt.NDArray[Any]:
     record["background_max"] = options.background_max
     first = options.background_first
     record["background_first"] = options.background_max if first is None else first
+    record["readers_max"] = options.readers_max or 0
     record["bandwidth_bytes_per_s"] = options.bandwidth_bytes_per_s or 0
     record["digests"] = span(options.digests)[0]
     record["digest_first"] = span(options.digest_first)[0]

@@ -99,6 +99,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_engine_fill_pause": (None, (_P, _INT)),
     "monarch_engine_fill_left": (None, (_P, _P)),
     "monarch_engine_set_background": (None, (_P, _U32, _U32)),
+    "monarch_engine_set_readers": (None, (_P, _U32)),
+    "monarch_engine_readers": (None, (_P, _P)),
     "monarch_engine_demands": (_U32, (_P, _P, _U32)),
     "monarch_engine_pace": (None, (_P, _P)),
     "monarch_engine_health": (None, (_P, _P)),

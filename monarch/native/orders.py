@@ -45,6 +45,7 @@ class Completion(NamedTuple):
 
     Attributes:
         expired: Python was silent for too long, and the File is absent already.
+        blocks: how many Blocks of a large File it was to bring; 0: the whole File.
         bytes: read from the Origin or received, also by a failed Transfer.
     """
 
@@ -58,6 +59,7 @@ class Completion(NamedTuple):
     expired: bool
     bytes: int
     ns: int
+    blocks: int = 0
 
     @property
     def order(self) -> Order:
@@ -80,6 +82,20 @@ def unpack(row: npt.NDArray[Any]) -> Order:
 def completions(rows: npt.NDArray[Any]) -> list[Completion]:
     """Return the completions of some records."""
     return [
-        Completion(file, tier, kind, Step(step), peer, word, status, bool(late), n, ns)
-        for file, tier, kind, step, peer, word, status, late, n, ns, _ in rows.tolist()
+        Completion(
+            file,
+            tier,
+            kind,
+            Step(step),
+            peer,
+            word,
+            status,
+            expired=bool(late),
+            bytes=n,
+            ns=ns,
+            blocks=blocks,
+        )
+        for file, tier, kind, step, peer, word, status, late, blocks, _, n, ns, _ in (
+            rows.tolist()
+        )
     ]

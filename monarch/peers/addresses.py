@@ -35,6 +35,7 @@ class PeerSettings:
         port: where to listen; 0 means any, for use with a directory.
         addresses: the addresses of nodes that are known from the start.
         directory: where the first nodes publish their addresses.
+        readers_max: how many Transfers of the job may read the Origin at once; 0: all.
     """
 
     identity: Identity
@@ -45,6 +46,7 @@ class PeerSettings:
     addresses: Mapping[int, Address] = field(default_factory=dict)
     directory: Path | None = None
     seals: bool = False
+    readers_max: int = 0
 
     def hosts(self) -> list[str]:
         """Return names and addresses at which other nodes may reach this one.

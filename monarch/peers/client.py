@@ -1,12 +1,13 @@
 """The connecting side: joins the hub, and asks other nodes for data sockets."""
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from monarch.peers.connection import Connection
 from monarch.peers.membership import Membership
-from monarch.peers.protocol import Kind, MarkLog, Member, Message
+from monarch.peers.protocol import Kind, Lease, MarkLog, Member, Message
 from monarch.peers.session import Session, Timing
 
 
@@ -60,7 +61,7 @@ class HubClient:
             connection,
             timing,
             membership.member,
-            lambda: membership.heartbeat(connection.peer),
+            self._heartbeat,
             marks,
         )
         own = membership.own
@@ -72,6 +73,14 @@ class HubClient:
             "life": own.life,
             "seals": int(own.seals),
         }
+
+    def _heartbeat(self) -> Iterator[Message]:
+        yield self._membership.heartbeat(self._connection.peer)
+        if (readers := self._membership.readers) is not None:
+            held, need = readers.held, readers.held.need
+            fields = {"demand": need.demand, "fill": need.fill}
+            fields |= {"tokens": held.tokens, "serial": held.serial}
+            yield Message(Kind.HELD, fields)
 
     async def run(self) -> None:
         """Stay joined until one side leaves or is lost."""
@@ -93,6 +102,8 @@ class HubClient:
             self._callbacks.joined(self._session)
         if message.kind is Kind.HEARTBEAT:
             self._membership.fill.hear(self._connection.peer, message.fields["fill"])
+        elif message.kind is Kind.LEASE and self._membership.readers is not None:
+            self._membership.readers.take(Lease(**message.fields), time.monotonic())
         elif message.kind is Kind.VIEW:
             rows = message.fields["members"]
             members = [Member.from_row(row) for row in rows]

@@ -1,16 +1,19 @@
 """The node that all others have joined: it tells each of them about every node."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
 
 from monarch.peers.connection import Connection
 from monarch.peers.membership import Membership
 from monarch.peers.protocol import (
+    Held,
     Kind,
     MarkLog,
     Member,
     Message,
+    Need,
     Phase,
     ProtocolError,
     Standing,
@@ -38,6 +41,7 @@ class Hub:
     ) -> None:
         self.node_reports: dict[int, bytes] = {}
         self._membership = membership
+        self._readers = membership.readers
         self._timing = timing
         self._on_note = on_note
         self._marks = marks
@@ -66,6 +70,8 @@ class Hub:
         if self._active:
             return
         self._active = True
+        if self._readers is not None:
+            self._readers.lead(time.monotonic())
         loop = asyncio.get_running_loop()
         self._expiry = loop.call_later(self._timing.timeout_s, self._expire)
 
@@ -107,12 +113,14 @@ class Hub:
             connection,
             self._timing,
             self._membership.member,
-            lambda: self._membership.heartbeat(number),
+            lambda: self._heartbeat(number),
             self._marks,
         )
         task = asyncio.current_task()
         assert task is not None
         self._sessions[number], self._tasks[number] = session, task
+        if self._readers is not None:
+            self._readers.lender.admit(number)
         self.update([_member_of(connection, join)])
         session.send_changes(
             member.number
@@ -125,8 +133,23 @@ class Hub:
             if self._sessions.get(number) is session:
                 del self._sessions[number], self._tasks[number]
                 self._membership.fill.forget(number)
+                if self._readers is not None:
+                    self._readers.lender.lose(number, time.monotonic())
                 if self._active:
                     self.send_changes(self._membership.mark_left(number))
+
+    def _heartbeat(self, number: int) -> Iterator[Message]:
+        yield self._membership.heartbeat(number)
+        if self._readers is not None:
+            yield Message(Kind.LEASE, asdict(self._readers.lender.lease(number)))
+
+    def deal_tokens(self) -> None:
+        """Lease the tokens to read the Origin anew; tell whose lease has changed."""
+        if self._readers is None or not self._active:
+            return
+        for number in self._readers.deal(time.monotonic()):
+            if (session := self._sessions.get(number)) is not None:
+                session.wake()
 
     def update(self, members: Iterable[Member]) -> None:
         """Update nodes, and send the changes to all who have joined."""
@@ -161,6 +184,8 @@ class Hub:
             phase = Phase(message.fields["phase"])
             self.update([replace(self._membership.member(number), phase=phase)])
             self._acknowledge_reports()
+        elif message.kind is Kind.HELD and self._readers is not None:
+            self._readers.lender.hear(number, _held(message))
         elif message.kind is Kind.NOTE:
             if message.fields["number"] != number:
                 raise ProtocolError("a note has the number of another node")
@@ -186,6 +211,12 @@ class Hub:
             for session in self._unacknowledged:
                 session.send(Kind.REPORT_ACK)
             self._unacknowledged.clear()
+
+
+def _held(message: Message) -> Held:
+    fields = message.fields
+    need = Need(fields["demand"], fields["fill"])
+    return Held(need, fields["tokens"], fields["serial"])
 
 
 def _member_of(connection: Connection, join: Message) -> Member:

@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from monarch.peers.protocol import FILL_FREE, Member, Phase, Standing, View
+from monarch.peers.protocol import (
+    FILL_FREE,
+    Kind,
+    Member,
+    Message,
+    Phase,
+    ReaderTokens,
+    Standing,
+    View,
+)
 
 # The first nodes of the list, in this order, may be the hub.
 HUBS_MAX: Final = 3
@@ -52,6 +61,7 @@ class Membership:
 
     Attributes:
         fill: how many files the nodes let each other copy in the background.
+        readers: who may read the origin; None: all may.
 
     Args:
         own: this node as the others see it.
@@ -59,10 +69,15 @@ class Membership:
     """
 
     def __init__(
-        self, nodes: int, own: Member, on_change: Callable[[View], None]
+        self,
+        nodes: int,
+        own: Member,
+        on_change: Callable[[View], None],
+        readers: ReaderTokens | None = None,
     ) -> None:
         self.number = own.number
         self.fill = FillLimits()
+        self.readers = readers
         self.view = View(tuple(map(Member, range(nodes)))).updated([own])
         self._on_change = on_change
         self._waiting: set[asyncio.Future[None]] = set()
@@ -84,9 +99,10 @@ class Membership:
         """Return whether a node has joined and not left."""
         return self.member(number).standing is Standing.JOINED
 
-    def heartbeat(self, number: int) -> dict[str, int]:
-        """Return the fields of a heartbeat to a node."""
-        return {"phase": int(self.own.phase), "fill": self.fill.permitted(number)}
+    def heartbeat(self, number: int) -> Message:
+        """Return a heartbeat to a node."""
+        fields = {"phase": int(self.own.phase), "fill": self.fill.permitted(number)}
+        return Message(Kind.HEARTBEAT, fields)
 
     def set_port(self, port: int) -> None:
         """Set the port of this node; due before any other node is known."""

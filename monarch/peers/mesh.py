@@ -27,8 +27,10 @@ from monarch.peers.protocol import (
     MarkLog,
     Member,
     Message,
+    Need,
     Phase,
     ProtocolError,
+    ReaderTokens,
     Standing,
     View,
 )
@@ -71,7 +73,10 @@ class Mesh:
         self._number = settings.identity.number
         self._timing = Timing.of(settings.nodes)
         self._membership = Membership(
-            settings.nodes, settings.member(), callbacks.view_changed
+            settings.nodes,
+            settings.member(),
+            callbacks.view_changed,
+            _reader_tokens(settings, self._timing),
         )
         self._marks = MarkLog(callbacks.marks_received, self._wake)
         self._hub = Hub(self._membership, self._timing, self._receive_note, self._marks)
@@ -180,6 +185,21 @@ class Mesh:
         self._hub.send_changes(self._membership.set_phase(phase))
         if self._session is not None:
             self._session.wake()
+
+    @property
+    def readers_max(self) -> int | None:
+        """Return how many Transfers of this node may read the Origin; None: all."""
+        readers = self._membership.readers
+        return readers.follow(time.monotonic()) if readers is not None else None
+
+    def report_readers(self, need: Need, reading: int) -> None:
+        """Tell the hub how many could read the Origin, and how many do."""
+        readers = self._membership.readers
+        if readers is None:
+            return
+        if readers.report(need, reading) and self._session is not None:
+            self._session.wake()
+        self._hub.deal_tokens()
 
     async def _stay_joined(self) -> None:
         pauses_s = hub_pauses_s(self._settings.nodes)
@@ -338,6 +358,13 @@ class Mesh:
             member.number in self.node_reports or member.number == self._number
             for member in view.joined
         )
+
+
+def _reader_tokens(settings: PeerSettings, timing: Timing) -> ReaderTokens | None:
+    total, nodes = settings.readers_max, settings.nodes
+    if not total:
+        return None
+    return ReaderTokens(total, nodes, settings.identity.number, timing.timeout_s)
 
 
 async def _cancelled(task: "asyncio.Task[None]") -> None:

@@ -52,7 +52,7 @@ class Session:
 
     Args:
         member: returns the present state of a node, as it is sent.
-        heartbeat: returns the fields of a heartbeat.
+        heartbeat: returns the messages of a heartbeat.
         marks: the marks that both ends send each other.
     """
 
@@ -61,7 +61,7 @@ class Session:
         connection: Connection,
         timing: Timing,
         member: Callable[[int], Member],
-        heartbeat: Callable[[], dict[str, int]],
+        heartbeat: Callable[[], Iterable[Message]],
         marks: MarkLog,
     ) -> None:
         self.connection = connection
@@ -147,7 +147,8 @@ class Session:
             if self._leaving is not None:
                 await self.connection.send(Kind.LEAVE, {"gone": int(self._leaving)})
                 return
-            await self.connection.send(Kind.HEARTBEAT, self._heartbeat())
+            for message in self._heartbeat():
+                await self.connection.send(message.kind, message.fields)
             await self._wait_for_work()
 
     async def _send_pending(self) -> None:

@@ -1,9 +1,14 @@
-"""Which nodes keep and own each File, and in which order nodes are asked for it."""
+"""Which nodes keep and own each unit, and in which order nodes are asked for it.
+
+A unit is what is placed as one: a small File, or an Extent of a large one.
+"""
 
 from monarch.placement.placement import Mode, Node, Placement
+from monarch.placement.units import Units
 
 __all__ = [
     "Mode",
     "Node",
     "Placement",
+    "Units",
 ]

@@ -1,9 +1,10 @@
-"""Rendezvous hashing: each node has a score for each File, and the lowest one owns it.
+"""Rendezvous hashing: each node has a score for each unit, and the lowest one owns it.
 
-The scores depend on names, weights, the digest of the Catalog and the number of the
-File alone, and are computed by operations that IEEE 754 defines to the last bit: every
-machine gets the same result. A node that is lost leaves the order of the others as it
-was, so that only its own Files move.
+A unit is what is placed as one; it is known by its first row in the staging table. The
+scores depend on names, weights, the digest of the Catalog and this row alone, and are
+computed by operations that IEEE 754 defines to the last bit: every machine gets the
+same result. A node that is lost leaves the order of the others as it was, so that only
+its own units move.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Keys: TypeAlias = npt.NDArray[np.uint64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 FLAT_NODES_MAX: Final = 128
-"""Up to here each node has a score for each File."""
+"""Up to here each node has a score for each unit."""
 GROUP_NODES: Final = 64
 """Above, groups of about so many nodes have scores, then the nodes of one group."""
 NODES_MAX: Final = 1 << 16
 CHUNK: Final = 8192
-"""Files whose scores are computed at once: few enough for the cache of a core."""
+"""Units whose scores are computed at once: few enough for the cache of a core."""
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -37,7 +38,7 @@ _LN_2: Final = 0.6931471805599453
 
 
 class Scores:
-    """The scores of nodes for Files; twice the weight wins twice as often.
+    """The scores of nodes for units; twice the weight wins twice as often.
 
     A score is exponential with the weight as its rate: each of several nodes has the
     lowest score with the probability of its share in the sum of weights.
@@ -73,7 +74,7 @@ class Scores:
 
 
 class Rendezvous:
-    """Ranks the nodes of a cluster for each File.
+    """Ranks the nodes of a cluster for each unit, by its first row.
 
     Attributes:
         groups: the node numbers of each group; one group up to FLAT_NODES_MAX.
@@ -90,7 +91,7 @@ class Rendezvous:
         parts = -(-count // GROUP_NODES) if count > FLAT_NODES_MAX else 1
         self.groups: list[Numbers] = np.array_split(np.arange(count), parts)
         self._digest = digest
-        # If no node has room, all are owners of equally many Files.
+        # If no node has room, all are owners of equally many units.
         shares = list(weights) if any(weights) else [1] * count
         self._nodes = Scores([_seed("node", name) for name in names], shares)
         self._groups = Scores(
@@ -102,32 +103,32 @@ class Rendezvous:
         count = sum(len(group) for group in self.groups)
         return f"<Rendezvous of {count} nodes in {len(self.groups)} groups>"
 
-    def best(self, files: Numbers) -> Nodes:
-        """Return the first node of each File's order."""
-        keys = file_keys(files, self._digest)
+    def best(self, rows: Numbers) -> Nodes:
+        """Return the first node of each unit's order."""
+        keys = row_keys(rows, self._digest)
         found = np.empty(len(keys), np.uint16)
         for group, where in self._split(keys):
             found[where] = self._nodes.lowest(keys[where], group)
         return found
 
-    def first(self, files: Numbers, count: int) -> Nodes:
-        """Return the first nodes of each File's order, a row for each File.
+    def first(self, rows: Numbers, count: int) -> Nodes:
+        """Return the first nodes of each unit's order, as a line for each unit.
 
-        At most as many as the smallest group has: they are all of the File's group.
+        At most as many as the smallest group has: they are all of the unit's group.
         """
         count = min(count, *(len(group) for group in self.groups), NODES_MAX)
-        keys = file_keys(files, self._digest)
+        keys = row_keys(rows, self._digest)
         found = np.empty((len(keys), count), np.uint16)
         for group, where in self._split(keys):
             for part in _parts(where, len(group)):
                 scores = self._nodes.of(keys[part], group)
-                rows = np.argsort(scores, axis=0, kind="stable")[:count]
-                found[part] = group[rows].T
+                order = np.argsort(scores, axis=0, kind="stable")[:count]
+                found[part] = group[order].T
         return found
 
-    def ranks(self, file: int) -> Iterator[int]:
-        """Yield all nodes, the first one for a File first."""
-        keys = file_keys(np.array([file]), self._digest)
+    def ranks(self, row: int) -> Iterator[int]:
+        """Yield all nodes, the first one for a unit first."""
+        keys = row_keys(np.array([row]), self._digest)
         for group in self._ranked_groups(keys):
             scores = self._nodes.of(keys, group)[:, 0]
             yield from group[np.argsort(scores, kind="stable")].tolist()
@@ -138,17 +139,17 @@ class Rendezvous:
         scores = self._groups.of(keys, np.arange(len(self.groups)))[:, 0]
         return [self.groups[number] for number in np.argsort(scores, kind="stable")]
 
-    def order(self, file: int) -> list[int]:
-        """Return all nodes, the first one for a File first."""
-        return list(self.ranks(file))
+    def order(self, row: int) -> list[int]:
+        """Return all nodes, the first one for a unit first."""
+        return list(self.ranks(row))
 
-    def among_first(self, files: Numbers, count: int, number: int) -> Mask:
-        """Return whether each node of a group is among a File's first `count` ones.
+    def among_first(self, rows: Numbers, count: int, number: int) -> Mask:
+        """Return whether each node of a group is among a unit's first `count` ones.
 
-        A row for each node of the group, a column for each File.
+        A line for each node of the group, a column for each unit.
         """
         group = self.groups[number]
-        keys = file_keys(files, self._digest)
+        keys = row_keys(rows, self._digest)
         wanted = self._wanted(keys, count, number)
         if wanted.min(initial=len(group)) == len(group):
             return np.ones((len(group), len(keys)), np.bool_)
@@ -159,7 +160,7 @@ class Rendezvous:
         return mask
 
     def _wanted(self, keys: npt.NDArray[np.uint64], count: int, number: int) -> Numbers:
-        """Return how many nodes of a group are among the first `count` of each File."""
+        """Return how many nodes of a group are among the first `count` of each unit."""
         sizes = np.array([len(group) for group in self.groups])
         before = np.zeros(len(keys), np.intp)
         if len(sizes) > 1:
@@ -168,7 +169,7 @@ class Rendezvous:
         return np.clip(count - before, 0, sizes[number])
 
     def _split(self, keys: npt.NDArray[np.uint64]) -> Iterator[tuple[Numbers, Numbers]]:
-        """Yield each group with the places of the Files for which it is the first."""
+        """Yield each group with the places of the units for which it is the first."""
         if len(self.groups) == 1:
             yield self.groups[0], np.arange(len(keys))
             return
@@ -190,9 +191,9 @@ def _seed(kind: str, name: str) -> int:
     return int.from_bytes(digest, "little")
 
 
-def file_keys(files: npt.NDArray[np.intp], digest: int) -> Keys:
-    """Return a well mixed number for each File of a Catalog."""
-    words = files.astype(np.uint64)
+def row_keys(rows: Numbers, digest: int) -> Keys:
+    """Return a well mixed number for each row of a Catalog."""
+    words = rows.astype(np.uint64)
     words *= _GOLDEN
     words += np.uint64(digest)
     return _mix(words)

@@ -1,25 +1,28 @@
-"""Which nodes keep and own each File: the same on every node, without communication."""
+"""Which nodes keep and own each unit: the same on every node, without communication."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.placement.hashing import CHUNK, Mask, Nodes, Numbers, Rendezvous
-
-Bytes: TypeAlias = npt.NDArray[np.uint64]
+from monarch.placement.units import Bytes, Units
 
 SPILL_MAX: Final = 8
-"""How many more nodes are tried if the first one of a File has no room."""
+"""How many more nodes are tried if the first one of a unit has no room."""
+TOGETHER_PARTS: Final = 2
+"""The Extents of a large File have one owner if it takes at most one part of so many of
+any node, and not every node keeps all: a File that is whole on a node is opened at full
+speed there, and can be retained for later jobs."""
 
 
 class Mode(Enum):
-    """How many copies of a File a job keeps."""
+    """How many copies of a unit a job keeps."""
 
     PARTITION = "partition"
     REPLICATE = "replicate"
@@ -39,66 +42,86 @@ class Node:
 
 
 class Placement:
-    """Decides for each File which node owns it, and for each node what it keeps.
+    """Decides for each unit which node owns it, and for each node what it keeps.
 
-    First every File gets one copy, at its owner: the first node of its order or, if
-    that one is full, the next that has room. Further copies take the room that is left
-    at the next nodes in order, so that none of them displaces a first copy.
+    A unit is a small File, or an Extent of a large one. First every unit gets one copy,
+    at its owner: the first node of its order or, if that one is full, the next that has
+    room. Further copies take the room that is left at the next nodes in order, so that
+    none of them displaces a first copy.
 
     Args:
         needs: the bytes of a Tier that each File takes, by its number.
         digest: the digest of the Catalog.
 
     Attributes:
+        units: how the Files are cut.
+        needs: the bytes of a Tier that each unit takes.
         mode: as it is configured.
-        copies: how many copies of each File are wanted.
-        owners: the owner of each File, which alone reads it from the Origin.
-        placed: whether any node keeps the File; else programs read the Origin.
+        copies: how many copies of each unit are wanted.
+        owners: the owner of each unit, which alone reads it from the Origin.
+        placed: whether any node keeps the unit; else programs read the Origin.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], needs: Bytes, digest: int, mode: Mode
+        self,
+        nodes: Sequence[Node],
+        needs: Bytes,
+        digest: int,
+        mode: Mode,
+        units: Units,
     ) -> None:
         total = int(needs.sum())
         # No node can fill more room than there are bytes: more room adds no weight.
         usable = [min(node.capacity_bytes, total) for node in nodes]
         self.nodes = tuple(nodes)
-        self.needs = needs
+        self.units = units
+        self.needs = units.spread(needs)
         self.mode = mode
         self.copies = _wanted_copies(mode, usable, total)
         self.rendezvous = Rendezvous([node.name for node in nodes], usable, digest)
         self._free = [node.capacity_bytes for node in nodes]
-        self.owners: Nodes = self.rendezvous.best(np.arange(len(needs)))
-        self.placed: Mask = np.zeros(len(needs), np.bool_)
-        self._place(np.arange(len(needs)), self.owners)
+        everything = np.arange(len(units))
+        rooms = [node.capacity_bytes for node in nodes]
+        spread = self.copies == len(nodes) or not units.is_cut
+        self._keys = None if spread else _keys(units, needs, rooms)
+        self.owners: Nodes = self.rendezvous.best(self.keys_of(everything))
+        self.placed: Mask = np.zeros(len(units), np.bool_)
+        self._place(everything, self.owners)
         self._spill()
 
     def __repr__(self) -> str:
         return (
-            f"<Placement of {len(self.needs)} files on {len(self.nodes)} nodes, "
+            f"<Placement of {len(self.units)} units on {len(self.nodes)} nodes, "
             f"{self.copies} copies wanted>"
         )
 
-    def ranks(self, file: int) -> Iterator[int]:
-        """Yield all nodes in the order in which to ask for a File, its owner first."""
-        owner = int(self.owners[file])
-        yield owner
-        yield from (node for node in self.rendezvous.ranks(file) if node != owner)
+    def keys_of(self, units: Numbers) -> Numbers:
+        """Return the numbers from which the order of nodes follows for some units."""
+        return self.units.rows_of(units) if self._keys is None else self._keys[units]
 
-    def order(self, file: int) -> list[int]:
-        """Return all nodes in the order in which to ask for a File, its owner first."""
-        return list(self.ranks(file))
+    def ranks(self, unit: int) -> Iterator[int]:
+        """Yield all nodes in the order in which to ask for a unit, its owner first."""
+        owner = int(self.owners[unit])
+        row = int(self.keys_of(np.array([unit]))[0])
+        yield owner
+        yield from (node for node in self.rendezvous.ranks(row) if node != owner)
+
+    def order(self, unit: int) -> list[int]:
+        """Return all nodes in the order in which to ask for a unit, its owner first."""
+        return list(self.ranks(unit))
 
     def kept(self, node: int) -> Mask:
-        """Return which Files a node keeps."""
+        """Return which units a node keeps."""
         held: Mask = self.placed & (self.owners == node)
-        for _, files in self.further([node]):
-            held[files] = True
+        if self.copies > 1:
+            for _, units in self.holdings([node]):
+                held[units] = True
         return held
 
-    def further(self, nodes: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
-        """Yield for some nodes, repeatedly, Files that they keep but do not own."""
+    def holdings(self, nodes: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
+        """Yield for some nodes the units that they keep, repeatedly and ascending."""
         if self.copies == 1:
+            yield from self._owned(nodes)
             return
         free = list(self._free)
         chosen = set(nodes)
@@ -107,49 +130,78 @@ class Placement:
             for number, group in enumerate(self.rendezvous.groups)
             if not chosen.isdisjoint(group.tolist())
         ]
-        for start in range(0, len(self.needs), CHUNK):
-            files = np.arange(start, min(start + CHUNK, len(self.needs)))
-            files = files[self.placed[files]]
+        for start in range(0, len(self.units), CHUNK):
+            units = np.arange(start, min(start + CHUNK, len(self.units)))
+            units = units[self.placed[units]]
             for number in groups:
-                yield from self._further(files, number, chosen, free)
+                yield from self._held(units, number, chosen, free)
 
-    def _further(
-        self, files: Numbers, number: int, chosen: set[int], free: list[int]
+    def _owned(self, nodes: Sequence[int]) -> Iterator[tuple[int, Numbers]]:
+        """Yield for some nodes the units that they own and keep."""
+        placed = np.flatnonzero(self.placed)
+        owners = self.owners[placed]
+        order = np.argsort(owners, kind="stable")
+        starts = np.searchsorted(owners[order], np.arange(len(self.nodes) + 1))
+        for node in nodes:
+            yield node, placed[order[starts[node] : starts[node + 1]]]
+
+    def _held(
+        self, units: Numbers, number: int, chosen: set[int], free: list[int]
     ) -> Iterator[tuple[int, Numbers]]:
-        """Give the nodes of one group further copies of some Files."""
-        mask = self.rendezvous.among_first(files, self.copies, number)
-        owners = self.owners[files]
-        for row, node in enumerate(self.rendezvous.groups[number].tolist()):
+        """Yield what the nodes of one group keep of some units: give further copies."""
+        rows = self.keys_of(units)
+        mask = self.rendezvous.among_first(rows, self.copies, number)
+        owners = self.owners[units]
+        for line, node in enumerate(self.rendezvous.groups[number].tolist()):
             if node not in chosen:
                 continue
-            offered = files[mask[row] & (owners != node)]
-            taken = offered[fitting(self.needs[offered], free[node])]
-            free[node] -= int(self.needs[taken].sum())
-            yield node, taken
+            held = owners == node
+            wanted = np.flatnonzero(mask[line] & ~held)
+            needs = self.needs[units[wanted]]
+            taken = fitting(needs, free[node])
+            free[node] -= int(needs[taken].sum())
+            held[wanted[taken]] = True
+            yield node, units[held]
 
-    def _place(self, files: Numbers, wanted: Nodes) -> None:
-        """Place each File at its wanted node, if that one has room."""
+    def _place(self, units: Numbers, wanted: Nodes) -> None:
+        """Place each unit at its wanted node, if that one has room."""
         places = np.argsort(wanted, kind="stable")
         found, starts = np.unique(wanted[places], return_index=True)
         for node, where in zip(
             found.tolist(), np.split(places, starts[1:]), strict=False
         ):
-            offered = files[where]
+            offered = units[where]
             taken = offered[fitting(self.needs[offered], self._free[node])]
             self._free[node] -= int(self.needs[taken].sum())
             self.owners[taken] = node
             self.placed[taken] = True
 
     def _spill(self) -> None:
-        """Place Files whose first node is full at the next ones that have room."""
+        """Place units whose first node is full at the next ones that have room."""
         left = np.flatnonzero(~self.placed & (self.needs <= np.uint64(max(self._free))))
-        # Files for which there cannot be room, whatever the order, are left out.
+        # Units for which there cannot be room, whatever the order, are left out.
         needs = self.needs[left]
         left = left[np.cumsum(needs) - needs < np.uint64(sum(self._free))]
-        choices = self.rendezvous.first(left, 1 + SPILL_MAX)
+        choices = self.rendezvous.first(self.keys_of(left), 1 + SPILL_MAX)
         for column in choices.T[1:]:
             waiting = ~self.placed[left]
             self._place(left[waiting], column[waiting])
+
+
+def _keys(units: Units, needs: Bytes, rooms: Sequence[int]) -> Numbers:
+    """Return a number for each unit, the same for Extents that stay together.
+
+    Args:
+        needs: the bytes of a Tier that each File takes.
+        rooms: the bytes of each node.
+    """
+    least = min((room for room in rooms if room), default=0)
+    together = units.is_large & (needs <= np.uint64(least // TOGETHER_PARTS))
+    counts = np.diff(units.first)
+    firsts = np.repeat(units.rows_of(units.first[:-1]), counts)
+    own = units.rows_of(np.arange(len(units)))
+    keys: Numbers = np.where(np.repeat(together, counts), firsts, own)
+    return keys
 
 
 def _wanted_copies(mode: Mode, usable: Sequence[int], total: int) -> int:
@@ -161,9 +213,9 @@ def _wanted_copies(mode: Mode, usable: Sequence[int], total: int) -> int:
 
 
 def fitting(needs: Bytes, free_bytes: int) -> npt.NDArray[np.bool_]:
-    """Return which Files get room, in their order and without splitting any.
+    """Return which units get room, in their order and without splitting any.
 
-    A File that does not fit is passed over, and smaller ones after it still get room.
+    A unit that does not fit is passed over, and smaller ones after it still get room.
     """
     ends = np.cumsum(needs, dtype=np.uint64)
     taken: npt.NDArray[np.bool_] = ends <= np.uint64(free_bytes)

@@ -174,6 +174,10 @@ def _share(parts: Sequence[Snapshot]) -> ShareFigures:
         unplaced_files=max(share.unplaced_files for share in shares),
         unplaced_bytes=max(share.unplaced_bytes for share in shares),
         copies_short=sum(share.copies_short for share in shares),
+        part_files=sum(share.part_files for share in shares),
+        part_bytes=sum(share.part_bytes for share in shares),
+        partly_held_files=max(share.partly_held_files for share in shares),
+        partly_left_bytes=max(share.partly_left_bytes for share in shares),
     )
 
 

@@ -96,10 +96,14 @@ class ShareFigures:
     """What a node is to keep of the datasets, and what it has.
 
     Attributes:
-        kept_files: the Files that it is to keep.
+        kept_files: the Files that it is to keep whole.
         ready_files: the Files in its Tiers, whether it is to keep them or not.
         unplaced_files: the Files that no node has room for.
         copies_short: how many more Replicas the mode asks for than have room.
+        part_files: the large Files of which it is to keep a part only.
+        part_bytes: what it has of these parts.
+        partly_held_files: the large Files of which nodes have room for a part only.
+        partly_left_bytes: the rest of these.
     """
 
     kept_files: int = 0
@@ -108,6 +112,10 @@ class ShareFigures:
     unplaced_files: int = 0
     unplaced_bytes: int = 0
     copies_short: int = 0
+    part_files: int = 0
+    part_bytes: int = 0
+    partly_held_files: int = 0
+    partly_left_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +190,8 @@ class Snapshot:
         unstaged: the Files that this node owns and no Tier of it has.
         share: what this node keeps.
         fill: how many Files background fill copies at once.
-        lacking: the Files that it is to keep and does not have.
+        lacking: the Files that it is to keep and does not have; of large ones, what is
+            missing.
         failures: what went wrong with the first Files that could not be copied.
         nodes: the names of the job's nodes by number; empty for one node.
         number: the number of this node.

@@ -10,9 +10,10 @@ from monarch.units import format_count, format_duration, format_size
 
 
 def is_complete(report: Report) -> bool:
-    """Return whether every File is where the placement wants it."""
+    """Return whether every File is where the placement wants it, for later jobs."""
     share = report["share"]
-    lacking = share["unplaced_files"] or share["copies_short"] or report["lacking"]
+    names = "unplaced_files", "partly_held_files", "part_files", "copies_short"
+    lacking = any(share[name] for name in names) or report["lacking"]
     reported = all(row["reported"] for row in report.get("nodes", ()))
     return reported and not lacking
 
@@ -50,7 +51,8 @@ def _headline(report: Report) -> str:
     if adopted := staging["adopted_files"]:
         parts.append(f"{many(adopted, 'files')} adopted from an earlier job")
     time = format_duration(report["run"]["seconds"])
-    return f"staged {_amount(report)} on {where} in {time}: {', '.join(parts)}"
+    amount = _amount(report) + _parts(report["share"])
+    return f"staged {amount} on {where} in {time}: {', '.join(parts)}"
 
 
 def _amount(report: Report) -> str:
@@ -61,11 +63,18 @@ def _amount(report: Report) -> str:
     return f"{format_count(ready)} {'of' if ready < files else 'copies of'} {text}"
 
 
+def _parts(share: Mapping[str, Any]) -> str:
+    """Return what nodes have of files that they keep in part."""
+    if not share["part_files"]:
+        return ""
+    return f", and {format_size(share['part_bytes'])} in parts"
+
+
 def _node_line(row: Mapping[str, Any]) -> str:
     share = row["share"]
     return (
         f"  {row['name']}: {many(share['ready_files'], 'files')}, "
-        f"{format_size(share['ready_bytes'])} "
+        f"{format_size(share['ready_bytes'])}{_parts(share)} "
         f"({format_count(row['staged_files'])} from the origin, "
         f"{format_count(row['fetched_files'])} from other nodes, "
         f"{format_count(row['adopted_files'])} adopted)"
@@ -81,12 +90,23 @@ def _shortfalls(report: Report) -> list[str]:
             f"{format_size(share['unplaced_bytes'])}, stay at the origin: "
             "no node has room for them"
         )
+    if share["partly_held_files"]:
+        lines.append(
+            f"  {format_size(share['partly_left_bytes'])} of "
+            f"{many(share['partly_held_files'], 'files')}, held in part, "
+            "stay at the origin: no node has room for them"
+        )
+    if share["part_files"]:
+        lines.append(
+            "  what is staged in parts is not retained: a later job reads it from the "
+            "origin"
+        )
     if share["copies_short"]:
         lines.append(
             f"  {format_count(share['copies_short'])} of the copies that the mode asks "
             "for have no room"
         )
-    for where, part in _parts(report):
+    for where, part in _reports(report):
         lines += [
             f"  {where}not staged: {many(row['files'], 'files')}, "
             f"{format_size(row['bytes'])}: {row['reason']}"
@@ -96,7 +116,7 @@ def _shortfalls(report: Report) -> list[str]:
     return lines
 
 
-def _parts(report: Report) -> list[tuple[str, Mapping[str, Any]]]:
+def _reports(report: Report) -> list[tuple[str, Mapping[str, Any]]]:
     """Return the reports of the nodes, each with the start of its lines."""
     if "nodes" not in report:
         return [("", report)]

@@ -23,6 +23,7 @@ _TROUBLES = (
     "rehomed_files",
     "origin_instead_files",
     "transit_full",
+    "reads_without_token",
     "links_altered",
     "agent_errors",
 )

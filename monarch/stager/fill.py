@@ -89,7 +89,7 @@ class Fill:
         missed, self._passed_over = passed_over > self._passed_over, passed_over
         self._news = news
         if missed and self._enabled:
-            self._engine.fill(_NONE, policy.to_fetch)
+            self._engine.fill(policy.to_read_in_part, policy.to_fetch)
 
 
 class ReadingAhead:

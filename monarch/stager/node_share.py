@@ -7,12 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native import Reason
-from monarch.stager.policy import Policy
+from monarch.native import Reason, ReplicaState
+from monarch.placement import Units
+from monarch.stager.policy import Mask, Policy
 from monarch.stager.replicas import Replicas
 
 # What is absent for one of these may still come.
 _PASSING = (Reason.NONE, Reason.BUSY)
+
+Numbers = npt.NDArray[np.intp]
+Bytes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What a node is to keep and does not have.
+
+    Args:
+        files: the Files of which it lacks something.
+    """
+
+    files: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,16 +36,25 @@ class Share:
     """What a node keeps by its Policy, at one moment.
 
     Attributes:
-        kept: the Files that it is to keep.
-        ready: those that are in its Tiers, whether it is to keep them or not.
+        kept: the Files that it is to keep whole.
+        kept_in_part: the large Files of which it is to keep some Extents only, and
+            which are not ready.
+        ready: the Files that are in its Tiers, whether it is to keep them or not.
+        part_bytes: what it has of the Extents that it keeps of those.
         unplaced: the Files that no node has room for.
-        lacking: the kept Files that are not ready, by the Reason.
+        partly_placed: those of which nodes have room for some Extents only.
+        left_bytes: the bytes of the Extents of these for which there is no room.
+        lacking: what it is to keep and does not have, by the Reason.
     """
 
-    kept: npt.NDArray[np.intp]
-    ready: npt.NDArray[np.intp]
-    unplaced: npt.NDArray[np.intp]
-    lacking: dict[Reason, npt.NDArray[np.intp]]
+    kept: Numbers
+    kept_in_part: Numbers
+    ready: Numbers
+    part_bytes: int
+    unplaced: Numbers
+    partly_placed: Numbers
+    left_bytes: int
+    lacking: dict[Reason, Lack]
 
     @classmethod
     def of(cls, replicas: Replicas, policy: Policy, tiers: int) -> Share:
@@ -38,24 +63,89 @@ class Share:
         Args:
             tiers: how many Tiers it has.
         """
-        kept = policy.kept
-        ready = [replicas.ready_in(tier) for tier in range(tiers)]
-        lacking = {reason: _among(kept, replicas.absent(reason)) for reason in Reason}
+        units = policy.units
+        ready = np.concatenate([replicas.ready_in(tier) for tier in range(tiers)])
+        some, whole = units.any_of(policy.kept), policy.kept_whole
+        placed, everything = units.any_of(policy.placed), units.all_of(policy.placed)
+        in_part, partly = some & ~whole, placed & ~everything
+        in_part[ready] = False
+        missing = _missing(replicas, policy)
+        has_blocks = units.is_large
+        has_blocks[replicas.blocks.files] = True
+        lacks = some & ((missing > 0) | ~has_blocks)
+        parts_bytes = _bytes(replicas, units, policy.kept, in_part)
         return cls(
-            kept=np.flatnonzero(kept),
-            ready=np.sort(np.concatenate(ready)),
-            unplaced=np.flatnonzero(~policy.placed),
-            lacking={reason: files for reason, files in lacking.items() if len(files)},
+            kept=np.flatnonzero(whole),
+            kept_in_part=np.flatnonzero(in_part),
+            ready=np.sort(ready),
+            part_bytes=parts_bytes - int(missing[in_part].sum()),
+            unplaced=np.flatnonzero(~placed),
+            partly_placed=np.flatnonzero(partly),
+            left_bytes=_bytes(replicas, units, ~policy.placed, partly),
+            lacking=_lacking(replicas, lacks, has_blocks, missing),
         )
 
     @property
     def may_come(self) -> bool:
-        """Whether a File that is lacking may still be staged."""
+        """Whether something that is lacking may still be staged."""
         return any(reason in self.lacking for reason in _PASSING)
 
 
-def _among(
-    kept: npt.NDArray[np.bool_], files: npt.NDArray[np.intp]
-) -> npt.NDArray[np.intp]:
-    found: npt.NDArray[np.intp] = files[kept[files]]
+def _missing(replicas: Replicas, policy: Policy) -> Bytes:
+    """Return the bytes of each File that the node is to keep and no Block holds.
+
+    Of a small File these are all, until it is ready.
+    """
+    units = policy.units
+    if not (units.is_cut or len(replicas.blocks.files)):
+        return replicas.sizes
+    missing = units.spread(replicas.sizes).copy()
+    _subtract_present(replicas, units, missing)
+    missing[~policy.kept] = 0
+    if not units.is_cut:
+        return missing
+    found: Bytes = np.add.reduceat(missing, units.first[:-1])
+    return found
+
+
+def _subtract_present(replicas: Replicas, units: Units, missing: Bytes) -> None:
+    """Subtract from each unit what Blocks hold.
+
+    A File with Blocks may be one unit: a node that works alone places no Extents, and
+    the configurations of nodes may differ in what is large.
+    """
+    blocks = replicas.blocks
+    first = blocks.first.astype(np.intp)
+    counts = first[1:] - first[:-1]
+    files = np.repeat(blocks.files, counts)
+    extents = np.arange(len(blocks.words)) - np.repeat(first[:-1], counts)
+    places = units.first[files] + np.where(units.is_large[files], extents, 0)
+    np.subtract.at(missing, places, blocks.sizes(replicas.sizes))
+
+
+def _bytes(replicas: Replicas, units: Units, chosen: Mask, files: Mask) -> int:
+    """Return the bytes of the chosen units of some Files."""
+    if not files.any():
+        return 0
+    return int(units.spread(replicas.sizes)[chosen & files[units.file_of]].sum())
+
+
+def _lacking(
+    replicas: Replicas, lacks: Mask, has_blocks: Mask, missing: Bytes
+) -> dict[Reason, Lack]:
+    """Return by the Reason how many Files lack something, and how much."""
+    found = {}
+    for reason in Reason:
+        files = replicas.absent(reason)
+        if reason in (Reason.NONE, Reason.NO_ROOM) and has_blocks.any():
+            # Blocks of a large File come one by one while it is staging, as long as
+            # there is room for them.
+            staging = replicas.in_state(ReplicaState.STAGING) & has_blocks
+            pieces = np.zeros_like(staging)
+            pieces[replicas.blocks.in_pieces] = True
+            here = staging & (pieces == (reason is Reason.NO_ROOM))
+            files = np.concatenate([files, np.flatnonzero(here)])
+        files = files[lacks[files]]
+        if len(files):
+            found[reason] = Lack(len(files), int(missing[files].sum()))
     return found

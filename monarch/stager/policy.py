@@ -1,4 +1,4 @@
-"""Where each File goes on this node, and in which order its Sources are asked."""
+"""Where each unit goes on this node, and in which order its Sources are asked."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.native import NO_SOURCE, SOURCES_MAX, TABLE_ROW
-from monarch.placement import Mode, Placement
+from monarch.placement import Mode, Placement, Units
 
 Files: TypeAlias = npt.NDArray[np.uint32]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Destination(IntEnum):
-    """Where a File goes on this node."""
+    """Where a unit goes on this node: a small File, or an Extent of a large one."""
 
     NOWHERE = 0
     """No node has room for it: programs read the Origin."""
@@ -31,24 +32,30 @@ class Destination(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """What a node does with each File, by its number; a value without state.
+    """What a node does with each unit, by its number; a value without state.
+
+    A unit is a small File, or an Extent of a large one. What is asked of a large File
+    as one is answered by its first unit.
 
     Attributes:
         own: the number of this node.
         nodes: how many nodes there are.
-        owners: the node that reads a File from the Origin while it is alive.
+        units: how the Files are cut.
+        owners: the node that reads a unit from the Origin while it is alive.
         destinations: where it goes, as `Destination`.
-        ranks: yields all nodes in the order in which to ask for a File, its owner
+        ranks: yields all nodes in the order in which to ask for a unit, its owner
             first.
-        asked: the first peers to ask for each File, in order, then NO_SOURCE; shape
-            (files, SOURCES_MAX). It says what `sources` begins with.
+        asked: the first peers to ask for each unit, in order, then NO_SOURCE; shape
+            (units, SOURCES_MAX). It says what `sources` begins with.
         uses_pool: whether a File that no Tier has room for goes through the Pool.
-        to_read: what background fill reads from the Origin, in order.
+        to_read: what background fill reads from the Origin, in order; and each large
+            File of which this node keeps something: its Extents come from their owners.
         to_fetch: what it fetches from peers, in order.
     """
 
     own: int
     nodes: int
+    units: Units
     owners: npt.NDArray[np.uint16]
     destinations: npt.NDArray[np.uint8]
     ranks: Callable[[int], Iterator[int]]
@@ -61,17 +68,19 @@ class Policy:
         return f"<Policy of node {self.own} of {self.nodes}>"
 
     @classmethod
-    def alone(cls, files: int) -> Policy:
+    def alone(cls, units: Units) -> Policy:
         """Return the Policy of a node that works alone: it reads and keeps all."""
+        count = len(units)
         return cls(
             own=0,
             nodes=1,
-            owners=np.zeros(files, np.uint16),
-            destinations=np.full(files, Destination.TIER, np.uint8),
-            ranks=lambda file: iter((0,)),
-            asked=np.full((files, SOURCES_MAX), NO_SOURCE, np.uint16),
+            units=units,
+            owners=np.zeros(count, np.uint16),
+            destinations=np.full(count, Destination.TIER, np.uint8),
+            ranks=lambda unit: iter((0,)),
+            asked=np.full((count, SOURCES_MAX), NO_SOURCE, np.uint16),
             uses_pool=False,
-            to_read=np.arange(files, dtype=np.uint32),
+            to_read=np.arange(units.files, dtype=np.uint32),
             to_fetch=np.zeros(0, np.uint32),
         )
 
@@ -82,45 +91,78 @@ class Policy:
         Fill goes through the Files in the order of the Catalog: so owners have those
         that others fetch first when they are asked for them.
         """
+        units = placement.units
         kept, owned = placement.kept(own), placement.owners == own
         partition = placement.mode is Mode.PARTITION
         others = Destination.POOL if partition else Destination.SPARE
         elsewhere = np.where(placement.placed, others, Destination.NOWHERE)
+        files = units.any_of(kept)
+        reads = owned[units.first[:-1]] | units.is_large
         return cls(
             own=own,
             nodes=len(placement.nodes),
+            units=units,
             owners=placement.owners,
             destinations=np.where(kept, Destination.TIER, elsewhere).astype(np.uint8),
             ranks=placement.ranks,
             asked=first_sources(placement, own),
             uses_pool=True,
-            to_read=np.flatnonzero(kept & owned).astype(np.uint32),
-            to_fetch=np.flatnonzero(kept & ~owned).astype(np.uint32),
+            to_read=np.flatnonzero(files & reads).astype(np.uint32),
+            to_fetch=np.flatnonzero(files & ~reads).astype(np.uint32),
         )
 
+    # -- all units ----------------------------------------------------------------
+
     @property
-    def kept(self) -> npt.NDArray[np.bool_]:
-        """Which Files this node keeps."""
-        found: npt.NDArray[np.bool_] = self.destinations == Destination.TIER
+    def kept(self) -> Mask:
+        """Which units this node keeps."""
+        found: Mask = self.destinations == Destination.TIER
         return found
 
     @property
-    def placed(self) -> npt.NDArray[np.bool_]:
-        """Which Files any node keeps."""
-        found: npt.NDArray[np.bool_] = self.destinations != Destination.NOWHERE
+    def placed(self) -> Mask:
+        """Which units any node keeps."""
+        found: Mask = self.destinations != Destination.NOWHERE
         return found
+
+    @property
+    def kept_whole(self) -> Mask:
+        """Which Files this node keeps whole."""
+        return self.units.all_of(self.kept)
+
+    @property
+    def to_read_in_part(self) -> Files:
+        """What fill reads from the Origin and from peers: large Files, in order."""
+        return self.to_read[self.units.is_large[self.to_read]]
+
+    def rows(self) -> npt.NDArray[Any]:
+        """Return the rows of the staging table: those of a unit are all the same."""
+        rows = np.zeros(self.units.rows, TABLE_ROW)
+        units = self.units.of_rows
+        rows["destination"] = self.destinations[units]
+        rows["sources"] = self.asked[units]
+        return rows
+
+    # -- single Files -------------------------------------------------------------
 
     def destination(self, file: int) -> int:
         """Return where a File goes, as the number of a `Destination`."""
-        return int(self.destinations[file])
+        return int(self.destinations[self.units.first[file]])
 
     def owner(self, file: int) -> int:
         """Return the node that reads a File from the Origin while it is alive."""
-        return int(self.owners[file])
+        return int(self.owners[self.units.first[file]])
 
     def owns(self, file: int) -> bool:
         """Return whether this node is a File's owner."""
         return self.owner(file) == self.own
+
+    def owned(self, files: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return those of some Files whose owner is this node."""
+        found: npt.NDArray[np.int64] = files[
+            self.owners[self.units.first[files]] == self.own
+        ]
+        return found
 
     def sources(self, file: int) -> Iterator[int]:
         """Yield the peers to ask for a File, in order; the Origin comes after them.
@@ -128,39 +170,27 @@ class Policy:
         These are the nodes before this one in the File's order: so requests go towards
         its owner and never in a circle.
         """
-        for node in self.ranks(file):
+        for node in self.ranks(int(self.units.first[file])):
             if node == self.own:
                 return
             yield node
 
-    def rows(self, first: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
-        """Return the rows of the staging table: those of a File are all the same.
-
-        Args:
-            first: the first row of each File, and the number of all rows.
-        """
-        files = np.repeat(np.arange(len(first) - 1), np.diff(first).astype(np.intp))
-        rows = np.zeros(len(files), TABLE_ROW)
-        rows["destination"] = self.destinations[files]
-        rows["sources"] = self.asked[files]
-        return rows
-
 
 def first_sources(placement: Placement, own: int) -> npt.NDArray[np.uint16]:
-    """Return the first peers to ask for each File: its owner, then those after it.
+    """Return the first peers to ask for each unit: its owner, then those after it.
 
     Nodes from this one on are left out: requests go towards the owner.
     """
     owners = placement.owners
     asked = np.full((len(owners), SOURCES_MAX), NO_SOURCE, np.uint16)
-    # Files whose order has not come to this node yet, and how many peers they have.
+    # Units whose order has not come to this node yet, and how many peers they have.
     before = owners != own
     asked[before, 0] = owners[before]
     counts = before.astype(np.uint8)
-    ranked = placement.rendezvous.first(np.arange(len(owners)), SOURCES_MAX + 1)
-    for nodes in ranked.T:
+    rows = placement.keys_of(np.arange(len(owners)))
+    for nodes in placement.rendezvous.first(rows, SOURCES_MAX + 1).T:
         before &= nodes != own
-        files = np.flatnonzero(before & (nodes != owners) & (counts < SOURCES_MAX))
-        asked[files, counts[files]] = nodes[files]
-        counts[files] += 1
+        units = np.flatnonzero(before & (nodes != owners) & (counts < SOURCES_MAX))
+        asked[units, counts[units]] = nodes[units]
+        counts[units] += 1
     return asked

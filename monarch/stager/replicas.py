@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from monarch.catalog.presence import NO_BLOCKS, PresentBlocks
 from monarch.native import (
     CONSTANTS,
     Reason,
@@ -190,6 +191,7 @@ class FileTable:
         inodes_of: the inodes of the Replicas of some Files in a Tier.
         inodes_in: the inodes of all Replicas that were ever in a Tier.
         bases: the first File of each root.
+        blocks: what there is of large Files.
     """
 
     sizes: npt.NDArray[np.uint64]
@@ -199,6 +201,7 @@ class FileTable:
     inodes_of: Callable[[Sequence[int], int], list[int]]
     inodes_in: Callable[[int], list[int]]
     bases: Sequence[int] = (0,)
+    blocks: PresentBlocks = NO_BLOCKS
 
 
 class Replicas:
@@ -206,6 +209,7 @@ class Replicas:
 
     Attributes:
         words: the state words, to be read only.
+        blocks: what there is of large Files.
     """
 
     def __init__(self, files: FileTable) -> None:
@@ -214,6 +218,7 @@ class Replicas:
         self.name_of = files.name_of
         self.inodes_of = files.inodes_of
         self.inodes_in = files.inodes_in
+        self.blocks = files.blocks
         self._words = files.words
         self._written = files.marks
         self._bases = files.bases
@@ -278,6 +283,10 @@ class Replicas:
         """Return which Files are in a state, whatever the Tier and the Reason."""
         found: npt.NDArray[np.bool_] = (self._words & np.uint32(_STATE_MASK)) == state
         return found
+
+    def is_in_pieces(self, file: int) -> bool:
+        """Return whether a large File is held in part, as no Tier has room for it."""
+        return self.blocks.is_in_pieces(file)
 
     def absent(self, reason: Reason) -> Files:
         """Return the Files that are absent for a Reason."""

@@ -232,10 +232,10 @@ class Sources:
         """Note the Files that have come from a peer since the last look."""
         found = self._peers[peer]
         files, size_bytes = self._table.fetched(peer)
-        if files == found.events.fetched_files:
+        events = found.events
+        if (files, size_bytes) == (events.fetched_files, events.fetched_bytes):
             return
-        found.events.fetched_files = files
-        found.events.fetched_bytes = size_bytes
+        events.fetched_files, events.fetched_bytes = files, size_bytes
         if found.breaker is not WELL:
             self._advance(peer, PeerEvent.SUCCESS)
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from monarch.metrics import AgentCounters
 from monarch.native import Account, Reason
+from monarch.placement import Units
 from monarch.stager.capacity import Storage, footprint
 from monarch.stager.dispatch import Dispatch, Routes
 from monarch.stager.eviction import Eviction
@@ -68,7 +69,7 @@ class Stager:
         self._ends = Ends(replicas, storage, table, removal, counters)
         self.losses = Losses(removal, replicas, self._restage, self._refill)
         self._postponed = Postponed(replicas, settings.clock)
-        alone = Policy.alone(len(replicas.sizes))
+        alone = Policy.alone(Units.whole(table.first_rows))
         sources = Sources(alone, table, counters, settings.clock)
         routes = self._make_routes(sources, NoReceiver())
         self._dispatch = Dispatch(engine, table, storage.pool_number, routes)
@@ -142,10 +143,7 @@ class Stager:
     def follow(self, policy: Policy) -> None:
         """Let the data plane decide by this Policy from now on."""
         self.table.follow(
-            policy.rows(self.table.first_rows),
-            policy.own,
-            policy.nodes,
-            uses_pool=policy.uses_pool,
+            policy.rows(), policy.own, policy.nodes, uses_pool=policy.uses_pool
         )
 
     def join(self, sources: Sources, receiver: Receiver) -> None:
@@ -156,9 +154,10 @@ class Stager:
         """
         assert not self.policy.uses_pool, "a node joins once"
         self._dispatch.follow(self._make_routes(sources, receiver))
-        placed = np.flatnonzero(sources.policy.placed)
+        policy = sources.policy
+        placed = np.flatnonzero(policy.units.any_of(policy.placed))
         self.replicas.retry_all(placed, Reason.NO_ROOM)
-        for file in self._unwanted(sources.policy.kept):
+        for file in self._unwanted(policy.kept_whole):
             self.refuse_adoption(file)
         if self._started:
             self.refill()

@@ -141,6 +141,8 @@ class Outcomes:
         """Handle the end of an order of the receiver."""
         transfer = self._dispatch.end(arrival)
         outcome = self._dispatch.classify(transfer, arrival)
+        if arrival.blocks and outcome is not FetchOutcome.OWN_FAULT:
+            return  # the data plane has asked the next Source for these Blocks
         if outcome is FetchOutcome.OWN_FAULT:
             self._failed(transfer, arrival)
         elif outcome is FetchOutcome.PUBLISHED or arrival.expired:
@@ -173,6 +175,12 @@ class Outcomes:
             self._ends.refuse(transfer, outcome)
 
     def _restart(self, transfer: Transfer, tier_outcome: TierOutcome) -> None:
+        full = tier_outcome is TierOutcome.FULL
+        if full and self._replicas.is_in_pieces(transfer.file):
+            # It would fill the Tier and fail again and again.
+            self._ends.drop(transfer, Reason.NO_ROOM)
+            self._ends.shrink(transfer.order.tier)
+            return
         self._ends.drop(transfer, Reason.NONE, promise=True)
         if tier_outcome is TierOutcome.FULL:
             # Only now: what is reserved counts as held.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from silence import Silence, silence
 
-from monarch.placement.hashing import FLAT_NODES_MAX, Rendezvous, Scores, file_keys
+from monarch.placement.hashing import FLAT_NODES_MAX, Rendezvous, Scores, row_keys
 
 SAMPLE = 20_000
 CATALOG_BYTES_PER_FILE = 115
@@ -51,7 +51,7 @@ def place(nodes: int, files: int) -> Placed:
     seconds = time.process_time() - began
     shares = np.bincount(owners, minlength=nodes)
     flat = Scores(list(range(nodes)), [1] * nodes)
-    keys = file_keys(np.arange(SAMPLE), 1)
+    keys = row_keys(np.arange(SAMPLE), 1)
     began = time.process_time()
     flat.lowest(keys, np.arange(nodes))
     flat_ns = (time.process_time() - began) / SAMPLE * 1e9

@@ -1,6 +1,8 @@
 """What the tests of many nodes stand on: programs, links and counts that are true."""
 
 import hashlib
+import json
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +44,44 @@ def test_programs_without_monarch_read_the_origin_in_each_epoch(
     assert counts.read_bytes == 3 * times * cluster.size_bytes
     assert counts.opens == 3 * times * FILES
     assert all(o.at_origin for o in outcome.opens)
+
+
+@pytest.mark.parametrize("reading", ["order", "random"])
+def test_processes_that_read_parts_read_each_file_once_in_an_epoch(
+    make_cluster, reading
+):
+    sizes = (400_000, 256 << 10, 2_000_003)
+    cluster = make_cluster(3, sizes=sizes)
+
+    outcome = cluster.run(Plan(2, sharding="parts", reading=reading), plain=True)
+
+    outcome.right(opens=2 * 3 * 2 * len(sizes))
+    assert (
+        cluster.origin.counts().read_bytes == 2 * sum(sizes) == 2 * cluster.size_bytes
+    )
+
+
+def test_wrong_pieces_and_those_that_cannot_be_read_are_noted(make_cluster, tmp_path):
+    cluster = make_cluster(1, sizes=[1_000_000, 10_000])
+    changed, failing = sorted(cluster.sizes)
+    cluster.origin.set(read_eio=failing)
+    job = cluster.start(Plan(workers=1, reading="order"), plain=True, absent=[0])
+    place = job.folder / "plan.json"
+    right = shutil.copytree(cluster.origin.source, tmp_path / "right")
+    with (right / changed).open("r+b") as file:
+        file.seek(300_000)
+        file.write(b"other")
+    plan = json.loads(place.read_text())
+    place.write_text(json.dumps({**plan, "source": str(right)}))
+    cluster.join(job, 0)
+
+    assert job.running[0].process.wait(20) == 1
+
+    wrong = sorted(job.notes().wrong)
+    assert wrong == [
+        f"node 0: epoch 0: {changed} at 262144: wrong bytes, 262144 of 262144",
+        f"node 0: epoch 0: {failing} at 0: [Errno 5] Input/output error",
+    ]
 
 
 def test_wrong_bytes_and_failed_reads_fail_a_job(make_cluster):

@@ -25,7 +25,7 @@ MODES = {
 }
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
-NAMES += ["marks", "tables", "blocks", "whole"]
+NAMES += ["marks", "tables", "blocks", "whole", "readers"]
 # What must hold too where engines make seals, and receivers check them.
 SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
 SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]

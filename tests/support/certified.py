@@ -9,6 +9,7 @@ import hashlib
 import os
 import random
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 HEAD_BYTES = 16
@@ -20,16 +21,22 @@ def head_of(name: str, body: bytes) -> bytes:
 
 
 def make_certified(root: Path, files: int, mean_bytes: int, seed: int = 1) -> int:
-    """Write the files and return their total size in bytes."""
+    """Write files around a mean size and return their total size in bytes."""
     rng = random.Random(seed)
+    drawn = (rng.randrange(mean_bytes // 2, mean_bytes * 3 // 2) for _ in range(files))
+    return make_sized(root, (HEAD_BYTES + size for size in drawn), rng)
+
+
+def make_sized(root: Path, sizes: Iterable[int], rng: random.Random) -> int:
+    """Write files of these sizes in bytes, and return their total size."""
     total = 0
-    for i in range(files):
+    for i, size in enumerate(sizes):
         name = f"class{i % 5}/part{i:05d}"
-        body = rng.randbytes(rng.randrange(mean_bytes // 2, mean_bytes * 3 // 2))
+        body = rng.randbytes(size - HEAD_BYTES)
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(head_of(name, body) + body)
-        total += HEAD_BYTES + len(body)
+        total += size
     return total
 
 

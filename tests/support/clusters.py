@@ -1,6 +1,7 @@
 """Several nodes of one job on one machine, with one dataset that is counted."""
 
 import json
+import random
 import shutil
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support import countfs
-from support.certified import make_certified
+from support.certified import make_certified, make_sized
 from support.commands import Command
 from support.countfs import CountFs
 from support.nodes import Job, Node, Outcome, Plan
@@ -124,6 +125,7 @@ class Cluster:
             **asdict(plan),
             "epochs": epochs,
             "root": str(self.origin.root),
+            "source": str(self.origin.source),
             "files": sorted(self.sizes),
             "meetings": str(job.folder / "meetings"),
             "notes": str(job.folder / "notes"),
@@ -153,12 +155,14 @@ class Shape:
 
     Args:
         links: network namespaces for the nodes, if they shall have such.
+        sizes: of each file, where they are not drawn around a mean.
     """
 
     nodes: int = 4
     files: int = 200
     mean_bytes: int = 20_000
     links: Sequence[Space] | None = None
+    sizes: Sequence[int] = ()
 
 
 @contextmanager
@@ -171,7 +175,10 @@ def clustered(
         settings: of the counting file system.
     """
     source, root, meet = folder / "source", folder / "origin", folder / "meet"
-    make_certified(source, shape.files, shape.mean_bytes)
+    if shape.sizes:
+        make_sized(source, shape.sizes, random.Random(1))
+    else:
+        make_certified(source, shape.files, shape.mean_bytes)
     root.mkdir()
     meet.mkdir(mode=0o700)
     with ExitStack() as undo:

@@ -33,6 +33,8 @@ SAMPLES: dict[Kind, dict[str, Any]] = {
     },
     Kind.VIEW: {"members": [MEMBER.row()]},
     Kind.HEARTBEAT: {"phase": 1, "fill": 255},
+    Kind.HELD: {"demand": 3, "fill": 0, "tokens": 2, "serial": 9},
+    Kind.LEASE: {"tokens": 2, "serial": 9},
     Kind.LEAVE: {"gone": 1},
     Kind.NOTE: {"number": 1},
     Kind.MARKS: {"catalog": 2**64 - 1, "first": 0, "next": 3},

@@ -8,7 +8,8 @@
  * counts. Neither is listed.
  *
  *     bw         bytes per second over all readers, 0 = unlimited
- *     open_us    delay of each open; read_us of each read; stat_us of each stat
+ *     open_us    delay of each open; read_us of each read; stat_us of each stat;
+ *                most_reads counts how many reads were delayed at once, at most
  *     op_us      time of each stat, open, read, listing and xattr at a server that runs
  *     parallel   so many of them at once, 0 = all
  *     thrash     more reads than this at once slow each other down: of twice as many
@@ -52,9 +53,10 @@
 
 enum { TEXT_BYTES = 256, PATH_ROOM = 4096 + 64, STALL_CHECK_US = 20000 };
 
-enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, XATTRS, FAILURES, COUNTS };
-static const char *const count_names[COUNTS] = {
-    "opens", "reads", "read_bytes", "stats", "listings", "xattrs", "failures"};
+enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, XATTRS, FAILED, MOST, COUNTS };
+static const char *const count_names[COUNTS] = {"opens",    "reads",     "read_bytes",
+                                                "stats",    "listings",  "xattrs",
+                                                "failures", "most_reads"};
 
 enum number {
     BW,
@@ -116,7 +118,7 @@ static int fail(enum text setting, const char *path)
 {
     if (!matches(setting, path))
         return 0;
-    counts[FAILURES]++;
+    counts[FAILED]++;
     return -EIO;
 }
 
@@ -274,7 +276,7 @@ static int fs_read(const char *path, char *out, size_t size, off_t offset,
         return read_counts(out, size, offset);
     counts[READS]++;
     pace_operation(numbers[OP_US], numbers[PARALLEL]);
-    pace_read(numbers[READ_US], numbers[THRASH]);
+    pace_read(numbers[READ_US], numbers[THRASH], &counts[MOST]);
     int error = stall(file->path);
     if (!error)
         error = fail(READ_EIO, file->path);

@@ -27,6 +27,7 @@ class Counts:
     listings: int
     xattrs: int
     failures: int
+    most_reads: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,15 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 HEAD_BYTES = 16
 POLL_S = 0.005
-PIECE_BYTES = 1 << 20
+STREAM_BYTES = 1 << 20
+# A Block, as readers of records use; and no divisor of one, at random places.
+PIECES = {"order": 256 << 10, "random": 100_003}
 
 
 class Reader:
@@ -32,6 +35,7 @@ class Reader:
         self.opens: list[tuple[int, int, float, float, bool]] = []
         self.wrong: list[str] = []
         self.spans: list[tuple[float, float]] = []
+        self.longest_s = 0.0
 
     def run(self) -> bool:
         """Read all epochs of this node; return whether all was right."""
@@ -52,7 +56,7 @@ class Reader:
         seed = f"{self.plan['seed']}.{epoch}"
         if sharding == "everything":
             seed, place, of = f"{seed}.{self.node}", self.worker, workers
-        elif sharding == "together":
+        elif sharding in ("together", "parts"):
             place, of = 0, 1
         order = list(range(len(self.plan["files"])))
         random.Random(seed).shuffle(order)
@@ -85,20 +89,67 @@ class Reader:
             at_origin = place.startswith(self.origin)
             self.opens.append((epoch, number, begin_s, delay_s, at_origin))
             with open(fd, "rb", buffering=0) as file:
-                content = b"".join(iter(lambda: file.read(PIECE_BYTES), b""))
+                if self.plan["reading"] == "stream":
+                    self.judge(name, file)
+                else:
+                    self.read_pieces(epoch, name, fd)
         except OSError as error:
             self.wrong.append(f"{name}: {error}")
-            return
+
+    def judge(self, name: str, file: FileIO) -> None:
+        """Read a file to its end; its head must be that of its bytes."""
+        content = b"".join(iter(lambda: file.read(STREAM_BYTES), b""))
         body = content[HEAD_BYTES:]
         head = hashlib.blake2b(name.encode() + body, digest_size=HEAD_BYTES).digest()
         if content[:HEAD_BYTES] != head:
             self.wrong.append(f"{name}: wrong bytes, {len(content)} of them")
 
+    def read_pieces(self, epoch: int, name: str, fd: int) -> None:
+        """Compare the pieces of this process with those behind the origin."""
+        with open(f"{self.plan['source']}/{name}", "rb", buffering=0) as right:
+            for at, size in self.pieces(epoch, name, os.fstat(fd).st_size):
+                begin_s = time.monotonic()
+                try:
+                    found = pread_all(fd, size, at)
+                except OSError as error:
+                    self.wrong.append(f"epoch {epoch}: {name} at {at}: {error}")
+                    continue
+                self.longest_s = max(self.longest_s, time.monotonic() - begin_s)
+                if found != os.pread(right.fileno(), size, at):
+                    what = f"wrong bytes, {len(found)} of {size}"
+                    self.wrong.append(f"epoch {epoch}: {name} at {at}: {what}")
+
+    def pieces(self, epoch: int, name: str, size: int) -> list[tuple[int, int]]:
+        """Where the pieces of this process in a file lie, as it reads them."""
+        reading, place, of = self.plan["reading"], 0, 1
+        if self.plan["sharding"] == "parts":
+            of = self.parties(epoch)
+            place = (self.parties(epoch, before=self.node) + self.worker + epoch) % of
+        first, end, step = size * place // of, size * (place + 1) // of, PIECES[reading]
+        found = [(at, min(step, end - at)) for at in range(first, end, step)]
+        if reading == "random":
+            seed = f"{self.plan['seed']}.{epoch}.{name}.{self.node}.{self.worker}"
+            random.Random(seed).shuffle(found)
+        return found
+
     def write(self) -> None:
         """Leave the notes of this process."""
-        notes = {"opens": self.opens, "wrong": self.wrong, "spans": self.spans}
+        notes = {
+            "opens": self.opens,
+            "wrong": self.wrong,
+            "spans": self.spans,
+            "longest_s": self.longest_s,
+        }
         place = Path(self.plan["notes"], f"{self.node}.{self.worker}.json")
         place.write_text(json.dumps(notes))
+
+
+def pread_all(fd: int, size: int, at: int) -> bytes:
+    """So many bytes, or those up to the end: an error may make a read shorter first."""
+    found = b""
+    while more := os.pread(fd, size - len(found), at + len(found)):
+        found += more
+    return found
 
 
 def work(plan: dict[str, Any], node: int, worker: int) -> bool:

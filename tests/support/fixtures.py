@@ -23,9 +23,12 @@ def make_cluster(
     tools = Tools(monarch_command, countfs_program)
     with ExitStack() as undo:
 
-        def make(nodes: int = 4, open_us: int = 0, **more: Any) -> Cluster:
+        def make(
+            nodes: int = 4, open_us: int = 0, read_us: int = 0, **more: Any
+        ) -> Cluster:
             folder = Path(tempfile.mkdtemp(prefix="nodes-", dir=tmp_path))
-            cluster = clustered(tools, folder, Shape(nodes, **more), open_us=open_us)
+            slow = {"open_us": open_us, "read_us": read_us}
+            cluster = clustered(tools, folder, Shape(nodes, **more), **slow)
             return undo.enter_context(cluster)
 
         yield make

@@ -75,9 +75,11 @@ def make_node(
 
 
 @asynccontextmanager
-async def job(count: int, directory: Path, of: int = 0) -> AsyncIterator[list[Node]]:
+async def job(
+    count: int, directory: Path, of: int = 0, **more: Any
+) -> AsyncIterator[list[Node]]:
     """The first nodes of a job, open; closed in reverse order."""
-    nodes = [make_node(n, of or count, directory) for n in range(count)]
+    nodes = [make_node(n, of or count, directory, **more) for n in range(count)]
     opened: list[Node] = []
     try:
         for node in nodes:

@@ -24,13 +24,17 @@ class Plan:
     Args:
         epochs: of each node, which is a single number where they are all the same.
         sharding: "everything" on each node, "dealt" over all processes by one
-            permutation of each epoch, or "together": each process all, in one order.
+            permutation of each epoch, "together": each process all, in one order, or
+            "parts": each process a part of each file, another one in each epoch.
+        reading: "stream" to the end, or by preads: of Blocks in "order", or of pieces
+            that are no Blocks in "random" order.
         pause_s: what a program does with a file besides reading it.
     """
 
     epochs: int | tuple[int, ...] = 1
     workers: int = 2
     sharding: str = "everything"
+    reading: str = "stream"
     pause_s: float = 0.0
     seed: int = 1
 
@@ -104,6 +108,7 @@ class Outcome:
 
     Attributes:
         spans: of each epoch, the first begin and the last end of each node.
+        longest_s: of each process, its longest pread.
     """
 
     opens: list[Open]
@@ -111,6 +116,7 @@ class Outcome:
     spans: list[dict[int, tuple[float, float]]]
     report: Mapping[str, Any]
     said: Mapping[int, str]
+    longest_s: list[float]
 
     def right(self, opens: int) -> "Outcome":
         """Gives itself: all bytes were right, and so many files were read.
@@ -191,7 +197,7 @@ class Job:
         """What the programs that have ended have noted."""
         files = json.loads((self.folder / "plan.json").read_text())["files"]
         said = {number: self._said(number) for number in self.running}
-        outcome = Outcome([], [], [], self._report(), said)
+        outcome = Outcome([], [], [], self._report(), said, [])
         for number in self.running:
             for notes in (self.folder / "notes").glob(f"{number}.*.json"):
                 _add(outcome, number, json.loads(notes.read_text()), files)
@@ -222,6 +228,7 @@ def _add(
 ) -> None:
     """Add what one process has noted."""
     outcome.wrong.extend(f"node {node}: {words}" for words in notes["wrong"])
+    outcome.longest_s.append(notes["longest_s"])
     for epoch, number, begin_s, delay_s, at_origin in notes["opens"]:
         outcome.opens.append(
             Open(node, epoch, files[number], begin_s, delay_s, at_origin)

@@ -55,10 +55,13 @@ static void pace_operation(uint64_t us, uint64_t parallel)
     pthread_mutex_unlock(&server_lock);
 }
 
-/* pace_read - delays a read: more than `thrash` at once slow each other down. */
-static void pace_read(uint64_t us, uint64_t thrash)
+/* pace_read - delays a read: more than `thrash` at once slow each other down; notes in
+ * `most` how many there have been at once. */
+static void pace_read(uint64_t us, uint64_t thrash, atomic_ullong *most)
 {
-    uint64_t beside = atomic_fetch_add(&reading, 1) + 1;
+    unsigned long long beside = atomic_fetch_add(&reading, 1) + 1, known = *most;
+    while (beside > known && !atomic_compare_exchange_weak(most, &known, beside)) {
+    }
     if (thrash && beside > thrash)
         us = us * beside * beside / (thrash * thrash);
     pace_delay(us);

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from monarch.metrics import AgentCounters
 from monarch.native import (
-    CONSTANTS,
     Account,
     Reason,
     ReplicaState,
@@ -36,13 +35,13 @@ from monarch.stager import (
 from monarch.tiers import RamTier, SsdTier, Tier, TierSettings, open_pool
 from monarch.units import Size
 from support.fake_engine import FakeEngine, FakeReceiver
+from support.placements import first_rows, place_sizes
 
 NO_FILL = StagerSettings(fill=False, urgent_bytes_max=1 << 20)
 FILL = StagerSettings(fill=True, urgent_bytes_max=1 << 20)
 
 PAGE = 4096
 FILL_MAX = 4
-EXTENT_BYTES = CONSTANTS["EXTENT_BYTES"]
 ROOM = 1 << 20
 BUSY_S = 0.1
 
@@ -219,14 +218,13 @@ def make_stage(
 def table_files(sizes: list[int], bases: tuple[int, ...] = (0,)) -> TableFiles:
     """Return Files of these sizes, all of them absent, in memory of their own."""
     lengths = np.array(sizes, np.uint64)
-    extents = np.maximum(-(-lengths.astype(np.int64) // EXTENT_BYTES), 1)
     return TableFiles(
         sizes=lengths,
         words=np.zeros(len(sizes), np.uint32),
         marks=np.zeros(len(sizes), np.uint8),
         root_marks=np.zeros(len(bases), np.uint8),
         bases=np.array(bases, np.uint32),
-        first=np.array([0, *np.cumsum(extents)], np.uint64),
+        first=first_rows(lengths),
     )
 
 
@@ -247,7 +245,8 @@ def place(
 ) -> Placement:
     """Place Files of one page each on nodes."""
     nodes = [Node(f"n{number}", each) for number, each in enumerate(capacities)]
-    return Placement(nodes, np.full(count, need, np.uint64), 7, mode)
+    sizes = np.full(count, need, np.uint64)
+    return place_sizes(nodes, sizes, 7, mode, above_bytes=1 << 62)
 
 
 def make_shared(

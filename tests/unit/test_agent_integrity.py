@@ -13,7 +13,7 @@ from monarch.agent.job_spec import (
     no_seals_warning,
     seal_key,
 )
-from monarch.config import Peers
+from monarch.config import ColdOpen, Config, Peers
 from monarch.errors import MonarchError
 from monarch.peers.protocol import Member, Standing, View
 from monarch.placement import Mode, Node
@@ -92,8 +92,8 @@ def test_a_job_spec_gives_no_files_to_nodes_that_cannot_seal(monkeypatch):
     monkeypatch.setattr("monarch.agent.job_spec.catalog_digest", lambda *_: 5)
     names, view = ["n0", "n1"], view_of(True, False)
 
-    demanded = make_job_spec(names, view, Peers(integrity="mac"), [])
-    usual = make_job_spec(names, view, Peers(), [])
+    demanded = make_job_spec(names, view, Config(peers=Peers(integrity="mac")), [])
+    usual = make_job_spec(names, view, Config(), [])
 
     assert demanded.integrity is MAC
     assert [node.capacity_bytes for node in demanded.nodes] == [10, 0]
@@ -101,12 +101,31 @@ def test_a_job_spec_gives_no_files_to_nodes_that_cannot_seal(monkeypatch):
     assert [node.capacity_bytes for node in usual.nodes] == [10, 10]
 
 
+@pytest.mark.parametrize(
+    ("mode", "above"), [("auto", 9 << 20), ("wait", 1 << 62), ("through", 1 << 62)]
+)
+def test_the_first_node_says_which_files_are_placed_by_extents(
+    monkeypatch, mode, above
+):
+    monkeypatch.setattr("monarch.agent.job_spec.catalog_digest", lambda *_: 5)
+    cold = ColdOpen.model_validate({"mode": mode, "wait_max": "9MiB"})
+    config = Config(cold_open=cold)
+
+    spec = make_job_spec(["n0"], view_of(True), config, [])
+
+    assert spec.large_above_bytes == above
+
+
 def test_a_job_spec_is_received_whole_or_refused():
-    spec = JobSpec((Node("n0", 5),), Mode.PARTITION, 7, MAC)
+    spec = JobSpec((Node("n0", 5),), Mode.PARTITION, 7, MAC, 1 << 23)
     payload: dict[str, Any] = spec.payload()
     assert JobSpec.from_payload(payload) == spec
 
-    for wrong in ({**payload, "integrity": "none"}, {**payload, "integrity": None}):
+    for wrong in (
+        {**payload, "integrity": "none"},
+        {**payload, "integrity": None},
+        {**payload, "large_above": None},
+    ):
         with pytest.raises(MonarchError, match="not valid"):
             JobSpec.from_payload(wrong)
     del payload["integrity"]

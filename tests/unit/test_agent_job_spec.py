@@ -4,12 +4,20 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from monarch.agent.job_spec import GivenIndexes, indexes_from_blocks
+from monarch.agent.job_spec import (
+    GivenIndexes,
+    Integrity,
+    JobSpec,
+    indexes_from_blocks,
+)
 from monarch.catalog.patterns import Patterns
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset, prepare_index
+from monarch.placement import Mode, Node
+from support.placements import EXTENT_BYTES, first_rows
 
 
 def _dataset(root: Path) -> Dataset:
@@ -92,3 +100,17 @@ def test_indexes_without_word_of_what_they_are_worth_are_refused(
 
     with pytest.raises(MonarchError, match="index blocks"):
         indexes_from_blocks([_dataset(root)], _given(_block(root), provisional=()))
+
+
+@pytest.mark.parametrize(("above", "units"), [(0, 8), (EXTENT_BYTES, 8), (1 << 62, 3)])
+def test_all_nodes_cut_large_files_as_the_spec_says(above: int, units: int) -> None:
+    sizes = np.array([10, 6 * EXTENT_BYTES, 20], np.uint64)
+    nodes = tuple(Node(f"n{number}", 4 * EXTENT_BYTES) for number in range(3))
+    spec = JobSpec(nodes, Mode.PARTITION, 5, Integrity.CHECKSUM, above)
+
+    found = JobSpec.from_payload(spec.payload()).place(sizes, first_rows(sizes))
+
+    assert len(found.units) == units
+    assert found.units.rows == 8
+    assert found.placed.all() == (units == 8)
+    assert found.nodes == nodes

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from monarch.agent import lifetime
 from monarch.agent.lifetime import AgentParts, FillLifetime
 from monarch.native import Health, Reason, Step
+from monarch.placement import Node
 from monarch.stager import Event
+from support.placements import EXTENT_BYTES, place_sizes
 from support.stages import FILL, Stage, make_stage
 
 
@@ -179,3 +182,18 @@ def test_a_node_that_lacks_something_again_says_so_to_the_others(filling, clock)
     one.look()
 
     assert not cluster.rests
+
+
+def test_files_that_are_kept_in_part_are_not_counted_among_those_to_stage(tmp_path):
+    sizes = [*[4096] * 6, 9 * EXTENT_BYTES]
+    nodes = [Node(name, 10 * EXTENT_BYTES) for name in ("n0", "n1")]
+    stage = make_stage(tmp_path, sizes, settings=FILL)
+    placement = place_sizes(nodes, np.array(sizes, np.uint64))
+    stage.join(placement, 0)
+    one = Filling(stage, None)
+
+    one.look()
+
+    kept = placement.kept(0)
+    assert 0 < kept[6:].sum() < 9
+    assert one.shown[-1][1] == kept[:6].sum()

@@ -1,5 +1,6 @@
 """What an agent reports of the other nodes: how they stand, and what was exchanged."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,11 @@ from monarch.cluster import NodeList
 from monarch.metrics import AgentCounters
 from monarch.native import COUNTERS, Reason, ReplicaState, Traffic, state_word
 from monarch.peers.protocol import Member, Phase, Standing, View
-from monarch.placement import Mode, Node, Placement
+from monarch.placement import Mode, Node
 from monarch.report import PeerFigures
-from monarch.stager import FileTable, Policy, Replicas, Sources, WrittenMarks
+from monarch.stager import FileTable, Policy, Replicas, Share, Sources, WrittenMarks
 from support.fake_engine import PeerNotes
+from support.placements import EXTENT_BYTES, place_sizes, place_whole
 
 NAMES = ("n0", "n1", "n2")
 NOTHING = Traffic(*[0] * len(Traffic._fields))
@@ -53,7 +55,8 @@ class FakeProcesses:
 @pytest.fixture
 def placement():
     needs = np.full(FILES, 4096, np.uint64)
-    return Placement([Node(name, 1 << 30) for name in NAMES], needs, 7, Mode.PARTITION)
+    nodes = [Node(name, 1 << 30) for name in NAMES]
+    return place_whole(nodes, needs, 7, Mode.PARTITION)
 
 
 def stats_of(**parts):
@@ -83,16 +86,17 @@ def membership(names=NAMES):
     return NodeList(names, min(1, len(names) - 1), "hosts", {})
 
 
-def staging(policy):
+def staging(policy, sizes=None, words=None):
     """A Stager as far as stats look at it: nothing is staged, for all reasons."""
     reasons = [Reason.NONE, Reason.NO_ROOM, Reason.BUSY]
-    words = np.array(
-        [state_word(ReplicaState.ABSENT, reason=reasons[n % 3]) for n in range(FILES)],
-        np.uint32,
-    )
+    absent = [
+        state_word(ReplicaState.ABSENT, reason=reasons[n % 3]) for n in range(FILES)
+    ]
+    words = np.array(absent if words is None else words, np.uint32)
+    sizes = np.full(FILES, 10, np.uint64) if sizes is None else sizes
     marks = WrittenMarks(np.zeros(1, np.uint8), np.zeros(FILES, np.uint8), print)
     table = FileTable(
-        sizes=np.full(FILES, 10, np.uint64),
+        sizes=sizes,
         words=words,
         marks=marks,
         name_of=str,
@@ -100,9 +104,12 @@ def staging(policy):
         inodes_in=lambda tier: [],
     )
     storage = SimpleNamespace(tiers=(), ledger=SimpleNamespace(accounts=[]))
+    replicas = Replicas(table)
     return SimpleNamespace(
-        replicas=Replicas(table),
+        replicas=replicas,
+        share=Share.of(replicas, policy, 1),
         changed=[],
+        failures={},
         storage=storage,
         table=SimpleNamespace(tally=lambda: {"staged_files": 3}),
         policy=policy,
@@ -208,3 +215,45 @@ def test_what_the_data_plane_has_counted_is_reported_with_what_python_has(placem
     tally = stats.snapshot().tally
 
     assert (tally["staged_files"], tally["files_changed"]) == (4, 2)
+
+
+def in_parts(room):
+    """Small Files and a large one that no node of three has room for."""
+    sizes = np.array([*[4096] * 12, 30 * EXTENT_BYTES], np.uint64)
+    nodes = [Node(name, room) for name in NAMES]
+    placement = place_sizes(nodes, sizes, mode=Mode.REPLICATE)
+    words = [state_word(ReplicaState.ABSENT)] * 12 + [state_word(ReplicaState.STAGING)]
+    return placement, sizes, words
+
+
+def test_a_file_that_nodes_keep_in_part_is_not_reported_as_being_copied():
+    placement, sizes, words = in_parts(20 * EXTENT_BYTES)
+    found = {"being copied": 0}
+    for number in range(len(NAMES)):
+        policy = Policy.cluster(placement, number)
+        stats = stats_of(stager=staging(policy, sizes, words))
+        for one in stats.snapshot().unstaged:
+            found[one.reason] = found.get(one.reason, 0) + one.files
+
+    assert found["being copied"] == 0
+    assert found["not asked for before the job ended"] == 12
+
+
+@pytest.mark.parametrize(("room", "partly"), [(5, 1), (20, 0), (40, 0)])
+def test_what_a_node_is_to_keep_of_large_files_is_reported(room, partly):
+    placement, sizes, words = in_parts(room * EXTENT_BYTES)
+    policy = Policy.cluster(placement, 1)
+    namespace: Any = SimpleNamespace(inventory=None, roots=(), segments=None)
+    stats = stats_of(stager=staging(policy, sizes, words))
+    stats.setup.config = SimpleNamespace(peers=SimpleNamespace(mode="replicate"))
+
+    share = replace(stats, namespace=namespace)._share()["share"]
+
+    whole = policy.kept_whole
+    assert share.kept_files == whole.sum()
+    assert share.part_files == 1 - whole[12]
+    assert share.partly_held_files == partly
+    left = placement.units.spread(sizes)[~placement.placed].sum()
+    assert share.partly_left_bytes == left
+    assert share.unplaced_files == 0
+    assert share.copies_short == 13 - partly - whole.sum()

@@ -20,6 +20,7 @@ from monarch.catalog.survey import PATH_BYTES_MAX
 from monarch.errors import UsageError
 from support.surveys import flat_block, flat_survey
 
+POLICY_AUTO = OpenPolicy(0, 8 << 20, 1)
 POLICY = OpenPolicy(1, 8 << 20, 30_000_000_000, ("bash", "sh"))
 
 
@@ -287,3 +288,24 @@ def test_there_are_flags_of_whole_files_where_large_ones_may_be_waited_for(
     memory = np.zeros(plan.flags_length, np.uint8)
     plan.write_flags(memory, 3)
     assert header(memory, "flags")["whole"] == plan.whole_place
+
+
+def test_the_blocks_of_large_files_are_read_where_the_plan_has_put_them() -> None:
+    block = native.CONSTANTS["BLOCK_BYTES"]
+    sizes = (8 << 20, 1, (16 << 20) + block + 7, (8 << 20) + 9)
+    plan = plan_catalog([root_at(b"/pfs/one", sizes=sizes)], [], POLICY_AUTO)
+    memory = np.zeros(plan.flags_length, np.uint8)
+    plan.write_flags(memory, 3)
+
+    blocks = plan.presence.blocks(memory)
+    place = int(plan.presence.start)
+    words = int(
+        memory[place:]
+        .view(np.uint8)[: native.DTYPES["presence"].itemsize]
+        .view(native.DTYPES["presence"])["words"][0]
+    )
+    memory[words : words + 20].view(np.uint32)[:] = [0b101, 2**32 - 1, 3, 0, 1]
+
+    assert blocks.files.tolist() == [2, 3]
+    lengths = np.array(sizes, np.uint64)
+    assert blocks.sizes(lengths).tolist() == [2 * block, 8 << 20, block + 7, 0, 9]

@@ -196,6 +196,63 @@ def test_tiny_files_are_planned_with_the_room_that_they_take(plan, dataset, desc
     assert (found["bytes"], found["room_bytes"]) == (80 * FILES, TOTAL)
 
 
+@pytest.fixture
+def large(dataset):
+    """A file of many Extents beside the small ones."""
+    size = 100 * (8 << 20) + 1
+    (dataset / "huge").touch()
+    os.truncate(dataset / "huge", size)
+    return size
+
+
+def test_a_file_larger_than_each_node_is_planned_in_parts(plan, described, large):
+    arguments = ("--nodes", "4", "--capacity", "300MiB", "--mode", "partition")
+
+    found = described(*arguments)
+    text = plan(*arguments).out
+
+    assert found["left_at_origin"] == {"files": 0, "bytes": 0}
+    assert found["partly_held_files"] == 0
+    assert [node["part_files"] for node in found["nodes"]] == [1] * 4
+    assert sum(node["files"] for node in found["nodes"]) == FILES
+    assert sum(node["bytes"] for node in found["nodes"]) == TOTAL + large
+    assert min(node["bytes"] for node in found["nodes"]) > 0.15 * large
+    assert "files  in part" in text
+    assert "every file is staged: one copy" in text
+    assert "or parts of them, get another owner" in " ".join(text.split())
+    assert fits(text)
+
+
+def test_a_file_larger_than_all_nodes_is_planned_as_held_in_part(
+    plan, described, large
+):
+    arguments = ("--nodes", "2", "--capacity", "200MiB", "--epochs", "3")
+
+    found = described(*arguments)
+    text = plan(*arguments).out
+
+    assert found["partly_held_files"] == 1
+    assert found["left_at_origin"]["files"] == 0
+    left = found["left_at_origin"]["bytes"]
+    held = sum(node["bytes"] for node in found["nodes"])
+    assert left == TOTAL + large - held
+    assert 2 * (192 << 20) <= held <= 2 * (200 << 20)
+    assert found["origin"]["sharded"]["bytes"] == held + 3 * left
+    said = "left at the origin because no space is left: parts of 1 file, "
+    assert said in " ".join(text.split())
+    assert "every file is staged" not in text
+
+
+def test_files_that_are_waited_for_are_planned_whole(described, large):
+    arguments = ("--nodes", "4", "--capacity", "300MiB")
+
+    for setting in ("cold_open.wait_max=1GiB", "cold_open.mode=wait"):
+        found = described(*arguments, "--set", setting)
+
+        assert found["left_at_origin"] == {"files": 1, "bytes": large}
+        assert all(node["part_files"] == 0 for node in found["nodes"])
+
+
 def test_pages_that_are_full_need_no_advice(plan):
     assert "small files" not in plan("--nodes", "1", "--capacity", "2MiB").out
 

@@ -56,6 +56,18 @@ def test_fill_without_a_limit_has_no_rate(load_text):
     assert load_text("fill: {bandwidth: unlimited}").config.fill.bytes_per_s is None
 
 
+def test_the_readers_of_the_origin_are_unlimited_or_a_number(load_text):
+    assert load_text("origin: {}").config.origin.readers is None
+    assert load_text("origin: {max_readers: unlimited}").config.origin.readers is None
+    assert load_text("origin: {max_readers: 12}").config.origin.readers == 12
+    for value in ("0", "65537", "-1", "2.5", "true", "'4'", "null", "auto"):
+        with pytest.raises(ConfigError) as caught:
+            load_text(f"origin: {{max_readers: {value}}}")
+        [line] = str(caught.value).splitlines()
+        assert "origin.max_readers" in line
+        assert line.endswith("use unlimited, or a whole number from 1 to 65536")
+
+
 def test_fill_finds_its_concurrency_unless_a_number_is_set(load_text):
     assert load_text("fill: {}").config.fill.concurrency == "auto"
     assert load_text("fill: {concurrency: auto}").config.fill.at_once is None

@@ -94,9 +94,8 @@ def test_a_wrong_client_receives_the_reason(one: Callable[[], Conversation], ref
 def test_another_version_is_told_ours():
     host = server()
 
-    with pytest.raises(
-        ProtocolError, match=r"uses version 9 of .*, not 3: install the same"
-    ):
+    told = rf"uses version 9 of .*, not {VERSION}: install the same"
+    with pytest.raises(ProtocolError, match=told):
         host.receive(HEAD.pack(b"MnCt", 9, Kind.HELLO, 0, 0, 72))
 
     assert host.outgoing().endswith(struct.pack("<H", Refusal.VERSION))
@@ -256,6 +255,9 @@ def test_every_state_but_the_last_leads_on():
         (Kind.HEARTBEAT, b'{"phase":0,"fill":0,"more":1}'),
         (Kind.HEARTBEAT, b'{"fill":0,"phase":' + b"9" * 5000 + b"}"),
         (Kind.HEARTBEAT, b"[" * 60000),
+        (Kind.HELD, b'{"demand":-1,"fill":0,"tokens":1,"serial":1}'),
+        (Kind.LEASE, b'{"tokens":65537,"serial":1}'),
+        (Kind.LEASE, b'{"tokens":1,"serial":null}'),
         (Kind.VIEW, b'{"members":[[0,1,"h",1,[],0,0]]}'),
         (Kind.VIEW, b'{"members":[[0,1,"h",65536,[],0,0,0]]}'),
         (Kind.VIEW, b'{"members":[[0,1,"h",1,[-1],0,0,0]]}'),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monarch.placement import Mode, Node, Placement
+from monarch.placement import Mode, Node
 from monarch.placement.hashing import (
     FLAT_NODES_MAX,
     GROUP_NODES,
@@ -16,6 +16,7 @@ from monarch.placement.hashing import (
     minus_log,
 )
 from monarch.placement.placement import fitting
+from support.placements import place_whole
 
 PAGE = 4096
 SETTINGS = settings(max_examples=25, deadline=None)
@@ -35,7 +36,7 @@ def cluster(capacities):
 def evenly(count, file_count, digest=0, mode=Mode.PARTITION):
     """Files of one page on nodes that could hold them all."""
     needs = np.full(file_count, PAGE, np.uint64)
-    return Placement(cluster([file_count * PAGE] * count), needs, digest, mode)
+    return place_whole(cluster([file_count * PAGE] * count), needs, digest, mode)
 
 
 def held(placement):
@@ -68,7 +69,7 @@ def test_each_node_gets_a_share_that_follows_its_capacity(digest, parts):
     # Half as much again as there is to hold, but no node could hold it all.
     room = [int(1.5 * files * PAGE * part / sum(parts)) for part in parts]
 
-    placement = Placement(cluster(room), needs, digest, Mode.PARTITION)
+    placement = place_whole(cluster(room), needs, digest, Mode.PARTITION)
 
     usable = np.minimum(room, files * PAGE)
     expected = files * usable / usable.sum()
@@ -87,7 +88,7 @@ def test_a_large_cluster_is_balanced_through_its_groups():
 def test_a_node_without_room_owns_nothing_while_others_have_some():
     needs = np.full(500, PAGE, np.uint64)
 
-    placement = Placement(cluster([0, 10**9]), needs, 1, Mode.PARTITION)
+    placement = place_whole(cluster([0, 10**9]), needs, 1, Mode.PARTITION)
 
     assert set(placement.owners.tolist()) == {1}
 
@@ -95,7 +96,7 @@ def test_a_node_without_room_owns_nothing_while_others_have_some():
 def test_nodes_that_all_lack_room_take_turns_as_owners():
     needs = np.full(10_000, PAGE, np.uint64)
 
-    placement = Placement(cluster([0, 0]), needs, 1, Mode.PARTITION)
+    placement = place_whole(cluster([0, 0]), needs, 1, Mode.PARTITION)
 
     assert not placement.placed.any()
     assert np.bincount(placement.owners).min() > 4_500
@@ -109,8 +110,8 @@ def test_nodes_that_all_lack_room_take_turns_as_owners():
 def test_whoever_asks_in_whatever_order_gets_the_same_answer(
     needs, capacities, digest, mode, random
 ):
-    one = Placement(cluster(capacities), needs, digest, mode)
-    other = Placement(cluster(capacities), needs.copy(), digest, mode)
+    one = place_whole(cluster(capacities), needs, digest, mode)
+    other = place_whole(cluster(capacities), needs.copy(), digest, mode)
     asked = list(range(len(capacities)))
     random.shuffle(asked)
 
@@ -238,7 +239,7 @@ def test_the_files_of_a_lost_node_are_shared_by_all_others():
 @SETTINGS
 @given(NEEDS, CAPACITIES, DIGESTS, st.sampled_from(Mode))
 def test_no_node_holds_more_than_its_capacity(needs, capacities, digest, mode):
-    placement = Placement(cluster(capacities), needs, digest, mode)
+    placement = place_whole(cluster(capacities), needs, digest, mode)
 
     assert all(
         have <= room for have, room in zip(bytes_at(placement), capacities, strict=True)
@@ -250,7 +251,7 @@ def test_no_node_holds_more_than_its_capacity(needs, capacities, digest, mode):
 def test_a_held_file_is_held_by_its_owner_and_a_left_one_by_nobody(
     needs, capacities, digest, mode
 ):
-    placement = Placement(cluster(capacities), needs, digest, mode)
+    placement = place_whole(cluster(capacities), needs, digest, mode)
 
     copies = np.sum([kept.astype(int) for kept in held(placement)], axis=0)
     assert np.array_equal(copies > 0, placement.placed)
@@ -264,7 +265,7 @@ def test_a_held_file_is_held_by_its_owner_and_a_left_one_by_nobody(
 def test_a_file_is_left_only_where_its_node_has_no_room_for_it(
     needs, capacities, digest
 ):
-    placement = Placement(cluster(capacities), needs, digest, Mode.PARTITION)
+    placement = place_whole(cluster(capacities), needs, digest, Mode.PARTITION)
 
     free = np.array(capacities) - bytes_at(placement)
     left = np.flatnonzero(~placement.placed)
@@ -286,7 +287,7 @@ def test_what_does_not_fit_at_its_first_node_goes_to_the_next():
     # Chance makes the shares of some nodes larger than that.
     room = int(needs.sum() * 1.002 / 8)
 
-    placement = Placement(cluster([room] * 8), needs, 4, Mode.PARTITION)
+    placement = place_whole(cluster([room] * 8), needs, 4, Mode.PARTITION)
 
     shares = np.bincount(placement.rendezvous.best(np.arange(20_000)))
     assert shares.max() * PAGE > room
@@ -314,7 +315,7 @@ def test_auto_wants_as_many_copies_as_fit(mode, shares, copies):
     needs = np.full(1_000, PAGE, np.uint64)
     room = [int(share * 1_000) * PAGE for share in shares]
 
-    assert Placement(cluster(room), needs, 1, mode).copies == copies
+    assert place_whole(cluster(room), needs, 1, mode).copies == copies
 
 
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.REPLICATE])
@@ -328,7 +329,7 @@ def test_further_copies_never_displace_a_first_one(mode, share):
     needs = np.full(10_000, PAGE, np.uint64)
     room = [int(10_000 * share) * PAGE] * 4
 
-    placement = Placement(cluster(room), needs, 2, mode)
+    placement = place_whole(cluster(room), needs, 2, mode)
 
     assert placement.placed.all()
     assert sum(bytes_at(placement)) > 0.9 * min(
@@ -340,7 +341,7 @@ def test_a_large_cluster_keeps_capacities_and_copies_too():
     count = 2 * FLAT_NODES_MAX + 9
     needs = np.full(5_000, PAGE, np.uint64)
 
-    placement = Placement(cluster([100 * PAGE] * count), needs, 3, Mode.AUTO)
+    placement = place_whole(cluster([100 * PAGE] * count), needs, 3, Mode.AUTO)
 
     assert placement.copies == 5
     assert max(bytes_at(placement)) <= 100 * PAGE
@@ -354,10 +355,10 @@ def test_a_large_cluster_keeps_capacities_and_copies_too():
 )
 def test_a_cluster_without_nodes_or_with_twins_is_refused(nodes):
     with pytest.raises(ValueError, match=r"nodes|one name"):
-        Placement(nodes, np.ones(3, np.uint64), 0, Mode.AUTO)
+        place_whole(nodes, np.ones(3, np.uint64), 0, Mode.AUTO)
 
 
 def test_a_dataset_without_files_is_placed_everywhere_at_once():
-    placement = Placement(cluster([5, 6]), np.empty(0, np.uint64), 0, Mode.AUTO)
+    placement = place_whole(cluster([5, 6]), np.empty(0, np.uint64), 0, Mode.AUTO)
 
     assert [kept.tolist() for kept in held(placement)] == [[], []]

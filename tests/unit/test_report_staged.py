@@ -69,6 +69,11 @@ def test_what_a_node_lacks_is_told_with_its_name():
             "  2 files, 1.0 MiB, stay at the origin: no node has room for them",
         ),
         (
+            {"partly_held_files": 1, "partly_left_bytes": MIB},
+            "  1.0 MiB of 1 file, held in part, stay at the origin: no node has room "
+            "for them",
+        ),
+        (
             {"copies_short": 3},
             "  3 of the copies that the mode asks for have no room",
         ),
@@ -81,13 +86,38 @@ def test_what_the_placement_leaves_out_is_told(share, line):
     assert line in render_staged(report).splitlines()
 
 
+def test_what_is_held_in_part_is_told_of_each_node_and_of_all():
+    parts = replace(SHARE, ready_files=9, part_files=1, part_bytes=MIB)
+    report = together(share=parts)
+
+    lines = render_staged(report).splitlines()
+
+    assert not is_complete(report)
+    head = "staged 19 copies of 10 files, 4.0 MiB, and 1.0 MiB in parts on 2 nodes in "
+    assert lines[0].startswith(head)
+    assert lines[1].startswith("  node0: 10 files, 4.0 MiB (")
+    assert lines[2].startswith("  node1: 9 files, 4.0 MiB, and 1.0 MiB in parts (")
+    assert lines[3:] == [
+        "  what is staged in parts is not retained: a later job reads it from the "
+        "origin"
+    ]
+
+
 def test_what_no_node_has_room_for_is_counted_once_and_missing_copies_are_added():
-    share = replace(SHARE, unplaced_files=2, unplaced_bytes=MIB, copies_short=3)
+    share = replace(
+        SHARE,
+        unplaced_files=2,
+        unplaced_bytes=MIB,
+        copies_short=3,
+        partly_held_files=1,
+        partly_left_bytes=MIB,
+    )
     parts = [node(number, NAMES, run=RUN, share=share) for number in range(2)]
 
     found = merge(parts[0], {1: encode_node_report(parts[1])})["share"]
 
     assert (found["unplaced_files"], found["copies_short"]) == (2, 6)
+    assert (found["partly_held_files"], found["partly_left_bytes"]) == (1, MIB)
 
 
 def test_a_file_that_changed_after_the_scan_is_named():

@@ -2,14 +2,21 @@
 
 import errno
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from monarch.native import ReplicaState
-from monarch.placement import Mode
+from monarch.placement import Mode, Node
+from monarch.stager import Policy
+from monarch.stager.fill import Fill
+from support.placements import EXTENT_BYTES, place_sizes
 from support.stages import (
     ABSENT,
     FILL,
+    PAGE,
     Stage,
     followed_by,
     make_shared,
@@ -140,3 +147,18 @@ def test_fill_looks_again_for_what_failed_after_its_owner_was_known_to_have_gone
     finish(stage, set())
 
     assert len(stage.replicas.ready_in(0)) == 60
+
+
+def test_large_files_that_are_kept_in_part_are_looked_at_again_with_what_is_fetched():
+    sizes = np.array([*[PAGE] * 20, *[5 * EXTENT_BYTES] * 3], np.uint64)
+    nodes = [Node(f"n{number}", 9 * EXTENT_BYTES) for number in range(2)]
+    policy = Policy.cluster(place_sizes(nodes, sizes), 0)
+    lists: list[list[int]] = []
+    engine: Any = SimpleNamespace(
+        fill=lambda *files: lists.extend(each.tolist() for each in files),
+        fill_left=lambda: (0, 0),
+    )
+
+    Fill(engine, FILL).check_news(policy, 1, 1)
+
+    assert lists == [[20, 21, 22], policy.to_fetch.tolist()]

@@ -25,7 +25,7 @@ from monarch.native import (
     ServerOptions,
     word_parts,
 )
-from monarch.placement import Mode, Node, Placement
+from monarch.placement import Node, Placement
 from monarch.stager import (
     FileTable,
     Policy,
@@ -35,9 +35,9 @@ from monarch.stager import (
     StagerSettings,
     Storage,
     WrittenMarks,
-    footprints,
 )
 from monarch.tiers import open_pool
+from support.placements import place_sizes
 from support.stages import memory_directory
 from unit.test_native_staging import PATIENCE_MS, SIZES, Job, files_of, make_job
 
@@ -132,9 +132,9 @@ def make_agent(base: Path, own: int, placement: Placement, stack: ExitStack) -> 
 @pytest.fixture
 def agents() -> Iterator[list[Agent]]:
     """Two agents, each of which can ask the other."""
-    needs = footprints(np.array(SIZES, np.uint64))
+    sizes = np.array(SIZES, np.uint64)
     nodes = [Node("n0", 1 << 30), Node("n1", 1 << 30)]
-    placement = Placement(nodes, needs, 3, Mode.PARTITION)
+    placement = place_sizes(nodes, sizes, 3, above_bytes=1 << 62)
     with memory_directory() as directory, ExitStack() as stack:
         both = [
             make_agent(directory / f"n{own}", own, placement, stack) for own in range(2)

@@ -1,4 +1,4 @@
-"""What a Policy says of each File, alone and in a cluster, and the order of fill."""
+"""What a Policy says of each unit, alone and in a cluster, and the order of fill."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import pytest
 from monarch.native import NO_SOURCE, SOURCES_MAX
 from monarch.placement import Mode, Node, Placement
 from monarch.stager import Destination, Policy
+from support.placements import EXTENT_BYTES, place_sizes, place_whole, units_of
 
 PAGE = 4096
 NODES = 4
@@ -15,7 +16,12 @@ def placed(mode: Mode, files: int = 1000, room_files: int = 1 << 18) -> Placemen
     """Files of one page each on some nodes, each with the same room."""
     needs = np.full(files, PAGE, np.uint64)
     nodes = [Node(f"n{number}", room_files * PAGE) for number in range(NODES)]
-    return Placement(nodes, needs, 7, mode)
+    return place_whole(nodes, needs, 7, mode)
+
+
+def alone(files: int) -> Policy:
+    """The Policy of a node alone with Files of one page."""
+    return Policy.alone(units_of(np.full(files, PAGE, np.uint64)))
 
 
 def destinations(policy: Policy) -> set[Destination]:
@@ -23,7 +29,7 @@ def destinations(policy: Policy) -> set[Destination]:
 
 
 def test_a_node_alone_keeps_all_and_reads_the_origin():
-    policy = Policy.alone(5)
+    policy = alone(5)
 
     assert destinations(policy) == {Destination.TIER}
     assert [list(policy.sources(file)) for file in range(5)] == [[]] * 5
@@ -82,26 +88,101 @@ def test_the_files_that_fill_reads_and_fetches_are_all_that_the_node_keeps():
         assert (np.diff(others.astype(int)) > 0).all()
 
 
+def mixed(count: int = 60) -> np.ndarray:
+    """Sizes of small Files, and of large ones of some Extents."""
+    random = np.random.default_rng(3)
+    small = random.integers(0, EXTENT_BYTES, count)
+    large = EXTENT_BYTES + random.integers(1, 9 * EXTENT_BYTES, count)
+    return np.where(random.random(count) < 0.5, small, large).astype(np.uint64)
+
+
+def cut(mode: Mode, share: float, above_bytes: int = EXTENT_BYTES) -> Placement:
+    """Some large Files among small ones, on nodes with room for a share of them."""
+    sizes = mixed()
+    room = int(int(sizes.sum()) * share)
+    nodes = [Node(f"n{number}", room) for number in range(NODES)]
+    return place_sizes(nodes, sizes, 7, mode, above_bytes)
+
+
+@pytest.mark.parametrize("above", [EXTENT_BYTES, 4 * EXTENT_BYTES, 1 << 62])
+@pytest.mark.parametrize("share", [0.1, 0.3, 1.0])
 @pytest.mark.parametrize("mode", Mode)
-def test_the_rows_name_the_peers_that_are_asked_first_for_each_extent(mode):
-    placement = placed(mode, files=200, room_files=180)
-    first = np.cumsum([0, *np.random.default_rng(3).integers(1, 4, 200).tolist()])
+def test_the_rows_say_of_each_unit_where_it_goes_and_whom_to_ask_first(
+    mode, share, above
+):
+    placement = cut(mode, share, above)
+    units = placement.units
     for own in range(NODES):
         policy = Policy.cluster(placement, own)
 
-        rows = policy.rows(first.astype(np.uint64))
+        rows = policy.rows()
 
-        assert len(rows) == first[-1]
-        for file in range(200):
-            asked = list(policy.sources(file))[:SOURCES_MAX]
+        ends = np.append(units.rows_of(np.arange(len(units))), units.rows).tolist()
+        assert len(rows) == ends[-1] == units.rows
+        for unit, kept in enumerate(placement.kept(own).tolist()):
+            asked = placement.order(unit)
+            asked = asked[: asked.index(own)][:SOURCES_MAX]
             asked += [NO_SOURCE] * (SOURCES_MAX - len(asked))
-            for row in rows[first[file] : first[file + 1]]:
+            for row in rows[ends[unit] : ends[unit + 1]]:
                 assert row["sources"].tolist() == asked
-                assert row["destination"] == policy.destination(file)
+                assert (row["destination"] == Destination.TIER) == kept
+                nowhere = row["destination"] == Destination.NOWHERE
+                assert nowhere == (not placement.placed[unit])
+
+
+def test_the_extents_of_a_large_file_differ_in_their_rows():
+    rows = Policy.cluster(cut(Mode.PARTITION, 0.3), 1).rows()
+    first = units_of(mixed()).first
+
+    assert any(
+        len(set(rows["destination"][first[file] : first[file + 1]].tolist())) > 1
+        for file in range(len(mixed()))
+    )
 
 
 def test_the_rows_of_a_node_alone_ask_nobody_and_keep_all():
-    rows = Policy.alone(5).rows(np.arange(6, dtype=np.uint64))
+    for policy in (alone(5), Policy.alone(units_of(mixed(), 1 << 62))):
+        rows = policy.rows()
 
-    assert set(rows["sources"].ravel().tolist()) == {NO_SOURCE}
-    assert set(rows["destination"].tolist()) == {Destination.TIER}
+        assert len(rows) == policy.units.rows
+        assert set(rows["sources"].ravel().tolist()) == {NO_SOURCE}
+        assert set(rows["destination"].tolist()) == {Destination.TIER}
+
+
+def test_fill_reads_each_large_file_of_which_the_node_keeps_something():
+    placement = cut(Mode.PARTITION, 0.3)
+    units = placement.units
+    for own in range(NODES):
+        policy = Policy.cluster(placement, own)
+
+        some = np.flatnonzero(units.any_of(placement.kept(own)))
+        large = some[units.is_large[some]]
+        small = some[~units.is_large[some]]
+        owned = small[placement.owners[units.first[small]] == own]
+        assert policy.to_read_in_part.tolist() == large.tolist()
+        assert policy.to_read.tolist() == sorted([*large.tolist(), *owned.tolist()])
+        assert policy.to_fetch.tolist() == sorted(set(small) - set(owned))
+        assert len(large)
+        assert len(owned)
+
+
+def test_what_is_asked_of_a_large_file_as_one_is_answered_by_its_first_extent():
+    placement = cut(Mode.AUTO, 0.3)
+    policy = Policy.cluster(placement, 2)
+    for file in np.flatnonzero(placement.units.is_large).tolist():
+        unit = int(placement.units.first[file])
+        order = placement.order(unit)
+
+        assert list(policy.sources(file)) == order[: order.index(2)]
+        assert policy.owner(file) == order[0]
+        assert policy.destination(file) == policy.destinations[unit]
+        assert policy.owned(np.array([file])).tolist() == [file] * (order[0] == 2)
+
+
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.REPLICATE])
+def test_where_everything_fits_each_node_keeps_every_extent(mode):
+    for own in range(NODES):
+        policy = Policy.cluster(cut(mode, 1.1), own)
+
+        assert policy.kept.all()
+        assert policy.kept_whole.all()

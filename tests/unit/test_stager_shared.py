@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from monarch.native import OrderKind, Reason, ReplicaState, Step
-from monarch.placement import Mode
+from monarch.placement import Mode, Node
 from monarch.stager.breaker import FAILURES_MAX
+from support.placements import EXTENT_BYTES, place_sizes
 from support.stages import (
     ABSENT,
     PAGE,
@@ -276,6 +277,17 @@ def test_a_node_that_joins_late_looks_again_at_what_had_no_room(tmp_path):
         stage.join(place(20, [4 * PAGE, 20 * PAGE]), 0)
 
 
+def test_a_node_that_joins_looks_again_at_what_others_hold_in_part(tmp_path):
+    stage = make_stage(tmp_path, [8 * EXTENT_BYTES], (EXTENT_BYTES,))
+    stage.ask(0)
+    assert stage.state(0)[2] is Reason.NO_ROOM
+    nodes = [Node(name, EXTENT_BYTES) for name in ("n0", "n1")]
+
+    stage.join(place_sizes(nodes, np.array([8 * EXTENT_BYTES], np.uint64)), 0)
+
+    assert stage.state(0) == ABSENT
+
+
 def test_transfers_that_run_while_a_node_joins_end_as_they_began(tmp_path):
     stage = make_stage(tmp_path, [PAGE] * 20, (20 * PAGE,))
     stage.ask(*range(6))
@@ -338,6 +350,22 @@ def test_an_earlier_job_gives_way_to_what_this_one_is_to_keep(tmp_path):
     stage.ask(*np.flatnonzero(kept).tolist())
     states = [stage.state(file)[0] for file in np.flatnonzero(kept).tolist()]
     assert states == [ReplicaState.STAGING] * len(states)
+
+
+def test_a_large_file_that_this_node_is_to_keep_in_part_gives_way(tmp_path):
+    sizes = [2 * EXTENT_BYTES, *[PAGE] * 40]
+    room = 2 * EXTENT_BYTES + 5 * PAGE
+    nodes = [Node(name, room) for name in ("n0", "n1")]
+    placements = [place_sizes(nodes, np.array(sizes, np.uint64), n) for n in range(40)]
+    split = [each for each in placements if len(set(each.owners[:2].tolist())) == 2]
+    stage = make_stage(tmp_path, sizes, (room,))
+    assert stage.stager.offer(0, 0)
+    stage.path(0, 0).touch()
+
+    stage.join(split[0], 0)
+
+    assert not (stage.stager.unverified >= 0).any()
+    assert not stage.path(0, 0).exists()
 
 
 def test_an_order_that_the_engine_does_not_take_is_given_again(make):

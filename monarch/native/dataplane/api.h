@@ -151,6 +151,7 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t transfer_ns, busy_ns;
     uint64_t passed_over; /* Files whose peers could not be asked by fill */
     uint64_t hinted_files, hinted_bytes; /* Transfers that hints have begun */
+    uint64_t reads_without_token;        /* of the origin, for programs */
 };
 
 struct monarch_fetched { /* from one peer, and right */
@@ -209,8 +210,8 @@ enum { MONARCH_KINDS = 128 }; /* all kinds are below */
 struct monarch_order { /* one Transfer */
     uint32_t file;
     uint16_t tier;
-    uint8_t kind; /* enum monarch_kind */
-    uint8_t reserved;
+    uint8_t kind;  /* enum monarch_kind */
+    uint8_t tried; /* of some Blocks: how many of its sources have failed */
     uint32_t peer; /* NO_PEER: the origin, or the Tier itself */
     uint32_t word; /* the state word with which it began: its generation */
     uint32_t first_block, block_count; /* of a large File; 0: all that it lacks */
@@ -273,7 +274,9 @@ struct monarch_options {
     struct monarch_seal *seals; /* one per Extent, as the digests; borrowed */
     uint32_t seals_only;        /* 1: no checksums are computed */
     uint32_t background_first;  /* running background Transfers at first */
-    struct table *table;        /* borrowed; NULL: Python orders every Transfer */
+    uint32_t readers_max;       /* of the origin at once, at first; 0: no limit */
+    uint32_t reserved;
+    struct table *table; /* borrowed; NULL: Python orders every Transfer */
 };
 
 /* Which origins do not answer, and how many Transfers hang in system calls. */
@@ -281,6 +284,14 @@ struct monarch_health {
     uint64_t stalled;      /* a bit per root: no Transfer makes progress */
     uint32_t stuck_demand; /* Transfers that may never end, by class */
     uint32_t stuck_background;
+};
+
+/* Tokens to read the origin: how many are in use now, and how many were wanted at once
+ * since the last call. */
+struct monarch_readers {
+    uint32_t reading;
+    uint32_t demand, background;
+    uint32_t lacking; /* 1: background Transfers would begin with more tokens */
 };
 
 /* The copies from the origin that have ended well, since the engine has begun. */
@@ -304,8 +315,10 @@ struct monarch_completion { /* of an order that has failed or is to be reported 
                          peer the status of its reply, or the error of the connection;
                          else -errno */
     uint32_t expired; /* 1: Python was silent, its File is absent and busy already */
-    uint64_t bytes;   /* read from the origin or received, also by a failed Transfer */
-    uint64_t ns;      /* running time, without the time in which it was parked */
+    uint32_t blocks;  /* of how many Blocks it was; 0: of the whole File */
+    uint32_t reserved;
+    uint64_t bytes; /* read from the origin or received, also by a failed Transfer */
+    uint64_t ns;    /* running time, without the time in which it was parked */
     uint64_t ended_ns;
 };
 
@@ -348,6 +361,8 @@ MONARCH_API uint64_t monarch_hint_files(const void *catalog, const char *paths,
                                         size_t bytes, uint32_t *files);
 MONARCH_API void monarch_engine_set_background(struct engine *e, uint32_t n,
                                                uint32_t beside);
+MONARCH_API void monarch_engine_set_readers(struct engine *e, uint32_t n);
+MONARCH_API void monarch_engine_readers(struct engine *e, struct monarch_readers *out);
 MONARCH_API uint32_t monarch_engine_demands(struct engine *e, uint64_t *pairs,
                                             uint32_t max);
 MONARCH_API void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT]);

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "dataplane/partial.h"
+#include "dataplane/replica_state.h"
+#include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 
 enum { AWAIT_MS = 100 };
@@ -23,9 +25,26 @@ static bool is_free(const struct partial *p, uint32_t block)
     return !(taken >> block % EXTENT_BLOCKS & 1);
 }
 
-/* claim_run - claims the first run of free Blocks within one Extent; count 0: none. */
-static struct block_run claim_run(struct partial *p, uint32_t from, uint32_t end,
-                                  uint32_t max)
+/* wake_refused - lets programs ask again for Extents that had no room: a Block of another one
+ * has come, so that it may go. */
+static void wake_refused(struct engine *e)
+{
+    struct pooled_extent one;
+    while (ring_pop(&e->partials->refused, &one))
+        futex_wake(presence_words(e->flags, one.large) + one.extent, INT_MAX);
+}
+
+static void wake(struct engine *e, struct partial *p, uint32_t block)
+{
+    futex_wake(&p->words[block / EXTENT_BLOCKS], INT_MAX);
+    wake_refused(e);
+    replica_watches_wake(e->catalog);
+    pthread_cond_broadcast(&e->partials->changed);
+}
+
+/* free_run - the first run of free Blocks within one Extent; count 0: none. */
+static struct block_run free_run(const struct partial *p, uint32_t from, uint32_t end,
+                                 uint32_t max)
 {
     struct block_run run = {.first = from};
     while (run.first < end && !is_free(p, run.first))
@@ -35,9 +54,29 @@ static struct block_run claim_run(struct partial *p, uint32_t from, uint32_t end
          at < end && run.count < max && is_free(p, at) && at / EXTENT_BLOCKS == extent;
          at++)
         run.count++;
-    if (run.count)
-        p->claimed[extent] |= blocks_mask(run.first, run.count);
     return run;
+}
+
+/* claim - claims a run, if its Extent has room; the Pool has none for fill. */
+static bool claim(struct engine *e, struct partial *p, struct block_run run, bool fill)
+{
+    uint32_t extent = run.first / EXTENT_BLOCKS;
+    if (p->pieces && !partial_has_place(e, p, extent, fill))
+        return false;
+    p->claimed[extent] |= blocks_mask(run.first, run.count);
+    p->claims += run.count;
+    return true;
+}
+
+/* refuse - there is no room for Blocks: who waits for them asks again when others have come,
+ * or the origin, if there will be none. */
+static void refuse(struct engine *e, struct partial *p, uint32_t block)
+{
+    uint32_t extent = block / EXTENT_BLOCKS;
+    const struct pooled_extent one = {p->large, extent};
+    bool never = atomic_load(&p->places[extent]) == PLACE_ORIGIN;
+    if (never || !ring_push(&e->partials->refused, &one))
+        wake(e, p, block);
 }
 
 /* partial_claim_runs - claims all Blocks of a range that nobody copies yet, of a File that
@@ -45,18 +84,24 @@ static struct block_run claim_run(struct partial *p, uint32_t from, uint32_t end
 uint32_t partial_claim_runs(struct engine *e, struct block_range range,
                             struct monarch_order *order, struct block_run *runs)
 {
-    uint32_t n = 0, at = range.first, end = range.first + range.count;
+    uint32_t n = 0, end = range.first + range.count;
     pthread_mutex_lock(&e->partials->lock);
     struct partial *p = e->partials->all[range.large];
-    if (p && !p->ended) {
+    uint32_t at = range.first;
+    bool there = p && !p->ended;
+    if (there) {
         *order = p->order;
         end = end < p->blocks ? end : p->blocks;
-        for (; n < RUNS_MAX && at < end; n++) {
-            runs[n] = claim_run(p, at, end, EXTENT_BLOCKS);
-            if (!runs[n].count)
-                break;
-            at = runs[n].first + runs[n].count;
-        }
+    }
+    while (there && n < RUNS_MAX && at < end) {
+        struct block_run run = free_run(p, at, end, EXTENT_BLOCKS);
+        if (!run.count)
+            break;
+        at = run.first + run.count;
+        if (claim(e, p, run, false))
+            runs[n++] = run;
+        else
+            refuse(e, p, run.first);
     }
     pthread_mutex_unlock(&e->partials->lock);
     return n;
@@ -69,15 +114,65 @@ struct block_run partial_claim_next(struct engine *e, struct partial *p, uint32_
     struct block_run run = {0};
     pthread_mutex_lock(&e->partials->lock);
     if (!p->ended)
-        run = claim_run(p, from, p->blocks, max);
+        run = free_run(p, from, p->blocks, max);
+    if (run.count && !claim(e, p, run, true))
+        run.count = 0;
     pthread_mutex_unlock(&e->partials->lock);
     return run;
 }
 
-static void wake(struct engine *e, struct partial *p, uint32_t block)
+static void unclaim(struct partial *p, struct block_run run)
 {
-    futex_wake(&p->words[block / EXTENT_BLOCKS], INT_MAX);
-    pthread_cond_broadcast(&e->partials->changed);
+    uint32_t *claimed = &p->claimed[run.first / EXTENT_BLOCKS];
+    uint32_t mask = blocks_mask(run.first, run.count);
+    p->claims -= (uint32_t)__builtin_popcount(*claimed & mask);
+    *claimed &= ~mask;
+}
+
+/* is_wanted - fill is to bring an Extent: of a File in pieces those that this node keeps,
+ * and has room for. */
+static bool is_wanted(struct engine *e, const struct partial *p, uint32_t extent)
+{
+    return !p->pieces || (table_keeps_extent(e->table, p->order.file, extent) &&
+                          atomic_load_explicit(&p->places[extent],
+                                               memory_order_relaxed) != PLACE_ORIGIN);
+}
+
+/* partial_find_next - the next Blocks of one Extent that nobody copies and fill is to bring;
+ * count 0: none. */
+struct block_run partial_find_next(struct engine *e, struct partial *p, uint32_t from)
+{
+    struct block_run run = {0};
+    pthread_mutex_lock(&e->partials->lock);
+    while (!p->ended && from < p->blocks) {
+        run = free_run(p, from, p->blocks, EXTENT_BLOCKS);
+        if (!run.count || is_wanted(e, p, run.first / EXTENT_BLOCKS))
+            break;
+        run.count = 0;
+        from = (run.first / EXTENT_BLOCKS + 1) * EXTENT_BLOCKS;
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+    return run;
+}
+
+/* partial_still_claimed - which Blocks of a claimed run have not come: up to EXTENT_BLOCKS
+ * runs. */
+uint32_t partial_still_claimed(struct engine *e, struct partial *p,
+                               struct block_run run, struct block_run *out)
+{
+    uint32_t n = 0, end = run.first + run.count;
+    pthread_mutex_lock(&e->partials->lock);
+    uint32_t claimed = p->claimed[run.first / EXTENT_BLOCKS];
+    for (uint32_t at = run.first; at < end; at++) {
+        if (!(claimed >> at % EXTENT_BLOCKS & 1))
+            continue;
+        if (n && out[n - 1].first + out[n - 1].count == at)
+            out[n - 1].count++;
+        else
+            out[n++] = (struct block_run){at, 1};
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+    return n;
 }
 
 /* partial_unclaim - Blocks of one Extent that were not copied; if that has failed, programs
@@ -86,7 +181,7 @@ void partial_unclaim(struct engine *e, struct partial *p, struct block_run run,
                      bool failed)
 {
     pthread_mutex_lock(&e->partials->lock);
-    p->claimed[run.first / EXTENT_BLOCKS] &= ~blocks_mask(run.first, run.count);
+    unclaim(p, run);
     if (failed)
         atomic_fetch_add_explicit((_Atomic uint32_t *)&p->part->failures, 1,
                                   memory_order_release);
@@ -100,7 +195,7 @@ void partial_release_run(struct engine *e, uint32_t large, struct block_run run)
     pthread_mutex_lock(&e->partials->lock);
     struct partial *p = e->partials->all[large];
     if (p)
-        p->claimed[run.first / EXTENT_BLOCKS] &= ~blocks_mask(run.first, run.count);
+        unclaim(p, run);
     pthread_mutex_unlock(&e->partials->lock);
 }
 
@@ -110,7 +205,8 @@ static uint32_t whole_extent(const struct partial *p, uint32_t extent)
     return blocks_mask(first, p->blocks - first);
 }
 
-/* partial_set - Blocks of one Extent are there, and right; true: the Extent is complete. */
+/* partial_set - Blocks of one Extent are there, and right; true: the Extent is complete, of
+ * a File that will be READY. */
 bool partial_set(struct engine *e, struct partial *p, struct block_run run,
                  const uint64_t *digests)
 {
@@ -118,23 +214,72 @@ bool partial_set(struct engine *e, struct partial *p, struct block_run run,
     uint32_t mask = blocks_mask(run.first, run.count);
     pthread_mutex_lock(&e->partials->lock);
     memcpy(p->digests + run.first, digests, run.count * sizeof(*digests));
-    p->claimed[extent] &= ~mask;
+    unclaim(p, run);
     p->present += run.count;
     uint32_t now = mask | atomic_fetch_or_explicit(&p->words[extent], mask,
                                                    memory_order_release);
     wake(e, p, run.first);
     pthread_mutex_unlock(&e->partials->lock);
-    return now == whole_extent(p, extent);
+    return !p->pieces && now == whole_extent(p, extent);
 }
 
 /* partial_extent_finished - counts an Extent that has its checksum; true: it was the last
  * one, and the caller publishes the Replica. */
-bool partial_extent_finished(struct engine *e, struct partial *p)
+bool partial_extent_finished(struct engine *e, struct partial *p, uint32_t extent)
 {
     pthread_mutex_lock(&e->partials->lock);
-    bool last = ++p->finished == p->extents && !p->ended;
+    bool first = !p->has_checksum[extent];
+    p->has_checksum[extent] = 1;
+    p->finished += first;
+    bool last = first && p->finished == p->extents && !p->ended;
     pthread_mutex_unlock(&e->partials->lock);
     return last;
+}
+
+/* partial_hand - gives Blocks that are still claimed, or have come, to the thread that
+ * listens: it asks their next source, or has their Extent completed. False: there are too
+ * many. */
+bool partial_hand(struct engine *e, const struct monarch_order *order)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    bool taken = ring_push(&e->partials->handed, order);
+    pthread_mutex_unlock(&e->partials->lock);
+    if (taken)
+        requests_wake(e);
+    return taken;
+}
+
+/* partial_take_handed - the next of these. */
+bool partial_take_handed(struct engine *e, struct monarch_order *out)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    bool found = ring_pop(&e->partials->handed, out);
+    pthread_mutex_unlock(&e->partials->lock);
+    return found;
+}
+
+/* partial_finish_later - a complete Extent of a File could not be queued for its checksum. */
+void partial_finish_later(struct engine *e, uint32_t file)
+{
+    int64_t large = presence_find(e->flags, file);
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    if (p)
+        p->finish_later = true;
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* partial_unfinished - a complete Extent that has no checksum; false: there is none. Under
+ * the lock. */
+bool partial_unfinished(struct partial *p, uint32_t *extent)
+{
+    for (uint32_t i = 0; i < p->extents; i++)
+        if (!p->has_checksum[i] && present_in(p, i) == whole_extent(p, i)) {
+            *extent = i;
+            return true;
+        }
+    p->finish_later = false;
+    return false;
 }
 
 /* partial_await - waits a little for Blocks that others copy; true: some that nobody copies

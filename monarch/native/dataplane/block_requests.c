@@ -28,26 +28,32 @@ static bool begin_partly(struct engine *e, uint32_t file)
     }
 }
 
-/* push - queues the Transfer of each run; what finds no room in the queue is asked for
- * again by the program. */
+/* blocks_send - has the Blocks of an order, which are claimed, brought by the next source
+ * that can be asked; false: its queue is full. */
+bool blocks_send(struct engine *e, struct monarch_order *order)
+{
+    if (table_block_source(e->table, order) && order_push(e, order))
+        return true;
+    return false;
+}
+
+/* push - queues the Transfer of each run; what finds no room in a queue is asked for again
+ * by the program. */
 static void push(struct engine *e, uint32_t large, const struct monarch_order *whole,
                  const struct block_run *runs, uint32_t n)
 {
-    struct monarch_order order = *whole;
-    order.kind = MONARCH_ASKED | (whole->kind & MONARCH_PARTLY);
     for (uint32_t i = 0; i < n; i++) {
+        struct monarch_order order = *whole;
         order.first_block = runs[i].first;
         order.block_count = runs[i].count;
-        pthread_mutex_lock(&e->lock);
-        bool taken = scheduler_push(e, &order);
-        pthread_mutex_unlock(&e->lock);
-        if (!taken)
+        if (!blocks_send(e, &order))
             partial_release_run(e, large, runs[i]);
     }
 }
 
-/* blocks_requested - a program waits for Blocks of a large File, or will read them soon. */
-void blocks_requested(struct engine *e, uint64_t request)
+/* blocks_requested - a program waits for Blocks of a large File, or will read them soon;
+ * `unasked`: another node fills with them. */
+void blocks_requested(struct engine *e, uint64_t request, bool unasked)
 {
     struct block_range range = presence_range(request);
     struct block_run runs[RUNS_MAX];
@@ -61,7 +67,27 @@ void blocks_requested(struct engine *e, uint64_t request)
     if (STATE_OF(word) == REPLICA_ABSENT && !begin_partly(e, file))
         return;
     uint32_t n = partial_claim_runs(e, range, &whole, runs);
+    if (!n)
+        return;
+    whole.kind &= MONARCH_PARTLY;
+    whole.kind |= unasked ? MONARCH_BACKGROUND : MONARCH_ASKED;
     push(e, range.large, &whole, runs, n);
+}
+
+/* blocks_go_on - carries out what the threads that fetch have handed over. */
+void blocks_go_on(struct engine *e)
+{
+    struct monarch_order order;
+    while (e->partials && partial_take_handed(e, &order)) {
+        struct block_run run = {order.first_block, order.block_count};
+        bool come = order.tried == BLOCKS_HAVE_COME;
+        if (come ? order_push(e, &order) : blocks_send(e, &order))
+            continue;
+        if (come)
+            partial_finish_later(e, order.file);
+        else
+            partial_release_run(e, (uint32_t)presence_find(e->flags, order.file), run);
+    }
 }
 
 /* blocks_check - with each heartbeat: Files that are not staged any more give their room
@@ -72,9 +98,6 @@ void blocks_check(struct engine *e)
     if (!e->partials)
         return;
     uint32_t n = partials_check(e, orders, CHECKED_MAX);
-    for (uint32_t i = 0; i < n; i++) {
-        const struct block_run first = {0, orders[i].block_count};
-        uint32_t large = (uint32_t)presence_find(e->flags, orders[i].file);
-        push(e, large, &orders[i], &first, 1);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        order_push(e, &orders[i]);
 }

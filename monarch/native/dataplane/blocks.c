@@ -7,11 +7,10 @@
  * the origin. When the last Extent has them, the Replica is published as any other.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dataplane/partial.h"
+#include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "shared/progress.h"
@@ -20,90 +19,12 @@
 enum {
     CHUNK_BLOCKS = CHUNK_BYTES / BLOCK_BYTES,
     READ_BLOCKS_MAX = READ_CHUNKS_MAX * CHUNK_BLOCKS,
+    FETCHED_BLOCKS_MAX = 2 * EXTENT_BLOCKS, /* of one File at once */
+    PROGRESS_BYTES = 64 << 10,
     UNFINISHED = 1,
+    UNABLE = 2,
+    ROOMLESS = 3,
 };
-
-/* ---- its files ------------------------------------------------------------------- */
-
-/* create - the sparse file under the name of the Replica. One of that name was left by an
- * agent that was killed. */
-static int create(struct transfer *t, const struct partial *p)
-{
-    const int flags = O_RDWR | O_CREAT | O_EXCL;
-    t->step = MONARCH_STEP_CREATE;
-    int fd = file_openat(t->tier, p->name, flags, 0400);
-    if (fd == -EEXIST && unlinkat(t->tier, p->name, 0) == 0)
-        fd = file_openat(t->tier, p->name, flags, 0400);
-    if (fd >= 0 && ftruncate(fd, (off_t)t->size)) {
-        int error = -errno;
-        unlinkat(t->tier, p->name, 0);
-        close(fd);
-        return error;
-    }
-    return fd;
-}
-
-/* reopen - the file once more, which is read-only for all but root. */
-static int reopen(const struct transfer *t, const struct partial *p)
-{
-    int fd = file_openat(t->tier, p->name, O_RDWR, 0);
-    if (fd != -EACCES || fchmodat(t->tier, p->name, 0600, 0))
-        return fd;
-    fd = file_openat(t->tier, p->name, O_RDWR, 0);
-    int rc = fchmodat(t->tier, p->name, 0400, 0) ? -errno : 0;
-    if (rc && fd >= 0)
-        close(fd);
-    return rc && fd >= 0 ? rc : fd;
-}
-
-/* open_target - -EBADMSG: the file was replaced since it was created. */
-static int open_target(struct transfer *t, struct partial *p)
-{
-    struct stat st;
-    int fd = p->ino ? reopen(t, p) : create(t, p);
-    t->step = MONARCH_STEP_CREATE;
-    if (fd < 0)
-        return fd;
-    int rc = fstat(fd, &st) ? -errno : 0;
-    if (!rc && (st.st_dev != t->tier_dev || (p->ino && st.st_ino != p->ino) ||
-                (uint64_t)st.st_size != t->size))
-        rc = -EBADMSG;
-    if (rc) {
-        close(fd);
-        return rc;
-    }
-    p->ino = st.st_ino;
-    return fd;
-}
-
-/* open_files - opens both files; the lock of their opening is held. */
-static int open_files(struct engine *e, struct transfer *t, struct partial *p)
-{
-    if (p->target >= 0)
-        return 0;
-    int rc = origin_open(e, t);
-    int target = rc ? rc : open_target(t, p);
-    if (target < 0) {
-        if (t->source >= 0)
-            close(t->source);
-        t->source = -1;
-        return target;
-    }
-    partial_opened(e, p, t->source, target);
-    return 0;
-}
-
-/* borrow - the files of the partial Replica for one step of a Transfer. */
-static int borrow(struct engine *e, struct transfer *t)
-{
-    struct partial *p = t->partial;
-    pthread_mutex_lock(&p->opening);
-    int rc = open_files(e, t, p);
-    t->source = rc ? -1 : p->source;
-    t->target = rc ? -1 : p->target;
-    pthread_mutex_unlock(&p->opening);
-    return rc;
-}
 
 /* ---- copying ----------------------------------------------------------------------- */
 
@@ -114,6 +35,12 @@ static ssize_t read_at(int fd, uint8_t *buffer, size_t n, uint64_t offset)
         if (got >= 0 || errno != EINTR)
             return got < 0 ? -errno : got;
     }
+}
+
+/* piece_of - changes with each piece that is read of a slow origin. */
+static uint32_t piece_of(uint64_t offset)
+{
+    return (uint32_t)(offset / PROGRESS_BYTES) + 1;
 }
 
 /* read_piece - reads up to n bytes, `want` of which are enough, in smaller pieces where the
@@ -129,34 +56,22 @@ static ssize_t read_piece(struct engine *e, struct transfer *t, uint8_t *buffer,
         if (more <= 0)
             return more ? more : (ssize_t)got;
         got += (size_t)more;
+        progress_store(e->requests, t->order.file, piece_of(t->offset + got));
     }
     return (ssize_t)got;
-}
-
-static int write_at(int fd, const uint8_t *bytes, size_t n, uint64_t offset)
-{
-    size_t put = 0;
-    while (put < n) {
-        ssize_t more = pwrite(fd, bytes + put, n - put, (off_t)(offset + put));
-        if (more > 0)
-            put += (size_t)more;
-        else if (more == 0)
-            return -ENOSPC;
-        else if (errno != EINTR)
-            return -errno;
-    }
-    return 0;
 }
 
 /* fetch - the bytes of a run from the origin, which must be what the Catalog says. */
 static int fetch(struct engine *e, struct transfer *t, uint8_t *buffer, size_t want)
 {
     bool last = t->offset + want == t->size;
+    readers_enter(e, t);
     uint64_t began = clock_ns();
     t->step = MONARCH_STEP_READ;
     ssize_t got = read_piece(e, t, buffer, want + last, want);
     if (got < 0)
         return (int)got;
+    origin_drop(t, t->offset, (uint64_t)got);
     if (want >= CHUNK_BYTES)
         transfer_note_read(e, t, clock_ns() - began, (uint32_t)(want / CHUNK_BYTES));
     t->bytes += (uint64_t)got;
@@ -165,12 +80,6 @@ static int fetch(struct engine *e, struct transfer *t, uint8_t *buffer, size_t w
     if (transfer_written(e, t) || (size_t)got != want)
         return -ESTALE;
     return origin_same(t); /* the server itself is asked before it is published */
-}
-
-static void digest_blocks(const uint8_t *bytes, size_t n, uint64_t *out)
-{
-    for (size_t at = 0; at < n; at += BLOCK_BYTES)
-        *out++ = xxh3(bytes + at, n - at < BLOCK_BYTES ? n - at : BLOCK_BYTES, 0);
 }
 
 /* verify_piece - a piece of a complete Extent is in the Tier as it came. */
@@ -183,7 +92,7 @@ static int verify_piece(struct transfer *t, uint8_t *buffer, size_t n)
         return (int)got;
     if ((size_t)got != n)
         return -EBADMSG;
-    digest_blocks(buffer, n, digests);
+    blocks_digest(buffer, n, digests);
     for (size_t i = 0; i * BLOCK_BYTES < n; i++)
         if (digests[i] != kept[i])
             return -EBADMSG;
@@ -214,10 +123,16 @@ static int finish_extent(struct engine *e, struct transfer *t, uint32_t extent,
     return rc;
 }
 
-/* publish - gives the complete file what a Replica has, and makes it READY. */
+/* publish - gives the complete file what a Replica has, and makes it READY. What peers have
+ * given was compared with the origin by them. */
 static int publish(struct engine *e, struct transfer *t)
 {
-    int rc = origin_unchanged(t);
+    bool compared = atomic_load(&t->partial->from_origin);
+    int rc = compared ? partial_borrow(e, t, 0, true) : 0;
+    if (!rc && compared) {
+        rc = origin_unchanged(t);
+        origin_drop(t, 0, t->size); /* also what was read ahead and had come before */
+    }
     rc = rc ? rc : replica_file_verify(t);
     rc = rc ? rc : transfer_publish(e, t);
     if (!rc)
@@ -225,35 +140,58 @@ static int publish(struct engine *e, struct transfer *t)
     return rc;
 }
 
+/* end_extent - an Extent is complete: the last one publishes the Replica. */
+static int end_extent(struct engine *e, struct transfer *t, uint32_t extent,
+                      uint8_t *buffer)
+{
+    int rc = finish_extent(e, t, extent, buffer);
+    return rc || !partial_extent_finished(e, t->partial, extent) ? rc : publish(e, t);
+}
+
+/* begin_file - the first Block of a File has come: the rest depends on what it tells. */
+static void begin_file(struct engine *e, struct transfer *t, const uint8_t *bytes)
+{
+    struct block_range wanted[FIRST_RANGES_MAX];
+    first_bytes_came(e, t, bytes);
+    uint32_t n = first_blocks(e, t, bytes, wanted);
+    for (uint32_t i = 0; i < n; i++)
+        blocks_requested(e, presence_request(wanted[i]), false);
+}
+
 /* copy_run - copies Blocks of one Extent that this Transfer has claimed. */
 static int copy_run(struct engine *e, struct transfer *t, struct block_run run,
                     uint8_t *buffer)
 {
-    uint64_t digests[READ_BLOCKS_MAX], left;
+    uint64_t digests[READ_BLOCKS_MAX];
     t->offset = (uint64_t)run.first * BLOCK_BYTES;
-    left = t->size - t->offset;
-    size_t want = (size_t)run.count * BLOCK_BYTES;
-    want = want < left ? want : (size_t)left;
-    int rc = fetch(e, t, buffer, want);
+    size_t want = (size_t)frame_block_bytes(t->size, run.first, run.count);
+    uint32_t extent = run.first / EXTENT_BLOCKS;
+    int rc = partial_borrow(e, t, extent, true);
+    rc = rc ? rc : fetch(e, t, buffer, want);
     if (!rc) {
         t->step = MONARCH_STEP_WRITE;
-        rc = write_at(t->target, buffer, want, t->offset);
+        rc = blocks_write(t->target, buffer, want, t->offset - t->shift);
     }
     if (rc) {
         partial_unclaim(e, t->partial, run, rc != -ECANCELED);
         return rc;
     }
-    digest_blocks(buffer, want, digests);
-    progress_store(e->requests, t->order.file, run.first + run.count);
-    if (!partial_set(e, t->partial, run, digests))
-        return 0;
-    rc = finish_extent(e, t, run.first / EXTENT_BLOCKS, buffer);
-    if (rc || !partial_extent_finished(e, t->partial))
-        return rc;
-    return publish(e, t);
+    blocks_digest(buffer, want, digests);
+    atomic_store(&t->partial->from_origin, true);
+    table_count_blocks(e->table, NO_PEER, want);
+    if (run.first == 0)
+        begin_file(e, t, buffer);
+    bool complete = partial_set(e, t->partial, run, digests);
+    return complete ? end_extent(e, t, extent, buffer) : 0;
 }
 
 /* ---- the Transfer ---------------------------------------------------------------- */
+
+/* has_come - an order for Blocks that a peer has given: only their Extent is completed. */
+static bool has_come(const struct transfer *t)
+{
+    return t->order.tried == BLOCKS_HAVE_COME;
+}
 
 static int begin(struct engine *e, struct transfer *t)
 {
@@ -263,9 +201,17 @@ static int begin(struct engine *e, struct transfer *t)
         return rc;
     t->next_block = t->order.first_block;
     t->end_block = t->order.first_block + t->order.block_count;
-    if (t->order.block_count)
-        table_busy(e->table, true);
+    if (has_come(t))
+        t->next_block = t->end_block;
+    table_busy(e->table, true);
     return transfer_prepare(e, t);
+}
+
+/* next_count - how many Blocks to read next: they end at a multiple of their number. */
+static uint32_t next_count(const struct transfer *t, uint32_t first)
+{
+    uint32_t most = t->chunks * CHUNK_BLOCKS;
+    return most - first % most;
 }
 
 /* copy_asked - the Blocks that programs have asked for, which are claimed already. */
@@ -274,8 +220,8 @@ static int copy_asked(struct engine *e, struct transfer *t, uint8_t *buffer)
     int rc = 0;
     while (!rc && t->next_block < t->end_block) {
         uint32_t left = t->end_block - t->next_block;
-        struct block_run run = {t->next_block, left};
-        run.count = left < CHUNK_BLOCKS ? left : CHUNK_BLOCKS;
+        uint32_t most = next_count(t, t->next_block);
+        struct block_run run = {t->next_block, left < most ? left : most};
         t->next_block += run.count;
         rc = copy_run(e, t, run, buffer);
         health_note_step(e, t);
@@ -283,40 +229,99 @@ static int copy_asked(struct engine *e, struct transfer *t, uint8_t *buffer)
     return rc;
 }
 
-/* next_count - how many Blocks to read next: they end at a multiple of their number. */
-static uint32_t next_count(const struct transfer *t)
+/* may_fetch_unasked - what peers are asked for unasked leaves room for programs. */
+static bool may_fetch_unasked(struct engine *e)
 {
-    uint32_t most = t->chunks * CHUNK_BLOCKS;
-    return most - t->next_block % most;
+    pthread_mutex_lock(&e->lock);
+    bool may = e->receiver && !e->fill.paused && receiver_has_room(e->receiver);
+    pthread_mutex_unlock(&e->lock);
+    return may;
 }
 
-/* copy_missing - all that nobody else copies; one piece of it as background. */
-static int copy_missing(struct engine *e, struct transfer *t, uint8_t *buffer)
+/* is_full - as much is being fetched as may be: in all for fill, else of this File. */
+static bool is_full(struct engine *e, const struct transfer *t)
 {
+    if (t->partial->claims >= FETCHED_BLOCKS_MAX)
+        return true;
+    return order_class(t->order.kind) == CLASS_BACKGROUND && !may_fetch_unasked(e);
+}
+
+/* bring - has the next missing Blocks brought, by their owner or by this Transfer itself;
+ * UNABLE: not now; ROOMLESS: no Tier has room for them. */
+static int bring(struct engine *e, struct transfer *t, struct block_run next,
+                 uint8_t *buffer)
+{
+    struct monarch_order order = t->order;
+    order.first_block = next.first;
+    order.tried = 0;
+    bool may = table_block_source(e->table, &order);
+    bool peer = order.peer != NO_PEER;
+    if (!may || (peer && is_full(e, t)))
+        return UNABLE;
+    struct block_run run = partial_claim_next(
+        e, t->partial, next.first, peer ? next.count : next_count(t, next.first));
+    order.first_block = run.first;
+    order.block_count = run.count;
+    if (!run.count)
+        return t->partial->pieces ? ROOMLESS : UNABLE;
+    if (!peer)
+        return copy_run(e, t, run, buffer);
+    if (blocks_send(e, &order))
+        return 0;
+    partial_unclaim(e, t->partial, run, false);
+    return UNABLE;
+}
+
+/* bring_missing - all that nobody else copies; as background one piece of it. UNABLE: some
+ * of it cannot be brought now. */
+static int bring_missing(struct engine *e, struct transfer *t, uint8_t *buffer)
+{
+    bool unable = false;
     for (;;) {
-        struct block_run run = partial_claim_next(e, t->partial, t->next_block,
-                                                  next_count(t));
-        if (!run.count)
-            return 0;
-        t->next_block = run.first + run.count;
-        int rc = copy_run(e, t, run, buffer);
+        struct block_run next = partial_find_next(e, t->partial, t->next_block);
+        if (!next.count)
+            return unable ? UNABLE : 0;
+        int rc = bring(e, t, next, buffer);
         health_note_step(e, t);
+        unable = unable || rc == UNABLE;
+        if (rc == UNABLE ||
+            rc == ROOMLESS) { /* another Extent may have another source */
+            t->next_block = (next.first / EXTENT_BLOCKS + 1) * EXTENT_BLOCKS;
+            continue;
+        }
         if (rc || order_class(t->order.kind) == CLASS_BACKGROUND)
             return rc ? rc : UNFINISHED;
     }
 }
 
-/* complete - copies what is missing, and waits for what others copy. */
+/* leave - ends a Transfer of fill that can bring nothing more now: it goes on with the File
+ * later, unless all that this node keeps of it is there. */
+static int leave(struct engine *e, struct transfer *t, int rc)
+{
+    if (!rc && t->partial->pieces)
+        partial_abandon(e, t->partial);
+    else
+        partial_postpone(e, t->partial);
+    return 0;
+}
+
+/* complete - brings what is missing. For programs it waits for what others copy. */
 static int complete(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
-    int rc = copy_missing(e, t, buffer);
-    while (!rc && !engine_stopping(e)) {
-        bool changed = partial_await(e, t->partial); /* which is no step of its own */
+    int rc = bring_missing(e, t, buffer);
+    bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
+    if ((background || t->partial->pieces) && (!rc || rc == UNABLE))
+        return leave(e, t, rc);
+    while ((!rc || rc == UNABLE) && !engine_stopping(e)) {
+        readers_leave(e, t);
+        health_note_wait(t, true);
+        bool changed = partial_await(e, t->partial);
+        health_note_wait(t, false);
         if (partial_ended(e, t->partial, &rc))
             return rc;
         t->next_block = 0;
         if (changed)
-            rc = copy_missing(e, t, buffer);
+            rc = bring_missing(e, t, buffer);
     }
     return rc ? rc : -ECANCELED;
 }
@@ -341,11 +346,10 @@ static bool spares_file(const struct transfer *t, int rc)
 static int end(struct engine *e, struct transfer *t, int rc)
 {
     struct partial *p = t->partial;
-    t->source = t->target = -1; /* they are not this Transfer's */
-    if (!p)                     /* of Blocks: the File has ended before */
+    partial_return(t);
+    if (!p) /* of Blocks: the File has ended before */
         return t->order.block_count ? 0 : rc;
-    if (t->order.block_count)
-        table_busy(e->table, false);
+    table_busy(e->table, false);
     give_up(e, t);
     if (rc && spares_file(t, rc))
         rc = 0;
@@ -355,16 +359,25 @@ static int end(struct engine *e, struct transfer *t, int rc)
     return rc;
 }
 
+/* complete_come - completes the Extent whose last Block a peer has given. */
+static int complete_come(struct engine *e, struct transfer *t, uint8_t *buffer)
+{
+    uint32_t extent = t->order.first_block / EXTENT_BLOCKS;
+    int rc = partial_borrow(e, t, extent, false);
+    return rc ? rc : end_extent(e, t, extent, buffer);
+}
+
 static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     int rc = t->begun ? 0 : begin(e, t);
-    rc = rc ? rc : borrow(e, t);
     if (rc)
         return rc;
+    if (has_come(t))
+        return complete_come(e, t, buffer);
     return t->order.block_count ? copy_asked(e, t, buffer) : complete(e, t, buffer);
 }
 
-/* blocks_run - transfer_run() of a large File that comes from the origin. */
+/* blocks_run - transfer_run() of a large File. */
 bool blocks_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t began = clock_ns();
@@ -372,7 +385,7 @@ bool blocks_run(struct engine *e, struct transfer *t, uint8_t *buffer)
     health_note_step(e, t);
     t->ns += clock_ns() - began;
     if (rc == UNFINISHED) {
-        t->source = t->target = -1;
+        partial_return(t);
         return false;
     }
     rc = end(e, t, rc);

@@ -10,6 +10,7 @@ void demand(struct engine *e, uint32_t file);
 void demand_for_peer(struct engine *e, uint32_t file);
 
 /* orders.c */
+bool order_push(struct engine *e, const struct monarch_order *order);
 void start_order(struct engine *e, const struct monarch_order *order);
 
 /* pool_queue.c */

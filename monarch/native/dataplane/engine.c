@@ -140,6 +140,7 @@ static int init_locks(struct engine *e)
         return -rc;
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     rc = pthread_cond_init(&e->ended, &attributes);
+    rc = rc ? rc : pthread_cond_init(&e->readers.freed, &attributes);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->inodes_lock, NULL);
@@ -228,7 +229,10 @@ int monarch_engine_new(const struct monarch_segments *segments,
     e->requests = segments->requests;
     e->inodes = segments->inodes;
     e->options = *options;
+    e->readers.limit = options->readers_max;
     e->table = options->table;
+    if (e->table)
+        e->table->flags = e->flags;
     e->fill.mean_bytes = mean_bytes(e->table);
     e->euid = geteuid();
     e->links_by_path = access("/proc/self/fd", X_OK) == 0;

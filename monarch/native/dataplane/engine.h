@@ -71,6 +71,18 @@ struct throttle {
     uint64_t open_at_ns;  /* nothing may start before */
 };
 
+/* Tokens to read the origin, if the options limit them; see readers.c. */
+struct readers {
+    uint32_t limit;             /* tokens of this node */
+    uint32_t most[CLASS_COUNT]; /* wanted at once since Python has asked */
+    bool lacking;               /* background Transfers would begin with more tokens */
+    pthread_cond_t freed;
+};
+
+struct reader_counts {
+    uint32_t reading[CLASS_COUNT], waiting;
+};
+
 /* Files in an order, and how many of them have been looked at. */
 struct fill_list {
     const uint32_t *files;
@@ -135,6 +147,7 @@ struct engine {
     uint32_t *unused;  /* numbers of buffers, the one used last behind all others */
     uint32_t unused_count;
     struct throttle throttle;
+    struct readers readers;
     struct ring requested;   /* Files that programs and peers wait for */
     uint8_t *requested_bits; /* one per File: it is in `requested` */
     struct ring done;        /* struct monarch_completion */
@@ -203,6 +216,13 @@ void parked_add(struct root_queue *q, struct transfer *t);
 struct root_queue *parked_oldest(const struct engine *e);
 struct transfer *parked_take_awaited(struct engine *e);
 
+/* readers.c - who may read the origin; the callers of the first three hold the lock */
+bool readers_free(const struct engine *e);
+void readers_reserve(struct engine *e, struct transfer *t);
+void readers_give_back(struct engine *e, struct transfer *t);
+void readers_enter(struct engine *e, struct transfer *t);
+void readers_leave(struct engine *e, struct transfer *t);
+
 /* fill.c - background fill; the callers hold the lock */
 bool fill_may_read(const struct engine *e);
 bool fill_read(struct engine *e, struct monarch_order *out);
@@ -236,6 +256,7 @@ void idle_wait(struct engine *e, const struct timespec *most);
 
 /* health.c - whether the origin of each root answers */
 void health_note_step(struct engine *e, struct transfer *t);
+void health_note_wait(struct transfer *t, bool waits);
 size_t health_piece(const struct engine *e, const struct transfer *t, size_t n);
 void health_note_chunk(struct engine *e, const struct transfer *t, uint64_t ns);
 void health_check(struct engine *e);

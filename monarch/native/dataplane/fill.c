@@ -28,6 +28,12 @@ static uint64_t left_of(const struct fill_list *l)
     return l->count - l->next;
 }
 
+/* fills - Python has given Files to fill with. */
+static bool fills(const struct engine *e)
+{
+    return e->fill.to_read.count || e->fill.to_fetch.count;
+}
+
 static const struct root_queue *root_of(const struct engine *e, uint32_t file)
 {
     uint32_t root = 0;
@@ -55,27 +61,30 @@ static bool take(struct engine *e, struct fill_list *l, struct monarch_order *ou
 bool fill_may_read(const struct engine *e)
 {
     const struct fill_list *l = &e->fill.to_read;
-    if (!e->table || !l->count || hints_wanted(e))
+    if (!e->table || !fills(e) || hints_wanted(e))
         return false;
-    if (!left_of(l))
+    if (partials_begun(e) || !left_of(l))
         return partials_incomplete(e);
     const struct root_queue *q = root_of(e, l->files[l->next]);
     return q->stalled || (q->running + q->lost < e->root_threads &&
                           q->background_begun < e->root_background);
 }
 
-/* fill_read - begins the next File that this node reads from the origin; in the end, what
- * is missing of those that programs have read in part. */
+/* fill_read - begins the next File that this node reads from the origin, or goes on with a
+ * large one whose rest could not be had; in the end, what is missing of those that programs
+ * have read in part. */
 bool fill_read(struct engine *e, struct monarch_order *out)
 {
     struct fill_list *l = &e->fill.to_read;
+    if (partial_next_incomplete(e, true, out))
+        return true;
     for (int n = 0; n < LOOKED_AT_MAX && left_of(l); n++) {
         if (root_of(e, l->files[l->next])->stalled)
             l->next++;
         else if (fill_may_read(e))
             return take(e, l, out);
     }
-    return l->count && !left_of(l) && partial_next_incomplete(e, out);
+    return fills(e) && !left_of(l) && partial_next_incomplete(e, false, out);
 }
 
 /* behind - how many Files may be fetched before fetching catches up with reading. */

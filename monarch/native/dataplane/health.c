@@ -30,6 +30,14 @@ void health_note_step(struct engine *e, struct transfer *t)
     atomic_store_explicit(&q->progress_ns, now, memory_order_relaxed);
 }
 
+/* health_note_wait - the Transfer waits for others, or for peers, or goes on: whether the
+ * origin answers, only those show that read it. */
+void health_note_wait(struct transfer *t, bool waits)
+{
+    atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
+    atomic_store_explicit(&t->waits, waits, memory_order_relaxed);
+}
+
 /* health_piece - how many of the next n bytes to read at once: few from a slow origin,
  * so that each piece shows progress. */
 size_t health_piece(const struct engine *e, const struct transfer *t, size_t n)
@@ -53,11 +61,16 @@ static uint64_t silence_max(const struct root_queue *q)
     return limit < SILENT_MAX_NS ? limit : SILENT_MAX_NS;
 }
 
+static bool waits(const struct transfer *t)
+{
+    return atomic_load_explicit(&t->waits, memory_order_relaxed);
+}
+
 /* hangs - the current call of a Transfer takes longer than silence_max(). */
 static bool hangs(const struct root_queue *q, const struct transfer *t, uint64_t now)
 {
     uint64_t moved = atomic_load_explicit(&t->moved_ns, memory_order_relaxed);
-    return t->running && moved + silence_max(q) < now;
+    return t->running && !waits(t) && moved + silence_max(q) < now;
 }
 
 /* set_busy - tells programs not to wait for Files of this root, or to wait again. */
@@ -92,19 +105,21 @@ static void set_lost(struct engine *e, uint32_t root, uint64_t now)
     }
 }
 
-/* is_silent - all threads of a root hang. */
+/* is_silent - all threads of a root hang, but those that wait for others. */
 static bool is_silent(const struct engine *e, uint32_t root, uint64_t now)
 {
     const struct root_queue *q = &e->roots[root];
     uint64_t last = atomic_load_explicit(&q->progress_ns, memory_order_relaxed);
     if (last + silence_max(q) >= now)
         return false;
-    uint32_t hung = 0;
+    uint32_t hung = 0, waiting = 0;
     for (uint32_t i = 0; i < e->transfer_count; i++) {
         const struct transfer *t = &e->transfers[i];
-        hung += t->queue == root && !t->lost && hangs(q, t, now);
+        bool runs = t->queue == root && t->running && !t->lost;
+        hung += runs && hangs(q, t, now);
+        waiting += runs && waits(t);
     }
-    return hung == q->running && q->running + q->lost > 0 &&
+    return hung + waiting == q->running && q->running + q->lost > 0 &&
            (hung > 0 || q->lost == e->root_threads);
 }
 

@@ -2,10 +2,12 @@
  * the threads that carry them out. */
 #include "dataplane/demand.h"
 
+#include "dataplane/partial.h"
 #include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
 
-static bool push(struct engine *e, const struct monarch_order *order)
+/* order_push - queues an order at its source; false: there are too many. */
+bool order_push(struct engine *e, const struct monarch_order *order)
 {
     bool pushed = false;
     pthread_mutex_lock(&e->lock);
@@ -21,7 +23,7 @@ static bool push(struct engine *e, const struct monarch_order *order)
  * File is absent again, and programs that wait ask again. */
 void start_order(struct engine *e, const struct monarch_order *order)
 {
-    if (!push(e, order))
+    if (!order_push(e, order))
         monarch_table_fail(e->table, order, REASON_NONE, 1);
 }
 
@@ -39,6 +41,7 @@ void monarch_engine_fill(struct engine *e, const struct monarch_fill *fill)
     pthread_mutex_lock(&e->lock);
     e->fill.to_read = (struct fill_list){fill->to_read, fill->read_count, 0};
     e->fill.to_fetch = (struct fill_list){fill->to_fetch, fill->fetch_count, 0};
+    partials_retry(e);
     wake_all(e);
     pthread_mutex_unlock(&e->lock);
 }
@@ -54,11 +57,14 @@ void monarch_engine_fill_pause(struct engine *e, int paused)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* monarch_engine_fill_left - how many Files of each list have not been looked at. */
+/* monarch_engine_fill_left - how many Files of each list have not been looked at, or are
+ * staged in part, or have failed and are to be judged. */
 void monarch_engine_fill_left(struct engine *e, uint64_t out[2])
 {
     pthread_mutex_lock(&e->lock);
+    bool fills = e->fill.to_read.count || e->fill.to_fetch.count;
     out[0] = e->fill.to_read.count - e->fill.to_read.next;
+    out[0] += fills ? partials_to_complete(e) + e->done.count : 0;
     out[1] = e->fill.to_fetch.count - e->fill.to_fetch.next;
     pthread_mutex_unlock(&e->lock);
 }

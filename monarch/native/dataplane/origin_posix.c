@@ -1,5 +1,5 @@
-/* origin_posix.c - opening a File at its origin, a POSIX file system, and comparing it
- * with the Catalog. */
+/* origin_posix.c - opening a File at its origin, a POSIX file system, comparing it with the
+ * Catalog, and leaving no second copy of it in memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,6 +14,8 @@
 /* A File that has changed so recently may have changed again since the client last asked
  * for its attributes. */
 #define SETTLED_NS (3600 * (int64_t)SECOND_NS)
+
+enum { CALL_CACHESTAT = 451 }; /* on all architectures */
 
 enum { /* the identity: no time of access, because a copy makes the client's one stale */
        IDENTITY = STATX_TYPE | STATX_MODE | STATX_INO | STATX_SIZE | STATX_MTIME |
@@ -111,6 +113,27 @@ int origin_unchanged(struct transfer *t)
                          is_settled(t) ? AT_STATX_SYNC_AS_STAT : AT_STATX_FORCE_SYNC);
 }
 
+/* is_cached - pages of the source are in memory before this node reads it, so that others
+ * may use them. Linux tells since 6.5, and not everybody. */
+static bool is_cached(const struct transfer *t)
+{
+    struct {
+        uint64_t offset, bytes;
+    } all = {0, t->size};
+    struct {
+        uint64_t cached, dirty, writeback, evicted, evicted_recently;
+    } pages = {0};
+    return !syscall(CALL_CACHESTAT, t->source, &all, &pages, 0) && pages.cached;
+}
+
+/* origin_drop - lets the kernel forget what was read of a large File: the Tier has it now.
+ * It keeps what programs map. Of small Files that would cost a third of their copy. */
+void origin_drop(const struct transfer *t, uint64_t offset, uint64_t n)
+{
+    if (t->drops_pages)
+        posix_fadvise(t->source, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
+}
+
 /* origin_open - opens the source: O_NONBLOCK in case it is a FIFO by now, and O_NOATIME
  * where the kernel permits it. */
 int origin_open(struct engine *e, struct transfer *t)
@@ -128,5 +151,6 @@ int origin_open(struct engine *e, struct transfer *t)
     if (fd < 0)
         return fd;
     t->source = fd;
+    t->drops_pages = t->size > EXTENT_BYTES && !is_cached(t);
     return is_as_indexed(t, AT_STATX_SYNC_AS_STAT); /* so as not to copy in vain */
 }

@@ -38,7 +38,8 @@ uint32_t pace_background(const struct engine *e, uint64_t now)
 /* pace_count - counts a copy that the origin has given. */
 void pace_count(struct engine *e, const struct transfer *t)
 {
-    if (t->completion.status || transfer_adopts(t))
+    bool nothing = t->partial && !t->bytes; /* its Blocks came from peers */
+    if (t->completion.status || transfer_adopts(t) || nothing)
         return;
     e->pace[PACE_FILES]++;
     e->pace[PACE_BYTES] += t->bytes;

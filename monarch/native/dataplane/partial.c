@@ -14,7 +14,12 @@
 #include "dataplane/syscalls.h"
 #include "shared/catalog.h"
 
-enum { OPEN_MAX = 128 }; /* partial Replicas whose files stay open */
+enum {
+    OPEN_MAX = 256, /* files of partial Replicas that stay open */
+    HANDED_MAX = 4096,
+    REFUSED_MAX = 256,
+    POOLED_MAX = 1 << 16, /* half a TB in the Pool */
+};
 
 /* partials_new - for a job with Files that are too large to wait for; NULL for others. */
 int partials_new(struct engine *e, struct partials **out)
@@ -27,27 +32,39 @@ int partials_new(struct engine *e, struct partials **out)
     if (!all)
         return -ENOMEM;
     all->all = calloc(p->count, sizeof(struct partial *));
+    all->digests = calloc(p->count, sizeof(*all->digests));
     all->count = (uint32_t)p->count;
     pthread_mutex_init(&all->lock, NULL);
     pthread_cond_init(&all->changed, NULL);
     *out = all;
-    return all->all ? 0 : -ENOMEM;
+    bool made = all->all && all->digests &&
+                !ring_init(&all->handed, sizeof(struct monarch_order), HANDED_MAX) &&
+                !ring_init(&all->pooled, sizeof(struct pooled_extent), POOLED_MAX) &&
+                !ring_init(&all->refused, sizeof(struct pooled_extent), REFUSED_MAX);
+    return made ? 0 : -ENOMEM;
 }
 
-static void close_files(struct partial *p)
+static void close_file(struct partials *all, int *fd)
 {
-    if (p->source >= 0)
-        close(p->source);
-    if (p->target >= 0)
-        close(p->target);
-    p->source = p->target = -1;
+    if (*fd < 0)
+        return;
+    close(*fd);
+    *fd = -1;
+    all->open--;
+}
+
+static void close_files(struct partials *all, struct partial *p)
+{
+    close_file(all, &p->source);
+    for (int i = 0; i < TIERS_MAX; i++)
+        close_file(all, &p->files[i].fd);
 }
 
 static void release(struct partial *p)
 {
-    close_files(p);
     pthread_mutex_destroy(&p->opening);
     free(p->claimed);
+    free(p->has_checksum);
     free(p->digests);
     free(p);
 }
@@ -61,40 +78,51 @@ static void hide(struct partial *p)
         atomic_store_explicit(&p->words[i], 0, memory_order_release);
 }
 
-static bool is_incomplete(const struct partial *p)
+static void set_ended(struct partials *all, struct partial *p)
 {
-    return !p->ended && !p->completing;
-}
-
-/* set - whether a Transfer completes it, and whether it has ended; under the lock. */
-static void set(struct partials *all, struct partial *p, bool completing, bool ended)
-{
-    uint32_t before = is_incomplete(p);
-    p->completing = completing;
-    p->ended = ended;
-    atomic_fetch_add(&all->incomplete, is_incomplete(p) - before);
+    partial_set_stage(all, p,
+                      (struct stage){.completing = p->completing, .ended = true});
 }
 
 /* remove_file - unless the name is that of another file by now, which a Transfer from a peer
  * may have published. */
-static void remove_file(const struct engine *e, const struct partial *p)
+static void remove_file(const struct engine *e, const struct partial *p, int tier)
 {
     struct stat st;
-    int tier = e->tiers[p->order.tier];
-    if (p->ino && fstatat(tier, p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-        st.st_ino == p->ino)
-        unlinkat(tier, p->name, 0);
+    uint64_t ino = p->files[tier].ino;
+    if (ino && fstatat(e->tiers[tier], p->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        st.st_ino == ino)
+        unlinkat(e->tiers[tier], p->name, 0);
+}
+
+static void remove_files(struct engine *e, struct partial *p)
+{
+    for (int i = 0; i < TIERS_MAX; i++)
+        remove_file(e, p, i);
+    if (p->pieces)
+        partial_leave_places(e, p);
+}
+
+/* keep_digests - of a Replica that is READY, so that what peers get is what has come. */
+static void keep_digests(struct partials *all, struct partial *p)
+{
+    free(all->digests[p->large].blocks);
+    all->digests[p->large] = (struct digests){p->digests, p->order.word};
+    p->digests = NULL;
 }
 
 /* drop - removes one that has ended and is used by no Transfer; under the lock. */
 static void drop(struct engine *e, struct partial *p)
 {
     struct partials *all = e->partials;
-    set(all, p, p->completing, true);
-    hide(p);
+    set_ended(all, p);
+    if (!engine_stopping(e)) /* else the report tells what there was */
+        hide(p);
     if (p->status)
-        remove_file(e, p);
-    all->open -= p->target >= 0;
+        remove_files(e, p);
+    else
+        keep_digests(all, p);
+    close_files(all, p);
     all->all[p->large] = NULL;
     release(p);
 }
@@ -112,17 +140,22 @@ void partials_free(struct engine *e)
         p->status = p->ended ? p->status : -ECANCELED;
         drop(e, p);
     }
+    for (uint32_t i = 0; all->digests && i < all->count; i++)
+        free(all->digests[i].blocks);
     pthread_cond_destroy(&all->changed);
     pthread_mutex_destroy(&all->lock);
+    ring_free(&all->handed);
+    ring_free(&all->pooled);
+    ring_free(&all->refused);
+    free(all->digests);
     free(all->all);
     free(all);
 }
 
-/* partial_applies - the order copies a large File from the origin into a Tier. */
+/* partial_applies - the order stages a large File in a Tier, by its Blocks. */
 bool partial_applies(const struct engine *e, const struct monarch_order *order)
 {
     return e->partials && order->peer == NO_PEER && !(order->kind & MONARCH_ADOPT) &&
-           !table_is_pool(e->table, order->tier) &&
            order->file < e->catalog->file_count &&
            presence_find(e->flags, order->file) >= 0;
 }
@@ -139,17 +172,37 @@ static struct partial *make(struct engine *e, const struct monarch_order *order,
     p->extents = (p->blocks + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS;
     p->part = presence_part(e->flags, large);
     p->words = presence_words(e->flags, large);
-    p->source = p->target = -1;
+    p->places = presence_places(e->flags, large);
+    p->pieces = table_is_in_pieces(e->table, order->file);
+    p->source = -1;
+    for (int i = 0; i < TIERS_MAX; i++)
+        p->files[i].fd = -1;
     p->order = *order;
     p->order.first_block = p->order.block_count = 0;
     p->claimed = calloc(p->extents, sizeof(*p->claimed));
     p->digests = calloc(p->blocks, sizeof(*p->digests));
+    p->has_checksum = calloc(p->extents, 1);
     pthread_mutex_init(&p->opening, NULL);
     catalog_replica_name(e->catalog, order->file, p->name);
-    if (p->claimed && p->digests)
+    if (p->claimed && p->digests && p->has_checksum)
         return p;
     release(p);
     return NULL;
+}
+
+/* set_places - where its Extents will be, as far as that is known. */
+static void set_places(struct engine *e, struct partial *p)
+{
+    uint32_t file = p->order.file;
+    for (uint32_t i = 0; i < p->extents; i++) {
+        uint8_t place = (uint8_t)p->order.tier;
+        if (p->pieces)
+            place = table_extent_elsewhere(e->table, file, i) ? PLACE_ORIGIN
+                                                              : PLACE_NONE;
+        atomic_store_explicit(&p->places[i], place, memory_order_relaxed);
+    }
+    atomic_store_explicit((_Atomic uint32_t *)&p->part->pieces, p->pieces,
+                          memory_order_release);
 }
 
 static bool same_word(uint32_t a, uint32_t b)
@@ -177,7 +230,8 @@ static struct partial *add(struct engine *e, const struct monarch_order *order)
     if (!p)
         return NULL;
     all->all[large] = p;
-    atomic_fetch_add(&all->incomplete, 1);
+    partial_count_new(all, p);
+    set_places(e, p);
     uint64_t tag = (uint64_t)++all->serial << 32 | part_tag(order->word);
     atomic_store_explicit((_Atomic uint64_t *)&p->part->replica, tag,
                           memory_order_release);
@@ -193,23 +247,35 @@ bool partial_add(struct engine *e, const struct monarch_order *order)
     return p != NULL;
 }
 
-/* spare_files - closes the files of one that no Transfer uses, where many are open. */
-static void spare_files(struct partials *all)
-{
-    for (uint32_t i = 0; all->open > OPEN_MAX && i < all->count; i++) {
-        struct partial *p = all->all[i];
-        if (!p || p->users || p->target < 0)
-            continue;
-        close_files(p);
-        all->open--;
-    }
-}
-
 /* outdated - the File is not staged by the order any more. */
 static bool outdated(const struct engine *e, const struct monarch_order *order)
 {
     uint32_t word = replica_load(e->catalog, order->file);
     return STATE_OF(word) != REPLICA_STAGING || !same_word(word, order->word);
+}
+
+/* partial_expect - the same for a Transfer that will bring all Blocks: until it has a thread,
+ * programs may ask for those that they need. */
+void partial_expect(struct engine *e, const struct monarch_order *order)
+{
+    if (order->block_count || !partial_applies(e, order) || outdated(e, order))
+        return;
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = add(e, order);
+    if (p)
+        partial_set_stage(e->partials, p,
+                          (struct stage){.completing = true, .ended = p->ended});
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* spare_files - closes the files of one that no Transfer uses, where many are open. */
+static void spare_files(struct partials *all)
+{
+    for (uint32_t i = 0; all->open > OPEN_MAX && i < all->count; i++) {
+        struct partial *p = all->all[i];
+        if (p && !p->users)
+            close_files(all, p);
+    }
 }
 
 /* find - the partial Replica for a Transfer: Blocks are claimed in one that is there. */
@@ -233,18 +299,19 @@ int partial_enter(struct engine *e, const struct monarch_order *order,
     struct partial *p = *out = find(e, order);
     if (p) {
         p->users++;
-        set(e->partials, p, p->completing || !order->block_count, p->ended);
+        if (!order->block_count)
+            partial_set_stage(e->partials, p,
+                              (struct stage){.completing = true, .ended = p->ended});
     }
     pthread_mutex_unlock(&e->partials->lock);
     return p ? 0 : -EAGAIN;
 }
 
-/* partial_opened - its files are open now. */
-void partial_opened(struct engine *e, struct partial *p, int source, int target)
+/* partial_opened - one of its files is open now. */
+void partial_opened(struct engine *e, int *at, int fd)
 {
     pthread_mutex_lock(&e->partials->lock);
-    p->source = source;
-    p->target = target;
+    *at = fd;
     e->partials->open++;
     spare_files(e->partials);
     pthread_mutex_unlock(&e->partials->lock);
@@ -255,7 +322,9 @@ void partial_leave(struct engine *e, struct partial *p, bool completes)
 {
     pthread_mutex_lock(&e->partials->lock);
     p->users--;
-    set(e->partials, p, p->completing && !completes, p->ended);
+    if (completes)
+        partial_set_stage(e->partials, p,
+                          (struct stage){false, p->postponed, p->ended, p->abandoned});
     if (p->ended && !p->users)
         drop(e, p);
     pthread_mutex_unlock(&e->partials->lock);
@@ -267,7 +336,7 @@ bool partial_end(struct engine *e, struct partial *p, int status)
     pthread_mutex_lock(&e->partials->lock);
     bool first = !p->ended;
     if (first) {
-        set(e->partials, p, p->completing, true);
+        set_ended(e->partials, p);
         p->status = status;
         atomic_fetch_add_explicit((_Atomic uint32_t *)&p->part->failures, status != 0,
                                   memory_order_release);
@@ -287,66 +356,6 @@ bool partial_ended(struct engine *e, struct partial *p, int *status)
     return ended;
 }
 
-/* partials_incomplete - programs have read some Files in part, and nobody copies the rest. */
-bool partials_incomplete(const struct engine *e)
-{
-    return e->partials && atomic_load(&e->partials->incomplete);
-}
-
-/* partial_next_incomplete - an order for all that such a File lacks. */
-bool partial_next_incomplete(struct engine *e, struct monarch_order *out)
-{
-    bool found = false;
-    if (!partials_incomplete(e))
-        return false;
-    pthread_mutex_lock(&e->partials->lock);
-    for (uint32_t i = 0; !found && i < e->partials->count; i++) {
-        struct partial *p = e->partials->all[i];
-        found = p && is_incomplete(p);
-        if (!found)
-            continue;
-        set(e->partials, p, true, false);
-        *out = p->order;
-        out->kind |= MONARCH_BACKGROUND;
-    }
-    pthread_mutex_unlock(&e->partials->lock);
-    return found;
-}
-
-/* incomplete_of - the partial Replica of a File whose rest nobody copies; under the lock. */
-static struct partial *incomplete_of(const struct engine *e, uint32_t file)
-{
-    int64_t large = presence_find(e->flags, file);
-    struct partial *p = large < 0 ? NULL : e->partials->all[large];
-    return p && is_incomplete(p) ? p : NULL;
-}
-
-/* partial_lacks - the File is staged in part, and nobody copies the rest. */
-bool partial_lacks(const struct engine *e, uint32_t file)
-{
-    if (!partials_incomplete(e))
-        return false;
-    pthread_mutex_lock(&e->partials->lock);
-    bool lacks = incomplete_of(e, file) != NULL;
-    pthread_mutex_unlock(&e->partials->lock);
-    return lacks;
-}
-
-/* partial_order_rest - an order for the rest of such a File, as demand: a program waits for
- * all of it. */
-bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out)
-{
-    pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = incomplete_of(e, file);
-    if (p) {
-        set(e->partials, p, true, false);
-        *out = p->order;
-        out->kind = MONARCH_ASKED | (p->order.kind & MONARCH_PARTLY);
-    }
-    pthread_mutex_unlock(&e->partials->lock);
-    return p != NULL;
-}
-
 /* check - one of them; true: it is to be told that the File was written. */
 static bool check(struct engine *e, struct partial *p)
 {
@@ -354,27 +363,42 @@ static bool check(struct engine *e, struct partial *p)
     bool published = STATE_OF(word) == REPLICA_READY && same_word(word, p->order.word);
     if (!published && outdated(e, &p->order)) {
         p->status = -ECANCELED;
-        set(e->partials, p, p->completing, true);
+        set_ended(e->partials, p);
         if (!p->users)
             drop(e, p);
         return false;
     }
+    partial_clear_postponed(e->partials, p);
     return !p->condemned && table_written(e->table, p->order.file);
 }
 
+/* due - an order for one that is to be looked at by a Transfer. */
+static uint32_t due(struct partial *p, bool condemned, struct monarch_order *out)
+{
+    uint32_t extent = 0;
+    bool unfinished = !condemned && p->finish_later && partial_unfinished(p, &extent);
+    p->condemned = p->condemned || condemned;
+    *out = p->order;
+    out->kind = MONARCH_ASKED | (p->order.kind & MONARCH_PARTLY);
+    out->first_block = extent * EXTENT_BLOCKS;
+    out->block_count = 1;
+    out->tried = unfinished ? BLOCKS_HAVE_COME : SOURCES_MAX; /* the origin */
+    return condemned || unfinished;
+}
+
 /* partials_check - ends those whose Files are not staged any more; orders for those that
- * were written meanwhile, whose Transfers will tell Python. */
+ * were written meanwhile, whose Transfers will tell Python, or have Extents to complete. */
 uint32_t partials_check(struct engine *e, struct monarch_order *out, uint32_t max)
 {
     uint32_t n = 0;
     pthread_mutex_lock(&e->partials->lock);
     for (uint32_t i = 0; i < e->partials->count && n < max; i++) {
         struct partial *p = e->partials->all[i];
-        if (!p || p->ended || !check(e, p))
+        if (!p || p->ended)
             continue;
-        p->condemned = true;
-        out[n] = p->order;
-        out[n++].block_count = 1;
+        bool condemned = check(e, p);
+        if (e->partials->all[i] == p && !p->ended)
+            n += due(p, condemned, &out[n]);
     }
     pthread_mutex_unlock(&e->partials->lock);
     return n;
@@ -387,10 +411,32 @@ static uint64_t give_up(struct engine *e, struct partial *p, uint32_t reason)
     if (!monarch_table_fail(e->table, &p->order, reason, 0))
         return 0;
     p->status = -ECANCELED;
-    set(e->partials, p, p->completing, true);
+    set_ended(e->partials, p);
     if (!p->users)
         drop(e, p);
     return held;
+}
+
+/* partial_damaged - Blocks of a Replica are not what had come: a partial one is removed, and
+ * its File may be staged again; of a READY one Python hears. */
+void partial_damaged(struct engine *e, uint32_t file, const struct held *held)
+{
+    int64_t large = presence_find(e->flags, file);
+    if (!held->part) {
+        report_file(e, file);
+        return;
+    }
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = e->partials->all[large];
+    if (p && !p->ended && same_word(p->order.word, held->word))
+        give_up(e, p, REASON_NONE);
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* is_in - some of it is in a Tier, or will be. */
+static bool is_in(const struct partial *p, uint32_t tier)
+{
+    return p->pieces ? p->files[tier].ino != 0 : p->order.tier == tier;
 }
 
 /* monarch_engine_drop_partial - removes partial Replicas from a Tier whose memory is needed,
@@ -405,7 +451,7 @@ uint64_t monarch_engine_drop_partial(struct engine *e, uint32_t tier, uint64_t b
     pthread_mutex_lock(&e->partials->lock);
     for (uint32_t i = 0; i < e->partials->count && freed < bytes; i++) {
         struct partial *p = e->partials->all[i];
-        if (p && !p->ended && p->order.tier == tier)
+        if (p && !p->ended && is_in(p, tier))
             freed += give_up(e, p, reason);
     }
     pthread_mutex_unlock(&e->partials->lock);

@@ -318,7 +318,8 @@ static bool push(struct receiver *r, const struct monarch_order *order)
         return false;
     r->outstanding++;
     r->background += order->kind & MONARCH_BACKGROUND;
-    r->background_bytes += fetch_background_bytes(r, order->kind, order->file);
+    r->background_bytes += fetch_background_bytes(r, order->kind, order->file,
+                                                  order->block_count);
     ring_push(&client_thread_of(r, order->peer)->orders, order);
     return true;
 }

@@ -31,12 +31,13 @@ struct queued_fetch { /* an order that has not begun */
     uint64_t since_ns;
 };
 
-struct fetch { /* of one File */
+struct fetch { /* of one File, or of some of its Blocks */
     struct monarch_order order;
     struct transfer transfer;
-    uint32_t extents, requested, received;
-    uint32_t open; /* requests without reply */
+    uint32_t extents, requested, received; /* or pieces of FRAME_BLOCKS_MAX Blocks */
+    uint32_t open;                         /* requests without reply */
     uint64_t began_ns, progress_ns;
+    uint64_t come; /* how far the peer has said to have come with the File */
     bool used;
     bool pending; /* the peer has acknowledged a request and not begun its reply */
     bool ended;   /* its arrival is queued; only its open requests are waited for */
@@ -130,12 +131,24 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
                 uint64_t now);
 int fetch_extent_begin(struct receiver *r, struct fetch *f,
                        const struct frame_reply *head);
-int fetch_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t n);
+int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
+              const uint8_t *bytes, size_t n);
 int fetch_extent_end(struct receiver *r, struct fetch *f,
                      const struct frame_reply *head);
 void fetch_end(struct receiver *r, struct fetch *f, int status);
-uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file);
+uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file,
+                                uint32_t blocks);
 void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status);
 void arrivals_signal(struct receiver *r, bool all);
+
+/* peer_block_fetch.c */
+int block_fetch_begin(struct receiver *r, struct fetch *f);
+void block_fetch_request(const struct fetch *f, uint32_t number,
+                         struct frame_request *out);
+int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
+                    const uint8_t *bytes);
+int block_fetch_end(struct receiver *r, struct fetch *f, int status);
+void block_fetch_refuse(struct receiver *r, const struct monarch_order *order,
+                        int status);
 
 #endif

@@ -55,6 +55,16 @@ static void end_reply(struct receiver *r, struct client_connection *c)
     c->current = NULL;
 }
 
+/* note_come - how far the peer has come with a File. A peer that goes on is not late with
+ * Blocks: others of the File are asked for, too. */
+static void note_come(struct receiver *r, struct fetch *f, uint64_t come)
+{
+    progress_store(r->engine->requests, f->order.file, (uint32_t)come);
+    if (f->order.block_count && come != f->come)
+        f->progress_ns = clock_ns();
+    f->come = come;
+}
+
 /* begin_reply - checks the header of a reply and prepares for its bytes. */
 static int begin_reply(struct receiver *r, struct client_connection *c)
 {
@@ -65,7 +75,7 @@ static int begin_reply(struct receiver *r, struct client_connection *c)
         return -EPROTO;
     f->pending = c->head.status == -EINPROGRESS;
     if (f->pending && c->head.digest && !f->ended)
-        progress_store(r->engine->requests, f->order.file, (uint32_t)c->head.digest);
+        note_come(r, f, c->head.digest);
     if (f->pending)
         return 0;
     if (c->head.status) {
@@ -100,7 +110,7 @@ static void take_chunk(struct receiver *r, struct client_connection *c, size_t n
 {
     struct fetch *f = c->current->fetch;
     if (!f->ended) {
-        int rc = fetch_add(r, f, c->buffer + c->first, n);
+        int rc = fetch_add(r, f, &c->head, c->buffer + c->first, n);
         if (rc)
             fetch_end(r, f, rc);
     }
@@ -186,7 +196,10 @@ static void request_extent(struct receiver *r, struct client_connection *c,
     a->fetch = f;
     a->request = frame_request_make(r->engine->catalog,
                                     ++c->sequence * REQUESTS_MAX + slot, f->order.file,
-                                    f->requested++);
+                                    f->requested);
+    if (f->order.block_count)
+        block_fetch_request(f, f->requested, &a->request);
+    f->requested++;
     f->open++;
     if (!c->open++)
         c->heard_ns = now;

@@ -16,6 +16,8 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
     *f = (struct fetch){
         .order = *order, .used = true, .began_ns = now, .progress_ns = now};
     transfer_init(&f->transfer, order);
+    if (order->block_count)
+        return block_fetch_begin(r, f);
     int rc = transfer_prepare(r->engine, &f->transfer);
     if (rc)
         return rc;
@@ -30,12 +32,15 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
 int fetch_extent_begin(struct receiver *r, struct fetch *f,
                        const struct frame_reply *head)
 {
-    if (head->extent != f->received)
+    bool blocks = f->order.block_count > 0;
+    if (!blocks && head->extent != f->received)
         return -EPROTO;
     if (transfer_written(r->engine, &f->transfer)) {
         f->transfer.step = MONARCH_STEP_ORDER; /* no failure of the peer */
         return -ESTALE;
     }
+    if (blocks)
+        return 0;
     if (!head->extent)
         f->transfer.from = head->ready ? SOURCE_PEER : SOURCE_NONE;
     int rc = f->transfer.target < 0 ? replica_file_create(r->engine, &f->transfer) : 0;
@@ -45,10 +50,13 @@ int fetch_extent_begin(struct receiver *r, struct fetch *f,
 }
 
 /* fetch_add - writes the next bytes: chunks of CHUNK_BYTES, but for the last one of an
- * Extent. */
-int fetch_add(struct receiver *r, struct fetch *f, const uint8_t *bytes, size_t n)
+ * Extent. A reply with Blocks is one chunk. */
+int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
+              const uint8_t *bytes, size_t n)
 {
     struct transfer *t = &f->transfer;
+    if (f->order.block_count)
+        return block_fetch_add(r, f, head, bytes);
     t->bytes += n;
     int rc = extent_add(r->engine, t, bytes, n);
     rc = rc ? rc : replica_file_write(t, bytes, n);
@@ -67,12 +75,14 @@ static bool is_correct(const struct receiver *r, const struct transfer *t,
 }
 
 /* fetch_extent_end - verifies an Extent. 1: it was the last one and the File is
- * published. -EBADMSG: the bytes were changed on the way, or no node of the job has
+ * published, or they were the last Blocks. -EBADMSG: the bytes were changed on the way, or no node of the job has
  * staged them. */
 int fetch_extent_end(struct receiver *r, struct fetch *f,
                      const struct frame_reply *head)
 {
     struct transfer *t = &f->transfer;
+    if (f->order.block_count)
+        return ++f->received == f->extents;
     t->step = MONARCH_STEP_VERIFY;
     int rc = extent_end(t);
     if (rc)
@@ -103,11 +113,13 @@ void arrivals_signal(struct receiver *r, bool all)
 }
 
 /* fetch_background_bytes - what an order of fill counts among those under way. */
-uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file)
+uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t file,
+                                uint32_t blocks)
 {
     const struct table *t = r->engine->table;
-    bool counts = t && (kind & MONARCH_BACKGROUND) && file < t->options.files;
-    return counts ? t->options.sizes[file] : 0;
+    if (!t || !(kind & MONARCH_BACKGROUND) || file >= t->options.files)
+        return 0;
+    return blocks ? (uint64_t)blocks * BLOCK_BYTES : t->options.sizes[file];
 }
 
 /* push_arrival - Python hears of failures, and of what is to be reported. */
@@ -120,7 +132,8 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
         table_count(r->engine->table, arrival->ns, 0);
     pthread_mutex_lock(&r->lock);
     r->background -= arrival->kind & MONARCH_BACKGROUND;
-    r->background_bytes -= fetch_background_bytes(r, arrival->kind, arrival->file);
+    r->background_bytes -= fetch_background_bytes(r, arrival->kind, arrival->file,
+                                                  arrival->blocks);
     r->failed = r->failed || arrival->status;
     if (heard)
         ring_push(&r->done, arrival); /* has room for all outstanding orders */
@@ -134,6 +147,8 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
  * requests have had their replies. */
 void fetch_end(struct receiver *r, struct fetch *f, int status)
 {
+    if (f->order.block_count)
+        status = block_fetch_end(r, f, status);
     transfer_end(&f->transfer, status);
     f->ended = true;
     f->used = f->open > 0;
@@ -144,6 +159,8 @@ void fetch_end(struct receiver *r, struct fetch *f, int status)
 /* fetch_refuse - ends an order that has not begun. */
 void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status)
 {
+    if (order->block_count)
+        block_fetch_refuse(r, order, status);
     push_arrival(r, &(struct monarch_completion){.file = order->file,
                                                  .tier = order->tier,
                                                  .kind = order->kind,
@@ -151,6 +168,7 @@ void fetch_refuse(struct receiver *r, const struct monarch_order *order, int sta
                                                  .peer = order->peer,
                                                  .word = order->word,
                                                  .status = status,
+                                                 .blocks = order->block_count,
                                                  .ended_ns = clock_ns()});
 }
 

@@ -24,7 +24,7 @@ static void drop(struct server *s, struct server_connection *c, int status)
     traffic_add(&traffic->lost, 1);
     traffic_add(&traffic->connections, UINT64_MAX); /* one less */
     recount(s, c, false, false);
-    connection_close(c);
+    connection_close(s, c);
     s->connections[c->slot] = NULL;
     free(c);
     pthread_mutex_lock(&s->lock);
@@ -239,6 +239,8 @@ void monarch_server_free(struct server *s)
     while (s->commands.items && pop_command(s, &command))
         if (command.fd >= 0)
             close(command.fd);
+    while (s->spare_count)
+        free(s->spares[--s->spare_count]);
     open_replicas_close(s->replicas);
     poller_close(&s->poller);
     ring_free(&s->commands);

@@ -14,13 +14,18 @@ enum {
     SERVER_TICK_MS = 100, /* period of -EINPROGRESS, and of requests to Python */
     CONNECTIONS_MAX = 8192,
     FETCHES_OPEN_MAX = 64, /* Files that one peer fetches at once */
+    SERVER_SPARES_MAX = 8,
 };
 
 struct pending_request {
     uint64_t id, since_ns, forwarded_ns;
-    uint32_t file, extent;
+    uint32_t file, extent;    /* or the first Block */
+    uint8_t blocks;           /* 0: it is for the Extent */
+    uint8_t wanted, flags;    /* of Blocks, see struct frame_request */
+    uint32_t failures;        /* of the File when the request came */
     int32_t status;           /* known already, or 0 */
-    bool ready;               /* the File was READY when the request came */
+    bool ready;               /* it was there when the request came */
+    uint32_t come;            /* how far the File has come, where it is for Blocks */
     uint64_t acknowledged_ns; /* when the peer was last told that it is pending */
 };
 
@@ -35,6 +40,7 @@ struct reply { /* that is being sent */
     struct frame_reply head;
     struct open_replica *replica; /* where its bytes come from, or NULL */
     struct open_replica single;
+    uint8_t *bytes; /* or they are here */
     int64_t offset;
     uint64_t left;
 };
@@ -66,14 +72,23 @@ struct server {
     struct server_connection **connections; /* used by the thread alone */
     uint32_t waiting, sending;              /* connections that wait, and that send */
     uint32_t slots_used;                    /* connections[] at or above: never used */
-    pthread_mutex_t lock;                   /* guards the rest */
-    struct ring commands;                   /* struct peer_command */
-    uint32_t connection_count;              /* open, or in a command */
+    uint8_t *spares[SERVER_SPARES_MAX];     /* buffers for Blocks */
+    uint32_t spare_count;
+    pthread_mutex_t lock;      /* guards the rest */
+    struct ring commands;      /* struct peer_command */
+    uint32_t connection_count; /* open, or in a command */
 };
+
+/* peer_server_blocks.c */
+bool server_blocks_there(struct server *s, const struct pending_request *p);
+void server_blocks_ask(struct server *s, const struct pending_request *p);
+int server_blocks_attach(struct server *s, const struct pending_request *p,
+                         struct reply *out);
+void server_return_buffer(struct server *s, uint8_t **buffer);
 
 /* peer_server_connection.c */
 int connection_read(struct server *s, struct server_connection *c);
 int connection_send(struct server *s, struct server_connection *c, uint64_t now);
-void connection_close(struct server_connection *c);
+void connection_close(struct server *s, struct server_connection *c);
 
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "dataplane/demand.h"
+#include "dataplane/partial.h"
 #include "dataplane/transfer.h"
 #include "shared/catalog.h"
 #include "shared/progress.h"
@@ -26,6 +27,13 @@ static bool is_ready(const struct engine *e, uint32_t file)
     return STATE_OF(replica_load(e->catalog, file)) == REPLICA_READY;
 }
 
+/* note_state - what there is of a File when a request comes. */
+static void note_state(struct server *s, struct pending_request *p)
+{
+    p->ready = p->blocks ? server_blocks_there(s, p) : is_ready(s->engine, p->file);
+    p->failures = p->blocks ? partial_failures(s->engine, p->file) : 0;
+}
+
 /* take_frames - turns the complete frames in the buffer into pending requests. */
 static int take_frames(struct server *s, struct server_connection *c)
 {
@@ -38,13 +46,16 @@ static int take_frames(struct server *s, struct server_connection *c)
         int rc = frame_check_request(s->engine->catalog, &f);
         if (rc == -EPROTO)
             return rc;
-        c->pending[c->pending_count++] = (struct pending_request){
-            .id = f.id,
-            .since_ns = now,
-            .file = f.file,
-            .extent = f.extent,
-            .status = rc,
-            .ready = !rc && is_ready(s->engine, f.file)};
+        c->pending[c->pending_count++] = (struct pending_request){.id = f.id,
+                                                                  .since_ns = now,
+                                                                  .file = f.file,
+                                                                  .extent = f.extent,
+                                                                  .blocks = f.blocks,
+                                                                  .wanted = f.wanted,
+                                                                  .flags = f.flags,
+                                                                  .status = rc};
+        if (!rc)
+            note_state(s, &c->pending[c->pending_count - 1]);
         traffic_add(&traffic_of(s, c)->requests, 1);
     }
     c->in_bytes -= at;
@@ -68,13 +79,31 @@ int connection_read(struct server *s, struct server_connection *c)
     return take_frames(s, c);
 }
 
-/* forward - requests the File from Python, again with each tick, as programs do. */
-static void forward(struct engine *e, struct pending_request *p, uint64_t now)
+/* forward - asks for the File or the Blocks, again with each tick, as programs do. */
+static void forward(struct server *s, struct pending_request *p, uint64_t now)
 {
     if (p->forwarded_ns && now - p->forwarded_ns < SERVER_TICK_MS * MS_NS)
         return;
     p->forwarded_ns = now;
-    demand_for_peer(e, p->file);
+    if (p->blocks)
+        server_blocks_ask(s, p);
+    else
+        demand_for_peer(s->engine, p->file);
+}
+
+/* is_there - what is requested can be sent. */
+static bool is_there(struct server *s, const struct pending_request *p, uint32_t word)
+{
+    return p->blocks ? server_blocks_there(s, p) : STATE_OF(word) == REPLICA_READY;
+}
+
+/* note_progress - Blocks are waited for as long as others of the File come. */
+static void note_progress(struct engine *e, struct pending_request *p, uint64_t now)
+{
+    uint32_t come = progress_load(e->requests, p->file);
+    if (come != p->come)
+        p->since_ns = now;
+    p->come = come;
 }
 
 /* reply_status - 0: the reply has bytes; -errno: it has none; or PENDING. */
@@ -88,22 +117,26 @@ static int reply_status(struct server *s, struct pending_request *p, uint64_t no
     if (written_load(e->flags, root, p->file))
         return -ENOENT;
     uint32_t word = replica_load(e->catalog, p->file);
-    if (STATE_OF(word) == REPLICA_READY)
+    if (is_there(s, p, word))
         return 0;
     if (STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) != REASON_NONE)
         return -ENOENT;
+    if (p->blocks && partial_failures(e, p->file) != p->failures)
+        return -ENOENT;
+    if (p->blocks)
+        note_progress(e, p, now);
     if (now - p->since_ns >= s->options.park_ms * MS_NS)
         return -EAGAIN;
-    forward(e, p, now);
+    forward(s, p, now);
     return PENDING;
 }
 
-/* follows_pending - an earlier request for the same File is pending: replies for one
- * File keep the order of the requests. */
+/* follows_pending - an earlier request for the same File is pending: replies for the
+ * Extents of one File keep the order of the requests. */
 static bool follows_pending(const struct server_connection *c, uint32_t number)
 {
-    for (uint32_t i = 0; i < number; i++)
-        if (c->pending[i].file == c->pending[number].file)
+    for (uint32_t i = 0; i < number && !c->pending[number].blocks; i++)
+        if (c->pending[i].file == c->pending[number].file && !c->pending[i].blocks)
             return true;
     return false;
 }
@@ -163,6 +196,19 @@ static void begin_head(struct server_connection *c, const struct pending_request
                                      .ready = p->ready ? FRAME_READY : 0}};
 }
 
+/* attach_blocks - the same of Blocks. */
+static void attach_blocks(struct server *s, struct server_connection *c,
+                          const struct pending_request *p)
+{
+    struct reply *out = &c->out;
+    int rc = server_blocks_attach(s, p, out);
+    if (!rc)
+        return;
+    server_return_buffer(s, &out->bytes);
+    out->head.status = rc == -EAGAIN ? rc : -EIO;
+    out->head.size = out->left = 0;
+}
+
 static void begin_reply(struct server *s, struct server_connection *c, uint32_t number,
                         int status)
 {
@@ -172,7 +218,9 @@ static void begin_reply(struct server *s, struct server_connection *c, uint32_t 
     memmove(&c->pending[number], &c->pending[number + 1],
             (c->pending_count - number) * sizeof(p));
     begin_head(c, &p, status);
-    if (!status)
+    if (!status && p.blocks)
+        attach_blocks(s, c, &p);
+    else if (!status)
         attach_bytes(s, c);
     traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
@@ -186,7 +234,7 @@ static bool acknowledge_due(const struct engine *e, const struct server_connecti
     const uint64_t tick_ns = SERVER_TICK_MS * MS_NS;
     if (!p->acknowledged_ns || now - c->progress_ns >= tick_ns)
         return true;
-    return !p->extent && now - p->acknowledged_ns >= tick_ns &&
+    return (p->blocks || !p->extent) && now - p->acknowledged_ns >= tick_ns &&
            catalog_entry(e->catalog, p->file, NULL)->size > EXTENT_BYTES;
 }
 
@@ -236,7 +284,10 @@ static ssize_t send_bytes(struct server *s, struct server_connection *c)
 {
     struct reply *out = &c->out;
     uint64_t piece = out->left < SEND_PIECE ? out->left : SEND_PIECE;
-    ssize_t n = sendfile(c->fd, out->replica->fd, &out->offset, piece);
+    ssize_t n = out->bytes ? send(c->fd, out->bytes + out->offset, piece, MSG_NOSIGNAL)
+                           : sendfile(c->fd, out->replica->fd, &out->offset, piece);
+    if (n > 0 && out->bytes)
+        out->offset += n;
     if (n == 0) { /* the Replica was truncated: there are no correct bytes */
         errno = EIO;
         return -1;
@@ -248,10 +299,11 @@ static ssize_t send_bytes(struct server *s, struct server_connection *c)
     return n;
 }
 
-static void end_reply(struct server_connection *c)
+static void end_reply(struct server *s, struct server_connection *c)
 {
     if (c->out.replica)
         open_replicas_put(c->out.replica);
+    server_return_buffer(s, &c->out.bytes);
     c->out.replica = NULL;
     c->out.active = false;
 }
@@ -265,7 +317,7 @@ static ssize_t send_piece(struct server *s, struct server_connection *c, uint64_
         return -errno;
     c->progress_ns = now;
     if (c->out.head_sent == sizeof(c->out.head) && !c->out.left)
-        end_reply(c);
+        end_reply(s, c);
     return n;
 }
 
@@ -291,8 +343,8 @@ int connection_send(struct server *s, struct server_connection *c, uint64_t now)
 }
 
 /* connection_close - closes the socket and the Replica of the current reply. */
-void connection_close(struct server_connection *c)
+void connection_close(struct server *s, struct server_connection *c)
 {
-    end_reply(c);
+    end_reply(s, c);
     close(c->fd);
 }

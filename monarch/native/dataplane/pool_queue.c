@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dataplane/partial.h"
 #include "dataplane/pool.h"
 #include "dataplane/staging_table.h"
 
@@ -86,8 +87,13 @@ static enum monarch_verdict begin(struct pool_queue *q, uint32_t file,
 {
     struct table *t = q->engine->table;
     pool_make_room(q->engine->pool, footprint(t->options.sizes[file]));
-    return (enum monarch_verdict)monarch_table_begin(
-        t, file, MONARCH_ASKED | MONARCH_AWAITED, order);
+    int kind = MONARCH_ASKED | MONARCH_AWAITED;
+    int verdict = monarch_table_begin(t, file, kind, order);
+    if (verdict == VERDICT_POOL) {
+        partial_yield_pool(q->engine);
+        verdict = monarch_table_begin(t, file, kind, order);
+    }
+    return (enum monarch_verdict)verdict;
 }
 
 /* pool_queue_wait - for a File that the Pool had no room for: makes room, or lets the File wait

@@ -82,6 +82,13 @@ void replica_state_wake(_Atomic uint32_t *words, uint32_t file)
     wake_watches(words);
 }
 
+/* replica_watches_wake - wakes the threads that poll: Blocks of a large File have come, or
+ * will not. */
+void replica_watches_wake(const struct catalog *cat)
+{
+    wake_watches(replica_word(cat, 0));
+}
+
 /* replica_state_change - changes a state word that is still `seen`: a process that reads
  * the new word sees all that was written before it. False: another thread has changed it
  * to what `seen` is now. */

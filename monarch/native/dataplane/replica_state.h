@@ -23,6 +23,7 @@ bool replica_state_end(_Atomic uint32_t *words, uint32_t file, uint32_t staging,
                        uint32_t fixed);
 void replica_state_set_busy(const struct catalog *cat, uint32_t file, bool busy);
 
+void replica_watches_wake(const struct catalog *cat);
 void state_watch_add(struct state_watch *w, const struct catalog *cat,
                      struct poller *poller);
 void state_watch_remove(struct state_watch *w);

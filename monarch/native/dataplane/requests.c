@@ -57,7 +57,7 @@ void requests_look(struct engine *e)
         health_check_stalled(e);
     for (uint32_t i = 0; i < n; i++)
         if (requests[i] & REQUEST_BLOCKS)
-            blocks_requested(e, requests[i]);
+            blocks_requested(e, requests[i], false);
         else
             demand(e, (uint32_t)(requests[i] - 1));
 }
@@ -99,6 +99,7 @@ void requests_listen(struct engine *e)
         uint32_t seen = atomic_load_explicit(bell, memory_order_acquire);
         monarch_beat(e->requests);
         run_each_beat(e);
+        blocks_go_on(e);
         answer(e);
         bool waits = e->pool_queue && pool_queue_serve(e->pool_queue);
         waits |= hints_look(e);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "dataplane/hints.h"
+#include "dataplane/partial.h"
 #include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/transfer.h"
@@ -188,15 +189,21 @@ static bool may_hint(const struct engine *e)
     return hints_wanted(e) && (!e->receiver || receiver_has_room(e->receiver));
 }
 
-/* background_waits - with this limit, a background Transfer can run as soon as the
- * throttle permits. */
-static bool background_waits(const struct engine *e, uint32_t limit)
+/* background_ready - with this limit, a background Transfer can run as soon as the
+ * throttle permits, if it may read the origin. */
+static bool background_ready(const struct engine *e, uint32_t limit)
 {
     if (background_busy(e, limit))
         return false;
     return parked_oldest(e) ||
            (!background_full(e, limit) &&
             (oldest_order(e, CLASS_BACKGROUND) || fill_may_read(e) || may_hint(e)));
+}
+
+/* background_waits - the same, and it may. */
+static bool background_waits(const struct engine *e, uint32_t limit)
+{
+    return readers_free(e) && background_ready(e, limit);
 }
 
 /* scheduler_has_room - a background Transfer that is begun now runs at once. */
@@ -206,7 +213,7 @@ bool scheduler_has_room(const struct engine *e)
     uint32_t limit = pace_background(e, now);
     return now >= e->throttle.open_at_ns && !background_busy(e, limit) &&
            !background_full(e, limit) && !parked_oldest(e) &&
-           !oldest_order(e, CLASS_BACKGROUND) && may_hint(e);
+           !oldest_order(e, CLASS_BACKGROUND) && may_hint(e) && readers_free(e);
 }
 
 /* queue_fill - queues the next File of background fill. */
@@ -262,12 +269,15 @@ struct transfer *scheduler_take(struct engine *e)
 {
     struct transfer *t = take_demand(e);
     uint64_t now = t ? 0 : clock_ns();
-    if (t || !background_waits(e, pace_background(e, now)) ||
-        now < e->throttle.open_at_ns)
+    bool ready = !t && background_ready(e, pace_background(e, now));
+    e->readers.lacking = ready && !readers_free(e);
+    if (t || !ready || e->readers.lacking || now < e->throttle.open_at_ns)
         return t;
     t = take_background(e);
-    if (t)
+    if (t) {
+        readers_reserve(e, t);
         throttle_charge(&e->throttle, chunk_bytes(e, t), now);
+    }
     if (t && background_waits(e, pace_background(e, now)))
         idle_call(e); /* all may have waited for demand to end */
     return t;
@@ -325,6 +335,7 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended)
     struct root_queue *q = &e->roots[t->queue];
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
     stop_running(e, t);
+    readers_give_back(e, t);
     if (t->lost && background)
         q->background_begun++; /* it was taken off when it was given up */
     t->lost = false;
@@ -357,6 +368,8 @@ bool scheduler_push(struct engine *e, const struct monarch_order *order)
     if (e->outstanding[class] == ORDERS_MAX)
         return false;
     e->outstanding[class]++;
+    if (e->partials)
+        partial_expect(e, order);
     push_order(e, order, class);
     if (!e->looking)
         idle_call(e);

@@ -160,7 +160,7 @@ struct preface { /* authenticated before the bytes, little-endian */
     char label[16];
     uint64_t catalog_digest;
     uint32_t file, extent;
-    uint64_t bytes, zero;
+    uint64_t bytes, blocks;
 };
 
 /* The bytes must begin at a whole block of Poly1305: elsewhere it takes twice as
@@ -272,7 +272,8 @@ int seal_begin(struct sealer *s, const struct extent_name *name,
                                     .catalog_digest = s->catalog_digest,
                                     .file = name->file,
                                     .extent = name->extent,
-                                    .bytes = name->bytes};
+                                    .bytes = name->bytes,
+                                    .blocks = name->blocks};
     *out = take(s);
     if (!*out)
         return -ENOMEM;
@@ -294,6 +295,21 @@ int seal_end(struct sealing **g, uint8_t tag[SEAL_TAG_BYTES])
 {
     int rc = libcrypto_end((*g)->sealer->library, (*g)->ctx, tag);
     seal_drop(g);
+    return rc;
+}
+
+/* seal_make - writes the tag of all its bytes, under the nonce of `seal`. */
+int seal_make(struct sealer *s, const struct extent_name *name, const void *bytes,
+              struct monarch_seal *seal)
+{
+    struct sealing *g;
+    int rc = seal_begin(s, name, seal, &g);
+    if (rc)
+        return rc;
+    rc = seal_add(g, bytes, name->bytes);
+    if (!rc)
+        return seal_end(&g, seal->tag);
+    seal_drop(&g);
     return rc;
 }
 

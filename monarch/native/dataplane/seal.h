@@ -18,6 +18,7 @@ struct sealing; /* one seal in progress */
 struct extent_name { /* which bytes the seal covers */
     uint32_t file, extent;
     uint64_t bytes;
+    uint64_t blocks; /* 0: a whole Extent; else so many from Block `extent` on */
 };
 
 int sealer_new(const uint8_t *key, uint64_t catalog_digest, struct sealer **out);
@@ -28,6 +29,8 @@ int seal_begin(struct sealer *s, const struct extent_name *name,
                const struct monarch_seal *seal, struct sealing **out);
 int seal_add(struct sealing *g, const void *bytes, size_t n);
 int seal_end(struct sealing **g, uint8_t tag[SEAL_TAG_BYTES]);
+int seal_make(struct sealer *s, const struct extent_name *name, const void *bytes,
+              struct monarch_seal *seal);
 void seal_drop(struct sealing **g);
 bool seal_same(const uint8_t *a, const uint8_t *b);
 

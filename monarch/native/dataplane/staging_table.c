@@ -75,34 +75,6 @@ static void release(struct table *t, uint32_t tier, uint64_t need)
     t->accounts[tier].reserved -= need; /* also of a Tier that is out of service */
 }
 
-static bool usable(const struct table *t, uint16_t peer)
-{
-    return peer < t->peer_count && (t->peers[peer] & PEER_USABLE);
-}
-
-/* choose_source - the first peer that may be asked, else the origin. */
-static uint32_t choose_source(const struct table *t,
-                              const struct monarch_table_row *row)
-{
-    for (int i = 0; i < SOURCES_MAX && row->sources[i] != NO_SOURCE; i++)
-        if (usable(t, row->sources[i]))
-            return row->sources[i];
-    return NO_PEER;
-}
-
-/* may_fill - fill may order this File: the first node that is alive and may be reading it
- * from the origin can be asked. While it cannot be reached, no other one reads it. */
-static bool may_fill(const struct table *t, const struct monarch_table_row *row)
-{
-    for (int i = 0; i < SOURCES_MAX && row->sources[i] != NO_SOURCE; i++) {
-        uint16_t peer = row->sources[i];
-        if (peer < t->peer_count && (t->peers[peer] & PEER_GONE))
-            continue;
-        return usable(t, peer);
-    }
-    return true;
-}
-
 static void count_busy(struct table *t)
 {
     if (!t->tally.in_flight++)
@@ -115,8 +87,8 @@ static void count_idle(struct table *t)
         t->tally.busy_ns += clock_ns() - t->busy_since_ns;
 }
 
-/* table_busy - Blocks are being copied, or are no more: between two requests of programs a
- * File that they read in part is not in flight. */
+/* table_busy - Blocks are being copied or fetched, or are no more: between two Transfers a
+ * File of which there is a part is not in flight. */
 void table_busy(struct table *t, bool busy)
 {
     pthread_mutex_lock(&t->lock);
@@ -127,11 +99,18 @@ void table_busy(struct table *t, bool busy)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* in_parts - the order stages a large File by its Blocks. */
+static bool in_parts(const struct table *t, const struct monarch_order *order)
+{
+    return !(order->kind & MONARCH_ADOPT) && !table_is_pool(t, order->tier) &&
+           table_in_part(t, order->file);
+}
+
 static void count_begun(struct table *t, const struct monarch_order *order,
                         const struct monarch_table_row *row)
 {
     bool foreign = row->sources[0] != NO_SOURCE && !(order->kind & MONARCH_ADOPT);
-    if (!(order->kind & MONARCH_PARTLY))
+    if (!in_parts(t, order)) /* else each Transfer counts, see table_busy() */
         count_busy(t);
     if (order->kind & MONARCH_BACKGROUND)
         t->tally.background_transfers++;
@@ -141,10 +120,22 @@ static void count_begun(struct table *t, const struct monarch_order *order,
         t->tally.hinted_files++;
         t->tally.hinted_bytes += t->options.sizes[order->file];
     }
+    if (foreign && in_parts(t, order))
+        return; /* each Extent has its own source */
     if (foreign && order->peer == NO_PEER)
         t->tally.origin_instead_files++;
     else if (foreign)
         t->tally.rehomed_files += order->peer != row->sources[0];
+}
+
+/* give_up - what an order has reserved; the Extents of a File in pieces have their own
+ * room. */
+static void give_up(struct table *t, const struct monarch_order *order)
+{
+    if (table_in_pieces(t, order->file))
+        table_set_pieces(t, order->file, false);
+    else
+        release(t, order->tier, need_of(t, order->file));
 }
 
 /* begin_word - ABSENT to STAGING; false: another thread was faster. */
@@ -220,28 +211,23 @@ static enum monarch_verdict begin_reserved(struct table *t, struct monarch_order
         count_begun(t, order, row);
         return VERDICT_BEGUN;
     }
-    release(t, order->tier, need_of(t, file));
-    table_set_promised(t, file, row->destination == DESTINATION_TIER);
+    give_up(t, order);
+    table_set_promised(t, file, table_kept_need(t, file) > 0);
     return VERDICT_NOTHING;
 }
 
-/* begin_partly - begins a File of which Blocks are asked for. It has to come from the
- * origin, and to have room for all of it in a Tier: the Pool would copy all of it for a few
- * Blocks, again and again. */
-static enum monarch_verdict begin_partly(struct table *t, struct monarch_order *order,
-                                         uint32_t seen)
+/* begin_large - begins a large File, which is staged by its Blocks. */
+static enum monarch_verdict begin_large(struct table *t, struct monarch_order *order,
+                                        uint32_t seen)
 {
-    uint32_t file = order->file;
-    const struct monarch_table_row *row = &t->rows[t->options.first[file]];
-    if (t->offers[file] || choose_source(t, row) != NO_PEER)
-        return VERDICT_WHOLE;
-    order->kind |= MONARCH_PARTLY;
-    bool nowhere = row->destination == DESTINATION_NOWHERE;
-    int tier = nowhere ? -1 : reserve(t, file, order, row);
+    int tier = table_reserve_large(t, order->file);
+    order->peer = NO_PEER;
     if (tier < 0) {
-        refuse_word(t, file, seen, REASON_NO_ROOM);
+        refuse_word(t, order->file, seen, REASON_NO_ROOM);
         return VERDICT_NOTHING;
     }
+    if (!(order->kind & MONARCH_PARTLY) && table_in_pieces(t, order->file))
+        order->kind = MONARCH_BACKGROUND; /* programs do not wait for all of it */
     order->tier = (uint16_t)tier;
     return begin_reserved(t, order, seen);
 }
@@ -254,9 +240,11 @@ int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out
     if (!may_begin(seen, 0) || table_written(t, file) ||
         atomic_load_explicit(&t->stopping, memory_order_relaxed))
         return VERDICT_NOTHING;
-    *out = (struct monarch_order){.file = file, .peer = NO_PEER};
+    *out = (struct monarch_order){
+        .file = file, .kind = MONARCH_PARTLY, .peer = NO_PEER};
     pthread_mutex_lock(&t->lock);
-    enum monarch_verdict verdict = begin_partly(t, out, seen);
+    enum monarch_verdict verdict = t->offers[file] ? VERDICT_WHOLE
+                                                   : begin_large(t, out, seen);
     pthread_mutex_unlock(&t->lock);
     return verdict;
 }
@@ -271,15 +259,17 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     bool nowhere = row->destination == DESTINATION_NOWHERE;
     if (t->offers[file])
         return begin_adoption(t, order, seen);
+    if (table_in_part(t, file))
+        return begin_large(t, order, seen);
     if (nowhere && !(order->kind & MONARCH_HINT)) {
         refuse_word(t, file, seen, REASON_NO_ROOM);
         return VERDICT_NOTHING;
     }
-    if (!asked && !nowhere && !may_fill(t, row)) {
+    if (!asked && !nowhere && !table_may_fill(t, row, 0)) {
         t->tally.passed_over++;
         return VERDICT_PASSED;
     }
-    order->peer = nowhere ? NO_PEER : choose_source(t, row);
+    order->peer = nowhere ? NO_PEER : table_choose_source(t, row);
     int tier = reserve(t, file, order, row);
     if (tier < 0)
         return no_room(t, order, seen);
@@ -357,6 +347,8 @@ static void count_published(struct table *t, const struct monarch_order *order)
     if (order->kind & MONARCH_ADOPT) {
         all->adopted_files++;
         all->adopted_bytes += bytes;
+    } else if (in_parts(t, order)) {
+        all->staged_files++; /* its bytes were counted as they came */
     } else if (order->peer != NO_PEER) {
         all->peer_files++;
         all->peer_bytes += bytes;
@@ -374,7 +366,7 @@ static void count_published(struct table *t, const struct monarch_order *order)
 
 static void count_ended(struct table *t, const struct monarch_order *order)
 {
-    if (!(order->kind & MONARCH_PARTLY))
+    if (!in_parts(t, order))
         count_idle(t);
 }
 
@@ -422,12 +414,11 @@ int monarch_table_fail(struct table *t, const struct monarch_order *order,
     bool ended = replica_state_end(t->words, file, order->word,
                                    STATE_WORD(REPLICA_ABSENT, 0, reason));
     if (ended) {
-        release(t, order->tier, need_of(t, file));
+        give_up(t, order);
         count_ended(t, order);
     }
     if (ended && promise)
-        table_set_promised(
-            t, file, t->rows[t->options.first[file]].destination == DESTINATION_TIER);
+        table_set_promised(t, file, table_kept_need(t, file) > 0);
     pthread_mutex_unlock(&t->lock);
     if (ended)
         replica_state_wake(t->words, file);

@@ -15,6 +15,7 @@ enum { PAGE_BYTES = 4096, PEERS_MAX = 1 << 16 };
 struct table {
     struct monarch_table_options options; /* fixed */
     _Atomic uint32_t *words;              /* of the options */
+    const struct flags *flags;            /* of its engine; NULL before it has one */
     atomic_bool stopping;                 /* nothing begins any more */
     pthread_mutex_t lock;                 /* guards all that follows */
     struct monarch_table_row *rows;       /* per Extent */
@@ -25,6 +26,7 @@ struct table {
     struct monarch_account accounts[TIERS_MAX];
     uint8_t *promised; /* a bit per File: it is to be kept and has no room yet */
     uint64_t promised_bytes;
+    uint8_t *pieces; /* a bit per File: its Extents have room one by one */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
     uint64_t busy_since_ns; /* when in_flight was 0 last */
     struct monarch_tally tally;
@@ -56,6 +58,28 @@ bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need);
 void table_free_room(struct table *t, uint32_t tier, uint64_t need);
 int64_t table_spare_bytes(const struct table *t);
 void table_set_promised(struct table *t, uint32_t file, bool promised);
+
+/* table_pieces.c; the callers of the first three hold the lock */
+bool table_in_pieces(const struct table *t, uint32_t file);
+void table_set_pieces(struct table *t, uint32_t file, bool pieces);
+int table_reserve_large(struct table *t, uint32_t file);
+bool table_extent_elsewhere(struct table *t, uint32_t file, uint32_t extent);
+bool table_keeps_extent(struct table *t, uint32_t file, uint32_t extent);
+int table_take_extent(struct table *t, uint32_t file, uint32_t extent, bool pool);
+bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent);
+void table_give_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t tier);
+bool table_is_in_pieces(struct table *t, uint32_t file);
+
+/* table_sources.c; the callers of the first four hold the lock */
+uint32_t table_choose_source(const struct table *t,
+                             const struct monarch_table_row *row);
+bool table_may_fill(const struct table *t, const struct monarch_table_row *row,
+                    int tried);
+uint64_t table_extent_need(const struct table *t, uint32_t file, uint32_t extent);
+uint64_t table_kept_need(const struct table *t, uint32_t file);
+bool table_in_part(const struct table *t, uint32_t file);
+bool table_block_source(struct table *t, struct monarch_order *order);
+void table_count_blocks(struct table *t, uint32_t peer, uint64_t bytes);
 
 /* staging_table.c */
 bool table_uses_pool(struct table *t);

@@ -28,10 +28,12 @@ int monarch_table_new(const struct monarch_table_options *options, struct table 
         t->accounts[i].in_service = i <= options->tiers;
     t->rows = calloc(row_count(t) + 1, sizeof(*t->rows));
     t->promised = calloc(options->files / 8 + 1, 1);
+    t->pieces = calloc(options->files / 8 + 1, 1);
     t->offers = calloc(options->files + 1, 1);
     t->peers = calloc(PEERS_MAX, 1);
     t->fetched = calloc(PEERS_MAX, sizeof(*t->fetched));
-    if (!t->rows || !t->promised || !t->offers || !t->peers || !t->fetched) {
+    if (!t->rows || !t->promised || !t->pieces || !t->offers || !t->peers ||
+        !t->fetched) {
         monarch_table_free(t);
         return -ENOMEM;
     }
@@ -45,6 +47,7 @@ void monarch_table_free(struct table *t)
     pthread_mutex_destroy(&t->lock);
     free(t->rows);
     free(t->promised);
+    free(t->pieces);
     free(t->offers);
     free(t->peers);
     free(t->fetched);
@@ -58,11 +61,11 @@ static void promise_all(struct table *t)
     memset(t->promised, 0, t->options.files / 8 + 1);
     for (uint64_t file = 0; file < t->options.files; file++) {
         uint32_t seen = atomic_load_explicit(&t->words[file], memory_order_relaxed);
-        if (t->rows[t->options.first[file]].destination != DESTINATION_TIER ||
-            STATE_OF(seen) != REPLICA_ABSENT || t->offers[file])
+        uint64_t need = table_kept_need(t, (uint32_t)file);
+        if (!need || STATE_OF(seen) != REPLICA_ABSENT || t->offers[file])
             continue;
         t->promised[file / 8] |= (uint8_t)(1u << file % 8);
-        t->promised_bytes += footprint(t->options.sizes[file]);
+        t->promised_bytes += need;
     }
 }
 

@@ -50,7 +50,7 @@ void table_set_promised(struct table *t, uint32_t file, bool promised)
     if (promised == !!(t->promised[file / 8] & bit))
         return;
     t->promised[file / 8] ^= bit;
-    uint64_t need = footprint(t->options.sizes[file]);
+    uint64_t need = table_kept_need(t, file);
     t->promised_bytes += promised ? need : -need;
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/partial.h"
 #include "dataplane/pool.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
@@ -217,7 +218,9 @@ static int add_chunk(struct engine *e, struct transfer *t, const uint8_t *bytes,
 {
     int rc = t->offset % EXTENT_BYTES ? 0 : extent_begin(e, t, NULL);
     rc = rc ? rc : extent_add(e, t, bytes, n);
-    if (!rc && !transfer_adopts(t))
+    if (!rc && transfer_adopts(t))
+        partial_note_adopted(e, &t->order, bytes, n, t->offset);
+    else if (!rc)
         rc = replica_file_write(t, bytes, n);
     if (rc)
         return rc;
@@ -240,9 +243,11 @@ static int copy_next(struct engine *e, struct transfer *t, uint8_t *buffer)
     uint64_t left = t->size - t->offset;
     size_t want = next_bytes(t), n;
     t->step = MONARCH_STEP_READ;
+    readers_enter(e, t);
     ssize_t got = read_chunks(e, t, buffer, want + (want == left), want);
     if (got < 0)
         return (int)got;
+    origin_drop(t, t->offset, (uint64_t)got);
     if (engine_stopping(e))
         return -ECANCELED;
     if (transfer_written(e, t)) /* perhaps by a program on another node */
@@ -340,6 +345,7 @@ void transfer_end(struct transfer *t, int status)
         .peer = t->order.peer,
         .word = t->order.word,
         .status = status,
+        .blocks = t->order.block_count,
         .bytes = t->bytes,
         .ns = t->ns,
         .ended_ns = clock_ns(),

@@ -20,19 +20,22 @@ enum {
  * hangs may return when the Catalog is no longer mapped. */
 struct transfer {
     struct monarch_order order;
-    uint32_t queue;            /* number of its root, also before it has begun */
-    uint64_t age;              /* of its order */
-    uint32_t limits;           /* engine.limits when it began */
-    uint32_t chunk_limits;     /* the same when its chunk began */
-    bool wanted;               /* by another node, though fill has begun it */
-    bool running, lost;        /* see struct root_queue; under the engine's lock */
-    _Atomic uint64_t moved_ns; /* when its last step has ended, or its first begun */
+    uint32_t queue;               /* number of its root, also before it has begun */
+    uint64_t age;                 /* of its order */
+    uint32_t limits;              /* engine.limits when it began */
+    uint32_t chunk_limits;        /* the same when its chunk began */
+    bool has_token, awaits_token; /* to read the origin; under the engine's lock */
+    bool wanted;                  /* by another node, though fill has begun it */
+    bool running, lost;           /* see struct root_queue; under the engine's lock */
+    _Atomic uint64_t moved_ns;    /* when its last step has ended, or its first begun */
+    atomic_bool waits;            /* for what others copy or peers send */
     uint8_t step;
     uint8_t from; /* enum source */
     bool begun;
     bool named; /* the temporary file has a name in the Tier */
     int tier;   /* descriptor of its directory; borrowed */
     int source, target;
+    bool drops_pages; /* of the source, once they are copied */
     uint64_t dev, ino, size, tier_dev;
     int64_t mtime_ns, ctime_ns;
     uid_t owner;
@@ -48,6 +51,8 @@ struct transfer {
     uint64_t replica_ino;
     uint64_t bytes, ns;
     struct partial *partial;        /* of a large File, from its first step on */
+    uint64_t shift;                 /* where the file with the Blocks begins in it */
+    bool own_target;                /* it is to be closed after the step */
     uint32_t next_block, end_block; /* of that */
     struct monarch_completion completion;
 };
@@ -76,6 +81,7 @@ struct monarch_seal extent_seal(struct engine *e, uint64_t place);
 
 /* Each of these sets the step of the Transfer and returns 0 or -errno. */
 int origin_open(struct engine *e, struct transfer *t);
+void origin_drop(const struct transfer *t, uint64_t offset, uint64_t n);
 int origin_same(struct transfer *t);
 int origin_unchanged(struct transfer *t);
 

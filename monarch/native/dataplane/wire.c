@@ -20,18 +20,45 @@ struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
                                   .extent = extent};
 }
 
+/* names_blocks - the Blocks of a request are Blocks of one Extent of the File. */
+static bool names_blocks(const struct frame_request *f, uint64_t size)
+{
+    uint64_t blocks = (size + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    uint64_t end = (uint64_t)f->extent + f->blocks;
+    return f->blocks && f->blocks <= FRAME_BLOCKS_MAX && f->blocks <= f->wanted &&
+           !(f->flags & ~FRAME_UNASKED) && end <= blocks &&
+           f->extent % EXTENT_BLOCKS + f->wanted <= EXTENT_BLOCKS;
+}
+
+static bool names_extent(const struct frame_request *f, uint64_t size)
+{
+    return !f->blocks && !f->wanted && !f->flags && f->extent < frame_extents(size);
+}
+
 /* frame_check_request - 0; -ESTALE: it names another Catalog; -EPROTO: it is
  * malformed. */
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
-    if (f->magic != FRAME_REQUEST_MAGIC || f->kind != FRAME_EXTENT || f->reserved)
+    if (f->magic != FRAME_REQUEST_MAGIC ||
+        (f->kind != FRAME_EXTENT && f->kind != FRAME_BLOCKS))
         return -EPROTO;
     if (f->catalog_digest != cat->digest)
         return -ESTALE;
     const struct entry *entry = catalog_entry(cat, f->file, NULL);
-    if (!entry || f->extent >= frame_extents(entry->size))
+    if (!entry)
         return -EPROTO;
-    return 0;
+    bool named = f->kind == FRAME_BLOCKS ? names_blocks(f, entry->size)
+                                         : names_extent(f, entry->size);
+    return named ? 0 : -EPROTO;
+}
+
+/* frame_reply_bytes - the bytes that a request of a File that is in the Catalog is to
+ * bring. */
+uint64_t frame_reply_bytes(const struct catalog *cat, const struct frame_request *f)
+{
+    uint64_t size = catalog_entry(cat, f->file, NULL)->size;
+    return f->kind == FRAME_BLOCKS ? frame_block_bytes(size, f->extent, f->blocks)
+                                   : frame_extent_bytes(size, f->extent);
 }
 
 /* frame_check_reply - -EPROTO unless it answers the request, with as many bytes as the
@@ -46,10 +73,7 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *req
         return -EPROTO;
     if (f->status)
         return f->status < 0 && f->status >= STATUS_MIN && !f->size ? 0 : -EPROTO;
-    const struct entry *entry = catalog_entry(cat, f->file, NULL);
-    if (!entry || f->extent >= frame_extents(entry->size))
-        return -EPROTO;
-    return f->size == frame_extent_bytes(entry->size, f->extent) ? 0 : -EPROTO;
+    return f->size == frame_reply_bytes(cat, request) ? 0 : -EPROTO;
 }
 
 /* traffic_copy - reads the counts of all peers while another thread adds to them: each

@@ -1,9 +1,9 @@
 /* wire.h - the protocol between two data planes: fixed-size frames, little-endian.
  *
- * A request names one Extent of one File of a Catalog that both nodes have; it contains
- * no path. Each request gets one reply, in any order, except that the replies for one
- * File keep the order of its requests. A reply with status 0 is followed by `size`
- * bytes. Any number of replies with -EINPROGRESS may precede the reply: the request is
+ * A request names one Extent of one File of a Catalog that both nodes have, or some
+ * Blocks of one Extent of a large File; it contains no path. Each request gets one reply,
+ * in any order, except that the replies for the Extents of one File keep the order of its
+ * requests. A reply with status 0 is followed by `size` bytes. Any number of replies with -EINPROGRESS may precede the reply: the request is
  * known and waits for its File. One comes at once, the others show that the node is
  * alive.
  *
@@ -26,15 +26,25 @@
 
 #define FRAME_READY 0xffffffffu /* all bits, so that damage is detected */
 
-enum { FRAME_EXTENT = 1, STATUS_MIN = -4095 };
+enum {
+    FRAME_EXTENT = 1, /* a whole Extent of a File that is READY, or will be */
+    FRAME_BLOCKS = 2,
+    FRAME_BLOCKS_MAX = CHUNK_BYTES / BLOCK_BYTES, /* of one request */
+    STATUS_MIN = -4095,
+};
+
+enum { FRAME_UNASKED = 1 }; /* a flag: no program waits for it */
 
 struct frame_request {
     uint32_t magic;
-    uint16_t kind; /* FRAME_EXTENT */
-    uint16_t reserved;
+    uint8_t kind;   /* FRAME_EXTENT or FRAME_BLOCKS */
+    uint8_t blocks; /* how many */
+    /* How many from the first on will be asked for: the origin is read for all at once. */
+    uint8_t wanted;
+    uint8_t flags; /* FRAME_UNASKED */
     uint64_t id;
     uint64_t catalog_digest;
-    uint32_t file, extent;
+    uint32_t file, extent; /* or the number of the first Block in the File */
 };
 
 struct frame_reply {
@@ -44,11 +54,12 @@ struct frame_reply {
                        Catalog; -EIO: the Replica is broken; -EINPROGRESS: not yet,
                        the request stays open */
     uint64_t id;
-    uint32_t file, extent;
-    uint64_t size;   /* bytes that follow */
-    uint64_t digest; /* chained xxh3 of the Extent; 0 where seals replace it; with
+    uint32_t file, extent; /* as in the request */
+    uint64_t size;         /* bytes that follow */
+    uint64_t
+        digest; /* chained xxh3 of the Extent, or that of the Blocks; 0 where seals replace it; with
                         -EINPROGRESS how far the File has come, see progress.h, or 0 */
-    uint32_t ready;  /* FRAME_READY: the File was ready when the request came; else 0 */
+    uint32_t ready; /* FRAME_READY: the File was ready when the request came; else 0 */
     struct monarch_seal seal; /* zero where the nodes of the job make none */
 };
 
@@ -68,8 +79,17 @@ static inline uint64_t frame_extent_bytes(uint64_t size, uint32_t extent)
     return left < EXTENT_BYTES ? left : EXTENT_BYTES;
 }
 
+/* frame_block_bytes - the size of some Blocks of a File. */
+static inline uint64_t frame_block_bytes(uint64_t size, uint32_t first, uint32_t blocks)
+{
+    uint64_t left = size - (uint64_t)first * BLOCK_BYTES;
+    uint64_t whole = (uint64_t)blocks * BLOCK_BYTES;
+    return left < whole ? left : whole;
+}
+
 struct frame_request frame_request_make(const struct catalog *cat, uint64_t id,
                                         uint32_t file, uint32_t extent);
+uint64_t frame_reply_bytes(const struct catalog *cat, const struct frame_request *f);
 int frame_check_request(const struct catalog *cat, const struct frame_request *f);
 int frame_check_reply(const struct catalog *cat, const struct frame_request *request,
                       const struct frame_reply *f);

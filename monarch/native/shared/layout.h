@@ -35,7 +35,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 7u
+#define LAYOUT_VERSION 8u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
@@ -252,6 +252,14 @@ struct presence {
     uint64_t first; /* u64[count + 1]: the first word of each, and the end */
     uint64_t parts; /* struct part[count] */
     uint64_t words; /* u32[], a bit per Block */
+    uint64_t
+        places; /* u8[], where each Extent is: the number of a Tier, or PLACE_... */
+};
+
+enum {
+    PLACE_FILE = 0x80, /* a bit: it is a file of its own, see presence_extent_name() */
+    PLACE_ORIGIN = 0x7e, /* no node keeps it */
+    PLACE_NONE = 0x7f,
 };
 
 struct part {
@@ -260,7 +268,9 @@ struct part {
     uint64_t replica;
     uint32_t
         failures; /* Blocks that could not be copied; programs read the origin then */
-    uint32_t reserved;
+    /* 0: all of it will be in one Tier, and READY in the end. Else it is held in pieces:
+     * above 0, another number after each piece that was given up. */
+    uint32_t pieces;
 };
 
 /* When a directory was last found to be what the Catalog says: units of CLOCK_MONOTONIC

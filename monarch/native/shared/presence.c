@@ -23,7 +23,10 @@ const struct presence *presence_of(const struct flags *flags)
         p->parts + p->count * sizeof(struct part) > end)
         return NULL;
     uint64_t words = ((const uint64_t *)at(flags, p->first))[p->count];
-    return words < end && p->words + words * sizeof(uint32_t) <= end ? p : NULL;
+    return words < end && p->words + words * sizeof(uint32_t) <= end &&
+                   p->places + words <= end
+               ? p
+               : NULL;
 }
 
 /* presence_find - the number of a File among the large ones, or -1. */
@@ -64,6 +67,25 @@ _Atomic uint32_t *presence_words(const struct flags *flags, uint32_t large)
     const struct presence *p = at(flags, flags->presence);
     uint64_t first = ((const uint64_t *)at(flags, p->first))[large];
     return (_Atomic uint32_t *)(uintptr_t)at(flags, p->words) + first;
+}
+
+/* presence_places - where its Extents are. */
+_Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large)
+{
+    const struct presence *p = at(flags, flags->presence);
+    uint64_t first = ((const uint64_t *)at(flags, p->first))[large];
+    return (_Atomic uint8_t *)(uintptr_t)at(flags, p->places) + first;
+}
+
+/* presence_extent_name - makes the name of a Replica, in a buffer of EXTENT_NAME_BYTES + 1,
+ * that of the file of one Extent. */
+void presence_extent_name(uint32_t extent, char *name)
+{
+    char *at = name + REPLICA_NAME_BYTES;
+    *at++ = '.';
+    for (int shift = 28; shift >= 0; shift -= 4)
+        *at++ = "0123456789abcdef"[extent >> shift & 15];
+    *at = 0;
 }
 
 /* presence_request - the word of a slot that asks for Blocks. */

@@ -32,6 +32,12 @@ int64_t presence_find(const struct flags *flags, uint64_t file);
 uint32_t presence_file(const struct flags *flags, uint32_t large);
 struct part *presence_part(const struct flags *flags, uint32_t large);
 _Atomic uint32_t *presence_words(const struct flags *flags, uint32_t large);
+_Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large);
+
+/* Behind the name of the Replica, for a file with one Extent: a dot and its number. */
+enum { EXTENT_NAME_BYTES = REPLICA_NAME_BYTES + 1 + 8 };
+
+void presence_extent_name(uint32_t extent, char *name);
 
 static inline uint32_t blocks_of(uint64_t size)
 {
@@ -49,6 +55,13 @@ static inline uint32_t blocks_mask(uint32_t first, uint32_t count)
 static inline uint32_t part_tag(uint32_t word)
 {
     return (word & STATE_GENERATION) | 1u;
+}
+
+/* part_pieces - struct part.pieces. */
+static inline uint32_t part_pieces(const struct part *part)
+{
+    return atomic_load_explicit((const _Atomic uint32_t *)&part->pieces,
+                                memory_order_acquire);
 }
 
 static inline uint64_t part_load(const struct part *part)

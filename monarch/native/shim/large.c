@@ -26,6 +26,7 @@ enum { ASKED_READS = 256 };
 enum {
     PIECE_BYTES = 4 << 20, /* of a long read: others are copied meanwhile */
     PIECES_MAX = 32,       /* buffers of one call, on the stack */
+    TURNS = 3,             /* at a piece that is given up while it is read */
 };
 
 _Atomic uint8_t large_descriptors[DESCRIPTORS_MAX];
@@ -171,31 +172,46 @@ static bool find(int fd, struct large *out)
 struct replica { /* that was looked up for one piece */
     uint32_t word;
     uint64_t part; /* 0: it is whole */
+    uint32_t pieces;
+    uint8_t place; /* of the piece, where it is not whole */
 };
 
 /* look_up - the Replica of the File, if there is one. */
 static bool look_up(const struct large *l, struct replica *out)
 {
+    const struct part *part = presence_part(l->seg->flags, l->large);
     uint32_t word = replica_load(l->seg->catalog, l->file);
-    *out = (struct replica){.word = word};
-    if (STATE_TIER(word) >= l->seg->catalog->tier_count)
-        return false;
+    *out = (struct replica){.word = word, .place = (uint8_t)STATE_TIER(word)};
     if (STATE_OF(word) == REPLICA_READY)
-        return true;
-    out->part = part_load(presence_part(l->seg->flags, l->large));
+        return out->place < l->seg->catalog->tier_count;
+    out->part = part_load(part);
+    out->pieces = part_pieces(part);
     return STATE_OF(word) == REPLICA_STAGING && (uint32_t)out->part == part_tag(word);
 }
 
-/* holds - all Blocks of a range are there. */
-static bool holds(const struct large *l, const struct block_range *range)
+static uint8_t place_of(const struct large *l, uint32_t block)
+{
+    const _Atomic uint8_t *places = presence_places(l->seg->flags, l->large);
+    return atomic_load_explicit(&places[block / EXTENT_BLOCKS], memory_order_acquire);
+}
+
+/* holds - all Blocks of a range are there, in one file. */
+static bool holds(const struct large *l, const struct block_range *range,
+                  struct replica *r)
 {
     const _Atomic uint32_t *words = presence_words(l->seg->flags, l->large);
-    for (uint32_t at = range->first; at < range->first + range->count;) {
-        uint32_t left = range->first + range->count - at;
+    uint32_t end = range->first + range->count;
+    r->place = place_of(l, range->first);
+    bool crosses = range->first / EXTENT_BLOCKS != (end - 1) / EXTENT_BLOCKS;
+    if ((r->place & ~PLACE_FILE) >= l->seg->catalog->tier_count ||
+        (crosses && (r->place & PLACE_FILE)))
+        return false;
+    for (uint32_t at = range->first; at < end;) {
         uint32_t room = EXTENT_BLOCKS - at % EXTENT_BLOCKS;
-        uint32_t n = left < room ? left : room, mask = blocks_mask(at, n);
-        if (~atomic_load_explicit(&words[at / EXTENT_BLOCKS], memory_order_acquire) &
-            mask)
+        uint32_t n = end - at < room ? end - at : room, mask = blocks_mask(at, n);
+        uint32_t seen = atomic_load_explicit(&words[at / EXTENT_BLOCKS],
+                                             memory_order_acquire);
+        if (~seen & mask || place_of(l, at) != r->place)
             return false;
         at += n;
     }
@@ -205,43 +221,82 @@ static bool holds(const struct large *l, const struct block_range *range)
 /* still - the Replica is the one that was looked up, so that what was read is right. */
 static bool still(const struct large *l, const struct replica *r)
 {
+    const struct part *part = presence_part(l->seg->flags, l->large);
     uint32_t now = replica_load(l->seg->catalog, l->file);
     if ((now ^ r->word) & STATE_GENERATION || STATE_TIER(now) != STATE_TIER(r->word) ||
         mark_seen(l->seg, l->root, l->ix, l->entry))
         return false;
     if (STATE_OF(now) == REPLICA_READY) /* perhaps since then */
         return true;
-    return STATE_OF(now) == REPLICA_STAGING &&
-           part_load(presence_part(l->seg->flags, l->large)) == r->part;
+    return STATE_OF(now) == REPLICA_STAGING && part_load(part) == r->part &&
+           part_pieces(part) == r->pieces;
 }
 
-static int open_replica(const struct large *l, uint32_t tier_number)
+/* open_replica - the file with a place: all of the Replica, or one Extent. */
+static int open_replica(const struct large *l, uint8_t place, uint32_t extent)
 {
-    char path[STAGED_BYTES];
-    const struct tier *tier = &l->seg->catalog->tiers[tier_number];
+    char path[STAGED_BYTES + EXTENT_NAME_BYTES - REPLICA_NAME_BYTES];
+    const struct tier *tier = &l->seg->catalog->tiers[place & ~PLACE_FILE];
     uint64_t hash = index_hash(index_path(l->ix, l->entry), index_path_bytes(l->entry));
+    char *name = path + tier->path_bytes + 1;
     memcpy(path, tier->path, tier->path_bytes);
     path[tier->path_bytes] = '/';
-    replica_name(l->entry, l->seg->catalog->roots[l->root].path_hash, hash,
-                 path + tier->path_bytes + 1);
-    path[tier->path_bytes + 1 + REPLICA_NAME_BYTES] = 0;
+    replica_name(l->entry, l->seg->catalog->roots[l->root].path_hash, hash, name);
+    name[REPLICA_NAME_BYTES] = 0;
+    if (place & PLACE_FILE)
+        presence_extent_name(extent, name);
     return sys_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
 }
 
 static bool read_replica(const struct large *l, const struct replica *r,
                          const struct iovec *pieces, int count, uint64_t at, uint64_t n)
 {
-    int fd = open_replica(l, STATE_TIER(r->word));
+    uint32_t extent = (uint32_t)(at / EXTENT_BYTES);
+    int fd = open_replica(l, r->place, extent);
     if (fd < 0)
         return false;
-    long got = count == 1 ? sys_call(SYS_pread64, fd, (long)pieces->iov_base, (long)n,
-                                     (long)at, 0)
-                          : sys_call(SYS_preadv, fd, (long)pieces, count, (long)at, 0);
+    uint64_t from = r->place & PLACE_FILE ? at % EXTENT_BYTES : at;
+    long got = count == 1
+                   ? sys_call(SYS_pread64, fd, (long)pieces->iov_base, (long)n,
+                              (long)from, 0)
+                   : sys_call(SYS_preadv, fd, (long)pieces, count, (long)from, 0);
     sys_close(fd);
     return got == (long)n && still(l, r);
 }
 
-/* serve_piece - false: the origin must answer. */
+static bool is_ready(const struct large *l)
+{
+    return STATE_OF(replica_load(l->seg->catalog, l->file)) == REPLICA_READY;
+}
+
+/* has_come - waits for Blocks that are not there; false: they will not come. */
+static bool has_come(const struct large *l, const struct block_range *range)
+{
+    if (is_ready(l))
+        return true;
+    return (place_of(l, range->first) & ~PLACE_FILE) != PLACE_ORIGIN &&
+           !process_borrowed() && wait_blocks(l->seg, l->file, *range);
+}
+
+static bool is_there(const struct large *l, const struct block_range *range,
+                     struct replica *r)
+{
+    return look_up(l, r) && (!r->part || holds(l, range, r));
+}
+
+/* find_piece - the file with a range; false: the origin must answer. Of a Replica that has
+ * become READY between two looks the Blocks are not told any more. */
+static bool find_piece(const struct large *l, const struct block_range *range,
+                       struct replica *r)
+{
+    if (is_there(l, range, r))
+        return true;
+    return has_come(l, range) &&
+           (is_there(l, range, r) || (is_ready(l) && is_there(l, range, r)));
+}
+
+/* serve_piece - false: the origin must answer. What was given up or became READY while it
+ * was read is looked for once more. */
 static bool serve_piece(const struct large *l, const struct iovec *pieces, int count,
                         uint64_t at, uint64_t n)
 {
@@ -250,18 +305,26 @@ static bool serve_piece(const struct large *l, const struct iovec *pieces, int c
     struct block_range range = {l->large, first, blocks_of(at + n) - first};
     if (range.count > REQUEST_COUNT_MAX)
         return false;
-    bool found = look_up(l, &r);
-    if (!found || (r.part && !holds(l, &range))) {
-        uint32_t word = replica_load(l->seg->catalog, l->file);
-        bool staged = STATE_OF(word) == REPLICA_READY;
-        if ((!staged && (process_borrowed() || !wait_blocks(l->seg, l->file, range))) ||
-            !look_up(l, &r) || (r.part && !holds(l, &range)))
+    for (int turn = 0; turn < TURNS; turn++) {
+        if (!find_piece(l, &range, &r))
+            return false;
+        if (read_replica(l, &r, pieces, count, at, n))
+            return true;
+        if (!r.pieces && !is_ready(l))
             return false;
     }
-    return read_replica(l, &r, pieces, count, at, n);
+    return false;
 }
 
 /* ---- one read ------------------------------------------------------------------------ */
+
+/* piece_bytes - of a range: a piece ends with its Extent. */
+static uint64_t piece_bytes(uint64_t at, uint64_t n)
+{
+    uint64_t room = EXTENT_BYTES - at % EXTENT_BYTES;
+    room = room < PIECE_BYTES ? room : PIECE_BYTES;
+    return n < room ? n : room;
+}
 
 /* serve - what of a range within the File a Replica gives: pieces in turn, of which those
  * behind the first are asked for at once. */
@@ -272,7 +335,7 @@ static uint64_t serve(const struct large *l, const struct iovec *pieces, int cou
     if (count > 1)
         return serve_piece(l, pieces, count, at, n) ? n : 0;
     while (done < n) {
-        uint64_t piece = n - done < PIECE_BYTES ? n - done : PIECE_BYTES;
+        uint64_t piece = piece_bytes(at + done, n - done);
         struct iovec part = {(char *)pieces->iov_base + done, piece};
         if (!serve_piece(l, &part, 1, at + done, piece))
             break;

@@ -157,6 +157,13 @@ static bool is_partial(const struct segments *seg, uint64_t file, uint32_t word)
                part_tag(word);
 }
 
+/* in_pieces - the File will not be whole on this node. */
+static bool in_pieces(const struct segments *seg, uint64_t file)
+{
+    int64_t large = presence_find(seg->flags, file);
+    return large >= 0 && part_pieces(presence_part(seg->flags, (uint32_t)large));
+}
+
 /* judge - true: wait on; false: the reason is set; asks again for a File that nobody
  * has taken on. */
 static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
@@ -170,6 +177,9 @@ static bool judge(const struct segments *seg, uint64_t file, uint32_t word,
         return false;
     *why = COUNTER_origin_silent;
     if (!beats(seg, now))
+        return false;
+    *why = COUNTER_origin_large;
+    if (STATE_OF(word) == REPLICA_STAGING && in_pieces(seg, file))
         return false;
     *why = COUNTER_origin_slots;
     bool asks = STATE_OF(word) == REPLICA_ABSENT || is_partial(seg, file, word);
@@ -218,16 +228,20 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
 
 /* ---- Blocks of a File that fills ---------------------------------------------------- */
 
-/* awaits - Blocks of the File may come: it is absent, or staged in part. */
+#define YOUNG_NS 20000000ull      /* of a wait */
+#define YOUNG_SLICE_NS 2000000ull /* in which it asks again soon */
+
+/* awaits - Blocks of the File may come: it is absent, or staged in part. Between the two it
+ * is staging for a moment, and nothing of it is told yet. */
 static bool awaits(const struct segments *seg, uint64_t file, uint32_t large,
-                   uint64_t now)
+                   uint64_t begun, uint64_t now)
 {
     uint32_t word = replica_load(seg->catalog, file);
     const struct part *part = presence_part(seg->flags, large);
     if (STATE_REASON(word) != REASON_NONE || written(seg, file) || !beats(seg, now))
         return false;
     if (STATE_OF(word) == REPLICA_STAGING)
-        return (uint32_t)part_load(part) == part_tag(word);
+        return (uint32_t)part_load(part) == part_tag(word) || now - begun < YOUNG_NS;
     return STATE_OF(word) == REPLICA_ABSENT;
 }
 
@@ -238,26 +252,35 @@ static uint32_t failures(const struct segments *seg, uint32_t large)
                                 memory_order_acquire);
 }
 
-/* wait_extent - waits for some Blocks of one Extent. */
+static bool is_ready(const struct segments *seg, uint64_t file)
+{
+    return STATE_OF(replica_load(seg->catalog, file)) == REPLICA_READY;
+}
+
+/* wait_extent - waits for some Blocks of one Extent; of a File that is whole meanwhile no
+ * Blocks are told any more. */
 static bool wait_extent(const struct segments *seg, uint64_t file,
                         const struct block_range *range, uint32_t failed)
 {
     _Atomic uint32_t *word = presence_words(seg->flags, range->large) +
                              range->first / EXTENT_BLOCKS;
+    const _Atomic uint8_t *place = presence_places(seg->flags, range->large) +
+                                   range->first / EXTENT_BLOCKS;
     uint32_t mask = blocks_mask(range->first, range->count), before = 0;
-    uint64_t now = now_ns(), moved = now;
+    uint64_t now = now_ns(), moved = now, begun = now;
     for (;;) {
         uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
-        if ((seen & mask) == mask)
+        if ((seen & mask) == mask || is_ready(seg, file))
             return true;
         moved = seen != before ? now : moved;
         before = seen;
-        if (!awaits(seg, file, range->large, now) ||
+        if (!awaits(seg, file, range->large, begun, now) ||
+            atomic_load_explicit(place, memory_order_relaxed) == PLACE_ORIGIN ||
             failures(seg, range->large) != failed ||
             now - moved >= seg->catalog->cold_timeout_ns ||
             !wait_put(seg, presence_request(*range)))
-            return false;
-        slice(word, seen, SLICE_NS);
+            return is_ready(seg, file); /* perhaps since then */
+        slice(word, seen, now - begun < YOUNG_NS ? YOUNG_SLICE_NS : SLICE_NS);
         now = now_ns();
     }
 }

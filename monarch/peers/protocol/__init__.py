@@ -15,6 +15,7 @@ from monarch.peers.protocol.messages import (
     FILL_FREE,
     NODES_MAX,
     NOTE_BYTES_MAX,
+    TOKENS_MAX,
     FieldError,
     Kind,
     Message,
@@ -24,6 +25,7 @@ from monarch.peers.protocol.messages import (
     State,
     parse_message,
 )
+from monarch.peers.protocol.readers import Held, Lease, Need, ReaderTokens
 from monarch.peers.protocol.view import Member, View
 
 __all__ = [
@@ -32,17 +34,22 @@ __all__ = [
     "NODES_MAX",
     "NONCE_BYTES",
     "NOTE_BYTES_MAX",
+    "TOKENS_MAX",
     "AlteredError",
     "Conversation",
     "FieldError",
+    "Held",
     "Identity",
     "Kind",
+    "Lease",
     "MarkLog",
     "MarkSync",
     "Member",
     "Message",
+    "Need",
     "Phase",
     "ProtocolError",
+    "ReaderTokens",
     "Refusal",
     "RefusedError",
     "Role",

@@ -15,6 +15,7 @@ MEMBERS_MAX: Final = 128
 CHUNKS_MAX: Final = 1 << 20
 HOST_CHARACTERS_MAX: Final = 255
 CAPACITIES_MAX: Final = 8
+TOKENS_MAX: Final = 1 << 16
 FILL_FREE: Final = 255
 """As a limit of background copies: there is none."""
 _U63: Final = 2**63 - 1
@@ -38,6 +39,8 @@ class Kind(IntEnum):
     REPORT_ACK = 22
     MARKS = 23
     MARKS_ACK = 24
+    HELD = 25
+    LEASE = 26
     FETCH = 32
     WAIT = 33
     OFFER = 34
@@ -96,6 +99,8 @@ NEXT: Final[Mapping[tuple[State, Role, Kind], State]] = {
     (State.JOINED, _S, Kind.MARKS): State.JOINED,
     (State.JOINED, _C, Kind.MARKS_ACK): State.JOINED,
     (State.JOINED, _S, Kind.MARKS_ACK): State.JOINED,
+    (State.JOINED, _C, Kind.HELD): State.JOINED,
+    (State.JOINED, _S, Kind.LEASE): State.JOINED,
     (State.JOINED, _C, Kind.LEAVE): State.CLOSED,
     (State.JOINED, _S, Kind.LEAVE): State.CLOSED,
     # the Catalog
@@ -170,6 +175,7 @@ def _row(*checks: Check) -> Check:
 
 _POSITION: Final = _integer(0, _U63)
 _NUMBER: Final = _integer(0, NODES_MAX - 1)
+_TOKENS: Final = _integer(0, TOKENS_MAX)
 _HOST: Final = _text(HOST_CHARACTERS_MAX)
 _PORT: Final = _integer(0, 65535)
 _CAPACITIES: Final = _list(_integer(0, _U63), CAPACITIES_MAX)
@@ -217,6 +223,13 @@ SCHEMAS: Final[Mapping[Kind, Schema]] = {
         {"catalog": _integer(0, _U64), "first": _POSITION, "next": _POSITION},
         MARKS_BYTES_MAX,
     ),
+    # tokens to read the origin: what the sender could use, what it may use, and by
+    # which lease
+    Kind.HELD: Schema(
+        {"demand": _TOKENS, "fill": _TOKENS, "tokens": _TOKENS, "serial": _POSITION}
+    ),
+    # how many of them the receiver may use
+    Kind.LEASE: Schema({"tokens": _TOKENS, "serial": _POSITION}),
     # all marks before this position of the other side's log were received
     Kind.MARKS_ACK: Schema({"next": _POSITION}),
     Kind.FETCH: Schema({"first": _integer(0, CHUNKS_MAX)}),

@@ -176,6 +176,19 @@ static void what_is_asked_for_comes_alone(void)
     end();
 }
 
+/* Not even those that the kernel has read ahead beside them. */
+static void blocks_leave_no_pages_at_the_origin(void)
+{
+    begin();
+    if (board_forget_pages(board, 0)) {
+        read_range(0, (struct block_range){0, 5, 2});
+        fill();
+        until(is_ready, 0);
+        CHECK(board_cached_pages(board, 0) == 0);
+    }
+    end();
+}
+
 static void the_last_block_makes_it_ready(void)
 {
     begin();
@@ -364,6 +377,11 @@ static bool is_stalled(uint32_t root)
     return health.stalled >> root & 1;
 }
 
+static bool are_others_present(uint32_t file)
+{
+    return present(file) == blocks_of(SIZE) - 1;
+}
+
 static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
 {
     begin();
@@ -374,7 +392,7 @@ static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
         poll(NULL, 0, 1);
     board_ask(board, 1, 1); /* all of it: the rest comes, and this Transfer waits */
     until(is_stalled, 0);
-    CHECK(present(0) == blocks_of(SIZE) - 1);
+    until(are_others_present, 0);
     atomic_store(&hanging, false);
     until(is_ready, 0);
     CHECK(board_replica_right(board, 0));
@@ -382,21 +400,34 @@ static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
     end();
 }
 
-static bool has_no_room(uint32_t file)
+static uint8_t place_of(uint32_t file, uint32_t extent)
 {
-    return STATE_REASON(board_state(board, file)) == REASON_NO_ROOM;
+    return atomic_load(&presence_places(board->flags, file)[extent]);
 }
 
-static void a_file_without_room_is_the_origins(void)
+static bool is_elsewhere(uint32_t file)
 {
+    return place_of(file, 1) == PLACE_ORIGIN;
+}
+
+static void a_file_larger_than_its_tier_is_held_in_part(void)
+{
+    struct monarch_account room;
     begin();
-    monarch_table_set_capacity(table, 0, SIZE - 1);
-    monarch_table_set_capacity(table, 1, ROOM); /* the Pool */
-    const struct monarch_plan plan = {.rows = rows, .uses_pool = 1};
-    CHECK(monarch_table_follow(table, &plan) == 0);
-    ask(0, (struct block_range){0, 5, 1});
-    until(has_no_room, 0);
-    CHECK(is_hidden(0));
+    monarch_table_set_capacity(table, 0, EXTENT_BYTES);
+    read_range(0, (struct block_range){0, 5, 2});
+    CHECK(part_pieces(presence_part(board->flags, 0)) && place_of(0, 0) == 0);
+    monarch_table_account(table, 0, &room);
+    CHECK(room.used == EXTENT_BYTES && !room.reserved);
+    ask(0, (struct block_range){0, 50, 1});
+    until(is_elsewhere, 0);
+    CHECK(!is_present(0, 50));
+    for (uint32_t at = 0; at < EXTENT_BLOCKS; at++)
+        read_range(0, (struct block_range){0, at, 1});
+    CHECK(present(0) == EXTENT_BLOCKS && !is_ready(0));
+    CHECK(monarch_engine_drop_partial(board->engine, 0, 1, REASON_NONE) ==
+          EXTENT_BYTES);
+    room_is_given_back();
     end();
 }
 
@@ -417,10 +448,11 @@ static void a_file_that_has_come_under_the_name_stays(void)
 int main(void)
 {
     who_waits_for_a_block_that_hangs_hides_no_stall();
-    a_file_without_room_is_the_origins();
+    a_file_larger_than_its_tier_is_held_in_part();
     a_file_that_has_come_under_the_name_stays();
     memory_that_is_needed_is_given_back();
     what_is_asked_for_comes_alone();
+    blocks_leave_no_pages_at_the_origin();
     the_last_block_makes_it_ready();
     requests_beyond_the_end_hurt_nobody();
     each_block_is_copied_once();

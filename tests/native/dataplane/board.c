@@ -74,6 +74,37 @@ static void write_origin(const struct board *b, uint32_t file)
     close(fd);
 }
 
+/* board_cached_pages - how many pages of a File's origin are in memory. */
+size_t board_cached_pages(const struct board *b, uint32_t file)
+{
+    char path[512];
+    size_t n = (b->sizes[file] + 4095) / 4096, found = 0;
+    unsigned char *pages = malloc(n);
+    board_origin_path(b, file, path);
+    int fd = open(path, O_RDONLY);
+    void *map = mmap(NULL, b->sizes[file], PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(pages && fd >= 0 && map != MAP_FAILED);
+    CHECK(mincore(map, b->sizes[file], pages) == 0);
+    for (size_t i = 0; i < n; i++)
+        found += pages[i] & 1;
+    munmap(map, b->sizes[file]);
+    close(fd);
+    free(pages);
+    return found;
+}
+
+/* board_forget_pages - drops them; false: the file system keeps them. */
+bool board_forget_pages(const struct board *b, uint32_t file)
+{
+    char path[512];
+    board_origin_path(b, file, path);
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && fsync(fd) == 0);
+    CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    close(fd);
+    return board_cached_pages(b, file) == 0;
+}
+
 /* board_recatalog - makes the Catalog agree with the origin as it is now. */
 void board_recatalog(struct board *b, uint32_t file)
 {

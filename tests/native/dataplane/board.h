@@ -56,6 +56,9 @@ void board_temporary_path(const struct board *b, uint32_t file, char out[512]);
 void board_recatalog(struct board *b, uint32_t file);
 uint32_t board_state(const struct board *b, uint32_t file);
 void board_set_state(struct board *b, uint32_t file, uint32_t word);
+/* Pages of the origin's file that are in memory; forgetting works on disks alone. */
+size_t board_cached_pages(const struct board *b, uint32_t file);
+bool board_forget_pages(const struct board *b, uint32_t file);
 bool board_replica_right(const struct board *b, uint32_t file);
 unsigned board_names(const struct board *b, const char *suffix);
 

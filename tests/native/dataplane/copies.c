@@ -1,7 +1,12 @@
 /* copies.c - Files of all sizes arrive whole, named, sealed, known and published. */
 #include "board.h"
+#include "fault.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "shared/replica_table.h"
 #include "shared/xxh3.h"
@@ -72,9 +77,91 @@ static void copy_all(uint8_t kind)
     board_free(b);
 }
 
+/* ---- pages of the origin ----------------------------------------------------------- */
+
+enum { PAGED_BYTES = EXTENT_BYTES + 300000, PAGES = PAGED_BYTES / 4096 + 1 };
+
+static void *mapped;
+static struct board *paged;
+
+/* map_last - another program maps the last page while the File is copied. */
+static ssize_t map_last(int fd, void *buffer, size_t n)
+{
+    if (n > 8 && !mapped) {
+        char path[512];
+        board_origin_path(paged, 0, path);
+        int other = open(path, O_RDONLY);
+        mapped = mmap(NULL, PAGED_BYTES, PROT_READ, MAP_SHARED, other, 0);
+        CHECK(mapped != MAP_FAILED);
+        CHECK(((volatile char *)mapped)[PAGED_BYTES - 1] || true);
+        close(other);
+    }
+    return __real_read(fd, buffer, n);
+}
+
+static void a_large_file_leaves_no_pages_at_the_origin(uint8_t kind)
+{
+    struct board *b = board_new_equal(1, PAGED_BYTES);
+    if (board_forget_pages(b, 0)) {
+        board_start(b, 1, 1);
+        CHECK(board_run(b, 0, kind).status == 0);
+        CHECK(board_cached_pages(b, 0) == 0);
+        CHECK(board_replica_right(b, 0));
+    }
+    board_free(b);
+}
+
+static void what_others_have_read_before_stays(void)
+{
+    struct board *b = board_new_equal(1, PAGED_BYTES);
+    CHECK(board_cached_pages(b, 0) == PAGES);
+    board_start(b, 1, 1);
+    CHECK(board_run(b, 0, MONARCH_DEMAND).status == 0);
+    CHECK(syscall(451, -1, NULL, NULL, 0) && (errno == ENOSYS || errno == EBADF));
+    CHECK(errno == ENOSYS || board_cached_pages(b, 0) == PAGES);
+    board_free(b);
+}
+
+static void what_others_map_stays_and_is_right(void)
+{
+    struct board *b = paged = board_new_equal(1, PAGED_BYTES);
+    char last;
+    if (board_forget_pages(b, 0)) {
+        fault_read = map_last;
+        board_start(b, 1, 1);
+        CHECK(board_run(b, 0, MONARCH_DEMAND).status == 0);
+        fault_read = NULL;
+        CHECK(mapped && board_replica_right(b, 0));
+        char path[512];
+        board_replica_path(b, 0, path);
+        int fd = open(path, O_RDONLY);
+        CHECK(__real_pread(fd, &last, 1, PAGED_BYTES - 1) == 1);
+        CHECK(((char *)mapped)[PAGED_BYTES - 1] == last);
+        close(fd);
+        munmap(mapped, PAGED_BYTES);
+    }
+    board_free(b);
+}
+
+static void a_small_file_keeps_them(void)
+{
+    struct board *b = board_new_equal(1, EXTENT_BYTES);
+    if (board_forget_pages(b, 0)) {
+        board_start(b, 1, 1);
+        CHECK(board_run(b, 0, MONARCH_DEMAND).status == 0);
+        CHECK(board_cached_pages(b, 0) > 0);
+    }
+    board_free(b);
+}
+
 int main(void)
 {
     copy_all(MONARCH_DEMAND);
     copy_all(MONARCH_BACKGROUND);
+    a_large_file_leaves_no_pages_at_the_origin(MONARCH_DEMAND);
+    a_large_file_leaves_no_pages_at_the_origin(MONARCH_BACKGROUND);
+    what_others_have_read_before_stays();
+    what_others_map_stays_and_is_right();
+    a_small_file_keeps_them();
     return PASS;
 }

@@ -110,7 +110,7 @@ static void change_a_byte_and_leave_no_seal(struct answer *a,
 /* seal_by_another_key - as a stranger would, who knows all but the secret. */
 static void seal_by_another_key(struct answer *a, const struct frame_request *asked)
 {
-    const struct extent_name name = {asked->file, asked->extent, a->head.size};
+    const struct extent_name name = {asked->file, asked->extent, a->head.size, 0};
     const uint8_t key[SEAL_KEY_BYTES] = {0};
     struct sealing *sealing;
     struct sealer *sealer;

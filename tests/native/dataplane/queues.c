@@ -310,8 +310,8 @@ static void stop_ends_running_copies(void)
     board_start(b, 3, 2);
     for (uint32_t i = 0; i < 6; i++)
         board_submit(b, i, i % 2 ? MONARCH_DEMAND : MONARCH_BACKGROUND);
-    open_gate(4); /* some are in their second chunk, some parked */
-    for (int i = 0; i < 7; i++)
+    open_gate(3); /* some are in a later chunk, some parked; four reads end a copy */
+    for (int i = 0; i < 6; i++)
         sem_wait(&arrived);
     atomic_store(&b->engine->stopping, true);
     open_gate(100);

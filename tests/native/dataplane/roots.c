@@ -13,6 +13,7 @@
 enum { OTHER = 16, HUNG_BYTES = 1001, SMALL = 1000, HUNG = 8 };
 
 static sem_t arrived, go;
+static uint32_t readers_max;
 
 /* read_hung - reads of the first files wait to be let through. */
 static ssize_t read_hung(int fd, void *buffer, size_t n)
@@ -39,6 +40,7 @@ static struct board *two_roots(uint32_t threads, uint32_t background_max)
     sem_init(&arrived, 0, 0);
     sem_init(&go, 0, 0);
     fault_read = read_hung;
+    b->options.readers_max = readers_max;
     board_start(b, threads, background_max);
     return b;
 }
@@ -99,6 +101,22 @@ static void fill_leaves_threads_of_its_root_to_programs(void)
     CHECK(sem_trywait(&arrived) == -1);
     let_go(b, 4);
     end(b);
+}
+
+static void what_hangs_holds_no_token(void)
+{
+    readers_max = 2;
+    struct board *b = two_roots(8, 4);
+    board_submit(b, 0, MONARCH_BACKGROUND);
+    board_submit(b, 1, MONARCH_BACKGROUND);
+    sem_wait(&arrived);
+    sem_wait(&arrived);
+    board_submit(b, OTHER + HUNG, MONARCH_BACKGROUND);
+    await_stalled(b, 1);
+    CHECK(board_wait(b).file == OTHER + HUNG);
+    let_go(b, 2);
+    end(b);
+    readers_max = 0;
 }
 
 static void fill_of_other_roots_goes_on(void)
@@ -201,6 +219,7 @@ int main(void)
 {
     files_of_other_roots_are_copied_meanwhile();
     fill_leaves_threads_of_its_root_to_programs();
+    what_hangs_holds_no_token();
     fill_of_other_roots_goes_on();
     nobody_waits_for_a_root_that_does_not_answer();
     one_file_that_hangs_is_given_up_and_its_root_is_not();

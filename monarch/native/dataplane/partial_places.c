@@ -1,0 +1,137 @@
+/* partial_places.c - where the Extents of a large File are that is held in pieces: in the
+ * sparse file of a Tier, or in a file of their own in the Pool, which goes as a whole.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/partial.h"
+#include "dataplane/staging_table.h"
+
+static uint8_t place_of(const struct partial *p, uint32_t extent)
+{
+    return atomic_load_explicit(&p->places[extent], memory_order_relaxed);
+}
+
+static void set_place(struct partial *p, uint32_t extent, uint8_t place)
+{
+    atomic_store_explicit(&p->places[extent], place, memory_order_release);
+}
+
+static bool is_pooled(uint8_t place)
+{
+    return place & PLACE_FILE;
+}
+
+/* count_blocks - how many Blocks of an Extent are there. */
+static uint32_t count_blocks(const struct partial *p, uint32_t extent)
+{
+    return (uint32_t)__builtin_popcount(atomic_load(&p->words[extent]));
+}
+
+/* tell_gone - from here on what programs have looked up and read is looked up again. */
+static void tell_gone(struct partial *p)
+{
+    _Atomic uint32_t *pieces = (_Atomic uint32_t *)&p->part->pieces;
+    uint32_t next = atomic_load(pieces) + 1;
+    atomic_store(pieces, next ? next : 1);
+}
+
+/* give_up_file - removes the file of one Extent. A program reads the count of `pieces` before
+ * it looks for Blocks and after it has read: so it must change when no Block is told any
+ * more, and before there can be another file of the name, without its Blocks. */
+static void give_up_file(struct engine *e, struct partial *p, uint32_t extent)
+{
+    char name[EXTENT_NAME_BYTES + 1];
+    uint32_t tier = place_of(p, extent) & ~(uint32_t)PLACE_FILE;
+    p->present -= count_blocks(p, extent);
+    atomic_store(&p->words[extent], 0);
+    set_place(p, extent, PLACE_NONE);
+    tell_gone(p);
+    memcpy(name, p->name, REPLICA_NAME_BYTES);
+    presence_extent_name(extent, name);
+    unlinkat(e->tiers[tier], name, 0);
+    table_give_extent(e->table, p->order.file, extent, tier);
+}
+
+/* partial_leave_places - gives all its room back; its sparse files are removed already. */
+void partial_leave_places(struct engine *e, struct partial *p)
+{
+    for (uint32_t i = 0; i < p->extents && !engine_stopping(e); i++) {
+        uint8_t place = place_of(p, i);
+        if (is_pooled(place))
+            give_up_file(e, p, i);
+        else if (place < TIERS_MAX)
+            table_give_extent(e->table, p->order.file, i, place);
+        set_place(p, i, PLACE_NONE);
+    }
+}
+
+/* yield_one - gives up the oldest Extent in the Pool that no Transfer writes to; false: there
+ * is none. */
+static bool yield_one(struct engine *e)
+{
+    struct partials *all = e->partials;
+    struct pooled_extent oldest;
+    for (uint32_t n = all->pooled.count; n; n--) {
+        ring_pop(&all->pooled, &oldest);
+        struct partial *p = all->all[oldest.large];
+        if (!p || p->ended || oldest.extent >= p->extents ||
+            !is_pooled(place_of(p, oldest.extent)))
+            continue; /* it has gone */
+        if (p->claimed[oldest.extent]) {
+            ring_push(&all->pooled, &oldest);
+            continue;
+        }
+        give_up_file(e, p, oldest.extent);
+        return true;
+    }
+    return false;
+}
+
+/* partial_yield_pool - the Pool has no room for a File that programs wait for. It takes the
+ * lock itself. */
+void partial_yield_pool(struct engine *e)
+{
+    if (!e->partials)
+        return;
+    pthread_mutex_lock(&e->partials->lock);
+    yield_one(e);
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* take_room - the Tier that has room for an Extent, or the Pool, which makes room. */
+static int take_room(struct engine *e, const struct partial *p, uint32_t extent,
+                     bool fill)
+{
+    int tier = table_take_extent(e->table, p->order.file, extent, !fill);
+    while (tier < 0 && !fill && table_pool_takes(e->table, p->order.file, extent) &&
+           yield_one(e))
+        tier = table_take_extent(e->table, p->order.file, extent, true);
+    return tier;
+}
+
+/* partial_has_place - an Extent has room, or gets it now. Without a Pool what has none is
+ * the origin's from now on. */
+bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, bool fill)
+{
+    uint8_t place = place_of(p, extent);
+    if (place == PLACE_ORIGIN)
+        return false;
+    if (place != PLACE_NONE)
+        return true;
+    int tier = take_room(e, p, extent, fill);
+    if (tier < 0) {
+        if (!table_pool_takes(e->table, p->order.file, extent))
+            set_place(p, extent, PLACE_ORIGIN);
+        return false;
+    }
+    if (!table_is_pool(e->table, (uint32_t)tier)) {
+        set_place(p, extent, (uint8_t)tier);
+        return true;
+    }
+    set_place(p, extent, (uint8_t)tier | PLACE_FILE);
+    if (ring_push(&e->partials->pooled, &(struct pooled_extent){p->large, extent}))
+        return true;
+    give_up_file(e, p, extent);
+    return false;
+}

@@ -1,0 +1,200 @@
+/* peer_block_fetch.c - the Transfer of Blocks of a large File from a peer, which has claimed
+ * them: a request for each piece, whose replies may come in any order.
+ *
+ * What a peer does not give, the next source is asked for, and at last the origin. Python
+ * hears of it, but does not decide: programs wait for some Blocks only.
+ */
+#include "dataplane/peer_client.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "dataplane/partial.h"
+#include "dataplane/staging_table.h"
+#include "shared/progress.h"
+#include "shared/xxh3.h"
+
+/* block_fetch_begin - -ECANCELED or -EAGAIN: the partial Replica has ended; else see
+ * transfer_prepare(). */
+int block_fetch_begin(struct receiver *r, struct fetch *f)
+{
+    struct transfer *t = &f->transfer;
+    uint32_t pieces = (t->order.block_count + FRAME_BLOCKS_MAX - 1) / FRAME_BLOCKS_MAX;
+    f->extents = pieces;
+    int rc = partial_enter(r->engine, &t->order, &t->partial);
+    if (rc)
+        return rc;
+    table_busy(r->engine->table, true);
+    rc = transfer_prepare(r->engine, t);
+    t->step = rc ? t->step : MONARCH_STEP_READ;
+    return rc;
+}
+
+/* block_fetch_request - the request for piece `number`. */
+void block_fetch_request(const struct fetch *f, uint32_t number,
+                         struct frame_request *out)
+{
+    const struct monarch_order *order = &f->transfer.order;
+    uint32_t left = order->block_count - number * FRAME_BLOCKS_MAX;
+    out->kind = FRAME_BLOCKS;
+    out->extent = order->first_block + number * FRAME_BLOCKS_MAX;
+    out->blocks = (uint8_t)(left < FRAME_BLOCKS_MAX ? left : FRAME_BLOCKS_MAX);
+    out->wanted = (uint8_t)left;
+    out->flags = order->kind & MONARCH_BACKGROUND ? FRAME_UNASKED : 0;
+}
+
+/* is_correct - a node of the job has sent these bytes as these Blocks. */
+static int check(const struct receiver *r, const struct fetch *f,
+                 const struct frame_reply *head, const uint8_t *bytes)
+{
+    const struct extent_name name = {
+        .file = head->file,
+        .extent = head->extent,
+        .bytes = head->size,
+        .blocks = (head->size + BLOCK_BYTES - 1) / BLOCK_BYTES,
+    };
+    struct monarch_seal seal = head->seal;
+    bool correct;
+    if (r->options.sealed) {
+        int rc = seal_make(r->engine->sealer, &name, bytes, &seal);
+        if (rc)
+            return rc;
+        correct = seal_same(seal.tag, head->seal.tag);
+    } else {
+        correct = xxh3(bytes, head->size, 0) == head->digest;
+    }
+    if (!correct)
+        traffic_add(&r->traffic[f->order.peer].corrupt, 1);
+    return correct ? 0 : -EBADMSG;
+}
+
+/* complete_extent - has a thread that copies complete an Extent whose last Block came. */
+static void complete_extent(struct engine *e, const struct monarch_order *from,
+                            uint32_t extent)
+{
+    struct monarch_order order = *from;
+    order.peer = NO_PEER;
+    order.tried = BLOCKS_HAVE_COME;
+    order.first_block = extent * EXTENT_BLOCKS;
+    order.block_count = 1;
+    if (!partial_hand(e, &order))
+        partial_finish_later(e, order.file);
+}
+
+/* block_fetch_add - all bytes of one reply: verifies them, writes them, and lets programs
+ * read them. -EBADMSG: they were changed on the way. */
+int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
+                    const uint8_t *bytes)
+{
+    struct engine *e = r->engine;
+    struct transfer *t = &f->transfer;
+    uint64_t digests[FRAME_BLOCKS_MAX];
+    struct block_run run = {head->extent, blocks_of(head->size)};
+    t->step = MONARCH_STEP_VERIFY;
+    t->bytes += head->size;
+    int rc = check(r, f, head, bytes);
+    if (rc)
+        return rc;
+    rc = partial_borrow(e, t, run.first / EXTENT_BLOCKS, false);
+    t->step = rc ? t->step : MONARCH_STEP_WRITE;
+    uint64_t offset = (uint64_t)run.first * BLOCK_BYTES - t->shift;
+    rc = rc ? rc : blocks_write(t->target, bytes, head->size, offset);
+    partial_return(t);
+    if (rc)
+        return rc;
+    t->step = MONARCH_STEP_READ;
+    blocks_digest(bytes, head->size, digests);
+    table_count_blocks(e->table, f->order.peer, head->size);
+    progress_store(e->requests, t->order.file, run.first + run.count);
+    if (run.first == 0)
+        first_bytes_came(e, t, bytes);
+    if (partial_set(e, t->partial, run, digests))
+        complete_extent(e, &t->order, run.first / EXTENT_BLOCKS);
+    return 0;
+}
+
+/* is_own - the failure is one of this node, or the File has changed. */
+static bool is_own(const struct transfer *t, int status)
+{
+    return status != -EBADMSG && t->step != MONARCH_STEP_READ;
+}
+
+/* next_source - a peer that was late is not followed by another one, for which programs
+ * would wait as long. */
+static uint8_t next_source(const struct monarch_order *order, int status)
+{
+    bool late = status == -ETIMEDOUT || status == -EAGAIN;
+    return late ? SOURCES_MAX : (uint8_t)(order->tried + 1);
+}
+
+/* go_on - what of the claimed Blocks has not come is asked of the next source; by fill it is
+ * left. */
+static void go_on(struct engine *e, struct partial *p, const struct monarch_order *from,
+                  int status)
+{
+    struct block_run whole = {from->first_block, from->block_count};
+    struct block_run runs[EXTENT_BLOCKS];
+    uint32_t n = partial_still_claimed(e, p, whole, runs);
+    for (uint32_t i = 0; i < n; i++) {
+        struct monarch_order order = *from;
+        order.first_block = runs[i].first;
+        order.block_count = runs[i].count;
+        order.tried = next_source(from, status);
+        if ((order.kind & MONARCH_BACKGROUND) || !partial_hand(e, &order))
+            partial_unclaim(e, p, runs[i], false);
+    }
+    if (from->kind & MONARCH_BACKGROUND)
+        partial_abandon(e, p);
+}
+
+/* fail - nothing of the partial Replica can be used any more; false: that is told already. */
+static bool fail(struct engine *e, struct partial *p, const struct monarch_order *from,
+                 int status)
+{
+    struct block_run whole = {from->first_block, from->block_count};
+    struct block_run runs[EXTENT_BLOCKS];
+    uint32_t n = partial_still_claimed(e, p, whole, runs);
+    for (uint32_t i = 0; i < n; i++)
+        partial_unclaim(e, p, runs[i], true);
+    return partial_end(e, p, status);
+}
+
+/* fill_on - lets fill go on with a File whose Blocks have come. */
+static void fill_on(struct engine *e, uint32_t file)
+{
+    partial_resume(e, file);
+    pthread_mutex_lock(&e->lock);
+    scheduler_call(e);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* block_fetch_end - returns the status that Python is to hear of. */
+int block_fetch_end(struct receiver *r, struct fetch *f, int status)
+{
+    struct engine *e = r->engine;
+    struct transfer *t = &f->transfer;
+    struct partial *p = t->partial;
+    partial_return(t);
+    if (!p) /* the File has ended before */
+        return 0;
+    table_busy(e->table, false);
+    if (status && is_own(t, status))
+        status = fail(e, p, &t->order, status) ? status : 0;
+    else if (status)
+        go_on(e, p, &t->order, status);
+    partial_leave(e, p, false);
+    if (!status && (t->order.kind & MONARCH_BACKGROUND))
+        fill_on(e, t->order.file);
+    return status;
+}
+
+/* block_fetch_refuse - the same of an order that has not begun. */
+void block_fetch_refuse(struct receiver *r, const struct monarch_order *order,
+                        int status)
+{
+    struct partial *p;
+    if (partial_enter(r->engine, order, &p))
+        return;
+    go_on(r->engine, p, order, status);
+    partial_leave(r->engine, p, false);
+}

@@ -1,0 +1,135 @@
+/* peer_server_blocks.c - gives peers Blocks of large Files, also of those that still fill.
+ *
+ * The bytes are read and compared with the checksums that were computed when they came, so
+ * that damage on this node goes no further, and sealed for this reply.
+ */
+#include "dataplane/peer_server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "dataplane/demand.h"
+#include "dataplane/partial.h"
+#include "dataplane/syscalls.h"
+#include "shared/catalog.h"
+#include "shared/xxh3.h"
+
+static struct block_run run_of(const struct pending_request *p)
+{
+    return (struct block_run){p->extent, p->blocks};
+}
+
+/* server_blocks_there - all Blocks of a request are there. */
+bool server_blocks_there(struct server *s, const struct pending_request *p)
+{
+    struct held held;
+    return partial_hold(s->engine, p->file, run_of(p), &held);
+}
+
+/* server_blocks_ask - has the Blocks of a request brought, with those that the peer will
+ * ask for next. A File that is not staged in part is asked for whole. */
+void server_blocks_ask(struct server *s, const struct pending_request *p)
+{
+    int64_t large = presence_find(s->engine->flags, p->file);
+    if (!s->engine->partials || large < 0) {
+        demand_for_peer(s->engine, p->file);
+        return;
+    }
+    struct block_range range = {(uint32_t)large, p->extent, p->wanted};
+    blocks_requested(s->engine, presence_request(range), p->flags & FRAME_UNASKED);
+}
+
+static uint8_t *take_buffer(struct server *s)
+{
+    return s->spare_count ? s->spares[--s->spare_count] : malloc(CHUNK_BYTES);
+}
+
+/* server_return_buffer - of a reply that has been sent, or NULL. */
+void server_return_buffer(struct server *s, uint8_t **buffer)
+{
+    if (*buffer && s->spare_count < SERVER_SPARES_MAX)
+        s->spares[s->spare_count++] = *buffer;
+    else
+        free(*buffer);
+    *buffer = NULL;
+}
+
+static int read_all(int fd, uint8_t *buffer, size_t n, uint64_t offset)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(fd, buffer + done, n - done, (off_t)(offset + done));
+        if (got == 0)
+            return -EIO;
+        if (got < 0 && errno != EINTR)
+            return -errno;
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}
+
+/* read_held - the bytes of Blocks that are there, from the file in their Tier. */
+static int read_held(struct engine *e, const struct held *held, uint8_t *buffer,
+                     size_t n)
+{
+    if (held->tier >= TIERS_MAX || e->tiers[held->tier] < 0)
+        return -EIO;
+    int fd = file_openat(e->tiers[held->tier], held->name, O_RDONLY | O_NOCTTY, 0);
+    if (fd < 0)
+        return fd;
+    int rc = read_all(fd, buffer, n, held->offset);
+    close(fd);
+    return rc;
+}
+
+/* as_they_came - the bytes have the checksums of their Blocks, where these are known. */
+static bool as_they_came(const struct held *held, const uint8_t *bytes, size_t n)
+{
+    uint64_t digests[HELD_MAX];
+    if (!held->checked)
+        return true;
+    blocks_digest(bytes, n, digests);
+    for (size_t i = 0; i * BLOCK_BYTES < n; i++)
+        if (digests[i] != held->digests[i])
+            return false;
+    return true;
+}
+
+/* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
+static int certify(struct engine *e, const struct pending_request *p,
+                   struct frame_reply *head, const uint8_t *bytes)
+{
+    const struct extent_name name = {p->file, p->extent, head->size, p->blocks};
+    if (!e->sealer) {
+        head->digest = xxh3(bytes, head->size, 0);
+        return 0;
+    }
+    int rc = seal_nonce(&head->seal);
+    return rc ? rc : seal_make(e->sealer, &name, bytes, &head->seal);
+}
+
+/* server_blocks_attach - reads the bytes of a reply. -EAGAIN: they are not there any more;
+ * -EIO: they are damaged, and the Replica is given up; else the error of the Tier. */
+int server_blocks_attach(struct server *s, const struct pending_request *p,
+                         struct reply *out)
+{
+    struct engine *e = s->engine;
+    struct held held;
+    uint64_t size = catalog_entry(e->catalog, p->file, NULL)->size;
+    if (!partial_hold(e, p->file, run_of(p), &held))
+        return -EAGAIN;
+    if (!(out->bytes = take_buffer(s)))
+        return -ENOMEM;
+    size_t n = (size_t)frame_block_bytes(size, p->extent, p->blocks);
+    int rc = read_held(e, &held, out->bytes, n);
+    if (!partial_held_still(e, p->file, &held))
+        return -EAGAIN;
+    if (rc || !as_they_came(&held, out->bytes, n)) {
+        partial_damaged(e, p->file, &held);
+        return -EIO;
+    }
+    out->head.size = out->left = n;
+    out->offset = 0;
+    return certify(e, p, &out->head, out->bytes);
+}

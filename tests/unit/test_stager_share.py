@@ -1,0 +1,206 @@
+"""The share of a node: what it is to keep, whole or in part, has and lacks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from monarch import native
+from monarch.catalog.presence import PresentBlocks, plan_presence
+from monarch.native import CONSTANTS, Reason, ReplicaState, state_word
+from monarch.placement import Node
+from monarch.stager import FileTable, Policy, Replicas, Share, WrittenMarks
+from monarch.stager.node_share import Lack
+from support.placements import EXTENT_BYTES, place_sizes, units_of
+
+PAGE = 4096
+BLOCK_BYTES = CONSTANTS["BLOCK_BYTES"]
+HUGE = 200 * EXTENT_BYTES + BLOCK_BYTES + 5
+SIZES = np.array([PAGE, HUGE, 3 * PAGE, 2 * EXTENT_BYTES], np.uint64)
+NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node with its words and Blocks, which a test writes."""
+
+    policy: Policy
+    words: np.ndarray
+    replicas: Replicas
+
+    @property
+    def share(self) -> Share:
+        """The share of the node at this moment."""
+        return Share.of(self.replicas, self.policy, 1)
+
+    def set(self, file: int, state: ReplicaState, reason: Reason = Reason.NONE) -> None:
+        """Set the state of a File."""
+        self.words[file] = state_word(state, reason=reason)
+
+    def fill(self, file: int, part: float = 1.0) -> int:
+        """Set Blocks of the first Extents that it keeps; return the bytes of these."""
+        blocks, units = self.replicas.blocks, self.policy.units
+        word = int(blocks.first[np.flatnonzero(blocks.files == file)[0]])
+        kept = np.flatnonzero(self.policy.kept[units.first[file] :][: units_in(file)])
+        kept = kept[: int(part * len(kept))]
+        size, filled = int(SIZES[file]), 0
+        for extent in kept.tolist():
+            length = min(EXTENT_BYTES, size - extent * EXTENT_BYTES)
+            blocks.words[word + extent] = (1 << -(-length // BLOCK_BYTES)) - 1
+            filled += length
+        return filled
+
+
+def units_in(file: int) -> int:
+    return -(-int(SIZES[file]) // EXTENT_BYTES)
+
+
+def make(policy: Policy, above: int = EXTENT_BYTES) -> Site:
+    """A node on which nothing was staged."""
+    plan = plan_presence(SIZES, above, 0)
+    count = int(plan.first[-1])
+    table = FileTable(
+        sizes=SIZES,
+        words=np.zeros(len(SIZES), np.uint32),
+        marks=WrittenMarks(np.zeros(1, np.uint8), np.zeros(4, np.uint8), print),
+        name_of=str,
+        inodes_of=lambda files, tier: [],
+        inodes_in=lambda tier: [],
+        blocks=PresentBlocks(
+            plan.files,
+            plan.first,
+            np.zeros(count, np.uint32),
+            np.zeros(len(plan.files), native.DTYPES["part"]),
+        ),
+    )
+    return Site(policy, table.words, Replicas(table))
+
+
+@pytest.fixture
+def spread():
+    """A node of four that hold everything, the huge File in parts."""
+    nodes = [Node(f"n{number}", 60 * EXTENT_BYTES) for number in range(4)]
+    return place_sizes(nodes, SIZES)
+
+
+@pytest.fixture
+def site(spread):
+    return make(Policy.cluster(spread, 1))
+
+
+def kept_bytes(site: Site, file: int) -> int:
+    units = site.policy.units
+    mine = site.policy.kept & (units.file_of == file)
+    return int(units.spread(SIZES)[mine].sum())
+
+
+def test_files_that_are_kept_whole_and_in_part_are_told_apart(spread):
+    shares = [make(Policy.cluster(spread, own)).share for own in range(4)]
+
+    assert all(1 in share.kept_in_part.tolist() for share in shares)
+    assert all(1 not in share.kept.tolist() for share in shares)
+    small = np.concatenate([share.kept for share in shares]).tolist()
+    assert {0, 2} <= set(small)
+    assert all(len(share.partly_placed) == 0 for share in shares)
+    assert all(len(share.unplaced) == 0 for share in shares)
+
+
+def test_what_is_kept_in_part_lacks_the_blocks_that_are_not_there(site):
+    wanted = kept_bytes(site, 1)
+    for file in (0, 2, 3):
+        site.set(file, ReplicaState.READY)
+    assert site.share.lacking == {Reason.NONE: Lack(1, wanted)}
+
+    site.set(1, ReplicaState.STAGING)
+    filled = site.fill(1, 0.5)
+
+    assert 0 < filled < wanted
+    assert site.share.part_bytes == filled
+    assert site.share.lacking == {Reason.NONE: Lack(1, wanted - filled)}
+    assert site.share.may_come
+
+
+def test_a_file_kept_in_part_lacks_nothing_once_its_part_is_there(site):
+    for file in (0, 2, 3):
+        site.set(file, ReplicaState.READY)
+    site.set(1, ReplicaState.STAGING)
+
+    assert site.fill(1) == kept_bytes(site, 1)
+
+    assert site.share.lacking == {}
+    assert not site.share.may_come
+    assert site.share.part_bytes == kept_bytes(site, 1)
+
+
+def test_the_last_block_of_a_file_counts_with_its_own_length():
+    alone = Policy.alone(units_of(SIZES, NEVER))
+    site = make(alone)
+    for file in (0, 2, 3):
+        site.set(file, ReplicaState.READY)
+    site.set(1, ReplicaState.STAGING)
+
+    last = int(site.replicas.blocks.first[1]) - 1
+    site.replicas.blocks.words[last] = 0b10
+
+    assert site.share.lacking == {Reason.NONE: Lack(1, HUGE - 5)}
+
+
+def test_a_part_that_cannot_come_is_lacking_for_its_reason(site):
+    site.set(1, ReplicaState.ABSENT, Reason.NO_ROOM)
+
+    assert site.share.lacking[Reason.NO_ROOM] == Lack(1, kept_bytes(site, 1))
+
+
+def test_a_file_that_is_ready_is_not_held_in_part(site):
+    site.set(1, ReplicaState.READY)
+
+    share = site.share
+
+    assert share.ready.tolist() == [1]
+    assert share.kept_in_part.tolist() == []
+    assert share.part_bytes == 0
+    lacking = {0, 2, 3} & set(share.kept.tolist())
+    assert sum(lack.files for lack in share.lacking.values()) == len(lacking)
+
+
+def test_what_has_no_room_anywhere_is_counted_by_its_extents():
+    nodes = [Node(f"n{number}", 20 * EXTENT_BYTES) for number in range(4)]
+    placement = place_sizes(nodes, SIZES)
+
+    share = make(Policy.cluster(placement, 2)).share
+
+    left = ~placement.placed & (placement.units.file_of == 1)
+    assert share.partly_placed.tolist() == [1]
+    assert share.left_bytes == int(placement.units.spread(SIZES)[left].sum())
+    assert share.left_bytes > 100 * EXTENT_BYTES
+
+
+def test_a_node_alone_keeps_large_files_whole_and_lacks_what_has_not_come():
+    site = make(Policy.alone(units_of(SIZES, NEVER)))
+    assert site.share.kept.tolist() == [0, 1, 2, 3]
+    for file in (0, 2):
+        site.set(file, ReplicaState.READY)
+    for file in (1, 3):
+        site.set(file, ReplicaState.STAGING)
+    filled = site.fill(3)
+
+    assert filled == EXTENT_BYTES
+    assert site.share.lacking == {Reason.NONE: Lack(2, HUGE + EXTENT_BYTES)}
+    assert site.share.kept_in_part.tolist() == []
+
+
+def test_a_small_file_on_its_way_is_not_lacking():
+    site = make(Policy.alone(units_of(SIZES, NEVER)), above=NEVER)
+    for file in range(4):
+        site.set(file, ReplicaState.STAGING)
+
+    assert site.share.lacking == {}
+
+
+def test_nodes_that_serve_other_files_in_part_count_what_they_have(spread):
+    site = make(Policy.cluster(spread, 1), above=50 * EXTENT_BYTES)
+
+    lacking = site.share.lacking[Reason.NONE]
+
+    units = site.policy.units
+    assert lacking.bytes == int(units.spread(SIZES)[site.policy.kept].sum())
