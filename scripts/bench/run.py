@@ -12,6 +12,7 @@ from pathlib import Path
 import catalog
 import directories
 import epochs
+import formats
 import hints
 import large
 import launch
@@ -40,6 +41,9 @@ PARTS: dict[str, Measure] = {
     ),
     "hints": lambda monarch, work, _: hints.measure(monarch, work),
     "large": lambda monarch, work, size: large.measure(monarch, work, quick=size.quick),
+    "formats": lambda monarch, work, size: formats.measure(
+        monarch, work, quick=size.quick
+    ),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
