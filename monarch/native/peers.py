@@ -26,6 +26,7 @@ class Traffic(NamedTuple):
         connections: connections that are open now.
         requests: requests received by a server, sent by a receiver.
         replies: replies with bytes.
+        ranges: replies with Blocks of a large File among these, of a server.
         bytes: bytes of Files.
         refused: replies without bytes.
         late: refusals because a File was not READY in time; orders that timed out.
@@ -37,6 +38,7 @@ class Traffic(NamedTuple):
     connections: int
     requests: int
     replies: int
+    ranges: int
     bytes: int
     refused: int
     late: int

@@ -270,6 +270,7 @@ def _exchange(parts: Sequence[Snapshot]) -> dict[str, int]:
         "fetched_files": sum(peer.fetched_files for peer in peers),
         "fetched_bytes": sum(peer.fetched_bytes for peer in peers),
         "served_files": sum(peer.served_files for peer in peers),
+        "served_ranges": sum(peer.served_ranges for peer in peers),
         "served_bytes": sum(peer.served_bytes for peer in peers),
     }
 

@@ -145,7 +145,8 @@ class PeerFigures:
         corrupt: failures by a wrong checksum or seal.
         fetch_refused: requests to the peer that it refused.
         complaints: failures of the peer that other nodes reported.
-        served_files: Files sent to the peer.
+        served_files: Files sent to the peer whole.
+        served_ranges: ranges of Blocks of large Files sent to the peer.
         refused: requests of the peer that were refused.
         malformed: connections that were closed because of an invalid frame.
         breaker_opened: times that the peer was suspended.
@@ -163,6 +164,7 @@ class PeerFigures:
     fetch_refused: int = 0
     complaints: int = 0
     served_files: int = 0
+    served_ranges: int = 0
     served_bytes: int = 0
     refused: int = 0
     malformed: int = 0

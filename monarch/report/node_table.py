@@ -190,6 +190,14 @@ def _name_width(columns: Sequence[Column]) -> int:
     return WIDTH - 2 - sum(column.width for column in columns)
 
 
+def served_amount(row: Row) -> str:
+    """Return what went to peers: whole Files, and ranges of large Files if any did."""
+    files, ranges = row["served_files"], row.get("served_ranges", 0)  # older: none
+    parts = [many(files, "files")] if files or not ranges else []
+    parts += [f"{many(ranges, 'ranges')} of large files"] if ranges else []
+    return ", ".join([*parts, format_size(row["served_bytes"])])
+
+
 def _exchange(report: Report, nodes: Sequence[Row]) -> list[str]:
     exchange, imbalance = report["exchange"], report["imbalance"]
     if not exchange["served_bytes"]:
@@ -197,8 +205,7 @@ def _exchange(report: Report, nodes: Sequence[Row]) -> list[str]:
     name = nodes[imbalance["busiest"]]["name"]
     return _limited(
         [
-            f"served to peers: {many(exchange['served_files'], 'files')}, "
-            f"{format_size(exchange['served_bytes'])}; most by {name} "
+            f"served to peers: {served_amount(exchange)}; most by {name} "
             f"({imbalance['served_max_over_mean']:.2f} x the mean)"
         ]
     )

@@ -12,6 +12,7 @@ from monarch.report.node_table import (
     missing_lines,
     node_parts,
     peer_parts,
+    served_amount,
     where,
 )
 from monarch.report.summing import ratio
@@ -324,7 +325,7 @@ def one_node_parts(report: Report, name: str) -> list[Part]:
             tuple(_node_source(row, kind) for kind in _ANSWERS),
         ),
         f"  staged: {_amount(row, 'staged')}; from peers: {_amount(row, 'fetched')}",
-        f"  served to peers: {_amount(row, 'served')}",
+        f"  served to peers: {served_amount(row)}",
         f"  origin: {format_size(row['origin_read_bytes'])} read by Monarch, "
         f"{format_size(row['origin_bytes'])} opened by programs",
         *tier_lines(row),

@@ -83,6 +83,8 @@ def test_what_programs_ask_for_is_read_once_without_fill(
 
     outcome.right(opens=opens_of(plan))
     read_once(cluster)
+    exchange = outcome.report["exchange"]
+    assert exchange["served_ranges"] > 0 == exchange["served_files"]
 
 
 # -- what breaks meanwhile ------------------------------------------------------------

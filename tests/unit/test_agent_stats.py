@@ -162,7 +162,9 @@ def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
     table = PeerNotes()
     sources = sources_of(placement, table)
     links = PeerTraffic(server, receiver, sources)
-    server.counts[0] = NOTHING._replace(replies=5, bytes=500, refused=2, malformed=1)
+    server.counts[0] = NOTHING._replace(
+        replies=5, ranges=3, bytes=500, refused=2, malformed=1
+    )
     receiver.counts[0] = NOTHING._replace(malformed=2)
     sources.connected(0)
     table.answer(0, 70)
@@ -171,7 +173,8 @@ def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
 
     peer = stats_of(cluster=ClusterStats(membership(), view, 0, links)).peers()[0]
 
-    assert (peer.served_files, peer.served_bytes, peer.refused) == (5, 500, 2)
+    assert (peer.served_files, peer.served_ranges) == (2, 3)
+    assert (peer.served_bytes, peer.refused) == (500, 2)
     assert (peer.fetched_files, peer.fetched_bytes, peer.malformed) == (1, 70, 3)
     assert (peer.breaker_opened, peer.breaker_closed) == (1, 1)
 

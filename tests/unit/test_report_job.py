@@ -19,7 +19,7 @@ from monarch.report import (
     write_report,
 )
 from monarch.report.format import WIDTH, plain_text
-from monarch.report.node_table import ROWS_MAX, node_parts
+from monarch.report.node_table import ROWS_MAX, node_parts, served_amount
 from support.figures import FOUR, JOB, MIB, many, node, snapshot
 
 
@@ -258,3 +258,14 @@ def test_one_node_is_told_by_itself_with_what_it_had_to_do_with_each_other(tmp_p
     assert json.loads(told("--node", "node0", "--json").output)["opens"] == 4400
     refused = told("--node", "node9").exception
     assert str(refused) == "the report does not contain node 'node9'"
+
+
+def test_ranges_of_large_files_that_went_to_peers_are_not_counted_as_files():
+    def served(files, ranges):
+        row = {"served_files": files, "served_ranges": ranges, "served_bytes": 1 << 20}
+        return served_amount(row)
+
+    assert served(0, 1) == "1 range of large files, 1.0 MiB"
+    assert served(2, 1200) == "2 files, 1,200 ranges of large files, 1.0 MiB"
+    assert served(0, 0) == "0 files, 1.0 MiB"
+    assert served_amount({"served_files": 1, "served_bytes": 0}) == "1 file, 0 B"

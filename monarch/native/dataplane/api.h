@@ -380,6 +380,7 @@ struct monarch_traffic {
     uint64_t connections; /* open now */
     uint64_t requests;    /* received by a server, sent by a receiver */
     uint64_t replies;     /* with bytes */
+    uint64_t ranges;      /* server: replies with Blocks among these */
     uint64_t bytes;       /* of Files */
     uint64_t refused;     /* replies without bytes */
     uint64_t late;    /* server: -EAGAIN among these; receiver: orders that timed out */

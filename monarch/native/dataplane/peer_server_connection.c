@@ -223,6 +223,7 @@ static void begin_reply(struct server *s, struct server_connection *c, uint32_t 
     else if (!status)
         attach_bytes(s, c);
     traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
+    traffic_add(&traffic->ranges, !c->out.head.status && p.blocks);
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
 }
 
