@@ -15,6 +15,7 @@ MODES = {
     "address": ("-fsanitize=address,undefined",),
     "thread": compiler.THREAD,
 }
+CROSS = "aarch64-linux-gnu-gcc"
 
 
 @pytest.mark.timeout(300)
@@ -33,3 +34,15 @@ def test_shared_c_program_passes(source: Path, mode: str) -> None:
     done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which(CROSS) is None, reason=f"no {CROSS}")
+def test_native_parts_compile_for_aarch64() -> None:
+    words = [CROSS, "-std=c11", "-D_GNU_SOURCE", "-fsyntax-only", *compiler.WARNINGS]
+    sources = sorted(str(path) for path in NATIVE.glob("*/*.c"))
+
+    done = subprocess.run(
+        [*words, f"-I{NATIVE}", *sources], capture_output=True, text=True
+    )
+
+    assert len(sources) > 50 and done.returncode == 0, done.stderr

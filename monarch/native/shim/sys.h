@@ -29,7 +29,6 @@ static inline long sys_call(long number, long a, long b, long c, long d, long e)
     register long x3 __asm__("x3") = d;
     register long x4 __asm__("x4") = e;
     register long x5 __asm__("x5") = 0;
-    register long x5 __asm__("x5") = 0;
     __asm__ volatile("svc 0"
                      : "+r"(x0)
                      : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
