@@ -51,10 +51,12 @@ static ssize_t read_piece(struct engine *e, struct transfer *t, uint8_t *buffer,
     size_t got = 0;
     while (got < want) {
         size_t piece = health_piece(e, t, n - got);
+        uint64_t began = clock_ns();
         ssize_t more = read_at(t->source, buffer + got, piece, t->offset + got);
         health_note_step(e, t);
         if (more <= 0)
             return more ? more : (ssize_t)got;
+        health_note_piece(e, t, (size_t)more, clock_ns() - began);
         got += (size_t)more;
         progress_store(e->requests, t->order.file, piece_of(t->offset + got));
     }

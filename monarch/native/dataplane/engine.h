@@ -62,7 +62,7 @@ struct root_queue {
     uint64_t stalled_ns;          /* since when */
     _Atomic uint64_t progress_ns; /* when a step of a Transfer has last ended */
     _Atomic uint64_t slowest_ns;  /* the longest step that was not a hang */
-    atomic_bool slow;             /* a chunk takes long: read it in pieces */
+    _Atomic uint32_t piece;       /* how many bytes to read at once; 0: not known */
 };
 
 /* A token bucket over bytes, kept as the time at which it is no longer in debt. */
@@ -258,7 +258,8 @@ void idle_wait(struct engine *e, const struct timespec *most);
 void health_note_step(struct engine *e, struct transfer *t);
 void health_note_wait(struct transfer *t, bool waits);
 size_t health_piece(const struct engine *e, const struct transfer *t, size_t n);
-void health_note_chunk(struct engine *e, const struct transfer *t, uint64_t ns);
+void health_note_piece(struct engine *e, const struct transfer *t, size_t n,
+                       uint64_t ns);
 void health_check(struct engine *e);
 void health_check_stalled(struct engine *e);
 

@@ -12,9 +12,14 @@
 
 /* A root is silent after twice the time of its slowest step, within these limits. */
 static const uint64_t SILENT_NS = SECOND_NS, SILENT_MAX_NS = 4 * SECOND_NS;
-static const uint64_t SLOW_CHUNK_NS = SECOND_NS / 4;
+/* A read takes up to this, so that programs and peers that wait see progress. */
+static const uint64_t PIECE_NS = SECOND_NS / 4;
 
-enum { PIECE_BYTES = 64 << 10 };
+enum {
+    PIECE_MIN = 64 << 10,
+    PIECE_FIRST = 256 << 10, /* of an origin whose rate is not known */
+    PIECE_MAX = READ_CHUNKS_MAX * CHUNK_BYTES,
+};
 
 /* health_note_step - notes that a system call for this Transfer has returned; called by
  * the thread that runs it. */
@@ -38,20 +43,34 @@ void health_note_wait(struct transfer *t, bool waits)
     atomic_store_explicit(&t->waits, waits, memory_order_relaxed);
 }
 
+/* piece_of - of a queue; 0 in it stands for the first piece. */
+static uint32_t piece_of(const struct root_queue *q)
+{
+    uint32_t piece = atomic_load_explicit(&q->piece, memory_order_relaxed);
+    return piece ? piece : PIECE_FIRST;
+}
+
 /* health_piece - how many of the next n bytes to read at once: few from a slow origin,
  * so that each piece shows progress. */
 size_t health_piece(const struct engine *e, const struct transfer *t, size_t n)
 {
-    const struct root_queue *q = &e->roots[t->queue];
-    bool slow = atomic_load_explicit(&q->slow, memory_order_relaxed);
-    return slow && n > PIECE_BYTES ? PIECE_BYTES : n;
+    uint32_t piece = piece_of(&e->roots[t->queue]);
+    return n < piece ? n : piece;
 }
 
-/* health_note_chunk - notes how long the read of a whole chunk took. */
-void health_note_chunk(struct engine *e, const struct transfer *t, uint64_t ns)
+/* health_note_piece - notes how long a read of n bytes took: the next ones are smaller if
+ * that was long, and larger if the origin would give twice as much in time. */
+void health_note_piece(struct engine *e, const struct transfer *t, size_t n,
+                       uint64_t ns)
 {
-    atomic_store_explicit(&e->roots[t->queue].slow, ns > SLOW_CHUNK_NS,
-                          memory_order_relaxed);
+    struct root_queue *q = &e->roots[t->queue];
+    uint32_t piece = piece_of(q), next = piece;
+    if (ns > PIECE_NS)
+        next = piece / 2 < PIECE_MIN ? PIECE_MIN : piece / 2;
+    else if (piece < PIECE_MAX && n * PIECE_NS > 2 * ns * piece)
+        next = 2 * piece;
+    if (next != piece)
+        atomic_store_explicit(&q->piece, next, memory_order_relaxed);
 }
 
 static uint64_t silence_max(const struct root_queue *q)

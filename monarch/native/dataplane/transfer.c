@@ -178,7 +178,6 @@ static int end_extent(struct engine *e, struct transfer *t)
 void transfer_note_read(struct engine *e, struct transfer *t, uint64_t ns,
                         uint32_t chunks)
 {
-    health_note_chunk(e, t, ns / chunks);
     if (order_class(t->order.kind) != CLASS_DEMAND)
         return;
     for (uint32_t i = 0; i < chunks; i++)
@@ -194,21 +193,25 @@ void transfer_note_read(struct engine *e, struct transfer *t, uint64_t ns,
 static ssize_t read_chunks(struct engine *e, struct transfer *t, uint8_t *buffer,
                            size_t n, size_t want)
 {
-    uint64_t began = n >= CHUNK_BYTES ? clock_ns() : 0;
+    const uint64_t began = clock_ns();
+    uint64_t before, now = began;
     size_t got = 0, piece, enough;
     ssize_t n_read;
     do {
+        before = now;
         piece = health_piece(e, t, n - got);
         enough = piece < want - got ? piece : want - got;
         n_read = file_read(t->source, buffer + got, piece, enough);
         if (n_read < 0)
             return n_read;
         got += (size_t)n_read;
+        now = clock_ns();
+        health_note_piece(e, t, (size_t)n_read, now - before);
         if (piece < n)
             health_note_step(e, t);
     } while ((size_t)n_read == piece && got < n);
-    if (began)
-        transfer_note_read(e, t, clock_ns() - began, (uint32_t)(n / CHUNK_BYTES));
+    if (n >= CHUNK_BYTES)
+        transfer_note_read(e, t, now - began, (uint32_t)(n / CHUNK_BYTES));
     return (ssize_t)got;
 }
 

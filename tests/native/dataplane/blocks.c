@@ -377,11 +377,6 @@ static bool is_stalled(uint32_t root)
     return health.stalled >> root & 1;
 }
 
-static bool are_others_present(uint32_t file)
-{
-    return present(file) == blocks_of(SIZE) - 1;
-}
-
 static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
 {
     begin();
@@ -392,7 +387,8 @@ static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
         poll(NULL, 0, 1);
     board_ask(board, 1, 1); /* all of it: the rest comes, and this Transfer waits */
     until(is_stalled, 0);
-    until(are_others_present, 0);
+    while (present(0) != blocks_of(SIZE) - 1)
+        poll(NULL, 0, 1);
     atomic_store(&hanging, false);
     until(is_ready, 0);
     CHECK(board_replica_right(board, 0));

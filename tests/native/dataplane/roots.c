@@ -188,7 +188,7 @@ static void an_origin_that_is_slow_is_no_dead_one(void)
     struct monarch_health found;
     fault_read = read_slowly;
     board_start(b, 1, 1);
-    atomic_store(&b->engine->roots[0].slow, true); /* as its first chunk has shown */
+    atomic_store(&b->engine->roots[0].piece, 0); /* it is not known */
     board_submit(b, 0, MONARCH_DEMAND);
     struct monarch_completion done;
     while (!monarch_engine_completions(b->engine, &done, 1)) {
@@ -197,6 +197,29 @@ static void an_origin_that_is_slow_is_no_dead_one(void)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     CHECK(done.status == 0 && board_replica_right(b, 0));
+    end(b);
+}
+
+/* read_late - an origin of high latency, which gives many bytes at once. */
+static ssize_t read_late(int fd, void *buffer, size_t n)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    return __real_read(fd, buffer, n);
+}
+
+static void an_origin_that_was_slow_once_is_read_in_large_pieces_again(void)
+{
+    const uint64_t sizes[] = {8 * (uint64_t)CHUNK_BYTES};
+    struct board *b = board_new(1, sizes);
+    struct monarch_completion done;
+    fault_read = read_late;
+    board_start(b, 1, 1);
+    atomic_store(&b->engine->roots[0].piece, 64 << 10); /* it was slow */
+    board_submit(b, 0, MONARCH_DEMAND);
+    while (!monarch_engine_completions(b->engine, &done, 1))
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    CHECK(done.status == 0 && board_replica_right(b, 0));
+    CHECK(atomic_load(&b->engine->roots[0].piece) >= CHUNK_BYTES);
     end(b);
 }
 
@@ -224,6 +247,7 @@ int main(void)
     nobody_waits_for_a_root_that_does_not_answer();
     one_file_that_hangs_is_given_up_and_its_root_is_not();
     an_origin_that_is_slow_is_no_dead_one();
+    an_origin_that_was_slow_once_is_read_in_large_pieces_again();
     a_single_root_has_all_threads();
     return PASS;
 }
