@@ -8,7 +8,7 @@
 #include "large.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 
@@ -21,7 +21,14 @@
 #define READ_BYTES_MAX 0x7ffff000ull /* of one call, read(2) */
 #define ASKED_NS 1000000000ull
 
-enum { ASKED_READS = 256 };
+enum {
+    ASKED_READS = 256,
+    /* of statx(2): what is compared with the Catalog */
+    STATX_COMPARED = STATX_TYPE | STATX_INO | STATX_SIZE | STATX_MTIME | STATX_CTIME,
+};
+
+/* Before glibc 2.34 only programs with threads have it. */
+extern void pthread_testcancel(void) __attribute__((weak));
 
 enum {
     PIECE_BYTES = 4 << 20, /* of a long read: others are copied meanwhile */
@@ -144,7 +151,7 @@ static bool stat_of(const struct segments *seg, int fd, struct stat *out)
     struct statx st;
     if (is_due(seg, fd) ||
         sys_call(SYS_statx, fd, (long)"", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
-                 STATX_BASIC_STATS, (long)&st))
+                 STATX_COMPARED, (long)&st))
         return sys_fstat(fd, out) == 0;
     *out = (struct stat){
         .st_dev = makedev(st.stx_dev_major, st.stx_dev_minor),
@@ -429,7 +436,8 @@ bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *a
     }
     if (!total_of(pieces, count))
         return false;
-    poll(NULL, 0, 0); /* a cancellation point, as the read that it stands for */
+    if (pthread_testcancel) /* a cancellation point, as the read that it stands for */
+        pthread_testcancel();
     return at ? serve_at(fd, &l, pieces, count, *at, got)
               : serve_shared(fd, &l, pieces, count, got);
 }
