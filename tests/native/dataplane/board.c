@@ -211,12 +211,14 @@ static size_t fill_presence(const struct board *b, struct flags *flags, size_t s
         words += (b->sizes[i] + EXTENT_BYTES - 1) / EXTENT_BYTES;
         n++;
     }
+    p.places = p.words + words * sizeof(uint32_t);
     if (flags && count) {
         ((uint64_t *)((char *)flags + p.first))[n] = words;
+        memset((char *)flags + p.places, PLACE_NONE, words);
         flags->presence = start;
         memcpy((char *)flags + start, &p, sizeof(p));
     }
-    return p.words + words * sizeof(uint32_t) - start;
+    return p.places + words - start;
 }
 
 static void fill_segments(struct board *b)
@@ -326,6 +328,7 @@ void board_stop(struct board *b)
     if (b->engine)
         CHECK(monarch_engine_free(b->engine, PATIENCE_MS) == 0);
     b->engine = NULL;
+    CHECK(memcmp(b->flags->seg.magic, "MONARCH", 8) == 0); /* nothing lies over it */
 }
 
 /* board_state - without generation and confirmation. */
