@@ -25,11 +25,14 @@ MODES = {
 }
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
+NAMES += ["peer_blocks", "peer_block_faults"]
 NAMES += ["marks", "tables", "blocks", "whole", "readers"]
 # What must hold too where engines make seals, and receivers check them.
 SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
 SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]
 SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
+SEALED += [("peer_blocks", "1"), ("peer_blocks", "only")]
+SEALED += [("peer_block_faults", "1"), ("peer_block_faults", "only")]
 SKIPPED = 77
 
 pytestmark = [
@@ -43,7 +46,7 @@ def build(name: str, mode: str) -> Path:
     """The program of this name in this mode."""
     words = ["cc", *FLAGS, *MODES[mode]]
     sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
-    sources += [PROGRAMS / f"{part}.c" for part in ("board", "fault", "peer")]
+    sources += [PROGRAMS / f"{part}.c" for part in ("board", "fault", "peer", "nodes")]
     sources.append(BUILDER)
     parts = compiler.objects(words, sorted(sources))
     libraries = ("-pthread", "-ldl", WRAPPED)

@@ -115,25 +115,6 @@ static bool is_ready(uint32_t file)
     return STATE_OF(board_state(board, file)) == REPLICA_READY;
 }
 
-/* block_right - the bytes of a Block that is there are those of the origin. */
-static bool block_right(uint32_t file, uint32_t block)
-{
-    static _Thread_local char got[BLOCK_BYTES], expected[BLOCK_BYTES];
-    char path[512];
-    off_t at = (off_t)block * BLOCK_BYTES;
-    board_origin_path(board, file, path);
-    int origin = open(path, O_RDONLY);
-    board_replica_path(board, file, path);
-    int replica = open(path, O_RDONLY);
-    CHECK(origin >= 0 && replica >= 0);
-    ssize_t n = pread(origin, expected, BLOCK_BYTES, at);
-    bool right = n > 0 && pread(replica, got, BLOCK_BYTES, at) == n &&
-                 memcmp(got, expected, (size_t)n) == 0;
-    close(origin);
-    close(replica);
-    return right;
-}
-
 static void ask(uint32_t slot, struct block_range range)
 {
     board_ask(board, slot, presence_request(range));
@@ -160,7 +141,7 @@ static void read_range(uint32_t slot, struct block_range range)
             CHECK(clock_ns() < limit);
             poll(NULL, 0, 1);
         }
-        CHECK(block_right(range.large, at));
+        CHECK(board_block_right(board, range.large, at));
     }
 }
 

@@ -367,6 +367,23 @@ bool board_replica_right(const struct board *b, uint32_t file)
            st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec == e->mtime_ns;
 }
 
+/* board_block_right - the bytes of a Block that is there are those of the origin. */
+bool board_block_right(const struct board *b, uint32_t file, uint32_t block)
+{
+    static _Thread_local uint8_t bytes[BLOCK_BYTES];
+    char path[512];
+    uint64_t at = (uint64_t)block * BLOCK_BYTES, left = b->sizes[file] - at;
+    ssize_t n = (ssize_t)(left < BLOCK_BYTES ? left : BLOCK_BYTES);
+    board_replica_path(b, file, path);
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && pread(fd, bytes, (size_t)n, (off_t)at) == n);
+    close(fd);
+    for (ssize_t i = 0; i < n; i++)
+        if (bytes[i] != pattern(file, at + (uint64_t)i))
+            return false;
+    return true;
+}
+
 /* board_names - how many names in the Tier end like this. */
 unsigned board_names(const struct board *b, const char *suffix)
 {

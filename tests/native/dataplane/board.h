@@ -60,6 +60,7 @@ void board_set_state(struct board *b, uint32_t file, uint32_t word);
 size_t board_cached_pages(const struct board *b, uint32_t file);
 bool board_forget_pages(const struct board *b, uint32_t file);
 bool board_replica_right(const struct board *b, uint32_t file);
+bool board_block_right(const struct board *b, uint32_t file, uint32_t block);
 unsigned board_names(const struct board *b, const char *suffix);
 
 void board_submit(struct board *b, uint32_t file, uint8_t kind);

@@ -1,0 +1,255 @@
+/* peer_blocks.c - Blocks of a large File that one node gives another: the origin is read
+ * once, by the owner, and what a node has costs no origin. */
+#include "nodes.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "dataplane/engine.h"
+#include "shared/presence.h"
+
+enum { PROGRAMS = 3, ASKED = 40 }; /* of each node; ranges of each */
+
+static struct nodes nodes;
+
+/* all_from_owner - the asker has these Blocks from the owner alone, which has read so much. */
+static void all_from_owner(uint64_t asked, uint64_t read)
+{
+    nodes_settle(&nodes);
+    CHECK(node_peer_bytes(&nodes.asker) == asked);
+    CHECK(node_origin_bytes(&nodes.asker) == 0);
+    CHECK(node_origin_bytes(&nodes.owner) == read);
+}
+
+static void begin(void)
+{
+    nodes_begin(&nodes, OWNER, NO_SOURCE);
+    nodes_connect(&nodes);
+}
+
+/* ---- what the owner does not have ------------------------------------------------------ */
+
+static void the_owner_reads_what_is_asked_for(void)
+{
+    begin();
+    node_read(&nodes.asker, 0, 5, 12);
+    node_read(&nodes.asker, 0, 31, 2); /* of two Extents */
+    node_read(&nodes.asker, 0, LARGE_BLOCKS - 1, 1);
+    CHECK(node_present(&nodes.asker) == 15 && node_present(&nodes.owner) == 15);
+    CHECK(node_served(&nodes.owner, ASKER).ranges == 6 && nodes_none_failed(&nodes));
+    uint64_t bytes = 14 * BLOCK_BYTES + LARGE_BYTES % BLOCK_BYTES;
+    all_from_owner(bytes, bytes);
+    nodes_end(&nodes);
+}
+
+struct program {
+    struct node *node;
+    uint32_t slot;
+};
+
+static void *run_program(void *program)
+{
+    const struct program *p = program;
+    uint32_t random = (p->slot + 1) * 2654435761u;
+    for (int i = 0; i < ASKED; i++) {
+        random = random * 1664525u + 1013904223u;
+        uint32_t at = (random >> 8) % LARGE_BLOCKS, left = LARGE_BLOCKS - at;
+        uint32_t n = 1 + (random >> 24) % 9;
+        node_read(p->node, p->slot, at, n < left ? n : left);
+    }
+    node_read(p->node, p->slot, 0, LARGE_BLOCKS);
+    return NULL;
+}
+
+static void run_programs(void)
+{
+    struct program programs[2 * PROGRAMS];
+    pthread_t threads[2 * PROGRAMS];
+    for (uint32_t i = 0; i < 2 * PROGRAMS; i++) {
+        programs[i] = (struct program){i % 2 ? &nodes.owner : &nodes.asker, i};
+        CHECK(pthread_create(&threads[i], NULL, run_program, &programs[i]) == 0);
+    }
+    for (uint32_t i = 0; i < 2 * PROGRAMS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void programs_of_both_nodes_cost_one_read(void)
+{
+    begin();
+    run_programs();
+    node_until_ready(&nodes.asker);
+    node_until_ready(&nodes.owner);
+    CHECK(board_replica_right(nodes.asker.board, 0));
+    CHECK(board_replica_right(nodes.owner.board, 0));
+    CHECK(nodes_none_failed(&nodes));
+    all_from_owner(LARGE_BYTES, LARGE_BYTES);
+    nodes_end(&nodes);
+}
+
+static void what_will_be_asked_for_is_read_ahead(void)
+{
+    static uint8_t bytes[CHUNK_BYTES];
+    begin();
+    int fd = played_ask(&nodes);
+    played_send(fd, EXTENT_BLOCKS + 2, 2, 2, 0);
+    CHECK(played_answer(fd, bytes).size == 2 * BLOCK_BYTES);
+    poll(NULL, 0, 2 * 100); /* it is asked for again with each tick of the server */
+    CHECK(node_present(&nodes.owner) == 2);
+    played_send(fd, 4, 4, 20, 0);
+    CHECK(played_answer(fd, bytes).size == 4 * BLOCK_BYTES);
+    node_until_present(&nodes.owner, 2 + 20);
+    all_from_owner(0, (2 + 20) * BLOCK_BYTES);
+    close(fd);
+    nodes_end(&nodes);
+}
+
+/* ---- what it has ------------------------------------------------------------------------- */
+
+static void have_some(void)
+{
+    node_read(&nodes.owner, 0, 5, 8);
+}
+
+static void have_all(void)
+{
+    node_read(&nodes.owner, 0, 0, LARGE_BLOCKS);
+    node_until_ready(&nodes.owner);
+}
+
+static void what_the_owner_has_costs_no_read(void (*have)(void))
+{
+    begin();
+    have();
+    uint32_t had = node_present(&nodes.owner);
+    uint64_t read = had ? had * (uint64_t)BLOCK_BYTES : LARGE_BYTES;
+    node_read(&nodes.asker, 0, 6, 7);
+    CHECK(node_present(&nodes.asker) == 7 && nodes_none_failed(&nodes));
+    CHECK(node_served(&nodes.owner, ASKER).ranges == 2);
+    all_from_owner(7 * BLOCK_BYTES, read);
+    nodes_end(&nodes);
+}
+
+static bool checksums_are_kept(void)
+{
+    const char *how = getenv("TEST_SEALED");
+    return !how || strcmp(how, "only") != 0;
+}
+
+static void what_was_left_behind_is_adopted_for_a_peer(void)
+{
+    if (!checksums_are_kept())
+        return;
+    nodes_begin(&nodes, OWNER, NO_SOURCE);
+    have_all();
+    node_offer(&nodes.owner);
+    nodes_connect(&nodes);
+    node_read(&nodes.asker, 0, 6, 7);
+    CHECK(node_ready(&nodes.owner) && nodes_none_failed(&nodes));
+    all_from_owner(7 * BLOCK_BYTES, 0);
+    nodes_end(&nodes);
+}
+
+/* ---- another order, another node, another configuration ------------------------------- */
+
+static void replies_may_come_in_any_order(void)
+{
+    struct frame_request asked[4];
+    nodes_begin(&nodes, PLAYED, NO_SOURCE);
+    int fd = played_connect(&nodes);
+    node_ask(&nodes.asker, 0, 0, EXTENT_BLOCKS);
+    for (uint8_t wanted = EXTENT_BLOCKS; wanted; wanted -= 4 * FRAME_BLOCKS_MAX) {
+        for (int i = 0; i < 4; i++) {
+            asked[i] = played_take(fd);
+            CHECK(asked[i].blocks == FRAME_BLOCKS_MAX && !asked[i].flags);
+            CHECK(asked[i].wanted == wanted - i * FRAME_BLOCKS_MAX);
+            CHECK(asked[i].extent == (uint32_t)EXTENT_BLOCKS - asked[i].wanted);
+        }
+        for (int i = 4; i-- > 0;) {
+            struct blocks_reply a = played_right(&nodes, &asked[i]);
+            played_give(fd, &a);
+        }
+    }
+    node_read(&nodes.asker, 0, 0, EXTENT_BLOCKS);
+    CHECK(nodes_none_failed(&nodes));
+    all_from_owner(EXTENT_BYTES, 0);
+    close(fd);
+    nodes_end(&nodes);
+}
+
+/* tells_demand - the owner has noted how long a program has waited. */
+static bool tells_demand(void)
+{
+    uint64_t pairs[2];
+    return monarch_engine_demands(nodes.owner.board->engine, pairs, 1) > 0;
+}
+
+static void what_no_program_waits_for_is_no_demand(void)
+{
+    static uint8_t bytes[CHUNK_BYTES];
+    begin();
+    int fd = played_ask(&nodes);
+    monarch_engine_set_background(nodes.owner.board->engine, 0, 0);
+    played_send(fd, 8, 2, 2, FRAME_UNASKED);
+    played_is_known(fd);
+    node_read(&nodes.asker, 0, 40, 1); /* demand overtakes it */
+    CHECK(node_present(&nodes.owner) == 1);
+    while (!tells_demand())
+        poll(NULL, 0, 1);
+    monarch_engine_set_background(nodes.owner.board->engine, 1, 1);
+    CHECK(played_answer(fd, bytes).size == 2 * BLOCK_BYTES);
+    node_until_present(&nodes.owner, 3);
+    nodes_until_counted(&nodes);
+    CHECK(!tells_demand());
+    close(fd);
+    nodes_end(&nodes);
+}
+
+static void fill_asks_without_demand(void)
+{
+    const uint32_t files[] = {0};
+    const struct monarch_fill fill = {.to_fetch = files, .fetch_count = 1};
+    nodes_begin(&nodes, PLAYED, OWNER);
+    nodes_connect(&nodes);
+    int fd = played_connect(&nodes);
+    monarch_engine_fill(nodes.asker.board->engine, &fill);
+    struct frame_request asked = played_take(fd);
+    CHECK(asked.flags == FRAME_UNASKED && asked.extent == 0);
+    close(fd);
+    struct monarch_completion done = nodes_failed(&nodes);
+    CHECK(done.status == -ECONNRESET && (done.kind & MONARCH_BACKGROUND));
+    node_read(&nodes.asker, 0, 0, 1); /* fill has left it to who asks */
+    CHECK(node_origin_bytes(&nodes.asker) == 0);
+    nodes_end(&nodes);
+}
+
+static void a_node_to_which_it_is_not_large_gives_blocks(bool ready)
+{
+    nodes_begin_large_for_asker(&nodes);
+    nodes_connect(&nodes);
+    if (ready) {
+        board_ask(nodes.owner.board, 0, 1); /* File 0, as a whole */
+        node_until_ready(&nodes.owner);
+    }
+    node_read(&nodes.asker, 0, 30, 4);
+    CHECK(node_ready(&nodes.owner) && nodes_none_failed(&nodes));
+    node_read(&nodes.asker, 0, LARGE_BLOCKS - 1, 1);
+    all_from_owner(4 * BLOCK_BYTES + LARGE_BYTES % BLOCK_BYTES, LARGE_BYTES);
+    nodes_end(&nodes);
+}
+
+int main(void)
+{
+    the_owner_reads_what_is_asked_for();
+    programs_of_both_nodes_cost_one_read();
+    what_will_be_asked_for_is_read_ahead();
+    what_the_owner_has_costs_no_read(have_some);
+    what_the_owner_has_costs_no_read(have_all);
+    what_was_left_behind_is_adopted_for_a_peer();
+    replies_may_come_in_any_order();
+    what_no_program_waits_for_is_no_demand();
+    fill_asks_without_demand();
+    a_node_to_which_it_is_not_large_gives_blocks(true);
+    a_node_to_which_it_is_not_large_gives_blocks(false);
+    return PASS;
+}
