@@ -192,8 +192,8 @@ static void what_no_program_waits_for_is_no_demand(void)
     monarch_engine_set_background(nodes.owner.board->engine, 0, 0);
     played_send(fd, 8, 2, 2, FRAME_UNASKED);
     played_is_known(fd);
-    node_read(&nodes.asker, 0, 40, 1); /* demand overtakes it */
-    CHECK(node_present(&nodes.owner) == 1);
+    played_send(fd, 40, 1, 1, 0); /* demand overtakes it */
+    CHECK(played_answer(fd, bytes).extent == 40 && node_present(&nodes.owner) == 1);
     while (!tells_demand())
         poll(NULL, 0, 1);
     monarch_engine_set_background(nodes.owner.board->engine, 1, 1);
