@@ -51,6 +51,15 @@ static void push(struct engine *e, uint32_t large, const struct monarch_order *w
     }
 }
 
+/* blocks_in - how many Blocks some runs have. */
+static uint32_t blocks_in(const struct block_run *runs, uint32_t n)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += runs[i].count;
+    return sum;
+}
+
 /* blocks_requested - a program waits for Blocks of a large File, or will read them soon;
  * `unasked`: another node fills with them. */
 void blocks_requested(struct engine *e, uint64_t request, bool unasked)
@@ -67,6 +76,8 @@ void blocks_requested(struct engine *e, uint64_t request, bool unasked)
     if (STATE_OF(word) == REPLICA_ABSENT && !begin_partly(e, file))
         return;
     uint32_t n = partial_claim_runs(e, range, &whole, runs);
+    if (!unasked && blocks_in(runs, n) < range.count)
+        scheduler_want_blocks(e, file, range.first, range.count);
     if (!n)
         return;
     whole.kind &= MONARCH_PARTLY;

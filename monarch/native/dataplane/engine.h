@@ -206,6 +206,8 @@ bool scheduler_push(struct engine *e, const struct monarch_order *order);
 
 bool scheduler_has_room(const struct engine *e);
 void scheduler_want(struct engine *e, uint32_t file);
+void scheduler_want_blocks(struct engine *e, uint32_t file, uint32_t first,
+                           uint32_t count);
 
 /* threads.c - the callers hold the lock */
 int threads_start(struct engine *e);

@@ -205,6 +205,22 @@ static void what_no_program_waits_for_is_no_demand(void)
     nodes_end(&nodes);
 }
 
+/* Fill of one node has asked first, and may not go on: programs of another do not wait. */
+static void what_fill_has_asked_for_becomes_demand(void)
+{
+    static uint8_t bytes[CHUNK_BYTES];
+    begin();
+    int fd = played_ask(&nodes);
+    monarch_engine_set_background(nodes.owner.board->engine, 0, 0);
+    played_send(fd, 8, 4, 24, FRAME_UNASKED);
+    played_is_known(fd);
+    node_read(&nodes.asker, 0, 10, 2);
+    CHECK(played_answer(fd, bytes).size == 4 * BLOCK_BYTES);
+    close(fd);
+    all_from_owner(2 * BLOCK_BYTES, 24 * BLOCK_BYTES);
+    nodes_end(&nodes);
+}
+
 static void fill_asks_without_demand(void)
 {
     const uint32_t files[] = {0};
@@ -248,6 +264,7 @@ int main(void)
     what_was_left_behind_is_adopted_for_a_peer();
     replies_may_come_in_any_order();
     what_no_program_waits_for_is_no_demand();
+    what_fill_has_asked_for_becomes_demand();
     fill_asks_without_demand();
     a_node_to_which_it_is_not_large_gives_blocks(true);
     a_node_to_which_it_is_not_large_gives_blocks(false);
