@@ -69,18 +69,62 @@ static int read_all(int fd, uint8_t *buffer, size_t n, uint64_t offset)
     return 0;
 }
 
-/* read_held - the bytes of Blocks that are there, from the file in their Tier. */
-static int read_held(struct engine *e, const struct held *held, uint8_t *buffer,
-                     size_t n)
+/* read_held - bytes of a Replica that is there, from the file in its Tier. */
+static int read_held(struct engine *e, const struct held *held, uint64_t offset,
+                     uint8_t *buffer, size_t n)
 {
     if (held->tier >= TIERS_MAX || e->tiers[held->tier] < 0)
         return -EIO;
     int fd = file_openat(e->tiers[held->tier], held->name, O_RDONLY | O_NOCTTY, 0);
     if (fd < 0)
         return fd;
-    int rc = read_all(fd, buffer, n, held->offset);
+    int rc = read_all(fd, buffer, n, offset);
     close(fd);
     return rc;
+}
+
+/* read_extent - reads a whole Extent of a READY Replica for its checksum, and its seal where
+ * that has been begun. */
+static int read_extent(struct engine *e, const struct held *held,
+                       const struct extent_name *name, uint8_t *buffer, uint64_t *chain,
+                       struct sealing *sealing)
+{
+    uint64_t first = (uint64_t)name->extent * EXTENT_BYTES;
+    int rc = 0;
+    for (uint64_t at = 0; !rc && at < name->bytes; at += CHUNK_BYTES) {
+        uint64_t left = name->bytes - at;
+        size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+        rc = read_held(e, held, first + at, buffer, n);
+        if (!rc && sealing)
+            rc = seal_add(sealing, buffer, n);
+        else if (!rc)
+            *chain = xxh3(buffer, n, *chain);
+    }
+    return rc;
+}
+
+/* check_extent - where the checksums of the Blocks are not known, because this node stages
+ * the File whole, that of their Extent or its seal tells whether they are as they came. */
+static int check_extent(struct engine *e, const struct pending_request *p,
+                        const struct held *held, uint8_t *buffer)
+{
+    uint32_t extent = p->extent / EXTENT_BLOCKS;
+    uint64_t place = e->options.digest_first[p->file] + extent, chain = 0;
+    uint64_t size = catalog_entry(e->catalog, p->file, NULL)->size;
+    const struct extent_name name = {
+        .file = p->file, .extent = extent, .bytes = frame_extent_bytes(size, extent)};
+    const struct monarch_seal seal = extent_seal(e, place);
+    struct sealing *sealing = NULL;
+    uint8_t tag[SEAL_TAG_BYTES];
+    int rc = e->sealer ? seal_begin(e->sealer, &name, &seal, &sealing) : 0;
+    rc = rc ? rc : read_extent(e, held, &name, buffer, &chain, sealing);
+    int ended = sealing ? seal_end(&sealing, tag) : 0;
+    if (rc || ended)
+        return rc ? rc : ended;
+    bool right = e->sealer ? seal_same(tag, seal.tag)
+                           : chain == __atomic_load_n(&e->options.digests[place],
+                                                      __ATOMIC_RELAXED);
+    return right ? 0 : -EBADMSG;
 }
 
 /* as_they_came - the bytes have the checksums of their Blocks, where these are known. */
@@ -122,7 +166,8 @@ int server_blocks_attach(struct server *s, const struct pending_request *p,
     if (!(out->bytes = take_buffer(s)))
         return -ENOMEM;
     size_t n = (size_t)frame_block_bytes(size, p->extent, p->blocks);
-    int rc = read_held(e, &held, out->bytes, n);
+    int rc = held.checked ? 0 : check_extent(e, p, &held, out->bytes);
+    rc = rc ? rc : read_held(e, &held, held.offset, out->bytes, n);
     if (!partial_held_still(e, p->file, &held))
         return -EAGAIN;
     if (rc || !as_they_came(&held, out->bytes, n)) {

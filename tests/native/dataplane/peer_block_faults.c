@@ -307,6 +307,22 @@ static void a_damaged_replica_is_reported(bool adopted)
     nodes_end(&nodes);
 }
 
+/* It has no checksums of Blocks, but of Extents. */
+static void damage_is_found_where_the_file_is_not_large(void)
+{
+    uint32_t file;
+    nodes_begin_large_for_asker(&nodes);
+    nodes_connect(&nodes);
+    board_ask(nodes.owner.board, 0, 1);
+    node_until_ready(&nodes.owner);
+    node_read(&nodes.asker, 0, LARGE_BLOCKS - 2, 2);
+    read_damaged();
+    CHECK(board_asked(nodes.owner.board, &file, 1, 1000 * PATIENCE_NS_MAX) == 1);
+    nodes_settle(&nodes);
+    CHECK(node_origin_bytes(&nodes.asker) == COUNT * BLOCK_BYTES);
+    nodes_end(&nodes);
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof(forgeries) / sizeof(forgeries[0]); i++) {
@@ -328,5 +344,6 @@ int main(void)
     a_damaged_part_is_given_up();
     a_damaged_replica_is_reported(false);
     a_damaged_replica_is_reported(true);
+    damage_is_found_where_the_file_is_not_large();
     return PASS;
 }
