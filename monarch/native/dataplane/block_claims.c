@@ -79,37 +79,67 @@ static void refuse(struct engine *e, struct partial *p, uint32_t block)
         wake(e, p, block);
 }
 
-/* partial_claim_runs - claims all Blocks of a range that nobody copies yet, of a File that
- * is staged in part: the number of runs, and the order of its Transfers. */
-uint32_t partial_claim_runs(struct engine *e, struct block_range range,
-                            struct monarch_order *order, struct block_run *runs)
+/* set_unasked - no program waits for claimed Blocks so far. */
+static void set_unasked(struct partial *p, struct block_run run)
 {
-    uint32_t n = 0, end = range.first + range.count;
-    pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = e->partials->all[range.large];
-    uint32_t at = range.first;
-    bool there = p && !p->ended;
-    if (there) {
-        *order = p->order;
-        end = end < p->blocks ? end : p->blocks;
+    p->unasked[run.first / EXTENT_BLOCKS] |= blocks_mask(run.first, run.count);
+}
+
+/* take_unasked - a program waits for all Blocks of a range now; true: fill had claimed some
+ * of them. */
+static bool take_unasked(struct partial *p, uint32_t first, uint32_t end)
+{
+    bool found = false;
+    for (uint32_t at = first; at < end; at += EXTENT_BLOCKS - at % EXTENT_BLOCKS) {
+        uint32_t *unasked = &p->unasked[at / EXTENT_BLOCKS];
+        uint32_t mask = *unasked & blocks_mask(at, end - at);
+        found = found || mask;
+        *unasked &= ~mask;
     }
-    while (there && n < RUNS_MAX && at < end) {
+    return found;
+}
+
+/* claim_range - all Blocks up to `end` that nobody copies. */
+static void claim_range(struct engine *e, struct partial *p, uint32_t at, uint32_t end,
+                        struct block_claims *out)
+{
+    while (out->count < RUNS_MAX && at < end) {
         struct block_run run = free_run(p, at, end, EXTENT_BLOCKS);
         if (!run.count)
             break;
         at = run.first + run.count;
         if (claim(e, p, run, false))
-            runs[n++] = run;
+            out->runs[out->count++] = run;
         else
             refuse(e, p, run.first);
     }
-    pthread_mutex_unlock(&e->partials->lock);
-    return n;
 }
 
-/* partial_claim_next - claims the next Blocks that nobody copies; count 0: none is left. */
+/* partial_claim_runs - claims all Blocks of a range that nobody copies yet, of a File that
+ * is staged in part. `unasked`: no program waits for them. */
+void partial_claim_runs(struct engine *e, struct block_range range, bool unasked,
+                        struct block_claims *out)
+{
+    out->count = 0;
+    out->of_fill = false;
+    pthread_mutex_lock(&e->partials->lock);
+    struct partial *p = e->partials->all[range.large];
+    if (p && !p->ended) {
+        uint32_t end = range.first + range.count;
+        end = end < p->blocks ? end : p->blocks;
+        out->order = p->order;
+        out->of_fill = !unasked && take_unasked(p, range.first, end);
+        claim_range(e, p, range.first, end, out);
+        for (uint32_t i = 0; unasked && i < out->count; i++)
+            set_unasked(p, out->runs[i]);
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
+/* partial_claim_next - claims the next Blocks that nobody copies, for fill; count 0: none is
+ * left. */
 struct block_run partial_claim_next(struct engine *e, struct partial *p, uint32_t from,
-                                    uint32_t max)
+                                    uint32_t max, bool unasked)
 {
     struct block_run run = {0};
     pthread_mutex_lock(&e->partials->lock);
@@ -117,8 +147,22 @@ struct block_run partial_claim_next(struct engine *e, struct partial *p, uint32_
         run = free_run(p, from, p->blocks, max);
     if (run.count && !claim(e, p, run, true))
         run.count = 0;
+    if (run.count && unasked)
+        set_unasked(p, run);
     pthread_mutex_unlock(&e->partials->lock);
     return run;
+}
+
+/* partial_asked_since - a program has begun to wait for Blocks that fill has claimed. */
+bool partial_asked_since(struct engine *e, uint32_t large, struct block_run run)
+{
+    uint32_t extent = run.first / EXTENT_BLOCKS;
+    pthread_mutex_lock(&e->partials->lock);
+    const struct partial *p = e->partials->all[large];
+    bool asked = p && p->claimed[extent] & ~p->unasked[extent] &
+                          blocks_mask(run.first, run.count);
+    pthread_mutex_unlock(&e->partials->lock);
+    return asked;
 }
 
 static void unclaim(struct partial *p, struct block_run run)
@@ -127,6 +171,7 @@ static void unclaim(struct partial *p, struct block_run run)
     uint32_t mask = blocks_mask(run.first, run.count);
     p->claims -= (uint32_t)__builtin_popcount(*claimed & mask);
     *claimed &= ~mask;
+    p->unasked[run.first / EXTENT_BLOCKS] &= ~mask;
 }
 
 /* is_wanted - fill is to bring an Extent: of a File in pieces those that this node keeps,

@@ -4,6 +4,7 @@
 #include "dataplane/demand.h"
 
 #include "dataplane/partial.h"
+#include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
 #include "shared/catalog.h"
 
@@ -37,27 +38,42 @@ bool blocks_send(struct engine *e, struct monarch_order *order)
     return false;
 }
 
-/* push - queues the Transfer of each run; what finds no room in a queue is asked for again
- * by the program. */
-static void push(struct engine *e, uint32_t large, const struct monarch_order *whole,
-                 const struct block_run *runs, uint32_t n)
+/* want - a program waits for Blocks that fill has asked for: of this node, or of others. */
+static void want(struct engine *e, struct block_range range)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        struct monarch_order order = *whole;
-        order.first_block = runs[i].first;
-        order.block_count = runs[i].count;
-        if (!blocks_send(e, &order))
-            partial_release_run(e, large, runs[i]);
-    }
+    struct block_want wanted = {presence_file(e->flags, range.large), range.first,
+                                range.count};
+    scheduler_want_blocks(e, &wanted);
+    pthread_mutex_lock(&e->lock);
+    if (e->receiver)
+        receiver_want_blocks(e->receiver, &wanted);
+    pthread_mutex_unlock(&e->lock);
 }
 
-/* blocks_in - how many Blocks some runs have. */
-static uint32_t blocks_in(const struct block_run *runs, uint32_t n)
+/* blocks_check_asked - fill has sent an order for Blocks that it had claimed: a program that
+ * has asked for them before they were sent has found no order. */
+void blocks_check_asked(struct engine *e, uint32_t large, struct block_run run)
 {
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += runs[i].count;
-    return sum;
+    if (partial_asked_since(e, large, run))
+        want(e, (struct block_range){large, run.first, run.count});
+}
+
+/* push - queues the Transfer of each run; what finds no room in a queue is asked for again
+ * by the program. */
+static void push(struct engine *e, uint32_t large, const struct block_claims *claims,
+                 bool unasked)
+{
+    for (uint32_t i = 0; i < claims->count; i++) {
+        struct monarch_order order = claims->order;
+        order.kind &= MONARCH_PARTLY;
+        order.kind |= unasked ? MONARCH_BACKGROUND : MONARCH_ASKED;
+        order.first_block = claims->runs[i].first;
+        order.block_count = claims->runs[i].count;
+        if (!blocks_send(e, &order))
+            partial_release_run(e, large, claims->runs[i]);
+        else if (unasked)
+            blocks_check_asked(e, large, claims->runs[i]);
+    }
 }
 
 /* blocks_requested - a program waits for Blocks of a large File, or will read them soon;
@@ -65,8 +81,7 @@ static uint32_t blocks_in(const struct block_run *runs, uint32_t n)
 void blocks_requested(struct engine *e, uint64_t request, bool unasked)
 {
     struct block_range range = presence_range(request);
-    struct block_run runs[RUNS_MAX];
-    struct monarch_order whole;
+    struct block_claims claims;
     const struct presence *p = presence_of(e->flags);
     if (!e->partials || !p || range.large >= p->count)
         return;
@@ -75,14 +90,10 @@ void blocks_requested(struct engine *e, uint64_t request, bool unasked)
     atomic_store_explicit(&e->asked_ns, clock_ns(), memory_order_relaxed);
     if (STATE_OF(word) == REPLICA_ABSENT && !begin_partly(e, file))
         return;
-    uint32_t n = partial_claim_runs(e, range, &whole, runs);
-    if (!unasked && blocks_in(runs, n) < range.count)
-        scheduler_want_blocks(e, file, range.first, range.count);
-    if (!n)
-        return;
-    whole.kind &= MONARCH_PARTLY;
-    whole.kind |= unasked ? MONARCH_BACKGROUND : MONARCH_ASKED;
-    push(e, range.large, &whole, runs, n);
+    partial_claim_runs(e, range, unasked, &claims);
+    push(e, range.large, &claims, unasked);
+    if (claims.of_fill)
+        want(e, range);
 }
 
 /* blocks_go_on - carries out what the threads that fetch have handed over. */

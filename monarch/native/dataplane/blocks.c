@@ -260,18 +260,22 @@ static int bring(struct engine *e, struct transfer *t, struct block_run next,
     bool peer = order.peer != NO_PEER;
     if (!may || (peer && is_full(e, t)))
         return UNABLE;
-    struct block_run run = partial_claim_next(
-        e, t->partial, next.first, peer ? next.count : next_count(t, next.first));
+    bool unasked = peer && order_class(order.kind) == CLASS_BACKGROUND;
+    uint32_t most = peer ? next.count : next_count(t, next.first);
+    struct block_run run = partial_claim_next(e, t->partial, next.first, most, unasked);
     order.first_block = run.first;
     order.block_count = run.count;
     if (!run.count)
         return t->partial->pieces ? ROOMLESS : UNABLE;
     if (!peer)
         return copy_run(e, t, run, buffer);
-    if (blocks_send(e, &order))
-        return 0;
-    partial_unclaim(e, t->partial, run, false);
-    return UNABLE;
+    if (!blocks_send(e, &order)) {
+        partial_unclaim(e, t->partial, run, false);
+        return UNABLE;
+    }
+    if (unasked)
+        blocks_check_asked(e, t->partial->large, run);
+    return 0;
 }
 
 /* bring_missing - all that nobody else copies; as background one piece of it. UNABLE: some

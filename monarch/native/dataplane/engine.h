@@ -168,6 +168,19 @@ static inline enum order_class order_class(uint8_t kind)
     return kind & 1 ? CLASS_BACKGROUND : CLASS_DEMAND;
 }
 
+struct block_want { /* Blocks of one File that programs wait for */
+    uint32_t file, first, count;
+};
+
+/* order_has_blocks - an order is for some of these Blocks. */
+static inline bool order_has_blocks(const struct monarch_order *order,
+                                    const struct block_want *wanted)
+{
+    return order->file == wanted->file &&
+           order->first_block < wanted->first + wanted->count &&
+           wanted->first < order->first_block + order->block_count;
+}
+
 /* root_has_thread - another Transfer of a root may take a thread. */
 static inline bool root_has_thread(const struct engine *e, const struct root_queue *q)
 {
@@ -206,8 +219,7 @@ bool scheduler_push(struct engine *e, const struct monarch_order *order);
 
 bool scheduler_has_room(const struct engine *e);
 void scheduler_want(struct engine *e, uint32_t file);
-void scheduler_want_blocks(struct engine *e, uint32_t file, uint32_t first,
-                           uint32_t count);
+void scheduler_want_blocks(struct engine *e, const struct block_want *wanted);
 
 /* threads.c - the callers hold the lock */
 int threads_start(struct engine *e);

@@ -179,7 +179,8 @@ static struct partial *make(struct engine *e, const struct monarch_order *order,
         p->files[i].fd = -1;
     p->order = *order;
     p->order.first_block = p->order.block_count = 0;
-    p->claimed = calloc(p->extents, sizeof(*p->claimed));
+    p->claimed = calloc(2 * (size_t)p->extents, sizeof(*p->claimed));
+    p->unasked = p->claimed + p->extents;
     p->digests = calloc(p->blocks, sizeof(*p->digests));
     p->has_checksum = calloc(p->extents, 1);
     pthread_mutex_init(&p->opening, NULL);

@@ -54,9 +54,17 @@ struct partial {
     bool ended;                 /* published or failed: it is not used any more */
     int status;                 /* of that */
     uint32_t *claimed;          /* Blocks that are being copied, as `words` */
+    uint32_t *unasked;          /* of these, those that fill waits for */
     uint8_t *has_checksum;      /* per Extent */
     uint64_t *digests;          /* of each Block that is there */
     char name[REPLICA_NAME_BYTES + 1];
+};
+
+struct block_claims {           /* of one range */
+    struct monarch_order order; /* by which the File is staged */
+    uint32_t count;
+    struct block_run runs[RUNS_MAX];
+    bool of_fill; /* fill had claimed others, for which no program waited before */
 };
 
 struct digests { /* of the Blocks of a Replica that was complete */
@@ -134,10 +142,11 @@ void partial_note_adopted(struct engine *e, const struct monarch_order *order,
 uint32_t partial_failures(const struct engine *e, uint32_t file);
 
 /* block_claims.c */
-uint32_t partial_claim_runs(struct engine *e, struct block_range range,
-                            struct monarch_order *order, struct block_run *runs);
+void partial_claim_runs(struct engine *e, struct block_range range, bool unasked,
+                        struct block_claims *out);
 struct block_run partial_claim_next(struct engine *e, struct partial *p, uint32_t from,
-                                    uint32_t max);
+                                    uint32_t max, bool unasked);
+bool partial_asked_since(struct engine *e, uint32_t large, struct block_run run);
 struct block_run partial_find_next(struct engine *e, struct partial *p, uint32_t from);
 uint32_t partial_still_claimed(struct engine *e, struct partial *p,
                                struct block_run run, struct block_run *out);
@@ -173,6 +182,7 @@ uint32_t first_blocks(const struct engine *e, const struct transfer *t,
 
 /* block_requests.c */
 bool blocks_send(struct engine *e, struct monarch_order *order);
+void blocks_check_asked(struct engine *e, uint32_t large, struct block_run run);
 void blocks_requested(struct engine *e, uint64_t request, bool unasked);
 void blocks_go_on(struct engine *e);
 void blocks_check(struct engine *e);

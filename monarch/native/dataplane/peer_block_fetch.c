@@ -40,7 +40,20 @@ void block_fetch_request(const struct fetch *f, uint32_t number,
     out->extent = order->first_block + number * FRAME_BLOCKS_MAX;
     out->blocks = (uint8_t)(left < FRAME_BLOCKS_MAX ? left : FRAME_BLOCKS_MAX);
     out->wanted = (uint8_t)left;
-    out->flags = order->kind & MONARCH_BACKGROUND ? FRAME_UNASKED : 0;
+    bool unasked = order->kind & MONARCH_BACKGROUND && !f->wanted;
+    out->flags = unasked ? FRAME_UNASKED : 0;
+}
+
+/* block_fetch_want - tells the peer that programs wait for what fill has requested. */
+struct frame_request block_fetch_want(const struct receiver *r, const struct fetch *f)
+{
+    const struct monarch_order *order = &f->transfer.order;
+    struct frame_request request = frame_request_make(r->engine->catalog, 0,
+                                                      order->file, order->first_block);
+    request.kind = FRAME_WANTED;
+    request.blocks = 1;
+    request.wanted = (uint8_t)order->block_count;
+    return request;
 }
 
 /* is_correct - a node of the job has sent these bytes as these Blocks. */

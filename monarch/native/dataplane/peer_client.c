@@ -60,40 +60,56 @@ static void queue_order(struct receiver *r, const struct monarch_order *order)
                                       : NULL;
     client_thread_of(r, order->peer)->running++;
     if (c) {
-        ring_push(&c->queue, &(struct queued_fetch){*order, clock_ns()});
+        ring_push(&c->queue, &(struct queued_fetch){*order, clock_ns(), false});
         return;
     }
     fetch_refuse(r, order, -ENOTCONN);
 }
 
-enum item { NOTHING, COMMAND, ORDER };
+struct item {
+    enum { NOTHING, COMMAND, ORDER, WANT } kind;
+    struct peer_command command;
+    struct monarch_order order;
+    struct block_want wanted;
+};
 
-/* next_item - commands before orders: an order uses the connection made before it. */
-static enum item next_item(struct client_thread *t, struct peer_command *command,
-                           struct monarch_order *order)
+/* next_item - commands before orders: an order uses the connection made before it. What is
+ * wanted was ordered before. */
+static bool next_item(struct client_thread *t, struct item *out)
 {
-    enum item item = NOTHING;
+    out->kind = NOTHING;
     pthread_mutex_lock(&t->receiver->lock);
-    if (ring_pop(&t->commands, command))
-        item = COMMAND;
-    else if (ring_pop(&t->orders, order))
-        item = ORDER;
+    if (ring_pop(&t->commands, &out->command))
+        out->kind = COMMAND;
+    else if (ring_pop(&t->orders, &out->order))
+        out->kind = ORDER;
+    else if (ring_pop(&t->wants, &out->wanted))
+        out->kind = WANT;
     pthread_mutex_unlock(&t->receiver->lock);
-    return item;
+    return out->kind != NOTHING;
+}
+
+/* want_blocks - tells the peers that are asked for Blocks. */
+static void want_blocks(struct client_thread *t, const struct block_want *wanted)
+{
+    struct receiver *r = t->receiver;
+    for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads)
+        if (r->connections[i] && client_want(r->connections[i], wanted))
+            serve_connection(r, r->connections[i], 0);
 }
 
 static void take_items(struct client_thread *t)
 {
     struct receiver *r = t->receiver;
-    struct monarch_order order;
-    struct peer_command command;
-    for (enum item item; (item = next_item(t, &command, &order)) != NOTHING;) {
-        if (item == ORDER)
-            queue_order(r, &order);
-        else if (command.fd >= 0)
-            add_connection(r, &command);
+    for (struct item item; next_item(t, &item);) {
+        if (item.kind == ORDER)
+            queue_order(r, &item.order);
+        else if (item.kind == WANT)
+            want_blocks(t, &item.wanted);
+        else if (item.command.fd >= 0)
+            add_connection(r, &item.command);
         else
-            disconnect(r, command.peer, -ECANCELED);
+            disconnect(r, item.command.peer, -ECANCELED);
     }
     for (uint32_t i = t->number; i < r->options.peers; i += r->options.threads)
         if (r->connections[i] && r->connections[i]->queue.count)
@@ -199,7 +215,8 @@ static int thread_open(struct client_thread *t)
 {
     int rc = poller_open(&t->poller);
     if (ring_init(&t->commands, sizeof(struct peer_command), PEER_COMMANDS_MAX) ||
-        ring_init(&t->orders, sizeof(struct monarch_order), FETCHES_MAX))
+        ring_init(&t->orders, sizeof(struct monarch_order), FETCHES_MAX) ||
+        ring_init(&t->wants, sizeof(struct block_want), WANTS_MAX))
         return -ENOMEM;
     return rc;
 }
@@ -215,6 +232,7 @@ static void thread_close(struct client_thread *t)
     poller_close(&t->poller);
     ring_free(&t->commands);
     ring_free(&t->orders);
+    ring_free(&t->wants);
 }
 
 static int open_threads(struct receiver *r)
@@ -333,6 +351,17 @@ bool receiver_push(struct receiver *r, const struct monarch_order *order)
     if (pushed)
         poller_wake(&client_thread_of(r, order->peer)->poller);
     return pushed;
+}
+
+/* receiver_want_blocks - a program waits for Blocks that fill has ordered: whoever is asked
+ * for them hears it. */
+void receiver_want_blocks(struct receiver *r, const struct block_want *wanted)
+{
+    pthread_mutex_lock(&r->lock);
+    for (uint32_t i = 0; i < r->options.threads; i++)
+        ring_push(&r->threads[i].wants, wanted);
+    pthread_mutex_unlock(&r->lock);
+    receiver_wake(r);
 }
 
 /* receiver_wake - lets the threads see what fill may fetch now. */

@@ -17,6 +17,7 @@ enum {
     HINTED_MAX = 64, /* fetches for hints and fill, beyond which hints wait */
     HINTED_BYTES_MAX = 8 << 20,
     FETCHES_MAX = 4096, /* orders that are not collected yet */
+    WANTS_MAX = 4096,
     CLIENT_PEERS_MAX = 1 << 16,
     CLIENT_TICK_MS = 50,      /* period of the check for time-outs */
     SIGNAL_MS = 10,           /* how late Python may be woken for arrivals */
@@ -29,6 +30,7 @@ enum {
 struct queued_fetch { /* an order that has not begun */
     struct monarch_order order;
     uint64_t since_ns;
+    bool wanted; /* see struct fetch */
 };
 
 struct fetch { /* of one File, or of some of its Blocks */
@@ -41,6 +43,8 @@ struct fetch { /* of one File, or of some of its Blocks */
     bool used;
     bool pending; /* the peer has acknowledged a request and not begun its reply */
     bool ended;   /* its arrival is queued; only its open requests are waited for */
+    bool wanted;  /* programs wait for Blocks that fill has ordered */
+    bool tells;   /* the peer is to hear that */
 };
 
 struct sent_request {
@@ -76,6 +80,7 @@ struct client_thread { /* and the peers that it fetches from */
     uint32_t spare_count;
     struct ring commands; /* struct peer_command; under the lock */
     struct ring orders;   /* struct monarch_order; under the lock */
+    struct ring wants;    /* struct block_want; under the lock */
 };
 
 struct receiver {
@@ -115,10 +120,12 @@ static inline bool client_idle(const struct client_connection *c)
 
 /* peer_client.c */
 bool receiver_push(struct receiver *r, const struct monarch_order *order);
+void receiver_want_blocks(struct receiver *r, const struct block_want *wanted);
 void receiver_wake(struct receiver *r);
 
 /* peer_client_connection.c */
 struct client_connection *client_new(uint32_t peer, int fd);
+bool client_want(struct client_connection *c, const struct block_want *wanted);
 int client_receive(struct receiver *r, struct client_connection *c);
 int client_send(struct receiver *r, struct client_connection *c, uint64_t now);
 bool client_silent(const struct receiver *r, const struct client_connection *c,
@@ -145,6 +152,7 @@ void arrivals_signal(struct receiver *r, bool all);
 int block_fetch_begin(struct receiver *r, struct fetch *f);
 void block_fetch_request(const struct fetch *f, uint32_t number,
                          struct frame_request *out);
+struct frame_request block_fetch_want(const struct receiver *r, const struct fetch *f);
 int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
                     const uint8_t *bytes);
 int block_fetch_end(struct receiver *r, struct fetch *f, int status);

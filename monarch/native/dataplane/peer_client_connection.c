@@ -215,6 +215,42 @@ static bool may_request(const struct client_connection *c, const struct fetch *f
            c->out_bytes + sizeof(struct frame_request) <= sizeof(c->out);
 }
 
+/* tell_wanted - puts it into the send buffer that programs wait for the Blocks of a fetch. */
+static void tell_wanted(struct receiver *r, struct client_connection *c,
+                        struct fetch *f)
+{
+    struct frame_request request = block_fetch_want(r, f);
+    if (c->out_bytes + sizeof(request) > sizeof(c->out))
+        return; /* with the next requests */
+    memcpy(c->out + c->out_bytes, &request, sizeof(request));
+    c->out_bytes += sizeof(request);
+    f->tells = false;
+}
+
+static bool is_fill(const struct monarch_order *order, const struct block_want *wanted)
+{
+    return order->kind & MONARCH_BACKGROUND && order_has_blocks(order, wanted);
+}
+
+/* client_want - programs wait for Blocks that fill has ordered; true: the peer is to hear
+ * that. */
+bool client_want(struct client_connection *c, const struct block_want *wanted)
+{
+    bool tells = false;
+    for (uint32_t i = 0; i < IN_FLIGHT_MAX; i++) {
+        struct fetch *f = &c->fetches[i];
+        if (!f->used || f->ended || f->wanted || !is_fill(&f->order, wanted))
+            continue;
+        f->wanted = tells = true;
+        f->tells = f->requested > 0;
+    }
+    for (uint32_t i = 0; i < c->queue.count; i++) {
+        struct queued_fetch *w = ring_at(&c->queue, i);
+        w->wanted = w->wanted || is_fill(&w->order, wanted);
+    }
+    return tells;
+}
+
 /* begin_queued - begins a queued order if the place is free. */
 static void begin_queued(struct receiver *r, struct client_connection *c,
                          struct fetch *f, uint64_t now)
@@ -222,6 +258,7 @@ static void begin_queued(struct receiver *r, struct client_connection *c,
     struct queued_fetch next;
     while (!f->used && ring_pop(&c->queue, &next)) {
         int rc = fetch_begin(r, f, &next.order, now);
+        f->wanted = next.wanted;
         if (rc)
             fetch_end(r, f, rc);
     }
@@ -235,6 +272,8 @@ int client_send(struct receiver *r, struct client_connection *c, uint64_t now)
         begin_queued(r, c, f, now);
         while (may_request(c, f))
             request_extent(r, c, f, now);
+        if (f->used && !f->ended && f->tells)
+            tell_wanted(r, c, f);
     }
     if (!c->out_bytes)
         return 0;

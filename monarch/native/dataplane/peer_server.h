@@ -82,6 +82,8 @@ struct server {
 /* peer_server_blocks.c */
 bool server_blocks_there(struct server *s, const struct pending_request *p);
 void server_blocks_ask(struct server *s, const struct pending_request *p);
+void server_blocks_want(struct server *s, struct server_connection *c,
+                        const struct frame_request *f);
 int server_blocks_attach(struct server *s, const struct pending_request *p,
                          struct reply *out);
 void server_return_buffer(struct server *s, uint8_t **buffer);

@@ -41,6 +41,21 @@ void server_blocks_ask(struct server *s, const struct pending_request *p)
     blocks_requested(s->engine, presence_request(range), p->flags & FRAME_UNASKED);
 }
 
+/* server_blocks_want - programs of the peer wait for Blocks now that its fill has requested. */
+void server_blocks_want(struct server *s, struct server_connection *c,
+                        const struct frame_request *f)
+{
+    const struct pending_request all = {
+        .file = f->file, .extent = f->extent, .blocks = f->blocks, .wanted = f->wanted};
+    for (uint32_t i = 0; i < c->pending_count; i++) {
+        struct pending_request *p = &c->pending[i];
+        if (p->blocks && p->file == f->file && p->extent >= f->extent &&
+            p->extent < f->extent + f->wanted)
+            p->flags &= (uint8_t)~FRAME_UNASKED;
+    }
+    server_blocks_ask(s, &all);
+}
+
 static uint8_t *take_buffer(struct server *s)
 {
     return s->spare_count ? s->spares[--s->spare_count] : malloc(CHUNK_BYTES);
@@ -83,11 +98,15 @@ static int read_held(struct engine *e, const struct held *held, uint64_t offset,
     return rc;
 }
 
-/* read_extent - reads a whole Extent of a READY Replica for its checksum, and its seal where
- * that has been begun. */
+struct extent_sum {
+    uint64_t chain;          /* the checksum so far, unless there is a seal */
+    struct sealing *sealing; /* or NULL */
+};
+
+/* read_extent - reads a whole Extent of a READY Replica for its checksum or seal. */
 static int read_extent(struct engine *e, const struct held *held,
-                       const struct extent_name *name, uint8_t *buffer, uint64_t *chain,
-                       struct sealing *sealing)
+                       const struct extent_name *name, uint8_t *buffer,
+                       struct extent_sum *sum)
 {
     uint64_t first = (uint64_t)name->extent * EXTENT_BYTES;
     int rc = 0;
@@ -95,10 +114,10 @@ static int read_extent(struct engine *e, const struct held *held,
         uint64_t left = name->bytes - at;
         size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
         rc = read_held(e, held, first + at, buffer, n);
-        if (!rc && sealing)
-            rc = seal_add(sealing, buffer, n);
+        if (!rc && sum->sealing)
+            rc = seal_add(sum->sealing, buffer, n);
         else if (!rc)
-            *chain = xxh3(buffer, n, *chain);
+            sum->chain = xxh3(buffer, n, sum->chain);
     }
     return rc;
 }
@@ -109,21 +128,21 @@ static int check_extent(struct engine *e, const struct pending_request *p,
                         const struct held *held, uint8_t *buffer)
 {
     uint32_t extent = p->extent / EXTENT_BLOCKS;
-    uint64_t place = e->options.digest_first[p->file] + extent, chain = 0;
+    uint64_t place = e->options.digest_first[p->file] + extent;
     uint64_t size = catalog_entry(e->catalog, p->file, NULL)->size;
     const struct extent_name name = {
         .file = p->file, .extent = extent, .bytes = frame_extent_bytes(size, extent)};
     const struct monarch_seal seal = extent_seal(e, place);
-    struct sealing *sealing = NULL;
+    struct extent_sum sum = {0};
     uint8_t tag[SEAL_TAG_BYTES];
-    int rc = e->sealer ? seal_begin(e->sealer, &name, &seal, &sealing) : 0;
-    rc = rc ? rc : read_extent(e, held, &name, buffer, &chain, sealing);
-    int ended = sealing ? seal_end(&sealing, tag) : 0;
+    int rc = e->sealer ? seal_begin(e->sealer, &name, &seal, &sum.sealing) : 0;
+    rc = rc ? rc : read_extent(e, held, &name, buffer, &sum);
+    int ended = sum.sealing ? seal_end(&sum.sealing, tag) : 0;
     if (rc || ended)
         return rc ? rc : ended;
     bool right = e->sealer ? seal_same(tag, seal.tag)
-                           : chain == __atomic_load_n(&e->options.digests[place],
-                                                      __ATOMIC_RELAXED);
+                           : sum.chain == __atomic_load_n(&e->options.digests[place],
+                                                          __ATOMIC_RELAXED);
     return right ? 0 : -EBADMSG;
 }
 

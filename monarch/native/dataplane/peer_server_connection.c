@@ -34,6 +34,33 @@ static void note_state(struct server *s, struct pending_request *p)
     p->failures = p->blocks ? partial_failures(s->engine, p->file) : 0;
 }
 
+/* take_frame - turns a frame into a pending request. */
+static int take_frame(struct server *s, struct server_connection *c,
+                      const struct frame_request *f, uint64_t now)
+{
+    int rc = frame_check_request(s->engine->catalog, f);
+    if (rc == -EPROTO)
+        return rc;
+    if (f->kind == FRAME_WANTED) {
+        if (!rc)
+            server_blocks_want(s, c, f);
+        return 0;
+    }
+    struct pending_request *p = &c->pending[c->pending_count++];
+    *p = (struct pending_request){.id = f->id,
+                                  .since_ns = now,
+                                  .file = f->file,
+                                  .extent = f->extent,
+                                  .blocks = f->blocks,
+                                  .wanted = f->wanted,
+                                  .flags = f->flags,
+                                  .status = rc};
+    if (!rc)
+        note_state(s, p);
+    traffic_add(&traffic_of(s, c)->requests, 1);
+    return 0;
+}
+
 /* take_frames - turns the complete frames in the buffer into pending requests. */
 static int take_frames(struct server *s, struct server_connection *c)
 {
@@ -43,20 +70,9 @@ static int take_frames(struct server *s, struct server_connection *c)
          at += sizeof(struct frame_request)) {
         struct frame_request f;
         memcpy(&f, c->in + at, sizeof(f));
-        int rc = frame_check_request(s->engine->catalog, &f);
-        if (rc == -EPROTO)
+        int rc = take_frame(s, c, &f, now);
+        if (rc)
             return rc;
-        c->pending[c->pending_count++] = (struct pending_request){.id = f.id,
-                                                                  .since_ns = now,
-                                                                  .file = f.file,
-                                                                  .extent = f.extent,
-                                                                  .blocks = f.blocks,
-                                                                  .wanted = f.wanted,
-                                                                  .flags = f.flags,
-                                                                  .status = rc};
-        if (!rc)
-            note_state(s, &c->pending[c->pending_count - 1]);
-        traffic_add(&traffic_of(s, c)->requests, 1);
     }
     c->in_bytes -= at;
     memmove(c->in, c->in + at, c->in_bytes);

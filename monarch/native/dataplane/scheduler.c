@@ -251,35 +251,26 @@ void scheduler_want(struct engine *e, uint32_t file)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* copies_some - an order is for some Blocks of a range. */
-static bool copies_some(const struct monarch_order *order, uint32_t file,
-                        uint32_t first, uint32_t count)
-{
-    return order->file == file && order->first_block < first + count &&
-           first < order->first_block + order->block_count;
-}
-
 /* scheduler_want_blocks - a program waits for Blocks: what fill of another node has asked for
  * of them, and no thread has begun, goes on as demand. */
-void scheduler_want_blocks(struct engine *e, uint32_t file, uint32_t first,
-                           uint32_t count)
+void scheduler_want_blocks(struct engine *e, const struct block_want *wanted)
 {
     uint32_t root = 0;
     struct queued_order w;
-    catalog_entry(e->catalog, file, &root);
+    catalog_entry(e->catalog, wanted->file, &root);
     pthread_mutex_lock(&e->lock);
     struct ring *orders = e->roots[root].orders;
     for (uint32_t n = orders[CLASS_BACKGROUND].count; n; n--) {
         ring_pop(&orders[CLASS_BACKGROUND], &w);
-        bool wanted = copies_some(&w.order, file, first, count) &&
+        bool raised = order_has_blocks(&w.order, wanted) &&
                       e->outstanding[CLASS_DEMAND] < ORDERS_MAX;
-        if (wanted) {
+        if (raised) {
             w.order.kind &= (uint8_t)~MONARCH_BACKGROUND;
             w.order.kind |= MONARCH_ASKED;
             e->outstanding[CLASS_BACKGROUND]--;
             e->outstanding[CLASS_DEMAND]++;
         }
-        ring_push(&orders[wanted ? CLASS_DEMAND : CLASS_BACKGROUND], &w);
+        ring_push(&orders[raised ? CLASS_DEMAND : CLASS_BACKGROUND], &w);
     }
     scheduler_call(e);
     threads_for_demand(e);

@@ -40,15 +40,15 @@ static bool names_extent(const struct frame_request *f, uint64_t size)
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
     if (f->magic != FRAME_REQUEST_MAGIC ||
-        (f->kind != FRAME_EXTENT && f->kind != FRAME_BLOCKS))
+        (f->kind < FRAME_EXTENT || f->kind > FRAME_WANTED))
         return -EPROTO;
     if (f->catalog_digest != cat->digest)
         return -ESTALE;
     const struct entry *entry = catalog_entry(cat, f->file, NULL);
     if (!entry)
         return -EPROTO;
-    bool named = f->kind == FRAME_BLOCKS ? names_blocks(f, entry->size)
-                                         : names_extent(f, entry->size);
+    bool named = f->kind == FRAME_EXTENT ? names_extent(f, entry->size)
+                                         : names_blocks(f, entry->size);
     return named ? 0 : -EPROTO;
 }
 

@@ -5,7 +5,7 @@
  * in any order, except that the replies for the Extents of one File keep the order of its
  * requests. A reply with status 0 is followed by `size` bytes. Any number of replies with -EINPROGRESS may precede the reply: the request is
  * known and waits for its File. One comes at once, the others show that the node is
- * alive.
+ * alive. FRAME_WANTED alone has no reply: what fill has requested goes on as demand.
  *
  * Only the seal protects against an attacker on the wire. It covers the bytes and their
  * identity, and the client knows what it requested: a request or a head that was
@@ -29,6 +29,7 @@
 enum {
     FRAME_EXTENT = 1, /* a whole Extent of a File that is READY, or will be */
     FRAME_BLOCKS = 2,
+    FRAME_WANTED = 3, /* Blocks that were requested: programs wait for them now */
     FRAME_BLOCKS_MAX = CHUNK_BYTES / BLOCK_BYTES, /* of one request */
     STATUS_MIN = -4095,
 };
@@ -37,7 +38,7 @@ enum { FRAME_UNASKED = 1 }; /* a flag: no program waits for it */
 
 struct frame_request {
     uint32_t magic;
-    uint8_t kind;   /* FRAME_EXTENT or FRAME_BLOCKS */
+    uint8_t kind;   /* FRAME_EXTENT, FRAME_BLOCKS or FRAME_WANTED */
     uint8_t blocks; /* how many */
     /* How many from the first on will be asked for: the origin is read for all at once. */
     uint8_t wanted;

@@ -14,7 +14,6 @@
 
 #include "../segment_builder.h"
 #include "dataplane/engine.h"
-#include "dataplane/transfer.h"
 #include "shared/catalog.h"
 #include "shared/presence.h"
 
@@ -309,9 +308,6 @@ void board_start(struct board *b, uint32_t threads, uint32_t background_max)
     b->options.digests = b->digests;
     b->options.digest_first = b->digest_first;
     CHECK(monarch_engine_new(&segments, &b->options, &b->engine) == 0);
-    /* The origin is known to be fast, so that each read is one of a whole chunk. */
-    for (uint32_t i = 0; i < b->engine->root_count; i++)
-        atomic_store(&b->engine->roots[i].piece, READ_CHUNKS_MAX * CHUNK_BYTES);
 }
 
 /* board_set_key - engines that are started from now on make seals; NULL: none. */

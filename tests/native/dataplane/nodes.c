@@ -298,7 +298,7 @@ struct frame_request played_take(int fd)
 {
     struct frame_request f;
     CHECK(recv(fd, &f, sizeof(f), MSG_WAITALL) == sizeof(f));
-    CHECK(f.magic == FRAME_REQUEST_MAGIC && f.kind == FRAME_BLOCKS);
+    CHECK(f.magic == FRAME_REQUEST_MAGIC && f.kind >= FRAME_BLOCKS);
     return f;
 }
 

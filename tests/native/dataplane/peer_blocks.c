@@ -221,14 +221,20 @@ static void what_fill_has_asked_for_becomes_demand(void)
     nodes_end(&nodes);
 }
 
+/* fill_all - lets fill of the asker bring the File. */
+static void fill_all(void)
+{
+    static const uint32_t files[] = {0};
+    static const struct monarch_fill fill = {.to_fetch = files, .fetch_count = 1};
+    monarch_engine_fill(nodes.asker.board->engine, &fill);
+}
+
 static void fill_asks_without_demand(void)
 {
-    const uint32_t files[] = {0};
-    const struct monarch_fill fill = {.to_fetch = files, .fetch_count = 1};
     nodes_begin(&nodes, PLAYED, OWNER);
     nodes_connect(&nodes);
     int fd = played_connect(&nodes);
-    monarch_engine_fill(nodes.asker.board->engine, &fill);
+    fill_all();
     struct frame_request asked = played_take(fd);
     CHECK(asked.flags == FRAME_UNASKED && asked.extent == 0);
     close(fd);
@@ -236,6 +242,39 @@ static void fill_asks_without_demand(void)
     CHECK(done.status == -ECONNRESET && (done.kind & MONARCH_BACKGROUND));
     node_read(&nodes.asker, 0, 0, 1); /* fill has left it to who asks */
     CHECK(node_origin_bytes(&nodes.asker) == 0);
+    nodes_end(&nodes);
+}
+
+/* A program waits for what fill of its own node has asked for: the peer hears it. */
+static void what_own_fill_has_asked_for_is_told_as_wanted(void)
+{
+    nodes_begin(&nodes, PLAYED, OWNER);
+    nodes_connect(&nodes);
+    int fd = played_connect(&nodes);
+    fill_all();
+    struct frame_request asked = played_take(fd);
+    CHECK(asked.kind == FRAME_BLOCKS && asked.flags == FRAME_UNASKED);
+    node_ask(&nodes.asker, 0, 10, 2);
+    do
+        asked = played_take(fd);
+    while (asked.kind == FRAME_BLOCKS && asked.flags == FRAME_UNASKED);
+    CHECK(asked.kind == FRAME_WANTED && asked.extent == 0);
+    CHECK(asked.wanted == EXTENT_BLOCKS);
+    close(fd);
+    node_read(&nodes.asker, 0, 10, 2);
+    nodes_end(&nodes);
+}
+
+static void what_own_fill_has_asked_for_becomes_demand(void)
+{
+    begin();
+    monarch_engine_set_background(nodes.owner.board->engine, 0, 0);
+    fill_all();
+    while (!node_served(&nodes.owner, ASKER).requests)
+        poll(NULL, 0, 1); /* it has asked */
+    node_read(&nodes.asker, 0, 10, 2);
+    monarch_engine_set_background(nodes.owner.board->engine, 1, 1);
+    node_until_ready(&nodes.asker);
     nodes_end(&nodes);
 }
 
@@ -266,6 +305,8 @@ int main(void)
     what_no_program_waits_for_is_no_demand();
     what_fill_has_asked_for_becomes_demand();
     fill_asks_without_demand();
+    what_own_fill_has_asked_for_is_told_as_wanted();
+    what_own_fill_has_asked_for_becomes_demand();
     a_node_to_which_it_is_not_large_gives_blocks(true);
     a_node_to_which_it_is_not_large_gives_blocks(false);
     return PASS;

@@ -40,6 +40,14 @@ static void shut_gate(void)
     fault_read = read_gated;
 }
 
+/* start - at an origin that is known to be fast: each read is one of a whole chunk. */
+static void start(struct board *b, uint32_t threads, uint32_t background_max)
+{
+    board_start(b, threads, background_max);
+    for (uint32_t i = 0; i < b->engine->root_count; i++)
+        atomic_store(&b->engine->roots[i].piece, CHUNK_BYTES);
+}
+
 static void open_gate(int n)
 {
     while (n-- > 0)
@@ -51,7 +59,7 @@ static void demand_overtakes_background_inside_a_file(void)
     const uint64_t sizes[] = {LARGE_CHUNKS * (uint64_t)CHUNK_BYTES, SMALL, SMALL};
     struct board *b = board_new(3, sizes);
     shut_gate();
-    board_start(b, 1, 1);
+    start(b, 1, 1);
     board_submit(b, 0, MONARCH_BACKGROUND);
     sem_wait(&arrived); /* the large one is in its first chunk */
     board_submit(b, 1, MONARCH_BACKGROUND);
@@ -70,7 +78,7 @@ static void background_is_bounded(void)
 {
     struct board *b = board_new_equal(8, SMALL);
     shut_gate();
-    board_start(b, 4, 2);
+    start(b, 4, 2);
     for (uint32_t i = 0; i < 7; i++)
         board_submit(b, i, MONARCH_BACKGROUND);
     sem_wait(&arrived);
@@ -92,7 +100,7 @@ static void the_limit_of_background_changes_and_threads_follow(void)
     struct board *b = board_new_equal(9, SMALL);
     shut_gate();
     b->options.background_first = 1;
-    board_start(b, 5, 3);
+    start(b, 5, 3);
     struct engine *e = b->engine;
     CHECK(e->started == 1 + 3); /* requests, one background, two for programs */
     for (uint32_t i = 0; i < 8; i++)
@@ -128,7 +136,7 @@ static void demand_gets_the_threads_that_it_needs(void)
 {
     struct board *b = board_new_equal(12, SMALL);
     shut_gate();
-    board_start(b, 14, 2);
+    start(b, 14, 2);
     CHECK(b->engine->started == 1 + 2 + DEMAND_THREADS);
     for (uint32_t i = 0; i < 10; i++)
         board_submit(b, i, MONARCH_DEMAND);
@@ -153,7 +161,7 @@ static void one_call_wakes_as_many_threads_as_there_are_orders(void)
     static struct monarch_order orders[ORDERS];
     struct board *b = board_new_equal(ORDERS, SMALL);
     shut_gate();
-    board_start(b, ORDERS + 1, 1);
+    start(b, ORDERS + 1, 1);
     board_wait_idle(b, ORDERS + 1);
     for (uint32_t i = 0; i < ORDERS; i++) {
         orders[i] = (struct monarch_order){.file = i};
@@ -188,7 +196,7 @@ static void copies_in_turn_use_one_buffer(void)
 {
     struct board *b = board_new_equal(40, SMALL);
     fault_read = note_buffer;
-    board_start(b, 4, 1);
+    start(b, 4, 1);
     for (uint32_t i = 0; i < 40; i++)
         CHECK(board_run(b, i, MONARCH_DEMAND).status == 0);
     CHECK(first_buffer && !atomic_load(&other_buffer));
@@ -201,7 +209,7 @@ static void fill_yields_to_demand_and_comes_back(void)
     uint64_t took[2];
     struct board *b = board_new_equal(5, SMALL);
     shut_gate();
-    board_start(b, 5, 3);
+    start(b, 5, 3);
     struct engine *e = b->engine;
     monarch_engine_set_background(e, 3, 0);
     board_submit(b, 4, MONARCH_DEMAND);
@@ -230,7 +238,7 @@ static void a_large_file_of_fill_stops_at_its_next_chunk_for_demand(void)
     const uint64_t sizes[] = {LARGE_CHUNKS * (uint64_t)CHUNK_BYTES, SMALL};
     struct board *b = board_new(2, sizes);
     shut_gate();
-    board_start(b, 2, 1);
+    start(b, 2, 1);
     monarch_engine_set_background(b->engine, 1, 0);
     board_submit(b, 0, MONARCH_BACKGROUND);
     sem_wait(&arrived); /* in its first chunk */
@@ -251,7 +259,7 @@ static void of_large_files_that_yield_the_first_goes_on(void)
 {
     struct board *b = board_new_equal(2, LARGE_CHUNKS * (uint64_t)CHUNK_BYTES);
     shut_gate();
-    board_start(b, 3, 2);
+    start(b, 3, 2);
     board_submit(b, 0, MONARCH_BACKGROUND);
     sem_wait(&arrived);
     board_submit(b, 1, MONARCH_BACKGROUND);
@@ -273,7 +281,7 @@ static void the_queue_has_an_end(void)
     struct board *b = board_new_equal(1, SMALL);
     for (uint32_t i = 0; i < ORDERS_MAX + 10; i++)
         orders[i] = (struct monarch_order){.file = 9}; /* refused one by one */
-    board_start(b, 2, 1);
+    start(b, 2, 1);
     CHECK(monarch_engine_submit(b->engine, orders, ORDERS_MAX + 10) == ORDERS_MAX);
     CHECK(monarch_engine_submit(b->engine, orders, 1) == 0);
     const struct monarch_order other = {.file = 0, .kind = MONARCH_BACKGROUND};
@@ -292,7 +300,7 @@ static void only_background_is_throttled(void)
     const uint64_t sizes[] = {5 * (uint64_t)CHUNK_BYTES, 5 * (uint64_t)CHUNK_BYTES};
     struct board *b = board_new(2, sizes);
     b->options.bandwidth_bytes_per_s = 10 * (uint64_t)CHUNK_BYTES;
-    board_start(b, 1, 1);
+    start(b, 1, 1);
     uint64_t began = clock_ns();
     board_submit(b, 0, MONARCH_BACKGROUND);
     board_submit(b, 1, MONARCH_DEMAND);
@@ -307,7 +315,7 @@ static void stop_ends_running_copies(void)
 {
     struct board *b = board_new_equal(6, LARGE_CHUNKS * (uint64_t)CHUNK_BYTES);
     shut_gate();
-    board_start(b, 3, 2);
+    start(b, 3, 2);
     for (uint32_t i = 0; i < 6; i++)
         board_submit(b, i, i % 2 ? MONARCH_DEMAND : MONARCH_BACKGROUND);
     open_gate(3); /* some are in a later chunk, some parked; four reads end a copy */
@@ -327,7 +335,7 @@ static void stop_leaves_a_hanging_thread_behind(void)
 {
     struct board *b = board_new_equal(1, SMALL);
     shut_gate();
-    board_start(b, 2, 1);
+    start(b, 2, 1);
     struct engine *e = abandoned = b->engine;
     board_submit(b, 0, MONARCH_DEMAND);
     sem_wait(&arrived);
