@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+struct engine;
+
 /* NULL: the real call. */
 extern ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
 extern ssize_t (*_Atomic fault_write)(int fd, const void *bytes, size_t n);
@@ -12,6 +14,9 @@ extern int (*_Atomic fault_rename)(void); /* 0: the real call, else errno */
 extern int (*_Atomic fault_statx)(unsigned flags, unsigned mask, void *out); /* errno */
 extern int fault_unnamed; /* errno of every O_TMPFILE, 0: the real call */
 extern int fault_itself;  /* errno of every link of a descriptor itself */
+
+/* fault_none_slow - the rates of the origins are known: each read is one of a whole chunk. */
+void fault_none_slow(struct engine *e);
 
 long __real_syscall(long number, ...);
 ssize_t __real_read(int fd, void *buffer, size_t n);

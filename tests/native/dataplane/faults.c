@@ -296,6 +296,7 @@ static void a_running_copy_has_no_name(void)
 {
     reopen();
     board_start(board, 1, 1);
+    fault_none_slow(board->engine);
     fault_read = look_for_names;
     CHECK(board_run(board, 0, MONARCH_DEMAND).status == 0);
     CHECK(calls == 3);

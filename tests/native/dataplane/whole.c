@@ -35,6 +35,7 @@ static void copy(uint8_t kind, int slow)
     const uint64_t size = SIZE;
     board = board_new(1, &size);
     board_start(board, 1, 1);
+    fault_none_slow(board->engine);
     reads = 0;
     slow_read = slow;
     fault_read = note_read;
