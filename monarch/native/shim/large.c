@@ -27,8 +27,13 @@ enum {
     STATX_COMPARED = STATX_TYPE | STATX_INO | STATX_SIZE | STATX_MTIME | STATX_CTIME,
 };
 
-/* Before glibc 2.34 only programs with threads have it. */
+/* Before glibc 2.34 only programs with threads have it. The oldest, as dlsym in next.c. */
 extern void pthread_testcancel(void) __attribute__((weak));
+#if defined(__x86_64__) && defined(__GLIBC__)
+__asm__(".symver pthread_testcancel, pthread_testcancel@GLIBC_2.2.5");
+#elif defined(__aarch64__) && defined(__GLIBC__)
+__asm__(".symver pthread_testcancel, pthread_testcancel@GLIBC_2.17");
+#endif
 
 enum {
     PIECE_BYTES = 4 << 20, /* of a long read: others are copied meanwhile */

@@ -61,6 +61,7 @@ static struct board *limited(struct board *b, uint32_t tokens)
     begun = 0;
     fault_read = read_gated;
     board_start(b, 10, 4);
+    fault_none_slow(b->engine);
     return b;
 }
 
