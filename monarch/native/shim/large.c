@@ -8,11 +8,11 @@
 #include "large.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 
 #include "mark.h"
+#include "next.h"
 #include "process.h"
 #include "redirect.h"
 #include "sys.h"
@@ -26,14 +26,6 @@ enum {
     /* of statx(2): what is compared with the Catalog */
     STATX_COMPARED = STATX_TYPE | STATX_INO | STATX_SIZE | STATX_MTIME | STATX_CTIME,
 };
-
-/* Before glibc 2.34 only programs with threads have it. The oldest, as dlsym in next.c. */
-extern void pthread_testcancel(void) __attribute__((weak));
-#if defined(__x86_64__) && defined(__GLIBC__)
-__asm__(".symver pthread_testcancel, pthread_testcancel@GLIBC_2.2.5");
-#elif defined(__aarch64__) && defined(__GLIBC__)
-__asm__(".symver pthread_testcancel, pthread_testcancel@GLIBC_2.17");
-#endif
 
 enum {
     PIECE_BYTES = 4 << 20, /* of a long read: others are copied meanwhile */
@@ -441,8 +433,7 @@ bool large_serve(int fd, const struct iovec *pieces, int count, const off64_t *a
     }
     if (!total_of(pieces, count))
         return false;
-    if (pthread_testcancel) /* a cancellation point, as the read that it stands for */
-        pthread_testcancel();
+    next_testcancel(); /* a cancellation point, as the read that it stands for */
     return at ? serve_at(fd, &l, pieces, count, *at, got)
               : serve_shared(fd, &l, pieces, count, got);
 }

@@ -8,12 +8,17 @@
 _Static_assert(sizeof(off_t) == 8 && sizeof(struct stat) == sizeof(struct stat64),
                "the 64-bit names are the plain ones");
 
-/* The oldest dlsym, so that the library loads on systems older than the one that built
- * it; the build names libdl.so.2, which holds it there. */
+/* Without threads an older system has none. */
+extern void pthread_testcancel(void) __attribute__((weak));
+
+/* The oldest versions, so that the library loads on systems older than the one that built
+ * it; the build names libdl.so.2, which holds dlsym there. */
 #if defined(__x86_64__) && defined(__GLIBC__)
 __asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
+__asm__(".symver pthread_testcancel, pthread_testcancel@GLIBC_2.2.5");
 #elif defined(__aarch64__) && defined(__GLIBC__)
 __asm__(".symver dlsym, dlsym@GLIBC_2.17");
+__asm__(".symver pthread_testcancel, pthread_testcancel@GLIBC_2.17");
 #endif
 
 next_fn *_Atomic next_pointers[HOOK_COUNT];
@@ -65,4 +70,11 @@ __attribute__((constructor)) static void find_all(void)
 {
     for (int hook = 0; hook < HOOK_COUNT; hook++)
         next_get((enum hook)hook);
+}
+
+/* next_testcancel - a cancellation point without a system call. */
+void next_testcancel(void)
+{
+    if (pthread_testcancel)
+        pthread_testcancel();
 }

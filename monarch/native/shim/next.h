@@ -46,6 +46,7 @@ typedef void next_fn(void);
 extern next_fn *_Atomic next_pointers[HOOK_COUNT];
 
 next_fn *next_find(enum hook hook);
+void next_testcancel(void);
 
 static inline next_fn *next_get(enum hook hook)
 {
