@@ -85,6 +85,7 @@ class MappedFiles:
         self._pids = pids
         self._counters = counters
         self._known: set[Mapping] = set()
+        self._at_origin = False
         self._next = 0
 
     def __repr__(self) -> str:
@@ -99,7 +100,7 @@ class MappedFiles:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(PERIOD_S)
-            if self._whole.lacking:
+            if self._whole.lacking or (self._at_origin and self._whole.unready):
                 await in_thread(self.look)
 
     def look(self) -> None:
@@ -116,7 +117,9 @@ class MappedFiles:
         text = _read_mappings(pid)
         for prefix in self._prefixes:
             for mapping in self._unknown(text, prefix.path):
-                self._note(self._files_of_origin(prefix, mapping))
+                files = self._files_of_origin(prefix, mapping)
+                self._note(files)
+                self._note_at_origin(files)
         for tier, directory in enumerate(self._tiers):
             for mapping in self._unknown(text, directory):
                 files = self._namespace.segments.files_of_inode(tier, mapping.ino)
@@ -143,6 +146,11 @@ class MappedFiles:
         for file in filter(self._whole.may_learn, files):
             self._counters.mapped_files += 1
             self._whole.flag_mapped(file)
+
+    def _note_at_origin(self, files: list[int]) -> None:
+        for file in files:
+            self._at_origin = True
+            self._whole.flag_mapped_at_origin(file)
 
 
 def _read_mappings(pid: int) -> bytes:

@@ -9,12 +9,15 @@ import posixpath
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from monarch.agent.namespace import Namespace
 from monarch.catalog.patterns import Selection
 from monarch.native import CONSTANTS, ReplicaState
 
 _STATES: Final = CONSTANTS["STATE_TIER_UNIT"] - 1
+EXPECTED: Final = CONSTANTS["WHOLE_EXPECTED"]
+MAPPED: Final = CONSTANTS["WHOLE_MAPPED"]
 
 log = logging.getLogger("monarch.agent")
 
@@ -43,7 +46,7 @@ class WholeFiles:
         self._same: dict[bytes, list[int]] = {}
 
     def __repr__(self) -> str:
-        flagged = int(self._flags[self._large].sum())
+        flagged = np.count_nonzero(self._flags[self._large])
         return f"<WholeFiles {flagged} of {len(self._large)} large files>"
 
     def flag_named(self, names: Selection) -> None:
@@ -51,7 +54,7 @@ class WholeFiles:
         paths = self._namespace.inventory.relatives(self._large)
         for file, path in zip(self._large.tolist(), paths, strict=True):
             if names.includes(path):
-                self._flags[file] = 1
+                self._flags[file] = EXPECTED
             if ending := extension(path):
                 self._same.setdefault(ending, []).append(file)
 
@@ -59,19 +62,36 @@ class WholeFiles:
         """Flag a File that a program has mapped, and all with its extension."""
         ending = extension(self._namespace.inventory.relative(file))
         alike = [file, *self._same.get(ending, ())]
-        self._flags[alike] = 1
+        self._flags[alike] = np.maximum(self._flags[alike], EXPECTED)
         path = self._namespace.path(file)
         log.info("mapped file=%s flagged=%d", path, len(alike))
 
+    def flag_mapped_at_origin(self, file: int) -> None:
+        """Note that a program has mapped a large File at the Origin.
+
+        What is read of it for a Tier stays in the page cache, for the program.
+        """
+        if self._is_large(file):
+            self._flags[file] = MAPPED
+
     def may_learn(self, file: int) -> bool:
         """Return whether a File is large and not flagged."""
-        large = self._large
-        at = int(np.searchsorted(large, file))
-        return at < len(large) and large[at] == file and not self._flags[file]
+        return self._is_large(file) and not self._flags[file]
 
     @property
     def lacking(self) -> bool:
         """Whether a large File that is not flagged is not ready either."""
-        unflagged = self._large[self._flags[self._large] == 0]
-        states = self._words[unflagged] & np.uint32(_STATES)
+        return self._any_unready(self._large[self._flags[self._large] == 0])
+
+    @property
+    def unready(self) -> bool:
+        """Whether a large File is not ready."""
+        return self._any_unready(self._large)
+
+    def _is_large(self, file: int) -> bool:
+        at = int(np.searchsorted(self._large, file))
+        return at < len(self._large) and bool(self._large[at] == file)
+
+    def _any_unready(self, files: NDArray[np.intp]) -> bool:
+        states = self._words[files] & np.uint32(_STATES)
         return bool(np.any(states != ReplicaState.READY))

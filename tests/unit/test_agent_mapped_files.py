@@ -169,6 +169,25 @@ def test_a_mapped_file_flags_all_large_ones_with_its_extension(
     assert scene.counters.mapped_files == 1
 
 
+def test_files_that_are_mapped_at_the_origin_are_told_apart(
+    scene: Scene, mapping: Any, tmp_path: Path
+) -> None:
+    found = scene.mapped(scene.whole(), tmp_path / "tier")
+
+    def mapped_there() -> set[str]:
+        found.look()
+        inventory = scene.namespace.inventory
+        files = np.flatnonzero(scene.flags == CONSTANTS["WHOLE_MAPPED"]).tolist()
+        return {os.fsdecode(inventory.relative(file)) for file in files}
+
+    assert mapped_there() == set()
+    mapping(scene.root / "b.bin")
+    assert mapped_there() == {"b.bin"}
+    mapping(scene.root / "deep/C.BIN")
+    mapping(scene.root / "a.npy")
+    assert mapped_there() == {"a.npy", "b.bin", "deep/C.BIN"}
+
+
 def test_a_mapped_file_without_an_extension_flags_itself_alone(
     scene: Scene, mapping: Any, tmp_path: Path
 ) -> None:

@@ -73,7 +73,7 @@ static int fetch(struct engine *e, struct transfer *t, uint8_t *buffer, size_t w
     ssize_t got = read_piece(e, t, buffer, want + last, want);
     if (got < 0)
         return (int)got;
-    origin_drop(t, t->offset, (uint64_t)got);
+    origin_drop(e, t, t->offset, (uint64_t)got);
     if (want >= CHUNK_BYTES)
         transfer_note_read(e, t, clock_ns() - began, (uint32_t)(want / CHUNK_BYTES));
     t->bytes += (uint64_t)got;
@@ -133,7 +133,8 @@ static int publish(struct engine *e, struct transfer *t)
     int rc = compared ? partial_borrow(e, t, 0, true) : 0;
     if (!rc && compared) {
         rc = origin_unchanged(t);
-        origin_drop(t, 0, t->size); /* also what was read ahead and had come before */
+        origin_drop(e, t, 0,
+                    t->size); /* also what was read ahead and had come before */
     }
     rc = rc ? rc : replica_file_verify(t);
     rc = rc ? rc : transfer_publish(e, t);

@@ -49,8 +49,9 @@ static void flag_whole(struct engine *e, const struct transfer *t)
 {
     struct flags *f = e->flags;
     _Atomic uint8_t *whole = (_Atomic uint8_t *)f + f->whole;
+    uint8_t none = 0;
     if (f->whole && t->size <= e->catalog->cold_wait_max_whole_bytes)
-        atomic_store_explicit(&whole[t->order.file], 1, memory_order_relaxed);
+        atomic_compare_exchange_strong(&whole[t->order.file], &none, WHOLE_EXPECTED);
 }
 
 /* first_bytes_came - the first Block of a File has come, and no program has seen it yet. */

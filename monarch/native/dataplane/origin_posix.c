@@ -126,11 +126,21 @@ static bool is_cached(const struct transfer *t)
     return !syscall(CALL_CACHESTAT, t->source, &all, &pages, 0) && pages.cached;
 }
 
-/* origin_drop - lets the kernel forget what was read of a large File: the Tier has it now.
- * It keeps what programs map. Of small Files that would cost a third of their copy. */
-void origin_drop(const struct transfer *t, uint64_t offset, uint64_t n)
+/* is_mapped - a program has mapped the File at the origin, and reads its pages. */
+static bool is_mapped(const struct engine *e, uint32_t file)
 {
-    if (t->drops_pages)
+    const struct flags *f = e->flags;
+    const _Atomic uint8_t *whole = (const _Atomic uint8_t *)f + f->whole;
+    return f->whole &&
+           atomic_load_explicit(&whole[file], memory_order_relaxed) == WHOLE_MAPPED;
+}
+
+/* origin_drop - lets the kernel forget what was read of a large File: the Tier has it now.
+ * Of small Files that would cost a third of their copy. */
+void origin_drop(const struct engine *e, const struct transfer *t, uint64_t offset,
+                 uint64_t n)
+{
+    if (t->drops_pages && !is_mapped(e, t->order.file))
         posix_fadvise(t->source, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
 }
 

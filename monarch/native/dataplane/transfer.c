@@ -250,7 +250,7 @@ static int copy_next(struct engine *e, struct transfer *t, uint8_t *buffer)
     ssize_t got = read_chunks(e, t, buffer, want + (want == left), want);
     if (got < 0)
         return (int)got;
-    origin_drop(t, t->offset, (uint64_t)got);
+    origin_drop(e, t, t->offset, (uint64_t)got);
     if (engine_stopping(e))
         return -ECANCELED;
     if (transfer_written(e, t)) /* perhaps by a program on another node */

@@ -81,7 +81,8 @@ struct monarch_seal extent_seal(struct engine *e, uint64_t place);
 
 /* Each of these sets the step of the Transfer and returns 0 or -errno. */
 int origin_open(struct engine *e, struct transfer *t);
-void origin_drop(const struct transfer *t, uint64_t offset, uint64_t n);
+void origin_drop(const struct engine *e, const struct transfer *t, uint64_t offset,
+                 uint64_t n);
 int origin_same(struct transfer *t);
 int origin_unchanged(struct transfer *t);
 

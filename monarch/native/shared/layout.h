@@ -235,12 +235,17 @@ struct flags {
     uint32_t hinted; /* 1: programs count their opens there */
     uint32_t reserved;
     uint64_t presence; /* offset of the struct presence; or 0 */
-    /* Offset of u8[file_count], or 0. 1: an open of this large File waits until it is
-     * staged whole, because it will probably be mapped. The agent writes. */
+    /* Offset of u8[file_count], or 0. WHOLE_...: an open of this large File waits until it
+     * is staged whole. The agent writes. */
     uint64_t whole;
     uint64_t checked; /* offset of u32[dir_count]: CHECKED_... of each directory */
     uint8_t roots[ROOTS_MAX]; /* 1: this whole root passes through */
     uint8_t written[];        /* sticky bits; Files first, then directories */
+};
+
+enum {
+    WHOLE_EXPECTED = 1, /* it will probably be mapped */
+    WHOLE_MAPPED = 2,   /* the same, and a program has mapped it at the origin */
 };
 
 /* What there is of the Files that are too large to wait for: a bit per Block that a partial

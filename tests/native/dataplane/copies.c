@@ -143,6 +143,21 @@ static void what_others_map_stays_and_is_right(void)
     board_free(b);
 }
 
+/* Also pages that the program will look at later. */
+static void what_programs_map_stays_all(void)
+{
+    struct board *b = board_new_equal(1, PAGED_BYTES);
+    struct flags *f = b->flags;
+    f->whole = offsetof(struct flags, reserved);
+    ((uint8_t *)f)[f->whole] = WHOLE_MAPPED;
+    if (board_forget_pages(b, 0)) {
+        board_start(b, 1, 1);
+        CHECK(board_run(b, 0, MONARCH_BACKGROUND).status == 0);
+        CHECK(board_cached_pages(b, 0) == PAGES);
+    }
+    board_free(b);
+}
+
 static void a_small_file_keeps_them(void)
 {
     struct board *b = board_new_equal(1, EXTENT_BYTES);
@@ -162,6 +177,7 @@ int main(void)
     a_large_file_leaves_no_pages_at_the_origin(MONARCH_BACKGROUND);
     what_others_have_read_before_stays();
     what_others_map_stays_and_is_right();
+    what_programs_map_stays_all();
     a_small_file_keeps_them();
     return PASS;
 }
