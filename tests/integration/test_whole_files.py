@@ -300,6 +300,16 @@ def test_a_node_waits_while_another_one_reads_the_origin(make_cluster) -> None:
     assert waits["whole"] == waits["whole_served"] == 2
 
 
+def test_nodes_wait_for_a_whole_file_that_fill_brings(make_cluster) -> None:
+    """Fill of each node has begun it, and leaves the rest to who waits."""
+    cluster = make_cluster(4, files=1, mean_bytes=64 << 20)
+    options = ("--set", "cold_open.timeout=5s", "--set", "cold_open.whole=['**']")
+
+    outcome = cluster.run(Plan(2, workers=1), *options).right(opens=2 * 4)
+
+    assert not any(o.at_origin for o in outcome.opens)
+
+
 def test_an_invalid_pattern_is_refused(runner: Runner, source: Path) -> None:
     pattern = ("--set", "cold_open.whole=['a/../b']")
     words = [str(runner.command), "run", "--data", str(source), *pattern, "--", "true"]

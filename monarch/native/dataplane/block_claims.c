@@ -99,6 +99,20 @@ static bool take_unasked(struct partial *p, uint32_t first, uint32_t end)
     return found;
 }
 
+/* partial_take_unasked - a program waits for the whole File now: the next Extent from
+ * `extent` on of which fill had claimed Blocks; false: there is none. */
+bool partial_take_unasked(struct engine *e, struct partial *p, uint32_t *extent)
+{
+    bool found = false;
+    pthread_mutex_lock(&e->partials->lock);
+    for (; !found && *extent < p->extents; *extent += !found) {
+        uint32_t first = *extent * EXTENT_BLOCKS;
+        found = take_unasked(p, first, first + EXTENT_BLOCKS);
+    }
+    pthread_mutex_unlock(&e->partials->lock);
+    return found;
+}
+
 /* claim_range - all Blocks up to `end` that nobody copies. */
 static void claim_range(struct engine *e, struct partial *p, uint32_t at, uint32_t end,
                         struct block_claims *out)

@@ -50,6 +50,14 @@ static void want(struct engine *e, struct block_range range)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* blocks_want_rest - a program waits for all Blocks of a File: also for those that fill has
+ * asked for. */
+void blocks_want_rest(struct engine *e, struct partial *p)
+{
+    for (uint32_t extent = 0; partial_take_unasked(e, p, &extent); extent++)
+        want(e, (struct block_range){p->large, extent * EXTENT_BLOCKS, EXTENT_BLOCKS});
+}
+
 /* blocks_check_asked - fill has sent an order for Blocks that it had claimed: a program that
  * has asked for them before they were sent has found no order. */
 void blocks_check_asked(struct engine *e, uint32_t large, struct block_run run)

@@ -321,6 +321,7 @@ static int complete(struct engine *e, struct transfer *t, uint8_t *buffer)
         return leave(e, t, rc);
     while ((!rc || rc == UNABLE) && !engine_stopping(e)) {
         readers_leave(e, t);
+        blocks_want_rest(e, t->partial);
         health_note_wait(t, true);
         bool changed = partial_await(e, t->partial);
         health_note_wait(t, false);

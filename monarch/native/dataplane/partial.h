@@ -146,6 +146,7 @@ void partial_claim_runs(struct engine *e, struct block_range range, bool unasked
                         struct block_claims *out);
 struct block_run partial_claim_next(struct engine *e, struct partial *p, uint32_t from,
                                     uint32_t max, bool unasked);
+bool partial_take_unasked(struct engine *e, struct partial *p, uint32_t *extent);
 bool partial_asked_since(struct engine *e, uint32_t large, struct block_run run);
 struct block_run partial_find_next(struct engine *e, struct partial *p, uint32_t from);
 uint32_t partial_still_claimed(struct engine *e, struct partial *p,
@@ -182,6 +183,7 @@ uint32_t first_blocks(const struct engine *e, const struct transfer *t,
 
 /* block_requests.c */
 bool blocks_send(struct engine *e, struct monarch_order *order);
+void blocks_want_rest(struct engine *e, struct partial *p);
 void blocks_check_asked(struct engine *e, uint32_t large, struct block_run run);
 void blocks_requested(struct engine *e, uint64_t request, bool unasked);
 void blocks_go_on(struct engine *e);

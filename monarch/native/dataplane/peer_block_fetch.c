@@ -81,12 +81,14 @@ static int check(const struct receiver *r, const struct fetch *f,
     return correct ? 0 : -EBADMSG;
 }
 
-/* complete_extent - has a thread that copies complete an Extent whose last Block came. */
+/* complete_extent - has a thread that copies complete an Extent whose last Block came: also
+ * of fill as demand, for a program that waits for the File would let no background begin. */
 static void complete_extent(struct engine *e, const struct monarch_order *from,
                             uint32_t extent)
 {
     struct monarch_order order = *from;
     order.peer = NO_PEER;
+    order.kind = (uint8_t)((from->kind & MONARCH_PARTLY) | MONARCH_ASKED);
     order.tried = BLOCKS_HAVE_COME;
     order.first_block = extent * EXTENT_BLOCKS;
     order.block_count = 1;
