@@ -206,7 +206,8 @@ static ssize_t read_chunks(struct engine *e, struct transfer *t, uint8_t *buffer
             return n_read;
         got += (size_t)n_read;
         now = clock_ns();
-        health_note_piece(e, t, (size_t)n_read, now - before);
+        if (!transfer_adopts(t)) /* that is no read of the origin */
+            health_note_piece(e, t, (size_t)n_read, now - before);
         if (piece < n)
             health_note_step(e, t);
     } while ((size_t)n_read == piece && got < n);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataplane/engine.h"
 #include "shared/replica_table.h"
 
 enum { BYTES = EXTENT_BYTES + 3 * CHUNK_BYTES + 5 };
@@ -101,6 +102,7 @@ static void accept_right(uint8_t kind)
     CHECK(stat(replica, &st) == 0 && replica_find(board->inodes, 0, st.st_ino) == 0);
     monarch_engine_forget(board->engine, 0, st.st_ino);
     CHECK(replica_find(board->inodes, 0, st.st_ino) == -1);
+    CHECK(!atomic_load(&board->engine->roots[0].piece)); /* the origin was not read */
     board_free(board);
 }
 
