@@ -38,15 +38,21 @@ class Beats:
         raise AssertionError(self.limits())
 
 
+async def one_needs_most(nodes: list[Node]) -> Beats:
+    """All tokens are leased: equally, then by the need of the last of three nodes."""
+    for node in nodes:
+        await node.sees(lambda view: view.complete)
+    beats = Beats(nodes)
+    assert beats.limits() == [3, 3, 3]
+    beats.needs[2] = Need(9, 0)
+    await beats.until(1, 1, 7)
+    return beats
+
+
 def test_the_hub_leases_tokens_by_need_and_takes_back_those_of_the_dead(tmp_path):
     async def main():
         async with job(3, tmp_path, readers_max=TOTAL) as nodes:
-            for node in nodes:
-                await node.sees(lambda view: view.complete)
-            beats = Beats(nodes)
-            assert beats.limits() == [3, 3, 3]
-            beats.needs[2] = Need(9, 0)
-            await beats.until(1, 1, 7)
+            beats = await one_needs_most(nodes)
             beats.needs[1] = Need(9, 0)
             await beats.until(1, 4, 4)
             beats.needs[2] = Need()
@@ -64,11 +70,7 @@ def test_the_hub_leases_tokens_by_need_and_takes_back_those_of_the_dead(tmp_path
 def test_when_the_hub_is_lost_the_next_one_leases_all_tokens(tmp_path):
     async def main():
         async with job(3, tmp_path, readers_max=TOTAL) as nodes:
-            for node in nodes:
-                await node.sees(lambda view: view.complete)
-            beats = Beats(nodes)
-            beats.needs[2] = Need(9, 0)
-            await beats.until(1, 1, 7)
+            beats = await one_needs_most(nodes)
 
             del beats.nodes[0]
             await nodes[0].mesh.close()

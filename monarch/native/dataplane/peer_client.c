@@ -359,7 +359,7 @@ void receiver_want_blocks(struct receiver *r, const struct block_want *wanted)
 {
     pthread_mutex_lock(&r->lock);
     for (uint32_t i = 0; i < r->options.threads; i++)
-        ring_push(&r->threads[i].wants, wanted);
+        ring_push(&r->threads[i].wants, wanted); /* too many: these stay background */
     pthread_mutex_unlock(&r->lock);
     receiver_wake(r);
 }

@@ -181,23 +181,30 @@ static ssize_t read_slowly(int fd, void *buffer, size_t n)
     return __real_read(fd, buffer, n);
 }
 
-static void an_origin_that_is_slow_is_no_dead_one(void)
+/* copy_slowly - copies a File of an origin that was last read in such pieces; it is never
+ * stalled. */
+static struct board *copy_slowly(uint32_t chunks, uint32_t piece)
 {
-    const uint64_t sizes[] = {2 * (uint64_t)CHUNK_BYTES};
+    const uint64_t sizes[] = {chunks * (uint64_t)CHUNK_BYTES};
     struct board *b = board_new(1, sizes);
     struct monarch_health found;
-    fault_read = read_slowly;
-    board_start(b, 1, 1);
-    atomic_store(&b->engine->roots[0].piece, 0); /* it is not known */
-    board_submit(b, 0, MONARCH_DEMAND);
     struct monarch_completion done;
+    board_start(b, 1, 1);
+    atomic_store(&b->engine->roots[0].piece, piece);
+    board_submit(b, 0, MONARCH_DEMAND);
     while (!monarch_engine_completions(b->engine, &done, 1)) {
         monarch_engine_health(b->engine, &found);
         CHECK(found.stalled == 0);
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     CHECK(done.status == 0 && board_replica_right(b, 0));
-    end(b);
+    return b;
+}
+
+static void an_origin_that_is_slow_is_no_dead_one(void)
+{
+    fault_read = read_slowly;
+    end(copy_slowly(2, 0)); /* its rate is not known */
 }
 
 /* read_late - an origin of high latency, which gives many bytes at once. */
@@ -209,16 +216,8 @@ static ssize_t read_late(int fd, void *buffer, size_t n)
 
 static void an_origin_that_was_slow_once_is_read_in_large_pieces_again(void)
 {
-    const uint64_t sizes[] = {8 * (uint64_t)CHUNK_BYTES};
-    struct board *b = board_new(1, sizes);
-    struct monarch_completion done;
     fault_read = read_late;
-    board_start(b, 1, 1);
-    atomic_store(&b->engine->roots[0].piece, 64 << 10); /* it was slow */
-    board_submit(b, 0, MONARCH_DEMAND);
-    while (!monarch_engine_completions(b->engine, &done, 1))
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    CHECK(done.status == 0 && board_replica_right(b, 0));
+    struct board *b = copy_slowly(8, 64 << 10);
     CHECK(atomic_load(&b->engine->roots[0].piece) >= CHUNK_BYTES);
     end(b);
 }
