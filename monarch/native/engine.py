@@ -24,15 +24,18 @@ _ABANDONED: list[object] = []
 
 
 class Pace(NamedTuple):
-    """What copies from the origin have ended well, in the order of dataplane/api.h.
+    """What the origin has given, in the order of dataplane/api.h.
 
     Attributes:
-        ns: the sum of their running times.
-        fill_ns: that of background Transfers among them.
-        stale: those of them that began under another limit of background Transfers.
+        files: copies that have ended well.
+        reads: copies; of background copies the chunks.
+        ns: the sum of the durations of reads.
+        fill_ns: that of background copies among them.
+        stale: reads that began under another limit of background copies.
     """
 
     files: int
+    reads: int
     bytes: int
     ns: int
     fill_ns: int

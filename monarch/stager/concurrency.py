@@ -20,7 +20,7 @@ REACHED: Final = 0.75
 KEPT: Final = 7 / 8
 """The weight of what is known when one more window at the same limit is added."""
 AGREEING: Final = 2
-"""How many windows in a row must say the same about a step of one."""
+"""How many windows in a row must say the same about less, or about one more."""
 PATIENCE: Final = 6
 """How many windows a trial lasts that tells neither a gain nor that there is none."""
 REST: Final = 1
@@ -28,7 +28,7 @@ REST_MAX: Final = 16
 """How many windows pass between two trials: twice as many after each that failed, half
 as many after each that did not."""
 
-WINDOW_FILES: Final = 32
+WINDOW_READS: Final = 32
 WINDOW_ROUNDS: Final = 4
 """A window is at least so many times what runs at once: copies that began together end
 together."""
@@ -41,13 +41,14 @@ class Window:
     """What ended in a span of time.
 
     Args:
-        files: how many copies of Files from the Origin, whoever wanted them.
+        reads: how many reads of the Origin, whoever wanted them: a copy of a File is
+            one; a background copy of a larger File, one for each chunk.
         seconds: how long the span was.
-        busy_s: the sum of the durations of these copies.
+        busy_s: the sum of the durations of these reads.
         fill_s: the part of it that were background copies.
     """
 
-    files: float = 0
+    reads: float = 0
     size_bytes: float = 0
     seconds: float = 0.0
     busy_s: float = 0.0
@@ -61,7 +62,7 @@ class Window:
         """
         return replace(
             self,
-            files=weight * self.files + later.files,
+            reads=weight * self.reads + later.reads,
             size_bytes=weight * self.size_bytes + later.size_bytes,
             seconds=weight * self.seconds + later.seconds,
             busy_s=weight * self.busy_s + later.busy_s,
@@ -75,27 +76,27 @@ class Window:
     def gain_on(self, before: Self) -> tuple[float, float]:
         """Return the bounds of how many times as much the Origin gave as before.
 
-        A copy costs something for the File and something for its bytes. Whatever the
-        two are, the ratio lies between that of Files and that of bytes.
+        A read costs something for itself and something for its bytes. Whatever the
+        two are, the ratio lies between that of reads and that of bytes.
         """
         pace = before.seconds / self.seconds
         return _between(self, before, pace)
 
     def slowdown_on(self, before: Self) -> tuple[float, float]:
-        """Return the bounds of how many times as long a copy took as before."""
+        """Return the bounds of how many times as long a read took as before."""
         low, high = _between(before, self, self.busy_s / before.busy_s)
         return low, high
 
 
 def _between(one: Window, other: Window, factor: float) -> tuple[float, float]:
-    """Return the ratios of Files and of bytes, the smaller first."""
-    files = factor * one.files / other.files
-    sizes = files
+    """Return the ratios of reads and of bytes, the smaller first."""
+    reads = factor * one.reads / other.reads
+    sizes = reads
     if other.size_bytes:
         sizes = factor * one.size_bytes / other.size_bytes
     elif one.size_bytes:
         sizes = math.inf
-    return min(files, sizes), max(files, sizes)
+    return min(reads, sizes), max(reads, sizes)
 
 
 class Search(Enum):
@@ -110,10 +111,11 @@ class Search(Enum):
 class Concurrency:
     """The limit that holds, and what is known about others.
 
-    At first the limit is doubled as long as that is worth it. After that it is raised
-    or lowered by one for a short time, again and again, and stays where two windows
-    agree that it is better, or when lowered, that it is no worse. When the Origin only
-    becomes slower, it is halved as long as that costs nothing.
+    At first the limit is doubled as long as that is worth it, or if it is not even
+    once, halved as long as that costs nothing: what is being read for fill delays the
+    first read of a program. After that it is raised or lowered by one for a short time,
+    again and again, and stays where two windows agree that it is better, or when
+    lowered, that it is no worse. When the Origin only becomes slower, it is halved.
 
     Args:
         limit: how many background copies may run at once.
@@ -166,7 +168,7 @@ class Concurrency:
             return trial._lost() if trial.windows >= PATIENCE else trial
         vote = 1 if worth else -1
         votes = self.votes + vote if self.votes * vote > 0 else vote
-        if abs(votes) < (AGREEING if steps else 1):
+        if abs(votes) < (1 if self.search is Search.DOUBLE else AGREEING):
             return replace(trial, votes=votes)
         return trial._succeeded(tried) if worth else trial._failed()
 
@@ -180,6 +182,8 @@ class Concurrency:
         rest = min(REST_MAX, 2 * self.rest) if steps else self.rest
         settled = self._rested(self.home, rest)
         # What does not gain by more is tried with less: it may do.
+        if self.search is Search.DOUBLE and self.home == FIRST:
+            return self._go_on(replace(settled, search=Search.HALVE))
         return replace(settled, search=Search.STEP, direction=-self.direction)
 
     def _lost(self) -> "Concurrency":
@@ -270,8 +274,8 @@ class FillConcurrency:
             self._began = pace, now_s
             return False
         window = _window(self._began, (pace, now_s))
-        files = max(WINDOW_FILES, WINDOW_ROUNDS * self.limit)
-        if window.files < files or window.seconds < WINDOW_S:
+        reads = max(WINDOW_READS, WINDOW_ROUNDS * self.limit)
+        if window.reads < reads or window.seconds < WINDOW_S:
             return False
         before = self.limit
         self._search = self._search.after(window)
@@ -283,7 +287,7 @@ def _window(began: tuple[Pace, float], ended: tuple[Pace, float]) -> Window:
     """Return what was done between two moments."""
     (first, first_s), (last, last_s) = began, ended
     return Window(
-        files=last.files - first.files,
+        reads=last.reads - first.reads,
         size_bytes=last.bytes - first.bytes,
         seconds=last_s - first_s,
         busy_s=(last.ns - first.ns) / 1e9,

@@ -20,6 +20,7 @@ from support.stages import table_files
 from unit.test_native_calls import make_block
 
 SIZES = (0, 1, 5000, 3 << 20, 17 << 20)
+CHUNK_BYTES = native.CONSTANTS["CHUNK_BYTES"]
 PATIENCE_MS = 60_000
 
 
@@ -215,6 +216,9 @@ def test_the_pace_counts_what_the_origin_has_given_and_nothing_else(job: Job) ->
     fills = [c for c in copied if c.kind == OrderKind.BACKGROUND]
 
     assert pace.files == len(copied) == 3
+    assert pace.reads == len(copied) - len(fills) + sum(
+        max(1, -(-c.bytes // CHUNK_BYTES)) for c in fills
+    )
     assert pace.bytes == sum(c.bytes for c in copied)
     assert pace.ns == sum(c.ns for c in copied)
     assert pace.fill_ns == sum(c.ns for c in fills) > 0
@@ -237,8 +241,8 @@ def test_digests_chain_over_the_chunks_of_each_extent(
     for start in range(0, len(content), native.CONSTANTS["EXTENT_BYTES"]):
         extent = content[start : start + native.CONSTANTS["EXTENT_BYTES"]]
         chain = 0
-        for at in range(0, len(extent), native.CONSTANTS["CHUNK_BYTES"]):
-            piece = extent[at : at + native.CONSTANTS["CHUNK_BYTES"]]
+        for at in range(0, len(extent), CHUNK_BYTES):
+            piece = extent[at : at + CHUNK_BYTES]
             chain = xxhash.xxh3_64_intdigest(piece, chain)
         expected.append(chain)
 

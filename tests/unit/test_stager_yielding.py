@@ -217,7 +217,7 @@ class FakeEngine:
 
     def pace(self) -> Pace:
         """Return that nothing limits fill but demand."""
-        return Pace(0, 0, 0, 0, 0)
+        return Pace(0, 0, 0, 0, 0, 0)
 
     def set_background(self, _limit: int, beside: int) -> None:
         """Note how many run beside demand."""
@@ -302,7 +302,7 @@ def test_fill_does_what_other_nodes_permit_and_finds_out_nothing_meanwhile() -> 
         def pace(self) -> Pace:
             """Return more files each time."""
             self.files += 1000
-            return Pace(self.files, self.files * IMAGE, 0, 0, 0)
+            return Pace(self.files, self.files, self.files * IMAGE, 0, 0, 0)
 
         def set_background(self, limit: int, _beside: int) -> None:
             """Note how many copies may run."""

@@ -294,13 +294,15 @@ struct monarch_readers {
     uint32_t lacking; /* 1: background Transfers would begin with more tokens */
 };
 
-/* The copies from the origin that have ended well, since the engine has begun. */
+/* What the origin has given since the engine has begun. A read is a copy of a File; of a
+ * background copy each step, which is a chunk. */
 enum {
-    PACE_FILES,
+    PACE_FILES, /* copies that have ended well */
+    PACE_READS,
     PACE_BYTES,
-    PACE_NS,      /* the sum of their running times */
-    PACE_FILL_NS, /* that of background Transfers among them */
-    PACE_STALE,   /* those of them that began under another limit of background */
+    PACE_NS,      /* the sum of the durations of reads */
+    PACE_FILL_NS, /* that of background copies among them */
+    PACE_STALE,   /* reads that began under another limit of background copies */
     PACE_COUNT,
 };
 

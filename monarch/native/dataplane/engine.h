@@ -254,7 +254,8 @@ void completions_expire(struct engine *e, struct ring *done);
 
 /* pace.c - what the origin gives; the caller holds the lock, but for pace_chunk() */
 uint32_t pace_background(const struct engine *e, uint64_t now);
-void pace_count(struct engine *e, const struct transfer *t);
+void pace_read(struct engine *e, struct transfer *t);
+void pace_file(struct engine *e, struct transfer *t);
 void pace_chunk(struct engine *e, struct transfer *t, uint64_t ns);
 
 /* requests.c - what programs ask for, and the thread that listens to them */

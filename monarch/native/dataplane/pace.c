@@ -35,18 +35,31 @@ uint32_t pace_background(const struct engine *e, uint64_t now)
     return beside < limit && demand_waits(e, now) ? beside : limit;
 }
 
-/* pace_count - counts a copy that the origin has given. */
-void pace_count(struct engine *e, const struct transfer *t)
+/* pace_read - counts what a Transfer has read since this was called last: few large
+ * Files would else tell nothing for a long time. */
+void pace_read(struct engine *e, struct transfer *t)
+{
+    bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
+    uint64_t bytes = t->bytes - t->counted_bytes, ns = t->ns - t->counted_ns;
+    t->counted_bytes = t->bytes;
+    t->counted_ns = t->ns;
+    if (transfer_adopts(t) || (t->size && !bytes)) /* the bytes came from peers */
+        return;
+    e->pace[PACE_READS]++;
+    e->pace[PACE_BYTES] += bytes;
+    e->pace[PACE_NS] += ns;
+    e->pace[PACE_FILL_NS] += background ? ns : 0;
+    e->pace[PACE_STALE] += (background ? t->chunk_limits : t->limits) != e->limits;
+}
+
+/* pace_file - counts a copy that has ended. */
+void pace_file(struct engine *e, struct transfer *t)
 {
     bool nothing = t->partial && !t->bytes; /* its Blocks came from peers */
     if (t->completion.status || transfer_adopts(t) || nothing)
         return;
+    pace_read(e, t);
     e->pace[PACE_FILES]++;
-    e->pace[PACE_BYTES] += t->bytes;
-    e->pace[PACE_NS] += t->ns;
-    if (order_class(t->order.kind) == CLASS_BACKGROUND)
-        e->pace[PACE_FILL_NS] += t->ns;
-    e->pace[PACE_STALE] += t->limits != e->limits;
     const struct demand_time took = {t->bytes, t->ns};
     if (order_class(t->order.kind) == CLASS_DEMAND && t->limits == e->limits &&
         t->bytes < CHUNK_BYTES)

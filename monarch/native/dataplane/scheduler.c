@@ -366,11 +366,12 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended)
         q->background_begun++; /* it was taken off when it was given up */
     t->lost = false;
     if (!ended) {
+        pace_read(e, t);
         parked_add(q, t);
         return;
     }
     q->background_begun -= background;
-    pace_count(e, t);
+    pace_file(e, t);
     t->order.file = NONE32;
     report_completion(e, &t->completion);
     ring_push(&e->spare, &t);

@@ -50,7 +50,8 @@ struct transfer {
     struct monarch_seal seal;
     uint64_t replica_ino;
     uint64_t bytes, ns;
-    struct partial *partial;        /* of a large File, from its first step on */
+    uint64_t counted_bytes, counted_ns; /* of these, by pace_read() */
+    struct partial *partial;            /* of a large File, from its first step on */
     uint64_t shift;                 /* where the file with the Blocks begins in it */
     bool own_target;                /* it is to be closed after the step */
     uint32_t next_block, end_block; /* of that */
