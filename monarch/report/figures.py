@@ -1,0 +1,156 @@
+"""Figures of a report by name, and how each is written: for pages and comparisons."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from monarch.report.format import percent
+from monarch.report.model import Report
+from monarch.units import format_count, format_duration, format_rate, format_size
+
+UNKNOWN: Final = "unknown"
+
+# The first pattern that matches the last part of a name says what its figure is.
+_KINDS: Final = (
+    (re.compile(r"bytes_per_s|.*_bytes_per_s"), "rate"),
+    (re.compile(r"bytes|.*_bytes|bytes_(?!per_s).*"), "size"),
+    (re.compile(r"seconds|(?!at_s|per_s).*_s"), "duration"),
+    (re.compile(r"ratio|.*_share|(?:.*_)?by_(?:opens|bytes)"), "share"),
+    (re.compile(r"origin_multiple(?:_max)?|served_max_over_mean"), "multiple"),
+)
+
+
+class Figure(NamedTuple):
+    """One figure as it is written.
+
+    Attributes:
+        text: the rounded figure with its unit.
+        value: the figure itself; None: unknown.
+        path: its name in the report; "": computed from others.
+        exact: the figure without rounding, if that tells more.
+    """
+
+    text: str
+    value: float | None
+    path: str = ""
+    exact: str = ""
+
+
+def kind_of(path: str) -> str:
+    """Return what a figure is: size, rate, duration, share, multiple or count."""
+    last = path.rpartition(".")[2]
+    for pattern, kind in _KINDS:
+        if pattern.fullmatch(last):
+            return kind
+    return "count"
+
+
+def written(value: float | None, kind: str) -> str:
+    """Return a figure of a kind with its unit."""
+    if value is None:
+        return UNKNOWN
+    if kind == "count":
+        return format_count(value) if isinstance(value, int) else f"{value:,.4g}"
+    if kind == "multiple":
+        return f"{value:.2f} x"
+    texts = {"rate": format_rate, "size": format_size, "duration": format_duration}
+    return percent(value) if kind == "share" else texts[kind](value)
+
+
+def figure(report: Report, path: str) -> Figure:
+    """Return the figure of a name.
+
+    Raises:
+        LookupError: the report has no such figure.
+    """
+    value = find(report, path)
+    if value is not None and not isinstance(value, int | float):
+        raise LookupError(path)
+    return figure_of(value, kind_of(path), path)
+
+
+def figure_of(value: float | None, kind: str, path: str = "") -> Figure:
+    """Return a figure of a kind, with its exact value where rounding hides that."""
+    exact = ""
+    if kind == "size" and value is not None and value >= 1024:
+        exact = f"{value:,.0f} B"
+    return Figure(written(value, kind), value, path, exact)
+
+
+def find(report: Report, path: str) -> Any:
+    """Return what a dotted path names; a single word may be a figure of the headline.
+
+    A part of the path is a key, or for a list a number or the name of one of its rows.
+
+    Raises:
+        LookupError: there is nothing of that name.
+    """
+    parts = path.split(".")
+    headline = report.get("headline")
+    if parts[0] not in report and isinstance(headline, Mapping):
+        parts = ["headline", *parts]
+    found: Any = report
+    for part in parts:
+        found = _member(found, part)
+    return found
+
+
+def _member(found: Any, part: str) -> Any:
+    if isinstance(found, Mapping) and part in found:
+        return found[part]
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        if part.isdecimal() and int(part) < len(found):
+            return found[int(part)]
+        for row in found:
+            if isinstance(row, Mapping) and part in (
+                row.get("name"),
+                row.get("source"),
+            ):
+                return row
+    raise LookupError(part)
+
+
+def get(report: Report, path: str, default: Any = None) -> Any:
+    """Return what a dotted path names, or the default if the report lacks it."""
+    try:
+        return find(report, path)
+    except LookupError:
+        return default
+
+
+def with_headline(report: Report) -> Report:
+    """Return the report with a headline; reports of schema 1 have none.
+
+    What schema 1 did not measure stays unknown.
+    """
+    if isinstance(report.get("headline"), Mapping):
+        return report
+    hits, origin, run = report["hits"], report["origin"], report["run"]
+    read, opened = origin["agent_read_bytes"], origin["programs_opened_bytes"]
+    size = run["bytes"]
+    headline = {
+        "ready_share": hits["by_opens"],
+        "opens": hits["opens"],
+        "origin_bytes": read,
+        "origin_opened_bytes": opened,
+        "origin_multiple": read / size if size and not opened else None,
+        "origin_multiple_max": (read + opened) / size if size else None,
+        "time_saved": None,
+    }
+    return {**report, "headline": headline}
+
+
+def names(report: Report) -> list[str]:
+    """Return the names of all single figures of a report, for suggestions."""
+    headline = report.get("headline") or {}
+    short = [name for name, value in headline.items() if not isinstance(value, Mapping)]
+    return [*short, *_paths(report, "")]
+
+
+def _paths(value: Any, path: str) -> list[str]:
+    if isinstance(value, Mapping):
+        start = f"{path}." if path else ""
+        return [
+            name for key, one in value.items() for name in _paths(one, f"{start}{key}")
+        ]
+    return [path] if isinstance(value, int | float) else []
