@@ -174,6 +174,9 @@ def publish_report(
         except OSError as error:
             notifier.warn(f"cannot write the report: {path}: {error.strerror}")
             log.error("report not written path=%s error=%s", path, error)
+        except Exception as error:  # the summary is told all the same
+            notifier.warn(f"cannot make the page {path}: {error!r}")
+            log.exception("page not made path=%s", path)
     if not setup.quiet:
         notifier.say(render(report))
     return report

@@ -42,7 +42,7 @@ _OPTIONS: Final = {
         "--report",
         metavar="FILE.json",
         help="Write the report of the job to FILE.json (%j: job, %n: node, %t: time, "
-        "%p: process id of the agent).",
+        "%p: process id of the agent); to FILE.html: a page, with its JSON beside it.",
     ),
     "index": click.option(
         "--index", metavar="FILE", help="Load the index file FILE instead of scanning."

@@ -275,8 +275,9 @@ class Report(Section):
 
     file: AnyPath | None = Field(
         default=None,
-        description="The JSON file of the report; %j is replaced by the job, %n by the "
-        "node, %t by the time.",
+        description="The file of the report: JSON, or a page with its JSON beside it "
+        "if the name ends in .html; %j is replaced by the job, %n by the node, %t by "
+        "the time.",
     )
 
 

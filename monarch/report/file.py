@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from monarch.atomic_file import whole_file
 from monarch.errors import UsageError
-from monarch.report.model import SCHEMA, Report
+from monarch.report.model import Report
 
 # A larger file is not a report.
 REPORT_BYTES_MAX: Final = 256 << 20
+SCHEMAS: Final = (1, 2)
+PAGE: Final = ".html"
 
 
 def fill_template(template: str, job: str, node: str) -> Path:
@@ -28,12 +30,33 @@ def fill_template(template: str, job: str, node: str) -> Path:
     return Path(re.sub(r"%([jntp%])", lambda found: values[found[1]], template))
 
 
+def data_file(path: Path) -> Path:
+    """Return the JSON file of a report; that of a page stands beside it."""
+    return path.with_suffix(".json") if path.suffix == PAGE else path
+
+
 def check_report_file(path: Path) -> None:
     """Check before the job that a report can be written after it.
 
     Raises:
         UsageError: it cannot be written.
     """
+    _check_place(path)
+    data = data_file(path)
+    if data == path or not os.path.lexists(data):
+        return
+    # The user has not named this file, so it must not be one of theirs.
+    _check_place(data)
+    try:
+        read_report(data)
+    except UsageError as error:
+        raise UsageError(
+            f"report.file: the data of {path} would replace {data}, which is no report "
+            "of Monarch; choose another name"
+        ) from error
+
+
+def _check_place(path: Path) -> None:
     if os.path.isdir(path):
         raise UsageError(f"report.file: {path} is a directory; name a file in it")
     if os.path.exists(path) and not os.path.isfile(path):
@@ -51,7 +74,7 @@ def check_report_file(path: Path) -> None:
 
 
 def write_report(path: Path, report: Report, *, mode: int = 0o600) -> Path:
-    """Write a report atomically.
+    """Write a report atomically: its JSON, and if a page is named that page, too.
 
     A node that was cut off from the others writes a report, too, perhaps the last one:
     it does not replace the report of more nodes, but uses another name.
@@ -59,11 +82,18 @@ def write_report(path: Path, report: Report, *, mode: int = 0o600) -> Path:
     Returns:
         The path of the report.
     """
-    if _is_more_complete(path, report):
+    if _is_more_complete(data_file(path), report):
         path = path.with_stem(f"{path.stem}.{report['run']['node']}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, mode=mode) as file:
+    data = data_file(path)
+    with whole_file(data, mode=mode) as file:
         file.write(json.dumps(report, indent=1).encode() + b"\n")
+    if data != path:
+        from monarch.report.html import page
+
+        body = page(report).encode()
+        with whole_file(path, mode=mode) as file:
+            file.write(body)
     return path
 
 
@@ -101,9 +131,9 @@ def read_report(path: Path) -> Report:
         raise UsageError(f"{path}: not a report (not JSON: {error})") from error
     if not isinstance(report, dict) or "schema" not in report:
         raise UsageError(f"{path}: not a report of `monarch run`")
-    if report["schema"] != SCHEMA:
+    if report["schema"] not in SCHEMAS:
         raise UsageError(
             f"{path}: report of schema {report['schema']!r}; this version of Monarch "
-            f"reads schema {SCHEMA}"
+            f"reads schema {' and '.join(map(str, SCHEMAS))}"
         )
     return report
