@@ -140,6 +140,20 @@ def test_the_verdict_has_a_level(report, level, words):
     assert words in found.words()
 
 
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_a_staging_without_programs_is_no_failure(nodes):
+    report = reports.good(nodes)
+    report["run"]["command"] = []
+    report["coverage"] |= {"active": 0, "processes": 0, "inactive": []}
+    report["headline"] |= {"opens": 0, "ready_share": None}
+    report["share"]["ready_files"] = 4_321
+
+    found = read(report).one("verdict")
+
+    assert found.attributes["class"] == "verdict good"
+    assert found.words().startswith("Staged 4,321 copies of ")
+
+
 def test_nodes_without_a_report_are_named():
     report = reports.good(4)
     row = report["nodes"][2]

@@ -87,7 +87,7 @@ def _table(report: Report, rows: Sequence[Row]) -> Grid:
     )
     note = ""
     if rest := len(rows) - len(shown):
-        note = f"{many(rest, 'nodes')} that read less from the origin are left out."
+        note = f"{many(rest, 'more nodes')} read as much from the origin, or less."
     titles = ("node", "ready", "", *(title for title, _ in columns))
     return Grid(titles, cells, note=note)
 
