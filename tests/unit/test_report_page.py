@@ -3,10 +3,13 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
+from monarch.agent.shutdown import publish_report
 from monarch.cli.report import report as report_verb
 from monarch.errors import UsageError
 from monarch.report import check_report_file, write_report
@@ -15,7 +18,7 @@ from monarch.report.html import charts, page
 from monarch.report.html.charts import HEIGHT, WIDTH, Series
 from monarch.units import parse_size
 from support import pages, reports
-from support.figures import MIB
+from support.figures import MIB, snapshot
 from support.reports import HOSTILE
 
 PAGE_BYTES_MAX = 300 << 10
@@ -340,3 +343,33 @@ def test_the_data_of_a_page_replaces_no_file_of_the_user(tmp_path: Path, content
 
     with pytest.raises(UsageError, match=r"run\.json, which is no report of Monarch"):
         check_report_file(tmp_path / "run.html")
+
+
+def test_a_page_that_cannot_be_made_costs_neither_data_nor_summary(
+    tmp_path, monkeypatch
+):
+    said: list[str] = []
+    warned: list[str] = []
+    report = SimpleNamespace(file=str(tmp_path / "run.html"))
+    setup = SimpleNamespace(
+        config=SimpleNamespace(report=report), umask=0o022, quiet=False
+    )
+    label = SimpleNamespace(job="7.0", node="n1")
+    stats = SimpleNamespace(label=label, snapshot=lambda: snapshot())
+    notifier = SimpleNamespace(warn=warned.append, say=said.append)
+
+    def fail(report):
+        raise KeyError("a figure")
+
+    monkeypatch.setattr("monarch.report.html.page", fail)
+    publish_report(
+        cast("Any", setup),
+        cast("Any", stats),
+        {},
+        cast("Any", notifier),
+        lambda report: "the summary",
+    )
+
+    assert said == ["the summary"]
+    assert warned == [f"cannot make the page {tmp_path}/run.html: KeyError('a figure')"]
+    assert json.loads((tmp_path / "run.json").read_text())["run"]["job"] == "7.0"
