@@ -1,7 +1,8 @@
-"""The counters of the agent, each with its unit and meaning."""
+"""What is counted: the counters of the agent, and what it exports as metrics."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 
 def _figure(unit: str, text: str) -> Any:
@@ -72,3 +73,170 @@ class AgentCounters:
 
 UNITS = {f.name: str(f.metadata["unit"]) for f in fields(AgentCounters)}
 TEXTS = {f.name: str(f.metadata["text"]) for f in fields(AgentCounters)}
+
+
+# -- metrics ------------------------------------------------------------------------
+
+PREFIX: Final = "monarch_"
+JOB_LABEL: Final = "monarch_job"
+"""Each sample has it: agents of several jobs may write files in one directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric as Prometheus knows it, in base units.
+
+    Attributes:
+        kind: counter, gauge, or histogram.
+        unit: seconds, bytes, or what is counted.
+        labels: beside JOB_LABEL.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    text: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """Return the name of its samples."""
+        end = "_total" if self.kind == "counter" else ""
+        return f"{PREFIX}{self.name}{end}"
+
+
+def _gauge(name: str, unit: str, text: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", unit, text, labels)
+
+
+def _counter(name: str, unit: str, text: str, *labels: str) -> Metric:
+    return Metric(name, "counter", unit, text, labels)
+
+
+_GAUGES: Final = (
+    _gauge("info", "1", "always 1, for the labels", "version", "node"),
+    _gauge("state", "1", "1 for the state in which the agent is, else 0", "state"),
+    _gauge("start_time_seconds", "seconds", "when the agent started, since 1970"),
+    _gauge(
+        "scanned_names", "names", "found so far by scans; 0 where a saved index is used"
+    ),
+    _gauge("dataset_files", "files", "in the datasets"),
+    _gauge("dataset_bytes", "bytes", "in the datasets"),
+    _gauge("kept_files", "files", "that this node is to keep, whole or in part"),
+    _gauge("kept_bytes", "bytes", "that this node is to keep"),
+    _gauge("ready_files", "files", "of those that are staged, whole"),
+    _gauge("ready_bytes", "bytes", "of those that are staged"),
+    _gauge("coming_bytes", "bytes", "that are not staged, but may still come"),
+    _gauge("tier_capacity_bytes", "bytes", "that a tier takes at most", "tier"),
+    _gauge("tier_used_bytes", "bytes", "that the files in a tier take", "tier"),
+    _gauge("tier_files", "files", "in a tier", "tier"),
+    _gauge("tier_in_service", "1", "0 once a tier has failed, else 1", "tier"),
+    _gauge("transfers_in_flight", "transfers", "that run now"),
+    _gauge("processes_running", "processes", "of the job on this node"),
+    _gauge("nodes", "nodes", "of the job, by how they stand", "standing"),
+    _gauge("agent_resident_bytes", "bytes", "of memory that the agent uses"),
+)
+_COUNTERS: Final = (
+    _counter("agent_cpu_seconds", "seconds", "of CPU that the agent has used"),
+    _counter(
+        "processes", "processes", "of the job, by whether Monarch works", "active"
+    ),
+    _counter("untracked_processes", "processes", "that could not be tracked"),
+    _counter(
+        "opens",
+        "opens",
+        "of catalogued files, by what answered them: tier, pool, peer (after a wait "
+        "for a peer), staged (after a wait for the origin), or origin",
+        *("source", "tier"),
+    ),
+    _counter(
+        "opened_bytes",
+        "bytes",
+        "sizes of the files opened, not how much was read of them",
+        *("source", "tier"),
+    ),
+    _counter("origin_opens", "opens", "that the origin answered, by cause", "cause"),
+    _counter("passed_opens", "opens", "that are not of catalogued files", "kind"),
+    _counter("whole_opens", "opens", "that waited for a large file", "outcome"),
+    _counter("metadata_calls", "calls", "stat, access and listings", "answer"),
+    _counter("large_reads", "calls", "reads of large files while they fill", "source"),
+    _counter("large_read_bytes", "bytes", "that these reads have given", "source"),
+    _counter("written_marks", "marks", "of files, directories and roots written to"),
+)
+_WAITS: Final = Metric(
+    "open_wait_seconds", "histogram", "seconds", "that opens waited for copies"
+)
+
+PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    **{
+        f"{kind}_{name}": (metric, (source, ""))
+        for kind, metric in (("opens", "opens"), ("bytes", "opened_bytes"))
+        for name, source in (
+            ("peer_hit", "peer"),
+            ("miss", "staged"),
+            ("origin", "origin"),
+        )
+    },
+    **{
+        f"origin_{cause}": ("origin_opens", (cause,))
+        for cause in (
+            *("written", "refused", "busy", "whole", "large", "timeout", "silent"),
+            *("slots", "lost", "vfork"),
+        )
+    },
+    "opens_early": ("passed_opens", ("early",)),
+    "opens_outside": ("passed_opens", ("outside",)),
+    "opens_elsewhere": ("passed_opens", ("elsewhere",)),
+    "opens_write": ("passed_opens", ("write",)),
+    "whole_waits": ("whole_opens", ("waited",)),
+    "whole_served": ("whole_opens", ("served",)),
+    "stats_answered": ("metadata_calls", ("catalog",)),
+    "stats_descriptor": ("metadata_calls", ("descriptor",)),
+    "absent_answered": ("metadata_calls", ("absent",)),
+    "listings_answered": ("metadata_calls", ("listing",)),
+    "stats_origin": ("metadata_calls", ("origin",)),
+    "reads_local": ("large_reads", ("local",)),
+    "bytes_local": ("large_read_bytes", ("local",)),
+    "reads_origin": ("large_reads", ("origin",)),
+    "mutations": ("written_marks", ()),
+}
+"""The metric of each counter of programs, and its labels, except those of tiers.
+
+Those are `opens_hit_tierN` and `bytes_hit_tierN`.
+"""
+
+
+def agent_metric(name: str) -> Metric:
+    """Return the metric of a counter of the agent: the same in base units."""
+    unit, text = UNITS[name], TEXTS[name]
+    if unit == "ns":
+        return Metric(f"{name.removesuffix('_ns')}_seconds", "counter", "seconds", text)
+    return Metric(name, "counter", unit, text)
+
+
+def metrics() -> Iterator[Metric]:
+    """Yield all metrics, in the order in which they are documented."""
+    yield from _GAUGES
+    yield from _COUNTERS
+    yield _WAITS
+    yield from map(agent_metric, UNITS)
+
+
+def metrics_reference() -> str:
+    """Return the documentation of all metrics, in Markdown."""
+    lines = [
+        "# Metrics",
+        "",
+        "An agent exports these if `metrics.port` or `metrics.textfile` is set. Each "
+        f"sample has the label `{JOB_LABEL}`, the name of the job. Times are in "
+        "seconds, sizes in bytes. Counters begin with the agent, which lives as long "
+        "as its job.",
+        "",
+        "| name | type | labels | unit | meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for one in metrics():
+        labels = ", ".join(f"`{label}`" for label in one.labels) or "-"
+        row = f"| `{one.full_name}` | {one.kind} | {labels} | {one.unit} | {one.text} |"
+        lines.append(row)
+    return "\n".join(lines) + "\n"

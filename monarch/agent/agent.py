@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from monarch import native
-from monarch import report as reports
 from monarch.agent.control import ControlSocket, Notifier
 from monarch.agent.hints import Hints
 from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
 from monarch.agent.lifetime import AgentParts, MakeLifetime, StateWord
+from monarch.agent.live import Live
 from monarch.agent.mapped_files import MappedFiles
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
@@ -49,7 +49,9 @@ from monarch.tiers.retained import Manifest
 from monarch.units import format_duration
 
 if TYPE_CHECKING:
+    from monarch import report as reports
     from monarch.agent.cluster import Cluster
+    from monarch.agent.exporter import Exporter
     from monarch.peers.mesh import Mesh
 
 BEAT_S: Final = 0.1
@@ -123,6 +125,7 @@ class Agent:
         self._memory: MemoryGuard | None = None
         self._hints = Hints(run.path)
         self._readers = ReaderLimit(setup.config.origin.readers, self._mesh)
+        self._live = Live(run.path, parts, self._stats, self._mesh)
         self._waking = False
         self._ticks = 0
 
@@ -142,6 +145,7 @@ class Agent:
         await control.open()
         beating = asyncio.create_task(self._every(BEAT_S, self._beat))
         watching = asyncio.create_task(self._watch())
+        exporter = self._export()
         try:
             await self._start()
             await self._end.wait()
@@ -155,6 +159,8 @@ class Agent:
             ended = await self._shutdown.end(staging)
             self.report, self.retained = ended.report, ended.retained
             await self._end_last()
+            if exporter is not None:
+                await exporter.close()
             beating.cancel()
             self.processes.close()
 
@@ -194,6 +200,15 @@ class Agent:
             late_s=self._outline.late_s if self._outline is not None else 0.0,
             cluster=self.joining.stats(),
         )
+
+    def _export(self) -> Exporter | None:
+        """Begin to export metrics; None if none are wanted."""
+        wanted = self.setup.config.metrics
+        if wanted.port is None and wanted.textfile is None:
+            return None
+        from monarch.agent.exporter import begin_export
+
+        return begin_export(self._live, self.setup, self.notifier.warn)
 
     # -- start ------------------------------------------------------------------
 
@@ -369,6 +384,7 @@ class Agent:
     def _tick(self) -> None:
         self._lifetime.look(self._stager)
         self._hints.look()
+        self._live.sample()
         if self._outline is not None and self._stager is not None:
             self._outline.look()
 
@@ -397,17 +413,9 @@ class Agent:
             self.end("asked to stop")
             return {"ok": True, "pid": os.getpid()}
         if asked.get("op") == "status":
-            stats = self._stats()
-            report = reports.summarize(stats.snapshot(complete=False))
-            return {
-                "state": self._state.value.name.lower(),
-                "pid": os.getpid(),
-                "run": os.fspath(self.run.path),
-                "living": self.processes.living,
-                "in_flight": self._stager.in_flight if self._stager else 0,
-                "nodes": stats.nodes(),
-                "report": report,
-            }
+            return self._live.status()
+        if asked.get("op") == "live":
+            return self._live.figures()
         return {"error": f"unknown op {asked.get('op')!r}"}
 
 

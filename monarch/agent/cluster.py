@@ -51,7 +51,11 @@ log = logging.getLogger("monarch.agent")
 
 
 class Cluster:
-    """Joins the nodes of the job, and gives them the Catalog or takes it from them."""
+    """Joins the nodes of the job, and gives them the Catalog or takes it from them.
+
+    Attributes:
+        on_note: called with the number of a node and its note to all.
+    """
 
     def __init__(self, bootstrap: Bootstrap, setup: Setup, notifier: Notifier) -> None:
         self.bootstrap = bootstrap
@@ -65,6 +69,7 @@ class Cluster:
         self._rested_s = 0.0
         self._last_progress = ""
         self._cleared = False
+        self.on_note: Callable[[int, dict[str, Any]], None] = lambda number, said: None
         self.mesh = Mesh(
             _settings(bootstrap, setup),
             MeshCallbacks(
@@ -252,6 +257,7 @@ class Cluster:
     # -- notes of other nodes ------------------------------------------------------
 
     def _noted(self, number: int, said: dict[str, Any]) -> None:
+        self.on_note(number, said)
         late = said.get("late")
         if isinstance(late, int) and late != number:
             self.links.report_late(late)

@@ -16,7 +16,7 @@ from monarch.agent.job_spec import (
     integrity_conflict,
     no_seals_reason,
 )
-from monarch.agent.namespace import Namespace, index_datasets
+from monarch.agent.namespace import Indexing, Namespace, index_datasets
 from monarch.agent.setup import Setup
 from monarch.agent.staging import Staging
 from monarch.agent.stats import ClusterStats, PeerTraffic
@@ -38,6 +38,7 @@ class Joining:
 
     Attributes:
         cluster: None for a node that works alone for good.
+        indexings: the datasets that this node has begun to index.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Joining:
         turn: Callable[[], None],
     ) -> None:
         self.cluster = cluster
+        self.indexings: list[Indexing] = []
         self._setup = setup
         self._notifier = notifier
         self._turn = turn
@@ -111,7 +113,7 @@ class Joining:
             if found := await self._receive(self.cluster, timeout_s):
                 return found
             self._warn_late()
-        parts = (self._setup, self._notifier, partial)
+        parts = (self._setup, self._notifier, partial, self.indexings)
         indexed = await in_thread(index_datasets, *parts)
         if self.cluster is None or self.cluster.bootstrap.number:
             return indexed, None

@@ -18,8 +18,12 @@ from monarch.agent.processes import Processes
 from monarch.agent.setup import Setup
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
-from monarch.stager import Stager
+from monarch.stager import Progress, ProgressMeter, Rates, Stager
 
+ShowProgress = Callable[[Progress, float | None, float | None], None]
+
+SHOW_S: Final = 0.25
+"""How often the progress of staging is shown."""
 RETRY_S: Final = 0.5
 """How often what could not be staged is tried again."""
 RETRIES_MAX: Final = 120
@@ -180,15 +184,16 @@ class FillLifetime:
     """The share of this node: the agent ends when all nodes have staged theirs.
 
     Args:
-        progress: called with the number of staged Files, of all Files to stage, and
-            with their bytes so far.
+        show: called with how far staging is, the bytes per second, and the seconds
+            that are left, of which the last two may be unknown.
     """
 
-    def __init__(
-        self, parts: AgentParts, progress: Callable[[int, int, int], None]
-    ) -> None:
+    def __init__(self, parts: AgentParts, show: ShowProgress) -> None:
         self._parts = parts
-        self._progress = progress
+        self._show = show
+        self._meter = ProgressMeter()
+        self._rates = Rates()
+        self._shown_s = float("-inf")
         self._moved_s = self._retried_s = time.monotonic()
         self._files = 0
         self._retries = 0
@@ -210,19 +215,29 @@ class FillLifetime:
         """End when there is nothing left to stage here and on the other nodes."""
         if stager is None:
             return
-        counters, tally = self._parts.counters, stager.table.tally()
+        tally = stager.table.tally()
         files = tally["staged_files"] + tally["peer_files"] + tally["adopted_files"]
         if files != self._files:
             self._files, self._retries = files, 0
-        used = sum(account.used_bytes for account in stager.storage.ledger.accounts)
-        kept = int(np.count_nonzero(stager.policy.kept_whole))
-        self._progress(files - counters.evicted_files, kept, used)
+        self._show_progress(stager)
         cluster = self._parts.joining.cluster
         if self._has_more(stager):
             if cluster is not None:
                 cluster.resume()
         elif cluster is None or not cluster.rest():
             self._parts.end("everything is staged")
+
+    def _show_progress(self, stager: Stager) -> None:
+        """Show how far staging is, not more often than anybody can read it."""
+        now_s = time.monotonic()
+        if now_s - self._shown_s < SHOW_S:
+            return
+        self._shown_s = now_s
+        found = self._meter.measure(stager)
+        if self._rates.is_due(now_s):
+            self._rates.note(now_s, {"bytes": found.bytes})
+        rate = self._rates.per_s().get("bytes")
+        self._show(found, rate, self._rates.left_s("bytes", found.coming_bytes))
 
     def note_end_of_process(self, stager: Stager | None) -> None:
         """Ignore processes: none is started beside this agent."""

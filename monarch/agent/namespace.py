@@ -41,10 +41,13 @@ log = logging.getLogger("monarch.agent")
 # -- indexing -----------------------------------------------------------------------
 
 
-def index_datasets(setup: Setup, notifier: Notifier, partial: bool) -> list[Indexed]:
+def index_datasets(
+    setup: Setup, notifier: Notifier, partial: bool, begun: "list[Indexing]"
+) -> list[Indexed]:
     """Load or scan the index of every dataset, each in its own thread.
 
     Args:
+        begun: gets what has begun, which others may look at.
         partial: of several datasets, one that fails or hangs gets an empty index when
             `catalog.wait_max` is over and another one is ready: programs read it from
             the origin.
@@ -53,6 +56,7 @@ def index_datasets(setup: Setup, notifier: Notifier, partial: bool) -> list[Inde
         UsageError: a dataset is not valid.
     """
     indexings = [Indexing(dataset, setup, notifier) for dataset in setup.datasets]
+    begun += indexings
     for indexing in indexings:
         threading.Thread(target=indexing.run, name="index", daemon=True).start()
     others = indexings if partial else []
@@ -108,6 +112,11 @@ class Indexing:
 
     def __repr__(self) -> str:
         return f"<Indexing {self.dataset.path} {self._advance}>"
+
+    @property
+    def advance(self) -> Advance:
+        """How far it is, as far as it has told."""
+        return self._advance or Advance(0)
 
     @property
     def hangs(self) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,7 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
         reports.check_report_file(
             reports.fill_template(config.report.file, job_node, job_node)
         )
+    _check_metrics(config)
     # All files of the agent are private; the report has the mode that the user expects.
     umask = os.umask(0o077)
     return Setup(
@@ -168,3 +170,24 @@ def _datasets(config: Config, environ: Mapping[str, str]) -> tuple[Dataset, ...]
         )
         for dataset in config.datasets
     )
+
+
+def _check_metrics(config: Config) -> None:
+    """Refuse metrics that cannot be exported."""
+    wanted = config.metrics
+    if wanted.port is None and wanted.textfile is None:
+        return
+    if find_spec("prometheus_client") is None:
+        raise UsageError(
+            "metrics need the package prometheus-client: "
+            "pip install 'monarch-staging[metrics]'"
+        )
+    if wanted.textfile is None:
+        return
+    path = Path(wanted.textfile)
+    if path.suffix != ".prom":
+        raise UsageError(f"metrics.textfile: {path} must end in .prom")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"metrics.textfile: {path.parent} is no directory in which you can write"
+        )

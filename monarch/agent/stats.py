@@ -191,8 +191,8 @@ class AgentStats:
         return reports.Snapshot(
             run=self._job(complete),
             counters=self.processes.totals(),
-            tally=self._counters(),
-            tiers=self._tiers(),
+            tally=self.tally(),
+            tiers=self.tier_figures(),
             processes=tuple(
                 reports.ProcessFigures(program, active, count)
                 for (program, active), count in sorted(self.processes.seen().items())
@@ -229,13 +229,15 @@ class AgentStats:
             room_bytes=namespace.room_bytes if namespace is not None else 0,
         )
 
-    def _counters(self) -> dict[str, int]:
+    def tally(self) -> dict[str, int]:
+        """Return the counters of this agent."""
         altered = self.cluster.links_altered if self.cluster is not None else 0
         counted = {**self.counters.as_dict(), "links_altered": altered}
         tally = self.stager.table.tally() if self.stager is not None else {}
         return {name: count + tally.get(name, 0) for name, count in counted.items()}
 
-    def _tiers(self) -> tuple[reports.TierFigures, ...]:
+    def tier_figures(self) -> tuple[reports.TierFigures, ...]:
+        """Return what each Tier holds."""
         if self.stager is None:
             return tuple(
                 reports.TierFigures(

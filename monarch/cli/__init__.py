@@ -33,6 +33,7 @@ _UNWRITTEN: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 VERBS: Final = {
     "run": Verb("monarch.cli.run:run", "Run a program with its dataset staged."),
     "status": Verb("monarch.cli.status:status", "Show the state of agents."),
+    "top": Verb("monarch.cli.top:top", "Watch agents while they run."),
     "stop": Verb("monarch.cli.status:stop", "Stop the agents of this node."),
     "report": Verb("monarch.cli.report:report", "Print a report file."),
     "hint": Verb("monarch.cli.status:hint", "Name the files that will be opened next."),

@@ -25,6 +25,7 @@ from monarch.mpi.mpi_bootstrap import bootstrap_by_mpi
 from monarch.mpi.ranks import Ranks
 from monarch.native import hosts_job, job_name
 from monarch.report import is_complete
+from monarch.stager import Progress
 from monarch.tiers.directory_lock import is_locked, remove_tree
 from monarch.tiers.leftovers import collect_all
 
@@ -192,7 +193,7 @@ class _Site:
             agent = run(
                 prepared,
                 self.notifier,
-                partial(FillLifetime, progress=self.notifier.staging),
+                partial(FillLifetime, show=self.notifier.staging),
             )
         except BaseException:
             self._remove()
@@ -222,10 +223,12 @@ class StageNotifier(TerminalNotifier):
         on = "" if bootstrap is None else f" on {node}"
         self._progress = StagingProgress(f"staging{on}")
 
-    def staging(self, files: int, total: int, size: int) -> None:
-        """Show how many files of this node are staged."""
+    def staging(
+        self, found: Progress, rate: float | None, left_s: float | None
+    ) -> None:
+        """Show how much of what this node is to keep is staged."""
         if self._first:
-            self._progress(files, total, size)
+            self._progress(found.bytes, found.kept_bytes, rate, left_s)
 
     def ready(self, text: str) -> None:
         """Print no start line: the summary says the same."""

@@ -4,14 +4,10 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
-if TYPE_CHECKING:
-    from monarch.report.format import Part
-
-NAMES_MAX: Final = 4
 STOP_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.02
 
@@ -27,16 +23,17 @@ def status(job: str | None, as_json: bool) -> None:
     Without --job: the agent of the job in which the command runs, else all agents of
     the user. The exit status is 1 if no agent is running.
     """
-    answers = [answer for run in running_agents(job) if (answer := _ask(run))]
+    answers = [a for run in running_agents(job) if (a := ask_agent(run, "status"))]
     if not answers:
         raise SystemExit(1 if as_json else print_no_agent(job))
+    from monarch.cli.live_text import status_parts
     from monarch.cli.terminal import print_parts
 
     for answer in answers:
         if as_json:
             click.echo(json.dumps(answer))
         else:
-            print_parts(_parts(answer))
+            print_parts(status_parts(answer))
 
 
 def running_agents(job: str | None) -> list[Path]:
@@ -47,15 +44,20 @@ def running_agents(job: str | None) -> list[Path]:
     return [run for run in find_run(os.environ, job) if is_locked(run)]
 
 
-def _ask(run: Path) -> dict[str, Any] | None:
+def ask_agent(run: Path, op: str) -> dict[str, Any] | None:
+    """Return what an agent answers; print why it does not."""
     from monarch.agent.control import ask
     from monarch.errors import MonarchError
 
     try:
-        return ask(run, {"op": "status"})
+        answer = ask(run, {"op": op})
     except MonarchError as error:
         click.echo(f"monarch: {error}", err=True)
         return None
+    if "error" in answer:  # the agent is of another version
+        click.echo(f"monarch: {run}: {answer['error']}", err=True)
+        return None
+    return answer
 
 
 def print_no_agent(job: str | None) -> int:
@@ -63,41 +65,6 @@ def print_no_agent(job: str | None) -> int:
     whose = "yours" if job is None else f"job {job!r}"
     click.echo(f"monarch: no agent of {whose} is running on this node", err=True)
     return 1
-
-
-def _parts(answer: dict[str, Any]) -> list["Part"]:
-    from monarch.report import report_parts
-
-    living, files = answer["living"], answer["in_flight"]
-    head = (
-        f"{answer['run']}: {answer['state']}, agent {answer['pid']}, "
-        f"{living} {'process' if living == 1 else 'processes'}, "
-        f"{files} {'file' if files == 1 else 'files'} being copied"
-    )
-    lines = node_lines(answer.get("nodes", []))
-    return [head, *lines, *report_parts(answer["report"])]
-
-
-def node_lines(nodes: list[dict[str, Any]]) -> list[str]:
-    """Return the states of the nodes of a job, with the names of the missing ones."""
-    from monarch.report.format import listed, many, short_names
-
-    if not nodes:
-        return []
-    names = short_names([node["name"] for node in nodes])
-    found: dict[str, list[str]] = {}
-    for node, name in zip(nodes, names, strict=True):
-        state = node["phase"] if node["standing"] == "joined" else node["standing"]
-        found.setdefault(state, []).append(name)
-    there = [state for state in ("running", "starting", "finished") if state in found]
-    counts = ", ".join(f"{len(found[state])} {state}" for state in there)
-    lines = [f"  {many(len(nodes), 'nodes')}: {counts or 'none has joined'}"]
-    lines += [
-        f"  {state}: {listed(found[state], NAMES_MAX)}"
-        for state in ("never joined", "left")
-        if state in found
-    ]
-    return lines
 
 
 @click.command("stop")

@@ -15,11 +15,12 @@ import click
 
 from monarch.errors import printable
 from monarch.origins.progress import Advance, ScanRate
-from monarch.report.format import Part, Table, plain_text
-from monarch.units import format_count, format_size
+from monarch.report.format import Part, Table, percent, plain_text
+from monarch.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.padding import Padding
     from rich.progress import Progress, TaskID
 
 QUIET_SECONDS: Final = 1.0
@@ -41,16 +42,23 @@ def print_parts(parts: Sequence[Part]) -> None:
 
 def print_rich(parts: Sequence[Part], console: Console) -> None:
     """Print lines and tables with a rich console."""
+    for part in rich_parts(parts):
+        console.print(part)
+
+
+def rich_parts(parts: Sequence[Part]) -> list[Padding]:
+    """Return lines and tables as rich prints them."""
     from rich import box
     from rich.padding import Padding
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    found = []
     for number, part in enumerate(parts):
         if isinstance(part, str):
             indent = len(part) - len(part.lstrip(" "))
             line = Text(part.lstrip(" "), style="" if number else "bold")
-            console.print(Padding(line, (0, 0, 0, indent)))
+            found.append(Padding(line, (0, 0, 0, indent)))
             continue
         table = RichTable(
             box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold"
@@ -61,7 +69,8 @@ def print_rich(parts: Sequence[Part], console: Console) -> None:
             )
         for row in part.rows:
             table.add_row(*row)
-        console.print(Padding(table, (0, 0, 0, 2)))
+        found.append(Padding(table, (0, 0, 0, 2)))
+    return found
 
 
 def _printable(part: Part) -> Part:
@@ -153,9 +162,16 @@ class ScanProgress(StepProgress):
 
 
 class StagingProgress(StepProgress):
-    """Shows how many of a node's files are staged."""
+    """Shows how much of what a node is to keep is staged."""
 
-    def __call__(self, files: int, total: int, size: int) -> None:
-        """Take the number and the size of the staged files so far, and their total."""
-        count = f"{format_count(files)} of {format_count(total)} files"
-        self.show(f"{count}, {format_size(size)}", files, total)
+    def __call__(
+        self, size: int, total: int, rate: float | None, left_s: float | None
+    ) -> None:
+        """Take the bytes so far and in all; the rate and the time left, if known."""
+        share = percent(size / total if total else None)
+        parts = [f"{share} of {format_size(total)}"]
+        if rate is not None:
+            parts.append(format_rate(rate))
+        if left_s and rate:
+            parts.append(f"{format_duration(left_s)} left")
+        self.show(", ".join(parts), size, total)

@@ -281,6 +281,22 @@ class Report(Section):
     )
 
 
+class Metrics(Section):
+    """What the agent exports to Prometheus while the job runs."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        default=None,
+        description="The port of http://127.0.0.1:PORT/metrics, which every user of "
+        "the node can read; 0: any free one, which `monarch status` tells. null: none.",
+    )
+    textfile: AnyPath | None = Field(
+        default=None,
+        description="A file that is replaced every 15 s and removed at the end, for "
+        "the text-file collector of node_exporter: its name must end in .prom; %j is "
+        "replaced by the job, %n by the node.",
+    )
+
+
 class Log(Section):
     """The log of the agent."""
 
@@ -324,6 +340,7 @@ class Config(Section):
         "the "
         "space is needed), or a duration such as 7d.",
     )
+    metrics: Metrics = Field(default=Metrics())
     log: Log = Field(default=Log())
 
 

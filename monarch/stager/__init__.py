@@ -7,6 +7,7 @@ from monarch.stager.eviction import room_left
 from monarch.stager.fill import StagerSettings
 from monarch.stager.node_share import Share
 from monarch.stager.policy import Destination, Policy
+from monarch.stager.progress import Progress, ProgressMeter, Rates
 from monarch.stager.replicas import Event, FileTable, Replicas, WrittenMarks
 from monarch.stager.sources import Opening, PeerEvents, Sources
 from monarch.stager.stager import Stager
@@ -24,6 +25,9 @@ __all__ = [
     "Opening",
     "PeerEvents",
     "Policy",
+    "Progress",
+    "ProgressMeter",
+    "Rates",
     "Receiver",
     "Replicas",
     "Share",

@@ -73,7 +73,7 @@ class Share:
         has_blocks = units.is_large
         has_blocks[replicas.blocks.files] = True
         lacks = some & ((missing > 0) | ~has_blocks)
-        parts_bytes = _bytes(replicas, units, policy.kept, in_part)
+        parts_bytes = unit_bytes(replicas, units, policy.kept, in_part)
         return cls(
             kept=np.flatnonzero(whole),
             kept_in_part=np.flatnonzero(in_part),
@@ -81,7 +81,7 @@ class Share:
             part_bytes=parts_bytes - int(missing[in_part].sum()),
             unplaced=np.flatnonzero(~placed),
             partly_placed=np.flatnonzero(partly),
-            left_bytes=_bytes(replicas, units, ~policy.placed, partly),
+            left_bytes=unit_bytes(replicas, units, ~policy.placed, partly),
             lacking=_lacking(replicas, lacks, has_blocks, missing),
         )
 
@@ -109,7 +109,13 @@ def _missing(replicas: Replicas, policy: Policy) -> Bytes:
 
 
 def _subtract_present(replicas: Replicas, units: Units, missing: Bytes) -> None:
-    """Subtract from each unit what Blocks hold.
+    """Subtract from each unit what Blocks hold."""
+    _, places = _block_units(replicas, units)
+    np.subtract.at(missing, places, replicas.blocks.sizes(replicas.sizes))
+
+
+def _block_units(replicas: Replicas, units: Units) -> tuple[Numbers, Numbers]:
+    """Return of each Extent of Files with Blocks the File, and the unit.
 
     A File with Blocks may be one unit: a node that works alone places no Extents, and
     the configurations of nodes may differ in what is large.
@@ -117,13 +123,37 @@ def _subtract_present(replicas: Replicas, units: Units, missing: Bytes) -> None:
     blocks = replicas.blocks
     first = blocks.first.astype(np.intp)
     counts = first[1:] - first[:-1]
-    files = np.repeat(blocks.files, counts)
+    files = np.repeat(blocks.files.astype(np.intp), counts)
     extents = np.arange(len(blocks.words)) - np.repeat(first[:-1], counts)
-    places = units.first[files] + np.where(units.is_large[files], extents, 0)
-    np.subtract.at(missing, places, blocks.sizes(replicas.sizes))
+    return files, units.first[files] + np.where(units.is_large[files], extents, 0)
 
 
-def _bytes(replicas: Replicas, units: Units, chosen: Mask, files: Mask) -> int:
+def kept_block_bytes(replicas: Replicas, policy: Policy, whole: Mask) -> int:
+    """Return the bytes of Blocks that a node is to keep, of Files that are not whole.
+
+    Args:
+        whole: the Files of which nothing is counted.
+    """
+    if not len(replicas.blocks.files):
+        return 0
+    files, places = _block_units(replicas, policy.units)
+    counted = policy.kept[places] & ~whole[files]
+    return int(replicas.blocks.sizes(replicas.sizes)[counted].sum())
+
+
+def missing_pieces(replicas: Replicas) -> int:
+    """Return what is missing of Files that are held in pieces, for want of room."""
+    blocks = replicas.blocks
+    if not len(blocks.in_pieces):
+        return 0
+    starts = blocks.first[:-1].astype(np.intp)
+    there = np.add.reduceat(blocks.sizes(replicas.sizes), starts)
+    pieces = blocks.parts["pieces"] > 0
+    sizes = replicas.sizes[blocks.files[pieces]]
+    return int(sizes.sum()) - int(there[pieces].sum())
+
+
+def unit_bytes(replicas: Replicas, units: Units, chosen: Mask, files: Mask) -> int:
     """Return the bytes of the chosen units of some Files."""
     if not files.any():
         return 0

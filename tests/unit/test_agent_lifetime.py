@@ -41,7 +41,7 @@ class Filling:
 
     stage: Stage
     cluster: FakeCluster | None
-    shown: list[tuple[int, int, int]] = field(default_factory=list)
+    shown: list[tuple[Any, ...]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,6 +59,12 @@ class Filling:
         self.stage.stager.turn()
         self.lifetime.look(self.stage.stager)
         return bool(self.reasons)
+
+
+@pytest.fixture(autouse=True)
+def shown_at_once(monkeypatch):
+    """Each look shows the progress."""
+    monkeypatch.setattr(lifetime, "SHOW_S", 0.0)
 
 
 @pytest.fixture
@@ -95,8 +101,8 @@ def test_it_ends_when_each_file_is_staged(filling):
     one.stage.end(1)
 
     assert one.look()
-    assert one.shown[0][:2] == (0, 2)
-    assert one.shown[-1][:2] == (2, 2)
+    counts = [(found.files, found.kept_files) for found, _, _ in one.shown]
+    assert (counts[0], counts[-1]) == ((0, 2), (2, 2))
 
 
 def test_it_looks_at_nothing_before_there_is_a_catalog(filling):
@@ -184,7 +190,7 @@ def test_a_node_that_lacks_something_again_says_so_to_the_others(filling, clock)
     assert not cluster.rests
 
 
-def test_files_that_are_kept_in_part_are_not_counted_among_those_to_stage(tmp_path):
+def test_of_files_that_are_kept_in_part_the_part_is_to_be_staged(tmp_path):
     sizes = [*[4096] * 6, 9 * EXTENT_BYTES]
     nodes = [Node(name, 10 * EXTENT_BYTES) for name in ("n0", "n1")]
     stage = make_stage(tmp_path, sizes, settings=FILL)
@@ -196,4 +202,5 @@ def test_files_that_are_kept_in_part_are_not_counted_among_those_to_stage(tmp_pa
 
     kept = placement.kept(0)
     assert 0 < kept[6:].sum() < 9
-    assert one.shown[-1][1] == kept[:6].sum()
+    found, _, _ = one.shown[-1]
+    assert found.kept_bytes == kept[:6].sum() * 4096 + kept[6:].sum() * EXTENT_BYTES

@@ -78,13 +78,13 @@ def test_progress_on_a_terminal_is_removed_at_the_end(monkeypatch):
     monkeypatch.setattr(terminal, "QUIET_SECONDS", 0.0)
 
     progress = terminal.StagingProgress("staging")
-    progress(3, 10, 3 << 20)
-    progress(10, 10, 10 << 20)
+    progress(3 << 20, 10 << 20, None, None)
+    progress(5 << 20, 10 << 20, float(1 << 20), 5.0)
     progress.close()
 
     shown = screen.getvalue()
     assert "monarch: staging" in shown
-    assert "10 of 10 files, 10.0 MiB" in shown
+    assert "50.0% of 10.0 MiB, 1.0 MiB/s, 5.0 s left" in shown
     assert shown.endswith("\x1b[2K")
 
 

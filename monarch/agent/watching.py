@@ -1,0 +1,129 @@
+"""What the nodes of a job tell each other of how they do, while somebody looks.
+
+A node whose agent is asked tells all others that it looks. Each of them then tells all
+how it does, once a second in small jobs. A note reaches every node, so the period grows
+with the square of their number; beyond NODES_MAX nodes nothing is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from monarch.peers.mesh import Mesh
+
+NODES_MAX: Final = 128
+NOTES_PER_S: Final = 1024
+"""How many notes the hub sends at most, of all nodes to all nodes."""
+LOOK_S: Final = 3.0
+"""How often a node tells that it looks."""
+LOOKING_S: Final = 10.0
+"""For how long the others go on telling."""
+
+_WATCH: Final = "watch"
+_SEEN: Final = "seen"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFigures:
+    """How one node does, in few numbers.
+
+    Attributes:
+        bytes: what it has of the `kept_bytes` that it is to keep.
+        opens: of catalogued files, `ready_opens` of them answered without waiting.
+    """
+
+    bytes: int = 0
+    kept_bytes: int = 0
+    bytes_per_s: int = 0
+    opens: int = 0
+    ready_opens: int = 0
+    opens_per_s: int = 0
+    origin_read_bytes: int = 0
+    processes: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the numbers by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def read(cls, told: object) -> NodeFigures | None:
+        """Return what another node has told; None if it is not valid."""
+        if not isinstance(told, Mapping):
+            return None
+        numbers = [told.get(name) for name in cls.__slots__]
+        valid = all(type(one) is int and 0 <= one < 1 << 63 for one in numbers)
+        return cls(*numbers) if valid else None  # type: ignore[arg-type]
+
+
+class Watching:
+    """Tells the other nodes how this one does while they look, and hears of theirs.
+
+    Args:
+        mesh: returns the connections to the other nodes; None: there are none.
+        own: returns how this node does.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        mesh: Callable[[], Mesh | None],
+        own: Callable[[], NodeFigures],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._mesh = mesh
+        self._own = own
+        self._clock = clock
+        self._looked_s = self._told_s = self._until_s = float("-inf")
+        self._heard: dict[int, tuple[float, NodeFigures]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Watching {len(self._heard)} nodes>"
+
+    def heard(self) -> dict[int, tuple[float, NodeFigures]]:
+        """Return what other nodes have told, each with its age in seconds."""
+        now_s = self._clock()
+        return {n: (now_s - at_s, told) for n, (at_s, told) in self._heard.items()}
+
+    def look(self) -> None:
+        """Have the other nodes tell how they do, because somebody asks."""
+        mesh, now_s = self._small_mesh(), self._clock()
+        if mesh is not None and now_s - self._looked_s >= LOOK_S:
+            self._looked_s = now_s
+            mesh.send_note({_WATCH: 1})
+
+    def tell(self) -> None:
+        """Tell the others, if they look and it is time; called several times a second.
+
+        Nothing is told after the last request: the cost of it is somebody's attention.
+        """
+        now_s = self._clock()
+        if now_s >= self._until_s:
+            return
+        mesh = self._small_mesh()
+        if mesh is not None and now_s - self._told_s >= period_s(
+            len(mesh.view.members)
+        ):
+            self._told_s = now_s
+            mesh.send_note({_SEEN: self._own().as_dict()})
+
+    def hear(self, number: int, said: Mapping[str, Any]) -> None:
+        """Take the note of another node, if it is about this."""
+        if _WATCH in said:
+            self._until_s = self._clock() + LOOKING_S
+        told = NodeFigures.read(said.get(_SEEN))
+        if told is not None:
+            self._heard[number] = self._clock(), told
+
+    def _small_mesh(self) -> Mesh | None:
+        mesh = self._mesh()
+        small = mesh is not None and 1 < len(mesh.view.members) <= NODES_MAX
+        return mesh if small else None
+
+
+def period_s(nodes: int) -> float:
+    """Return how often each of so many nodes tells how it does."""
+    return max(1.0, nodes * nodes / NOTES_PER_S)

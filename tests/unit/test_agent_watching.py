@@ -1,0 +1,116 @@
+"""What nodes tell each other of how they do, while somebody looks at one of them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from monarch.agent.watching import (
+    LOOK_S,
+    LOOKING_S,
+    NODES_MAX,
+    NodeFigures,
+    Watching,
+    period_s,
+)
+from support.stages import Clock
+
+FIGURES = NodeFigures(bytes=5, kept_bytes=10, opens=3, ready_opens=2)
+
+
+class FakeMesh:
+    """The connections to other nodes, which keep what is sent."""
+
+    def __init__(self, nodes: int) -> None:
+        self.view = SimpleNamespace(members=[None] * nodes)
+        self.sent: list[dict[str, Any]] = []
+
+    def send_note(self, content: dict[str, Any]) -> None:
+        self.sent.append(content)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def watching(clock: Clock, nodes: int = 4) -> tuple[Watching, FakeMesh]:
+    """A node among others that have not said anything yet."""
+    mesh: Any = FakeMesh(nodes)
+    return Watching(lambda: mesh, lambda: FIGURES, clock), mesh
+
+
+def test_who_looks_says_so_now_and_then(clock):
+    one, mesh = watching(clock)
+
+    one.look()
+    one.look()
+    assert mesh.sent == [{"watch": 1}]
+    clock.now_s += LOOK_S
+    one.look()
+
+    assert len(mesh.sent) == 2
+
+
+def test_a_node_tells_how_it_does_only_while_another_looks(clock):
+    one, mesh = watching(clock)
+    one.tell()
+    assert mesh.sent == []
+
+    one.hear(2, {"watch": 1})
+    for _ in range(100):
+        one.tell()
+        clock.now_s += LOOKING_S / 50
+
+    assert mesh.sent == [{"seen": FIGURES.as_dict()}] * int(LOOKING_S)
+
+
+def test_what_a_node_has_told_is_known_with_its_age(clock):
+    one, _ = watching(clock)
+
+    one.hear(3, {"seen": FIGURES.as_dict()})
+    clock.now_s += 2
+
+    assert one.heard() == {3: (2.0, FIGURES)}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        [],
+        {},
+        {**FIGURES.as_dict(), "opens": -1},
+        {**FIGURES.as_dict(), "opens": "3"},
+        {**FIGURES.as_dict(), "opens": 1 << 63},
+        {**FIGURES.as_dict(), "opens": True},
+    ],
+)
+def test_what_is_not_valid_is_not_taken(clock, told):
+    one, _ = watching(clock)
+
+    one.hear(1, {"seen": told})
+
+    assert one.heard() == {}
+
+
+def test_large_jobs_tell_less_often_and_huge_ones_nothing(clock):
+    assert period_s(2) == period_s(32) == 1.0
+    assert period_s(128) == 16.0
+
+    one, mesh = watching(clock, NODES_MAX + 1)
+    one.hear(1, {"watch": 1})
+    one.look()
+    one.tell()
+
+    assert mesh.sent == []
+
+
+def test_a_node_alone_has_nobody_to_tell(clock):
+    one = Watching(lambda: None, lambda: FIGURES, clock)
+
+    one.look()
+    one.hear(1, {"watch": 1})
+    one.tell()
+
+    assert one.heard() == {}
