@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from monarch.stager import ExtentDigests, Stager, describe, footprint, match
 from monarch.tiers import Tier
 from monarch.tiers.retained import (
     Manifest,
+    Origins,
     claim,
     namespace_digest,
     retain_directory,
@@ -277,6 +279,7 @@ def retain_all(
     """
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
+    about = _origins(stager, namespace)
     replicas, unverified = stager.replicas, stager.unverified
     for number, tier in enumerate(stager.storage.tiers):
         waiting = np.flatnonzero(unverified == number)
@@ -287,5 +290,21 @@ def retain_all(
         manifest = describe(
             files, namespace.name_of, replicas.sizes, extents, expires_s
         )
+        manifest = replace(manifest, origins=replace(about, tier=tier.name))
         retain_directory(tier.directory, tier.home, digest, manifest)
         log.info("tier retained tier=%s files=%d", tier.name, len(files))
+
+
+def _origins(stager: Stager, namespace: Namespace) -> Origins:
+    """Return what the Replicas of all Tiers are copies of."""
+    policy, units = stager.policy, stager.policy.units
+    return Origins(
+        roots=tuple(os.fsdecode(root.path) for root in namespace.roots),
+        tier="",
+        retained_s=time.time(),
+        catalog=namespace.digest,
+        files=len(namespace.inventory),
+        nodes=policy.nodes,
+        kept_files=int(np.count_nonzero(policy.kept_whole)),
+        left_files=int(np.count_nonzero(~units.all_of(policy.placed))),
+    )

@@ -39,6 +39,9 @@ VERBS: Final = {
     "hint": Verb("monarch.cli.status:hint", "Name the files that will be opened next."),
     "index": Verb("monarch.cli.index:index", "Scan a dataset and save its index."),
     "stage": Verb("monarch.cli.stage:stage", "Fill the tiers of nodes before a job."),
+    "list": Verb(
+        "monarch.cli.retained:list_retained", "List what is retained on this node."
+    ),
     "plan": Verb("monarch.cli.plan:plan", "Predict what each node would store."),
     "clean": Verb("monarch.cli.clean:clean", "Remove leftovers of dead jobs."),
     "config": Verb(

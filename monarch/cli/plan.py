@@ -102,7 +102,7 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     names = _names(options["nodes"], config)
     mode = options["mode"] or _mode(config)
     nodes = _cluster(names, options["capacity"], options["tiers"], config)
-    roots = _indexed_roots(options["indexes"]) or _scanned_roots(config)
+    roots = _indexed_roots(options["indexes"]) or scanned_roots(config)
     inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
     cold = config.cold_open
     above_bytes = large_above(ColdMode[cold.mode.upper()], cold.wait_max)
@@ -228,8 +228,12 @@ def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
     return roots
 
 
-def _scanned_roots(config: Config) -> list[MappedRoot]:
-    """Return the roots of the configured datasets, scanned if needed."""
+def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
+    """Return the roots of the configured datasets, scanned if needed.
+
+    Args:
+        fresh: look up each file, as a job does that adopts what was retained.
+    """
     from monarch.catalog.patterns import Patterns
     from monarch.config import require_datasets
     from monarch.config.request import index_directory
@@ -237,11 +241,12 @@ def _scanned_roots(config: Config) -> list[MappedRoot]:
     from monarch.origins.saved_indexes import SavedIndexes
 
     require_datasets(config)
-    saved = SavedIndexes(index_directory(os.environ)) if config.catalog.reuse else None
+    reuse = config.catalog.reuse and not fresh
+    saved = SavedIndexes(index_directory(os.environ)) if reuse else None
     roots = []
     for dataset in config.datasets:
         patterns = Patterns(dataset.include, dataset.exclude, dataset.never)
-        file = Path(dataset.index) if dataset.index else None
+        file = Path(dataset.index) if dataset.index and not fresh else None
         progress = ScanProgress(dataset.path)
         try:
             indexed = prepare_index(

@@ -18,10 +18,14 @@ Examples:
   srun -N4 --ntasks-per-node=1 monarch stage -c job.yaml
   mpiexec -n 4 -ppn 1 monarch stage --mpi -c job.yaml
   monarch stage --hosts node[0-3] -c job.yaml   # on each of them
+  monarch stage --check -c job.yaml
+  monarch stage --evict -c job.yaml
 
 Staged files are kept as `retain` specifies. A later `monarch run` with the same
 datasets, tiers and `retain` adopts them after comparing their checksums. A tier in RAM
-is lost when the node restarts. The exit status is 1 if a file could not be staged.
+is lost when the node restarts. `monarch list` shows what is retained. The exit status
+is 1 if a file could not be staged; with --check if one is not staged, or is wrong. A
+node that has staged a part with others checks its part.
 """
 
 
@@ -42,6 +46,18 @@ is lost when the node restarts. The exit status is 1 if a file could not be stag
     "node; auto: as many copies as fit. Default: peers.mode of the configuration.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no summary.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Stage nothing: compare what is retained on this node with the datasets, and "
+    "print what lacks or is wrong.",
+)
+@click.option(
+    "--evict",
+    is_flag=True,
+    help="Stage nothing: remove the retained copies of the datasets from the tiers of "
+    "this node.",
+)
 @click.pass_context
 def stage(ctx: click.Context, /, **given: Any) -> None:
     """Copy the datasets into the tiers of this node, or of many nodes, before a job.
@@ -51,10 +67,17 @@ def stage(ctx: click.Context, /, **given: Any) -> None:
     """
     # The summary contains what an agent would log.
     logging.getLogger("monarch").addHandler(logging.NullHandler())
+    mode, mpi = given.pop("mode"), given.pop("mpi")
+    check, evict = given.pop("check"), given.pop("evict")
+    options = _options(mode, given)
+    if check or evict:
+        if mpi or (check and evict):
+            raise click.UsageError("use --check, --evict or --mpi, not several", ctx)
+        from monarch.cli import retained
+
+        ctx.exit((retained.check if check else retained.evict)(options))
     from monarch.cli.stage_nodes import stage_as_launched, stage_by_mpi
 
-    mode, mpi = given.pop("mode"), given.pop("mpi")
-    options = _options(mode, given)
     ctx.exit(stage_by_mpi(options) if mpi else stage_as_launched(options))
 
 

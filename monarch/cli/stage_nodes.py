@@ -14,7 +14,7 @@ from monarch.agent.lifetime import FillLifetime
 from monarch.agent.main import Prepared, prepare, run
 from monarch.agent.segments import AlreadyStarting, StartLock
 from monarch.agent.setup import Setup, make_setup
-from monarch.cli.terminal import StagingProgress
+from monarch.cli.terminal import StagingProgress, print_lines
 from monarch.cli.terminal_notifier import TerminalNotifier
 from monarch.cluster import node_name, run_root, safe_name
 from monarch.config import Config, RunOptions, load, load_request, run_directory
@@ -236,7 +236,7 @@ class StageNotifier(TerminalNotifier):
     def say(self, text: str) -> None:
         """Print the summary."""
         self._progress.close()
-        click.echo(text.rstrip("\n"))
+        print_lines(text.splitlines())
 
     def done(self) -> None:
         """Note that another node prints the summary."""

@@ -40,6 +40,15 @@ def print_parts(parts: Sequence[Part]) -> None:
     print_rich(clean, Console(highlight=False, markup=False, emoji=False))
 
 
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines to stdout: folded between words on a terminal, else as they are."""
+    if sys.stdout.isatty():
+        print_parts(lines)
+        return
+    for line in lines:
+        click.echo(printable(line))
+
+
 def print_rich(parts: Sequence[Part], console: Console) -> None:
     """Print lines and tables with a rich console."""
     for part in rich_parts(parts):

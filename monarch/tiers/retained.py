@@ -1,24 +1,68 @@
 """Replicas that outlive their job: retained by one job, claimed by a later one."""
 
+import contextlib
 import hashlib
+import json
 import math
 import os
 import shutil
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.atomic_file import whole_file
-from monarch.tiers.directory_lock import open_private, remove_tree
+from monarch.tiers.directory_lock import is_private, open_private, remove_tree
 
 RETAINED: Final = "retained-"
 MANIFEST: Final = "manifest.npz"
 SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """What the Replicas of a retained Tier are copies of, for people who ask.
+
+    Args:
+        roots: the datasets, by their realpaths.
+        tier: the name of the Tier.
+        retained_s: when it was retained, in seconds since the epoch.
+        catalog: the digest of the Catalog.
+        files: of the datasets.
+        nodes: how many nodes the job had, which share the Files between them.
+        kept_files: how many Files this node was to keep, in all of its Tiers.
+        left_files: those that were not placed, or in part only, on any node.
+    """
+
+    roots: tuple[str, ...]
+    tier: str
+    retained_s: float
+    catalog: int
+    files: int
+    nodes: int
+    kept_files: int
+    left_files: int
+
+    def text(self) -> str:
+        """Return this as JSON."""
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return what JSON says.
+
+        Raises:
+            ValueError: it is not of this version.
+        """
+        found = json.loads(text)
+        try:
+            return cls(**{**found, "roots": tuple(map(str, found["roots"]))})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not of this version: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +73,7 @@ class Manifest:
         names: 32 bytes each.
         first: where each Replica's Extent digests start; one more at the end.
         expires_s: seconds since the epoch, or infinity.
+        origins: what they are copies of; None in what older versions have retained.
     """
 
     names: npt.NDArray[np.bytes_]
@@ -36,6 +81,7 @@ class Manifest:
     first: npt.NDArray[np.uint64]
     digests: npt.NDArray[np.uint64]
     expires_s: float = math.inf
+    origins: Origins | None = None
 
 
 def namespace_digest(roots: Iterable[bytes]) -> str:
@@ -79,6 +125,52 @@ def claim(directory: Path, home: Path, digest: str) -> Manifest | None:
     return manifest
 
 
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What a job has left in a Tier for later ones.
+
+    Attributes:
+        manifest: None if it is damaged: no job adopts anything.
+        missing: how many Replicas are not there any more.
+        since_s: when it was retained, in seconds since the epoch.
+    """
+
+    directory: Path
+    manifest: Manifest | None
+    missing: int
+    since_s: float
+
+    @classmethod
+    def at(cls, directory: Path) -> Self:
+        """Return what is in a retained directory.
+
+        Raises:
+            OSError: it has gone, or cannot be read.
+        """
+        manifest = read_manifest(directory)
+        there = {entry.name for entry in os.scandir(directory)}
+        missing = 0 if manifest is None else len(_names(manifest) - there)
+        origins = manifest.origins if manifest is not None else None
+        since_s = origins.retained_s if origins else directory.stat().st_mtime
+        return cls(directory, manifest, missing, since_s)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the bytes of all its Replicas."""
+        return 0 if self.manifest is None else int(self.manifest.sizes.sum())
+
+
+def retained_in(home: Path) -> list[Retained]:
+    """Return what is retained in the directory of a user's jobs on a medium."""
+    if not is_private(home):
+        return []
+    found = []
+    for path in sorted(home.glob(f"{RETAINED}*")):
+        with contextlib.suppress(OSError):  # a job has claimed it just now
+            found.append(Retained.at(path))
+    return found
+
+
 def has_expired(retained: Path, now_s: float) -> bool:
     """Return whether a retained directory may be removed."""
     manifest = read_manifest(retained)
@@ -100,10 +192,16 @@ def read_manifest(directory: Path) -> Manifest | None:
                 held["first"].astype(np.uint64),
                 held["digests"].astype(np.uint64),
                 float(held["expires_s"]),
+                _origins(held),
             )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
     return manifest if _is_consistent(manifest) else None
+
+
+def _origins(held: Mapping[str, Any]) -> Origins | None:
+    text = str(held["origins"]) if "origins" in held else ""
+    return Origins.read(text) if text else None
 
 
 def _is_consistent(manifest: Manifest) -> bool:
@@ -125,6 +223,7 @@ def _write(path: Path, manifest: Manifest) -> None:
             first=manifest.first,
             digests=manifest.digests,
             expires_s=manifest.expires_s,
+            origins=manifest.origins.text() if manifest.origins else "",
         )
 
 
