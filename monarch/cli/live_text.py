@@ -46,7 +46,7 @@ def status_parts(answer: Figures) -> list[Part]:
     lines = [*staged_lines(answer), *node_lines(answer["nodes"])]
     if answer["metrics"]:
         lines.append(f"  metrics: {answer['metrics']}")
-    if answer["staged"] is None:
+    if answer["staged"] is None and answer["state"] != "plain":
         return [head, *lines]
     return [head, *lines, *report_parts(mid_run(answer["report"]))]
 

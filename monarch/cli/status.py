@@ -8,6 +8,8 @@ from typing import Any, BinaryIO, Final
 
 import click
 
+SCHEMA: Final = 1
+"""The version of answers that is understood."""
 STOP_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.02
 
@@ -54,8 +56,9 @@ def ask_agent(run: Path, op: str) -> dict[str, Any] | None:
     except MonarchError as error:
         click.echo(f"monarch: {error}", err=True)
         return None
-    if "error" in answer:  # the agent is of another version
-        click.echo(f"monarch: {run}: {answer['error']}", err=True)
+    if answer.get("schema") != SCHEMA:
+        reason = "its agent is of another version of Monarch"
+        click.echo(f"monarch: {run}: {answer.get('error', reason)}", err=True)
         return None
     return answer
 

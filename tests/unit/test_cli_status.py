@@ -55,6 +55,7 @@ def stood(*states):
 def figures(**more):
     """What an agent answers to `monarch top`."""
     return {
+        "schema": 1,
         "run": "/dev/shm/x",
         "job": "7.0",
         "node": "n0",
@@ -256,12 +257,28 @@ def test_top_without_an_agent_exits_with_1(monkeypatch, arguments):
     assert done.stdout == ""
 
 
-def test_an_agent_that_does_not_know_the_question_is_told(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"error": "unknown op 'live'"}, "unknown op 'live'"),
+        ({"state": "ready"}, "its agent is of another version of Monarch"),
+    ],
+)
+def test_an_agent_of_another_version_is_told(monkeypatch, tmp_path, told, reason):
     monkeypatch.setattr(top, "running_agents", lambda job: [tmp_path])
-    refused = {"error": "unknown op 'live'"}
-    monkeypatch.setattr(control, "ask", lambda run, question: refused)
+    monkeypatch.setattr(control, "ask", lambda run, question: told)
 
     done = CliRunner().invoke(top.top, ["--once"])
 
     assert done.exit_code == 1
-    assert f"monarch: {tmp_path}: unknown op 'live'\n" in done.stderr
+    assert f"monarch: {tmp_path}: {reason}\n" in done.stderr
+
+
+def test_a_job_without_a_catalog_tells_why(answered):
+    report = summarize(snapshot())
+    report = {**report, "run": {**report["run"], "plain": "the disk burns"}}
+    answered(report, state="plain", staged=None)
+
+    printed = CliRunner().invoke(verb.status, []).output
+
+    assert "nothing was staged: the disk burns" in " ".join(printed.split())

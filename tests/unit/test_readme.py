@@ -2,7 +2,13 @@
 
 import ast
 import re
+import shlex
 from pathlib import Path
+
+import click
+import pytest
+
+from monarch import cli
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -147,6 +153,27 @@ def shown() -> list[str]:
     ]
     parts = {plain(text) for text in (*docstrings, *ELSEWHERE) if text}
     return sorted(parts, key=len, reverse=True)
+
+
+def commands(text: str) -> list[list[str]]:
+    """The `monarch` commands in the code of a page, without what is around them."""
+    found = re.findall(r"^    (?:.*[ /])?(monarch [a-z].*)$", text, re.MULTILINE)
+    lines = [re.split(r" [|#] ", line)[0] for line in found]
+    return [shlex.split(re.sub(r"[\[\]]", "", line), comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("page", ["README.md", "configs/README.md"])
+def test_each_command_of_a_page_has_the_options_that_it_shows(page: str) -> None:
+    shown = commands((ROOT / page).read_text())
+
+    assert len(shown) > 3
+    for words in shown:
+        command = cli.monarch.get_command(click.Context(cli.monarch), words[1])
+        assert command is not None, words
+        known = {name for one in command.params for name in one.opts}
+        own = words[2 : words.index("--")] if "--" in words else words[2:]
+        used = {word.partition("=")[0] for word in own if word.startswith("-")}
+        assert used <= known | {"--help"}, words
 
 
 def test_each_row_about_several_nodes_is_a_test() -> None:
