@@ -111,8 +111,9 @@ def test_the_status_of_a_job_shows_its_nodes(make_cluster, monarch_command):
     job.release(1)
     job.finish().right(opens=4 * FILES)
 
-    assert answer["nodes"] == [
-        {"number": 0, "name": "a", "standing": "joined", "phase": "running"},
-        {"number": 1, "name": "b", "standing": "joined", "phase": "running"},
+    names = ("number", "name", "standing", "phase")
+    assert [[node[name] for name in names] for node in answer["nodes"]] == [
+        [0, "a", "joined", "running"],
+        [1, "b", "joined", "running"],
     ]
     assert answer["report"]["peers"][0]["name"] == "b"

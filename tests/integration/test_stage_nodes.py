@@ -89,6 +89,22 @@ def test_a_partition_has_one_copy_and_passes_nothing_on(site, data, view):
     assert view.counts().listings == 1 + len({path.parent for path in data.paths})
 
 
+def test_each_node_checks_its_part_of_a_partition(site, data, view):
+    nodes = site("64MiB", "64MiB", "64MiB")
+    staged(nodes, view.root, "--mode", "partition")
+    view.reset()
+
+    right = nodes.stage(view.root, "--check")
+    nodes.retained(1)[0].unlink()
+    wrong = nodes.stage(view.root, "--check")
+
+    assert [one.status for one in right] == [0, 0, 0], right
+    assert all("of this node of 3 nodes" in " ".join(o.stdout.split()) for o in right)
+    assert view.counts().read_bytes == 0
+    assert [one.status for one in wrong] == [0, 1, 0]
+    assert "its copy is gone" in " ".join(wrong[1].stdout.split())
+
+
 def test_as_many_copies_are_made_as_fit(site, mount_counted, tmp_path):
     small = make_dataset(tmp_path / "small", files=FILES, large=0)
     view = mount_counted(small.root)
