@@ -220,7 +220,7 @@ def _nodes(nodes: Sequence[Figures]) -> Table:
         rows.append((rest, *[""] * 6))
     return Table(
         ("node", "state", "staged", "rate", "opens/s", "ready", "origin"),
-        (15, 10, 8, 13, 9, 8, 13),
+        (15, 13, 8, 13, 9, 7, 12),
         tuple(rows),
     )
 
@@ -234,7 +234,7 @@ def _staged(node: Figures) -> float:
 
 def _node_row(node: Figures, name: str) -> tuple[str, ...]:
     figures = node["figures"]
-    start = fitted(name, 15), fitted(_state(node), 9)
+    start = fitted(name, 15), fitted(_state(node), 12)
     if figures is None:
         return (*start, *[_UNKNOWN] * 5)
     opens = figures["opens"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native import Reason, ReplicaState
+from monarch.native import CONSTANTS, Reason, ReplicaState
 from monarch.placement import Units
 from monarch.stager.policy import Mask, Policy
 from monarch.stager.replicas import Replicas
@@ -141,16 +141,20 @@ def kept_block_bytes(replicas: Replicas, policy: Policy, whole: Mask) -> int:
     return int(replicas.blocks.sizes(replicas.sizes)[counted].sum())
 
 
-def missing_pieces(replicas: Replicas) -> int:
-    """Return what is missing of Files that are held in pieces, for want of room."""
+def missing_pieces(replicas: Replicas, policy: Policy) -> int:
+    """Return what a node is to keep and lacks of Files that are held in pieces."""
     blocks = replicas.blocks
     if not len(blocks.in_pieces):
         return 0
-    starts = blocks.first[:-1].astype(np.intp)
-    there = np.add.reduceat(blocks.sizes(replicas.sizes), starts)
-    pieces = blocks.parts["pieces"] > 0
-    sizes = replicas.sizes[blocks.files[pieces]]
-    return int(sizes.sum()) - int(there[pieces].sum())
+    extent, first = CONSTANTS["EXTENT_BYTES"], blocks.first.astype(np.intp)
+    counts = np.diff(first)
+    missing = np.full(len(blocks.words), extent, np.int64)
+    sizes = replicas.sizes[blocks.files].astype(np.int64)
+    missing[first[1:] - 1] = sizes - extent * (counts - 1)
+    missing -= blocks.sizes(replicas.sizes).astype(np.int64)
+    _, places = _block_units(replicas, policy.units)
+    pieces = np.repeat(blocks.parts["pieces"] > 0, counts)
+    return int(missing[policy.kept[places] & pieces].sum())
 
 
 def unit_bytes(replicas: Replicas, units: Units, chosen: Mask, files: Mask) -> int:

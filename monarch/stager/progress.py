@@ -93,7 +93,7 @@ class ProgressMeter:
         for reason in _FINAL:
             absent = replicas.absent(reason)
             left -= int(replicas.sizes[absent[self._some[absent]]].sum())
-        left -= missing_pieces(replicas)
+        left -= missing_pieces(replicas, stager.policy)
         room = sum(
             account.capacity_bytes - account.used_bytes
             for account in stager.storage.ledger.accounts

@@ -101,6 +101,8 @@ def test_a_scrape_agrees_with_the_report_and_has_all_metrics(start, dataset):
     assert value(found, "monarch_state", state="ready") == 1
     assert value(found, "monarch_processes", active="true") == 1
     assert value(found, "monarch_agent_cpu_seconds") > 0
+    busy_s = value(found, "monarch_busy_seconds")
+    assert busy_s == pytest.approx(report["agent"]["busy_ns"] / 1e9)
     started = value(found, "monarch_start_time_seconds")
     assert abs(time.time() - started) < 120
 

@@ -102,6 +102,7 @@ def test_a_check_after_staging_finds_everything_right(stage, data, tmp_path):
 
 
 def test_a_check_names_what_is_not_staged(stage, data):
+    """Complaint C9: a warm-up says that it is done, and is not."""
     done = stage("--check")
 
     assert done.returncode == 1
@@ -199,6 +200,7 @@ def test_a_place_to_list_that_is_no_directory_is_refused(monarch):
 
 
 def test_copies_are_evicted_once(stage, monarch, data, tmp_path):
+    """Complaint C15: no command shows or clears what is stored."""
     assert stage(*KEEP).returncode == 0
 
     done, again = stage("--evict"), stage("--evict")

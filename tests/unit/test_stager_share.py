@@ -1,6 +1,8 @@
 """The share of a node: what it is to keep, whole or in part, has and lacks."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,15 @@ from monarch import native
 from monarch.catalog.presence import PresentBlocks, plan_presence
 from monarch.native import CONSTANTS, Reason, ReplicaState, state_word
 from monarch.placement import Node
-from monarch.stager import FileTable, Policy, Replicas, Share, WrittenMarks
+from monarch.stager import (
+    FileTable,
+    Policy,
+    Progress,
+    ProgressMeter,
+    Replicas,
+    Share,
+    WrittenMarks,
+)
 from monarch.stager.node_share import Lack
 from support.placements import EXTENT_BYTES, place_sizes, units_of
 
@@ -204,3 +214,42 @@ def test_nodes_that_serve_other_files_in_part_count_what_they_have(spread):
 
     units = site.policy.units
     assert lacking.bytes == int(units.spread(SIZES)[site.policy.kept].sum())
+
+
+def progress(site: Site) -> Progress:
+    """The progress of a node whose Tiers have room for everything."""
+    account = SimpleNamespace(capacity_bytes=1 << 40, used_bytes=0, in_service=True)
+    ledger = SimpleNamespace(accounts=[account])
+    stager: Any = SimpleNamespace(
+        replicas=site.replicas,
+        policy=site.policy,
+        storage=SimpleNamespace(tiers=[None], ledger=ledger),
+    )
+    return ProgressMeter().measure(stager)
+
+
+def test_progress_counts_the_blocks_of_what_is_kept_in_part(site):
+    wanted, kept = kept_bytes(site, 1), progress(site).kept_bytes
+    site.set(1, ReplicaState.STAGING)
+    there = site.fill(1, 0.5)
+
+    assert 0 < there < wanted
+    assert progress(site).bytes == there
+    assert progress(site).coming_bytes == kept - there
+    site.replicas.blocks.parts["pieces"][0] = 1  # no Tier has room for all of it
+    assert progress(site).coming_bytes == kept - wanted
+    site.set(1, ReplicaState.READY)
+    assert progress(site).bytes == wanted
+
+
+def test_what_a_node_alone_has_in_pieces_does_not_become_whole():
+    site = make(Policy.alone(units_of(SIZES, NEVER)))
+    site.set(1, ReplicaState.STAGING)
+    words = site.replicas.blocks.words
+    words[:3] = 0xFFFFFFFF
+    site.replicas.blocks.parts["pieces"][0] = 1
+
+    found = progress(site)
+
+    assert found.bytes == 3 * EXTENT_BYTES
+    assert found.coming_bytes == int(SIZES.sum()) - HUGE
