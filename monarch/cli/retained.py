@@ -171,6 +171,10 @@ def _users(datasets: Sequence[str]) -> list[str]:
     return jobs
 
 
+def _ignore(_lines: Sequence[str]) -> None:
+    """Print nothing."""
+
+
 def _names(config: Config) -> str:
     return ", ".join(dataset.path for dataset in config.datasets)
 
@@ -185,11 +189,12 @@ def evict(options: RunOptions) -> int:
     config = _load(options)
     roots = [os.path.realpath(os.fsencode(one.path)) for one in config.datasets]
     code, found = 0, _of_tiers(config, roots)
+    say = _ignore if options.quiet else print_lines
     for one in found:
         files = len(one.manifest.names) if one.manifest is not None else 0
         amount = f"{many(files, 'files')}, {format_size(one.size_bytes)}"
         if remove_tree(one.directory):
-            print_lines([f"evicted {_names(config)} ({amount}) from {one.directory}"])
+            say([f"evicted {_names(config)} ({amount}) from {one.directory}"])
         else:
             click.echo(f"monarch: {one.directory} cannot be removed", err=True)
             code = 1
@@ -199,7 +204,7 @@ def evict(options: RunOptions) -> int:
         click.echo(f"monarch: in use by {jobs}, which keeps its copies", err=True)
         return 1
     if not found:
-        print_lines([f"nothing of {_names(config)} is retained in these tiers"])
+        say([f"nothing of {_names(config)} is retained in these tiers"])
     return code
 
 
@@ -242,7 +247,8 @@ def check(options: RunOptions) -> int:
         lines.append(
             f"  in use by {listed(users, PATHS_MAX)}: see `monarch status` for the rest"
         )
-    print_parts([printable(text), *map(printable, lines or share.lines)])
+    if not options.quiet:
+        print_parts([printable(text), *map(printable, lines or share.lines)])
     return 1 if lines else 0
 
 

@@ -213,6 +213,15 @@ def test_copies_are_evicted_once(stage, monarch, data, tmp_path):
     assert all(path.exists() for path in data.paths)
 
 
+def test_quiet_says_it_by_the_exit_status_alone(stage):
+    assert stage("--check", "-q").returncode == 1
+    assert stage(*KEEP, "-q").returncode == 0
+    checked, evicted = stage("--check", "-q"), stage("--evict", "-q")
+
+    assert checked.returncode == evicted.returncode == 0
+    assert checked.stdout == evicted.stdout == ""
+
+
 def test_another_dataset_is_not_evicted(stage, monarch, tmp_path):
     assert stage(*KEEP).returncode == 0
     (tmp_path / "other").mkdir()
