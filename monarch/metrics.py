@@ -161,6 +161,8 @@ _COUNTERS: Final = (
     _counter("metadata_calls", "calls", "stat, access and listings", "answer"),
     _counter("large_reads", "calls", "reads of large files while they fill", "source"),
     _counter("large_read_bytes", "bytes", "that these reads have given", "source"),
+    _counter("large_opens", "opens", "of large files whose reads are served by block"),
+    _counter("large_opened_bytes", "bytes", "sizes of the files opened by these"),
     _counter("written_marks", "marks", "of files, directories and roots written to"),
 )
 _WAITS: Final = Metric(
@@ -180,7 +182,16 @@ PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     **{
         f"origin_{cause}": ("origin_opens", (cause,))
         for cause in (
-            *("written", "refused", "busy", "whole", "large", "timeout", "silent"),
+            *(
+                "written",
+                "refused",
+                "full",
+                "busy",
+                "whole",
+                "large",
+                "timeout",
+                "silent",
+            ),
             *("slots", "lost", "vfork"),
         )
     },
@@ -198,6 +209,9 @@ PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "reads_local": ("large_reads", ("local",)),
     "bytes_local": ("large_read_bytes", ("local",)),
     "reads_origin": ("large_reads", ("origin",)),
+    "bytes_read_origin": ("large_read_bytes", ("origin",)),
+    "origin_blocks": ("large_opens", ()),
+    "bytes_blocks": ("large_opened_bytes", ()),
     "mutations": ("written_marks", ()),
 }
 """The metric of each counter of programs, and its labels, except those of tiers.

@@ -23,6 +23,7 @@ from monarch.agent.outline import Outline, outline_roots, serve_catalog
 from monarch.agent.processes import Processes
 from monarch.agent.readers import ReaderLimit
 from monarch.agent.rechecking import Rechecking
+from monarch.agent.recorder import PERIOD_S, Levels, Recorder, levels
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
 from monarch.agent.shutdown import Shutdown, claim_all, offer
@@ -110,6 +111,8 @@ class Agent:
         self.signal = 0
         self.retained = True
         self._label = RunLabel.of(run.path.name)
+        clock_s = self._label.clock_s
+        self._recorder = Recorder(self.processes, self._levels, clock_s)
         self._plain = ""
         # None unless programs have started before there was a Catalog.
         self._outline: Outline | None = None
@@ -146,6 +149,7 @@ class Agent:
         beating = asyncio.create_task(self._every(BEAT_S, self._beat))
         watching = asyncio.create_task(self._watch())
         exporter = self._export()
+        recording = asyncio.create_task(self._every(PERIOD_S, self._recorder.look))
         try:
             await self._start()
             await self._end.wait()
@@ -153,6 +157,7 @@ class Agent:
             self._state.set(AgentState.ENDING)
             control.close()
             watching.cancel()
+            recording.cancel()
             if self._tier_watch is not None:
                 self._tier_watch.close()
             staging = self._staging if self._stager is not None else None
@@ -199,6 +204,7 @@ class Agent:
             plain=self._plain,
             late_s=self._outline.late_s if self._outline is not None else 0.0,
             cluster=self.joining.stats(),
+            recorder=self._recorder,
         )
 
     def _export(self) -> Exporter | None:
@@ -209,6 +215,9 @@ class Agent:
         from monarch.agent.exporter import begin_export
 
         return begin_export(self._live, self.setup, self.notifier.warn)
+
+    def _levels(self) -> Levels:
+        return levels(self._stats().tally(), self._staging)
 
     # -- start ------------------------------------------------------------------
 
@@ -300,6 +309,7 @@ class Agent:
         serve_catalog(self._requests, self._outline)
         await self._hints.begin(self._staging)
         self._state.set(AgentState.READY)
+        self._recorder.note_start()
         self.notifier.ready(self._start_line(namespace, spec))
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from monarch.native import COUNTERS, DTYPES, ProcessState
+from monarch.native import COUNTERS, DTYPES, ProcessState, WaitSource
 
 _LIVING = (ProcessState.LAUNCHED, ProcessState.ACTIVE, ProcessState.LAUNCHER)
 # How many ended processes are remembered, to recognise a late slot of one of them.
@@ -90,9 +90,22 @@ class Processes:
         return dict(all_seen)
 
     def waits(self) -> tuple[list[int], int]:
-        """Return the histogram of cold-open waits and their sum in ns."""
+        """Return the histogram of waits for any source, and their sum in ns."""
         head = self._segment[0]
-        return head["wait_buckets"].tolist(), int(head["wait_total_ns"])
+        buckets = head["wait_buckets"].reshape(len(WaitSource), -1)
+        return buckets.sum(axis=0).tolist(), int(head["wait_total_ns"].sum())
+
+    def waits_by_source(self) -> dict[str, tuple[list[int], int]]:
+        """Return the histogram of cold-open waits and their sum in ns, by source."""
+        head = self._segment[0]
+        buckets = head["wait_buckets"].reshape(len(WaitSource), -1)
+        return {
+            source.name.lower(): (
+                buckets[source].tolist(),
+                int(head["wait_total_ns"][source]),
+            )
+            for source in WaitSource
+        }
 
     def answered(self) -> int:
         """Return how many cold opens have been answered."""
@@ -104,6 +117,18 @@ class Processes:
         active = slots["state"] == ProcessState.ACTIVE
         pids: list[int] = np.unique(slots["pid"][active]).tolist()
         return pids
+
+    def inactive_pids(self) -> list[int]:
+        """Return the living processes that were started, but have no active Shim."""
+        slots = self._slots[: self._used()]
+        launched = slots["state"] == ProcessState.LAUNCHED
+        pids: list[int] = np.unique(slots["pid"][launched]).tolist()
+        return pids
+
+    def pids(self) -> list[int]:
+        """Return all processes that have a slot."""
+        found: list[int] = np.unique(self._slots["pid"][: self._used()]).tolist()
+        return found
 
     def unslotted(self) -> int:
         """Return how many processes got no slot."""

@@ -110,6 +110,8 @@ class Shutdown:
             stager.turn()
             await asyncio.sleep(0.002)
         self._parts.joining.stop()
+        if (recorder := self._stats().recorder) is not None:
+            recorder.look_last()
         asyncio.get_running_loop().remove_reader(engine.event_fd)
         await in_thread(engine.close, ENGINE_TIMEOUT_MS)
 

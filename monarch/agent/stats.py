@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import platform
 import time
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from monarch import native
+from monarch import __version__, native
 from monarch import report as reports
 from monarch.agent.namespace import Namespace
 from monarch.agent.processes import Processes
+from monarch.agent.recorder import Recorder, own_cost
 from monarch.agent.setup import Setup
 from monarch.cluster import NodeList, node_name
 from monarch.errors import shown
@@ -23,6 +29,9 @@ from monarch.placement import Mode
 from monarch.stager import FillConcurrency, Sources, Stager
 
 CHANGED_MAX = 20
+EXAMPLES_MAX: Final = 3
+SIZE_STEP: Final = 4
+"""A class of the histogram of file sizes ends at so many times its beginning."""
 
 UNINDEXED = "the datasets were not indexed yet"
 
@@ -34,6 +43,10 @@ _REASONS = {
     Reason.ERROR: "copying them failed too often",
     Reason.MEMORY: "removed again to keep below the memory limit",
     Reason.BUSY: "their origin did not answer, or there was no room at that moment",
+}
+_MEANWHILE = {
+    Reason.NONE: "not asked for yet",
+    Reason.STOPPING: "the job is ending",
 }
 _STANDINGS: Final = {
     Standing.UNSEEN: "never joined",
@@ -161,6 +174,7 @@ class AgentStats:
         late_s: how long programs have run before there was a Catalog.
         cluster: None for a node without peers.
         final_peers: the figures of peers when the job was over, if it is.
+        recorder: what has taken samples of the figures.
     """
 
     setup: Setup
@@ -174,6 +188,7 @@ class AgentStats:
     late_s: float = 0.0
     cluster: ClusterStats | None = None
     final_peers: tuple[reports.PeerFigures, ...] | None = None
+    recorder: Recorder | None = None
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the standing of each node; nothing if the job has only this one."""
@@ -187,20 +202,25 @@ class AgentStats:
 
     def snapshot(self, *, complete: bool = True) -> reports.Snapshot:
         """Return the figures of this moment."""
-        waits, wait_total_ns = self.processes.waits()
+        waits = self.processes.waits_by_source()
         return reports.Snapshot(
             run=self._job(complete),
             counters=self.processes.totals(),
             tally=self.tally(),
             tiers=self.tier_figures(),
-            processes=tuple(
-                reports.ProcessFigures(program, active, count)
-                for (program, active), count in sorted(self.processes.seen().items())
-            ),
+            processes=self._processes(),
             unslotted=self.processes.unslotted(),
-            waits=_buckets(waits),
-            wait_total_ns=wait_total_ns,
-            unstaged=self._unstaged(),
+            waits=tuple(
+                bucket
+                for source, (counts, _) in waits.items()
+                for bucket in _buckets(counts, source)
+            ),
+            wait_totals=tuple(
+                reports.WaitTotal(source, total_ns)
+                for source, (_, total_ns) in waits.items()
+                if total_ns
+            ),
+            unstaged=self._unstaged(complete=complete),
             changed=self._changed(),
             passed_roots=self._passed_roots(),
             **self._share(),
@@ -209,6 +229,11 @@ class AgentStats:
             number=self.cluster.node_list.number if self.cluster is not None else 0,
             peers=self.peers(),
             **self._pool(),
+            **self._recorded(),
+            errors=self._errors(),
+            file_sizes=self._file_sizes(),
+            config=json.loads(self.setup.config_text),
+            versions=_versions(),
         )
 
     def _job(self, complete: bool) -> reports.JobFigures:
@@ -226,6 +251,7 @@ class AgentStats:
             complete=complete,
             plain=self.plain or (UNINDEXED if self.late_s and not self.stager else ""),
             late_s=self.late_s,
+            **self._cost(),
             room_bytes=namespace.room_bytes if namespace is not None else 0,
         )
 
@@ -269,11 +295,12 @@ class AgentStats:
             "pool_used_bytes": account.used_bytes,
         }
 
-    def _unstaged(self) -> tuple[reports.Unstaged, ...]:
+    def _unstaged(self, *, complete: bool) -> tuple[reports.Unstaged, ...]:
         if self.stager is None:
             return ()
         replicas, policy = self.stager.replicas, self.stager.policy
-        found = [(text, replicas.absent(reason)) for reason, text in _REASONS.items()]
+        texts = _REASONS if complete else _REASONS | _MEANWHILE
+        found = [(text, replicas.absent(reason)) for reason, text in texts.items()]
         # Blocks of a File that is kept in part come as long as the job runs.
         staging = replicas.in_state(ReplicaState.STAGING)
         staging &= policy.kept_whole | ~policy.units.is_large
@@ -283,8 +310,75 @@ class AgentStats:
             # Only owners count a File, so that all nodes together count it once.
             owned = policy.owned(files)
             size_bytes = int(replicas.sizes[owned].sum())
-            unstaged.append(reports.Unstaged(text, len(owned), size_bytes))
+            examples = self._paths(owned[:EXAMPLES_MAX])
+            unstaged.append(reports.Unstaged(text, len(owned), size_bytes, examples))
         return tuple(unstaged)
+
+    def _paths(self, files: Iterable[int]) -> tuple[str, ...]:
+        if self.namespace is None:
+            return ()
+        return tuple(self.namespace.path(int(file)) for file in files)
+
+    def _processes(self) -> tuple[reports.ProcessFigures, ...]:
+        """Return the processes by program, those without a slot, too."""
+        seen = Counter(self.processes.seen())
+        if self.recorder is not None:
+            for program, count in self.recorder.untracked.items():
+                seen[program, False] += count
+        return tuple(
+            reports.ProcessFigures(program, active, count)
+            for (program, active), count in sorted(seen.items())
+        )
+
+    def _cost(self) -> dict[str, Any]:
+        """Return what the agent has used, and what programs were seen to read."""
+        cpu_s, memory_bytes = own_cost()
+        recorder = self.recorder
+        return {
+            "startup_s": recorder.startup_s if recorder is not None else 0.0,
+            "agent_cpu_s": cpu_s,
+            "agent_rss_max_bytes": memory_bytes,
+            "read_calls_bytes": recorder.read_calls_bytes if recorder else 0,
+        }
+
+    def _recorded(self) -> dict[str, Any]:
+        if self.recorder is None or self.namespace is None:
+            return {}
+        return {
+            "moments": self.recorder.moments(),
+            "slowest": tuple(
+                reports.SlowCopy(self.namespace.path(file), ns / 1e9, size_bytes)
+                for file, size_bytes, ns in self.recorder.slowest
+            ),
+        }
+
+    def _errors(self) -> tuple[reports.ErrorCount, ...]:
+        if self.stager is None:
+            return ()
+        return tuple(
+            reports.ErrorCount(
+                errno.errorcode.get(code, str(code)),
+                step.name.lower(),
+                count,
+                *self._paths([file]),
+            )
+            for (code, step), (count, file) in self.stager.errors.items()
+        )
+
+    def _file_sizes(self) -> tuple[reports.FileSizes, ...]:
+        if self.namespace is None or self.namespace.inventory is None:
+            return ()
+        sizes = self.namespace.inventory.sizes
+        classes = np.ceil(np.log(np.maximum(sizes, 1) + 0.5) / np.log(SIZE_STEP))
+        return tuple(
+            reports.FileSizes(
+                SIZE_STEP ** int(one - 1) if one else 0,
+                SIZE_STEP ** int(one),
+                int(np.count_nonzero(classes == one)),
+                int(sizes[classes == one].sum()),
+            )
+            for one in np.unique(classes)
+        )
 
     def _share(self) -> dict[str, Any]:
         """Return what this node keeps, what it lacks of that, and what has failed."""
@@ -343,10 +437,19 @@ class AgentStats:
         )
 
 
-def _buckets(counts: list[int]) -> tuple[reports.WaitBucket, ...]:
+def _versions() -> dict[str, str]:
+    return {
+        "monarch": __version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "libc": " ".join(platform.libc_ver()),
+    }
+
+
+def _buckets(counts: list[int], source: str) -> tuple[reports.WaitBucket, ...]:
     edges = [native.wait_bucket_ns(number) for number in range(len(counts))]
     edges.append(2 * edges[-1])
     return tuple(
-        reports.WaitBucket(edges[n], edges[n + 1], count)
+        reports.WaitBucket(edges[n], edges[n + 1], count, source)
         for n, count in enumerate(counts)
     )

@@ -280,6 +280,12 @@ class Engine(Closable):
         )
         return [(size, ns) for size, ns in self._demands[:n].tolist()]
 
+    def slowest(self) -> list[tuple[int, int, int]]:
+        """Return File, bytes and nanoseconds of the copies that took longest."""
+        rows = np.zeros((CONSTANTS["SLOWEST_MAX"], 3), np.uint64)
+        count = LIB.monarch_engine_slowest(self._alive(), span(rows)[0])
+        return sorted(map(tuple, rows[:count].tolist()), key=lambda row: -row[2])
+
     def pace(self) -> Pace:
         """Return what the origin has given until now."""
         LIB.monarch_engine_pace(self._alive(), span(self._pace)[0])

@@ -153,6 +153,14 @@ class CatalogState(IntEnum):
     SERVED = _ENUMS["catalog_state"]["CATALOG_SERVED"]
 
 
+class WaitSource(IntEnum):
+    """What a program has waited for."""
+
+    ORIGIN = _ENUMS["wait_source"]["WAIT_ORIGIN"]
+    PEER = _ENUMS["wait_source"]["WAIT_PEER"]
+    BLOCKS = _ENUMS["wait_source"]["WAIT_BLOCKS"]
+
+
 class ProcessState(IntEnum):
     """The state of a process slot."""
 

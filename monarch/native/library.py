@@ -103,6 +103,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_engine_readers": (None, (_P, _P)),
     "monarch_engine_demands": (_U32, (_P, _P, _U32)),
     "monarch_engine_pace": (None, (_P, _P)),
+    "monarch_engine_slowest": (_U32, (_P, _P)),
     "monarch_engine_health": (None, (_P, _P)),
     "monarch_engine_forget": (None, (_P, _U32, _U64)),
     "monarch_engine_keep": (None, (_P, _U32, _U64)),

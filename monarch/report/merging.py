@@ -8,14 +8,19 @@ from typing import Any, Final
 
 from monarch.report.model import (
     OTHERS,
+    ErrorCount,
     FillFigures,
+    Moment,
     ProcessFigures,
     Report,
     ShareFigures,
+    SlowCopy,
     Snapshot,
     TierFigures,
     Unstaged,
     WaitBucket,
+    WaitTotal,
+    ratio,
 )
 from monarch.report.node_report import (
     NodeReportError,
@@ -23,9 +28,13 @@ from monarch.report.node_report import (
     listed_peers,
     shorter,
 )
-from monarch.report.summing import ratio, summarize
+from monarch.report.series import POINTS_MAX, summed, thinned
+from monarch.report.summing import summarize
 
 CHANGED_MAX: Final = 20
+EXAMPLES_MAX: Final = 3
+ERRORS_MAX: Final = 16
+SLOWEST_MAX: Final = 10
 
 _NO_REPORT: Final = {
     "never joined": "never joined",
@@ -83,6 +92,10 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         room_bytes=max(run.room_bytes for run in runs),
         complete=all(run.complete for run in runs),
         plain=own.run.plain if all(run.plain for run in runs) else "",
+        startup_s=max(run.startup_s for run in runs),
+        agent_cpu_s=sum(run.agent_cpu_s for run in runs),
+        agent_rss_max_bytes=max(run.agent_rss_max_bytes for run in runs),
+        read_calls_bytes=sum(run.read_calls_bytes for run in runs),
     )
     changed = dict.fromkeys(path for part in parts for path in part.changed)
     return Snapshot(
@@ -93,9 +106,15 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         processes=_processes(parts),
         unslotted=sum(part.unslotted for part in parts),
         waits=_waits(parts),
-        wait_total_ns=sum(part.wait_total_ns for part in parts),
+        wait_totals=_wait_totals(parts),
         pool_capacity_bytes=sum(part.pool_capacity_bytes for part in parts),
         pool_used_bytes=sum(part.pool_used_bytes for part in parts),
+        moments=_moments(parts, run.started_s),
+        slowest=_slowest(parts),
+        errors=_errors(parts),
+        file_sizes=own.file_sizes,
+        config=own.config,
+        versions=own.versions,
         unstaged=_unstaged(part.unstaged for part in parts),
         share=_share(parts),
         fill=_fill(parts),
@@ -158,10 +177,40 @@ def _processes(parts: Sequence[Snapshot]) -> tuple[ProcessFigures, ...]:
 
 
 def _waits(parts: Sequence[Snapshot]) -> tuple[WaitBucket, ...]:
-    counts: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int, str]] = Counter()
     for bucket in (bucket for part in parts for bucket in part.waits):
-        counts[bucket.from_ns, bucket.to_ns] += bucket.count
-    return tuple(WaitBucket(*edges, count) for edges, count in sorted(counts.items()))
+        counts[bucket.from_ns, bucket.to_ns, bucket.source] += bucket.count
+    return tuple(
+        WaitBucket(first, last, count, source)
+        for (first, last, source), count in sorted(counts.items())
+    )
+
+
+def _wait_totals(parts: Sequence[Snapshot]) -> tuple[WaitTotal, ...]:
+    totals: Counter[str] = Counter()
+    for wait in (wait for part in parts for wait in part.wait_totals):
+        totals[wait.source] += wait.total_ns
+    return tuple(WaitTotal(source, total_ns) for source, total_ns in totals.items())
+
+
+def _moments(parts: Sequence[Snapshot], started_s: float) -> tuple[Moment, ...]:
+    late = [(part.run.started_s - started_s, part.moments) for part in parts]
+    return thinned(summed(late), POINTS_MAX)
+
+
+def _slowest(parts: Sequence[Snapshot]) -> tuple[SlowCopy, ...]:
+    copies = (copy for part in parts for copy in part.slowest)
+    return tuple(sorted(copies, key=lambda copy: -copy.seconds)[:SLOWEST_MAX])
+
+
+def _errors(parts: Sequence[Snapshot]) -> tuple[ErrorCount, ...]:
+    """Add up by errno and step, the most frequent first."""
+    counts: dict[tuple[str, str], ErrorCount] = {}
+    for error in (error for part in parts for error in part.errors):
+        key = error.errno, error.operation
+        known = counts.get(key, replace(error, count=0))
+        counts[key] = replace(known, count=known.count + error.count)
+    return tuple(sorted(counts.values(), key=lambda one: -one.count)[:ERRORS_MAX])
 
 
 def _share(parts: Sequence[Snapshot]) -> ShareFigures:
@@ -183,12 +232,16 @@ def _share(parts: Sequence[Snapshot]) -> ShareFigures:
 
 def _unstaged(lists: Iterable[Sequence[Unstaged]]) -> tuple[Unstaged, ...]:
     """Add up by reason."""
-    files: Counter[str] = Counter()
-    size: Counter[str] = Counter()
+    sums: dict[str, Unstaged] = {}
     for one in chain.from_iterable(lists):
-        files[one.reason] += one.files
-        size[one.reason] += one.bytes
-    return tuple(Unstaged(reason, files[reason], size[reason]) for reason in files)
+        known = sums.get(one.reason, Unstaged(one.reason, 0, 0))
+        sums[one.reason] = Unstaged(
+            one.reason,
+            known.files + one.files,
+            known.bytes + one.bytes,
+            (known.examples + one.examples)[:EXAMPLES_MAX],
+        )
+    return tuple(sums.values())
 
 
 # -- nodes ------------------------------------------------------------------------
@@ -209,6 +262,8 @@ def _node_row(part: Snapshot) -> dict[str, Any]:
         "plain": part.run.plain,
         "active": report["coverage"]["active"],
         "processes": report["coverage"]["processes"],
+        "ready_share": report["headline"]["ready_share"],
+        "cpu_s": part.run.agent_cpu_s,
         "opens": report["hits"]["opens"],
         "opened_bytes": report["hits"]["opened_bytes"],
         "hit_opens": opens["hit"][0],

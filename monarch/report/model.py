@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 OTHERS: Final = -1
 """The number of a PeerFigures that sums up several nodes."""
@@ -32,6 +32,11 @@ def plain(figures: Any) -> dict[str, Any]:
     return {name: getattr(figures, name) for name in types_of(type(figures))}
 
 
+def ratio(part: float, whole: float) -> float | None:
+    """Return part / whole, None if the whole is 0."""
+    return part / whole if whole else None
+
+
 @dataclass(frozen=True, slots=True)
 class JobFigures:
     """The job, its command and its datasets."""
@@ -50,6 +55,12 @@ class JobFigures:
     """The space of the files in Tiers, in whole pages."""
     late_s: float = 0.0
     """How long programs have run before there was a Catalog."""
+    startup_s: float = 0.0
+    """How long the agent took until programs were served from the Catalog."""
+    agent_cpu_s: float = 0.0
+    agent_rss_max_bytes: int = 0
+    read_calls_bytes: int = 0
+    """What the read calls of programs returned, of any file, as far as it was seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +86,79 @@ class ProcessFigures:
 
 @dataclass(frozen=True, slots=True)
 class WaitBucket:
-    """The number of waits of cold opens from `from_ns` up to `to_ns`."""
+    """The number of waits for one source from `from_ns` up to `to_ns`."""
 
     from_ns: int
     to_ns: int
     count: int
+    source: str = "origin"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTotal:
+    """The sum of the waits for one source."""
+
+    source: str
+    total_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unstaged:
-    """The Files that are in no Tier, for one reason."""
+    """The Files that are in no Tier, for one reason, and the paths of a few."""
 
     reason: str
+    files: int
+    bytes: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was counted until a time, in seconds since the agent has started.
+
+    Attributes:
+        ready: opens answered at once by a Tier.
+        blocks: opens of large Files whose reads are served by Block.
+        outside: opens that are not of files of the dataset, or for writing.
+        tiers: the used bytes of each Tier.
+    """
+
+    at_s: float
+    ready: int = 0
+    waited: int = 0
+    origin: int = 0
+    blocks: int = 0
+    outside: int = 0
+    staged_bytes: int = 0
+    origin_bytes: int = 0
+    tiers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCopy:
+    """A copy from the origin that took long."""
+
+    path: str
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCount:
+    """How often copies failed with one error at one step, and an example."""
+
+    errno: str
+    operation: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileSizes:
+    """The files of the datasets from `from_bytes` up to `to_bytes`."""
+
+    from_bytes: int
+    to_bytes: int
     files: int
     bytes: int
 
@@ -199,6 +271,10 @@ class Snapshot:
         number: the number of this node.
         peers: the other nodes.
         pool_capacity_bytes: the size of the transit pool.
+        moments: how the counts rose.
+        file_sizes: how large the files of the datasets are; the same on all nodes.
+        config: the effective configuration of this node.
+        versions: of Monarch and of what it runs on.
     """
 
     run: JobFigures
@@ -208,7 +284,7 @@ class Snapshot:
     processes: tuple[ProcessFigures, ...]
     unslotted: int
     waits: tuple[WaitBucket, ...]
-    wait_total_ns: int
+    wait_totals: tuple[WaitTotal, ...]
     unstaged: tuple[Unstaged, ...]
     changed: tuple[str, ...] = ()
     passed_roots: tuple[str, ...] = ()
@@ -221,3 +297,9 @@ class Snapshot:
     peers: tuple[PeerFigures, ...] = ()
     pool_capacity_bytes: int = 0
     pool_used_bytes: int = 0
+    moments: tuple[Moment, ...] = ()
+    slowest: tuple[SlowCopy, ...] = ()
+    errors: tuple[ErrorCount, ...] = ()
+    file_sizes: tuple[FileSizes, ...] = ()
+    config: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] | None = None

@@ -10,36 +10,47 @@ from monarch import __version__
 from monarch.errors import printable
 from monarch.report.model import (
     OTHERS,
+    ErrorCount,
     FillFigures,
     JobFigures,
+    Moment,
     PeerFigures,
     ProcessFigures,
     ShareFigures,
+    SlowCopy,
     Snapshot,
     TierFigures,
     Unstaged,
     WaitBucket,
+    WaitTotal,
     plain,
     types_of,
 )
+from monarch.report.series import thinned
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 NODE_REPORT_BYTES_MAX: Final = 1 << 20
 # The limit on pairs of nodes in a report; in larger jobs each node lists fewer peers.
 PAIRS_MAX: Final = 16384
 PEERS_MIN: Final = 16
+POINTS_MAX: Final = 128
+"""Samples of a node that are sent; the node that merges has a denser grid."""
 TEXT_MAX: Final = 4096
 _ROWS_MAX: Final = (256, 64, 16, 4, 0)
 _LISTS: Final = {
     "tiers": TierFigures,
     "processes": ProcessFigures,
     "waits": WaitBucket,
+    "wait_totals": WaitTotal,
     "unstaged": Unstaged,
     "lacking": Unstaged,
+    "moments": Moment,
+    "slowest": SlowCopy,
+    "errors": ErrorCount,
 }
 
 _WANTED: Final = {
-    *("number", "run", "counters", "tally", "unslotted", "wait_total_ns"),
+    *("number", "run", "counters", "tally", "unslotted"),
     *("share", "fill", "failures"),
     *(
         "pool_capacity_bytes",
@@ -50,6 +61,8 @@ _WANTED: Final = {
         *_LISTS,
     ),
 }
+
+_TUPLES: Final[dict[Any, Any]] = {tuple[str, ...]: str, tuple[int, ...]: int}
 
 Row = TypeVar("Row")
 
@@ -87,12 +100,14 @@ def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
         raise NodeReportError(_other_version(found))
     if found["number"] != number:
         raise NodeReportError("it is of another node")
+    lists: dict[str, Any] = {
+        name: _records(kind, found[name]) for name, kind in _LISTS.items()
+    }
     snapshot = Snapshot(
         run=_record(JobFigures, found["run"]),
         counters=_counts(found["counters"]),
         tally=_counts(found["tally"]),
         unslotted=_checked(int, found["unslotted"]),
-        wait_total_ns=_checked(int, found["wait_total_ns"]),
         pool_capacity_bytes=_checked(int, found["pool_capacity_bytes"]),
         pool_used_bytes=_checked(int, found["pool_used_bytes"]),
         changed=_checked(tuple[str, ...], found["changed"]),
@@ -103,7 +118,7 @@ def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
         nodes=like.nodes,
         number=number,
         peers=_peers(found["peers"], number, like.nodes),
-        **{name: _records(kind, found[name]) for name, kind in _LISTS.items()},
+        **lists,
     )
     if any(
         f"opens_hit_tier{n}" not in like.counters for n in range(len(snapshot.tiers))
@@ -125,7 +140,6 @@ def _encoded(snapshot: Snapshot) -> bytes:
         "counters": dict(snapshot.counters),
         "tally": dict(snapshot.tally),
         "unslotted": snapshot.unslotted,
-        "wait_total_ns": snapshot.wait_total_ns,
         "pool_capacity_bytes": snapshot.pool_capacity_bytes,
         "pool_used_bytes": snapshot.pool_used_bytes,
         "changed": snapshot.changed,
@@ -154,7 +168,23 @@ def _cut(snapshot: Snapshot, rows_max: int) -> Snapshot:
         changed=_short_texts(snapshot.changed[:rows_max]),
         passed_roots=_short_texts(snapshot.passed_roots[:rows_max]),
         failures=_short_texts(snapshot.failures[:rows_max]),
+        moments=thinned(snapshot.moments, POINTS_MAX if rows_max else 1),
+        slowest=tuple(_short_path(one) for one in snapshot.slowest[:rows_max]),
+        errors=tuple(
+            replace(one, example=one.example[-TEXT_MAX:])
+            for one in snapshot.errors[:rows_max]
+        ),
+        unstaged=tuple(_cut_examples(one, rows_max) for one in snapshot.unstaged),
+        lacking=tuple(_cut_examples(one, rows_max) for one in snapshot.lacking),
     )
+
+
+def _short_path(copy: SlowCopy) -> SlowCopy:
+    return replace(copy, path=copy.path[-TEXT_MAX:])
+
+
+def _cut_examples(one: Unstaged, rows_max: int) -> Unstaged:
+    return replace(one, examples=_short_texts(one.examples[:rows_max]))
 
 
 def _short_texts(texts: Sequence[str]) -> tuple[str, ...]:
@@ -256,8 +286,8 @@ def _checked(kind: Any, value: Any, least: int = 0) -> Any:
         return value
     if kind is str and isinstance(value, str) and len(value) <= TEXT_MAX:
         return printable(value)
-    if kind == tuple[str, ...] and isinstance(value, list):
-        return tuple(_checked(str, one) for one in value)
+    if kind in _TUPLES and isinstance(value, list):
+        return tuple(_checked(_TUPLES[kind], one) for one in value)
     raise NodeReportError("a value is not valid")
 
 

@@ -1,12 +1,25 @@
 """Computes the report of a snapshot: sums, ratios and quantiles."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monarch import __version__
 from monarch.metrics import TEXTS
-from monarch.report.model import POOL, SCHEMA, Report, Snapshot, WaitBucket, plain
+from monarch.report.headline import headline, reads
+from monarch.report.model import (
+    POOL,
+    SCHEMA,
+    Report,
+    SlowCopy,
+    Snapshot,
+    WaitBucket,
+    WaitTotal,
+    plain,
+    ratio,
+)
+from monarch.report.series import columns, passes
 
 # Counters of the agent for problems that it has handled.
 _TROUBLES = (
@@ -31,6 +44,7 @@ _FALLBACKS = {
     "opens_early": "opens read the origin because the datasets were not indexed yet",
     "origin_written": "opens read the origin because the file was written to",
     "origin_refused": "opens read the origin because the file could not be staged",
+    "origin_full": "opens read the origin because no tier had room for the file",
     "origin_busy": "opens did not wait: the origin did not respond, or no free space",
     "origin_whole": (
         "opens read the origin because a file that is probably mapped is larger than "
@@ -54,6 +68,7 @@ _ORDINARY = frozenset(
         "origin_whole",
         "origin_written",
         "origin_refused",
+        "origin_full",
         "opens_elsewhere",
     }
 )
@@ -64,24 +79,39 @@ def summarize(snapshot: Snapshot) -> Report:
     sources = _sources(snapshot)
     return {
         "schema": SCHEMA,
-        "exact": ["staging", "origin.agent_read_bytes", "tiers", "agent", "peers"],
-        "opened_sizes": ["sources", "hits", "origin.programs_opened_bytes"],
+        "exact": [
+            *("headline.origin_bytes", "reads", "staging", "origin.agent_read_bytes"),
+            *("tiers", "agent", "peers"),
+        ],
+        "opened_sizes": [
+            *("headline.origin_opened_bytes", "sources", "hits"),
+            "origin.programs_opened_bytes",
+        ],
+        "estimates": ["headline.time_saved", "passes"],
         "tool": {"name": "monarch-staging", "version": __version__},
         "node": _node(snapshot),
         "peers": [plain(peer) for peer in snapshot.peers],
-        "run": _jsonable(plain(snapshot.run)),
+        "headline": headline(snapshot),
+        "run": _run(snapshot),
         "coverage": _coverage(snapshot),
         "sources": sources,
         "hits": _hits(sources),
+        "reads": reads(snapshot.counters),
         "waits": _waits(snapshot),
         "staging": _staging(snapshot),
         "origin": _origin(snapshot),
         "metadata": _metadata(snapshot),
         "tiers": [plain(tier) for tier in snapshot.tiers],
         "transit": _transit(snapshot),
-        "unstaged": [plain(one) for one in snapshot.unstaged if one.files],
+        "series": columns(snapshot.moments, snapshot.tiers),
+        "passes": passes(snapshot.moments, snapshot.run.files),
+        "slowest": [_slow(copy) for copy in snapshot.slowest],
+        "errors": [plain(one) for one in snapshot.errors],
+        "file_sizes": [plain(one) for one in snapshot.file_sizes],
+        "opens_for_writing": snapshot.counters["opens_write"],
+        "unstaged": [_jsonable(plain(one)) for one in snapshot.unstaged if one.files],
         "share": plain(snapshot.share),
-        "lacking": [plain(one) for one in snapshot.lacking],
+        "lacking": [_jsonable(plain(one)) for one in snapshot.lacking],
         "failures": list(snapshot.failures),
         "fallbacks": _fallbacks(snapshot),
         "survived": _survived(snapshot),
@@ -103,11 +133,6 @@ def quantile(buckets: Sequence[WaitBucket], part: float) -> float:
     return 0.0
 
 
-def ratio(part: float, whole: float) -> float | None:
-    """Return part / whole, None if the whole is 0."""
-    return part / whole if whole else None
-
-
 def _node(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "number": snapshot.number,
@@ -116,12 +141,34 @@ def _node(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+def _run(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the figures of the job; what is not known yet is null."""
+    run = snapshot.run
+    ended_s = run.started_s + run.seconds
+    return {
+        **_jsonable(plain(run)),
+        "read_calls_bytes": run.read_calls_bytes or None,
+        "ended_s": ended_s if run.complete else None,
+        "exit_status": None,
+        "config": snapshot.config,
+        "versions": snapshot.versions,
+    }
+
+
+def _slow(copy: SlowCopy) -> dict[str, Any]:
+    return {**plain(copy), "source": "origin"}
+
+
 def _coverage(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the processes; those that could not be tracked are counted, too."""
     active = sum(p.count for p in snapshot.processes if p.active)
+    tracked = sum(p.count for p in snapshot.processes)
     return {
         "active": active,
-        "processes": sum(p.count for p in snapshot.processes),
+        "processes": tracked + snapshot.unslotted,
+        "untracked": snapshot.unslotted,
         "unslotted": snapshot.unslotted,
+        "programs": [plain(p) for p in snapshot.processes],
         "inactive": [
             {"program": p.program, "count": p.count}
             for p in snapshot.processes
@@ -194,13 +241,14 @@ def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _waits(snapshot: Snapshot) -> dict[str, Any]:
     """Return quantiles, limited by the exact sum because buckets are coarse."""
-    count = sum(bucket.count for bucket in snapshot.waits)
-    total_s = snapshot.wait_total_ns / 1e9
+    buckets = _all_sources(snapshot.waits)
+    count = sum(bucket.count for bucket in buckets)
+    total_s = sum(wait.total_ns for wait in snapshot.wait_totals) / 1e9
 
     def bounded(part: float) -> float:
         # The waits that are at least this long cannot exceed the sum.
         longer = count - math.ceil(part * count) + 1
-        return min(quantile(snapshot.waits, part), total_s / longer)
+        return min(quantile(buckets, part), total_s / longer)
 
     return {
         "count": count,
@@ -210,7 +258,29 @@ def _waits(snapshot: Snapshot) -> dict[str, Any]:
         "p99_s": total_s if count == 1 else bounded(0.99),
         "whole": snapshot.counters["whole_waits"],
         "whole_served": snapshot.counters["whole_served"],
+        "by_source": [_waits_for(snapshot, total) for total in snapshot.wait_totals],
     }
+
+
+def _waits_for(snapshot: Snapshot, total: WaitTotal) -> dict[str, Any]:
+    buckets = [b for b in snapshot.waits if b.source == total.source and b.count]
+    return {
+        "source": total.source,
+        "count": sum(bucket.count for bucket in buckets),
+        "total_s": total.total_ns / 1e9,
+        "buckets": [
+            {"from_s": b.from_ns / 1e9, "to_s": b.to_ns / 1e9, "count": b.count}
+            for b in buckets
+        ],
+    }
+
+
+def _all_sources(waits: Sequence[WaitBucket]) -> list[WaitBucket]:
+    """Return the histogram of the waits for all sources, in its order."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for bucket in waits:
+        counts[bucket.from_ns, bucket.to_ns] += bucket.count
+    return [WaitBucket(*edges, count) for edges, count in sorted(counts.items())]
 
 
 def _staging(snapshot: Snapshot) -> dict[str, Any]:
@@ -233,14 +303,9 @@ def _staging(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _origin(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the bytes of the origin; `avoided` is negative if little was reread."""
-    counters = snapshot.counters
-    read = snapshot.tally["origin_read_bytes"]
-    opened = sum(size for name, size in counters.items() if name.startswith("bytes_"))
     return {
-        "agent_read_bytes": read,
-        "programs_opened_bytes": counters["bytes_origin"],
-        "avoided_bytes": opened - counters["bytes_origin"] - read,
+        "agent_read_bytes": snapshot.tally["origin_read_bytes"],
+        "programs_opened_bytes": snapshot.counters["bytes_origin"],
     }
 
 

@@ -5,8 +5,9 @@ from functools import partial
 from typing import Any, Final
 
 from monarch.metrics import UNITS
+from monarch.report.figures import with_headline
 from monarch.report.format import Part, Table, many, percent, plain_text, room_advice
-from monarch.report.model import POOL, Report
+from monarch.report.model import POOL, Report, ratio
 from monarch.report.node_table import (
     find_node,
     missing_lines,
@@ -15,14 +16,17 @@ from monarch.report.node_table import (
     served_amount,
     where,
 )
-from monarch.report.summing import ratio
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 _INACTIVE_MAX: Final = 10
 _CHANGED_MAX: Final = 10
+WRITING_PARTS: Final = 2
+"""Opens for writing are told where they are more than one part of so many."""
+SAVED_MIN_S: Final = 0.1
+"""A shorter time saved is not told: it is less than such an estimate errs."""
 _NOTE: Final = (
-    "  Opened bytes are the sizes of the opened files, not the bytes that were read.",
-    "  Bytes staged and bytes read from the origin by Monarch are exact.",
+    "  The size of the opened files is not what was read of them. What Monarch has",
+    "  staged and read from the origin is exact.",
 )
 _ANSWERS: Final = {
     "hit": "ready on the node",
@@ -52,6 +56,8 @@ def report_parts(report: Report) -> list[Part]:
         *unstaged_lines(report),
         *_passed(report),
         *fallback_lines(report),
+        *_written(report),
+        *_errors(report),
         *survived_lines(report),
         *_NOTE,
     ]
@@ -66,13 +72,40 @@ def headline(report: Report) -> str:
         return f"{start}nothing was staged: {run['plain']}."
     if not hits["opens"]:
         return f"{start}no file of {', '.join(run['datasets'])} was opened."
-    names = [tier["name"] for tier in report["tiers"]]
-    share = hits["local_by_bytes"]
-    part = f"{percent(share)} of {format_size(hits['opened_bytes'])} opened"
-    if share is None:
-        part = f"{percent(hits['local_by_opens'])} of {many(hits['opens'], 'opens')}"
-    read = format_size(report["origin"]["agent_read_bytes"])
-    return f"{start}{part} came from {' and '.join(names)}; staging read {read}."
+    found = with_headline(report)["headline"]
+    parts = [*_ready(found, report.get("reads")), _given(found)]
+    saved = (found["time_saved"] or {}).get("seconds")
+    if saved is not None and saved >= SAVED_MIN_S:
+        parts.append(f"about {format_duration(saved)} saved (estimate)")
+    return f"{start}{'; '.join(parts)}."
+
+
+def _ready(found: Mapping[str, Any], reads: Mapping[str, Any] | None) -> list[str]:
+    """Return how many opens, and reads of large files, did not wait for the origin."""
+    parts = []
+    if found["opens"]:
+        share = percent(found["ready_share"])
+        verb = "was" if found["opens"] == 1 else "were"
+        opens = many(found["opens"], "opens")
+        parts.append(f"{share} of {opens} {verb} ready without waiting")
+    if reads and (calls := reads["local_reads"] + reads["origin_reads"]):
+        share = percent(ratio(reads["local_reads"], calls))
+        parts.append(
+            f"{share} of {many(calls, 'reads')} of large files came from copies"
+        )
+    return parts
+
+
+def _given(found: Mapping[str, Any]) -> str:
+    """Return what the origin has given, as a multiple of the dataset."""
+    times = found["origin_multiple"]
+    text = f"the origin gave {format_size(found['origin_bytes'])}"
+    if times is not None:
+        return f"{text}, {times:.2f} x the dataset"
+    if found["origin_opened_bytes"]:
+        opened = format_size(found["origin_opened_bytes"])
+        text += f", and programs opened files of {opened} there"
+    return text
 
 
 def _extent(report: Report) -> str:
@@ -125,7 +158,7 @@ def _sources(report: Report) -> Table:
         if row["kind"] == "outside":
             size = "-"
         rows.append((str(row["source"]), format_count(row["opens"]), size))
-    return Table(("source", "opens", "opened bytes"), (30, 12, 15), tuple(rows))
+    return Table(("source", "opens", "size of files"), (30, 12, 15), tuple(rows))
 
 
 def _lines(report: Report) -> list[str]:
@@ -133,7 +166,7 @@ def _lines(report: Report) -> list[str]:
     lines = [*_hits(report["hits"]), *_waits(report["waits"])]
     lines += _whole(report["waits"])
     lines += _staged(report["staging"], " per node" if "nodes" in report else "")
-    lines.append(_origin(report["origin"]))
+    lines.append(_origin(report))
     if metadata["ratio"] is not None:
         lines.append(
             "  stat calls answered without the origin: "
@@ -178,13 +211,15 @@ def _whole(waits: Mapping[str, Any]) -> list[str]:
     return [f"{line}; {format_count(rest)} then read the origin" if rest else line]
 
 
-def _origin(origin: dict[str, Any]) -> str:
+def _origin(report: Report) -> str:
+    found = with_headline(report)["headline"]
     line = (
-        f"  origin: {format_size(origin['agent_read_bytes'])} read by Monarch, "
-        f"{format_size(origin['programs_opened_bytes'])} opened by programs; "
+        f"  origin: {format_size(report['origin']['agent_read_bytes'])} read by Monarch"
     )
-    avoided = origin["avoided_bytes"]
-    return line + (f"saved {format_size(avoided)}" if avoided >= 0 else "no saving")
+    if reads := report.get("reads", {}).get("origin_bytes"):
+        line += f", {format_size(reads)} read by programs of large files"
+    opened = format_size(found["origin_opened_bytes"])
+    return f"{line}; size of the files that programs opened there: {opened}"
 
 
 def _staged(staging: dict[str, Any], each: str) -> list[str]:
@@ -259,9 +294,14 @@ def unstaged_lines(report: Report) -> list[str]:
     """Return the reasons for which Files were not staged."""
     return [
         f"  not staged: {many(row['files'], 'files')}, {format_size(row['bytes'])}: "
-        f"{row['reason']}"
+        f"{row['reason']}{_example(row)}"
         for row in report["unstaged"]
     ]
+
+
+def _example(row: Mapping[str, Any]) -> str:
+    paths = row.get("examples")
+    return f", such as {paths[0]}" if paths else ""
 
 
 def _passed(report: Report) -> list[str]:
@@ -286,6 +326,26 @@ def fallback_lines(report: Report) -> list[str]:
             f"{counters['reads_origin']:,} from the origin"
         )
     return lines
+
+
+def _written(report: Report) -> list[str]:
+    """Return the line about opens for writing, where they are many."""
+    opens = report.get("opens_for_writing", 0)
+    if opens * WRITING_PARTS <= report["hits"]["opens"]:
+        return []
+    return [
+        f"  {many(opens, 'opens')} asked for writing (such as mode r+b), which Monarch "
+        "leaves to the origin; open for reading what is only read"
+    ]
+
+
+def _errors(report: Report) -> list[str]:
+    """Return the errors of copies, the most frequent first."""
+    return [
+        f"  {row['errno']} at {row['operation']} of {many(row['count'], 'copies')}, "
+        f"such as {row['example']}"
+        for row in report.get("errors", ())[:_CHANGED_MAX]
+    ]
 
 
 def _had_problem(what: str, node: Mapping[str, Any]) -> bool:
@@ -320,7 +380,7 @@ def one_node_parts(report: Report, name: str) -> list[Part]:
     return [
         _node_headline(row),
         Table(
-            ("source", "opens", "", "opened bytes"),
+            ("source", "opens", "", "size of files"),
             (30, 12, 8, 15),
             tuple(_node_source(row, kind) for kind in _ANSWERS),
         ),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.metrics import AgentCounters
-from monarch.native import Account, Reason
+from monarch.native import Account, Reason, Step
 from monarch.placement import Units
 from monarch.stager.capacity import Storage, footprint
 from monarch.stager.dispatch import Dispatch, Routes
@@ -112,6 +112,11 @@ class Stager:
     def failures(self) -> Mapping[int, str]:
         """What went wrong with the first Files that failed, by number."""
         return self._ends.failures
+
+    @property
+    def errors(self) -> Mapping[tuple[int, Step], tuple[int, int]]:
+        """How often each errno ended a step of a Transfer, and the first such File."""
+        return self._ends.errors
 
     @property
     def changed(self) -> Sequence[int]:

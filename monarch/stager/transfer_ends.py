@@ -26,6 +26,7 @@ class Ends:
 
     Attributes:
         failures: what went wrong with the first Files that failed, by number.
+        errors: how often each errno ended a step, and the first such File.
         changed: Files whose Origin differs from the Catalog.
     """
 
@@ -43,6 +44,7 @@ class Ends:
         self._removal = removal
         self._counters = counters
         self.failures: dict[int, str] = {}
+        self.errors: dict[tuple[int, Step], tuple[int, int]] = {}
         self.changed: list[int] = []
 
     def __repr__(self) -> str:
@@ -94,6 +96,8 @@ class Ends:
 
     def _count_failed(self, done: Completion) -> None:
         self._counters.transfers_failed += 1
+        count, example = self.errors.get((-done.status, done.step), (0, done.file))
+        self.errors[-done.status, done.step] = count + 1, example
         if len(self.failures) < FAILURES_MAX:
             self.failures.setdefault(done.file, os.strerror(-done.status))
         if done.order.is_adoption:

@@ -36,7 +36,7 @@ def jobs(tmp_path: Path, run_root: Path, monarch_command: Path) -> Iterator[Jobs
 def next_job_is_clean(jobs: Jobs) -> None:
     """A job after the fault reads right bytes from its tier and leaves nothing."""
     report = jobs.report(["-q"], jobs.reader(2, 1))
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     wait_until(lambda: not jobs.leftovers(), "removal of what dead jobs left")
 
 
@@ -144,7 +144,7 @@ def test_a_replica_damaged_between_jobs_is_refused(jobs: Jobs, tmp_path: Path) -
 
     report = jobs.report(options, jobs.reader(2, 1))
 
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     assert len([p for p in disk.rglob("*") if is_replica(p)]) == FILES
 
 

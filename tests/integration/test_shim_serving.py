@@ -271,12 +271,15 @@ def test_agent_that_falls_silent_ends_the_wait(board: Board) -> None:
     assert time.monotonic() - begun < 10
 
 
-def test_refused_file_is_not_waited_for(board: Board) -> None:
+def test_a_file_without_room_is_not_waited_for_and_the_cause_is_counted(
+    board: Board,
+) -> None:
     board.start("-n")
     board.ask("refuse two.bin")
 
     assert read(board, board.root / "two.bin").startswith("two.bin")
-    assert board.counters()["origin_refused"] == 1
+    counters = board.counters()
+    assert (counters["origin_full"], counters["origin_refused"]) == (1, 0)
 
 
 def test_file_without_room_for_now_is_not_waited_for(board: Board) -> None:

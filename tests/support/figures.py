@@ -38,7 +38,7 @@ def snapshot(
         processes=(ProcessFigures("/usr/bin/python3", True, 4),),
         unslotted=0,
         waits=(),
-        wait_total_ns=0,
+        wait_totals=(),
         unstaged=(),
     )
     return replace(plain, **changes)

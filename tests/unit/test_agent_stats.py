@@ -42,8 +42,8 @@ class FakeProcesses:
     def totals(self):
         return dict.fromkeys((spec.name for spec in COUNTERS), 0)
 
-    def waits(self):
-        return [0] * 40, 0
+    def waits_by_source(self):
+        return {}
 
     def seen(self):
         return {}
@@ -61,7 +61,9 @@ def placement():
 
 def stats_of(**parts):
     """The stats of an agent that has no Tier and sees no program."""
-    setup: Any = SimpleNamespace(command=(), datasets=(), tiers=())
+    setup: Any = SimpleNamespace(
+        command=(), datasets=(), tiers=(), config_text='{"schema": 1}'
+    )
     processes: Any = FakeProcesses()
     label = RunLabel("7.0", "n1")
     return AgentStats(setup, label, processes, AgentCounters(), **parts)
@@ -112,6 +114,7 @@ def staging(policy, sizes=None, words=None):
         failures={},
         storage=storage,
         table=SimpleNamespace(tally=lambda: {"staged_files": 3}),
+        errors={},
         policy=policy,
         pool_account=None,
     )

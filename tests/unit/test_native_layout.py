@@ -26,6 +26,7 @@ ENUMS = {
     "cold_mode": native.ColdMode,
     "agent_state": native.AgentState,
     "catalog_state": native.CatalogState,
+    "wait_source": native.WaitSource,
     "process_state": native.ProcessState,
     "monarch_kind": native.OrderKind,
     "monarch_step": native.Step,

@@ -41,8 +41,8 @@ def test_the_headline_tells_of_all_nodes():
     text = render(job())
 
     assert text.startswith(
-        "monarch: active in 16 of 16 processes on 4 nodes; 100.0% of 1.7 GiB opened "
-        "came\n  from ram; staging read 40.0 MiB.\n"
+        "monarch: active in 16 of 16 processes on 4 nodes; 90.9% of 17,600 opens were\n"
+        "  ready without waiting; the origin gave 40.0 MiB, 0.20 x the dataset.\n"
     )
 
 

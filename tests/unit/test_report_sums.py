@@ -14,6 +14,7 @@ from monarch.report import (
     TierFigures,
     Unstaged,
     WaitBucket,
+    WaitTotal,
     encode_node_report,
     merge,
     render,
@@ -58,7 +59,7 @@ def parts_of_jobs(draw):
             waits=tuple(
                 WaitBucket(n * 10, n * 10 + 10, draw(counts)) for n in range(3)
             ),
-            wait_total_ns=draw(counts),
+            wait_totals=(WaitTotal("origin", draw(counts)),),
             pool_capacity_bytes=draw(counts),
             pool_used_bytes=draw(counts),
             unslotted=draw(counts),
@@ -97,7 +98,7 @@ def test_the_report_of_a_job_is_the_sum_of_its_parts(parts, data):
         pools = [getattr(part, f"pool_{name}") for part in parts]
         assert report["transit"][name] == sum(pools)
     assert report["coverage"]["unslotted"] == sum(part.unslotted for part in parts)
-    assert report["coverage"]["processes"] == sum(
+    assert report["coverage"]["processes"] == report["coverage"]["untracked"] + sum(
         process.count for part in parts for process in part.processes
     )
     assert report["waits"]["count"] == sum(
@@ -158,4 +159,4 @@ def test_a_fragment_brings_every_figure_that_fits(parts):
         assert read.counters == part.counters
         assert read.peers == part.peers
         assert read.tiers == part.tiers
-        assert read.wait_total_ns == part.wait_total_ns
+        assert read.wait_totals == part.wait_totals

@@ -294,6 +294,8 @@ struct monarch_readers {
     uint32_t lacking; /* 1: background Transfers would begin with more tokens */
 };
 
+enum { SLOWEST_MAX = 10 }; /* the slowest copies that an engine remembers */
+
 /* What the origin has given since the engine has begun. A read is a copy of a File; of a
  * background copy each step, which is a chunk. */
 enum {
@@ -367,6 +369,7 @@ MONARCH_API void monarch_engine_set_readers(struct engine *e, uint32_t n);
 MONARCH_API void monarch_engine_readers(struct engine *e, struct monarch_readers *out);
 MONARCH_API uint32_t monarch_engine_demands(struct engine *e, uint64_t *pairs,
                                             uint32_t max);
+MONARCH_API uint32_t monarch_engine_slowest(struct engine *e, uint64_t *rows);
 MONARCH_API void monarch_engine_pace(struct engine *e, uint64_t out[PACE_COUNT]);
 MONARCH_API void monarch_engine_health(struct engine *e, struct monarch_health *out);
 MONARCH_API void monarch_engine_forget(struct engine *e, uint32_t tier, uint64_t ino);

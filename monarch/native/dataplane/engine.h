@@ -95,6 +95,11 @@ struct fill {
     uint64_t mean_bytes; /* of all Files */
 };
 
+/* One of the copies from the origin that took longest; ns 0: none. */
+struct slow_copy {
+    uint64_t file, bytes, ns;
+};
+
 struct engine {
     /* fixed from monarch_engine_new() on */
     const struct catalog *catalog;
@@ -143,6 +148,7 @@ struct engine {
     uint64_t demand_ns;  /* when the last one has ended */
     struct ring demands; /* struct demand_time */
     uint64_t pace[PACE_COUNT];
+    struct slow_copy slowest[SLOWEST_MAX];
     struct ring spare; /* unused items of `transfers` */
     uint32_t *unused;  /* numbers of buffers, the one used last behind all others */
     uint32_t unused_count;

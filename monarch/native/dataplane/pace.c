@@ -52,6 +52,15 @@ void pace_read(struct engine *e, struct transfer *t)
     e->pace[PACE_STALE] += (background ? t->chunk_limits : t->limits) != e->limits;
 }
 
+static void note_slow(struct engine *e, const struct transfer *t)
+{
+    uint32_t least = 0;
+    for (uint32_t i = 1; i < SLOWEST_MAX; i++)
+        least = e->slowest[i].ns < e->slowest[least].ns ? i : least;
+    if (t->ns > e->slowest[least].ns)
+        e->slowest[least] = (struct slow_copy){t->order.file, t->bytes, t->ns};
+}
+
 /* pace_file - counts a copy that has ended. */
 void pace_file(struct engine *e, struct transfer *t)
 {
@@ -60,6 +69,7 @@ void pace_file(struct engine *e, struct transfer *t)
         return;
     pace_read(e, t);
     e->pace[PACE_FILES]++;
+    note_slow(e, t);
     const struct demand_time took = {t->bytes, t->ns};
     if (order_class(t->order.kind) == CLASS_DEMAND && t->limits == e->limits &&
         t->bytes < CHUNK_BYTES)
@@ -96,6 +106,19 @@ uint32_t monarch_engine_demands(struct engine *e, uint64_t *pairs, uint32_t max)
         pairs[2 * n] = took.bytes;
         pairs[2 * n + 1] = took.ns;
     }
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
+/* monarch_engine_slowest - the copies that took longest: SLOWEST_MAX rows of File, bytes
+ * and nanoseconds; returns how many there are. */
+uint32_t monarch_engine_slowest(struct engine *e, uint64_t *rows)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&e->lock);
+    for (uint32_t i = 0; i < SLOWEST_MAX; i++)
+        if (e->slowest[i].ns)
+            memcpy(rows + 3 * n++, &e->slowest[i], sizeof(e->slowest[i]));
     pthread_mutex_unlock(&e->lock);
     return n;
 }

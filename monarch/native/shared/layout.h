@@ -35,7 +35,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 8u
+#define LAYOUT_VERSION 9u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
@@ -51,6 +51,7 @@ enum {
     PROCESS_SLOTS = 4096,
     PROCESS_NAME_BYTES = 128,
     WAIT_BUCKETS = 64,
+    WAIT_SOURCES = 3,
     FILTER_NAMES_MAX = 32,
     FILTER_NAME_BYTES = 32,
     CHANGES_MAX = 8192,
@@ -397,6 +398,13 @@ enum process_state {
     PROCESS_LAUNCHER, /* a `monarch run` before exec, or one that waits */
 };
 
+/* What a program has waited for: a File from the origin or from a peer, or Blocks. */
+enum wait_source {
+    WAIT_ORIGIN,
+    WAIT_PEER,
+    WAIT_BLOCKS,
+};
+
 struct process { /* claimed by compare-and-swap on state, freed by the agent alone */
     uint32_t state;
     uint32_t pid;
@@ -409,9 +417,10 @@ struct counters {
     struct segment seg;
     uint32_t slots_used_max; /* slots at or above were never claimed */
     uint32_t reserved;
-    uint64_t slots_full;                 /* processes that share slot 0 */
-    uint64_t wait_buckets[WAIT_BUCKETS]; /* cold-open waits; bucket = wait_bucket(ns) */
-    uint64_t wait_total_ns;
+    uint64_t slots_full; /* processes that share slot 0 */
+    /* by enum wait_source; bucket = wait_bucket(ns) */
+    uint64_t wait_buckets[WAIT_SOURCES * WAIT_BUCKETS];
+    uint64_t wait_total_ns[WAIT_SOURCES];
     struct process process[PROCESS_SLOTS];
 };
 

@@ -360,10 +360,12 @@ static uint64_t total_of(const struct iovec *pieces, int count)
     return sum;
 }
 
-static void counted_read(uint64_t served)
+static void counted_read(uint64_t n, uint64_t served)
 {
     count(served ? COUNTER_reads_local : COUNTER_reads_origin, 1);
     count(COUNTER_bytes_local, served);
+    if (served < n)
+        count(COUNTER_bytes_read_origin, n - served);
 }
 
 /* read_rest - what no Replica gives, by the origin's own read. */
@@ -392,7 +394,7 @@ static bool serve_shared(int fd, const struct large *l, const struct iovec *piec
     }
     uint64_t n = l->size - at < total ? l->size - at : total;
     uint64_t served = serve(l, pieces, count, at, n);
-    counted_read(served);
+    counted_read(n, served);
     long rest = served < n ? read_rest(fd, pieces, count, at, n, served) : 0;
     long all = rest < 0 && !served ? rest : (long)served + (rest > 0 ? rest : 0);
     if (all < (long)total)
@@ -412,7 +414,7 @@ static bool serve_at(int fd, const struct large *l, const struct iovec *pieces,
         return false;
     uint64_t n = l->size - (uint64_t)at < total ? l->size - (uint64_t)at : total;
     uint64_t served = serve(l, pieces, count, (uint64_t)at, n);
-    counted_read(served);
+    counted_read(n, served);
     read_ahead(fd, l, (uint64_t)at, n);
     if (!served)
         return false;

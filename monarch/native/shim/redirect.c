@@ -50,6 +50,10 @@ static bool origin(const struct redirect *s, int why)
     note_open(s);
     count(COUNTER_opens_origin, 1);
     count(COUNTER_bytes_origin, s->size);
+    if (why == COUNTER_origin_large && s->large) {
+        count(COUNTER_origin_blocks, 1);
+        count(COUNTER_bytes_blocks, s->size);
+    }
     if (why >= 0)
         count((enum counter)why, 1);
     return false;

@@ -126,13 +126,13 @@ static void slice(_Atomic uint32_t *word, uint32_t seen, uint64_t left_ns)
     poll(NULL, 0, 0);
 }
 
-static void record(const struct segments *seg, uint64_t ns)
+static void record(const struct segments *seg, enum wait_source source, uint64_t ns)
 {
-    atomic_fetch_add_explicit(
-        (_Atomic uint64_t *)&seg->counters->wait_buckets[wait_bucket(ns)], 1,
-        memory_order_relaxed);
-    atomic_fetch_add_explicit((_Atomic uint64_t *)&seg->counters->wait_total_ns, ns,
-                              memory_order_relaxed);
+    uint32_t bucket = source * WAIT_BUCKETS + wait_bucket(ns);
+    atomic_fetch_add_explicit((_Atomic uint64_t *)&seg->counters->wait_buckets[bucket],
+                              1, memory_order_relaxed);
+    atomic_fetch_add_explicit((_Atomic uint64_t *)&seg->counters->wait_total_ns[source],
+                              ns, memory_order_relaxed);
 }
 
 static bool written(const struct segments *seg, uint64_t file)
@@ -144,6 +144,8 @@ static bool written(const struct segments *seg, uint64_t file)
 /* wait_refusal - the counter of opens that do not wait because of this state. */
 enum counter wait_refusal(uint32_t word)
 {
+    if (STATE_REASON(word) == REASON_NO_ROOM)
+        return COUNTER_origin_full;
     return STATE_REASON(word) == REASON_BUSY ? COUNTER_origin_busy
                                              : COUNTER_origin_refused;
 }
@@ -210,7 +212,8 @@ uint32_t wait_ready(const struct segments *seg, uint64_t file, enum counter *why
     do {
         uint32_t word = replica_load(seg->catalog, file);
         if (STATE_OF(word) == REPLICA_READY) {
-            record(seg, passed);
+            record(seg, STATE_SOURCE(word) == SOURCE_PEER ? WAIT_PEER : WAIT_ORIGIN,
+                   passed);
             return word;
         }
         if (!judge(seg, file, word, begun + passed, why))
@@ -306,6 +309,6 @@ bool wait_blocks(const struct segments *seg, uint64_t file, struct block_range r
         }
         at += part.count;
     }
-    record(seg, now_ns() - begun);
+    record(seg, WAIT_BLOCKS, now_ns() - begun);
     return true;
 }

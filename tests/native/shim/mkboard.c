@@ -69,7 +69,7 @@ static void print_counters(void)
         printf("%s=%llu ", counter_names[c], (unsigned long long)sum);
     }
     uint64_t waits = 0;
-    for (int i = 0; i < WAIT_BUCKETS; i++)
+    for (int i = 0; i < WAIT_SOURCES * WAIT_BUCKETS; i++)
         waits += board.counters->wait_buckets[i];
     printf("waits=%llu\n", (unsigned long long)waits);
 }

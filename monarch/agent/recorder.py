@@ -1,0 +1,216 @@
+"""Notes once a second what a job does, for the time series of its report."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from monarch import report as reports
+from monarch.agent.processes import Processes, start_time
+from monarch.agent.staging import Staging
+
+PERIOD_S: Final = 1.0
+POINTS_MAX: Final = 512
+"""With more samples every second one is forgotten, and they are taken half as often."""
+STRANGERS_MAX: Final = 256
+"""So many processes that took no slot are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What an agent has counted until now.
+
+    Args:
+        tally: the counters of the agent.
+        tiers: the used bytes of each Tier.
+        slowest: File, bytes and nanoseconds of the slowest copies; None: unknown.
+    """
+
+    tally: Mapping[str, int]
+    tiers: tuple[int, ...]
+    slowest: tuple[tuple[int, int, int], ...] | None = ()
+
+
+@dataclass(slots=True)
+class ReadCalls:
+    """What the read calls of the job's processes have returned, of any file.
+
+    The kernel adds what a process has read to its parent when that has waited for it,
+    so the sum over living processes falls only where a process has no such parent.
+    """
+
+    most_bytes: int = 0
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Add up what living processes have read."""
+        self.most_bytes = max(self.most_bytes, sum(map(_read_bytes, pids)))
+
+
+@dataclass(slots=True)
+class Strangers:
+    """Living processes that programs without the Shim have started: they have no slot.
+
+    Attributes:
+        seen: the path of the program, by process id and time of its start.
+    """
+
+    seen: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def look(self, inactive: Iterable[int], tracked: Iterable[int]) -> None:
+        """Find the descendants of programs in which the Shim is not active.
+
+        Args:
+            inactive: these programs.
+            tracked: all processes that have a slot.
+        """
+        known = set(tracked)
+        parents = [*inactive]
+        while parents and len(self.seen) < STRANGERS_MAX:
+            for child in _children(parents.pop()):
+                start = start_time(child)
+                if child not in known and start is not None:
+                    self.seen[child, start] = _program(child)
+                    parents.append(child)
+
+
+class Recorder:
+    """Takes samples of the counters of a job.
+
+    Args:
+        levels: returns what the agent has counted.
+        clock_s: when the agent has started, by a clock that never goes back.
+    """
+
+    def __init__(
+        self, processes: Processes, levels: Callable[[], Levels], clock_s: float
+    ) -> None:
+        self._processes = processes
+        self._levels = levels
+        self._clock_s = clock_s
+        self._samples: list[Mapping[str, Any]] = []
+        self._step = 1
+        self._looks = 0
+        self._reads = ReadCalls()
+        self._strangers = Strangers()
+        self.startup_s = 0.0
+        self.slowest: tuple[tuple[int, int, int], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Recorder of {len(self._samples)} samples>"
+
+    @property
+    def read_calls_bytes(self) -> int:
+        """What read calls of programs have returned, as far as it was seen."""
+        return self._reads.most_bytes
+
+    @property
+    def untracked(self) -> Mapping[str, int]:
+        """How many processes without a slot there were, by their program."""
+        found: dict[str, int] = {}
+        for program in self._strangers.seen.values():
+            found[program] = found.get(program, 0) + 1
+        return found
+
+    def note_start(self) -> None:
+        """Note that programs are served from now on."""
+        self.startup_s = time.monotonic() - self._clock_s
+
+    def look(self) -> None:
+        """Take a sample if one is due; called once a second."""
+        self._reads.look(self._processes.active_pids())
+        inactive = self._processes.inactive_pids()
+        if inactive:
+            self._strangers.look(inactive, self._processes.pids())
+        if self._looks % self._step == 0:
+            self._take()
+        self._looks += 1
+        if len(self._samples) >= POINTS_MAX:
+            del self._samples[1::2]
+            self._step *= 2
+
+    def look_last(self) -> None:
+        """Take the last sample, while the data plane can still be asked."""
+        self._reads.look(self._processes.active_pids())
+        self._take()
+
+    def moments(self) -> tuple[reports.Moment, ...]:
+        """Return all samples, and one of now."""
+        samples = (*self._samples, self._now()[0])
+        return tuple(reports.Moment(**sample) for sample in samples)
+
+    def _take(self) -> None:
+        sample, slowest = self._now()
+        self._samples.append(sample)
+        self.slowest = self.slowest if slowest is None else slowest
+
+    def _now(self) -> tuple[Mapping[str, Any], tuple[tuple[int, int, int], ...] | None]:
+        totals, levels = self._processes.totals(), self._levels()
+        hits = (n for name, n in totals.items() if name.startswith("opens_hit_tier"))
+        outside = totals["opens_outside"] + totals["opens_write"]
+        origin_bytes = levels.tally["origin_read_bytes"] + totals["bytes_read_origin"]
+        sample = {
+            "at_s": time.monotonic() - self._clock_s,
+            "ready": sum(hits),
+            "waited": totals["opens_peer_hit"] + totals["opens_miss"],
+            "origin": totals["opens_origin"] - totals["origin_blocks"],
+            "blocks": totals["origin_blocks"],
+            "outside": outside + totals["opens_early"],
+            "staged_bytes": levels.tally["staged_bytes"] + levels.tally["peer_bytes"],
+            "origin_bytes": origin_bytes,
+            "tiers": levels.tiers,
+        }
+        return sample, levels.slowest
+
+
+def levels(tally: Mapping[str, int], staging: Staging | None) -> Levels:
+    """Return what an agent has counted; its data plane may be closed already."""
+    if staging is None:
+        return Levels(tally, ())
+    used = [account.used_bytes for account in staging.stager.storage.ledger.accounts]
+    is_open = staging.engine.is_open
+    return Levels(
+        tally,
+        tuple(used[: len(staging.stager.storage.tiers)]),
+        tuple(staging.engine.slowest()) if is_open else None,
+    )
+
+
+def own_cost() -> tuple[float, int]:
+    """Return the processor seconds of this process, and the most memory it had."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime, used.ru_maxrss << 10
+
+
+def _read_bytes(pid: int) -> int:
+    """Return what read calls of a process and its dead children have returned."""
+    try:
+        with open(f"/proc/{pid}/io", "rb") as file:
+            name, _, count = file.readline().partition(b":")
+    except OSError:
+        return 0
+    return int(count) if name == b"rchar" else 0
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+
+
+def _program(pid: int) -> str:
+    """Return the path of a program; of another user, who may not be asked, its name."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        pass
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

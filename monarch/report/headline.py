@@ -1,0 +1,107 @@
+"""The figures that a report begins with: what is known, and an honest estimate."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from monarch.report.model import Snapshot, ratio
+
+RATE_BYTES_MIN: Final = 1 << 20
+RATE_S_MIN: Final = 0.01
+"""With less that was read, or in a shorter time, the rate of the origin is unknown."""
+
+
+def headline(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the share of opens that were ready, the origin's part, the time saved.
+
+    Opens of large Files whose reads are served by Block are no part of the share: they
+    never wait, and `reads` tells where their bytes came from.
+    """
+    counters, size = snapshot.counters, snapshot.run.bytes
+    opens = known_opens(counters)
+    exact = snapshot.tally["origin_read_bytes"] + counters["bytes_read_origin"]
+    opened = counters["bytes_origin"] - counters["bytes_blocks"]
+    return {
+        "ready_share": ratio(hit_opens(counters), opens),
+        "opens": opens,
+        "origin_bytes": exact,
+        "origin_opened_bytes": opened,
+        "origin_multiple": None if opened else ratio(exact, size),
+        "origin_multiple_max": ratio(exact + opened, size),
+        "time_saved": time_saved(snapshot),
+    }
+
+
+def reads(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the reads of large Files that Monarch has counted."""
+    return {
+        "local_bytes": counters["bytes_local"],
+        "local_reads": counters["reads_local"],
+        "origin_bytes": counters["bytes_read_origin"],
+        "origin_reads": counters["reads_origin"],
+    }
+
+
+def hit_opens(counters: Mapping[str, int]) -> int:
+    """Return how many opens a Tier or the pool has answered at once."""
+    return _family(counters, "opens_hit_tier")
+
+
+def known_opens(counters: Mapping[str, int]) -> int:
+    """Return how many opens of catalogued Files got a Replica or the origin's file."""
+    waited = counters["opens_peer_hit"] + counters["opens_miss"]
+    origin = counters["opens_origin"] - counters["origin_blocks"]
+    return hit_opens(counters) + waited + origin
+
+
+def _family(counters: Mapping[str, int], start: str) -> int:
+    return sum(count for name, count in counters.items() if name.startswith(start))
+
+
+# -- the estimate ---------------------------------------------------------------------
+
+
+def time_saved(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the time that reading the same from the origin would have cost.
+
+    It is an estimate: bytes that programs have read and the origin has not given, at
+    the rate at which it gave others, less the start and the waits of a process. That
+    an opened file was read whole is not known: what read calls have returned is the
+    most that can have been read.
+    """
+    avoided = _avoided_bytes(snapshot)
+    rate = _origin_rate(snapshot)
+    active = sum(process.count for process in snapshot.processes if process.active)
+    total_s = sum(wait.total_ns for wait in snapshot.wait_totals) / 1e9
+    waits_s = total_s / max(1, active)
+    found: dict[str, Any] = {
+        "seconds": None,
+        "avoided_bytes": avoided,
+        "origin_bytes_per_s": rate,
+        "waits_s": waits_s,
+        "startup_s": snapshot.run.startup_s,
+        "reason": "",
+    }
+    if not snapshot.run.read_calls_bytes:
+        return found | {"reason": "the programs ended before their reads were sampled"}
+    if rate is None:
+        return found | {"reason": "too little was read to know the origin's rate"}
+    saved = avoided / rate - waits_s - snapshot.run.startup_s
+    return found | {"seconds": max(0.0, saved)}
+
+
+def _avoided_bytes(snapshot: Snapshot) -> int:
+    """Return the bytes that programs have read at most, without those of the origin."""
+    counters = snapshot.counters
+    opened = _family(counters, "bytes_hit_tier")
+    opened += counters["bytes_peer_hit"] + counters["bytes_miss"]
+    opened += counters["bytes_local"]
+    taken = snapshot.run.read_calls_bytes - counters["bytes_read_origin"]
+    return max(0, min(opened, taken) - snapshot.tally["origin_read_bytes"])
+
+
+def _origin_rate(snapshot: Snapshot) -> float | None:
+    """Return the bytes a second that the origin gave to all nodes together."""
+    size, busy_s = snapshot.tally["origin_read_bytes"], snapshot.tally["busy_ns"] / 1e9
+    if size < RATE_BYTES_MIN or busy_s < RATE_S_MIN:
+        return None
+    return size * max(1, len(snapshot.nodes)) / busy_s

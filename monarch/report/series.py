@@ -1,0 +1,144 @@
+"""How the figures of a job rose: samples on one grid, and passes over the dataset."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
+
+from monarch.report.model import Moment, TierFigures, ratio
+
+POINTS_MAX: Final = 512
+PASSES_MAX: Final = 256
+FILES_MIN: Final = 2
+"""Of fewer files each open would be a pass."""
+
+_COUNTS: Final = ("ready", "waited", "origin", "blocks", "outside")
+_BYTES: Final = ("staged_bytes", "origin_bytes")
+
+
+def thinned(moments: Sequence[Moment], points_max: int) -> tuple[Moment, ...]:
+    """Return every sample, every second one, every fourth and so on, to the last."""
+    step = 1
+    while -(-len(moments) // step) > points_max:
+        step *= 2
+    return tuple(moments[::-1][::step][::-1])
+
+
+def summed(parts: Sequence[tuple[float, Sequence[Moment]]]) -> tuple[Moment, ...]:
+    """Return the sums over nodes on the grid of the one with the most samples.
+
+    Args:
+        parts: the samples of each node, and how much later than the first it started.
+    """
+    grids = [(late_s, rows) for late_s, rows in parts if rows]
+    if not grids:
+        return ()
+    late_s, grid = max(grids, key=lambda part: len(part[1]))
+    times = [late_s + row.at_s for row in grid]
+    last_s = max(late + rows[-1].at_s for late, rows in grids)
+    if last_s > times[-1]:
+        times[-1] = last_s
+    columns = [_at(late, rows, times) for late, rows in grids]
+    return tuple(
+        _added(at_s, rows)
+        for at_s, rows in zip(times, zip(*columns, strict=True), strict=True)
+    )
+
+
+def _at(
+    late_s: float, moments: Sequence[Moment], times: Sequence[float]
+) -> Iterator[Moment]:
+    """Return the last sample of a node at each time."""
+    known = [late_s + moment.at_s for moment in moments]
+    for at_s in times:
+        place = bisect_right(known, at_s)
+        yield moments[place - 1] if place else Moment(0.0)
+
+
+def _added(at_s: float, rows: Sequence[Moment]) -> Moment:
+    tiers = max(len(row.tiers) for row in rows)
+    return replace(
+        Moment(at_s),
+        **{name: sum(getattr(row, name) for row in rows) for name in _COUNTS + _BYTES},
+        tiers=tuple(
+            sum(row.tiers[n] for row in rows if n < len(row.tiers))
+            for n in range(tiers)
+        ),
+    )
+
+
+def columns(
+    moments: Sequence[Moment], tiers: Sequence[TierFigures]
+) -> dict[str, Any] | None:
+    """Return the samples as JSON, each figure as a list; None without any."""
+    if not moments:
+        return None
+    spans = [b.at_s - a.at_s for a, b in pairwise(moments)]
+    return {
+        "period_s": sorted(spans)[len(spans) // 2] if spans else moments[0].at_s,
+        "at_s": [round(moment.at_s, 3) for moment in moments],
+        "opens": {name: [getattr(m, name) for m in moments] for name in _COUNTS},
+        **{name: [getattr(m, name) for m in moments] for name in _BYTES},
+        "tiers": [
+            {
+                "name": tier.name,
+                "capacity_bytes": tier.capacity_bytes,
+                "used_bytes": [m.tiers[n] if n < len(m.tiers) else 0 for m in moments],
+            }
+            for n, tier in enumerate(tiers)
+        ],
+    }
+
+
+def passes(moments: Sequence[Moment], files: int) -> list[dict[str, Any]]:
+    """Return the passes over the dataset: each opens as many files as there are.
+
+    Times between two samples are interpolated, so they are as exact as these are dense.
+    """
+    total = _opens(moments[-1]) if moments else 0
+    if files < FILES_MIN or not total:
+        return []
+    count = min(PASSES_MAX, -(-total // files))
+    return [_pass(moments, number, files, total) for number in range(1, count + 1)]
+
+
+def _pass(
+    moments: Sequence[Moment], number: int, files: int, total: int
+) -> dict[str, Any]:
+    first, last = (number - 1) * files, min(number * files, total)
+    began = _when(moments, first, begins=True)
+    ended = _when(moments, last, begins=False)
+    ready = ended.ready - began.ready
+    return {
+        "number": number,
+        "began_s": round(began.at_s, 3),
+        "ended_s": round(ended.at_s, 3),
+        "opens": last - first,
+        "files": files,
+        "ready_share": ratio(min(ready, last - first), last - first),
+    }
+
+
+def _opens(moment: Moment) -> int:
+    return moment.ready + moment.waited + moment.origin + moment.blocks
+
+
+def _when(moments: Sequence[Moment], opens: int, *, begins: bool) -> Moment:
+    """Return the interpolated sample with so many opens: the last such, or the first.
+
+    Args:
+        begins: whether the next open is meant, not the one before.
+    """
+    before = Moment(0.0)
+    for moment in moments:
+        reached = _opens(moment) > opens if begins else _opens(moment) >= opens
+        if reached:
+            span = _opens(moment) - _opens(before)
+            part = (opens - _opens(before)) / span if span else 0.0
+            return Moment(
+                before.at_s + part * (moment.at_s - before.at_s),
+                ready=before.ready + round(part * (moment.ready - before.ready)),
+            )
+        before = moment
+    return before

@@ -1,0 +1,141 @@
+"""The figures that a report begins with are never more than what is known."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch.report import ProcessFigures, WaitTotal, render, summarize
+from support.figures import JOB, MIB, snapshot
+
+RUN = replace(JOB, read_calls_bytes=600 * MIB, startup_s=0.5)
+EPOCHS = {
+    "opens_hit_tier0": 4000,
+    "bytes_hit_tier0": 400 * MIB,
+    "opens_miss": 2000,
+    "bytes_miss": 200 * MIB,
+}
+STAGED = {"origin_read_bytes": 200 * MIB, "busy_ns": 2 * 10**9}
+
+
+def headline(counts=EPOCHS, tally=STAGED, run=RUN, **changes):
+    return summarize(snapshot(counts, tally, run=run, **changes))["headline"]
+
+
+def test_two_hundred_opens_that_read_100_bytes_each_do_not_count_as_whole_files():
+    """A program opened a file of 50 MB 200 times, and read 20 kB in all."""
+    read = 200 * 100 + 9 * MIB  # the second is what starting Python reads
+    run = replace(JOB, bytes=50 * 10**6, files=1, read_calls_bytes=read)
+    counts = {"opens_hit_tier0": 200, "bytes_hit_tier0": 200 * 50 * 10**6}
+    found = headline(counts, {"origin_read_bytes": 50 * 10**6, "busy_ns": 10**9}, run)
+
+    assert found["time_saved"]["avoided_bytes"] == 0
+    assert found["time_saved"]["seconds"] == 0
+    assert found["origin_multiple"] == 1
+    text = render(summarize(snapshot(counts, run=run)))
+    assert "saved" not in text.partition("\n  source")[0]
+    assert "came from" not in text
+
+
+def test_mapped_reads_are_not_taken_for_reads():
+    """An LMDB of 7.8 MB was opened six times and mapped: read calls tell nothing."""
+    run = replace(JOB, bytes=7_800_000, files=1, read_calls_bytes=1000)
+    counts = {"opens_hit_tier0": 6, "bytes_hit_tier0": 6 * 7_800_000}
+    found = headline(counts, {"origin_read_bytes": 7_800_000}, run)
+
+    assert found["time_saved"]["avoided_bytes"] == 0
+    assert found["origin_bytes"] == 7_800_000
+
+
+def test_a_slow_first_pass_in_mid_run_is_not_ready():
+    run = replace(JOB, complete=False)
+    counts = {"opens_miss": 30, "bytes_miss": 3 * MIB}
+    report = summarize(snapshot(counts, {"origin_read_bytes": 3 * MIB}, run=run))
+
+    assert report["headline"]["ready_share"] == 0
+    assert "0.0% of 30 opens were ready without waiting" in " ".join(
+        render(report).split()
+    )
+    assert report["run"]["ended_s"] is None
+
+
+def test_the_time_saved_is_what_was_not_asked_of_the_origin_at_its_rate():
+    waits = (WaitTotal("origin", 8 * 10**9),)
+    saved = headline(wait_totals=waits)["time_saved"]
+
+    assert saved["avoided_bytes"] == 400 * MIB
+    assert saved["origin_bytes_per_s"] == 100 * MIB
+    assert saved["waits_s"] == 2  # of each of 4 processes
+    assert saved["seconds"] == pytest.approx(4 - 2 - 0.5)
+
+
+def test_nodes_that_read_beside_each_other_give_one_rate_of_the_origin():
+    names = ("a", "b")
+    saved = headline(nodes=names, tally={**STAGED, "busy_ns": 4 * 10**9})["time_saved"]
+
+    assert saved["origin_bytes_per_s"] == 100 * MIB
+
+
+@pytest.mark.parametrize(
+    ("run", "tally", "reason"),
+    [
+        (replace(RUN, read_calls_bytes=0), STAGED, "before their reads were sampled"),
+        (RUN, {"origin_read_bytes": 1000, "busy_ns": 10**9}, "too little was read"),
+        (RUN, {"origin_read_bytes": 9 * MIB, "busy_ns": 10**6}, "too little was read"),
+    ],
+)
+def test_an_unknown_input_makes_no_estimate_and_says_which(run, tally, reason):
+    saved = headline(tally=tally, run=run)["time_saved"]
+
+    assert saved["seconds"] is None
+    assert reason in saved["reason"]
+
+
+def test_bytes_of_the_origin_are_exact_where_reads_are_counted():
+    counts = {
+        "opens_origin": 3,
+        "bytes_origin": 30 * MIB,
+        "origin_blocks": 2,
+        "bytes_blocks": 20 * MIB,
+        "reads_local": 90,
+        "bytes_local": 9 * MIB,
+        "reads_origin": 10,
+        "bytes_read_origin": MIB,
+    }
+    report = summarize(snapshot(counts, {"origin_read_bytes": 5 * MIB}))
+
+    found = report["headline"]
+    assert (found["opens"], found["ready_share"]) == (1, 0)
+    assert found["origin_bytes"] == 6 * MIB
+    assert found["origin_opened_bytes"] == 10 * MIB
+    assert found["origin_multiple"] is None
+    assert found["origin_multiple_max"] == pytest.approx(16 / 200)
+    text = " ".join(render(report).split())
+    assert "90.0% of 100 reads of large files came from copies" in text
+    assert "1.0 MiB read by programs of large files" in text
+
+
+sizes = st.integers(0, 1 << 50)
+
+
+@given(*[sizes] * 7, st.integers(0, 10**15))
+def test_no_figures_make_a_time_saved_that_cannot_be(
+    hit, missed, read, agent, own, local, taken, busy
+):
+    counts = {
+        "bytes_hit_tier0": hit,
+        "bytes_miss": missed,
+        "bytes_local": local,
+        "bytes_read_origin": own,
+    }
+    run = replace(JOB, read_calls_bytes=taken, bytes=read)
+    processes = (ProcessFigures("python", True, 2),)
+    saved = headline(
+        counts, {"origin_read_bytes": agent, "busy_ns": busy}, run, processes=processes
+    )["time_saved"]
+
+    assert 0 <= saved["avoided_bytes"] <= taken
+    if saved["seconds"] is not None:
+        most = saved["avoided_bytes"] / saved["origin_bytes_per_s"]
+        assert 0 <= saved["seconds"] <= most
