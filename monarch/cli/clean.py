@@ -36,7 +36,7 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
     found = {*run_roots(os.environ), *homes()}
     found |= {home for place in places for home in homes(place)}
     for home in sorted(found):
-        removed = collect(home, time.time())
+        removed = collect(home, time.time(), keep_logs=False)
         if retained and is_home(home):
             removed += _remove_retained(home)
         for path in removed:

@@ -24,6 +24,11 @@ from monarch.tiers.retained import RETAINED, has_expired
 # A launcher makes the directory before there is any lock in it.
 NEWBORN_S: Final = 60.0
 
+KEPT_LOG_S: Final = 3600.0
+"""How long the log of an agent that could not start is kept."""
+# All that such an agent and its launcher leave.
+_FAILED_START: Final = frozenset({"failed", "start", "lock", "agent.log"})
+
 # What a run directory holds; the launcher makes `start` before anything else in it.
 _START: Final = "start"
 _RUN_FILES: Final = frozenset(
@@ -43,19 +48,22 @@ _DOOMED: Final = re.compile(r"dead-[0-9a-f]{12}")
 log = logging.getLogger("monarch.tiers")
 
 
-def collect(home: Path, now_s: float) -> list[Path]:
+def collect(home: Path, now_s: float, *, keep_logs: bool = True) -> list[Path]:
     """Remove what dead jobs left in `home`, and return it.
 
     Args:
         home: a directory `monarch-<uid>` with one directory per job and node. In any
             other, which may be the home of a user, only what is certainly a run
             directory is touched.
+        keep_logs: leave the logs of agents that could not start, for some time.
     """
     if not is_private(home):
         return []
     entries = sorted(home.iterdir())
     if not is_home(home):
         entries = [entry for entry in entries if _is_run_directory(entry)]
+    if keep_logs:
+        entries = [entry for entry in entries if not _explains_failure(entry, now_s)]
     return [entry for entry in entries if _collect_one(entry, now_s)]
 
 
@@ -79,6 +87,16 @@ def _is_run_directory(entry: Path) -> bool:
         return False
     begins = _START in names or _DOOMED.fullmatch(entry.name) is not None
     return begins and {n for n in names if not n.startswith(_HINT)} <= _RUN_FILES
+
+
+def _explains_failure(entry: Path, now_s: float) -> bool:
+    """Return whether there is nothing but the log of an agent that failed lately."""
+    try:
+        names = set(os.listdir(entry))
+        is_known = {"failed", "agent.log"} <= names <= _FAILED_START
+        return is_known and now_s - (entry / "failed").stat().st_mtime < KEPT_LOG_S
+    except OSError:
+        return False
 
 
 def _collect_one(entry: Path, now_s: float) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import python_without
 from support.dataset import Dataset
 
 PATIENCE_S = 30
@@ -143,10 +144,8 @@ def test_bad_input_is_one_line_and_2(words, options, line):
 
 
 def test_many_nodes_of_mpi_need_mpi4py(words, tmp_path, monkeypatch):
-    poisoned = tmp_path / "without" / "mpi4py"
-    poisoned.mkdir(parents=True)
-    (poisoned / "__init__.py").write_text("raise ModuleNotFoundError('mpi4py')\n")
-    monkeypatch.setenv("PYTHONPATH", str(poisoned.parent))
+    python = python_without("mpi4py", tmp_path)
+    monkeypatch.setenv("MONARCH_STAGING_PYTHON", python)
     launch = {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "1"}
     for name, value in launch.items():
         monkeypatch.setenv(name, value)

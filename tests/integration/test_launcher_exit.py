@@ -271,7 +271,7 @@ def test_other_verbs_are_pythons(launch: Launch, words: list[str]) -> None:
 
     done = subprocess.run([launch.command, *words], capture_output=True, env=environ)
 
-    expected = ["-P", "-m", "monarch", *words]
+    expected = ["-I", "-m", "monarch", *words]
     assert done.stdout.decode() == "".join(f"<{word}>" for word in expected) + (
         f"preload={launch.layout['shim']}\n"
     )

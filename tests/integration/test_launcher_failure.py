@@ -281,17 +281,3 @@ def test_python_that_cannot_be_run_is_one_warning(launch: Launch) -> None:
         f"No such file or directory{UNSTAGED}\n"
     )
     assert not list(launch.run_root.iterdir())
-
-
-def test_what_python_says_when_it_fails_is_in_the_log(
-    launch: Launch, tmp_path: Path
-) -> None:
-    python = tmp_path / "broken"
-    python.write_text("#!/bin/sh\necho no such module >&2\n")
-    python.chmod(0o755)
-
-    done = launch.run("true", env=launch.environ | {"MONARCH_STAGING_PYTHON": python})
-
-    (log,) = launch.run_root.glob("*/agent.log")
-    assert log.read_text() == "no such module\n"
-    assert f"see {log}{UNSTAGED}\n".encode() in done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import python_without
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
@@ -123,10 +124,8 @@ def test_what_has_no_room_is_told_and_1(command, dataset):
 
 
 def test_without_mpi4py_one_line_says_how_to_get_it(command, dataset, monkeypatch):
-    poisoned = dataset.root.parent / "mpi4py"
-    poisoned.mkdir()
-    (poisoned / "__init__.py").write_text("raise ModuleNotFoundError('mpi4py')\n")
-    monkeypatch.setenv("PYTHONPATH", str(poisoned.parent))
+    python = python_without("mpi4py", dataset.root.parent)
+    monkeypatch.setenv("MONARCH_STAGING_PYTHON", python)
 
     done = command.stage(dataset.root, "--mpi", *KEEP)
 

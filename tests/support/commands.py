@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,22 @@ from typing import Any
 LIMIT_S = 60.0
 
 Words = Sequence[str | os.PathLike[str]]
+
+# Started by the launcher with `-I -m monarch` in front of the arguments.
+PYTHON_WITHOUT = """#!{python} -I
+import runpy, sys
+sys.modules[{module!r}] = None
+sys.argv[1:] = sys.argv[4:]
+runpy.run_module("monarch", run_name="__main__", alter_sys=True)
+"""
+
+
+def python_without(module: str, folder: Path) -> str:
+    """A Python for MONARCH_STAGING_PYTHON in which a module is not installed."""
+    path = folder / f"python-without-{module}"
+    path.write_text(PYTHON_WITHOUT.format(python=sys.executable, module=module))
+    path.chmod(0o755)
+    return str(path)
 
 
 @dataclass(frozen=True, slots=True)

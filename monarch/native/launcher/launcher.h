@@ -203,6 +203,7 @@ struct outcome {
 
 struct outcome outcome_of(enum outcome_kind kind, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+bool outcome_log_line(const struct run *run, char *line, size_t size);
 void failure_record(struct run *run, const struct outcome *outcome);
 struct outcome failure_recorded(const struct run *run);
 

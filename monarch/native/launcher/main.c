@@ -96,7 +96,7 @@ static int run_verb(char **words, char **envp)
     return run_plain(&run, outcome.text);
 }
 
-/* exec_verb - becomes `python -P -m monarch ARGUMENTS`, without the Shim. */
+/* exec_verb - becomes `python -I -m monarch ARGUMENTS`, without the Shim. */
 static int exec_verb(char **arguments, char **envp)
 {
     const char *const nothing[] = {NULL};

@@ -14,7 +14,10 @@
 
 /* What is in the run directory of an agent that has ended in order. */
 static const char *const remains[] = {"failed", "agent.log", "lock", "start"};
-enum { REMAINS = sizeof(remains) / sizeof(remains[0]) };
+enum {
+    REMAINS = sizeof(remains) / sizeof(remains[0]),
+    TAIL_BYTES = 4096, /* of a log, in which its last line is looked for */
+};
 
 /* outcome_of - an outcome and its reason, for one line on stderr. */
 struct outcome outcome_of(enum outcome_kind kind, const char *format, ...)
@@ -54,6 +57,44 @@ static bool has_log(const struct run *run)
     return !fstatat(run->dir.fd, "agent.log", &log, AT_SYMLINK_NOFOLLOW) && log.st_size;
 }
 
+/* last_line - the last line of a text that has more than blanks in it; ends it there. */
+static char *last_line(char *text, size_t length)
+{
+    size_t begin;
+
+    while (length && strchr(" \t\r\n", text[length - 1]))
+        length--;
+    text[length] = '\0';
+    for (begin = length; begin && text[begin - 1] != '\n';)
+        begin--;
+    return text + begin + strspn(text + begin, " \t");
+}
+
+/* outcome_log_line - copies the last line of the agent's log, without control characters
+ * and at most size - 1 bytes of it. False if the log is empty. */
+bool outcome_log_line(const struct run *run, char *line, size_t size)
+{
+    char text[TAIL_BYTES + 1], *from;
+    int fd = openat(run->dir.fd, "agent.log", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    ssize_t n;
+    size_t used;
+
+    if (fd < 0)
+        return false;
+    n = pread(fd, text, TAIL_BYTES, end > TAIL_BYTES ? end - TAIL_BYTES : 0);
+    close(fd);
+    from = last_line(text, n > 0 ? (size_t)n : 0);
+    used = strlen(from);
+    if (used >= size)
+        for (used = size - 1; used && ((unsigned char)from[used] & 0xc0) == 0x80;)
+            used--; /* no part of a character */
+    for (size_t i = 0; i < used; i++)
+        line[i] = (unsigned char)from[i] < ' ' || from[i] == 0x7f ? '?' : from[i];
+    line[used] = '\0';
+    return used > 0;
+}
+
 static bool is_remains(const char *name)
 {
     size_t i = 0;
@@ -78,12 +119,12 @@ static bool agent_was_killed(const struct run *run)
 }
 
 /* failure_record - records the reason in the run directory. Removes the directory if no
- * other launcher will look for it, unless the agent's log explains more, or if its file
- * system is full. What a killed agent has left is for the next one, which recognises it by
- * `start`, and removes the Tiers as well. */
+ * other launcher will look for it, unless the agent's log explains more (by the record it is
+ * kept for people, too), or if its file system is full. What a killed agent has left is for
+ * the next one, which recognises it by `start`, and removes the Tiers as well. */
 void failure_record(struct run *run, const struct outcome *outcome)
 {
-    if (run->job.named ? write_record(run, outcome) : has_log(run))
+    if ((run->job.named || has_log(run)) && write_record(run, outcome))
         return;
     if (agent_was_killed(run))
         return;

@@ -174,11 +174,29 @@ static size_t count_of(const char *const *words)
     return count;
 }
 
-/* python_argv - `python -P -m monarch HEAD TAIL`, or NULL without memory. -P keeps modules
- * in the current directory from shadowing those of Monarch. */
+/* in_user_base - whether the command is installed below the user's own base directory,
+ * as by `pip install --user`: then what it needs is there too. */
+static bool in_user_base(void)
+{
+    const char *home = getenv("HOME");
+    char path[PATH_MAX];
+    struct stat ours, theirs;
+
+    if (!home || snprintf(path, sizeof(path), "%s/.local/bin/monarch", home) >=
+                     (int)sizeof(path))
+        return false;
+    return !stat(path, &theirs) && !stat("/proc/self/exe", &ours) &&
+           ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
+/* python_argv - `python -I -m monarch HEAD TAIL`, or NULL without memory. Isolated, Python
+ * imports what belongs to it alone: no PYTHONPATH or PYTHONHOME of another Python, which
+ * environment modules set, no packages of the user, and no module in the current
+ * directory. */
 char **python_argv(const char *python, const char *const *head, char **tail)
 {
-    const char *const start[] = {python, "-P", "-m", "monarch", NULL};
+    const char *const isolated = in_user_base() ? "-EP" : "-I";
+    const char *const start[] = {python, isolated, "-m", "monarch", NULL};
     const char *const *const parts[] = {start, head, (const char *const *)tail};
     size_t used = 0;
     char **argv = calloc(5 + count_of(head) + count_of(parts[2]), sizeof(*argv));

@@ -2,9 +2,7 @@
 #include "launcher.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -14,6 +12,7 @@ enum {
     LAST_LINE_MS = 1000,       /* between the first line of an error and its last */
     COMMAND_BYTES_MAX = 65536,
     WORDS_MAX = 1024,
+    LINE_BYTES_MAX = 400, /* of a log, in a message */
 };
 
 static struct outcome not_responding(void)
@@ -99,14 +98,15 @@ static int map_and_unlock(struct run *run, int *lock)
     return err == -EAGAIN ? 0 : err;
 }
 
-/* ended_early - the agent has ended; names its log if there is one. */
+/* ended_early - the agent has ended; quotes what its log says last, and names the log. */
 static struct outcome ended_early(const struct run *run)
 {
-    struct stat log;
+    char line[LINE_BYTES_MAX];
 
-    if (fstatat(run->dir.fd, "agent.log", &log, AT_SYMLINK_NOFOLLOW) || !log.st_size)
+    if (!outcome_log_line(run, line, sizeof(line)))
         return outcome_of(OUTCOME_PLAIN, "the agent ended before it was ready");
-    return outcome_of(OUTCOME_PLAIN, "the agent ended before it was ready: see %s/%s",
+    return outcome_of(OUTCOME_PLAIN,
+                      "the agent ended before it was ready: %s (see %s/%s)", line,
                       run->dir.path, "agent.log");
 }
 
