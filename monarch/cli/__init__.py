@@ -43,6 +43,8 @@ VERBS: Final = {
         "monarch.cli.retained:list_retained", "List what is retained on this node."
     ),
     "plan": Verb("monarch.cli.plan:plan", "Predict what each node would store."),
+    "doctor": Verb("monarch.cli.doctor:doctor", "Tell what prevents staging here."),
+    "env": Verb("monarch.cli.env:env", "Print what a container needs."),
     "clean": Verb("monarch.cli.clean:clean", "Remove leftovers of dead jobs."),
     "config": Verb(
         "monarch.cli.config:config", "Check, show or create a configuration."

@@ -125,7 +125,7 @@ def _inactive(report: Report) -> list[str]:
     lines = [
         f"  not active in {row['program'] or 'an unknown program'} "
         f"({format_count(row['count'])}): "
-        "static, setuid, excluded, with other privileges or disabled"
+        "static, setuid, excluded, disabled, without /proc or with other privileges"
         for row in rows[:_INACTIVE_MAX]
     ]
     if len(rows) > _INACTIVE_MAX:

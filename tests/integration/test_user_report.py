@@ -46,7 +46,8 @@ def test_a_program_that_is_left_alone_is_named(summary):
 
     assert "monarch: active in 1 of 2 processes; " in text
     assert (
-        "cat (1): static, setuid, excluded, with other privileges or disabled " in text
+        "cat (1): static, setuid, excluded, disabled, without /proc or with other "
+        "privileges " in text
     )
 
 

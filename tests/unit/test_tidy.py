@@ -43,7 +43,7 @@ LAYERS = (
     },
     {"peers.mesh"},
     {"agent", "report"},
-    {"mpi"},
+    {"mpi", "doctor"},
     {"cli"},
     {"launched"},
     {"__main__"},
