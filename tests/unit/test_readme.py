@@ -48,6 +48,11 @@ ELSEWHERE = {
         "integration/test_shim_situations.py::"
         "test_direct_open_is_served_by_a_tier_that_knows_none",
     ],
+    "In a container without /proc a process cannot compare its rights with the "
+    "agent's, and reads the origin": [
+        "integration/test_containers.py::"
+        "test_program_in_a_container_without_proc_is_not_active_and_the_report_says_so",
+    ],
     "In another user namespace (rootless containers) a process is served if the "
     "agent has no capabilities and the number of groups is the agent's": [
         "integration/test_shim_rights.py::"
@@ -157,8 +162,8 @@ def shown() -> list[str]:
 
 def commands(text: str) -> list[list[str]]:
     """The `monarch` commands in the code of a page, without what is around them."""
-    found = re.findall(r"^    (?:.*[ /])?(monarch [a-z].*)$", text, re.MULTILINE)
-    lines = [re.split(r" [|#] ", line)[0] for line in found]
+    found = re.findall(r"^    (?:.*[ /(])?(monarch [a-z].*)$", text, re.MULTILINE)
+    lines = [re.split(r" [|#] | -- |\)", line)[0] for line in found]
     return [shlex.split(re.sub(r"[\[\]]", "", line), comments=True) for line in lines]
 
 
