@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from monarch.doctor.shim import check_root
 from support.dataset import Dataset
-from support.roots import make_root
+from support.roots import make_musl_root, make_root
 
 
 @pytest.fixture
@@ -164,6 +165,26 @@ def test_env_without_a_container_program_is_a_mistake(monarch_command: Path) -> 
 
     assert done.returncode == 2
     assert "--apptainer, --docker or --bwrap" in done.stderr
+
+
+def test_program_in_a_container_with_musl_is_served(
+    job: Callable[..., str],
+    dataset: Dataset,
+    tmp_path: Path,
+    tool: Callable[[str], str],
+) -> None:
+    """As in images of Alpine."""
+    tool("bwrap")
+    root = make_musl_root(tmp_path / "image", tool("musl-gcc"))
+    program = shlex.join(["/bin/sh", *map(str, dataset.paths)])
+
+    said = job(bwrap(root, "$(monarch env --bwrap)", program))
+
+    (found,) = check_root(root)
+    assert "ld-musl" in found.text
+    assert f"read {dataset.size_bytes}\n" in said
+    (row,) = [line for line in said.splitlines() if line.startswith("  ssd ")]
+    assert row.split()[1] == str(len(dataset.paths))
 
 
 @pytest.mark.root

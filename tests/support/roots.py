@@ -19,6 +19,38 @@ def image_library(name: str) -> Path:
     return libc.with_name(name)
 
 
+MUSL_READER = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **names)
+{
+    char bytes[65536];
+    long n, total = 0;
+    for (int i = 1; i < count; i++) {
+        int fd = open(names[i], O_RDONLY);
+        while ((n = read(fd, bytes, sizeof(bytes))) > 0)
+            total += n;
+        close(fd);
+    }
+    printf("read %ld\\n", total);
+    return 0;
+}
+"""
+
+
+def make_musl_root(root: Path, compiler: str) -> Path:
+    """Makes a root as Alpine's is: musl alone, and a program that reads files."""
+    source = root.with_suffix(".c")
+    source.write_text(MUSL_READER)
+    for place in ("bin", "lib", "dev/shm", "proc", "tmp"):
+        (root / place).mkdir(parents=True)
+    subprocess.run([compiler, "-o", root / "bin" / "sh", source], check=True)
+    (linker,) = Path("/lib").glob("ld-musl-*.so.1")
+    shutil.copy(linker, root / "lib" / linker.name)
+    return root
+
+
 def make_root(root: Path, *programs: str) -> Path:
     """Makes a root with programs below /bin and what they need to run."""
     for place in ("bin", "lib", "lib64", "dev/shm", "proc", "tmp"):
