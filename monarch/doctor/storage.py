@@ -25,6 +25,7 @@ HOME_BASE: Final = Path("/dev/shm")
 SEGMENTS_BYTES: Final = 64 << 20
 INODES_MIN: Final = 10_000
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+UNKNOWN: Final = "unknown"
 SHARED: Final = frozenset(
     {
         *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p"),
@@ -39,7 +40,7 @@ class FileSystem:
     """The file system of a path.
 
     Attributes:
-        kind: its type, such as `ext4`; "unknown" where /proc does not tell.
+        kind: its type, such as `ext4`; UNKNOWN where /proc does not tell.
         options: those of its mount.
     """
 
@@ -57,8 +58,12 @@ def file_system(path: Path) -> FileSystem:
     import psutil
 
     place = os.path.realpath(path)
-    best, found = "", FileSystem("unknown")
-    for mount in psutil.disk_partitions(all=True):
+    best, found = "", FileSystem(UNKNOWN)
+    try:
+        mounts = psutil.disk_partitions(all=True)
+    except OSError:  # /proc is not mounted
+        return found
+    for mount in mounts:
         point = mount.mountpoint
         inside = place == point or place.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):  # the last of several mounts counts
@@ -85,7 +90,7 @@ def check_run_directory(environ: Mapping[str, str]) -> Iterator[Finding]:
     text = f"{base}: {kind.kind}, {_size(free)} free"
     if free is not None and free < SEGMENTS_BYTES:
         yield warning(check, text, f"remove what you do not need from {base}")
-    elif kind.kind not in IN_MEMORY:
+    elif kind.kind not in {*IN_MEMORY, UNKNOWN}:
         fix = "set MONARCH_STAGING_RUN_DIR to a directory in a tmpfs"
         yield warning(check, f"{text}; it should be in memory", fix)
     else:
@@ -207,7 +212,7 @@ def _kind(settings: TierSettings, found: FileSystem) -> Iterator[Finding]:
     if found.is_shared:
         text = f"{settings.path} is {found.kind}: it may be as slow as the origin"
         yield warning(settings.key, text, "path: a directory on a disk of the node")
-    elif settings.kind == "ram" and not in_memory:
+    elif settings.kind == "ram" and not in_memory and found.kind != UNKNOWN:
         text = f"kind is ram, but {settings.path} is {found.kind}"
         yield warning(settings.key, text, "kind: ssd, or path: /dev/shm")
     elif settings.kind == "ssd" and in_memory:

@@ -25,40 +25,54 @@ MPIEXEC = (
     'echo "mpiexec $*"\n'
     'while [ "$1" != monarch ]; do shift; done\nexec "$@"\n'
 )
-APPTAINER = 'echo "apptainer $*; $APPTAINER_BIND"\nshift 3\nexec "$@"\n'
+APPTAINER = (
+    'echo "apptainer $*; $APPTAINER_BIND"\nshift\n'
+    'while [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec "$@"\n'
+)
+
+
+@pytest.fixture
+def played(tmp_path: Path, monarch_command: Path, dataset: Dataset) -> dict[str, str]:
+    """An environment in which srun, mpiexec and others are played."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    texts = {"srun": SRUN, "mpiexec": MPIEXEC, "apptainer": APPTAINER}
+    texts |= {name: f'echo "{name} $*"\n' for name in ("scontrol", "docker", "bwrap")}
+    for name, text in texts.items():
+        (commands / name).write_text(f"#!/bin/sh\n{text}")
+        (commands / name).chmod(0o755)
+    (commands / "monarch").symlink_to(monarch_command)
+    path = f"{commands}:{os.environ['PATH']}"
+    return os.environ | {"DATASET": str(dataset.root), "PATH": path}
+
+
+def run(
+    words: list[str], folder: Path, environ: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", *words],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=100,
+    )
 
 
 @pytest.fixture
 def site(
-    tmp_path: Path, monarch_command: Path, run_root: Path, dataset: Dataset
+    tmp_path: Path, run_root: Path, played: dict[str, str]
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A function that runs a recipe where srun, mpiexec and others are played."""
-    commands = tmp_path / "commands"
-    commands.mkdir()
-    played = {"srun": SRUN, "mpiexec": MPIEXEC, "apptainer": APPTAINER}
-    played["scontrol"] = 'echo "scontrol $*"\n'
-    for name, text in played.items():
-        (commands / name).write_text(f"#!/bin/sh\n{text}")
-        (commands / name).chmod(0o755)
-    (commands / "monarch").symlink_to(monarch_command)
+    """A function that runs a recipe."""
 
-    def run(name: str, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        given = {
-            "DATASET": str(dataset.root),
-            "PATH": f"{commands}:{os.environ['PATH']}",
-        }
-        return subprocess.run(
-            ["bash", str(RECIPES / name), *words],
-            cwd=tmp_path,
-            env=os.environ | given | environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=100,
-        )
+    def run_recipe(
+        name: str, *words: str, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        return run([str(RECIPES / name), *words], tmp_path, played | environ)
 
-    return run
+    return run_recipe
 
 
 def reading(dataset: Dataset) -> list[str]:
@@ -91,6 +105,34 @@ def test_each_recipe_is_in_the_guide_of_configs() -> None:
 
     files = (path for path in RECIPES.rglob("*") if path.is_file())
     assert named == {str(path.relative_to(RECIPES)) for path in files}
+
+
+def readme_commands(title: str) -> list[str]:
+    """The commands of a section of README, those of several lines as one."""
+    section = (ROOT / "README.md").read_text().split(f"\n## {title}\n")[1]
+    lines = re.findall(r"^ {4}(.*)$", section.split("\n## ")[0], re.MULTILINE)
+    return re.split(r"\n(?! )", "\n".join(lines))
+
+
+@pytest.mark.usefixtures("run_root")
+@pytest.mark.parametrize(
+    ("title", "count"), [("Is this node fit", 2), ("Containers", 3)]
+)
+def test_commands_of_readme_about_doctor_and_containers_run(
+    played: dict[str, str], dataset: Dataset, tmp_path: Path, title: str, count: int
+) -> None:
+    (tmp_path / "job.yaml").write_text(f"datasets: [{{path: {dataset.root}}}]\n")
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    (tmp_path / "local").mkdir()
+    commands = readme_commands(title)
+
+    assert len(commands) == count
+    for command in commands:
+        here = command.replace("/pfs/imagenet", str(dataset.root))
+        here = here.replace("200GiB:/local", f"1MiB:{tmp_path}/local")
+        done = run(["-c", here.replace("8GiB", "1MiB")], tmp_path, played)
+        assert done.returncode == 0, done.stdout
+        assert re.search("can stage here|trained|(docker|bwrap) .*shim.so", done.stdout)
 
 
 # -- Slurm --------------------------------------------------------------------------

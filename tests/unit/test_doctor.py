@@ -4,10 +4,13 @@ import json
 import os
 import resource
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from monarch import doctor
+from monarch.config import Config
 from monarch.doctor import kernel
 from monarch.doctor.findings import (
     Finding,
@@ -62,6 +65,24 @@ def test_json_has_the_same_findings() -> None:
             {"level": "warning", "check": "b", "text": "slow", "fix": "hurry"}
         ],
     }
+
+
+def test_check_that_fails_is_told_and_ends_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> Iterator[Finding]:
+        yield ok("kernel", "so far")
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(doctor, "check_kernel", fails)
+
+    found = list(doctor.examine(Config(), os.environ, None))
+
+    checks = [one.check for one in found]
+    assert [one.level.value for one in found if one.check == "kernel"] == [
+        *("ok", "warning"),
+    ]
+    assert checks.index("kernel") < checks.index("memory")
 
 
 # -- the shim -----------------------------------------------------------------------

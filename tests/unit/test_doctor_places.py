@@ -65,6 +65,17 @@ def test_the_file_system_of_a_path_is_that_of_the_last_mount_above_it(
     assert FileSystem("fuse.sshfs").is_shared
 
 
+def test_file_system_is_unknown_where_proc_is_not_mounted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without(**_: object) -> None:
+        raise FileNotFoundError("/proc/self/mounts")
+
+    monkeypatch.setattr(psutil, "disk_partitions", without)
+
+    assert file_system(Path("/")) == FileSystem("unknown")
+
+
 # -- run directory and memory -------------------------------------------------------
 
 

@@ -111,8 +111,8 @@ static int exec_verb(char **arguments, char **envp)
         err = argv && envp ? -errno : -ENOMEM;
     }
     message_error(
-        "cannot run Python at %s: %s (set MONARCH_STAGING_PYTHON to another one)", path,
-        strerror(-err));
+        "cannot run Python at %s: %s (set MONARCH_STAGING_PYTHON to another one)",
+        *path ? path : "the place of `monarch` (is /proc mounted?)", strerror(-err));
     return EXIT_MONARCH;
 }
 
