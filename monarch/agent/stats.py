@@ -203,6 +203,7 @@ class AgentStats:
     def snapshot(self, *, complete: bool = True) -> reports.Snapshot:
         """Return the figures of this moment."""
         waits = self.processes.waits_by_source()
+        recorded = self._recorded()  # no sample is later than the end
         return reports.Snapshot(
             run=self._job(complete),
             counters=self.processes.totals(),
@@ -229,7 +230,7 @@ class AgentStats:
             number=self.cluster.node_list.number if self.cluster is not None else 0,
             peers=self.peers(),
             **self._pool(),
-            **self._recorded(),
+            **recorded,
             errors=self._errors(),
             file_sizes=self._file_sizes(),
             config=json.loads(self.setup.config_text),

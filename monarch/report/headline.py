@@ -19,16 +19,30 @@ def headline(snapshot: Snapshot) -> dict[str, Any]:
     counters, size = snapshot.counters, snapshot.run.bytes
     opens = known_opens(counters)
     exact = snapshot.tally["origin_read_bytes"] + counters["bytes_read_origin"]
-    opened = counters["bytes_origin"] - counters["bytes_blocks"]
+    direct, opened = counters["opens_origin"], counters["bytes_origin"]
+    if _reads_are_seen(snapshot):
+        direct -= counters["origin_blocks"]
+        opened -= counters["bytes_blocks"]
     return {
         "ready_share": ratio(hit_opens(counters), opens),
         "opens": opens,
         "origin_bytes": exact,
+        "origin_opens": direct,
         "origin_opened_bytes": opened,
         "origin_multiple": None if opened else ratio(exact, size),
         "origin_multiple_max": ratio(exact + opened, size),
         "time_saved": time_saved(snapshot),
     }
+
+
+def _reads_are_seen(snapshot: Snapshot) -> bool:
+    """Return whether what programs read of large Files at the origin was counted.
+
+    A program that opens such a File and never reads it has mapped it, perhaps.
+    """
+    calls = snapshot.counters["reads_local"] + snapshot.counters["reads_origin"]
+    opens = snapshot.counters["origin_blocks"]
+    return calls >= opens and not snapshot.tally["mapped_files"]
 
 
 def reads(counters: Mapping[str, int]) -> dict[str, int]:

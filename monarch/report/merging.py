@@ -83,10 +83,11 @@ def merge(own: Snapshot, reports: Mapping[int, bytes]) -> Report:
 def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
     """Return one snapshot with the sums of all."""
     runs = [part.run for part in parts]
+    started_s = min(run.started_s for run in runs)
     run = replace(
         own.run,
-        started_s=min(run.started_s for run in runs),
-        seconds=max(run.seconds for run in runs),
+        started_s=started_s,
+        seconds=max(run.started_s + run.seconds for run in runs) - started_s,
         files=max(run.files for run in runs),
         bytes=max(run.bytes for run in runs),
         room_bytes=max(run.room_bytes for run in runs),

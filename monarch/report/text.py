@@ -103,8 +103,9 @@ def _given(found: Mapping[str, Any]) -> str:
     if times is not None:
         return f"{text}, {times:.2f} x the dataset"
     if found["origin_opened_bytes"]:
-        opened = format_size(found["origin_opened_bytes"])
-        text += f", and programs opened files of {opened} there"
+        direct = found.get("origin_opens")  # unknown in reports of schema 1
+        opens = many(direct, "opens") if direct else "some opens"
+        text += f", and {opens} went to it directly"
     return text
 
 

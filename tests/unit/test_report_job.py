@@ -138,10 +138,13 @@ def test_a_node_that_was_cut_off_does_not_replace_the_report_of_the_others(tmp_p
     assert read_report(path) == job()
 
 
+EARLIER = replace(JOB, started_s=JOB.started_s - 3600)
+
+
 @pytest.mark.parametrize(
     "lies_there",
     [
-        job(node0={"run": replace(JOB, started_s=JOB.started_s - 3600)}),
+        job(**{f"node{n}": {"run": EARLIER} for n in range(4)}),
         job(node0={"run": replace(JOB, job="8.0")}),
         {"schema": 1, "run": None},
         {"schema": 1, "run": {"job": "7.0", "started_s": "2 o'clock"}},
