@@ -111,6 +111,15 @@ class Processes:
         """Return how many cold opens have been answered."""
         return int(self._segment[0]["wait_buckets"].sum())
 
+    def exit_status(self) -> int | None:
+        """Return the exit code of a program that has ended, rather of one that failed.
+
+        It is 128 and the number of a signal that has ended the program, and unknown of
+        programs that have replaced their launcher.
+        """
+        status = int(self._segment[0]["ended_status"])
+        return status - 1 if status else None
+
     def active_pids(self) -> list[int]:
         """Return the processes in which the Shim is active; for any thread."""
         slots = self._slots[: self._used()]

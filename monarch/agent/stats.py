@@ -334,8 +334,9 @@ class AgentStats:
     def _cost(self) -> dict[str, Any]:
         """Return what the agent has used, and what programs were seen to read."""
         cpu_s, memory_bytes = own_cost()
-        recorder = self.recorder
+        recorder, status = self.recorder, self.processes.exit_status()
         return {
+            "exit_status": reports.UNKNOWN_STATUS if status is None else status,
             "startup_s": recorder.startup_s if recorder is not None else 0.0,
             "agent_cpu_s": cpu_s,
             "agent_rss_max_bytes": memory_bytes,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     )
     from monarch.report.merging import merge
     from monarch.report.model import (
+        UNKNOWN_STATUS,
         ErrorCount,
         FileSizes,
         FillFigures,
@@ -46,6 +47,7 @@ _PLACES = {
     "file": ("check_report_file", "fill_template", "read_report", "write_report"),
     "merging": ("merge",),
     "model": (
+        "UNKNOWN_STATUS",
         "ErrorCount",
         "FileSizes",
         "FillFigures",
@@ -71,6 +73,7 @@ _PLACES = {
 
 __all__ = [
     "NODE_REPORT_BYTES_MAX",
+    "UNKNOWN_STATUS",
     "ErrorCount",
     "FileSizes",
     "FillFigures",

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from monarch.report.model import (
     OTHERS,
+    UNKNOWN_STATUS,
     ErrorCount,
     FillFigures,
+    JobFigures,
     Moment,
     ProcessFigures,
     Report,
@@ -93,6 +95,7 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         room_bytes=max(run.room_bytes for run in runs),
         complete=all(run.complete for run in runs),
         plain=own.run.plain if all(run.plain for run in runs) else "",
+        exit_status=_exit_status(runs),
         startup_s=max(run.startup_s for run in runs),
         agent_cpu_s=sum(run.agent_cpu_s for run in runs),
         agent_rss_max_bytes=max(run.agent_rss_max_bytes for run in runs),
@@ -128,6 +131,12 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         nodes=own.nodes,
         number=own.number,
     )
+
+
+def _exit_status(runs: Sequence[JobFigures]) -> int:
+    """Return that of a program that has failed, if one has."""
+    known = [run.exit_status for run in runs if run.exit_status != UNKNOWN_STATUS]
+    return max(known, default=UNKNOWN_STATUS)
 
 
 def _fill(parts: Sequence[Snapshot]) -> FillFigures:

@@ -9,6 +9,8 @@ SCHEMA: Final = 2
 OTHERS: Final = -1
 """The number of a PeerFigures that sums up several nodes."""
 
+UNKNOWN_STATUS: Final = 1 << 16
+
 POOL: Final = "transit pool"
 """The source of Files that other nodes keep."""
 
@@ -55,6 +57,8 @@ class JobFigures:
     """The space of the files in Tiers, in whole pages."""
     late_s: float = 0.0
     """How long programs have run before there was a Catalog."""
+    exit_status: int = UNKNOWN_STATUS
+    """128 and the number of the signal that has ended the program, if one has."""
     startup_s: float = 0.0
     """How long the agent took until programs were served from the Catalog."""
     agent_cpu_s: float = 0.0

@@ -11,6 +11,7 @@ from monarch.report.headline import headline, reads
 from monarch.report.model import (
     POOL,
     SCHEMA,
+    UNKNOWN_STATUS,
     Report,
     SlowCopy,
     Snapshot,
@@ -149,7 +150,7 @@ def _run(snapshot: Snapshot) -> dict[str, Any]:
         **_jsonable(plain(run)),
         "read_calls_bytes": run.read_calls_bytes or None,
         "ended_s": ended_s if run.complete else None,
-        "exit_status": None,
+        "exit_status": None if run.exit_status == UNKNOWN_STATUS else run.exit_status,
         "config": snapshot.config,
         "versions": snapshot.versions,
     }

@@ -47,6 +47,7 @@ def report_parts(report: Report) -> list[Part]:
         headline(report),
         *_inactive(report),
         *_late(report["run"]),
+        *_ended(report["run"]),
         _sources(report),
         *_lines(report),
         *tier_lines(report),
@@ -138,6 +139,12 @@ def _inactive(report: Report) -> list[str]:
             "are counted"
         )
     return lines
+
+
+def _ended(run: Mapping[str, Any]) -> list[str]:
+    """Return the line about a program that has failed."""
+    status = run.get("exit_status")
+    return [f"  the program ended with exit status {status}"] if status else []
 
 
 def _late(run: Mapping[str, Any]) -> list[str]:

@@ -118,3 +118,22 @@ def test_opens_of_a_large_file_are_not_taken_for_its_bytes(
     assert run["ended_s"] == pytest.approx(run["started_s"] + run["seconds"])
     assert run["config"]["datasets"][0]["path"] == str(view.root)
     assert run["agent_cpu_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [("sys.exit(0)", 0), ("sys.exit(3)", 3), ("os.kill(os.getpid(), 9)", 137)],
+)
+def test_the_report_tells_how_the_program_ended(
+    runner: Runner, tmp_path: Path, end: str, status: int
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "x").write_bytes(b"x")
+    program = f"import os, sys; open({str(data / 'x')!r}).read(); {end}"
+
+    outcome = runner.under_monarch([sys.executable, "-c", program], roots=[data])
+
+    assert outcome.report["run"]["exit_status"] == status
+    told = "  the program ended with exit status" in render(outcome.report)
+    assert told == bool(status)

@@ -48,6 +48,9 @@ class FakeProcesses:
     def seen(self):
         return {}
 
+    def exit_status(self):
+        return None
+
     def unslotted(self):
         return 0
 

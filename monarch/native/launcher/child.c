@@ -214,6 +214,12 @@ static void wait_for_program(struct run *run, struct child *child)
     }
 }
 
+/* exit_code - as a shell tells it. */
+static int exit_code(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 /* end_as_program - ends by the signal that has ended the program, without a core file of
  * the launcher; else returns the program's exit code. */
 static int end_as_program(int status)
@@ -223,7 +229,7 @@ static int end_as_program(int status)
     sigset_t one;
 
     if (!WIFSIGNALED(status))
-        return WEXITSTATUS(status);
+        return exit_code(status);
     setrlimit(RLIMIT_CORE, &no_core);
     prctl(PR_SET_DUMPABLE, 0); /* a core limit does not apply to a pipe */
     sigaction(WTERMSIG(status), &standard, NULL);
@@ -231,7 +237,7 @@ static int end_as_program(int status)
     sigemptyset(&one);
     sigaddset(&one, WTERMSIG(status));
     sigprocmask(SIG_UNBLOCK, &one, NULL);
-    return 128 + WTERMSIG(status); /* the first process of a container survives */
+    return exit_code(status); /* the first process of a container survives */
 }
 
 /* child_run - runs the program as a child, then waits for the agent's report. Returns the
@@ -245,6 +251,7 @@ int child_run(struct run *run, char **envp)
     if (err)
         return err;
     wait_for_program(run, &child);
+    segments_note_end(&run->segments, exit_code(child.status));
     signal_probe_stop(&child.probe);
     wait_for_report(run, child.signals, child.status);
     return end_as_program(child.status);

@@ -121,6 +121,7 @@ struct heartbeat {
 
 int segments_map(struct segments *segments, int run_fd);
 void segments_unmap(struct segments *segments);
+void segments_note_end(const struct segments *segments, int code);
 void segments_register(const struct segments *segments, const char *program);
 bool segments_have_programs(const struct segments *segments);
 void segments_supersede(int run_fd);

@@ -128,6 +128,19 @@ void segments_register(const struct segments *segments, const char *program)
                           memory_order_seq_cst);
 }
 
+/* segments_note_end - tells the agent the exit code of a program, for its report: that of
+ * the first one that has failed, if any has. */
+void segments_note_end(const struct segments *segments, int code)
+{
+    uint32_t held = 0, ended = 1 + (uint32_t)code;
+
+    if (!segments->counters)
+        return;
+    _Atomic uint32_t *status = (_Atomic uint32_t *)&segments->counters->ended_status;
+    while (held <= 1 && !atomic_compare_exchange_weak(status, &held, ended))
+        ;
+}
+
 static bool is_alive(const struct process *slot)
 {
     uint32_t state = atomic_load((const _Atomic uint32_t *)&slot->state);

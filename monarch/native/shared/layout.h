@@ -416,8 +416,8 @@ struct process { /* claimed by compare-and-swap on state, freed by the agent alo
 struct counters {
     struct segment seg;
     uint32_t slots_used_max; /* slots at or above were never claimed */
-    uint32_t reserved;
-    uint64_t slots_full; /* processes that share slot 0 */
+    uint32_t ended_status;   /* 1 + exit code of a program; 0 = none has ended */
+    uint64_t slots_full;     /* processes that share slot 0 */
     /* by enum wait_source; bucket = wait_bucket(ns) */
     uint64_t wait_buckets[WAIT_SOURCES * WAIT_BUCKETS];
     uint64_t wait_total_ns[WAIT_SOURCES];
