@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from monarch.report.figures import Figure, figure, figure_of, get, with_headline
 from monarch.report.format import ROOM_RATIO_MAX, many
-from monarch.report.model import Report
+from monarch.report.model import NO_ROOM, Report
 from monarch.units import exact_size, format_count, format_size
 
 ADVICE_MAX: Final = 3
@@ -80,6 +80,12 @@ def _inactive(report: Report) -> Advice | None:
 
 def _no_room(report: Report) -> Advice | None:
     left = _number(report, "share.partly_left_bytes")
+    # A node alone does not plan: it finds that there is no room.
+    left += sum(
+        row["bytes"]
+        for row in get(report, "unstaged", ())
+        if row["reason"] == NO_ROOM and _nodes(report) == 1
+    )
     lacking = left + _number(report, "share.unplaced_bytes")
     if not lacking:
         return None

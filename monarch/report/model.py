@@ -9,6 +9,9 @@ SCHEMA: Final = 2
 OTHERS: Final = -1
 """The number of a PeerFigures that sums up several nodes."""
 
+NO_ROOM: Final = "no tier had room for them"
+"""Why files are not staged that would fit nowhere."""
+
 UNKNOWN_STATUS: Final = 1 << 16
 
 POOL: Final = "transit pool"

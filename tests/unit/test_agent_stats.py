@@ -14,6 +14,7 @@ from monarch.native import COUNTERS, Reason, ReplicaState, Traffic, state_word
 from monarch.peers.protocol import Member, Phase, Standing, View
 from monarch.placement import Mode, Node
 from monarch.report import PeerFigures
+from monarch.report.model import NO_ROOM
 from monarch.stager import FileTable, Policy, Replicas, Share, Sources, WrittenMarks
 from support.fake_engine import PeerNotes
 from support.placements import EXTENT_BYTES, place_sizes, place_whole
@@ -213,7 +214,7 @@ def test_all_nodes_together_report_each_unstaged_file_once(placement):
             found[one.reason] = found.get(one.reason, 0) + one.files
 
     assert sum(found.values()) == FILES
-    assert found["no tier had room for them"] == FILES // 3
+    assert found[NO_ROOM] == FILES // 3
 
 
 def test_what_the_data_plane_has_counted_is_reported_with_what_python_has(placement):

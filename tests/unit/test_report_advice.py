@@ -8,6 +8,7 @@ import yaml
 from monarch.config import schema
 from monarch.report.advice import ADVICE_MAX, advise
 from monarch.report.figures import find, with_headline
+from monarch.report.model import NO_ROOM
 from support import reports
 from support.figures import MIB
 
@@ -43,6 +44,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "no room": (
         {"share.unplaced_bytes": 10 * GIB, "share.unplaced_files": 3},
         ("share.unplaced_bytes", "capacity: 11GiB"),
+    ),
+    "no room on a node alone": (
+        {"unstaged": [{"reason": NO_ROOM, "files": 3, "bytes": GIB}]},
+        ("", "capacity: 2GiB"),
     ),
     "no room for parts": (
         {"share.partly_left_bytes": GIB // 2},
