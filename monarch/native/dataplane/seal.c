@@ -192,6 +192,14 @@ static void free_sealing(struct sealing *g)
     free(g);
 }
 
+/* erase - clears a secret; the compiler must not leave it out because nothing reads it
+ * afterwards. explicit_bzero() does the same, where libc has it. */
+static void erase(void *secret, size_t bytes)
+{
+    memset(secret, 0, bytes);
+    __asm__ volatile("" : : "r"(secret) : "memory");
+}
+
 /* sealer_free - frees the sealer, or nothing if it is NULL; no seal may be in
  * progress. */
 void sealer_free(struct sealer *s)
@@ -203,7 +211,7 @@ void sealer_free(struct sealer *s)
         s->spare = g->next;
         free_sealing(g);
     }
-    explicit_bzero(s->key, sizeof(s->key));
+    erase(s->key, sizeof(s->key));
     free(s);
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* from_option - the name that --job gives. */
@@ -43,12 +43,15 @@ static bool from_hosts(const struct run *run, const char *const *envp,
     return true;
 }
 
-/* random_name - a name that no other job has. */
+enum { DO_NOT_WAIT = 1 }; /* GRND_NONBLOCK */
+
+/* random_name - a name that no other job has. The system call, because older libcs have
+ * no function for it. */
 static void random_name(char to[NAME_BYTES_MAX + 1])
 {
     uint64_t bits = 0;
 
-    if (getrandom(&bits, sizeof(bits), GRND_NONBLOCK) != sizeof(bits)) {
+    if (syscall(SYS_getrandom, &bits, sizeof(bits), DO_NOT_WAIT) != sizeof(bits)) {
         struct timespec now;
 
         clock_gettime(CLOCK_REALTIME, &now);

@@ -12,13 +12,16 @@ _Static_assert(sizeof(off_t) == 8 && sizeof(struct stat) == sizeof(struct stat64
 extern void pthread_testcancel(void) __attribute__((weak));
 
 /* The oldest versions, so that the library loads on systems older than the one that built
- * it; the build names libdl.so.2, which holds dlsym there. */
-#if defined(__x86_64__) && defined(__GLIBC__)
+ * it; the build names libdl.so.2, which holds dlsym there. A libc before 2.34 has no other
+ * versions, and keeps pthread_testcancel in a library that is not linked. */
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+#if defined(__x86_64__)
 __asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
 __asm__(".symver pthread_testcancel, pthread_testcancel@GLIBC_2.2.5");
-#elif defined(__aarch64__) && defined(__GLIBC__)
+#elif defined(__aarch64__)
 __asm__(".symver dlsym, dlsym@GLIBC_2.17");
 __asm__(".symver pthread_testcancel, pthread_testcancel@GLIBC_2.17");
+#endif
 #endif
 
 next_fn *_Atomic next_pointers[HOOK_COUNT];
