@@ -84,18 +84,12 @@ def build_wheel(sdist: Path, machine: str, dist: Path) -> Path:
             "install.strip=false",  # the linker has done it, for any machine
         ]
         words = [word for option in options for word in ("-C", option)]
-        words += ["--no-deps", "--no-build-isolation", "--no-cache-dir"]
+        words += ["--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", folder]
         time = changed_at()
-        run(
-            *(python, "-m", "pip", "wheel", *words, "-w", built, sdist),
-            SOURCE_DATE_EPOCH=time,
-        )
+        run(python, "-m", "pip", "wheel", *words, sdist, SOURCE_DATE_EPOCH=time)
         (wheel,) = built.glob("*.whl")
-        tag = f"{PLATFORM}_{machine}"
-        run(
-            *(python, "-m", "wheel", "tags", "--remove", "--platform-tag", tag, wheel),
-            SOURCE_DATE_EPOCH=time,
-        )
+        words = ["--remove", "--platform-tag", f"{PLATFORM}_{machine}"]
+        run(python, "-m", "wheel", "tags", *words, wheel, SOURCE_DATE_EPOCH=time)
         (wheel,) = built.glob("*.whl")
         return Path(shutil.move(wheel, dist / wheel.name))
 

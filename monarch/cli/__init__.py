@@ -49,6 +49,7 @@ VERBS: Final = {
     "config": Verb(
         "monarch.cli.config:config", "Check, show or create a configuration."
     ),
+    "help": Verb("monarch.cli.help:help_command", "Explain a verb or a key."),
     "version": Verb("monarch.cli:version", "Print the version."),
     "agent": Verb("monarch.cli.agent:agent", "Start an agent before its programs."),
 }

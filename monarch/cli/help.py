@@ -1,0 +1,151 @@
+"""`monarch help TOPIC`: shows a verb, a page of reference, or one entry of a page."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib.resources import files
+from io import StringIO
+from typing import Final
+
+import click
+
+from monarch.errors import UsageError
+
+COLUMNS_MAX: Final = 100
+_HEADING: Final = re.compile(r"## (\S+)")
+_ENTRY: Final = re.compile(r"(?:- |\| )`([^`]+)`")
+
+
+@click.command("help")
+@click.argument("topic", nargs=-1)
+def help_command(topic: tuple[str, ...]) -> None:
+    """Show the help of a verb, a page of reference, or the meaning of one key.
+
+    \b
+    Examples:
+      monarch help
+      monarch help config show
+      monarch help configuration
+      monarch help cold_open.wait_max
+    """
+    name = " ".join(topic)
+    verb = _verb_text(topic) if topic else _list_text()
+    if verb is not None:
+        click.echo(verb)
+    elif text := page(name) or "\n".join(entries(name)):
+        show(text)
+    else:
+        raise UsageError(f"no help on {name!r}{_nearest(name)}; see `monarch help`")
+
+
+def topics() -> list[str]:
+    """Return the topics that have a page of reference."""
+    found = (files("monarch") / "pages").iterdir()
+    names = (path.name for path in found)
+    return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
+
+
+def page(topic: str) -> str | None:
+    """Return a page of reference as Markdown, None if there is none of this name."""
+    if topic not in topics():
+        return None
+    return (files("monarch") / "pages" / f"{topic}.md").read_text()
+
+
+def entries(key: str) -> Iterator[str]:
+    """Yield what the pages say about a key, or about all keys below it."""
+    for topic in topics():
+        for heading, name, text in _blocks(page(topic) or ""):
+            plain = name.replace("[]", "")
+            if key in (heading, name, plain) or plain.startswith(f"{key}."):
+                yield text
+
+
+def show(markdown: str) -> None:
+    """Print Markdown: laid out and paged on a terminal, else as it is."""
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        click.echo(markdown.rstrip("\n"))
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+    from rich.theme import Theme
+
+    terminal = Console()
+    width = min(terminal.width, COLUMNS_MAX)
+    # The default is cyan on black, also where all else is black on white.
+    theme = Theme({"markdown.code": "bold"})
+    laid_out = Console(file=StringIO(), force_terminal=True, width=width, theme=theme)
+    laid_out.print(Markdown(markdown))
+    assert isinstance(laid_out.file, StringIO)
+    text = laid_out.file.getvalue()
+    if text.count("\n") < terminal.height:
+        click.echo(text, nl=False)
+    else:
+        click.echo_via_pager(text)
+
+
+def _verb_text(words: tuple[str, ...]) -> str | None:
+    """Return what `--help` of a verb prints, None if there is no such verb."""
+    from monarch.cli import monarch
+
+    command: click.Command = monarch
+    ctx = click.Context(monarch, info_name="monarch", **monarch.context_settings)
+    for word in words:
+        below = (
+            command.get_command(ctx, word) if isinstance(command, click.Group) else None
+        )
+        if below is None:
+            return None
+        command = below
+        ctx = click.Context(command, ctx, word, **command.context_settings)
+    return command.get_help(ctx)
+
+
+def _list_text() -> str:
+    from monarch.cli import VERBS
+
+    formatter = click.HelpFormatter()
+    formatter.write_usage("monarch help", "[TOPIC]")
+    with formatter.section("Verbs"):
+        formatter.write_dl([(name, verb.help) for name, verb in VERBS.items()])
+    with formatter.section("Reference"):
+        formatter.write_dl([(topic, _summary(topic)) for topic in topics()])
+    formatter.write_paragraph()
+    formatter.write_text(
+        "A key of the reference is a topic, too, such as cold_open.mode."
+    )
+    return formatter.getvalue().rstrip("\n")
+
+
+def _summary(topic: str) -> str:
+    """Return the first sentence of a page, which follows its title."""
+    _, _, text = (page(topic) or "").partition("\n\n")
+    return " ".join(text.split()).partition(". ")[0].removesuffix(".") + "."
+
+
+def _blocks(markdown: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (section, key, text) of all entries; a section's own text has no key."""
+    heading, name, lines = "", "", list[str]()
+    for line in [*markdown.splitlines(), "## "]:
+        entry = _ENTRY.match(line)
+        if entry or line.startswith("## "):
+            if lines:
+                yield heading, name, "\n".join(lines).rstrip("\n")
+            lines, name = [], entry[1] if entry else ""
+        if found := _HEADING.match(line):
+            heading = found[1]
+        elif heading or entry:
+            lines.append(line)
+
+
+def _nearest(name: str) -> str:
+    from monarch.cli import VERBS
+
+    keys = [
+        key for topic in topics() for _, key, _ in _blocks(page(topic) or "") if key
+    ]
+    plain = [key.replace("[]", "") for key in keys]
+    near = get_close_matches(name, [*VERBS, *topics(), *plain], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
