@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="full counts of soak tests")
     parser.addoption("--frameworks", action="store_true", help="large framework tests")
     parser.addoption("--launchers", action="store_true", help="real Slurm and MPI")
+    parser.addoption("--release", action="store_true", help="wheels of a release")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,6 +65,7 @@ def pytest_collection_modifyitems(
         "root": (os.geteuid() == 0, "needs root"),
         "frameworks": (config.getoption("--frameworks"), "needs --frameworks"),
         "launchers": (config.getoption("--launchers"), "needs --launchers"),
+        "release": (config.getoption("--release"), "needs --release"),
     }
     for item in items:
         if _is_soak(config) and "soak_count" in getattr(item, "fixturenames", ()):

@@ -137,7 +137,13 @@ def _blocks(markdown: str) -> Iterator[tuple[str, str, str]]:
         if found := _HEADING.match(line):
             heading = found[1]
         elif heading or entry:
-            lines.append(line)
+            lines.append(_row(line) if line.startswith("|") else line)
+
+
+def _row(line: str) -> str:
+    """Return a row of a table as an entry of a list."""
+    name, *facts, text = line.strip("| ").split(" | ")
+    return f"- {name} ({', '.join(fact for fact in facts if fact != '-')}): {text}"
 
 
 def _nearest(name: str) -> str:

@@ -196,6 +196,23 @@ def test_shim_here_is_served_by_segments_from_there(board: Board) -> None:
     assert board.counters()["opens_hit_tier0"] == 1
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["copies", "peer_blocks", "peer_fetches", "tables"])
+def test_data_plane_passes_on_the_other_machine(
+    name: str, tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    if not soak_count(0, 1):
+        pytest.skip("runs with --soak")
+    folder = HERE / "dataplane"
+    parts = [folder / f"{part}.c" for part in ("board", "fault", "peer", "nodes")]
+    parts += [*NATIVE.glob("dataplane/*.c"), HERE / "segment_builder.c"]
+    calls = ("read", "pread", "write", "openat", "linkat", "syscall")
+    wraps = ",".join(["-Wl", *(f"--wrap={call}" for call in calls)])
+    program = there(name, folder / f"{name}.c", *sorted(parts), *SHARED, wraps)
+
+    output(*emulated(program, TEST_BASE=str(tmp_path)))
+
+
 def test_launcher_there_starts_an_agent_here(run_root: Path, tmp_path: Path) -> None:
     sources = [*NATIVE.glob("launcher/*.c"), *NATIVE.glob("job/*.c")]
     launcher = there("monarch", *sorted(sources), *SHARED)

@@ -123,6 +123,13 @@ def test_help_on_a_key_prints_its_entry_only(capsys, topic):
     assert shown.count("- `") == 1
 
 
+def test_help_on_a_metric_is_its_row_of_the_table_as_a_sentence(capsys):
+    assert main(["help", "monarch_dataset_bytes"]) == 0
+
+    shown = capsys.readouterr().out
+    assert shown == "- `monarch_dataset_bytes` (gauge, bytes): in the datasets\n"
+
+
 def test_help_on_a_section_prints_all_its_keys(capsys):
     assert main(["help", "cold_open"]) == 0
 
