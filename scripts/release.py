@@ -8,6 +8,7 @@ glibc or a newer one.
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ DEMO_FILES = 60
 TOOLCHAIN = """\
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR {machine})
-set(CMAKE_C_COMPILER "{python}" -m ziglang cc -target {machine}-linux-gnu.{glibc})
+set(CMAKE_C_COMPILER {compiler})
 set(CMAKE_C_FLAGS_INIT -fno-sanitize=undefined)
 set(CMAKE_EXE_LINKER_FLAGS_INIT -s)
 set(CMAKE_SHARED_LINKER_FLAGS_INIT -s)
@@ -76,20 +77,21 @@ def build_wheel(sdist: Path, machine: str, dist: Path) -> Path:
     python = Path(sys.executable)
     toolchain = WORK / f"{machine}.cmake"
     toolchain.parent.mkdir(parents=True, exist_ok=True)
-    toolchain.write_text(TOOLCHAIN.format(machine=machine, python=python, glibc=GLIBC))
+    words = " ".join(f'"{word}"' for word in zig(machine))
+    toolchain.write_text(TOOLCHAIN.format(machine=machine, compiler=words))
     with tempfile.TemporaryDirectory(prefix="monarch-release-") as folder:
         built = Path(folder)
         options = [
             f"cmake.args=-GNinja;-DCMAKE_TOOLCHAIN_FILE={toolchain}",
             "install.strip=false",  # the linker has done it, for any machine
         ]
-        words = [word for option in options for word in ("-C", option)]
-        words += ["--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", folder]
+        pip = [word for option in options for word in ("-C", option)]
+        pip += ["--no-deps", "--no-build-isolation", "--no-cache-dir", "-w", folder]
         time = changed_at()
-        run(python, "-m", "pip", "wheel", *words, sdist, SOURCE_DATE_EPOCH=time)
+        run(python, "-m", "pip", "wheel", *pip, sdist, SOURCE_DATE_EPOCH=time)
         (wheel,) = built.glob("*.whl")
-        words = ["--remove", "--platform-tag", f"{PLATFORM}_{machine}"]
-        run(python, "-m", "wheel", "tags", *words, wheel, SOURCE_DATE_EPOCH=time)
+        tags = ["--remove", "--platform-tag", f"{PLATFORM}_{machine}"]
+        run(python, "-m", "wheel", "tags", *tags, wheel, SOURCE_DATE_EPOCH=time)
         (wheel,) = built.glob("*.whl")
         return Path(shutil.move(wheel, dist / wheel.name))
 
@@ -118,7 +120,13 @@ def install(archive: Path, folder: Path) -> Path:
 def compiler() -> str:
     """Return the C compiler for the source archive: the system's where there is one."""
     found = os.environ.get("CC") or shutil.which("cc")
-    return found or f"{sys.executable} -m ziglang cc"
+    return found or shlex.join(zig(os.uname().machine))
+
+
+def zig(machine: str) -> list[str]:
+    """Return the compiler of PyPI for a machine with the glibc of the wheels."""
+    target = f"{machine}-linux-gnu.{GLIBC}"
+    return [sys.executable, "-m", "ziglang", "cc", "-target", target]
 
 
 def try_out(sdist: Path, wheel: Path) -> None:
@@ -141,6 +149,7 @@ def main() -> None:
     parser.add_argument("--build-only", action="store_true")
     options = parser.parse_args()
     dist = options.to.resolve()
+    os.environ.setdefault("ZIG_GLOBAL_CACHE_DIR", str(WORK / "zig"))
     dist.mkdir(parents=True, exist_ok=True)
     for old in (
         *dist.glob("monarch_staging-*.whl"),
