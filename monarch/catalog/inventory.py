@@ -25,6 +25,7 @@ class MappedRoot:
         spellings: other absolute names: as the user wrote it, and aliases.
         unstable: the inode numbers of files may change.
         provisional: the attributes of Files are those of an earlier job.
+        above: (dev, ino) of the directories and links above it; 0: it may change.
     """
 
     path: bytes
@@ -32,6 +33,7 @@ class MappedRoot:
     block: Block
     unstable: bool = False
     provisional: bool = False
+    above: tuple[tuple[int, int], ...] = ()
 
 
 class Inventory:

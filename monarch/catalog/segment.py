@@ -53,6 +53,7 @@ class Places:
     states: int
     prefixes: int
     strings: int
+    above: int
     length: int
 
 
@@ -137,6 +138,7 @@ class CatalogPlan:
         start = self.places.strings
         memory[start : start + len(strings)] = strings
         self._write_prefixes(memory)
+        self._write_above(memory)
 
     def _write_prefixes(self, memory: Bytes) -> None:
         dtype = native.DTYPES["prefix"]
@@ -145,6 +147,13 @@ class CatalogPlan:
         for record, prefix in zip(prefixes, self.prefixes, strict=True):
             record["path"] = self.reference(prefix.path)
             record["root"] = prefix.root
+
+    def _write_above(self, memory: Bytes) -> None:
+        dtype = native.DTYPES["above"]
+        start, found = self.places.above, above_of(self.roots)
+        records = memory[start : start + len(found) * dtype.itemsize].view(dtype)
+        for record, (number, dev, ino) in zip(records, found, strict=True):
+            record["root"], record["dev"], record["ino"] = number, dev, ino
 
     def reference(self, path: bytes) -> int:
         """Return the reference of a path in the segment: its offset and length."""
@@ -224,7 +233,18 @@ def _places(roots: Sequence[MappedRoot], prefixes: int, strings: int) -> Places:
     end = aligned(end + 4 * sum(root.block.file_count for root in roots))
     start = end
     end = aligned(end + prefixes * native.DTYPES["prefix"].itemsize)
-    return Places(tuple(blocks), states, start, end, aligned(end + strings))
+    above = aligned(end + strings)
+    length = above + len(above_of(roots)) * native.DTYPES["above"].itemsize
+    return Places(tuple(blocks), states, start, end, above, aligned(length))
+
+
+def above_of(roots: Sequence[MappedRoot]) -> list[tuple[int, int, int]]:
+    """Return the number of a root and the identity of what stands above it."""
+    return [
+        (number, dev, ino)
+        for number, root in enumerate(roots)
+        for dev, ino in root.above
+    ]
 
 
 def _check_counts(roots: int, tiers: int, names: int) -> None:
@@ -271,6 +291,8 @@ def _write_header(plan: CatalogPlan, memory: Bytes, generation: int) -> None:
     record["strings_bytes"] = len(plan.strings)
     record["root_count"] = len(plan.roots)
     record["prefix_count"] = len(plan.prefixes)
+    record["above"] = plan.places.above
+    record["above_count"] = len(above_of(plan.roots))
     record["cold_mode"] = plan.policy.cold_mode
     record["inner_mounts"] = plan.policy.inner_mounts
     record["cold_wait_max_bytes"] = plan.policy.cold_wait_max_bytes

@@ -26,7 +26,12 @@ from monarch.origins.index_file import (
     read_index,
 )
 from monarch.origins.progress import Advance, Progress
-from monarch.origins.root import OriginRoot, link_expansions, open_root
+from monarch.origins.root import (
+    OriginRoot,
+    link_expansions,
+    open_root,
+    stands_above,
+)
 from monarch.origins.saved_indexes import SavedIndexes
 from monarch.origins.walk import Count, Walk
 
@@ -90,7 +95,12 @@ class Indexed:
                 dict.fromkeys(path for name in named for path in link_expansions(name))
             )
         return MappedRoot(
-            root.path, named, self.index.block, root.unstable, self.provisional
+            root.path,
+            named,
+            self.index.block,
+            root.unstable,
+            self.provisional,
+            above=stands_above((root.path, *named)) if root.responds else (),
         )
 
     @property

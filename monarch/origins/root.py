@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from monarch import native
@@ -62,6 +63,28 @@ def _past_link(path: bytes) -> bytes | None:
             continue
         return os.path.join(here or b"/", text, *names[number + 1 :])
     return None
+
+
+def stands_above(paths: Iterable[bytes]) -> tuple[tuple[int, int], ...]:
+    """Return the (dev, ino) of each directory and link that these paths pass.
+
+    The inode number is 0 where it may change.
+    """
+    found: dict[tuple[int, int], None] = {}
+    for path in {here for given in paths for here in _upwards(given)}:
+        try:
+            st = os.lstat(path)
+            unstable = native.inodes_unstable(path)
+        except OSError:
+            continue
+        found[st.st_dev, 0 if unstable else st.st_ino] = None
+    return tuple(sorted(found))
+
+
+def _upwards(path: bytes) -> Iterator[bytes]:
+    while path.strip(b"/"):
+        yield path
+        path = os.path.dirname(path.rstrip(b"/"))
 
 
 def open_root(given: str | bytes) -> OriginRoot:

@@ -1,13 +1,8 @@
 /* shared_api.c - the functions of shared/ that libmonarch.so exports to Python. */
 #include <errno.h>
-#include <linux/magic.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/vfs.h>
-
-#ifndef FUSE_SUPER_MAGIC
-#define FUSE_SUPER_MAGIC 0x65735546
-#endif
 
 #include "dataplane/api.h"
 #include "shared/catalog.h"
@@ -45,16 +40,13 @@ int monarch_index_check(const void *block, size_t length)
     return index_check(block, length);
 }
 
-/* monarch_inodes_unstable - whether files below this directory may change their inode
- * numbers: overlays copy a file when it is written to, FAT has none, and many FUSE servers
- * number files as they are looked up (statfs(2)). -errno: unknown. */
+/* monarch_inodes_unstable - see mountinfo_unstable(). -errno: unknown. */
 int monarch_inodes_unstable(const char *directory)
 {
     struct statfs fs;
     if (statfs(directory, &fs) != 0)
         return -errno;
-    return fs.f_type == OVERLAYFS_SUPER_MAGIC || fs.f_type == FUSE_SUPER_MAGIC ||
-           fs.f_type == MSDOS_SUPER_MAGIC || fs.f_type == EXFAT_SUPER_MAGIC;
+    return mountinfo_unstable(&fs);
 }
 
 /* monarch_index_find - the Entry of a root-relative path, or -1. */

@@ -196,6 +196,12 @@ struct prefix {    /* a spelling of a root: as given, its realpath, its aliases 
     uint32_t reserved;
 };
 
+struct above {         /* a directory or link above a root, as the agent sees it */
+    uint64_t dev, ino; /* ino 0: it may change, the device has to do */
+    uint32_t root;
+    uint32_t reserved;
+};
+
 struct tier {
     uint64_t dev;
     uint32_t kind; /* 0 ram, 1 ssd */
@@ -216,6 +222,8 @@ struct catalog {
     uint64_t cold_wait_max_bytes;
     uint64_t cold_wait_max_whole_bytes; /* of Files that are waited for whole */
     uint64_t cold_timeout_ns;           /* of a wait without progress */
+    uint64_t above;                     /* offset of struct above[above_count] */
+    uint64_t above_count;
     struct root roots[ROOTS_MAX];
     struct tier tiers[TIERS_MAX];
     char filter[FILTER_NAMES_MAX]

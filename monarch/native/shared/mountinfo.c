@@ -3,15 +3,30 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+#ifndef FUSE_SUPER_MAGIC
+#define FUSE_SUPER_MAGIC 0x65735546
+#endif
 
 enum { FIELD_POINT = 4, OCTAL_DIGITS = 3 };
 
 /* A field that statx() has since Linux 5.8; older headers do not declare it. */
 enum { MOUNT_ID = 0x1000, MOUNT_ID_OFFSET = 0x90 };
+
+/* mountinfo_unstable - whether files of this file system may change their inode numbers:
+ * overlays copy a file when it is written to, FAT has none, and many FUSE servers number
+ * files as they are looked up (statfs(2)). */
+bool mountinfo_unstable(const struct statfs *fs)
+{
+    return fs->f_type == OVERLAYFS_SUPER_MAGIC || fs->f_type == FUSE_SUPER_MAGIC ||
+           fs->f_type == MSDOS_SUPER_MAGIC || fs->f_type == EXFAT_SUPER_MAGIC;
+}
 
 /* mountinfo_id - the number of the mount that a path is on; 0: unknown. */
 uint32_t mountinfo_id(int dirfd, const char *path, int flags)

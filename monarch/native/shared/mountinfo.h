@@ -17,6 +17,9 @@ struct mountinfo { /* buffers of a reader, which are too large for small stacks 
     char point[PATH_BYTES_MAX];
 };
 
+struct statfs;
+
+bool mountinfo_unstable(const struct statfs *fs);
 uint32_t mountinfo_id(int dirfd, const char *path, int flags);
 bool mountinfo_covers(struct mountinfo *m, const struct index *ix,
                       const char *directory, size_t n);

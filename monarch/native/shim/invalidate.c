@@ -7,10 +7,12 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/vfs.h>
 
 #include "identity.h"
 #include "mounts.h"
 #include "object.h"
+#include "shared/mountinfo.h"
 #include "sys.h"
 
 /* last_name - splits a path: the length of what comes before its last name. */
@@ -105,9 +107,33 @@ static void remember_above(const struct stat *st, uint32_t root)
     atomic_store_explicit(&above_count, n + 1, memory_order_release);
 }
 
+/* leads - the spelling of a root leads to it in this process, or its identity is not known. */
+static bool leads(const struct segments *seg, const struct spelling *s,
+                  const char *path)
+{
+    const struct root *root = &seg->catalog->roots[s->root];
+    struct stat st;
+    return root->ino == 0 || (object_at(AT_FDCWD, path, true, &st) &&
+                              st.st_dev == root->dev && st.st_ino == root->ino);
+}
+
+/* listed - the agent has found this above the root. */
+static bool listed(const struct segments *seg, uint32_t root, const struct stat *st)
+{
+    const struct catalog *c = seg->catalog;
+    const struct above *all = (const struct above *)((const char *)c + c->above);
+    for (uint64_t i = 0; i < c->above_count; i++)
+        if (all[i].root == root && all[i].dev == st->st_dev &&
+            (all[i].ino == 0 || all[i].ino == st->st_ino))
+            return true;
+    return false;
+}
+
 /* stands_above - one of the directories and links in a spelling of a root is this one;
- * where none is asked for, they are remembered. */
-static bool stands_above(const struct spelling *s, const struct stat *st)
+ * where none is asked for, they are remembered. Where a mount hides the root from this
+ * process, only what the agent has found there counts: the rest is the mount's own. */
+static bool stands_above(const struct segments *seg, const struct spelling *s,
+                         const struct stat *st)
 {
     SCRATCH(path);
     struct stat now;
@@ -115,9 +141,11 @@ static bool stands_above(const struct spelling *s, const struct stat *st)
         return false;
     memcpy(path, s->path, s->bytes);
     path[s->bytes] = 0;
+    bool seen = leads(seg, s, path);
     for (char *end = path + s->bytes; end; end = strrchr(path + 1, '/')) {
         *end = 0;
-        if (!object_at(AT_FDCWD, path, false, &now))
+        if (!object_at(AT_FDCWD, path, false, &now) ||
+            !(seen || listed(seg, s->root, &now)))
             continue;
         if (!st)
             remember_above(&now, s->root);
@@ -132,7 +160,7 @@ static bool stands_above(const struct spelling *s, const struct stat *st)
 void invalidate_view(const struct segments *seg)
 {
     for (uint32_t i = 0; seg && i < seg->spelling_count; i++)
-        stands_above(&seg->spellings[i], NULL);
+        stands_above(seg, &seg->spellings[i], NULL);
 }
 
 /* invalidate_above - a directory or link above a root is renamed, replaced or closed to us: so
@@ -141,7 +169,7 @@ static void invalidate_above(const struct segments *seg, const struct stat *st)
 {
     uint32_t n = atomic_load_explicit(&above_count, memory_order_acquire);
     for (uint32_t i = 0; i < seg->spelling_count; i++)
-        if (stands_above(&seg->spellings[i], st))
+        if (stands_above(seg, &seg->spellings[i], st))
             mark_root(seg, seg->spellings[i].root, MARKED | MARKED_NAME);
     for (uint32_t i = 0; i < n; i++)
         if (above[i].dev == st->st_dev && above[i].ino == st->st_ino)
@@ -157,6 +185,15 @@ static bool untold(const struct segments *seg, uint32_t root, int fd,
     return (S_ISREG(st->st_mode) || S_ISDIR(st->st_mode)) &&
            st->st_dev == seg->catalog->roots[root].dev &&
            (several || mounts_apart(seg, root, fd, ""));
+}
+
+/* nameless - the same where the kernel tells no path, as in a sandbox without /proc: any
+ * file on a file system of such a kind may lie in a root. */
+static bool nameless(int fd, const struct stat *st)
+{
+    struct statfs fs;
+    return S_ISREG(st->st_mode) && (sys_call(SYS_fstatfs, fd, (long)&fs, 0, 0, 0) < 0 ||
+                                    mountinfo_unstable(&fs));
 }
 
 /* invalidate_name_of - where inodes may change under a file: goes by the path that the kernel
@@ -182,7 +219,7 @@ static void invalidate_name_of(const struct segments *seg, int fd,
     }
     for (uint32_t i = 0; i < seg->catalog->root_count; i++)
         if (seg->catalog->roots[i].unstable &&
-            (n > 0 ? untold(seg, i, fd, st) : S_ISREG(st->st_mode)))
+            (n > 0 ? untold(seg, i, fd, st) : nameless(fd, st)))
             mark_root(seg, i, MARKED_ALL);
 }
 

@@ -103,6 +103,8 @@ static bool marks_valid(const struct catalog *c, const struct flags *f)
            c->tier_count <= TIERS_MAX && c->filter_count <= FILTER_NAMES_MAX &&
            c->prefix_count <= PREFIXES_MAX && c->prefixes < c->seg.length &&
            c->states < c->seg.length && c->strings <= c->seg.length &&
+           c->above <= c->seg.length &&
+           c->above_count <= (c->seg.length - c->above) / sizeof(struct above) &&
            f->count <= f->seg.length - sizeof(*f) &&
            c->file_count + c->dir_count <= f->count && roots_valid(c);
 }
