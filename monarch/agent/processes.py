@@ -139,6 +139,14 @@ class Processes:
         found: list[int] = np.unique(self._slots["pid"][: self._used()]).tolist()
         return found
 
+    def elsewhere(self) -> list[tuple[int, int, bytes]]:
+        """Return (dev, ino, path) of Files that were opened by paths not known."""
+        records = self._segment[0]["elsewhere"]
+        return [
+            (int(one["dev"]), int(one["ino"]), bytes(one["path"])[: int(one["bytes"])])
+            for one in records[records["bytes"] > 0]
+        ]
+
     def unslotted(self) -> int:
         """Return how many processes got no slot."""
         return int(self._segment[0]["slots_full"])

@@ -224,6 +224,7 @@ class AgentStats:
             unstaged=self._unstaged(complete=complete),
             changed=self._changed(),
             passed_roots=self._passed_roots(),
+            elsewhere=self._elsewhere(),
             **self._share(),
             fill=self._fill(),
             nodes=tuple(node["name"] for node in self.nodes()),
@@ -426,6 +427,19 @@ class AgentStats:
         if self.stager is None or self.namespace is None:
             return ()
         return tuple(self.namespace.path(f) for f in self.stager.changed[:CHANGED_MAX])
+
+    def _elsewhere(self) -> tuple[reports.Elsewhere, ...]:
+        """Return the names of datasets that programs have and the Catalog has not."""
+        if self.namespace is None:
+            return ()
+        found: dict[tuple[str, ...], reports.Elsewhere] = {}
+        for dev, ino, path in self.processes.elsewhere():
+            for root in self.namespace.roots:
+                alias = root.named_by(path, dev, ino)
+                if alias is not None:
+                    one = (shown(root.path), shown(alias), shown(path))
+                    found.setdefault(one[:2], reports.Elsewhere(*one))
+        return tuple(found.values())
 
     def _passed_roots(self) -> tuple[str, ...]:
         """Return the roots that programs have switched to pass-through."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
+from monarch import native
 from monarch.catalog.block import Block
 from monarch.errors import UsageError, shown
 
@@ -34,6 +35,18 @@ class MappedRoot:
     unstable: bool = False
     provisional: bool = False
     above: tuple[tuple[int, int], ...] = ()
+
+    def named_by(self, path: bytes, dev: int, ino: int) -> bytes | None:
+        """Return by what name a path of a File leads to the root.
+
+        It is empty if the path does not end with the name of the File in the root;
+        None: the File is not in this root.
+        """
+        entry = native.index_find_inode(self.block.memory, dev, ino)
+        if entry < 0:
+            return None
+        name = path.removesuffix(b"/" + self.block.path(entry))
+        return b"" if name in (path, b"") else name
 
 
 class Inventory:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from monarch.report.merging import merge
     from monarch.report.model import (
         UNKNOWN_STATUS,
+        Elsewhere,
         ErrorCount,
         FileSizes,
         FillFigures,
@@ -50,6 +51,7 @@ _PLACES = {
         "UNKNOWN_STATUS",
         "ErrorCount",
         "FileSizes",
+        "Elsewhere",
         "FillFigures",
         "JobFigures",
         "Moment",
@@ -74,6 +76,7 @@ _PLACES = {
 __all__ = [
     "NODE_REPORT_BYTES_MAX",
     "UNKNOWN_STATUS",
+    "Elsewhere",
     "ErrorCount",
     "FileSizes",
     "FillFigures",

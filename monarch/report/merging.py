@@ -128,6 +128,7 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         passed_roots=tuple(
             dict.fromkeys(root for part in parts for root in part.passed_roots)
         ),
+        elsewhere=tuple(dict.fromkeys(one for part in parts for one in part.elsewhere)),
         nodes=own.nodes,
         number=own.number,
     )

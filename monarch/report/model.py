@@ -171,6 +171,20 @@ class FileSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A name that programs have for a dataset and the configuration has not.
+
+    Attributes:
+        alias: the name to add; "" if the path does not tell it.
+        example: a path that was opened.
+    """
+
+    dataset: str
+    alias: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShareFigures:
     """What a node is to keep of the datasets, and what it has.
 
@@ -295,6 +309,7 @@ class Snapshot:
     unstaged: tuple[Unstaged, ...]
     changed: tuple[str, ...] = ()
     passed_roots: tuple[str, ...] = ()
+    elsewhere: tuple[Elsewhere, ...] = ()
     share: ShareFigures = ShareFigures()
     fill: FillFigures = FillFigures()
     lacking: tuple[Unstaged, ...] = ()

@@ -10,6 +10,7 @@ from monarch import __version__
 from monarch.errors import printable
 from monarch.report.model import (
     OTHERS,
+    Elsewhere,
     ErrorCount,
     FillFigures,
     JobFigures,
@@ -47,6 +48,7 @@ _LISTS: Final = {
     "moments": Moment,
     "slowest": SlowCopy,
     "errors": ErrorCount,
+    "elsewhere": Elsewhere,
 }
 
 _WANTED: Final = {

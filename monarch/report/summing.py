@@ -118,6 +118,7 @@ def summarize(snapshot: Snapshot) -> Report:
         "survived": _survived(snapshot),
         "changed": list(snapshot.changed),
         "passed_roots": list(snapshot.passed_roots),
+        "elsewhere": [plain(one) for one in snapshot.elsewhere],
         "counters": dict(snapshot.counters),
         "agent": dict(snapshot.tally),
     }

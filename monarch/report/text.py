@@ -59,6 +59,7 @@ def report_parts(report: Report) -> list[Part]:
         *fallback_lines(report),
         *_written(report),
         *_errors(report),
+        *_elsewhere(report),
         *survived_lines(report),
         *_NOTE,
     ]
@@ -354,6 +355,19 @@ def _errors(report: Report) -> list[str]:
         f"such as {row['example']}"
         for row in report.get("errors", ())[:_CHANGED_MAX]
     ]
+
+
+def _elsewhere(report: Report) -> list[str]:
+    """Return the names to add to a dataset, since programs have opened it by them."""
+    lines = [
+        f"  add {row['alias']} to `aliases` of the dataset {row['dataset']}: its files "
+        f"were opened by that name, such as {row['example']}"
+        if row["alias"]
+        else f"  {row['example']} is a file of {row['dataset']}; add the directory "
+        "that programs know the dataset by to its `aliases`"
+        for row in report.get("elsewhere", ())
+    ]
+    return list(dict.fromkeys(lines))
 
 
 def _had_problem(what: str, node: Mapping[str, Any]) -> bool:

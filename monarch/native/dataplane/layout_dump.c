@@ -18,6 +18,7 @@
 #include <stdio.h>
 
 #include "dataplane/wire.h"
+#include "shared/changes.h"
 #include "shared/presence.h"
 
 enum { TEXT_BYTES_MAX = 32 << 10 };

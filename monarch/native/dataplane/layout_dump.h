@@ -37,6 +37,7 @@ struct row {
         struct root *: "root", \
         struct tier *: "tier", \
         struct process *: "process", \
+        struct elsewhere *: "elsewhere", \
         struct changed *: "changed", \
         struct inode *: "inode", \
         struct rights: "rights")

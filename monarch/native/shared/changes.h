@@ -6,6 +6,32 @@
 
 #include "index.h"
 
+/* What has changed in a file or directory before there was a Catalog that knows it; of a
+ * directory: that a name in it came or went, or what it is itself. */
+enum {
+    CHANGED_BYTES = 1,
+    CHANGED_RIGHTS = 2, /* mode, owner, attributes */
+    CHANGED_TIMES = 4,
+    CHANGED_NAME = 8,   /* a name of it went, or leads elsewhere */
+    CHANGED_FREED = 16, /* its last name went */
+};
+
+struct changed {    /* claimed by compare-and-swap on ino, complete when dev is set */
+    uint64_t ino;   /* 0 = free */
+    uint64_t dev;   /* 0 = not written yet */
+    uint64_t below; /* a bit per root below which its path lay */
+    uint32_t kinds; /* CHANGED_... */
+    uint32_t reserved;
+};
+
+struct changes {
+    uint32_t revision; /* incremented after each change of the table */
+    uint32_t reserved;
+    struct changed slots[CHANGES_MAX]; /* open addressing, no slot becomes free again */
+};
+
+_Static_assert(sizeof(struct changed) == 32, "changed");
+
 struct change_seen { /* one change, as a program has seen it */
     uint64_t dev, ino;
     uint64_t below; /* a bit per root below which its path lies */

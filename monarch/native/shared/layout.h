@@ -55,6 +55,7 @@ enum {
     FILTER_NAMES_MAX = 32,
     FILTER_NAME_BYTES = 32,
     CHANGES_MAX = 8192,
+    ELSEWHERE_MAX = 8,
     EXTENT_BLOCKS = 32, /* bits of a word */
 };
 
@@ -306,32 +307,6 @@ enum { /* bits of a mark; all of them if it is unknown what has changed */
        MARKED_ALL = MARKED | MARKED_BYTES | MARKED_NAME | MARKED_FREED,
 };
 
-/* ---- changes -------------------------------------------------------------------- */
-
-/* What has changed in a file or directory before there was a Catalog that knows it; of a
- * directory: that a name in it came or went, or what it is itself. */
-enum {
-    CHANGED_BYTES = 1,
-    CHANGED_RIGHTS = 2, /* mode, owner, attributes */
-    CHANGED_TIMES = 4,
-    CHANGED_NAME = 8,   /* a name of it went, or leads elsewhere */
-    CHANGED_FREED = 16, /* its last name went */
-};
-
-struct changed {    /* claimed by compare-and-swap on ino, complete when dev is set */
-    uint64_t ino;   /* 0 = free */
-    uint64_t dev;   /* 0 = not written yet */
-    uint64_t below; /* a bit per root below which its path lay */
-    uint32_t kinds; /* CHANGED_... */
-    uint32_t reserved;
-};
-
-struct changes {
-    uint32_t revision; /* incremented after each change of the table */
-    uint32_t reserved;
-    struct changed slots[CHANGES_MAX]; /* open addressing, no slot becomes free again */
-};
-
 /* ---- requests ------------------------------------------------------------------- */
 
 enum agent_state {
@@ -421,6 +396,13 @@ struct process { /* claimed by compare-and-swap on state, freed by the agent alo
     uint64_t counters[COUNTER_COUNT];
 };
 
+struct elsewhere { /* a File that was opened by a path which is not known */
+    uint64_t dev, ino;
+    uint32_t bytes; /* of the path; written last, 0: not yet */
+    uint32_t reserved;
+    char path[PATH_BYTES_MAX]; /* absolute, as the program had it */
+};
+
 struct counters {
     struct segment seg;
     uint32_t slots_used_max; /* slots at or above were never claimed */
@@ -429,6 +411,9 @@ struct counters {
     /* by enum wait_source; bucket = wait_bucket(ns) */
     uint64_t wait_buckets[WAIT_SOURCES * WAIT_BUCKETS];
     uint64_t wait_total_ns[WAIT_SOURCES];
+    uint32_t elsewhere_taken; /* of the places below; may be more */
+    uint32_t elsewhere_reserved;
+    struct elsewhere elsewhere[ELSEWHERE_MAX];
     struct process process[PROCESS_SLOTS];
 };
 
@@ -457,7 +442,6 @@ _Static_assert(sizeof(struct entry) == 64, "entry is one cache line");
 _Static_assert(sizeof(struct attr) == 32, "attr");
 _Static_assert(sizeof(struct slot) == 8, "slot");
 _Static_assert(sizeof(struct inode) == 16, "inode");
-_Static_assert(sizeof(struct changed) == 32, "changed");
 _Static_assert(sizeof(struct rights) == 64, "rights");
 _Static_assert(sizeof(struct requests) ==
                    32 + 128 + 12 * WAITER_COUNTS + 8 * REQUEST_SLOTS,

@@ -23,10 +23,7 @@ enum { LARGEFILE = 0100000 }; /* what 32-bit habits pass; 0 in the headers */
 enum { LARGEFILE = O_LARGEFILE };
 #endif
 
-enum {
-    SAMPLED_FIRST = 64,
-    SAMPLED_EVERY = 1024
-}; /* outside opens that are looked at */
+enum { SAMPLED_FIRST = 64, SAMPLED_EVERY = 32 }; /* outside opens that are looked at */
 
 enum { MOVES_MAX = 8 }; /* Replicas that leave before they are opened, of one open */
 
@@ -157,6 +154,8 @@ static bool redirect_read(struct redirect *s, int dirfd, const char *path, int f
         uint64_t before = counted(COUNTER_opens_outside);
         s->doubted = mark_any(s->seg);
         s->sampled = before < SAMPLED_FIRST || before % SAMPLED_EVERY == 0;
+        s->asked_at = dirfd;
+        s->asked = path;
         count(COUNTER_opens_outside, 1);
         return false;
     }

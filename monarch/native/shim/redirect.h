@@ -22,10 +22,12 @@ struct redirect {
     bool streamed; /* by fopen() or freopen(): its reads are not seen */
     bool whole;    /* has waited until the large File was staged whole */
     bool sampled;  /* then see whether an outside path has led to a File */
-    bool doubted;  /* or to a Replica whose File was written to since */
-    bool counted;  /* among those that wait for the File, until it is opened */
-    bool kept;     /* the same, until redirect_release() */
-    bool large;    /* its reads may be served, though the origin is opened */
+    int asked_at;  /* and by what path: the program's own */
+    const char *asked;
+    bool doubted; /* or to a Replica whose File was written to since */
+    bool counted; /* among those that wait for the File, until it is opened */
+    bool kept;    /* the same, until redirect_release() */
+    bool large;   /* its reads may be served, though the origin is opened */
     uint32_t tier;
     uint32_t source; /* enum source */
     uint32_t word;   /* the state word that told of the Replica */

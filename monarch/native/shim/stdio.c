@@ -6,34 +6,33 @@
 #include "redirect.h"
 #include "sys.h"
 
-#define STREAM(path, mode, staged, named)                            \
-    struct redirect s;                                               \
-    FILE *stream;                                                    \
-    if (redirect_stream(&s, path, mode)) {                           \
-        s.kept_errno = errno;                                        \
-        stream = (staged);                                           \
-        while (redirect_moved(&s)) {                                 \
-            if (stream)                                              \
-                fclose(stream);                                      \
-            stream = s.path ? (staged) : NULL;                       \
-        }                                                            \
-        if (redirect_opened(&s, stream != NULL))                     \
-            return stream;                                           \
-    } else if (mode && mode[0] == 'r' &&                             \
-               directory_lacks_at(s.seg, AT_FDCWD, path, s.flags)) { \
-        errno = ENOENT;                                              \
-        return NULL;                                                 \
-    }                                                                \
-    stream = (named);                                                \
-    int fd = stream ? fileno(stream) : -1;                           \
-    if (s.writes    ? redirect_diverts(&s, AT_FDCWD, path, fd)       \
-        : s.doubted ? redirect_found(&s, fd)                         \
-                    : false) {                                       \
-        if (stream)                                                  \
-            fclose(stream);                                          \
-        stream = (staged);                                           \
-        redirect_opened(&s, stream != NULL);                         \
-    }                                                                \
+#define STREAM(path, mode, staged, named)                               \
+    struct redirect s;                                                  \
+    FILE *stream;                                                       \
+    if (redirect_stream(&s, path, mode)) {                              \
+        s.kept_errno = errno;                                           \
+        stream = (staged);                                              \
+        while (redirect_moved(&s)) {                                    \
+            if (stream)                                                 \
+                fclose(stream);                                         \
+            stream = s.path ? (staged) : NULL;                          \
+        }                                                               \
+        if (redirect_opened(&s, stream != NULL))                        \
+            return stream;                                              \
+    } else if (mode && mode[0] == 'r' &&                                \
+               directory_lacks_at(s.seg, AT_FDCWD, path, s.flags)) {    \
+        errno = ENOENT;                                                 \
+        return NULL;                                                    \
+    }                                                                   \
+    stream = (named);                                                   \
+    int fd = stream ? fileno(stream) : -1;                              \
+    if (s.writes ? redirect_diverts(&s, AT_FDCWD, path, fd)             \
+                 : (s.sampled | s.doubted) && redirect_found(&s, fd)) { \
+        if (stream)                                                     \
+            fclose(stream);                                             \
+        stream = (staged);                                              \
+        redirect_opened(&s, stream != NULL);                            \
+    }                                                                   \
     return stream;
 
 FILE *fopen(const char *path, const char *mode){

@@ -2,6 +2,7 @@
  * met is marked, and a Replica gives way to the origin's file. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -89,14 +90,52 @@ bool redirect_write(struct redirect *s, int dirfd, const char *path,
     return s->final;
 }
 
+/* absolute - writes the path that the program has opened; its length, 0: not known. */
+static size_t absolute(const struct redirect *s, char out[PATH_BYTES_MAX])
+{
+    size_t head = 0, n = strlen(s->asked);
+    if (s->asked[0] != '/') {
+        long cwd = s->asked_at == AT_FDCWD
+                       ? sys_call(SYS_getcwd, (long)out, PATH_BYTES_MAX, 0, 0, 0)
+                       : 0;
+        if (cwd < 2 || out[0] != '/')
+            return 0;
+        head = (size_t)cwd;
+        out[head - 1] = '/';
+    }
+    if (head + n >= PATH_BYTES_MAX)
+        return 0;
+    memcpy(out + head, s->asked, n + 1);
+    return head + n;
+}
+
+/* keep_path - keeps the first paths that the Catalog has another name for. */
+static void keep_path(const struct redirect *s, const struct stat *st)
+{
+    struct counters *c = s->seg->counters;
+    _Atomic uint32_t *taken = (_Atomic uint32_t *)&c->elsewhere_taken;
+    if (!s->asked || atomic_load_explicit(taken, memory_order_relaxed) >= ELSEWHERE_MAX)
+        return;
+    uint32_t n = atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
+    if (n >= ELSEWHERE_MAX)
+        return;
+    struct elsewhere *e = &c->elsewhere[n];
+    e->dev = st->st_dev;
+    e->ino = st->st_ino;
+    atomic_store_explicit((_Atomic uint32_t *)&e->bytes, (uint32_t)absolute(s, e->path),
+                          memory_order_release);
+}
+
 /* sample - counts another name of a dataset, for the report. */
 static void sample(const struct redirect *s, const struct stat *st)
 {
     for (uint32_t i = 0; i < s->seg->catalog->root_count; i++) {
         const struct index *ix = segments_index(s->seg, i);
         int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
-        if (found >= 0 && index_entry(ix, (uint32_t)found)->file != NONE32)
-            count(COUNTER_opens_elsewhere, 1);
+        if (found < 0 || index_entry(ix, (uint32_t)found)->file == NONE32)
+            continue;
+        count(COUNTER_opens_elsewhere, 1);
+        keep_path(s, st);
     }
 }
 
