@@ -258,13 +258,16 @@ class Walk:
         return self._idle > 0
 
     def _look_last(self, directory: _Open, names: list[bytes], place: int) -> None:
+        done = 0
         try:
-            self._look(directory, names, place)
+            # Each look is short, so that the count moves where lookups are slow.
+            while done < len(names):
+                done += self._look(directory, names[done:], place + done, LOOK_NS)
         finally:
             self._leave(directory)
 
     def _look(
-        self, directory: _Open, names: list[bytes], place: int, limit_ns: int = 0
+        self, directory: _Open, names: list[bytes], place: int, limit_ns: int
     ) -> int:
         """Look up names until the limit has passed; return their number."""
         found = self._find(directory.fd, names, limit_ns)

@@ -7,12 +7,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from monarch.catalog.patterns import Patterns
+from monarch.origins import walk
+from monarch.origins.dataset import scan
+from monarch.origins.root import open_root
 from support.dataset import Dataset
+
+SLOW_NAMES = 150
 
 READ = "import sys\nfor path in sys.argv[2:]: open(path, sys.argv[1]).read()"
 
@@ -125,3 +132,27 @@ def test_file_of_a_dataset_by_a_link_of_its_own_names_no_alias(
     told = run(["--data", dataset.root], *read_all([other]))
 
     assert f"{other} is a file of {dataset.root}; add the directory" in told.text
+
+
+# -- the scan ------------------------------------------------------------------------
+
+
+def test_scan_progress_moves_within_one_slow_directory(
+    mount_counted, tmp_path, monkeypatch
+) -> None:
+    """As it does for people: they see the count four times a second."""
+    source = tmp_path / "flat"
+    source.mkdir()
+    for number in range(SLOW_NAMES):
+        (source / str(number)).touch()
+    view = mount_counted(source, stat_us=20_000)
+    monkeypatch.setattr(walk, "PROGRESS_SECONDS", 0.1)
+    seen: list[int] = []
+
+    scan(open_root(str(view.root)), Patterns(), threads=2, progress=seen.append)
+
+    moving = seen[seen.index(next(filter(None, seen))) :]
+    stood = sum(one == other for one, other in pairwise(moving))
+    assert seen[-1] == SLOW_NAMES
+    assert len(moving) > 10
+    assert stood <= len(moving) // 4
