@@ -7,10 +7,12 @@ them with what the code gives:
     monarch/pages/share/    manual pages and completion, installed below share/
 """
 
+import json
 import sys
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from monarch.cli import completions, manual
 from monarch.cli.schema_page import schema_page
@@ -27,9 +29,29 @@ the values that hold and where they come from.
 Sizes need a unit (8GiB, 80GB), and so do durations (500ms, 30s, 10min, 2h, 7d).
 """
 
+REPORT: Final = """
+Every key of the JSON that `monarch run --report FILE.json` writes and `monarch report`
+reads. Sizes are in bytes, times in seconds, shares from 0 to 1; null is unknown.
+"""
+
+
+def report_page() -> str:
+    """Return the page on the report, without which of its keys must be there."""
+    text = (files("monarch.report") / "report.schema.json").read_text()
+    schema = json.loads(text, object_hook=_without_required)
+    return schema_page("Report fields", REPORT, schema)
+
+
+def _without_required(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema without `required`, which is no advice to who reads a report."""
+    is_schema = isinstance(value.get("required"), list)
+    return {k: v for k, v in value.items() if not (is_schema and k == "required")}
+
+
 REFERENCE: Final[dict[str, Callable[[], str]]] = {
     "configuration": lambda: schema_page("Configuration", CONFIGURATION, json_schema()),
     "metrics": metrics_reference,
+    "report-fields": report_page,
 }
 """What makes each page of reference, by its topic."""
 

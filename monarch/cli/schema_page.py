@@ -28,7 +28,8 @@ def _section(schema: Schema, key: str, value: Schema) -> Iterator[str]:
     yield f"## {key}"
     entries = list(_entries(schema, _path(key, inner), _element(schema, inner)))
     if entries:
-        yield _wrapped(_text(value) or _text(inner))
+        if text := _text(value) or _text(inner):
+            yield _wrapped(text)
         yield "\n".join(_entry(*entry) for entry in entries)
     else:
         yield _entry(key, inner, required=False)
@@ -82,7 +83,8 @@ def _entry(path: str, value: Schema, required: bool) -> str:
     elif "default" in value and not isinstance(value["default"], dict):
         facts.append(f"default {_literal(value['default'])}")
     shown = f" ({'; '.join(facts)})" if facts else ""
-    return _wrapped(f"- `{path}`{shown}: {_text(value)}", indent="  ")
+    text = f": {_text(value)}" if _text(value) else ""
+    return _wrapped(f"- `{path}`{shown}{text}", indent="  ")
 
 
 def _values(value: Schema) -> str:
@@ -96,7 +98,9 @@ def _values(value: Schema) -> str:
     if "const" in value:
         return _literal(value["const"])
     if "minimum" in value and "maximum" in value:
-        return f"{value['minimum']} to {value['maximum']}"
+        may_be_null = "null" in value.get("type", "")
+        words = f"{value['minimum']} to {value['maximum']}"
+        return f"{words} or null" if may_be_null else words
     kind = value.get("type", "")
     if isinstance(kind, list):
         return _alternatives([_KINDS[one] for one in kind if _KINDS[one]])
