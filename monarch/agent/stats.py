@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -13,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from monarch import __version__, native
 from monarch import report as reports
+from monarch.agent.figures import file_sizes, versions, wait_buckets, wait_totals
 from monarch.agent.namespace import Namespace
 from monarch.agent.processes import Processes
 from monarch.agent.recorder import Recorder, own_cost
@@ -30,8 +30,6 @@ from monarch.stager import FillConcurrency, Sources, Stager
 
 CHANGED_MAX = 20
 EXAMPLES_MAX: Final = 3
-SIZE_STEP: Final = 4
-"""A class of the histogram of file sizes ends at so many times its beginning."""
 
 UNINDEXED = "the datasets were not indexed yet"
 
@@ -211,16 +209,8 @@ class AgentStats:
             tiers=self.tier_figures(),
             processes=self._processes(),
             unslotted=self.processes.unslotted(),
-            waits=tuple(
-                bucket
-                for source, (counts, _) in waits.items()
-                for bucket in _buckets(counts, source)
-            ),
-            wait_totals=tuple(
-                reports.WaitTotal(source, total_ns)
-                for source, (_, total_ns) in waits.items()
-                if total_ns
-            ),
+            waits=wait_buckets(waits),
+            wait_totals=wait_totals(waits),
             unstaged=self._unstaged(complete=complete),
             changed=self._changed(),
             passed_roots=self._passed_roots(),
@@ -233,9 +223,9 @@ class AgentStats:
             **self._pool(),
             **recorded,
             errors=self._errors(),
-            file_sizes=self._file_sizes(),
+            file_sizes=file_sizes(self._sizes()),
             config=json.loads(self.setup.config_text),
-            versions=_versions(),
+            versions=versions(),
         )
 
     def _job(self, complete: bool) -> reports.JobFigures:
@@ -368,20 +358,9 @@ class AgentStats:
             for (code, step), (count, file) in self.stager.errors.items()
         )
 
-    def _file_sizes(self) -> tuple[reports.FileSizes, ...]:
-        if self.namespace is None or self.namespace.inventory is None:
-            return ()
-        sizes = self.namespace.inventory.sizes
-        classes = np.ceil(np.log(np.maximum(sizes, 1) + 0.5) / np.log(SIZE_STEP))
-        return tuple(
-            reports.FileSizes(
-                SIZE_STEP ** int(one - 1) if one else 0,
-                SIZE_STEP ** int(one),
-                int(np.count_nonzero(classes == one)),
-                int(sizes[classes == one].sum()),
-            )
-            for one in np.unique(classes)
-        )
+    def _sizes(self) -> npt.NDArray[np.uint64]:
+        inventory = self.namespace.inventory if self.namespace is not None else None
+        return inventory.sizes if inventory is not None else np.zeros(0, np.uint64)
 
     def _share(self) -> dict[str, Any]:
         """Return what this node keeps, what it lacks of that, and what has failed."""
@@ -451,21 +430,3 @@ class AgentStats:
             for root, mark in zip(self.namespace.roots, marks, strict=False)
             if mark
         )
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "monarch": __version__,
-        "python": platform.python_version(),
-        "kernel": platform.release(),
-        "libc": " ".join(platform.libc_ver()),
-    }
-
-
-def _buckets(counts: list[int], source: str) -> tuple[reports.WaitBucket, ...]:
-    edges = [native.wait_bucket_ns(number) for number in range(len(counts))]
-    edges.append(2 * edges[-1])
-    return tuple(
-        reports.WaitBucket(edges[n], edges[n + 1], count, source)
-        for n, count in enumerate(counts)
-    )
