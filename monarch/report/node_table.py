@@ -53,19 +53,14 @@ _NODES: Final = (
     Column("opens", 11, _of("opens"), _count),
     Column("ready", 7, _share("hit_opens", "opens"), percent),
     Column("peers", 7, _share("peer_hit_opens", "opens"), percent),
-    Column(
-        "origin",
-        11,
-        lambda row: row["origin_read_bytes"] + row["origin_bytes"],
-        format_size,
-    ),
+    Column("origin", 11, _of("origin_read_bytes"), format_size),
     Column("fetched", 11, _of("fetched_bytes"), format_size),
     Column("served", 11, _of("served_bytes"), format_size),
     Column("full", 7, _share("used_bytes", "capacity_bytes"), percent),
 )
 # The figures that are summed over all nodes.
 _SUMMED: Final = (
-    *("opens", "hit_opens", "peer_hit_opens", "origin_read_bytes", "origin_bytes"),
+    *("opens", "hit_opens", "peer_hit_opens", "origin_read_bytes"),
     *("fetched_bytes", "served_bytes", "used_bytes", "capacity_bytes"),
 )
 _PEERS: Final = (

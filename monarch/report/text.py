@@ -189,12 +189,12 @@ def _hits(hits: dict[str, Any]) -> list[str]:
         return []
     line = f"  ready when opened: {percent(hits['by_opens'])} of opens"
     if hits["by_bytes"] is not None:
-        line += f", {percent(hits['by_bytes'])} of bytes"
+        line += f", {percent(hits['by_bytes'])} by the size of the files"
     lines = [line]
     if hits.get("peer_by_opens"):
         line = f"  ready on a peer: {percent(hits['peer_by_opens'])} of opens"
         if hits["peer_by_bytes"] is not None:
-            line += f", {percent(hits['peer_by_bytes'])} of bytes"
+            line += f", {percent(hits['peer_by_bytes'])} by size"
         lines.append(line)
     return lines
 
