@@ -36,6 +36,8 @@ from monarch.tiers.retained import (
 )
 
 DRAIN_S: Final = 1.0
+EXIT_STATUS_S: Final = 0.5
+"""A launcher that waits for its program tells its exit status at once."""
 ENGINE_TIMEOUT_MS: Final = 2000
 REMOVE_S: Final = 2.0
 
@@ -115,6 +117,15 @@ class Shutdown:
         asyncio.get_running_loop().remove_reader(engine.event_fd)
         await in_thread(engine.close, ENGINE_TIMEOUT_MS)
 
+    async def _await_exit_status(self) -> None:
+        """Wait until a launcher has told how its program ended, which it may not do."""
+        processes = self._parts.processes
+        deadline = time.monotonic() + EXIT_STATUS_S
+        while processes.programs_seen and processes.exit_status() is None:
+            if time.monotonic() >= deadline:
+                return
+            await asyncio.sleep(0.01)
+
     async def _account(
         self, peers: tuple[reports.PeerFigures, ...]
     ) -> reports.Report | None:
@@ -124,6 +135,7 @@ class Shutdown:
             peers: the figures of peers when the job was over.
         """
         self._parts.processes.scan()
+        await self._await_exit_status()
         cluster = self._parts.joining.take_cluster()
         fragments: Mapping[int, bytes] | None = {}
         report = None
