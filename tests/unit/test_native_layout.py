@@ -15,7 +15,12 @@ from monarch.stager import Destination
 SOURCES = Path(__file__).parents[2] / "monarch" / "native"
 HEADERS = [
     SOURCES / name
-    for name in ("shared/layout.h", "dataplane/api.h", "dataplane/wire.h")
+    for name in (
+        "shared/layout.h",
+        "shared/changes.h",
+        "dataplane/api.h",
+        "dataplane/wire.h",
+    )
 ]
 ENUMS = {
     "scan_kind": native.ScanKind,
@@ -33,6 +38,7 @@ ENUMS = {
     "monarch_verdict": native.Verdict,
     "monarch_destination": Destination,
 }
+LOCAL = {"change_seen"}  # a value that a process holds for itself
 UNITS = {"opens", "bytes", "calls", "marks"}
 
 
@@ -52,7 +58,8 @@ def declared_structs() -> dict[str, list[str]]:
             for word in line.split(",")
             if word.strip()
         ]
-        found[name] = fields
+        if name not in LOCAL:
+            found[name] = fields
     return found
 
 

@@ -25,6 +25,7 @@ enum { TEXT_BYTES_MAX = 32 << 10 };
 
 static const struct row rows[] = {
 #include "dataplane/layout_rows.def"
+#include "dataplane/layout_values.def"
 };
 
 static const char counter_lines[] =
