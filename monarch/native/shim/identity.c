@@ -59,7 +59,7 @@ static bool resembles(const struct stat *st, const struct entry *e)
     struct timespec mtime;
     set_time(&mtime, e->mtime_ns);
     time_t apart = st->st_mtim.tv_sec - mtime.tv_sec;
-    return st->st_mode == (S_IFREG | 0400) && (uint64_t)st->st_size == e->size &&
+    return st->st_mode == IDENTITY_MODE && (uint64_t)st->st_size == e->size &&
            apart >= -COARSE_SECONDS && apart <= COARSE_SECONDS;
 }
 

@@ -14,6 +14,10 @@ struct identity {               /* the File whose Replica a descriptor leads to 
     uint64_t file; /* number in the job */
 };
 
+/* All Replicas have this mode: what has another is none, whatever the segments say. They
+ * need not be mapped for it, where the address space is narrow. */
+#define IDENTITY_MODE (S_IFREG | 0400)
+
 bool identity_of(const struct segments *seg, const struct stat *st,
                  struct identity *id);
 void identity_stat(const struct index *ix, const struct entry *e, struct stat *out);

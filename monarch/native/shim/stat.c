@@ -111,7 +111,9 @@ static bool found_replica(const struct segments *seg, int fd, const struct stat 
 /* as_origin - gives a redirected descriptor's stat the origin's identity. */
 static int as_origin(int result, int fd, struct stat *out)
 {
-    const struct segments *seg = result == 0 ? attach_for_marking() : NULL;
+    const struct segments *seg = result == 0 && out->st_mode == IDENTITY_MODE
+                                     ? attach_for_marking()
+                                     : NULL;
     struct identity id;
     if (seg && found_replica(seg, fd, out, &id)) {
         identity_describe(&id, out);
@@ -137,7 +139,7 @@ static void named_anew(const struct segments *seg, int fd, struct stat *out)
 /* named - the same for what a path leads to, if that is by a descriptor's name in /proc. */
 static int named(int result, int dirfd, const char *path, struct stat *out)
 {
-    const struct segments *seg = result == 0 && S_ISREG(out->st_mode)
+    const struct segments *seg = result == 0 && out->st_mode == IDENTITY_MODE
                                      ? attach_for_marking()
                                      : NULL;
     struct identity id;
@@ -330,10 +332,11 @@ static bool looks(int dirfd, const char *path, const struct statx *out, struct s
  * the origin's identity; the time of birth is the Replica's and is taken out. */
 static void statx_as_origin(int dirfd, const char *path, int flags, struct statx *out)
 {
+    const unsigned known = STATX_TYPE | STATX_MODE;
     bool itself = !path || !path[0];
-    const struct segments *seg = itself || !(flags & AT_SYMLINK_NOFOLLOW)
-                                     ? attach_for_marking()
-                                     : NULL;
+    bool other = (out->stx_mask & known) == known && out->stx_mode != IDENTITY_MODE;
+    bool may = !other && (itself || !(flags & AT_SYMLINK_NOFOLLOW));
+    const struct segments *seg = may ? attach_for_marking() : NULL;
     struct identity id;
     struct stat st;
     if (!seg || !on_tier(seg, makedev(out->stx_dev_major, out->stx_dev_minor)) ||
