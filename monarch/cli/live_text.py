@@ -25,12 +25,6 @@ _SOURCES: Final = (
     ("waited", "staged while they waited", "waited_opens"),
     ("origin", "origin", "origin_opens"),
 )
-# What a report says of a job that has ended is not said of one that runs.
-_RUNNING: Final = {
-    "not asked for before the job ended": "not asked for yet",
-    "the job ended before they were copied": "the job is ending",
-}
-
 Figures = Mapping[str, Any]
 
 
@@ -48,16 +42,7 @@ def status_parts(answer: Figures) -> list[Part]:
         lines.append(f"  metrics: {answer['metrics']}")
     if answer["staged"] is None and answer["state"] != "plain":
         return [head, *lines]
-    return [head, *lines, *report_parts(mid_run(answer["report"]))]
-
-
-def mid_run(report: Figures) -> Figures:
-    """Return a report in the words for a job that goes on."""
-    rows = [
-        {**row, "reason": _RUNNING.get(row["reason"], row["reason"])}
-        for row in report["unstaged"]
-    ]
-    return {**report, "unstaged": rows}
+    return [head, *lines, *report_parts(answer["report"])]
 
 
 def top_parts(figures: Figures, *, ascii_only: bool = False) -> list[Part]:

@@ -12,7 +12,7 @@ from monarch.cluster import NodeList
 from monarch.metrics import AgentCounters
 from monarch.native import COUNTERS, Reason, ReplicaState, Traffic, state_word
 from monarch.peers.protocol import Member, Phase, Standing, View
-from monarch.placement import Mode, Node
+from monarch.placement import Mode, Node, Units
 from monarch.report import PeerFigures
 from monarch.report.model import NO_ROOM
 from monarch.stager import FileTable, Policy, Replicas, Share, Sources, WrittenMarks
@@ -215,6 +215,21 @@ def test_all_nodes_together_report_each_unstaged_file_once(placement):
 
     assert sum(found.values()) == FILES
     assert found[NO_ROOM] == FILES // 3
+
+
+def test_a_job_that_runs_is_not_told_to_have_ended() -> None:
+    """Finding 10 of first use."""
+    sizes = np.full(3, 4096, np.uint64)
+    policy = Policy.alone(Units.whole(np.arange(4, dtype=np.uint64)))
+    words = [state_word(ReplicaState.ABSENT)] * 3
+    stats = stats_of(stager=staging(policy, sizes, words))
+
+    def reasons(*, complete: bool) -> list[str]:
+        unstaged = stats.snapshot(complete=complete).unstaged
+        return [one.reason for one in unstaged if one.files]
+
+    assert reasons(complete=False) == ["not asked for yet"]
+    assert reasons(complete=True) == ["not asked for before the job ended"]
 
 
 def test_what_the_data_plane_has_counted_is_reported_with_what_python_has(placement):

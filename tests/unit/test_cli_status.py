@@ -11,7 +11,7 @@ from monarch.agent import control
 from monarch.cli import status as verb
 from monarch.cli import top
 from monarch.cli.live_text import node_lines, top_parts
-from monarch.report import Unstaged, summarize
+from monarch.report import summarize
 from monarch.report.format import WIDTH, plain_text
 from support.figures import node, snapshot
 
@@ -134,17 +134,6 @@ def test_an_agent_alone_tells_of_no_nodes(answered):
 
     assert "node" not in printed.output
     assert json.loads(as_json.output) == told
-
-
-def test_a_job_that_runs_is_not_told_to_have_ended(answered):
-    """Finding 10 of first use."""
-    unstaged = (Unstaged("not asked for before the job ended", 7, 70),)
-    answered(summarize(snapshot(unstaged=unstaged)))
-
-    printed = CliRunner().invoke(verb.status, []).output
-
-    assert "  not staged: 7 files, 70 B: not asked for yet" in printed
-    assert "job ended" not in printed
 
 
 def test_a_scan_is_told_by_what_it_has_found(answered):
