@@ -128,10 +128,13 @@ class Processes:
         return pids
 
     def inactive_pids(self) -> list[int]:
-        """Return the living processes that were started, but have no active Shim."""
+        """Return the living processes that were started, but have no active Shim.
+
+        Their parent has taken a slot for them; where the Shim is active, so has it.
+        """
         slots = self._slots[: self._used()]
-        launched = slots["state"] == ProcessState.LAUNCHED
-        pids: list[int] = np.unique(slots["pid"][launched]).tolist()
+        launched = slots["pid"][slots["state"] == ProcessState.LAUNCHED]
+        pids: list[int] = np.setdiff1d(launched, self.active_pids()).tolist()
         return pids
 
     def pids(self) -> list[int]:

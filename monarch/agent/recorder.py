@@ -54,11 +54,15 @@ class ReadCalls:
 class Strangers:
     """Living processes that programs without the Shim have started: they have no slot.
 
+    A process that has just begun may take one yet, so only those count that are seen at
+    two looks in a row.
+
     Attributes:
         seen: the path of the program, by process id and time of its start.
     """
 
     seen: dict[tuple[int, int], str] = field(default_factory=dict)
+    _new: set[tuple[int, int]] = field(default_factory=set)
 
     def look(self, inactive: Iterable[int], tracked: Iterable[int]) -> None:
         """Find the descendants of programs in which the Shim is not active.
@@ -67,14 +71,11 @@ class Strangers:
             inactive: these programs.
             tracked: all processes that have a slot.
         """
-        known = set(tracked)
-        parents = [*inactive]
-        while parents and len(self.seen) < STRANGERS_MAX:
-            for child in _children(parents.pop()):
-                start = start_time(child)
-                if child not in known and start is not None:
-                    self.seen[child, start] = _program(child)
-                    parents.append(child)
+        found = _descendants(inactive, set(tracked))
+        for key in found:
+            if key in self._new or key in self.seen:
+                self.seen[key] = _program(key[0])
+        self._new = found
 
 
 class Recorder:
@@ -123,8 +124,7 @@ class Recorder:
         """Take a sample if one is due; called once a second."""
         self._reads.look(self._processes.active_pids())
         inactive = self._processes.inactive_pids()
-        if inactive:
-            self._strangers.look(inactive, self._processes.pids())
+        self._strangers.look(inactive, self._processes.pids() if inactive else ())
         if self._looks % self._step == 0:
             self._take()
         self._looks += 1
@@ -193,6 +193,19 @@ def _read_bytes(pid: int) -> int:
     except OSError:
         return 0
     return int(count) if name == b"rchar" else 0
+
+
+def _descendants(parents: Iterable[int], known: set[int]) -> set[tuple[int, int]]:
+    """Return the process ids and start times of descendants that are not known."""
+    found: set[tuple[int, int]] = set()
+    left = [*parents]
+    while left and len(found) < STRANGERS_MAX:
+        for child in _children(left.pop()):
+            start = start_time(child)
+            if child not in known and start is not None:
+                found.add((child, start))
+                left.append(child)
+    return found
 
 
 def _children(pid: int) -> list[int]:

@@ -125,8 +125,23 @@ def test_what_a_program_without_the_shim_starts_is_seen() -> None:
         while "sleep" not in "".join(found.seen.values()):
             found.look([shell.pid], [shell.pid])
             assert time.monotonic() < deadline
-        known.look([shell.pid], [shell.pid, child])
+        for _ in range(2):
+            known.look([shell.pid], [shell.pid, child])
         shell.communicate("\n")
 
     assert [pid for pid, _ in found.seen] == [child]
     assert not known.seen
+
+
+def test_a_process_that_takes_its_slot_a_moment_later_is_no_stranger() -> None:
+    line = ["sh", "-c", "sleep 30 & echo $!; read x; kill $!"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, text=True) as shell:
+        assert shell.stdout is not None
+        child = int(shell.stdout.readline())
+        found = Strangers()
+        for tracked in ([], [child], [child]):
+            found.look([shell.pid], [shell.pid, *tracked])
+        shell.communicate("\n")
+
+    assert not found.seen
