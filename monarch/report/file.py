@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from monarch.atomic_file import whole_file
 from monarch.errors import UsageError
-from monarch.report.model import Report
+from monarch.report.model import SCHEMA, Report
 
 # A larger file is not a report.
 REPORT_BYTES_MAX: Final = 256 << 20
-SCHEMAS: Final = (1, 2)
+SCHEMAS: Final = (1, SCHEMA)
 PAGE: Final = ".html"
 
 

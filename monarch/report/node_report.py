@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from monarch import __version__
@@ -122,11 +123,23 @@ def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
         peers=_peers(found["peers"], number, like.nodes),
         **lists,
     )
+    _check_samples(snapshot)
     if any(
         f"opens_hit_tier{n}" not in like.counters for n in range(len(snapshot.tiers))
     ):
         raise NodeReportError(f"it has {len(snapshot.tiers)} tiers")
     return snapshot
+
+
+def _check_samples(snapshot: Snapshot) -> None:
+    """Refuse samples that no agent makes, and that would take long to add up."""
+    moments = snapshot.moments
+    if len(moments) > POINTS_MAX:
+        raise NodeReportError(f"it has {len(moments)} samples")
+    if any(len(moment.tiers) > len(snapshot.tiers) for moment in moments):
+        raise NodeReportError("a sample has too many tiers")
+    if any(one.at_s > later.at_s for one, later in pairwise(moments)):
+        raise NodeReportError("its samples are not in order")
 
 
 def _encoded(snapshot: Snapshot) -> bytes:

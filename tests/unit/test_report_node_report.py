@@ -4,6 +4,7 @@ import json
 import tempfile
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,12 +15,16 @@ from monarch.cli.report import report as report_verb
 from monarch.errors import UsageError
 from monarch.report import (
     NODE_REPORT_BYTES_MAX,
+    ErrorCount,
+    Moment,
     PeerFigures,
     ProcessFigures,
+    SlowCopy,
     encode_node_report,
     merge,
     render,
 )
+from monarch.report.model import SCHEMA
 from monarch.report.node_report import NodeReportError, decode_node_report
 from support.figures import FOUR, many, node
 
@@ -119,6 +124,43 @@ anything = st.recursive(
 )
 
 
+RECORDED: dict[str, Any] = {
+    "moments": (
+        Moment(1.0, ready=3, waited=4, tiers=(4096,)),
+        Moment(2.0, ready=9, waited=4, staged_bytes=7, tiers=(8192,)),
+    ),
+    "slowest": (SlowCopy("/pfs/a", 1.5, 10),),
+    "errors": (ErrorCount("EIO", "read", 2, "/pfs/b"),),
+}
+
+
+@pytest.mark.parametrize(
+    ("moments", "why"),
+    [
+        ([[1.0, *[0] * 7, [1, 2]]], "a sample has too many tiers"),
+        ([[2.0, *[0] * 7, []], [1.0, *[0] * 7, []]], "its samples are not in order"),
+        ([[1.0, *[0] * 7, []]] * 129, "it has 129 samples"),
+        ([[1.0, *[0] * 6, []]], "Moment needs 9 values"),
+        ([[1.0, *[0] * 7, [-1]]], "a value is not valid"),
+    ],
+)
+def test_samples_that_no_agent_makes_are_refused(moments, why):
+    document = json.loads(encode_node_report(node(1, FOUR)))
+
+    with pytest.raises(NodeReportError, match=why):
+        decode_node_report(
+            json.dumps(document | {"moments": moments}).encode(), 1, node(0, FOUR)
+        )
+
+
+def test_what_a_node_has_recorded_arrives():
+    part = node(1, FOUR, **RECORDED)
+
+    read = decode_node_report(encode_node_report(part), 1, node(0, FOUR))
+
+    assert {name: getattr(read, name) for name in RECORDED} == RECORDED
+
+
 def damaged(document, data):
     """Put anything in the place of some part of a document."""
     place = document
@@ -136,7 +178,7 @@ def damaged(document, data):
 @settings(deadline=None)
 @given(st.data())
 def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
-    document = json.loads(encode_node_report(node(1, FOUR)))
+    document = json.loads(encode_node_report(node(1, FOUR, **RECORDED)))
     for _ in range(data.draw(st.integers(1, 3))):
         damaged(document, data)
 
@@ -152,10 +194,11 @@ def test_whatever_a_node_sends_there_is_a_report_that_can_be_written(data):
 @settings(deadline=None)
 @given(st.data())
 def test_a_report_of_a_job_that_was_edited_is_printed_or_refused(data):
-    sent = {number: encode_node_report(node(number, FOUR)) for number in (1, 2)}
-    report = json.loads(json.dumps(merge(node(0, FOUR), sent)))
+    parts = [node(number, FOUR, **RECORDED) for number in range(3)]
+    sent = {part.number: encode_node_report(part) for part in parts[1:]}
+    report = json.loads(json.dumps(merge(parts[0], sent)))
     damaged(report, data)
-    report["schema"] = 1
+    report["schema"] = SCHEMA
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.json"
