@@ -40,7 +40,7 @@ def test_a_run_makes_a_page_with_its_data_beside_it(monarch, dataset, tmp_path):
     assert path.read_text() == page(report)
     shown = pages.read(path.read_text()).one("verdict").words()
     assert shown.startswith("Active in 2 of 2 processes. ")
-    assert f" of {report['hits']['opens']:,} opens were ready" in shown
+    assert f" of {report['headline']['opens']:,} opens were ready" in shown
 
 
 def test_the_page_of_a_run_can_be_made_later(monarch, dataset, tmp_path):
