@@ -73,6 +73,19 @@ _TEXTS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """The names that the scan could not read.
+
+    Attributes:
+        names: how many.
+        examples: the first of them, each with its error.
+    """
+
+    names: int = 0
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """The sorted names of one directory, stored without an object for each name.
 
@@ -148,3 +161,4 @@ class Survey:
     scan_euid: int
     scan_rights: int
     unmanaged: Mapping[Unmanaged, int] = field(default_factory=dict)
+    refused: Refused = Refused()

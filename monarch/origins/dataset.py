@@ -18,11 +18,12 @@ from monarch.catalog.build import build_block, unlisted_links
 from monarch.catalog.inventory import MappedRoot
 from monarch.catalog.links import Names, catalogued_links, follow_links
 from monarch.catalog.patterns import Patterns, Selection
-from monarch.catalog.survey import ATTR, ROW, Survey, Unmanaged
+from monarch.catalog.survey import ATTR, ROW, Refused, Survey, Unmanaged
 from monarch.origins.index_file import (
     IndexUnusableError,
     RootIndex,
     check_fresh,
+    doubts_of,
     read_index,
 )
 from monarch.origins.progress import Advance, Progress
@@ -141,6 +142,7 @@ def scan(
         attrs=walk.attrs,
         links=links,
         unmanaged=+walk.unmanaged,
+        refused=Refused(walk.refusals, tuple(walk.refused)),
         scanned_ns=started_ns,
         scan_euid=os.geteuid(),
         scan_rights=native.rights_mark(),
@@ -165,7 +167,7 @@ def _indexed(survey: Survey, root: OriginRoot, patterns: Patterns) -> RootIndex:
     block = build_block(survey)
     unmanaged = Counter(survey.unmanaged)
     unmanaged[Unmanaged.LINK_UNLISTED] += unlisted_links(survey, block)
-    return RootIndex(block, root.path, patterns, +unmanaged)
+    return RootIndex(block, root.path, patterns, +unmanaged, survey.refused)
 
 
 def prepare_index(
@@ -196,6 +198,8 @@ def prepare_index(
         answered()
         if int(index.block.header["root_dev"]) != preparation.root.dev:
             index.block.move_to_device(preparation.root.dev)
+    for doubt in doubts_of(index):
+        warn(doubt)
     return Indexed(dataset, preparation.root, index, provisional, not provisional)
 
 

@@ -23,10 +23,11 @@ from monarch import native
 from monarch.atomic_file import whole_file
 from monarch.catalog.block import NONE32, Block, Bytes
 from monarch.catalog.patterns import Patterns
-from monarch.catalog.survey import Unmanaged
-from monarch.errors import MonarchError, shown
+from monarch.catalog.survey import Refused, Unmanaged
+from monarch.errors import MonarchError, printable, shown
 from monarch.origins.root import OriginRoot
 from monarch.origins.walk import Count
+from monarch.units import format_count
 
 DESCRIPTION_BYTES_MAX = 1 << 20
 READ_BYTES = 64 << 20
@@ -58,6 +59,27 @@ class RootIndex:
     root: bytes
     patterns: Patterns
     unmanaged: Mapping[Unmanaged, int] = field(default_factory=dict)
+    refused: Refused = field(default_factory=Refused)
+
+
+def doubts_of(index: RootIndex) -> list[str]:
+    """Return a sentence for each thing that may not be meant, such as no file."""
+    root, refused = shown(index.root), index.refused
+    excluded = index.unmanaged.get(Unmanaged.EXCLUDED, 0)
+    doubts = []
+    if not index.block.file_count and excluded:
+        doubts.append(
+            f"no file of {root} is staged: include, exclude and never leave out "
+            f"all {format_count(excluded)} names; change these patterns"
+        )
+    elif not index.block.file_count:
+        doubts.append(f"there is no file to stage in {root}")
+    if refused.names:
+        examples = ", ".join(refused.examples)
+        more = refused.names - len(refused.examples)
+        rest = f" and {format_count(more)} more" if more else ""
+        doubts.append(f"what is not staged of {root}: {examples}{rest}")
+    return doubts
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +134,7 @@ def read_index(file: Path) -> RootIndex:
         root=os.fsencode(described["root"]),
         patterns=_patterns(described),
         unmanaged={Unmanaged(k): int(v) for k, v in described["unmanaged"].items()},
+        refused=_refused(described.get("refused", {})),
     )
 
 
@@ -176,9 +199,15 @@ def _described(index: RootIndex) -> bytes:
         "root": os.fsdecode(index.root),
         "patterns": asdict(index.patterns),
         "unmanaged": {str(reason): n for reason, n in index.unmanaged.items()},
+        "refused": asdict(index.refused),
     }
     line = json.dumps(description, sort_keys=True).encode() + b"\n"
     return _seal(index.block.memory[:_HEADER_BYTES], line) + line
+
+
+def _refused(described: Mapping[str, Any]) -> Refused:
+    examples = tuple(printable(str(one)) for one in described.get("examples", ()))
+    return Refused(int(described.get("names", 0)), examples)
 
 
 def _seal(header: Bytes, line: bytes) -> bytes:

@@ -23,6 +23,7 @@ from monarch import native
 from monarch.catalog.block import Records
 from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import ATTR, PATH_BYTES_MAX, ROW, Listing, Unmanaged
+from monarch.errors import shown
 from monarch.native import ScanKind
 from monarch.origins.root import OriginRoot
 
@@ -34,6 +35,7 @@ LOOK_NS: Final = 20_000_000
 Where directories are read with the metadata of their names, these are at hand for a
 moment, for some clients only to the thread that has read them."""
 PROGRESS_SECONDS = 0.25
+REFUSED_MAX: Final = 3
 NAME_BYTES_MAX = 255
 """Longest name that readdir() gives; some FUSE servers have longer ones."""
 
@@ -95,6 +97,8 @@ class Walk:
         self.links: dict[bytes, bytes] = {}
         self.texts: dict[bytes, bytes] = {}
         self.unmanaged: Counter[Unmanaged] = Counter()
+        self.refused: list[str] = []
+        self.refusals = 0
         self.entries = 0
         self._root = root
         self._selection = selection
@@ -182,6 +186,18 @@ class Walk:
             with self._change:
                 self.unmanaged[reason] += names
 
+    def _fail(self, path: bytes, error: OSError) -> None:
+        """Leave a name to the origin, since it could not be read."""
+        self._count(_fault(error))
+        self._refuse(path, error.errno or errno.EIO)
+
+    def _refuse(self, path: bytes, code: int) -> None:
+        """Note a name that cannot be read; the first ones are told."""
+        with self._change:
+            self.refusals += 1
+            if len(self.refused) < REFUSED_MAX:
+                self.refused.append(f"{shown(path)}: {os.strerror(code)}")
+
     def _list(self, path: bytes) -> None:
         """Read the names of a directory, and look them up with the other threads."""
         try:
@@ -193,7 +209,7 @@ class Walk:
         except FileNotFoundError:
             return
         except OSError as error:
-            self._count(_fault(error))
+            self._fail(path, error)
             return
         directory = _Open(path, fd)
         try:
@@ -202,7 +218,7 @@ class Walk:
                 self._share(directory, self._chosen(directory, *listed), place)
         except OSError as error:
             directory.failed = True
-            self._count(_fault(error))
+            self._fail(path, error)
         finally:
             self._leave(directory)
 
@@ -287,6 +303,9 @@ class Walk:
         prefix = directory.path + b"/" if directory.path else b""
         batch = _Batch(place, [prefix + name for name in names], rows)
         others = np.flatnonzero(kinds)
+        for number in np.flatnonzero(self._unreadable(found)).tolist():
+            code = -int(found["status"][number])
+            self._refuse(batch.names[number], code or errno.EACCES)
         if not len(others):
             return batch
         dropped = {
@@ -299,6 +318,14 @@ class Walk:
             batch.names = [batch.names[place] for place in kept]
             batch.rows = rows[kept]
         return batch
+
+    def _unreadable(self, found: Records) -> Any:
+        """Return which of these names cannot be read, where that is known."""
+        failed = (found["status"] != 0) & (found["status"] != -errno.ENOENT)
+        if not self._rights:
+            return failed
+        files = (found["mode"] & stat.S_IFMT(0o777777)) == stat.S_IFREG
+        return failed | (files & (found["status"] == 0) & (found["readable"] == 0))
 
     def _keeps(self, fd: int, batch: _Batch, place: int, kind: ScanKind) -> bool:
         """Return whether a name that is no file is catalogued."""
@@ -318,7 +345,7 @@ class Walk:
         except FileNotFoundError:
             return False
         except OSError as error:
-            self._count(_fault(error))
+            self._fail(path, error)
             return False
         target = resolve_link(fd, name, self._root.path)
         if isinstance(target, Unmanaged):

@@ -102,11 +102,11 @@ def test_other_patterns_and_another_root_have_an_index_of_their_own(
     for _ in range(2):
         found = [
             prepare(root, saved),
-            prepare(root, saved, "x"),
+            prepare(root, saved, "a"),
             prepare(root / "a", saved),
         ]
     assert not any(one.scanned for one in found)
-    assert [one.index.block.file_count for one in found] == [2, 0, 1]
+    assert [one.index.block.file_count for one in found] == [2, 1, 1]
     assert len(saved.listed()) == 3
 
 
@@ -127,6 +127,7 @@ def test_a_directory_that_was_replaced_by_one_of_the_same_path_is_scanned(
     prepare(root, saved)
     root.rename(root.with_name("aside"))
     (root / "other").mkdir(parents=True)
+    (root / "other" / "file").write_text("x")
 
     assert prepare(root, saved).scanned
 
