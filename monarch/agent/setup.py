@@ -87,7 +87,8 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
         tier.resolve()
     if config.report.file is not None:
         reports.check_report_file(
-            reports.fill_template(config.report.file, job_node, job_node)
+            reports.fill_template(config.report.file, job_node, job_node),
+            config.report.file,
         )
     _check_metrics(config)
     # All files of the agent are private; the report has the mode that the user expects.

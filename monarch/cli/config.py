@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from monarch.config import (
+    Config,
     Loaded,
     RunOptions,
     current_directory,
@@ -42,12 +43,20 @@ def config() -> None:
 @click.argument("file", required=False)
 @click.pass_context
 def check(ctx: click.Context, file: str | None) -> None:
-    """Report every mistake in FILE, or in the effective configuration."""
+    """Report every mistake in FILE, or in the effective configuration.
+
+    A dataset that cannot be read on this machine is one.
+    """
     try:
         loaded = _load(RunOptions(config=file))
     except ConfigError as error:
         for line in error.lines:
             click.echo(line)
+        ctx.exit(1)
+    try:
+        _check_datasets(loaded.config)
+    except UsageError as error:
+        click.echo(str(error))
         ctx.exit(1)
     names = ", ".join(map(str, loaded.files)) or "no file, only defaults"
     click.echo(f"ok: {names}")
@@ -106,6 +115,18 @@ def schema() -> None:
 
 def _load(options: RunOptions) -> Loaded:
     return load(options, os.environ, current_directory())
+
+
+def _check_datasets(config: Config) -> None:
+    """Check that the datasets are here.
+
+    Raises:
+        UsageError: one cannot be read.
+    """
+    from monarch.tiers import check_root
+
+    for number, dataset in enumerate(config.datasets):
+        check_root(f"datasets[{number}].path", Path(dataset.path))
 
 
 def _as_json(loaded: Loaded, origin: bool) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from monarch.config.types import (
     Patterns,
     ProgramName,
     Readers,
+    ReportPath,
     Retain,
     Several,
     TierName,
@@ -255,8 +256,7 @@ class Agent(Section):
     linger: Annotated[float, DurationRange("0s", "1h")] = Field(
         default=10.0,
         description="How long the agent waits for processes that the job's programs "
-        "have "
-        "left running.",
+        "have left running.",
     )
 
 
@@ -273,11 +273,12 @@ class Programs(Section):
 class Report(Section):
     """The report of where the job's bytes came from."""
 
-    file: AnyPath | None = Field(
+    file: ReportPath | None = Field(
         default=None,
         description="The file of the report: JSON, or a page with its JSON beside it "
         "if the name ends in .html; %j is replaced by the job, %n by the node, %t by "
-        "the time.",
+        "the time, %p by the agent's process. Its directory must exist, unless it has "
+        "such a part itself.",
     )
 
 

@@ -25,10 +25,10 @@ _INTRODUCTION: Final = """\
 # change and delete the others.
 #
 # Sizes need a unit (8GiB, 80GB), and so do durations (500ms, 30s, 10min, 2h, 7d).
-# ${NAME} in a path is replaced by the environment variable NAME. Relative paths
-# start in the working directory of `monarch run`. `monarch config check` reports
-# mistakes; `monarch config show --origin` prints the effective values with their
-# sources.
+# ${NAME} in a path is replaced by the environment variable NAME, ${NAME:-TEXT} by TEXT
+# where NAME is not set. Relative paths start in the working directory of `monarch run`.
+# `monarch config check` reports mistakes; `monarch config show --origin` prints the
+# effective values with their sources.
 """
 
 

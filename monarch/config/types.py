@@ -36,7 +36,9 @@ TIER_PATH_BYTES_MAX: Final = 128
 PROGRAM_NAME_BYTES_MAX: Final = 31
 PATTERN_BYTES_MAX: Final = 1024
 
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}$]*))?\}")
+"""${NAME}, or ${NAME:-TEXT} with what is used where NAME is not set or empty."""
+REPORT_PLACES: Final = "jntp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,7 @@ Readers = Annotated[
 
 def _expand(text: str, environ: Mapping[str, str]) -> str:
     def value_of(match: re.Match[str]) -> str:
-        value = environ.get(match[1], "")
+        value = environ.get(match[1], "") or match[2] or ""
         if not value:
             state = "empty" if match[1] in environ else "not set"
             raise PydanticCustomError(
@@ -287,6 +289,13 @@ def _path(value: object, info: ValidationInfo) -> str:
     if isinstance(info.context, Environment):
         path = os.path.join(info.context.cwd, path)
     return _absolute(path, PATH_BYTES_MAX)
+
+
+def _report_path(value: object, info: ValidationInfo) -> str:
+    path = _path(value, info)
+    if re.search(f"%(?![{REPORT_PLACES}%])", path):
+        raise refusal("only %j (job), %n (node), %t (time), %p (process) and %%")
+    return path
 
 
 def _surrogates(text: str) -> bool:
@@ -348,6 +357,9 @@ def _as_hosts(value: object) -> object:
 
 
 AnyPath = Annotated[str, PlainValidator(_path), _text_schema("/scratch/report.json")]
+ReportPath = Annotated[
+    str, PlainValidator(_report_path), _text_schema("/scratch/report-%j.json")
+]
 DatasetPath = Annotated[
     str, PlainValidator(_dataset_path), _text_schema("/pfs/imagenet")
 ]

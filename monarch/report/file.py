@@ -35,13 +35,17 @@ def data_file(path: Path) -> Path:
     return path.with_suffix(".json") if path.suffix == PAGE else path
 
 
-def check_report_file(path: Path) -> None:
+def check_report_file(path: Path, template: str = "") -> None:
     """Check before the job that a report can be written after it.
+
+    Args:
+        template: what the path was made of: directories are made for what it replaces.
 
     Raises:
         UsageError: it cannot be written.
     """
     _check_place(path)
+    _check_directory(path, template)
     data = data_file(path)
     if data == path or not os.path.lexists(data):
         return
@@ -54,6 +58,17 @@ def check_report_file(path: Path) -> None:
             f"report.file: the data of {path} would replace {data}, which is no report "
             "of Monarch; choose another name"
         ) from error
+
+
+def _check_directory(path: Path, template: str) -> None:
+    """Refuse a directory that does not exist: it may be mistyped."""
+    given = template.partition("%")[0] if "%" in os.path.dirname(template) else ""
+    place = Path(os.path.dirname(given)) if given else path.parent
+    if not os.path.lexists(place):
+        raise UsageError(
+            f"report.file: the directory {place} of {path} does not exist; make it, or "
+            "name another"
+        )
 
 
 def _check_place(path: Path) -> None:

@@ -73,7 +73,8 @@ def headline(report: Report) -> str:
     if run["plain"]:
         return f"{start}nothing was staged: {run['plain']}."
     if not hits["opens"]:
-        return f"{start}no file of {', '.join(run['datasets'])} was opened."
+        how = " for reading" if report.get("opens_for_writing") else ""
+        return f"{start}no file of {', '.join(run['datasets'])} was opened{how}."
     found = with_headline(report)["headline"]
     parts = [*_ready(found, report.get("reads")), _given(found)]
     saved = (found["time_saved"] or {}).get("seconds")

@@ -1,7 +1,14 @@
 """The node-local media of a job: their directories, capacities and leftovers."""
 
 from monarch.tiers.kinds import RamTier, SsdTier, open_pool, open_tier
-from monarch.tiers.tier import Device, Tier, TierSettings, check_places, measure
+from monarch.tiers.tier import (
+    Device,
+    Tier,
+    TierSettings,
+    check_places,
+    check_root,
+    measure,
+)
 
 __all__ = [
     "Device",
@@ -10,6 +17,7 @@ __all__ = [
     "Tier",
     "TierSettings",
     "check_places",
+    "check_root",
     "measure",
     "open_pool",
     "open_tier",

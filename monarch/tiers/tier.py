@@ -204,7 +204,7 @@ def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:
         roots: the datasets by configuration key.
     """
     for key, root in roots.items():
-        _check_root(key, root)
+        check_root(key, root)
     known: dict[Path, Tier] = {}
     for tier in tiers:
         tier.check_path()
@@ -219,7 +219,8 @@ def check_places(roots: Mapping[str, Path], tiers: Sequence[Tier]) -> None:
             _check_apart(tier, key, root)
 
 
-def _check_root(key: str, root: Path) -> None:
+def check_root(key: str, root: Path) -> None:
+    """Refuse a dataset that is no directory, or cannot be read."""
     if reason := why_no_directory(root):
         raise UsageError(f"{key}: {root} {reason}; name the dataset's directory")
     if not os.access(root, os.R_OK | os.X_OK):

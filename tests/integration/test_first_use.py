@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +16,13 @@ import pytest
 
 from monarch.catalog.patterns import Patterns
 from monarch.origins import walk
-from monarch.origins.dataset import scan
+from monarch.origins.dataset import Dataset, prepare_index, scan
 from monarch.origins.root import open_root
-from support.dataset import Dataset
+from monarch.origins.saved_indexes import SavedIndexes
+from support.dataset import Dataset as Generated
 
+NOBODY = 65534
 SLOW_NAMES = 150
-
 READ = "import sys\nfor path in sys.argv[2:]: open(path, sys.argv[1]).read()"
 
 
@@ -58,7 +60,7 @@ def read_all(paths: list[Path], mode: str = "rb") -> list[str | Path]:
     return [sys.executable, "-c", READ, mode, *paths]
 
 
-def below(root: Path, dataset: Dataset) -> list[Path]:
+def below(root: Path, dataset: Generated) -> list[Path]:
     """The files of a dataset by another name of its root."""
     return [root / path.relative_to(dataset.root) for path in dataset.paths]
 
@@ -76,7 +78,7 @@ def bound(source: Path, target: Path) -> Iterator[None]:
         subprocess.run(["umount", target], check=True)
 
 
-def advice(alias: Path, dataset: Dataset) -> str:
+def advice(alias: Path, dataset: Generated) -> str:
     return f"add {alias} to `aliases` of the dataset {dataset.root}: its files were"
 
 
@@ -134,6 +136,89 @@ def test_file_of_a_dataset_by_a_link_of_its_own_names_no_alias(
     assert f"{other} is a file of {dataset.root}; add the directory" in told.text
 
 
+# -- files that are opened for writing too ---------------------------------------------
+
+
+def test_program_that_opens_everything_for_writing_is_told_why_nothing_is_served(
+    run, dataset
+) -> None:
+    paths = dataset.paths[:5]
+
+    told = run(["--data", dataset.root], *read_all(paths, "r+b"))
+
+    assert f"no file of {dataset.root} was opened for reading." in told.text
+    assert (
+        "5 opens asked for writing (such as mode r+b), which Monarch leaves to the "
+        "origin; open for reading what is only read"
+    ) in told.text
+    assert told.report["opens_for_writing"] == 5
+
+
+# -- nothing to stage, and what cannot be read ---------------------------------------
+
+
+def test_empty_dataset_is_told_at_the_start(run, tmp_path) -> None:
+    (tmp_path / "empty" / "below").mkdir(parents=True)
+
+    told = run(["--data", tmp_path / "empty"], "true")
+
+    assert f"monarch: there is no file to stage in {tmp_path}/empty" in told.text
+
+
+def test_include_that_matches_nothing_is_told_at_the_start(run, dataset) -> None:
+    png = ["--set", "datasets.0.include=['*.png']"]
+
+    told = run(["--data", dataset.root, *png], "true")
+
+    assert (
+        f"no file of {dataset.root} is staged: include, exclude and never leave out "
+        "all 41 names; change these patterns"
+    ) in told.text
+
+
+@pytest.mark.root
+def test_unreadable_directory_and_file_are_told_with_path_and_errno(
+    as_nobody: Path,
+) -> None:
+    warnings: list[str] = []
+    saved = SavedIndexes(as_nobody / "state")
+    dataset = Dataset(str(as_nobody / "data"), Patterns(), saved=saved)
+
+    for _ in "scanned", "saved":
+        indexed = prepare_index(dataset, warn=warnings.append)
+        indexed.save()
+
+    # Names of the walk come in the order of the directory.
+    for warning in warnings:
+        assert warning.startswith(f"what is not staged of {as_nobody}/data: ")
+        assert "below: Permission denied" in warning
+        assert "file: Permission denied" in warning
+        assert "other" not in warning
+    assert len(warnings) == 2
+    assert not indexed.scanned
+
+
+@pytest.fixture
+def as_nobody() -> Iterator[Path]:
+    """A dataset with what a user without privileges, who the test then is, cannot
+    read."""
+    with tempfile.TemporaryDirectory(prefix="monarch-nobody-") as folder:
+        place, data = Path(folder), Path(folder) / "data"
+        (data / "below").mkdir(parents=True)
+        for name in ("below/hidden", "file", "other"):
+            (data / name).write_text(name)
+        (place / "state").mkdir()
+        for path, mode in ((data / "below", 0o700), (data / "file", 0o600)):
+            path.chmod(mode)
+        place.chmod(0o755)
+        os.chown(place / "state", NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, 0)
+        try:
+            yield place
+        finally:
+            os.setresuid(0, 0, 0)
+
+
 # -- the scan ------------------------------------------------------------------------
 
 
@@ -156,3 +241,76 @@ def test_scan_progress_moves_within_one_slow_directory(
     assert seen[-1] == SLOW_NAMES
     assert len(moving) > 10
     assert stood <= len(moving) // 4
+
+
+# -- small mistakes ------------------------------------------------------------------
+
+
+def test_config_check_tells_of_a_missing_dataset(monarch_command, tmp_path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(f"schema: 1\ndatasets: [{{path: {tmp_path}/none}}]\n")
+
+    done = subprocess.run(
+        [monarch_command, "config", "check", file], capture_output=True, text=True
+    )
+
+    assert done.returncode == 1
+    assert done.stdout == (
+        f"datasets[0].path: {tmp_path}/none does not exist; "
+        "name the dataset's directory\n"
+    )
+
+
+def test_mistyped_report_directory_is_an_error_before_the_run(
+    monarch_command, run_root, dataset, tmp_path
+) -> None:
+    run = [monarch_command, "run", "--data", dataset.root, "--report"]
+    done = subprocess.run(
+        [*run, tmp_path / "repotrs" / "r.json", "--", "touch", tmp_path / "started"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"monarch: report.file: the directory {tmp_path}/repotrs of "
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "run-root"]
+
+
+def test_report_directory_of_a_template_is_made(
+    monarch_command, run_root, dataset, tmp_path
+) -> None:
+    place = tmp_path / "%j" / "%n.json"
+    run = [monarch_command, "run", "--job", "j", "--data", dataset.root, "-q"]
+
+    subprocess.run([*run, "--report", place, "--", "true"], check=True)
+
+    (file,) = tmp_path.glob("j*/*.json")
+    assert json.loads(file.read_text())["run"]["command"] == ["true"]
+
+
+@pytest.mark.parametrize("place", ["%q.json", "100%.json", "%", "%%%x"])
+def test_unknown_percent_in_the_template_of_the_report_is_refused(
+    monarch_command, run_root, dataset, place
+) -> None:
+    run = [monarch_command, "run", "--data", dataset.root, "--report", place]
+
+    done = subprocess.run([*run, "--", "true"], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert "use only %j (job), %n (node), %t (time), %p (process) and %%" in done.stderr
+
+
+def test_slurm_example_starts_where_slurm_tmpdir_is_unset(
+    monarch_command, dataset, monkeypatch
+) -> None:
+    monkeypatch.setenv("DATASET", str(dataset.root))
+    monkeypatch.delenv("SLURM_TMPDIR", raising=False)
+    example = Path(__file__).parents[2] / "configs" / "slurm.yaml"
+
+    done = subprocess.run(
+        [monarch_command, "config", "check", example], capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stdout) == (0, f"ok: {example}\n")

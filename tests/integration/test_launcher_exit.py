@@ -256,8 +256,12 @@ def test_disabled_runs_the_program_at_once(launch: Launch) -> None:
 
     done = launch.run("sh", "-c", "echo $LD_PRELOAD; exit 3", env=environ)
 
-    assert (done.returncode, done.stdout, done.stderr) == (3, b"\n", b"")
+    told = (
+        b"monarch: MONARCH_STAGING_DISABLE is set: the program runs without staging\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"\n", told)
     assert not launch.run_root.exists()
+    assert launch.run("-q", "true", env=environ).stderr == b""
 
 
 @pytest.mark.parametrize(

@@ -192,10 +192,10 @@ def test_quiet_does_not_hide_that_nothing_is_staged(
 def test_reports_into_directories_that_are_not_there_yet_are_written(
     place, monarch_command, run_root
 ):
-    done = run_in(place, monarch_command, "-q --data dataset --report new/%j/r.json")
+    done = run_in(place, monarch_command, "-q --data dataset --report %j/new/r.json")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert len(list(place.glob("new/local-*/r.json"))) == 1
+    assert len(list(place.glob("local-*/new/r.json"))) == 1
 
 
 @pytest.fixture

@@ -85,8 +85,11 @@ static int run_verb(char **words, char **envp)
     code = program_find(&run.program, run.args.command);
     if (code)
         return code;
-    if (monarch_disabled())
+    if (monarch_disabled()) {
+        message_note(
+            "MONARCH_STAGING_DISABLE is set: the program runs without staging");
         return program_exec(&run.program, envp);
+    }
     mpi_order_check(*run.args.command);
     outcome = find_or_start_agent(&run);
     if (outcome.kind == OUTCOME_STAGED)
