@@ -216,8 +216,8 @@ def test_a_new_order_replaces_the_former_one(make: Callable[..., Node]) -> None:
 
 def test_programs_take_turns(make: Callable[..., Node]) -> None:
     node = make()
-    node.hint(range(3))  # so that the first does not run ahead of the second
-    node.sees(range(3))
+    node.hint(range(AHEAD))  # so that the first does not run ahead of the second
+    node.sees(range(AHEAD))
 
     node.hint(range(10, 20), program=1)
     node.hint(range(20, 30), program=2)

@@ -206,11 +206,16 @@ static enum look look_at(struct engine *e, struct hint_order *o,
     return look;
 }
 
-/* waits - the Pool has no room for the next File of an order, and may have some later. */
+/* waits - the Pool has no room for the next File of an order, and may have some later. What
+ * other hints claim is opened some time: only without claims does the time count. */
 static bool waits(struct hints *h, struct hint_order *o, uint64_t now)
 {
+    if (h->claims.pooled.count) {
+        o->blocked_ns = 0;
+        return true;
+    }
     o->blocked_ns = o->blocked_ns ? o->blocked_ns : now;
-    return h->claims.pooled.count || now - o->blocked_ns < BLOCKED_NS;
+    return now - o->blocked_ns < BLOCKED_NS;
 }
 
 /* go_on - looks at hints until one is begun, or there is no room. */
