@@ -23,6 +23,7 @@ from monarch.tiers import (
     Tier,
     TierSettings,
     check_places,
+    doubts_about,
     open_pool,
     open_tier,
 )
@@ -83,6 +84,7 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
     if not (tiers and roots):
         raise MonarchError(f"no {'dataset' if tiers else 'tier'} is reachable")
     check_places(roots, tiers)
+    warnings += tuple(doubts_about([tier.settings for tier in tiers], roots.values()))
     for tier in tiers:
         tier.resolve()
     if config.report.file is not None:

@@ -45,7 +45,8 @@ def config() -> None:
 def check(ctx: click.Context, file: str | None) -> None:
     """Report every mistake in FILE, or in the effective configuration.
 
-    A dataset that cannot be read on this machine is one.
+    A dataset that cannot be read on this machine is one. Of a tier in a doubtful
+    place there is a warning: the nodes of a job may have other directories.
     """
     try:
         loaded = _load(RunOptions(config=file))
@@ -58,6 +59,8 @@ def check(ctx: click.Context, file: str | None) -> None:
     except UsageError as error:
         click.echo(str(error))
         ctx.exit(1)
+    for doubt in _doubts(loaded.config):
+        click.echo(f"warning: {doubt}")
     names = ", ".join(map(str, loaded.files)) or "no file, only defaults"
     click.echo(f"ok: {names}")
 
@@ -127,6 +130,14 @@ def _check_datasets(config: Config) -> None:
 
     for number, dataset in enumerate(config.datasets):
         check_root(f"datasets[{number}].path", Path(dataset.path))
+
+
+def _doubts(config: Config) -> list[str]:
+    """Return what is in doubt about the tiers on this machine."""
+    from monarch.tiers import TierSettings, doubts_about
+
+    tiers = [TierSettings.of(number, tier) for number, tier in enumerate(config.tiers)]
+    return doubts_about(tiers, [Path(dataset.path) for dataset in config.datasets])
 
 
 def _as_json(loaded: Loaded, origin: bool) -> Mapping[str, Any]:

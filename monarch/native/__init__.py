@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         states_confirm,
     )
     from monarch.native.host import (
+        FileSystemTraits,
+        file_system_traits,
         home,
         homes,
         inodes_unstable,
@@ -130,6 +132,8 @@ _PLACES = {
         "states_confirm",
     ),
     "host": (
+        "FileSystemTraits",
+        "file_system_traits",
         "home",
         "homes",
         "inodes_unstable",
@@ -230,6 +234,7 @@ __all__ = [
     "Completion",
     "CounterSpec",
     "Engine",
+    "FileSystemTraits",
     "Health",
     "HintTally",
     "Memory",
@@ -261,6 +266,7 @@ __all__ = [
     "catalog_state_store",
     "changes_apply",
     "config_file",
+    "file_system_traits",
     "find_names",
     "fixed_part",
     "following_generation",

@@ -3,9 +3,11 @@
 import ctypes
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from monarch.native.layout import CONSTANTS
 from monarch.native.library import LIB, Memory, span
 
 # As in shared/run_home.h.
@@ -52,6 +54,27 @@ def inodes_unstable(directory: bytes) -> bool:
     True also where the file system cannot be determined.
     """
     return bool(LIB.monarch_inodes_unstable(directory))
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystemTraits:
+    """What is known of a file system by its type.
+
+    Attributes:
+        is_remote: it is mounted over a network; false where that is not known.
+    """
+
+    in_memory: bool
+    is_remote: bool
+
+
+def file_system_traits(path: Path) -> FileSystemTraits | None:
+    """Return the traits of the file system at a path; None: it cannot be asked."""
+    found = int(LIB.monarch_file_system_traits(os.fsencode(path)))
+    if found < 0:
+        return None
+    memory, remote = CONSTANTS["FS_IN_MEMORY"], CONSTANTS["FS_REMOTE"]
+    return FileSystemTraits(bool(found & memory), bool(found & remote))
 
 
 def rights_store(rights: Memory) -> None:

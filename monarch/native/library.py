@@ -39,6 +39,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
         (_P, ctypes.c_char_p, ctypes.c_size_t),
     ),
     "monarch_inodes_unstable": (_INT, (ctypes.c_char_p,)),
+    "monarch_file_system_traits": (_INT, (ctypes.c_char_p,)),
     "monarch_index_find_inode": (ctypes.c_int64, (_P, _U64, _U64)),
     "monarch_home_choose": (_INT, (ctypes.c_char_p, _INT, ctypes.c_char_p)),
     "monarch_home_list": (_INT, (ctypes.c_char_p, ctypes.c_char_p)),

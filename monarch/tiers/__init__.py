@@ -1,5 +1,6 @@
 """The node-local media of a job: their directories, capacities and leftovers."""
 
+from monarch.tiers.doubts import doubts_about
 from monarch.tiers.kinds import RamTier, SsdTier, open_pool, open_tier
 from monarch.tiers.tier import (
     Device,
@@ -18,6 +19,7 @@ __all__ = [
     "TierSettings",
     "check_places",
     "check_root",
+    "doubts_about",
     "measure",
     "open_pool",
     "open_tier",

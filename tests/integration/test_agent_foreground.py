@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,16 +16,16 @@ PATIENCE_S = 30
 
 
 @pytest.fixture
-def words(monarch_command: Path, run_root: Path, tmp_path: Path, dataset: Dataset):
+def words(monarch_command: Path, run_root: Path, dataset: Dataset):
     """A function that returns the command line of an agent of job `early`."""
-    tier = tmp_path / "ssd"
-    tier.mkdir()
-    staging = ["--data", str(dataset.root), "--tier", f"ssd:64MiB:{tier}"]
+    # Tests that run at the same time have agents of the same name.
+    with tempfile.TemporaryDirectory(prefix="monarch-test-", dir="/dev/shm") as tier:
+        staging = ["--data", str(dataset.root), "--tier", f"ram:64MiB:{tier}"]
 
-    def line(*options):
-        return [str(monarch_command), "agent", "--job", "early", *staging, *options]
+        def line(*options):
+            return [str(monarch_command), "agent", "--job", "early", *staging, *options]
 
-    return line
+        yield line
 
 
 def begin(words):

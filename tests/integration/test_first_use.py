@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from monarch.catalog.patterns import Patterns
+from monarch.native import FileSystemTraits, file_system_traits
 from monarch.origins import walk
 from monarch.origins.dataset import Dataset, prepare_index, scan
 from monarch.origins.root import open_root
 from monarch.origins.saved_indexes import SavedIndexes
+from monarch.tiers import TierSettings, doubts
+from monarch.units import Size, SizeKind
 from support.dataset import Dataset as Generated
 
 NOBODY = 65534
@@ -152,6 +155,82 @@ def test_program_that_opens_everything_for_writing_is_told_why_nothing_is_served
         "origin; open for reading what is only read"
     ) in told.text
     assert told.report["opens_for_writing"] == 5
+
+
+# -- tiers that are not what they are called -------------------------------------------
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    """A directory on the file system of the dataset, which is not in memory."""
+    traits = file_system_traits(tmp_path)
+    if traits is None or traits.in_memory or traits.is_remote:
+        pytest.skip("temporary files are not on a disk here")
+    path = tmp_path / "disk"
+    path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("tier", "line"),
+    [
+        ("ram:8MiB:{disk}", "tier ram is of kind ram, but {disk} is not in memory;"),
+        ("ssd:8MiB:/dev/shm", "tier ssd is of kind ssd, but /dev/shm is in memory "),
+        (
+            "ssd:8MiB:{disk}",
+            "tier ssd ({disk}) is on the same file system as the dataset {data}: ",
+        ),
+    ],
+)
+def test_tier_sanity_is_told_in_one_line_at_the_start(
+    run, dataset, disk, tier, line
+) -> None:
+    told = run(["--data", dataset.root, "--tier", tier.format(disk=disk)], "true")
+
+    assert line.format(disk=disk, data=dataset.root) in told.text
+    assert told.text.count("monarch: tier ") == 1
+    assert told.status == 0
+
+
+def test_tier_in_memory_is_no_cause_for_doubt(run, dataset) -> None:
+    told = run(["--data", dataset.root, "--tier", "ram:64MiB:/dev/shm"], "true")
+
+    assert told.text.startswith(f"monarch: staging {dataset.root} (41 files, ")
+
+
+def test_tier_sanity_is_told_by_config_check(
+    monarch_command, dataset, disk, tmp_path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        f"schema: 1\ndatasets: [{{path: {dataset.root}}}]\ntiers:\n"
+        f"  - {{name: fast, kind: ram, capacity: 8MiB, path: {disk}}}\n"
+    )
+
+    done = subprocess.run(
+        [monarch_command, "config", "check", file], capture_output=True, text=True
+    )
+
+    assert done.stdout.splitlines() == [
+        f"warning: tier fast is of kind ram, but {disk} is not in memory; use kind "
+        "ssd, or a path below /dev/shm",
+        f"ok: {file}",
+    ]
+    assert done.returncode == 0
+
+
+def test_tier_on_a_file_system_of_the_network_is_in_doubt(
+    monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setattr(
+        doubts, "file_system_traits", lambda _: FileSystemTraits(False, True)
+    )
+    size = Size(SizeKind.BYTES, 1 << 20)
+    settings = TierSettings("tiers[0]", "ssd", "ssd", tmp_path, size, size)
+
+    (doubt,) = doubts.doubts_about([settings], [tmp_path])
+
+    assert "is on a file system of the network" in doubt
 
 
 # -- nothing to stage, and what cannot be read ---------------------------------------
@@ -313,4 +392,6 @@ def test_slurm_example_starts_where_slurm_tmpdir_is_unset(
         [monarch_command, "config", "check", example], capture_output=True, text=True
     )
 
-    assert (done.returncode, done.stdout) == (0, f"ok: {example}\n")
+    # Where /tmp is the disk of the dataset, it is in doubt as a tier.
+    assert done.returncode == 0
+    assert done.stdout.endswith(f"ok: {example}\n")

@@ -196,7 +196,8 @@ class Halted:
         command = consumer("read_parts.py", "halted", file)
         self.process = start([*line, *command], stdin=subprocess.PIPE)
         assert self.process.stderr is not None
-        assert self.process.stderr.readline() == b"paused\n"
+        # Monarch may tell of the tier before.
+        assert b"paused\n" in iter(self.process.stderr.readline, b"")
 
     def go_on(self) -> Outcome:
         """Let it read the rest, and return how it went."""

@@ -24,6 +24,7 @@ MONARCH_API int monarch_home_choose(const char *base, int make, char *out);
 MONARCH_API int monarch_home_list(const char *base, char *out);
 MONARCH_API int64_t monarch_index_find(const void *block, const char *rel, size_t n);
 MONARCH_API int monarch_inodes_unstable(const char *directory);
+MONARCH_API int monarch_file_system_traits(const char *directory);
 MONARCH_API int64_t monarch_index_find_inode(const void *block, uint64_t dev,
                                              uint64_t ino);
 MONARCH_API void monarch_replica_name(const void *block, uint64_t root_hash,

@@ -19,6 +19,7 @@
 
 #include "dataplane/wire.h"
 #include "shared/changes.h"
+#include "shared/mountinfo.h"
 #include "shared/presence.h"
 
 enum { TEXT_BYTES_MAX = 32 << 10 };

@@ -49,6 +49,15 @@ int monarch_inodes_unstable(const char *directory)
     return mountinfo_unstable(&fs);
 }
 
+/* monarch_file_system_traits - FS_... of the file system below a directory, or -errno. */
+int monarch_file_system_traits(const char *directory)
+{
+    struct statfs fs;
+    if (statfs(directory, &fs) != 0)
+        return -errno;
+    return mountinfo_traits(&fs);
+}
+
 /* monarch_index_find - the Entry of a root-relative path, or -1. */
 int64_t monarch_index_find(const void *block, const char *rel, size_t n)
 {

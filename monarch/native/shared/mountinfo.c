@@ -13,6 +13,9 @@
 #ifndef FUSE_SUPER_MAGIC
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
+#ifndef HUGETLBFS_MAGIC
+#define HUGETLBFS_MAGIC 0x958458f6
+#endif
 
 enum { FIELD_POINT = 4, OCTAL_DIGITS = 3 };
 
@@ -26,6 +29,31 @@ bool mountinfo_unstable(const struct statfs *fs)
 {
     return fs->f_type == OVERLAYFS_SUPER_MAGIC || fs->f_type == FUSE_SUPER_MAGIC ||
            fs->f_type == MSDOS_SUPER_MAGIC || fs->f_type == EXFAT_SUPER_MAGIC;
+}
+
+/* mountinfo_traits - FS_... of a file system; what is not known has none. */
+int mountinfo_traits(const struct statfs *fs)
+{
+    static const uint32_t remote[] = {
+        0x6969,     /* NFS */
+        0x0bd00bd0, /* Lustre */
+        0x47504653, /* GPFS */
+        0x19830326, /* BeeGFS */
+        0x00c36400, /* Ceph */
+        0xaad7aaea, /* PanFS */
+        0x01021997, /* 9P */
+        0xff534d42, /* CIFS */
+        0xfe534d42, /* SMB2 */
+        0x5346414f, /* AFS */
+    };
+    uint32_t type = (uint32_t)fs->f_type;
+
+    if (type == TMPFS_MAGIC || type == RAMFS_MAGIC || type == HUGETLBFS_MAGIC)
+        return FS_IN_MEMORY;
+    for (size_t i = 0; i < sizeof(remote) / sizeof(remote[0]); i++)
+        if (type == remote[i])
+            return FS_REMOTE;
+    return 0;
 }
 
 /* mountinfo_id - the number of the mount that a path is on; 0: unknown. */

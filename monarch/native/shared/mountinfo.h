@@ -19,6 +19,9 @@ struct mountinfo { /* buffers of a reader, which are too large for small stacks 
 
 struct statfs;
 
+enum { FS_IN_MEMORY = 1, FS_REMOTE = 2 }; /* what mountinfo_traits() finds */
+
+int mountinfo_traits(const struct statfs *fs);
 bool mountinfo_unstable(const struct statfs *fs);
 uint32_t mountinfo_id(int dirfd, const char *path, int flags);
 bool mountinfo_covers(struct mountinfo *m, const struct index *ix,
