@@ -144,8 +144,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_error(text: str, code: int) -> int:
+    from monarch.cli.terminal import print_line
+
     for line in text.splitlines() or [""]:
-        click.echo(f"monarch: {line}", err=True)
+        print_line(f"monarch: {line}")
     return code
 
 

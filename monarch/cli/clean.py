@@ -46,6 +46,7 @@ def clean(places: tuple[Path, ...], retained: bool) -> None:
 
 def _remove_stale_files(places: tuple[Path, ...]) -> None:
     """Remove the files of dead jobs of several nodes from rendezvous directories."""
+    from monarch.cli.terminal import print_line
     from monarch.cluster import run_roots
     from monarch.cluster.stale_files import remove_stale_files
     from monarch.config.request import state_directory
@@ -63,7 +64,7 @@ def _remove_stale_files(places: tuple[Path, ...]) -> None:
         for path in found.removed:
             click.echo(f"removed {path}")
         for line in found.kept:
-            click.echo(f"monarch: {line}", err=True)
+            print_line(f"monarch: {line}")
 
 
 def _remove_retained(home: Path) -> list[Path]:

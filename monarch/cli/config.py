@@ -48,16 +48,18 @@ def check(ctx: click.Context, file: str | None) -> None:
     A dataset that cannot be read on this machine is one. Of a tier in a doubtful
     place there is a warning: the nodes of a job may have other directories.
     """
+    from monarch.cli.terminal import print_line
+
     try:
         loaded = _load(RunOptions(config=file))
     except ConfigError as error:
         for line in error.lines:
-            click.echo(line)
+            print_line(line, err=False)
         ctx.exit(1)
     try:
         _check_datasets(loaded.config)
     except UsageError as error:
-        click.echo(str(error))
+        print_line(str(error), err=False)
         ctx.exit(1)
     for doubt in _doubts(loaded.config):
         click.echo(f"warning: {doubt}")

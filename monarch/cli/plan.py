@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from monarch.cli.options import MODES
-from monarch.cli.terminal import ScanProgress
+from monarch.cli.terminal import ScanProgress, print_line
 from monarch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
             indexed = prepare_index(
                 Dataset(dataset.path, patterns, dataset.aliases, file, saved),
                 threads=config.catalog.scan_threads,
-                warn=lambda text: click.echo(f"monarch: {text}", err=True),
+                warn=lambda text: print_line(f"monarch: {text}"),
                 progress=progress,
             )
         finally:

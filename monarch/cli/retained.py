@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from monarch.cli.options import shared_options
-from monarch.cli.terminal import StepProgress, print_lines, print_parts
+from monarch.cli.terminal import StepProgress, print_line, print_lines, print_parts
 from monarch.errors import printable
 from monarch.report.format import Part, listed, many, percent
 from monarch.units import format_count, format_duration, format_rate, format_size
@@ -196,12 +196,12 @@ def evict(options: RunOptions) -> int:
         if remove_tree(one.directory):
             say([f"evicted {_names(config)} ({amount}) from {one.directory}"])
         else:
-            click.echo(f"monarch: {one.directory} cannot be removed", err=True)
+            print_line(f"monarch: {one.directory} cannot be removed")
             code = 1
     users = _users([dataset.path for dataset in config.datasets])
     if users:
         jobs = listed(users, PATHS_MAX)
-        click.echo(f"monarch: in use by {jobs}, which keeps its copies", err=True)
+        print_line(f"monarch: in use by {jobs}, which keeps its copies")
         return 1
     if not found:
         say([f"nothing of {_names(config)} is retained in these tiers"])

@@ -4,7 +4,6 @@ import os
 import secrets
 from functools import partial
 
-import click
 from xxhash import xxh3_64_intdigest
 
 from monarch.agent.agent import Agent
@@ -14,7 +13,7 @@ from monarch.agent.lifetime import FillLifetime
 from monarch.agent.main import Prepared, prepare, run
 from monarch.agent.segments import AlreadyStarting, StartLock
 from monarch.agent.setup import Setup, make_setup
-from monarch.cli.terminal import StagingProgress, print_lines
+from monarch.cli.terminal import StagingProgress, print_line, print_lines
 from monarch.cli.terminal_notifier import TerminalNotifier
 from monarch.cluster import node_name, run_root, safe_name
 from monarch.config import Config, RunOptions, load, load_request, run_directory
@@ -74,7 +73,7 @@ def stage_by_mpi(options: RunOptions) -> int:
         except MonarchError as error:
             # The error is the same on all nodes, so one of them prints it.
             for line in str(error).splitlines() if launch.first else ():
-                click.echo(f"monarch: {line}", err=True)
+                print_line(f"monarch: {line}")
             return error.exit_code
 
 
@@ -252,7 +251,7 @@ def _exit_code(agent: Agent, notifier: StageNotifier) -> int:
     """Return the code of a staging that has ended; the first node knows of all."""
     if agent.signal:
         kept = "; the files staged so far are retained" if agent.retained else ""
-        click.echo(f"monarch: stopped{kept}", err=True)
+        print_line(f"monarch: stopped{kept}")
         return 128 + agent.signal
     complete = notifier.delegated
     if agent.report is not None:

@@ -6,16 +6,18 @@ the output is a terminal.
 
 from __future__ import annotations
 
+import os
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
 from monarch.errors import printable
 from monarch.origins.progress import Advance, ScanRate
-from monarch.report.format import Part, Table, percent, plain_text
+from monarch.report.format import WIDTH, Part, Table, percent, plain_text
 from monarch.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ QUIET_SECONDS: Final = 1.0
 """A step that takes less time shows no progress."""
 LINE_SECONDS: Final = 10.0
 """The interval of lines if stderr is not a terminal."""
+COLUMNS_MIN: Final = 20
+"""A terminal that tells less, such as 0, does not know its width."""
 
 
 def print_parts(parts: Sequence[Part]) -> None:
@@ -80,6 +84,26 @@ def rich_parts(parts: Sequence[Part]) -> list[Padding]:
             table.add_row(*row)
         found.append(Padding(table, (0, 0, 0, 2)))
     return found
+
+
+def print_line(text: str, *, err: bool = True) -> None:
+    """Print a line to stderr, or to stdout; on a terminal it is wrapped at words."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is not None and stream.isatty():
+        text = textwrap.fill(
+            text,
+            _columns(stream),
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    click.echo(text, err=err)
+
+
+def _columns(stream: TextIO) -> int:
+    """Return the width of a terminal, as the launcher does."""
+    columns = os.get_terminal_size(stream.fileno()).columns
+    return columns if columns > COLUMNS_MIN else WIDTH
 
 
 def _printable(part: Part) -> Part:

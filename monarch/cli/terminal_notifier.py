@@ -7,6 +7,7 @@ from collections.abc import Callable
 import click
 
 from monarch.agent.control import Notifier
+from monarch.cli.terminal import print_line
 
 LINE_SECONDS = 10.0
 
@@ -86,5 +87,8 @@ class TerminalNotifier(Notifier):
     def _line(self, text: str, *, lasting: bool = True) -> None:
         start = "\r\033[K" if self._open else ""
         self._open = not lasting and bool(text)
-        if start or text:
-            click.echo(f"{start}{text}", err=True, nl=lasting)
+        if start or not lasting:
+            click.echo(start if lasting else f"{start}{text}", err=True, nl=False)
+        if text and lasting:
+            for line in text.splitlines():
+                print_line(line)

@@ -34,7 +34,7 @@ def _doubt(tier: TierSettings, devices: Mapping[Path, int]) -> str | None:
         return None
     if traits.is_remote:
         return (
-            f"tier {name} ({path}) is on a file system of the network: it may be as "
+            f"tier {name} ({path}) is on a network file system: it may be as "
             "slow as the dataset; use a disk of this node, or memory"
         )
     if tier.kind == "ram" and not traits.in_memory:

@@ -23,7 +23,9 @@ from monarch.origins.saved_indexes import SavedIndexes
 from monarch.tiers import TierSettings, doubts
 from monarch.units import Size, SizeKind
 from support.dataset import Dataset as Generated
+from support.terminal import Terminal
 
+COLUMNS = 80
 NOBODY = 65534
 SLOW_NAMES = 150
 READ = "import sys\nfor path in sys.argv[2:]: open(path, sys.argv[1]).read()"
@@ -230,7 +232,7 @@ def test_tier_on_a_file_system_of_the_network_is_in_doubt(
 
     (doubt,) = doubts.doubts_about([settings], [tmp_path])
 
-    assert "is on a file system of the network" in doubt
+    assert "is on a network file system" in doubt
 
 
 # -- nothing to stage, and what cannot be read ---------------------------------------
@@ -395,3 +397,41 @@ def test_slurm_example_starts_where_slurm_tmpdir_is_unset(
     # Where /tmp is the disk of the dataset, it is in doubt as a tier.
     assert done.returncode == 0
     assert done.stdout.endswith(f"ok: {example}\n")
+
+
+# -- 80 columns ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (
+            "run --tier ram:8MiB --data $D -- cat $D/file",
+            "(1 file, 2 B) to ram 8.0 MiB",
+        ),
+        ("run --tier ram:8MiB --data $D -- cat $D/file", "the origin gave 2 B"),
+        ("run --data $D/no -- true", "no does not exist"),
+        ("plan --data $D/no", "no does not exist"),
+        ("run --data $D --set fill.cuncurrency=4 -- true", "did you mean"),
+        ("config check $D/no", "No such file"),
+    ],
+)
+def test_lines_on_a_terminal_of_80_columns_end_between_words(
+    monarch_command, run_root, command, words
+) -> None:
+    """Paths are short, so that the terminal has no reason to break any word."""
+    with tempfile.TemporaryDirectory(prefix="m-", dir="/tmp") as place:
+        root = Path(place) / "all-photographs-of-the-year" / "of-animals"
+        root.mkdir(parents=True)
+        (root / "file").write_text("x\n")
+        names = {"M": str(monarch_command), "D": str(root)}
+        terminal = Terminal({**os.environ, **names})
+        terminal.send(f"stty cols {COLUMNS}\n")
+        terminal.expect("prompt> ")
+        terminal.send(f"$M {command}\n")
+        told = terminal.expect("prompt> ")
+        terminal.close()
+
+    lines = told.replace("\r\n", "\n").splitlines()[:-1]
+    assert words in " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= COLUMNS

@@ -15,6 +15,8 @@ enum {
     PROGRESS_LOG_S = 10, /* between two lines of progress without a terminal */
 };
 
+static const char HEAD[] = "monarch: ";
+
 static bool quiet; /* -q: errors and warnings only */
 static bool mute;  /* descriptor 2 was closed: a file that opens there is not stderr */
 static bool
@@ -48,12 +50,58 @@ static void put(const char *head, const char *text, const char *tail)
     errno = saved;
 }
 
+/* terminal_columns - the width of the terminal; 0 = stderr is not a terminal. */
+static int terminal_columns(void)
+{
+    struct winsize size;
+
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0)
+        return 0;
+    return size.ws_col > 20 ? size.ws_col : 80;
+}
+
+/* word_columns - the columns of the next word, which UTF-8 may have more bytes for. */
+static int word_columns(const char *word)
+{
+    int columns = 0;
+
+    for (; *word && *word != ' '; word++)
+        columns += ((unsigned char)*word & 0xc0) != 0x80;
+    return columns;
+}
+
+/* put_words - prints a message; on a terminal its lines end between words. A word that is
+ * longer than a line, such as a path, is left to the terminal, which can copy it whole. */
+static void put_words(const char *text)
+{
+    char line[2 * MESSAGE_BYTES_MAX];
+    int saved = errno, columns = terminal_columns(), at = (int)strlen(HEAD);
+    size_t n = 0;
+
+    errno = saved; /* a caller may still need it */
+    if (!columns) {
+        put(HEAD, text, "\n");
+        return;
+    }
+    for (const char *word = text; *word && n + 3 < sizeof(line);) {
+        if (*word == ' ' && at + 1 + word_columns(word + 1) > columns) {
+            line[n++] = '\n';
+            line[n++] = ' ';
+            at = 1;
+        }
+        at += ((unsigned char)*word & 0xc0) != 0x80;
+        line[n++] = *word++;
+    }
+    line[n] = '\0';
+    put(HEAD, line, "\n");
+}
+
 static void put_format(const char *format, va_list args)
 {
     char text[MESSAGE_BYTES_MAX];
 
     vsnprintf(text, sizeof(text), format, args);
-    put("monarch: ", text, "\n");
+    put_words(text);
 }
 
 /* message_error - prints why the run stops; -q does not suppress it. */
@@ -82,7 +130,7 @@ void message_warn(const char *format, ...)
 void message_note(const char *text)
 {
     if (!quiet && *text)
-        put("monarch: ", text, "\n");
+        put_words(text);
 }
 
 /* message_line - prints a line of the report unchanged. */
@@ -92,16 +140,6 @@ void message_line(const char *text)
         put("", text, "\n");
     else
         message_progress_end();
-}
-
-/* terminal_columns - the width of the terminal; 0 = stderr is not a terminal. */
-static int terminal_columns(void)
-{
-    struct winsize size;
-
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) < 0)
-        return 0;
-    return size.ws_col > 20 ? size.ws_col : 80;
 }
 
 /* progress_due - true for the first line of progress, then once in PROGRESS_LOG_S. */
