@@ -62,7 +62,7 @@ def check(ctx: click.Context, file: str | None) -> None:
         print_line(str(error), err=False)
         ctx.exit(1)
     for doubt in _doubts(loaded.config):
-        click.echo(f"warning: {doubt}")
+        print_line(f"warning: {doubt}", err=False)
     names = ", ".join(map(str, loaded.files)) or "no file, only defaults"
     click.echo(f"ok: {names}")
 
