@@ -155,6 +155,7 @@ class Agent:
             await self._end.wait()
         finally:
             self._state.set(AgentState.ENDING)
+            self.processes.note_end_of_job()
             control.close()
             watching.cancel()
             recording.cancel()

@@ -35,7 +35,13 @@ Answer = Callable[[dict[str, Any], int], Awaitable[dict[str, Any]]]
 
 
 class Notifier:
-    """Writes lines to the launcher; never blocks, never fails if it has gone."""
+    """Writes lines to the launcher; never blocks, never fails if it has gone.
+
+    Attributes:
+        foreground: there is no launcher: the user has started the agent.
+    """
+
+    foreground = False
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

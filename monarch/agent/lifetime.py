@@ -151,8 +151,12 @@ class ProgramLifetime:
         return reports.render(report)
 
     def _lingers(self) -> bool:
-        """Return whether to wait for processes that the programs have left running."""
-        if not self._parts.processes.living:
+        """Return whether to wait for processes that the programs have left running.
+
+        An agent that was started before the first program waits for the next one, too.
+        """
+        foreground = self._parts.notifier.foreground
+        if not self._parts.processes.living and not foreground:
             return False
         return time.monotonic() < self._linger_until
 
@@ -177,6 +181,7 @@ class ProgramLifetime:
         if joined or self._lingers():
             state.set(before)
             return
+        processes.note_end_of_job()
         self._parts.end("the last program has ended")
 
 

@@ -39,6 +39,7 @@ class Processes:
         self._started: dict[int, int | None] = {}
         self._active: dict[int, int | None] = {}
         self._on_end = on_end
+        self._over = False
         self.programs_seen = 0
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._pidfds_max = limit // DESCRIPTORS_PARTS
@@ -64,12 +65,17 @@ class Processes:
         states = self._slots["state"][: self._used()]
         taken = np.flatnonzero(np.isin(states, _LIVING))
         for number in taken.tolist():
-            if number and number not in self._pidfds and number not in self._polled:
+            known = number in self._pidfds or number in self._polled
+            if number and not known and not (self._over and self._waits(number)):
                 self._watch(number)
         for number, (pid, start) in list(self._polled.items()):
             if number in self._polled and start_time(pid) != start:
                 del self._polled[number]
                 self._remove(number)
+
+    def note_end_of_job(self) -> None:
+        """Ignore launchers that come from now on: they wait for another agent."""
+        self._over = True
 
     def totals(self) -> dict[str, int]:
         """Return every counter, summed over running and ended processes."""
@@ -164,6 +170,9 @@ class Processes:
 
     def _used(self) -> int:
         return int(min(self._segment[0]["slots_used_max"], len(self._slots)))
+
+    def _waits(self, number: int) -> bool:
+        return bool(self._slots[number]["state"] == ProcessState.LAUNCHER)
 
     def _watch(self, number: int) -> None:
         slot = self._slots[number]

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ _LAUNCHER_FILES: Final = frozenset({"start", "lock", "agent.log", "failed"})
 # Files that programs need which outlive the agent.
 _SHIM_FILES: Final = frozenset({"shim.so"})
 _SHIM_LIBRARY: Final = "libmonarch_shim.so"
+LOCK_POLL_S: Final = 0.02
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -38,18 +40,26 @@ class AlreadyStarting(MonarchError):
 class StartLock:
     """Prevents launchers from starting another agent while this one starts.
 
+    Args:
+        wait_s: how long another process may have it, whose start may fail.
+
     Raises:
         AlreadyStarting: another process has the lock.
         MonarchError: the directory or its parent is not private.
     """
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, wait_s: float = 0.0) -> None:
         make_private(run_dir.parent)
-        self._fd = lock_directory(run_dir, "start")
-        if self._fd is None:
+        deadline_s = time.monotonic() + wait_s
+        while (fd := lock_directory(run_dir, "start")) is None:
+            if time.monotonic() >= deadline_s:
+                break
+            time.sleep(LOCK_POLL_S)
+        self._fd = fd
+        if fd is None:
             raise AlreadyStarting(f"{run_dir}: another agent is starting")
         # Launchers check whether this process is stopped.
-        os.pwrite(self._fd, f"{os.getpid():10}\n".encode(), 0)
+        os.pwrite(fd, f"{os.getpid():10}\n".encode(), 0)
 
     def __repr__(self) -> str:
         return f"<StartLock {self._fd}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from monarch.agent.bootstrap import Bootstrap
     from monarch.config import Config
 
+START_S: Final = 10.0
+"""How long a launcher of the job may try to start an agent itself."""
 EPILOG = """\b
 Examples:
   monarch agent --job train -c job.yaml &
   monarch run --job train -- python train.py
+  monarch run --job train -- python evaluate.py
 \b
   mpiexec -n 4 -ppn 1 monarch agent --job train -c job.yaml &
   mpiexec -n 32 -ppn 8 monarch run --job train -- python train.py
 
-`monarch run --job NAME` uses the agent as soon as `monarch status --job NAME` shows it.
+`monarch run --job NAME` uses the agent if it begins within 3 s, or is there already.
+Programs may follow each other within `agent.linger` (10 s).
 """
 
 
@@ -41,7 +45,7 @@ def agent(argv: tuple[str, ...], **given: Any) -> None:
 
     `monarch run` starts an agent by itself; use this verb to start it earlier. Under
     mpiexec, with one process on each node, the agents find each other by MPI. The agent
-    ends with the last program of the job, or by SIGTERM.
+    ends `agent.linger` after the last program of the job, or by SIGTERM.
     """
     if argv:
         raise UsageError(f"unexpected argument {argv[0]!r}")
@@ -65,7 +69,7 @@ def _serve_job(given: dict[str, Any]) -> NoReturn:
     node, job = node_name(os.environ), safe_name(options.job)
     bootstrap = _bootstrap(config, job)
     run_dir = run_root(os.environ) / f"{job}.{node}"
-    start = StartLock(run_dir)
+    start = StartLock(run_dir, START_S)
     notifier = TerminalNotifier(
         node if bootstrap else "",
         start.release,

@@ -21,6 +21,8 @@ class TerminalNotifier(Notifier):
         first: whether this is the first node.
     """
 
+    foreground = True
+
     def __init__(
         self, node: str, begun: Callable[[], None], *, first: bool, quiet: bool
     ) -> None:

@@ -33,7 +33,7 @@ from monarch.config.tree import (
 )
 from monarch.config.types import Environment
 from monarch.config.validation import conflicts, faults_of
-from monarch.errors import ConfigError, UsageError
+from monarch.errors import ConfigError, MonarchError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,9 @@ def load_request(
     """
     here = run_directory()
     config = load(options, environ, here).config
+    if command and options.job is not None and not config.datasets:
+        # The job is that of an agent which was started before, and may have ended.
+        raise MonarchError(f"job {options.job} has no agent here, and no dataset")
     require_datasets(config)
     file = user_file(options, environ, here)
     return Request(

@@ -256,7 +256,8 @@ class Agent(Section):
     linger: Annotated[float, DurationRange("0s", "1h")] = Field(
         default=10.0,
         description="How long the agent waits for processes that the job's programs "
-        "have left running.",
+        "have left running; one that was started by `monarch agent` also for the next "
+        "program.",
     )
 
 

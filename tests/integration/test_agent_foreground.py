@@ -21,6 +21,7 @@ def words(monarch_command: Path, run_root: Path, dataset: Dataset):
     # Tests that run at the same time have agents of the same name.
     with tempfile.TemporaryDirectory(prefix="monarch-test-", dir="/dev/shm") as tier:
         staging = ["--data", str(dataset.root), "--tier", f"ram:64MiB:{tier}"]
+        staging += ["--set", "agent.linger=1s"]
 
         def line(*options):
             return [str(monarch_command), "agent", "--job", "early", *staging, *options]
@@ -33,7 +34,7 @@ def begin(words):
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     status = [words[0], "status", "--job", "early"]
     while complete(status).returncode:
-        assert process.poll() is None
+        assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     return process
 
@@ -75,6 +76,70 @@ def test_programs_find_it_before_the_datasets_are_indexed(
         in said
     )
     assert "active in 1 of 1 process" in said
+
+
+def test_several_runs_of_one_job_find_it_one_after_the_other(
+    words, monarch_command, dataset, run_root
+):
+    agent = begin(words("--set", "agent.linger=5s"))
+    run = [monarch_command, "run", "--job", "early", "--", "cksum", dataset.paths[0]]
+
+    statuses = []
+    for pause_s in (0.0, 0.3, 0.0):
+        time.sleep(pause_s)
+        statuses.append(complete(run).returncode)
+
+    _, summary = agent.communicate(timeout=PATIENCE_S)
+    assert statuses == [0, 0, 0]
+    assert "active in 3 of 3 processes" in summary
+    assert "not active" not in summary
+
+
+def test_a_run_that_is_started_beside_it_waits_for_it(words, monarch_command, dataset):
+    run = [monarch_command, "run", "--job", "early", "--", "cat", dataset.paths[0]]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as early:
+        agent = subprocess.Popen(words(), stderr=subprocess.PIPE, text=True)
+        content, told = early.communicate(timeout=PATIENCE_S)
+
+    _, summary = agent.communicate(timeout=PATIENCE_S)
+    assert (early.returncode, told) == (0, b"")
+    assert content == Path(dataset.paths[0]).read_bytes()
+    assert "active in 1 of 1 process" in summary
+
+
+def test_a_run_whose_agent_has_ended_runs_without_staging(
+    monarch_command, run_root, dataset
+):
+    run = [monarch_command, "run", "--job", "early"]
+
+    done = complete([*run, "--", "cksum", dataset.paths[0]])
+    strict = complete([*run, "--strict", "--", "cksum", dataset.paths[0]])
+
+    assert done.returncode == 0
+    assert done.stderr == (
+        "monarch: job early has no agent here, and no dataset; "
+        "the program runs without staging\n"
+    )
+    assert strict.returncode == 125
+
+
+def test_a_run_with_other_data_for_its_job_is_told(
+    words, monarch_command, dataset, tmp_path
+):
+    other = tmp_path / "other"
+    other.mkdir()
+    agent = begin(words())
+
+    run = [monarch_command, "run", "--job", "early"]
+    same = complete([*run, *words()[4:], "--", "true"])
+    done = complete([*run, "--data", other, "--", "true"])
+
+    agent.communicate(timeout=PATIENCE_S)
+    assert same.stderr == ""
+    assert done.stderr == (
+        "monarch: the agent already runs with other options; "
+        "those of this command are ignored\n"
+    )
 
 
 def test_it_waits_for_programs_until_it_is_told_to_end(words, run_root):

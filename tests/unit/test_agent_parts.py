@@ -232,6 +232,18 @@ def test_processes_that_died_together_count_once_though_their_deaths_ask_for_a_s
     assert processes.totals()[COUNTERS[0].name] == 2
 
 
+def test_a_launcher_that_comes_as_the_agent_ends_is_not_counted(counters):
+    with child() as waiting:
+        processes = Processes(counters, lambda: None)
+        processes.note_end_of_job()
+        start = start_time(waiting.pid)
+        occupy(counters, 1, waiting.pid, state=ProcessState.LAUNCHER, starttime=start)
+        processes.scan()
+        let_die(waiting)
+
+    assert processes.seen() == {}
+
+
 @pytest.mark.parametrize("reaped", [False, True])
 def test_a_slot_that_comes_after_the_end_of_its_process_counts_no_second_one(
     counters, reaped

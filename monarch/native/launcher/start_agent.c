@@ -10,7 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { NOTIFY_FD = 3, ATTEMPTS_MAX = 20, PAUSE_MS = 10 };
+enum {
+    NOTIFY_FD = 3,
+    ATTEMPTS_MAX = 20,
+    PAUSE_MS = 10,
+    COMING_MS_MAX = 3 * 1000, /* Python of `monarch agent` is loaded meanwhile */
+    COMING_PAUSE_MS = 50,
+};
 
 /* -- The agent's process, which inherits nothing from the launcher -- */
 
@@ -250,18 +256,35 @@ static struct outcome attempt(struct run *run)
     return outcome;
 }
 
+/* agent_may_come - this launcher was given nothing but the name of its job: the agent that has
+ * the configuration may have been started beside it (`monarch agent &`). */
+static bool agent_may_come(const struct run *run, const struct outcome *outcome)
+{
+    return outcome->kind == OUTCOME_PLAIN && run->args.job && !run->args.fingerprint &&
+           !run->nested;
+}
+
 /* find_or_start_agent - finds or starts the agent for this run, and waits until its
  * catalog can be used. */
 struct outcome find_or_start_agent(struct run *run)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    const struct timespec long_pause = {.tv_nsec = COMING_PAUSE_MS * 1000000L};
     struct outcome outcome = {.kind = OUTCOME_RETRY};
+    int waits = 0;
 
     job_find(run);
     for (int i = 0; i < ATTEMPTS_MAX && outcome.kind == OUTCOME_RETRY; i++) {
         if (!open_enclosing(run) && rundir_make(&run->dir, &run->job))
             return outcome_of(OUTCOME_PLAIN, "%s", run->dir.error);
         outcome = attempt(run);
+        /* Further attempts find the agent, or the record of this failure. */
+        if (agent_may_come(run, &outcome) &&
+            waits++ < COMING_MS_MAX / COMING_PAUSE_MS) {
+            nanosleep(&long_pause, NULL);
+            outcome.kind = OUTCOME_RETRY;
+            i--;
+        }
         if (outcome.kind != OUTCOME_STAGED) {
             segments_unmap(&run->segments);
             rundir_close(&run->dir);

@@ -219,23 +219,30 @@ static struct outcome wait_for_state(struct run *run)
     }
 }
 
-/* split_agent_command - finds the words after `--notify-fd 3 --`, which are the arguments
- * of `run` of the launcher that started the agent. Returns their number, `--` included. */
-static size_t split_agent_command(char *bytes, size_t length, char **words)
+/* split_agent_command - finds the arguments of the agent: behind the verb those of `monarch
+ * agent`, and behind `--notify-fd 3 --` those of `run` of the launcher that started it. */
+static char **split_agent_command(char *bytes, size_t length, char **words)
 {
-    size_t count = 0;
-    char *end = bytes + length, *previous = NULL;
-    bool found = false;
+    size_t count = 0, notify = 0, verb = 0;
+    static char dashes[] = "--", program[] = "program";
+    char *end = bytes + length;
 
     for (char *word = bytes; word < end && count < WORDS_MAX;
          word += strlen(word) + 1) {
-        if (found)
-            words[count++] = word;
-        found = found || (previous && !strcmp(previous, "--notify-fd"));
-        previous = word;
+        if (!notify && !strcmp(word, "--notify-fd"))
+            notify = count;
+        if (!verb && !strcmp(word, "agent"))
+            verb = count;
+        words[count++] = word;
+    }
+    if (!notify) { /* it has no program, which the arguments of `run` end with */
+        words[count++] = dashes;
+        words[count++] = program;
     }
     words[count] = NULL;
-    return count;
+    if (notify && count > notify + 3 && !strcmp(words[notify + 2], "--"))
+        return words + notify + 3;
+    return !notify && verb ? words + verb + 1 : NULL;
 }
 
 /* check_option_mismatch - warns if the running agent was started with other options: a job
@@ -243,7 +250,8 @@ static size_t split_agent_command(char *bytes, size_t length, char **words)
 static void check_option_mismatch(const struct run *run)
 {
     static char bytes[COMMAND_BYTES_MAX];
-    static char *words[WORDS_MAX + 1];
+    static char *words[WORDS_MAX + 3];
+    char **options;
     struct arguments theirs;
     size_t length;
 
@@ -251,8 +259,8 @@ static void check_option_mismatch(const struct run *run)
         return;
     length = process_command((pid_t)run->segments.requests->agent_pid, bytes,
                              sizeof(bytes));
-    if (split_agent_command(bytes, length, words) < 2 || strcmp(words[0], "--") ||
-        arguments_parse(&theirs, words + 1))
+    options = split_agent_command(bytes, length, words);
+    if (!options || arguments_parse(&theirs, options))
         return;
     if (theirs.fingerprint != run->args.fingerprint)
         message_warn("the agent already runs with other options; those of this command "
