@@ -78,9 +78,10 @@ def time_saved(snapshot: Snapshot) -> dict[str, Any]:
     """Return the time that reading the same from the origin would have cost.
 
     It is an estimate: bytes that programs have read and the origin has not given, at
-    the rate at which it gave others, less the start and the waits of a process. That
-    an opened file was read whole is not known: what read calls have returned is the
-    most that can have been read.
+    the rate at which it gave others, less the start, and less the waits of a process
+    beyond the time in which the origin gave those: without Monarch, programs would have
+    waited for them, too. That an opened file was read whole is not known: what read
+    calls have returned is the most that can have been read.
     """
     avoided = _avoided_bytes(snapshot)
     rate = _origin_rate(snapshot)
@@ -99,7 +100,9 @@ def time_saved(snapshot: Snapshot) -> dict[str, Any]:
         return found | {"reason": "the programs ended before their reads were sampled"}
     if rate is None:
         return found | {"reason": "too little was read to know the origin's rate"}
-    saved = avoided / rate - waits_s - snapshot.run.startup_s
+    given_s = snapshot.tally["origin_read_bytes"] / rate
+    lost_s = max(0.0, waits_s - given_s) + snapshot.run.startup_s
+    saved = avoided / rate - lost_s
     return found | {"seconds": max(0.0, saved)}
 
 

@@ -234,10 +234,10 @@ def _saved(report: Report) -> Tile:
             " not asked of the origin, at its ",
             figure(report, f"{name}.origin_bytes_per_s"),
             ", less ",
-            figure(report, f"{name}.waits_s"),
-            " of waits and ",
             figure(report, f"{name}.startup_s"),
-            " of start-up",
+            " of start-up and what ",
+            figure(report, f"{name}.waits_s"),
+            " of waits exceed the origin's own time",
         )
     path = f"{name}.seconds" if "seconds" in saved else ""
     value = figure_of(saved.get("seconds"), "duration", path)
