@@ -199,6 +199,7 @@ enum outcome_kind {
 struct outcome {
     enum outcome_kind kind;
     int code;
+    bool by_agent; /* an agent that has not begun has told the reason */
     char text[1024];
 };
 

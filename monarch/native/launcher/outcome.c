@@ -154,6 +154,7 @@ struct outcome failure_recorded(const struct run *run)
     struct outcome outcome = outcome_of(code ? OUTCOME_REFUSED : OUTCOME_PLAIN, "%s",
                                         reason + (*reason == ' '));
     outcome.code = code;
+    outcome.by_agent = true;
     if (code)
         message_error("%s", outcome.text);
     return outcome;

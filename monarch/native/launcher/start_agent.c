@@ -260,8 +260,8 @@ static struct outcome attempt(struct run *run)
  * the configuration may have been started beside it (`monarch agent &`). */
 static bool agent_may_come(const struct run *run, const struct outcome *outcome)
 {
-    return outcome->kind == OUTCOME_PLAIN && run->args.job && !run->args.fingerprint &&
-           !run->nested;
+    return outcome->kind == OUTCOME_PLAIN && outcome->by_agent && run->args.job &&
+           !run->args.fingerprint && !run->nested;
 }
 
 /* find_or_start_agent - finds or starts the agent for this run, and waits until its

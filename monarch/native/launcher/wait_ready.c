@@ -45,6 +45,14 @@ static struct outcome refused(struct run *run, struct notice notice)
     return outcome;
 }
 
+static struct outcome outcome_by_agent(const char *text)
+{
+    struct outcome outcome = outcome_of(OUTCOME_PLAIN, "%s", text);
+
+    outcome.by_agent = true;
+    return outcome;
+}
+
 /* read_notices - acts on the lines that have arrived; OUTCOME_NONE if none decides. */
 static struct outcome read_notices(struct run *run)
 {
@@ -77,7 +85,7 @@ static struct outcome read_notices(struct run *run)
         case NOTICE_FAIL:
             if (notice.code != EXIT_MONARCH)
                 return refused(run, notice);
-            return outcome_of(OUTCOME_PLAIN, "%s", notice.text);
+            return outcome_by_agent(notice.text);
         case NOTICE_DONE:
         case NOTICE_UNKNOWN:
             break; /* of a newer agent */
