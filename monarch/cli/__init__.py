@@ -38,6 +38,9 @@ VERBS: Final = {
     "report": Verb("monarch.cli.report:report", "Print a report file."),
     "hint": Verb("monarch.cli.status:hint", "Name the files that will be opened next."),
     "index": Verb("monarch.cli.index:index", "Scan a dataset and save its index."),
+    "records": Verb(
+        "monarch.cli.records:records", "Index packed records, and tell their cost."
+    ),
     "stage": Verb("monarch.cli.stage:stage", "Fill the tiers of nodes before a job."),
     "list": Verb(
         "monarch.cli.retained:list_retained", "List what is retained on this node."

@@ -27,7 +27,7 @@ LAYERS = (
     {"native"},
     {"config"},
     {"catalog", "placement", "peers.protocol", "peers.timeouts"},
-    {"tiers", "origins", "cluster"},
+    {"tiers", "origins", "cluster", "records"},
     {
         "peers.connection",
         "peers.session",

@@ -77,6 +77,11 @@ complete -c monarch -n '__monarch_in index' -l all -d 'With --forget: of all pat
 complete -c monarch -n '__monarch_in index' -l json -d 'With --list: print JSON'
 complete -c monarch -n '__monarch_in index' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in index' -F
+complete -c monarch -n '__monarch_at' -a records -d 'Index packed records, and tell their cost.'
+complete -c monarch -n '__monarch_in records' -l fresh -d 'Make the index anew'
+complete -c monarch -n '__monarch_in records' -l json -d 'Print JSON'
+complete -c monarch -n '__monarch_in records' -s h -l help -d 'Show this message and exit'
+complete -c monarch -n '__monarch_in records' -F
 complete -c monarch -n '__monarch_at' -a stage -d 'Fill the tiers of nodes before a job.'
 complete -c monarch -n '__monarch_in stage' -s c -l config -r -F -d 'Read the configuration from FILE'
 complete -c monarch -n '__monarch_in stage' -l set -x -d 'Set one value, such as fill.concurrency=8 or tiers[0].capacity=40%'

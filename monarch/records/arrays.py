@@ -1,0 +1,161 @@
+"""The Records of arrays: the rows of npy files and of HDF5 datasets."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.records.headers import HeaderReader
+from monarch.records.index import RecordIndex, RecordObject, RecordsError, units_of
+
+NPY_MAGIC: Final = b"\x93NUMPY"
+HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
+_HEADER_BYTES: Final = 1 << 16
+_ROWS_DECODED: Final = 1024
+"""The rows of a unit where the file has no chunks, but its rows must be decoded."""
+
+
+def index_npy(path: Path) -> RecordIndex:
+    """Return the index of the rows of a npy file.
+
+    Raises:
+        RecordsError: its rows are not consecutive bytes.
+    """
+    with HeaderReader(str(path)) as file:
+        start = io.BytesIO(file.fresh(0, _HEADER_BYTES))
+        try:
+            version = np.lib.format.read_magic(start)
+            if version == (1, 0):
+                header = np.lib.format.read_array_header_1_0(start)
+            else:
+                header = np.lib.format.read_array_header_2_0(start)
+        except ValueError as error:
+            raise file.refuse(f"is damaged: {error}") from error
+        shape, fortran, dtype = header
+        if dtype.hasobject or not shape or (fortran and len(shape) > 1):
+            raise file.refuse("needs rows of plain numbers in C order")
+        row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        if start.tell() + shape[0] * row_bytes > file.size:
+            raise file.refuse("is truncated")
+        file.check_unchanged()
+        offsets = start.tell() + np.arange(shape[0], dtype=np.uint64) * row_bytes
+        lengths = np.full(shape[0], row_bytes, np.uint64)
+        units = units_of(offsets, lengths, file.path)
+        return RecordIndex("npy", (file.object,), units, details=_array(dtype, shape))
+
+
+def index_hdf5(path: Path, name: str) -> RecordIndex:
+    """Return the index of the rows of a dataset in a HDF5 file.
+
+    Rows that are consecutive bytes are Records. Rows in chunks with filters, and of
+    variable length, are decoded by h5py.
+
+    Raises:
+        RecordsError: there is no such dataset, or h5py is not installed.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise RecordsError(f"{path}: HDF5 needs h5py: pip install h5py") from error
+    found = RecordObject.of(path)
+    try:
+        with h5py.File(path, "r") as file:
+            dataset = file.get(name)
+            if not isinstance(dataset, h5py.Dataset):
+                raise RecordsError(f"{path} has no dataset {name!r}; {_names(file)}")
+            return _index_dataset(dataset, found)
+    except OSError as error:
+        raise RecordsError(f"{path}: {error}") from error
+
+
+def _names(file: Any) -> str:
+    import h5py
+
+    names: list[str] = []
+
+    def note(name: str, found: Any) -> None:
+        if isinstance(found, h5py.Dataset) and found.shape:
+            names.append(f"::/{name}")
+
+    file.visititems(note)
+    return f"use one of {', '.join(names[:10])}" if names else "it has none"
+
+
+def _index_dataset(dataset: Any, found: RecordObject) -> RecordIndex:
+    if not dataset.shape:
+        raise RecordsError(f"{found.path}::{dataset.name} has no rows")
+    rows, dtype = int(dataset.shape[0]), dataset.dtype
+    offsets = None if dtype.hasobject else _row_offsets(dataset)
+    if offsets is None:
+        return _encoded(dataset, found)
+    row_bytes = dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
+    lengths = np.full(rows, row_bytes, np.uint64)
+    if rows and int(offsets.max()) + row_bytes > found.bytes:
+        raise RecordsError(f"{found.path} is truncated")
+    units = units_of(offsets, lengths, found.path)
+    details = {"dataset": dataset.name, **_array(dtype, dataset.shape)}
+    return RecordIndex("hdf5", (found,), units, details=details)
+
+
+def _row_offsets(dataset: Any) -> npt.NDArray[np.uint64] | None:
+    """Return where each row lies; None: a row is not consecutive plain bytes."""
+    shape, chunks = dataset.shape, dataset.chunks
+    row_bytes = dataset.dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+    numbers = np.arange(shape[0], dtype=np.uint64)
+    if not shape[0]:
+        return numbers
+    if chunks is None:
+        start = dataset.id.get_offset()
+        if start is None or dataset.external:
+            return None
+        return numbers * np.uint64(row_bytes) + np.uint64(start)
+    plist = dataset.id.get_create_plist()
+    if plist.get_nfilters() or chunks[1:] != shape[1:]:
+        return None
+    starts = np.zeros(-(-shape[0] // chunks[0]), np.uint64)
+
+    def note(chunk: Any) -> None:
+        starts[chunk.chunk_offset[0] // chunks[0]] = chunk.byte_offset
+
+    dataset.id.chunk_iter(note)
+    if not starts.all():
+        return None  # a chunk was never written: its rows have the fill value
+    inside = numbers % np.uint64(chunks[0]) * np.uint64(row_bytes)
+    offsets: npt.NDArray[np.uint64] = np.repeat(starts, chunks[0])[: shape[0]] + inside
+    return offsets
+
+
+def _encoded(dataset: Any, found: RecordObject) -> RecordIndex:
+    """Return the index of rows that are decoded, by chunks of the first dimension."""
+    rows = int(dataset.shape[0])
+    step = dataset.chunks[0] if dataset.chunks else _ROWS_DECODED
+    count = -(-rows // step)
+    begins = np.full(count, found.bytes, np.uint64)
+    sizes = np.zeros(count, np.uint64)
+
+    def note(chunk: Any) -> None:
+        unit = chunk.chunk_offset[0] // step
+        begins[unit] = min(int(begins[unit]), chunk.byte_offset)
+        sizes[unit] += np.uint64(chunk.size)
+
+    if dataset.chunks:
+        dataset.id.chunk_iter(note)
+    elif rows:
+        begins[:], sizes[:] = 0, dataset.id.get_storage_size() // count
+    firsts = np.minimum(np.arange(count + 1, dtype=np.uint64) * np.uint64(step), rows)
+    details = {"dataset": dataset.name, "decoder": "hdf5"}
+    if not dataset.dtype.hasobject:
+        details |= _array(dataset.dtype, dataset.shape)
+    units = units_of(begins, sizes, found.path)
+    return RecordIndex("hdf5", (found,), units, firsts.astype(np.uint64), details)
+
+
+def _array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return what the rows of an array are."""
+    if dtype.fields:
+        return {}
+    return {"dtype": dtype.str, "shape": [int(size) for size in shape[1:]]}

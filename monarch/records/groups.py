@@ -1,0 +1,111 @@
+"""Groups: consecutive Records that are read together, by few large requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.records.index import Range, RecordIndex
+
+Array = npt.NDArray[Any]
+
+GAP_MAX: Final = 256 << 10
+"""Units with a smaller gap between them are read by one request: the bytes of the gap
+cost less than another request."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """The units of an index in groups, each of about the same size.
+
+    Attributes:
+        index: whose units these are.
+        order: the units by object and offset.
+        starts: where each group begins in `order`, and at the end its length.
+        requests: where each request begins in `order`, and at the end its length; none
+            is part of two groups.
+    """
+
+    index: RecordIndex
+    order: Array
+    starts: Array
+    requests: Array
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.starts) - 1
+
+    def __repr__(self) -> str:
+        return f"<Groups {len(self)} of {self.index!r}>"
+
+    def units(self, group: int) -> Array:
+        """Return the units of a group, in the order in which they lie."""
+        return self.order[self.starts[group] : self.starts[group + 1]]
+
+    def ranges(self, group: int) -> list[Range]:
+        """Return the requests that read a group."""
+        first, end = self.starts[group], self.starts[group + 1]
+        begin = int(np.searchsorted(self.requests, first))
+        found = []
+        while self.requests[begin] < end:
+            row, stop = self.requests[begin], self.requests[begin + 1]
+            units = self.index.units[self.order[row:stop]]
+            offset = int(units["offset"][0])
+            length = int((units["offset"] + units["length"]).max()) - offset
+            found.append(Range(int(units["object"][0]), offset, length))
+            begin += 1
+        return found
+
+    def record_counts(self) -> Array:
+        """Return how many Records each group has."""
+        counts = np.diff(self.starts)
+        if self.index.first_records is None:
+            return counts
+        rows = np.diff(self.index.first_records)[self.order].astype(np.int64)
+        return np.add.reduceat(rows, self.starts[:-1]) if len(self) else counts
+
+    def cost(self) -> tuple[int, int]:
+        """Return how many requests read all groups, and their bytes."""
+        if not len(self.order):
+            return 0, 0
+        units = self.index.units[self.order]
+        first = self.requests[:-1]
+        ends = np.maximum.reduceat(units["offset"] + units["length"], first)
+        return len(first), int((ends - units["offset"][first]).sum())
+
+
+def group(index: RecordIndex, group_bytes: int, gap_max: int = GAP_MAX) -> Groups:
+    """Put the units of an index into groups of consecutive ones.
+
+    Args:
+        group_bytes: the bytes of the units of a group, rounded up to whole units.
+        gap_max: larger gaps are not read.
+    """
+    units = index.units
+    count = len(units)
+    order = np.lexsort((units["offset"], units["object"]))
+    if not count:
+        empty = np.zeros(1, np.int64)
+        return Groups(index, order, empty, empty)
+    units = units[order]
+    before = np.cumsum(units["length"], dtype=np.int64) - units["length"]
+    is_first = _changes(before // max(1, group_bytes))
+    ends = units["offset"] + units["length"]
+    far = units["offset"][1:].astype(np.int64) > ends[:-1].astype(np.int64) + gap_max
+    is_request = is_first | _changes(units["object"])
+    is_request[1:] |= far
+    return Groups(index, order, _starts(is_first), _starts(is_request))
+
+
+def _changes(values: Array) -> Array:
+    """Return where a value differs from the one before; the first one does."""
+    found = np.ones(len(values), bool)
+    found[1:] = values[1:] != values[:-1]
+    return found
+
+
+def _starts(marks: Array) -> Array:
+    return np.append(np.flatnonzero(marks), len(marks))

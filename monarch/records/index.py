@@ -1,0 +1,248 @@
+"""The Record index: where each Record lies, as arrays that are mapped from a file.
+
+A Record is a range of bytes in an object, such as a file. Where a format compresses
+Records together (HDF5 with filters, parquet), the index has these encoded units, and
+how many Records each one holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_128
+
+from monarch.atomic_file import whole_file
+from monarch.errors import UsageError
+
+Units = npt.NDArray[np.void]
+"""Rows of type UNIT, one for each unit."""
+
+UNIT: Final = np.dtype([("offset", "<u8"), ("length", "<u4"), ("object", "<u4")])
+LENGTH_MAX: Final = (1 << 32) - 1
+VERSION: Final = 1
+_MAGIC: Final = b"MONARCHR"
+_ALIGN: Final = 64
+_HEADER_MAX: Final = 1 << 30
+_MODE: Final = 0o600
+
+
+class RecordsError(UsageError):
+    """Records cannot be read as they are asked for; the text names the path."""
+
+
+class Range(NamedTuple):
+    """Bytes of an object.
+
+    Attributes:
+        object: its number in the index.
+        offset: in bytes.
+        length: in bytes.
+    """
+
+    object: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordObject:
+    """A file that holds Records, and what shows that it has changed.
+
+    Attributes:
+        bytes: its size.
+        mtime_ns: when it was last changed.
+    """
+
+    path: str
+    bytes: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> RecordObject:
+        """Look at a file.
+
+        Raises:
+            RecordsError: it cannot be looked at.
+        """
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            raise RecordsError(f"{path}: {error.strerror}") from error
+        return cls(os.path.abspath(path), found.st_size, found.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordIndex:
+    """Where the Records of some objects lie, in the order of their numbers.
+
+    Args:
+        format: such as "lmdb".
+        objects: what `units["object"]` numbers.
+        units: the bytes of each Record, or of each encoded unit.
+        first_records: the first Record of each encoded unit, and at the end the number
+            of all Records; None: a unit is a Record.
+        details: what the format needs to decode units, and `dtype` and `shape` of a
+            Record if it is an array.
+    """
+
+    format: str
+    objects: tuple[RecordObject, ...]
+    units: Units
+    first_records: npt.NDArray[np.uint64] | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return the number of Records."""
+        if self.first_records is None:
+            return len(self.units)
+        return int(self.first_records[-1])
+
+    def __repr__(self) -> str:
+        return f"<RecordIndex {self.format}, {len(self)} records>"
+
+    @property
+    def bytes(self) -> int:
+        """Return the bytes of all units."""
+        return int(self.units["length"].sum(dtype=np.uint64))
+
+    @property
+    def is_decoded(self) -> bool:
+        """Return whether Records are decoded from units that hold several."""
+        return self.first_records is not None
+
+    def range_of(self, unit: int) -> Range:
+        """Return the bytes of a unit."""
+        offset, length, number = self.units[unit].item()
+        return Range(number, offset, length)
+
+    def unit_of(self, record: int) -> int:
+        """Return the unit that holds a Record."""
+        if self.first_records is None:
+            return record
+        return int(np.searchsorted(self.first_records, record, "right")) - 1
+
+    def fingerprint(self) -> str:
+        """Return a digest that changes with any Record and any object."""
+        digest = xxh3_128(json.dumps(self._header(), sort_keys=True).encode())
+        for array in self._arrays():
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+    def save(self, file: Path) -> None:
+        """Write the index to a file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        header = json.dumps(self._header()).encode()
+        padding = -(len(_MAGIC) + 8 + len(header)) % _ALIGN
+        with whole_file(file, mode=_MODE, durable=False) as out:
+            out.write(_MAGIC + (len(header) + padding).to_bytes(8, "little"))
+            out.write(header + b" " * padding)
+            for array in self._arrays():
+                array.tofile(out)
+
+    @classmethod
+    def load(cls, file: Path) -> RecordIndex:
+        """Map an index from a file; its pages are read when they are used.
+
+        Raises:
+            OSError: it cannot be read.
+            RecordsError: it is no index of this version.
+        """
+        with file.open("rb") as opened:
+            start = opened.read(len(_MAGIC) + 8)
+            length = int.from_bytes(start[len(_MAGIC) :], "little")
+            if start[: len(_MAGIC)] != _MAGIC or length > _HEADER_MAX:
+                raise RecordsError(f"{file} is not a record index")
+            text = opened.read(length)
+        try:
+            return cls._of_header(file, json.loads(text), len(start) + length)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordsError(f"{file} is not a record index: {error}") from error
+
+    @classmethod
+    def _of_header(cls, file: Path, header: Any, at: int) -> RecordIndex:
+        if header["version"] != VERSION:
+            raise RecordsError(f"{file} is a record index of another version")
+        count, firsts = int(header["units"]), int(header["first_records"])
+        if at + count * UNIT.itemsize + 8 * firsts != file.stat().st_size:
+            raise RecordsError(f"{file} is not whole")
+        units = _mapped(file, UNIT, at, count)
+        first = None
+        if firsts:
+            first = _mapped(file, np.dtype("<u8"), at + units.nbytes, firsts)
+        objects = tuple(RecordObject(**one) for one in header["objects"])
+        return cls(header["format"], objects, units, first, header["details"])
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "format": self.format,
+            "objects": [asdict(one) for one in self.objects],
+            "units": len(self.units),
+            "first_records": 0
+            if self.first_records is None
+            else len(self.first_records),
+            "details": dict(self.details),
+        }
+
+    def _arrays(self) -> list[npt.NDArray[Any]]:
+        firsts = [] if self.first_records is None else [self.first_records]
+        return [self.units, *firsts]
+
+
+def _mapped(file: Path, dtype: np.dtype[Any], at: int, count: int) -> npt.NDArray[Any]:
+    if not count:
+        return np.empty(0, dtype)
+    return np.memmap(file, dtype, "r", at, (count,))
+
+
+def units_of(
+    offsets: npt.ArrayLike, lengths: npt.ArrayLike, path: str, number: int = 0
+) -> Units:
+    """Return the units of one object.
+
+    Raises:
+        RecordsError: a unit is too long.
+    """
+    sizes = np.asarray(lengths, np.uint64)
+    if sizes.size and int(sizes.max()) > LENGTH_MAX:
+        raise RecordsError(f"{path}: a record has more than 4 GiB")
+    units = np.empty(sizes.shape, UNIT)
+    units["offset"], units["length"], units["object"] = offsets, sizes, number
+    return units
+
+
+def joined(indexes: Sequence[RecordIndex]) -> RecordIndex:
+    """Return one index of the Records of several, in their order.
+
+    Raises:
+        RecordsError: their Records are not of one kind.
+    """
+    first = indexes[0]
+    objects: list[RecordObject] = []
+    parts, firsts, records = [], [], 0
+    for index in indexes:
+        if (index.format, index.details) != (first.format, first.details):
+            names = f"{index.objects[0].path} and {first.objects[0].path}"
+            raise RecordsError(f"{names} have records of different kinds")
+        units = np.array(index.units)
+        units["object"] += len(objects)
+        objects += index.objects
+        parts.append(units)
+        if index.first_records is not None:
+            firsts.append(np.asarray(index.first_records[:-1]) + np.uint64(records))
+        records += len(index)
+    rows = None
+    if first.first_records is not None:
+        rows = np.concatenate([*firsts, np.array([records], np.uint64)])
+    units = np.concatenate(parts)
+    return RecordIndex(first.format, tuple(objects), units, rows, first.details)

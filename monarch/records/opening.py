@@ -1,0 +1,215 @@
+"""Opening Records by a path: which format it has, and its saved index."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from xxhash import xxh3_64_hexdigest
+
+from monarch.config.request import state_directory
+from monarch.records.arrays import HDF5_MAGIC, NPY_MAGIC, index_hdf5, index_npy
+from monarch.records.columns import PARQUET_MAGIC, UnitDecoder, index_parquet
+from monarch.records.headers import HeaderReader
+from monarch.records.index import (
+    RecordIndex,
+    RecordObject,
+    RecordsError,
+    joined,
+    units_of,
+)
+from monarch.records.lmdb_pages import index_lmdb, is_lmdb
+from monarch.records.sources import FileSource
+from monarch.records.streams import index_tar, index_tfrecord, is_tar, is_tfrecord
+
+Build = Callable[[Path, str], RecordIndex]
+
+THREADS: Final = 16
+"""How many files are looked at at once."""
+_START_BYTES: Final = 1024
+_PART: Final = "::"
+_LMDB_FILE: Final = "data.mdb"
+_COMPRESSED: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
+_SUFFIX: Final = ".records"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """The Records of some files.
+
+    Attributes:
+        source: reads them; it has their index.
+        indexed: whether the index was made now, and not loaded.
+    """
+
+    source: FileSource
+    indexed: bool
+
+    def __len__(self) -> int:
+        """Return the number of Records."""
+        return len(self.index)
+
+    def __getitem__(self, number: int) -> bytes:
+        """Read one Record; a loader reads many at once.
+
+        Raises:
+            IndexError: there is no such Record.
+            RecordsError: it cannot be read.
+        """
+        if not 0 <= number < len(self.index):
+            raise IndexError(f"record {number} of {len(self.index)}")
+        if not self.index.is_decoded:
+            return bytes(self.source.read([self.index.range_of(number)])[0])
+        unit = self.index.unit_of(number)
+        firsts = self.index.first_records
+        assert firsts is not None
+        decoder = UnitDecoder(self.index)
+        try:
+            return bytes(decoder.records(unit)[number - int(firsts[unit])])
+        finally:
+            decoder.close()
+
+    @property
+    def index(self) -> RecordIndex:
+        """Return where the Records lie."""
+        return self.source.index
+
+    def close(self) -> None:
+        """Close the files."""
+        self.source.close()
+
+
+def open_records(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    saved: bool = True,
+    environ: Mapping[str, str] = os.environ,
+) -> Records:
+    """Open the Records of one or more files of the same kind.
+
+    The index is made once, without reading payloads, and saved for later.
+
+    Args:
+        paths: an LMDB database, a TFRecord, tar or npy file, `FILE.h5::/DATASET`,
+            `FILE.parquet::COLUMN`, a folder (each file is a Record), a pattern such as
+            `train-*.tar`, or a list of those.
+        saved: load and save the index; else it is made anew.
+
+    Raises:
+        RecordsError: a path cannot be opened, or is of no known format.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    names = [name for one in given for name in _expanded(os.fspath(one))]
+    if not names:
+        raise RecordsError("no path of records is given")
+    folder = state_directory(environ) / "records" if saved else None
+    with ThreadPoolExecutor(min(THREADS, len(names))) as pool:
+        found = list(pool.map(lambda name: _index_of(name, folder), names))
+    index = joined([one for one, _ in found]) if len(found) > 1 else found[0][0]
+    return Records(FileSource(index), any(made for _, made in found))
+
+
+def _expanded(name: str) -> list[str]:
+    path, mark, part = name.partition(_PART)
+    if os.path.lexists(path) or not glob.has_magic(path):
+        return [name]
+    found = sorted(glob.glob(path))
+    if not found:
+        raise RecordsError(f"{path}: no file matches")
+    return [f"{one}{mark}{part}" for one in found]
+
+
+def _index_of(name: str, folder: Path | None) -> tuple[RecordIndex, bool]:
+    """Return the index of one path, and whether it was made now."""
+    path, _, part = name.partition(_PART)
+    root = Path(os.path.abspath(path))
+    if folder is None:
+        return _made(root, part), True
+    file = folder / f"{xxh3_64_hexdigest(os.fsencode(f'{root}{_PART}{part}'))}{_SUFFIX}"
+    index = _saved(file, root)
+    if index is not None:
+        return index, False
+    index = _made(root, part)
+    # Without room for it, the next job makes it again.
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        index.save(file)
+    return index, True
+
+
+def _saved(file: Path, root: Path) -> RecordIndex | None:
+    """Return a saved index whose objects are unchanged; None: there is none."""
+    try:
+        index = RecordIndex.load(file)
+        if index.format == "folder" and RecordObject.of(root) != index.objects[0]:
+            return None
+        unchanged = all(RecordObject.of(one.path) == one for one in index.objects)
+    except (OSError, RecordsError):
+        return None
+    return index if unchanged else None
+
+
+def _made(path: Path, part: str) -> RecordIndex:
+    """Make the index of a path.
+
+    Raises:
+        RecordsError: it cannot be read, or is of no known format.
+    """
+    if path.is_dir():
+        if (path / _LMDB_FILE).exists():
+            return index_lmdb(path / _LMDB_FILE, part)
+        return _index_folder(path)
+    with HeaderReader(str(path)) as file:
+        start = file.fresh(0, _START_BYTES)
+    build, needs = _format_of(path, start)
+    if bool(part) != needs and needs is not None:
+        example = f"{path}::NAME" if needs else f"{path}"
+        raise RecordsError(f"{path}: its records are named {example}")
+    return build(path, part)
+
+
+def _format_of(path: Path, start: bytes) -> tuple[Build, bool | None]:
+    """Return how to index a file, and whether it needs a part; None: may have one."""
+    if is_lmdb(start):
+        return index_lmdb, None
+    if start.startswith(NPY_MAGIC):
+        return lambda file, _: index_npy(file), False
+    if start.startswith(HDF5_MAGIC):
+        return index_hdf5, True
+    if start.startswith(PARQUET_MAGIC):
+        return index_parquet, True
+    if is_tar(start):
+        return lambda file, _: index_tar(file), False
+    if is_tfrecord(start) or (not start and "tfrecord" in path.name):
+        return lambda file, _: index_tfrecord(file), False
+    for magic, name in _COMPRESSED.items():
+        if start.startswith(magic):
+            raise RecordsError(f"{path} is compressed by {name}; uncompress it first")
+    raise RecordsError(
+        f"{path} has no format that is known; use LMDB, TFRecord, tar, HDF5, npy, "
+        "parquet, or a folder"
+    )
+
+
+def _index_folder(root: Path) -> RecordIndex:
+    """Return the index of the files below a folder, in the order of their paths.
+
+    The folder itself is the first object, so that another file in it is noticed.
+    """
+    paths: list[str] = []
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        paths += [os.path.join(folder, name) for name in files]
+    paths.sort()
+    with ThreadPoolExecutor(THREADS) as pool:
+        objects = list(pool.map(RecordObject.of, paths))
+    sizes = [one.bytes for one in objects]
+    units = units_of([0] * len(sizes), sizes, str(root))
+    units["object"] = range(1, len(sizes) + 1)
+    return RecordIndex("folder", (RecordObject.of(root), *objects), units)

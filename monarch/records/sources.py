@@ -1,0 +1,109 @@
+"""Sources of Records: what can read ranges of bytes of the objects of an index."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from monarch.records.index import Range, RecordIndex, RecordObject, RecordsError
+
+FILES_MAX: Final = 64
+"""How many files of one source are open at once."""
+
+
+class Source(Protocol):
+    """A store of Records, such as files or a service."""
+
+    @property
+    def index(self) -> RecordIndex:
+        """Where the Records lie."""
+
+    def read(self, ranges: Sequence[Range]) -> Sequence[memoryview]:
+        """Return the bytes of some ranges; several threads may ask at once.
+
+        Raises:
+            RecordsError: they cannot be read.
+        """
+
+    def close(self) -> None:
+        """Release what was opened."""
+
+
+class FileSource:
+    """Reads Records of files.
+
+    A file that is not the one that was indexed is refused when it is opened.
+    """
+
+    def __init__(self, index: RecordIndex) -> None:
+        self.index = index
+        self._open: OrderedDict[int, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<FileSource {self.index!r}>"
+
+    def read(self, ranges: Sequence[Range]) -> Sequence[memoryview]:
+        """Return the bytes of some ranges.
+
+        Raises:
+            RecordsError: a file cannot be read, or was changed.
+        """
+        return [self._read(one) for one in ranges]
+
+    def read_into(self, number: int, offset: int, buffer: memoryview) -> None:
+        """Fill a buffer with bytes of a file.
+
+        Raises:
+            RecordsError: the file cannot be read, or was changed.
+        """
+        path = self.index.objects[number].path
+        fd = self._descriptor(number)
+        try:
+            done = 0
+            while done < len(buffer):
+                count = os.preadv(fd, [buffer[done:]], offset + done)
+                if not count:
+                    raise RecordsError(f"{path} ends before its records do")
+                done += count
+        except OSError as error:
+            raise RecordsError(f"{path}: {error.strerror}") from error
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close all files."""
+        with self._lock:
+            for fd in self._open.values():
+                os.close(fd)
+            self._open.clear()
+
+    def _read(self, one: Range) -> memoryview:
+        buffer = memoryview(bytearray(one.length))
+        self.read_into(one.object, one.offset, buffer)
+        return buffer
+
+    def _descriptor(self, number: int) -> int:
+        """Return a descriptor of a file, which the caller closes."""
+        with self._lock:
+            fd = self._open.pop(number, None)
+            if fd is None:
+                fd = self._opened(self.index.objects[number])
+            self._open[number] = fd
+            if len(self._open) > FILES_MAX:
+                os.close(self._open.popitem(last=False)[1])
+            return os.dup(fd)
+
+    def _opened(self, one: RecordObject) -> int:
+        try:
+            fd = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise RecordsError(f"{one.path}: {error.strerror}") from error
+        found = os.fstat(fd)
+        if (found.st_size, found.st_mtime_ns) != (one.bytes, one.mtime_ns):
+            os.close(fd)
+            raise RecordsError(f"{one.path} was changed since its index was made")
+        return fd
