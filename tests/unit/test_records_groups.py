@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch.cli.records import records as verb
-from monarch.records import RecordIndex, RecordObject
+from monarch.records import Range, RecordIndex, RecordObject
 from monarch.records.groups import GAP_MAX, group
 from monarch.records.index import UNIT, units_of
 
