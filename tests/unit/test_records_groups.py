@@ -1,8 +1,6 @@
 """Groups of Records: each Record once, by few requests."""
 
-import functools
 import json
-import operator
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch.cli.records import records as verb
-from monarch.records import Range, RecordIndex, RecordObject
+from monarch.records import RecordIndex, RecordObject
 from monarch.records.groups import GAP_MAX, group
 from monarch.records.index import UNIT, units_of
 
@@ -40,7 +38,7 @@ def test_every_unit_is_in_one_group_and_within_its_requests(rows, group_bytes):
     groups = group(index, group_bytes)
 
     units = [groups.units(n).tolist() for n in range(len(groups))]
-    assert sorted(functools.reduce(operator.iadd, units, [])) == list(range(len(rows)))
+    assert sorted(u for members in units for u in members) == list(range(len(rows)))
     requests = [groups.ranges(n) for n in range(len(groups))]
     for members, ranges in zip(units, requests, strict=True):
         for unit in members:
@@ -51,7 +49,7 @@ def test_every_unit_is_in_one_group_and_within_its_requests(rows, group_bytes):
                 and one.offset + one.length <= r.offset + r.length
                 for r in ranges
             )
-    flat = functools.reduce(operator.iadd, requests, [])
+    flat = [one for ranges in requests for one in ranges]
     assert groups.cost() == (len(flat), sum(r.length for r in flat))
 
 
