@@ -56,7 +56,14 @@ def build(folder: Path) -> Path:
     sources += [board.parent / "segment_builder.c", *native.glob("job/*.c")]
     sources += [*native.glob("dataplane/*.c"), *native.glob("shared/*.c")]
     library = folder / "libpeers.so"
-    words = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{board}", f"-I{native}"]
+    words = [
+        "cc",
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        os.environ.get("CFLAGS", "-O2"),
+        f"-I{board}",
+        f"-I{native}",
+    ]
     words += ["-shared", "-fPIC", "-o", str(library), *map(str, sources)]
     words += ["-pthread", "-ldl"]
     subprocess.run(words, check=True)
