@@ -65,6 +65,7 @@ class AgentCounters:
     agent_errors: int = _figure("errors", "in the agent, which continued")
     transfer_ns: int = _figure("ns", "total duration of all transfers")
     busy_ns: int = _figure("ns", "during which at least one transfer ran")
+    origin_busy_ns: int = _figure("ns", "during which at least one read the origin")
 
     def as_dict(self) -> dict[str, int]:
         """Return all counters by name."""

@@ -118,7 +118,8 @@ def _avoided_bytes(snapshot: Snapshot) -> int:
 
 def _origin_rate(snapshot: Snapshot) -> float | None:
     """Return the bytes a second that the origin gave to all nodes together."""
-    size, busy_s = snapshot.tally["origin_read_bytes"], snapshot.tally["busy_ns"] / 1e9
+    size = snapshot.tally["origin_read_bytes"]
+    busy_s = snapshot.tally["origin_busy_ns"] / 1e9
     if size < RATE_BYTES_MIN or busy_s < RATE_S_MIN:
         return None
     return size * max(1, len(snapshot.nodes)) / busy_s

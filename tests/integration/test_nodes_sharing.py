@@ -32,6 +32,9 @@ def test_four_nodes_that_read_everything_read_the_origin_once(make_cluster):
     # One scan: the root and its five folders, each listed once.
     assert counts.listings <= 6
     assert not any(o.at_origin for o in outcome.opens)
+    # Copies of peers' Replicas say nothing of the origin's rate.
+    agents = outcome.report["agent"]
+    assert 0 < agents["origin_busy_ns"] < agents["busy_ns"]
 
 
 def test_two_nodes_that_share_twelve_epochs_save_nine_tenths_of_all_requests(

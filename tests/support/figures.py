@@ -60,6 +60,7 @@ def node(number: int, names: tuple[str, ...], **changes: Any) -> Snapshot:
         "staged_files": 100,
         "staged_bytes": 10 * MIB,
         "busy_ns": 10**9,
+        "origin_busy_ns": 10**9,
     }
     peers = tuple(
         PeerFigures(

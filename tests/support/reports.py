@@ -47,6 +47,7 @@ def base(nodes: int = 1, **changes: Any) -> Report:
             "staged_files": 99_800,
             "staged_bytes": 9_980 * MIB,
             "busy_ns": 40 * 10**9,
+            "origin_busy_ns": 40 * 10**9,
         }
         run = replace(JOB, files=100_000, bytes=10_000 * MIB, seconds=305.0)
         changes = {"run": run, "tiers": two_tiers(), **changes}

@@ -45,6 +45,7 @@ EPOCHS = snapshot(
         "staged_files": 1900,
         "staged_bytes": 190 * MIB,
         "busy_ns": 2_000_000_000,
+        "origin_busy_ns": 2_000_000_000,
     },
 )
 

@@ -16,7 +16,7 @@ EPOCHS = {
     "opens_miss": 2000,
     "bytes_miss": 200 * MIB,
 }
-STAGED = {"origin_read_bytes": 200 * MIB, "busy_ns": 2 * 10**9}
+STAGED = {"origin_read_bytes": 200 * MIB, "origin_busy_ns": 2 * 10**9}
 
 
 def headline(counts=EPOCHS, tally=STAGED, run=RUN, **changes):
@@ -28,7 +28,9 @@ def test_two_hundred_opens_that_read_100_bytes_each_do_not_count_as_whole_files(
     read = 200 * 100 + 9 * MIB  # the second is what starting Python reads
     run = replace(JOB, bytes=50 * 10**6, files=1, read_calls_bytes=read)
     counts = {"opens_hit_tier0": 200, "bytes_hit_tier0": 200 * 50 * 10**6}
-    found = headline(counts, {"origin_read_bytes": 50 * 10**6, "busy_ns": 10**9}, run)
+    found = headline(
+        counts, {"origin_read_bytes": 50 * 10**6, "origin_busy_ns": 10**9}, run
+    )
 
     assert found["time_saved"]["avoided_bytes"] == 0
     assert found["time_saved"]["seconds"] == 0
@@ -73,7 +75,9 @@ def test_the_time_saved_is_what_was_not_asked_of_the_origin_at_its_rate():
 
 def test_nodes_that_read_beside_each_other_give_one_rate_of_the_origin():
     names = ("a", "b")
-    saved = headline(nodes=names, tally={**STAGED, "busy_ns": 4 * 10**9})["time_saved"]
+    saved = headline(nodes=names, tally={**STAGED, "origin_busy_ns": 4 * 10**9})[
+        "time_saved"
+    ]
 
     assert saved["origin_bytes_per_s"] == 100 * MIB
 
@@ -82,8 +86,16 @@ def test_nodes_that_read_beside_each_other_give_one_rate_of_the_origin():
     ("run", "tally", "reason"),
     [
         (replace(RUN, read_calls_bytes=0), STAGED, "before their reads were sampled"),
-        (RUN, {"origin_read_bytes": 1000, "busy_ns": 10**9}, "too little was read"),
-        (RUN, {"origin_read_bytes": 9 * MIB, "busy_ns": 10**6}, "too little was read"),
+        (
+            RUN,
+            {"origin_read_bytes": 1000, "origin_busy_ns": 10**9},
+            "too little was read",
+        ),
+        (
+            RUN,
+            {"origin_read_bytes": 9 * MIB, "origin_busy_ns": 10**6},
+            "too little was read",
+        ),
     ],
 )
 def test_an_unknown_input_makes_no_estimate_and_says_which(run, tally, reason):
@@ -146,7 +158,10 @@ def test_no_figures_make_a_time_saved_that_cannot_be(
     run = replace(JOB, read_calls_bytes=taken, bytes=read)
     processes = (ProcessFigures("python", True, 2),)
     saved = headline(
-        counts, {"origin_read_bytes": agent, "busy_ns": busy}, run, processes=processes
+        counts,
+        {"origin_read_bytes": agent, "origin_busy_ns": busy},
+        run,
+        processes=processes,
     )["time_saved"]
 
     assert 0 <= saved["avoided_bytes"] <= taken

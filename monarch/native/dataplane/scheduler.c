@@ -132,6 +132,19 @@ static bool background_busy(const struct engine *e, uint32_t limit)
     return running >= limit;
 }
 
+/* count_at_origin - counts the time in which at least one Transfer reads the origin. */
+static void count_at_origin(struct engine *e, struct transfer *t, bool begins)
+{
+    bool counts = begins ? !transfer_adopts(t) : t->at_origin;
+    t->at_origin = begins && counts;
+    if (!counts)
+        return;
+    if (begins && !e->at_origin++)
+        e->at_origin_since_ns = clock_ns();
+    if (!begins && !--e->at_origin && e->table)
+        table_count_origin(e->table, clock_ns() - e->at_origin_since_ns);
+}
+
 static struct transfer *run_now(struct engine *e, struct transfer *t)
 {
     struct root_queue *q = &e->roots[t->queue];
@@ -140,6 +153,7 @@ static struct transfer *run_now(struct engine *e, struct transfer *t)
     q->background_running += background;
     e->demands_running += !background;
     t->running = true;
+    count_at_origin(e, t, true);
     t->chunk_limits = e->limits;
     atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
     return t;
@@ -348,6 +362,7 @@ static void stop_running(struct engine *e, struct transfer *t)
         q->background_running -= background;
     }
     t->running = false;
+    count_at_origin(e, t, false);
     if (!background) {
         e->demands_running--;
         e->demand_ns = clock_ns();

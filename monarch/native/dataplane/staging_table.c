@@ -403,6 +403,14 @@ void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* table_count_origin - counts a time in which the origin was read. */
+void table_count_origin(struct table *t, uint64_t ns)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.origin_busy_ns += ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* monarch_table_fail - makes the File of a Transfer absent for a reason and gives its
  * room back. 0: its generation has passed, and nothing is changed. `promise`: a kept
  * File is to have room again. */

@@ -159,6 +159,11 @@ def _timed(
 
 # -- passes ---------------------------------------------------------------------------
 
+_SEVERAL_NODES: Final = (
+    "The opens of all nodes are counted together. Where each node opens every file, "
+    "one pass of the job is a pass here for each node."
+)
+
 
 def passes(report: Report) -> Section | None:
     """Return the section with the passes over the dataset."""
@@ -187,6 +192,8 @@ def passes(report: Report) -> Section | None:
         note = f"{many(len(cells) - 2 * half, 'passes')} between are left out here."
         cells = [*cells[:half], *cells[-half:]]
     blocks: list[Block] = [Grid(titles, tuple(cells), frozenset(), note)]
+    if len(report.get("nodes") or ()) > 1:
+        blocks.append(Lines((_SEVERAL_NODES,)))
     if len(rows) > _PASSES_MAX:
         blocks.append(_pass_columns(times[-_COLUMNS_MAX:], len(rows)))
     return Section("passes", "Passes over the dataset", blocks)
