@@ -268,6 +268,8 @@ def _one_pass(report: Report) -> Advice | None:
     share = get(report, "headline.ready_share")
     if not passes or len(passes) > 1 or share is None or share >= _READY_SHARE:
         return None
+    if not _number(report, "staging.files"):
+        return None
     return Advice(
         "The programs went over the dataset once: what was staged served no second "
         "pass. Keep the copies for the next job on these nodes.",

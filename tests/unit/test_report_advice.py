@@ -180,3 +180,13 @@ def test_a_line_of_the_configuration_is_one_that_monarch_reads(case):
         known = schema.Dataset if "aliases" in found[0] else schema.Tier
         (names,) = found
     assert set(names) <= set(getattr(known, "model_fields", {})), line
+
+
+def test_what_was_not_staged_is_not_to_be_kept():
+    once = changed(calm(), {"headline.ready_share": 0.0, "waits.total_s": 0})
+    once["passes"] = once["passes"][:1]
+    kept = [one.line for one in advise(once)]
+    once["staging"]["files"] = 0
+
+    assert kept == ["retain: 7d"]
+    assert advise(once) == []

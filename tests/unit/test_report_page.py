@@ -16,6 +16,7 @@ from monarch.report import check_report_file, write_report
 from monarch.report.figures import find, kind_of, with_headline, written
 from monarch.report.html import charts, page
 from monarch.report.html.charts import HEIGHT, WIDTH, Series
+from monarch.report.model import NO_ROOM
 from monarch.units import parse_size
 from support import pages, reports
 from support.figures import MIB, snapshot
@@ -141,6 +142,32 @@ def test_the_verdict_has_a_level(report, level, words):
 
     assert found.attributes["class"] == f"verdict {level}"
     assert words in found.words()
+
+
+def test_the_verdict_on_a_node_alone_says_that_no_tier_had_room():
+    report = reports.good()
+    report["unstaged"] = [{"reason": NO_ROOM, "files": 400, "bytes": 1, "examples": []}]
+
+    found = read(report).one("verdict")
+
+    assert found.attributes["class"] == "verdict fair"
+    assert "No tier had room for 400 files." in found.words()
+
+
+def test_a_command_can_be_copied_to_a_shell():
+    report = reports.good()
+    report["run"]["command"] = ["sh", "-c", "for i in 1 2; do :; done"]
+
+    shown = [one.words() for one in read(report).all("dd")]
+
+    assert "sh -c 'for i in 1 2; do :; done'" in shown
+
+
+def test_one_range_of_a_histogram_is_told_as_one():
+    report = reports.good()
+    report["file_sizes"] = [{"from_bytes": 256, "to_bytes": 1024, "files": 1}]
+
+    assert "1 file in 1 range of size." in read(report).one("files").words()
 
 
 @pytest.mark.parametrize("nodes", [1, 4])

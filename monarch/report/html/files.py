@@ -77,7 +77,7 @@ def files(report: Report) -> Section | None:
     names = [*(format_size(row["from_bytes"]) for row in rows)]
     names.append(format_size(rows[-1]["to_bytes"]))
     counts = [row["files"] for row in rows]
-    text = f"{many(sum(counts), 'files')} in {len(counts)} ranges of size."
+    text = f"{many(sum(counts), 'files')} in {many(len(counts), 'ranges')} of size."
     scale = charts.count_scale(max(counts))
     axes = charts.Axes("files", "size of the file", names, scale)
     series = Series("plain", "files", counts)

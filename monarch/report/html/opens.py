@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from monarch.report.figures import figure, figure_of, get
+from monarch.report.format import many
 from monarch.report.html import charts
 from monarch.report.html.blocks import (
     Bar,
@@ -136,7 +137,8 @@ def _wait_columns(rows: Rows) -> Chart | None:
     names = [format_duration(edges[0]) for edges in groups]
     names.append(format_duration(groups[-1][1]))
     heights = charts.totals(series)
-    text = f"{sum(heights):,} opens in {len(groups)} ranges of their wait."
+    ranges = many(len(groups), "ranges")
+    text = f"{many(int(sum(heights)), 'opens')} in {ranges} of their wait."
     axes = charts.Axes("opens", "wait", names, charts.count_scale(max(heights)))
     return charts.columns("How long cold opens waited", text, axes, series)
 

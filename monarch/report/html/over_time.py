@@ -85,7 +85,8 @@ def _bytes_chart(series: Mapping[str, Any]) -> Chart | None:
     if not most:
         return None
     scale = charts.size_scale(most)
-    shapes = charts.lines(at_s, drawn, scale.end)
+    # The wider line first: often both are the same.
+    shapes = charts.lines(at_s, drawn[::-1], scale.end)
     legend = [(one.style, one.name) for one in drawn]
     text = f"{format_size(series['staged_bytes'][-1])} staged and "
     text += (

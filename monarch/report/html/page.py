@@ -6,6 +6,7 @@ programs are what anybody chose.
 
 import html
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -157,7 +158,7 @@ def _clean(value: Any) -> Any:
 
 def _facts(report: Report) -> list[tuple[str, str]]:
     run = report["run"]
-    command = " ".join(run.get("command") or ())
+    command = shlex.join(run.get("command") or ())
     found = [
         ("nodes" if report.get("nodes") else "node", _where(report)),
         ("datasets", short(", ".join(run["datasets"]))),

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from monarch.report.figures import Figure, figure, figure_of, get
 from monarch.report.format import many
 from monarch.report.html.blocks import Tile, short
-from monarch.report.model import Report
+from monarch.report.model import NO_ROOM, Report
 from monarch.report.node_table import missing_lines
 from monarch.report.staged import is_staging
 
@@ -144,6 +144,9 @@ def _cut(report: Report) -> str:
 
 def _short_of_room(report: Report) -> str:
     files = get(report, "share.unplaced_files", 0)
+    if not report.get("nodes"):  # a node alone does not plan
+        left = (row for row in get(report, "unstaged", ()) if row["reason"] == NO_ROOM)
+        files = max(files, sum(row["files"] for row in left))
     return f"No tier had room for {many(files, 'files')}." if files else ""
 
 
