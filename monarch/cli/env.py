@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples, all within a job:
   monarch run -c job.yaml -- sh -c '
-    eval "$(monarch env --apptainer)"; exec apptainer exec image.sif python train.py'
+    eval "$(monarch env --apptainer)"
+    exec apptainer exec image.sif python train.py'
   monarch run -c job.yaml -- sh -c '
     eval "docker run --rm $(monarch env --docker) image python train.py"'
   monarch run -c job.yaml -- sh -c '
-    eval "bwrap --ro-bind ROOT / --dev /dev $(monarch env --bwrap) python train.py"'
+    eval "bwrap --ro-bind ROOT / --dev /dev $(monarch env --bwrap) \\
+      python train.py"'
 
 Outside of a job it prints the same with $MONARCH_STAGING_RUN in place of the job's run
 directory, and takes the tiers and datasets from the options and the configuration.

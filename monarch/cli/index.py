@@ -12,7 +12,7 @@ import click
 
 from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import Unmanaged
-from monarch.cli.terminal import ScanProgress
+from monarch.cli.terminal import ScanProgress, print_line
 from monarch.errors import UsageError, shown
 from monarch.units import format_count, format_duration, format_size
 
@@ -153,7 +153,9 @@ def _save(dataset: Dataset, output: str | None, catalog: Catalog) -> None:
     if catalog.reuse:
         SavedIndexes(index_directory(os.environ)).save(made)
     seconds = format_duration(time.monotonic() - began)
-    click.echo(f"{_summary(made)}, {seconds} -> {file} ({format_size(length)})")
+    print_line(
+        f"{_summary(made)}, {seconds} -> {file} ({format_size(length)})", err=False
+    )
 
 
 def _summary(made: RootIndex) -> str:
@@ -191,7 +193,7 @@ def _check(file: Path, paths: Sequence[str], config: Config) -> int:
         threads = config.catalog.scan_threads
         check_fresh(saved, open_root(place), _patterns(dataset), threads=threads)
     except IndexUnusableError as reason:
-        click.echo(f"{file}: not usable: {reason}")
+        print_line(f"{file}: not usable: {reason}", err=False)
         return 1
-    click.echo(f"{_summary(saved)}; {file} is up to date")
+    print_line(f"{_summary(saved)}; {file} is up to date", err=False)
     return 0

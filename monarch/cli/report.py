@@ -18,10 +18,11 @@ Result = TypeVar("Result")
 
 EPILOG = """\b
 Examples:
-  monarch report run.json                      # as after the run
-  monarch report run.json --html run.html      # one page, without scripts and network
+  monarch report run.json                   # as after the run
+  monarch report run.json --html run.html   # one page, without scripts
   monarch report --compare before.json after.json
-  monarch report run.json --assert 'ready_share>=0.9' --assert 'run.seconds<2h'
+  monarch report run.json --assert 'ready_share>=0.9'
+  monarch report run.json --assert 'waits.p99_s<50ms' --assert 'opens>0'
 
 A condition names a figure of the headline, or any figure of the JSON by its dotted
 path, such as waits.p99_s or tiers.ram.used_bytes. The exit status is 1 if one is false.

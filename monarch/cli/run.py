@@ -16,7 +16,7 @@ Examples:
   monarch run --data /pfs/imagenet --tier ram:8GiB -- python train.py
   monarch run --tier ram:40% --tier ssd:200GiB:/local -c job.yaml -- ./train
   srun monarch run -c job.yaml -- python train.py --epochs 90
-  monarch run --hosts node[0-3] -c job.yaml -- python train.py   # on each of them
+  monarch run --hosts node[0-3] -c job.yaml -- python train.py   # on each
 
 The exit status is that of the program; 127 if it is not found, 126 if it cannot be
 executed, 2 if an option or the configuration is not valid. If Monarch cannot start, the

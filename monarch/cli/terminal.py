@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
@@ -17,12 +16,11 @@ import click
 
 from monarch.errors import printable
 from monarch.origins.progress import Advance, ScanRate
-from monarch.report.format import WIDTH, Part, Table, percent, plain_text
+from monarch.report.format import WIDTH, Part, Table, folded, percent, plain_text
 from monarch.units import format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.padding import Padding
+    from rich.console import Console, RenderableType
     from rich.progress import Progress, TaskID
 
 QUIET_SECONDS: Final = 1.0
@@ -55,23 +53,22 @@ def print_lines(lines: Sequence[str]) -> None:
 
 def print_rich(parts: Sequence[Part], console: Console) -> None:
     """Print lines and tables with a rich console."""
-    for part in rich_parts(parts):
+    for part in rich_parts(parts, console.width):
         console.print(part)
 
 
-def rich_parts(parts: Sequence[Part]) -> list[Padding]:
-    """Return lines and tables as rich prints them."""
+def rich_parts(parts: Sequence[Part], width: int) -> list[RenderableType]:
+    """Return lines and tables as rich prints them in `width` columns."""
     from rich import box
     from rich.padding import Padding
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    found = []
+    found: list[RenderableType] = []
     for number, part in enumerate(parts):
         if isinstance(part, str):
-            indent = len(part) - len(part.lstrip(" "))
-            line = Text(part.lstrip(" "), style="" if number else "bold")
-            found.append(Padding(line, (0, 0, 0, indent)))
+            text = "\n".join(folded(part, width))
+            found.append(Text(text, style="" if number else "bold"))
             continue
         table = RichTable(
             box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold"
@@ -90,13 +87,7 @@ def print_line(text: str, *, err: bool = True) -> None:
     """Print a line to stderr, or to stdout; on a terminal it is wrapped at words."""
     stream = sys.stderr if err else sys.stdout
     if stream is not None and stream.isatty():
-        text = textwrap.fill(
-            text,
-            _columns(stream),
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        text = "\n".join(folded(text, _columns(stream)))
     click.echo(text, err=err)
 
 

@@ -137,6 +137,6 @@ def frame(found: Sequence[dict[str, Any]], console: Console) -> RenderableType:
     shown: list[RenderableType] = []
     for figures in found:
         parts: list[Part] = top_parts(figures, ascii_only=ascii_only)
-        shown += [*rich_parts(parts), Text("")]
+        shown += [*rich_parts(parts, console.width), Text("")]
     now = time.strftime("%H:%M:%S")
     return Group(*shown, Text(f"{now}  Ctrl-C ends this view, not the job", "dim"))

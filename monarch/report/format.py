@@ -79,15 +79,15 @@ def fitted(name: str, width: int) -> str:
     return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
 
 
-def folded(line: str) -> list[str]:
-    """Return a line as lines of at most 80 columns, with a hanging indent."""
+def folded(line: str, width: int = WIDTH) -> list[str]:
+    """Return a line as lines of at most `width` columns, with a hanging indent."""
     text = line.lstrip(" ")
     indent = line[: len(line) - len(text)]
-    if len(line) <= WIDTH:
+    if len(line) <= width:
         return [line]
     lines = wrap(
         _UNIT.sub(_NO_BREAK, text),  # a number stays with its unit
-        WIDTH,
+        width,
         initial_indent=indent,
         subsequent_indent=f"{indent}  ",
         break_long_words=False,

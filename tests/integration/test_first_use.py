@@ -414,6 +414,7 @@ def test_slurm_example_starts_where_slurm_tmpdir_is_unset(
         ("plan --data $D/no", "no does not exist"),
         ("run --data $D --set fill.cuncurrency=4 -- true", "did you mean"),
         ("config check $D/no", "No such file"),
+        ("index -o $D.index $D", "1 file, 1 directory"),
     ],
 )
 def test_lines_on_a_terminal_of_80_columns_end_between_words(

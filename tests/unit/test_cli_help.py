@@ -13,6 +13,7 @@ from monarch.cli.help import entries, page, topics
 from monarch.cli.schema_page import schema_page
 from monarch.config import RunOptions, leaves, load
 from monarch.config.tree import key_text
+from monarch.report.format import WIDTH
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "monarch" / "pages"
@@ -260,3 +261,10 @@ def test_completion_knows_every_option_of_every_verb():
             here = f"-n '__monarch_in {verb.name}'"
             lines = [line for line in fish.splitlines() if here in line]
             assert any(flag in line.split(" -d ")[0] for line in lines)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_on_a_verb_fits_a_terminal(capsys, verb):
+    assert main(["help", verb]) == 0
+
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= WIDTH

@@ -61,6 +61,14 @@ def test_a_table_in_a_narrow_terminal_loses_no_text(console):
     assert "2.4" in text
 
 
+def test_lines_on_a_terminal_are_folded_as_in_a_pipe(console):
+    parts: list[Part] = ["word " * 15 + "6.3 MiB and more", "  " + "text " * 30]
+
+    terminal.print_rich(parts, Console(file=console.file, width=WIDTH))
+
+    assert console.file.getvalue() == plain_text(parts)
+
+
 @pytest.mark.parametrize("module", ["monarch.agent.main", "monarch.report"])
 def test_an_agent_does_not_import_rich(module):
     code = f"import sys, {module}; sys.exit('rich' in sys.modules)"
