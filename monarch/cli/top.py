@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -120,9 +121,24 @@ def _show_live(looks: Iterator[list[dict[str, Any]]]) -> None:
     from rich.live import Live
 
     console = Console(highlight=False, markup=False, emoji=False)
-    with Live(console=console, auto_refresh=False) as live:
-        for found in looks:
-            live.update(frame(found, console), refresh=True)
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        with Live(console=console, auto_refresh=False) as live:
+            for found in looks:
+                live.update(frame(found, console), refresh=True)
+    except _TerminatedError:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _TerminatedError(Exception):
+    """The view is to end; its terminal gets its cursor back first."""
+
+
+def _leave(number: int, frame: object) -> None:
+    raise _TerminatedError
 
 
 def frame(found: Sequence[dict[str, Any]], console: Console) -> RenderableType:

@@ -170,3 +170,18 @@ def test_top_on_a_terminal_replaces_what_it_has_shown(start, view):
     shell.send("echo code $?\n")
     shell.expect("code 0")
     shell.close()
+
+
+def test_top_that_is_ended_gives_the_terminal_its_cursor_back(start, view):
+    mount, _ = view
+    agent = start(mount.root, *SLOW)
+    agent.listen("ready")
+    shell = Terminal(dict(os.environ))
+    words = f"{sys.executable} -P -m monarch top --interval 0.2"
+
+    shell.send(f"TERM=xterm timeout -s TERM 2 {words}\n")
+    shell.expect(r"\x1b\[\?25l.*staged.*\x1b\[\?25h")
+    shell.send("echo code $?\n")
+    shell.expect("code 124")
+    shell.close()
+    agent.stop()
