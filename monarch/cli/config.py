@@ -41,8 +41,9 @@ def config() -> None:
 
 @config.command("check", short_help="Report every mistake in a configuration.")
 @click.argument("file", required=False)
+@click.option("-c", "--config", metavar="FILE", help="The same as FILE.")
 @click.pass_context
-def check(ctx: click.Context, file: str | None) -> None:
+def check(ctx: click.Context, file: str | None, config: str | None) -> None:
     """Report every mistake in FILE, or in the effective configuration.
 
     A dataset that cannot be read on this machine is one. Of a tier in a doubtful
@@ -50,8 +51,10 @@ def check(ctx: click.Context, file: str | None) -> None:
     """
     from monarch.cli.terminal import print_line
 
+    if file and config:
+        raise UsageError("name one FILE, with -c or without")
     try:
-        loaded = _load(RunOptions(config=file))
+        loaded = _load(RunOptions(config=file or config))
     except ConfigError as error:
         for line in error.lines:
             print_line(line, err=False)

@@ -26,6 +26,15 @@ def test_check_of_a_good_file_says_ok(here, capsys):
     assert capsys.readouterr().out == f"ok: {here}/a.yaml\n"
 
 
+@pytest.mark.parametrize("option", ["-c", "--config"])
+def test_check_takes_its_file_as_the_other_verbs_do(here, capsys, option):
+    (here / "a.yaml").write_text("fill: {concurrency: 2}")
+
+    assert main(["config", "check", option, "a.yaml"]) == 0
+    assert capsys.readouterr().out == f"ok: {here}/a.yaml\n"
+    assert main(["config", "check", option, "a.yaml", "b.yaml"]) == 2
+
+
 def test_check_without_any_file_says_that_the_defaults_hold(capsys):
     assert main(["config", "check"]) == 0
     assert capsys.readouterr().out == "ok: no file, only defaults\n"

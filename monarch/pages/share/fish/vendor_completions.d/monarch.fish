@@ -146,6 +146,7 @@ complete -c monarch -n '__monarch_in clean' -F
 complete -c monarch -n '__monarch_at' -a config -d 'Check, show or create a configuration.'
 complete -c monarch -n '__monarch_in config' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_at config' -a check -d 'Report every mistake in a configuration.'
+complete -c monarch -n '__monarch_in config check' -s c -l config -r -F -d 'The same as FILE'
 complete -c monarch -n '__monarch_in config check' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in config check' -F
 complete -c monarch -n '__monarch_at config' -a init -d 'Write a commented configuration.'
