@@ -45,6 +45,15 @@ class Groups:
         """Return the units of a group, in the order in which they lie."""
         return self.order[self.starts[group] : self.starts[group + 1]]
 
+    def records(self, group: int) -> Array:
+        """Return the numbers of the Records of a group, as they lie."""
+        units = self.units(group)
+        firsts = self.index.first_records
+        if firsts is None:
+            return units
+        parts = [np.arange(firsts[unit], firsts[unit + 1]) for unit in units]
+        return np.concatenate(parts).astype(np.int64)
+
     def ranges(self, group: int) -> list[Range]:
         """Return the requests that read a group."""
         first, end = self.starts[group], self.starts[group + 1]

@@ -42,7 +42,7 @@ LAYERS = (
         "peers.catalog_broadcast",
     },
     {"peers.mesh"},
-    {"agent", "report"},
+    {"agent", "report", "loader"},
     {"mpi", "doctor"},
     {"cli"},
     {"launched"},

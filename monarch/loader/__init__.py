@@ -1,0 +1,1 @@
+"""The loader: exact shuffled epochs of packed Records, read by large Groups."""
