@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 QUIET_SECONDS: Final = 1.0
 """A step that takes less time shows no progress."""
 LINE_SECONDS: Final = 10.0
-"""The interval of lines if stderr is not a terminal."""
+"""The interval of lines if those of stderr cannot be replaced."""
 COLUMNS_MIN: Final = 20
 """A terminal that tells less, such as 0, does not know its width."""
 
@@ -91,6 +91,11 @@ def print_line(text: str, *, err: bool = True) -> None:
     click.echo(text, err=err)
 
 
+def can_replace(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal on which lines can be replaced."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
 def _columns(stream: TextIO) -> int:
     """Return the width of a terminal, as the launcher does."""
     columns = os.get_terminal_size(stream.fileno()).columns
@@ -118,7 +123,7 @@ class StepProgress:
     def __init__(self, text: str) -> None:
         self._text = text
         self._began = self._shown = time.monotonic()
-        self._is_terminal = sys.stderr.isatty()
+        self._is_live = can_replace(sys.stderr)
         self._has_lines = False
         self._live: tuple[Progress, TaskID] | None = None
 
@@ -135,7 +140,7 @@ class StepProgress:
         if self._live is None and time.monotonic() - self._shown < interval:
             return
         self._shown = time.monotonic()
-        if self._is_terminal:
+        if self._is_live:
             self._show_live(state, done, total)
         else:
             click.echo(f"monarch: {self._text}: {state}", err=True)

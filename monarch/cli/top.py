@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from monarch.cli.status import ask_agent, print_no_agent, running_agents
+from monarch.cli.terminal import can_replace
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -57,7 +57,7 @@ def top(job: str | None, once: bool, interval: float | None, as_json: bool) -> N
     first = _look(job)
     if not first:
         raise SystemExit(1 if as_json else print_no_agent(job))
-    live = not (once or as_json) and _can_replace()
+    live = not (once or as_json) and can_replace(sys.stdout)
     every_s = interval or (LIVE_S if live or as_json else LINES_S)
     looks = iter([first]) if once else _looks(first, job, every_s)
     try:
@@ -89,11 +89,6 @@ def _looks(
         found = _look(job)
 
 
-def _can_replace() -> bool:
-    """Return whether stdout is a terminal on which lines can be replaced."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
-
-
 def _print(looks: Iterator[list[dict[str, Any]]], as_json: bool) -> None:
     """Print each look below the one before."""
     from monarch.cli.live_text import top_parts
@@ -108,7 +103,7 @@ def _print(looks: Iterator[list[dict[str, Any]]], as_json: bool) -> None:
                 continue
             if place:
                 click.echo()
-            print_parts(top_parts(figures, ascii_only=not _can_replace()))
+            print_parts(top_parts(figures, ascii_only=not can_replace(sys.stdout)))
         sys.stdout.flush()
 
 

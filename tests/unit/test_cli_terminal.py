@@ -96,6 +96,20 @@ def test_progress_on_a_terminal_is_removed_at_the_end(monkeypatch):
     assert shown.endswith("\x1b[2K")
 
 
+def test_progress_on_a_dumb_terminal_is_lines(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(terminal, "QUIET_SECONDS", 0.0)
+
+    progress = terminal.StagingProgress("staging")
+    progress(5 << 20, 10 << 20, None, None)
+    progress.close()
+
+    assert screen.getvalue() == "monarch: staging: 50.0% of 10.0 MiB\n"
+
+
 def test_short_steps_show_no_progress(capsys):
     progress = terminal.ScanProgress("/pfs/x")
     progress(Advance(100))
