@@ -1,5 +1,7 @@
 """Each epoch is a permutation of all Records, by seed and epoch alone."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -168,7 +170,10 @@ def test_no_shuffle_keeps_the_order_in_which_records_lie():
         (lambda: order_of(window=0), "groups_in_flight=0"),
         (lambda: Batches(9, 0), "batch_size=0"),
         (lambda: Batches(9, 1, 2, 2), "rank=2 of world_size=2"),
-        (lambda: Batches(9, 1, 0, 1, "keep"), "use one of drop, pad, uneven"),
+        (
+            lambda: Batches(9, 1, remainder=cast("Any", "keep")),
+            "use one of drop, pad, uneven",
+        ),
     ],
 )
 def test_an_argument_that_cannot_be_is_refused_by_its_name(make, words):
