@@ -244,7 +244,10 @@ static bool may_fetch_unasked(struct engine *e)
 /* is_full - as much is being fetched as may be: in all for fill, else of this File. */
 static bool is_full(struct engine *e, const struct transfer *t)
 {
-    if (t->partial->claims >= FETCHED_BLOCKS_MAX)
+    pthread_mutex_lock(&e->partials->lock);
+    bool full = t->partial->claims >= FETCHED_BLOCKS_MAX;
+    pthread_mutex_unlock(&e->partials->lock);
+    if (full)
         return true;
     return order_class(t->order.kind) == CLASS_BACKGROUND && !may_fetch_unasked(e);
 }
