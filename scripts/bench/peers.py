@@ -52,7 +52,7 @@ class Pace(NamedTuple):
 def build(folder: Path) -> Path:
     """Compile the benchmark with the data plane's own sources."""
     native, board = ROOT / "monarch" / "native", ROOT / "tests" / "native" / "dataplane"
-    sources = [Path(__file__).with_suffix(".c"), board / "board.c"]
+    sources = [Path(__file__).with_suffix(".c"), board / "board.c", board / "bytes.c"]
     sources += [board.parent / "segment_builder.c", *native.glob("job/*.c")]
     sources += [*native.glob("dataplane/*.c"), *native.glob("shared/*.c")]
     library = folder / "libpeers.so"

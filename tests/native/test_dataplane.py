@@ -23,6 +23,7 @@ MODES = {
     "address": compiler.ADDRESS,
     "thread": compiler.THREAD,
 }
+PARTS = ("board", "bytes", "fault", "peer", "nodes")
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
 NAMES += ["peer_blocks", "peer_block_faults"]
@@ -46,7 +47,7 @@ def build(name: str, mode: str) -> Path:
     """The program of this name in this mode."""
     words = ["cc", *FLAGS, *MODES[mode]]
     sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
-    sources += [PROGRAMS / f"{part}.c" for part in ("board", "fault", "peer", "nodes")]
+    sources += [PROGRAMS / f"{part}.c" for part in PARTS]
     sources.append(BUILDER)
     parts = compiler.objects(words, sorted(sources))
     libraries = ("-pthread", "-ldl", WRAPPED)
@@ -79,15 +80,8 @@ def test_engine_program_passes(name: str, mode: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("name", "how"), SEALED)
 def test_engine_program_passes_with_seals(
-    name: str,
-    how: str,
-    mode: str,
-    tmp_path: Path,
-    soak_count: Callable[[int, int], int],
+    name: str, how: str, mode: str, tmp_path: Path
 ) -> None:
-    if (mode, how) == ("thread", "only") and (name, "1") in SEALED:
-        # The threads are those of "1", which takes as long.
-        soak_count(0, 1) or pytest.skip("runs with --soak")
     done = run(build(name, mode), tmp_path, TEST_SEALED=how)
 
     assert done.returncode == 0, done.stderr
@@ -121,7 +115,8 @@ def test_the_frame_fuzzer_finds_nothing(
 ) -> None:
     program = tmp_path / "peer_fuzz"
     sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
-    sources += [BUILDER, PROGRAMS / "board.c", PROGRAMS / "peer_fuzz.c"]
+    sources += [BUILDER, PROGRAMS / "board.c", PROGRAMS / "bytes.c"]
+    sources.append(PROGRAMS / "peer_fuzz.c")
     sanitizers = "-fsanitize=fuzzer,address,undefined"
     words = ["clang", *FLAGS, sanitizers, "-o", str(program), *map(str, sources)]
     built = subprocess.run([*words, "-pthread", "-ldl"], capture_output=True, text=True)

@@ -28,11 +28,6 @@ static void *shared_memory(size_t n)
     return p;
 }
 
-static uint8_t pattern(uint32_t file, uint64_t offset)
-{
-    return (uint8_t)(offset * 31 + (offset >> 8) * 7 + (offset >> 20) + file);
-}
-
 void board_origin_path(const struct board *b, uint32_t file, char out[512])
 {
     snprintf(out, 512, "%s/f%04u", b->origin, file);
@@ -55,54 +50,6 @@ void board_temporary_path(const struct board *b, uint32_t file, char out[512])
     char name[REPLICA_NAME_BYTES];
     monarch_replica_name(block_of(b), b->catalog->roots[0].path_hash, file + 1, name);
     snprintf(out, 512, "%s/.%.*s.%u.part", b->tier, REPLICA_NAME_BYTES, name, file);
-}
-
-static void write_origin(const struct board *b, uint32_t file)
-{
-    char path[512];
-    static uint8_t bytes[1 << 16];
-    board_origin_path(b, file, path);
-    int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
-    CHECK(fd >= 0);
-    for (uint64_t at = 0; at < b->sizes[file];) {
-        size_t n = 0;
-        for (; n < sizeof(bytes) && at + n < b->sizes[file]; n++)
-            bytes[n] = pattern(file, at + n);
-        CHECK(write(fd, bytes, n) == (ssize_t)n);
-        at += n;
-    }
-    close(fd);
-}
-
-/* board_cached_pages - how many pages of a File's origin are in memory. */
-size_t board_cached_pages(const struct board *b, uint32_t file)
-{
-    char path[512];
-    size_t n = (b->sizes[file] + 4095) / 4096, found = 0;
-    unsigned char *pages = malloc(n);
-    board_origin_path(b, file, path);
-    int fd = open(path, O_RDONLY);
-    void *map = mmap(NULL, b->sizes[file], PROT_READ, MAP_SHARED, fd, 0);
-    CHECK(pages && fd >= 0 && map != MAP_FAILED);
-    CHECK(mincore(map, b->sizes[file], pages) == 0);
-    for (size_t i = 0; i < n; i++)
-        found += pages[i] & 1;
-    munmap(map, b->sizes[file]);
-    close(fd);
-    free(pages);
-    return found;
-}
-
-/* board_forget_pages - drops them; false: the file system keeps them. */
-bool board_forget_pages(const struct board *b, uint32_t file)
-{
-    char path[512];
-    board_origin_path(b, file, path);
-    int fd = open(path, O_RDONLY);
-    CHECK(fd >= 0 && fsync(fd) == 0);
-    CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
-    close(fd);
-    return board_cached_pages(b, file) == 0;
 }
 
 /* board_recatalog - makes the Catalog agree with the origin as it is now. */
@@ -264,7 +211,7 @@ struct board *board_new(uint32_t files, const uint64_t *sizes)
     b->files = files;
     memcpy(b->sizes, sizes, files * sizeof(*sizes));
     for (uint32_t i = 0; i < files; i++)
-        write_origin(b, i);
+        board_write_origin(b, i);
     fill_catalog(b);
     fill_segments(b);
     fill_digests(b);
@@ -355,29 +302,11 @@ bool board_replica_right(const struct board *b, uint32_t file)
     uint64_t at = 0;
     bool same = (st.st_mode & 07777) == 0400;
     for (ssize_t n; same && (n = read(fd, bytes, sizeof(bytes))) > 0; at += (size_t)n)
-        for (ssize_t i = 0; i < n; i++)
-            same = same && bytes[i] == pattern(file, at + (uint64_t)i);
+        same = bytes_right(file, at, bytes, (size_t)n);
     close(fd);
     const struct entry *e = index_entry(block_of(b), file + 1);
     return same && at == b->sizes[file] &&
            st.st_mtim.tv_sec * 1000000000ll + st.st_mtim.tv_nsec == e->mtime_ns;
-}
-
-/* board_block_right - the bytes of a Block that is there are those of the origin. */
-bool board_block_right(const struct board *b, uint32_t file, uint32_t block)
-{
-    static _Thread_local uint8_t bytes[BLOCK_BYTES];
-    char path[512];
-    uint64_t at = (uint64_t)block * BLOCK_BYTES, left = b->sizes[file] - at;
-    ssize_t n = (ssize_t)(left < BLOCK_BYTES ? left : BLOCK_BYTES);
-    board_replica_path(b, file, path);
-    int fd = open(path, O_RDONLY);
-    CHECK(fd >= 0 && pread(fd, bytes, (size_t)n, (off_t)at) == n);
-    close(fd);
-    for (ssize_t i = 0; i < n; i++)
-        if (bytes[i] != pattern(file, at + (uint64_t)i))
-            return false;
-    return true;
 }
 
 /* board_names - how many names in the Tier end like this. */

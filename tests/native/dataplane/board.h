@@ -53,6 +53,7 @@ void board_set_key(struct board *b, const uint8_t *key); /* of engines to come *
 void board_origin_path(const struct board *b, uint32_t file, char out[512]);
 void board_replica_path(const struct board *b, uint32_t file, char out[512]);
 void board_temporary_path(const struct board *b, uint32_t file, char out[512]);
+void board_write_origin(const struct board *b, uint32_t file);
 void board_recatalog(struct board *b, uint32_t file);
 uint32_t board_state(const struct board *b, uint32_t file);
 void board_set_state(struct board *b, uint32_t file, uint32_t word);
@@ -60,6 +61,7 @@ void board_set_state(struct board *b, uint32_t file, uint32_t word);
 size_t board_cached_pages(const struct board *b, uint32_t file);
 bool board_forget_pages(const struct board *b, uint32_t file);
 bool board_replica_right(const struct board *b, uint32_t file);
+bool bytes_right(uint32_t file, uint64_t at, const uint8_t *bytes, size_t n);
 bool board_block_right(const struct board *b, uint32_t file, uint32_t block);
 unsigned board_names(const struct board *b, const char *suffix);
 
