@@ -8,6 +8,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ pytest_plugins = (
 STUCK_GRACE_S = 30
 SOAK_LIMIT_S = 3600
 REAL_STDERR = pytest.StashKey[int]()
+# Files whose tests one worker runs, because they share what takes long to build.
+TOGETHER = (
+    "tests/integration/test_packages.py",
+    "tests/native/test_machines.py",
+    "tests/packages/test_release.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,6 +56,23 @@ def _restore_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Shares the tests one by one, but gives those of a file in TOGETHER to one worker.
+
+    Marks of xdist_group would say the same, but have no effect with pytest 9.2.
+    """
+    scheduling = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
+    scheduling._split_scope = _scope
+    return scheduling
+
+
+def _scope(nodeid: str) -> str:
+    """What goes to one worker as a whole."""
+    path = nodeid.partition("::")[0]
+    return path if path in TOGETHER else nodeid
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -40,8 +40,6 @@ pytestmark = [
     pytest.mark.skipif(
         not all(map(shutil.which, TOOLS)), reason=f"needs {', '.join(TOOLS)}"
     ),
-    # Objects of the parts are compiled once.
-    pytest.mark.xdist_group("machines"),
 ]
 
 Build = Callable[..., Path]
@@ -115,11 +113,14 @@ def test_checksums_are_those_of_the_reference(told: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["test_index", "test_replica_table"])
-def test_look_up_and_table_pass_on_the_other_machine(name: str) -> None:
+def test_look_up_and_table_pass_on_the_other_machine(
+    name: str, soak_count: Callable[[int, int], int]
+) -> None:
     includes = f"-I{NATIVE / 'shared'}"
     program = there(name, HERE / "shared" / f"{name}.c", *SHARED, includes)
 
-    output(*emulated(program))
+    # Damaged indexes are looked at by the sanitizers as well, and here each takes long.
+    output(*emulated(program, str(soak_count(100, 2000))))
 
 
 def test_parts_of_the_launcher_pass_on_the_other_machine() -> None:

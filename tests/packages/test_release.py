@@ -33,7 +33,6 @@ pytestmark = [
     pytest.mark.release,
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("release"),
 ]
 
 

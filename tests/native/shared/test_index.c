@@ -6,7 +6,7 @@
 #include "check.h"
 #include "index.h"
 
-enum { NAMES = 5000, INDEX_BYTES = 2 << 20 };
+enum { NAMES = 5000, INDEX_BYTES = 2 << 20, TRIALS = 2000 };
 
 static _Alignas(64) unsigned char block[INDEX_BYTES];
 
@@ -95,13 +95,13 @@ static void refuses_a_path_that_stands_twice(size_t length)
 
 /* survives_any_damage - a block whose digest is right but whose bytes are not is refused,
  * or else can be looked up without leaving it (the sanitizer watches). */
-static void survives_any_damage(size_t length)
+static void survives_any_damage(size_t length, int trials)
 {
     struct index *ix = (struct index *)block;
     unsigned char *copy = malloc(length);
     CHECK(copy);
     uint32_t random = 12345;
-    for (int trial = 0; trial < 2000; trial++) {
+    for (int trial = 0; trial < trials; trial++) {
         memcpy(copy, block, length);
         random = random * 1103515245u + 12345u;
         size_t where = trial % 2 ? random % sizeof(struct index) : random % length;
@@ -116,7 +116,7 @@ static void survives_any_damage(size_t length)
     free(copy);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     size_t length = build();
     struct index *ix = (struct index *)block;
@@ -125,6 +125,6 @@ int main(void)
     CHECK(index_check(ix, length - 1) == -EINVAL);
     finds_every_path_and_no_other(ix);
     refuses_a_path_that_stands_twice(length);
-    survives_any_damage(length);
+    survives_any_damage(length, argc > 1 ? atoi(argv[1]) : TRIALS);
     return 0;
 }
