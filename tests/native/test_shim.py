@@ -8,9 +8,11 @@ import pytest
 
 from support import compiler
 from support.shim_fixtures import (
+    BASE,
     BOARD,
     NATIVE,
     SHARED,
+    WARNINGS,
     Board,
     Compile,
     build_shim,
@@ -25,30 +27,32 @@ PARTS = (
 MODES = {
     "bare": (),
     "address": compiler.ADDRESS,
+    "thread": compiler.THREAD,
 }
 
 
-@pytest.fixture(params=MODES)
+def program_of_parts(compiled: Compile, name: str, mode: str) -> Path:
+    """A program with the parts, which are compiled once for each mode."""
+    sources = [NATIVE / "shim" / f"{part}.c" for part in PARTS]
+    sources += map(Path, (*BOARD, *SHARED))
+    parts = compiler.objects((*BASE, *WARNINGS, *MODES[mode]), sources)
+    words = [*map(str, parts), *MODES[mode]]
+    return compiled(f"{name}.c", *words, name=f"{name}-{mode}")
+
+
+@pytest.fixture(params=["bare", "address"])
 def route_program(request: pytest.FixtureRequest, compiled: Compile) -> Path:
     """test_route, bare and with sanitizers."""
-    parts = [str(NATIVE / "shim" / f"{part}.c") for part in PARTS]
-    flags = MODES[request.param]
-    name = f"test_route-{request.param}"
-    return compiled("test_route.c", *parts, *BOARD, *SHARED, *flags, name=name)
+    return program_of_parts(compiled, "test_route", request.param)
 
 
-@pytest.mark.parametrize("mode", [*MODES, "thread"])
+@pytest.mark.parametrize("mode", MODES)
 def test_no_change_is_lost_while_the_catalog_comes(
     compiled: Compile, folders: list[str], mode: str
 ) -> None:
     for number in range(400):
         (Path(folders[-1]) / f"{number}.bin").touch()
-    parts = [str(NATIVE / "shim" / f"{part}.c") for part in PARTS]
-    flags = compiler.THREAD if mode == "thread" else MODES[mode]
-    program = compiled(
-        *("test_changes.c", *parts, *BOARD, *SHARED, *flags),
-        name=f"test_changes-{mode}",
-    )
+    program = program_of_parts(compiled, "test_changes", mode)
 
     done = subprocess.run([str(program), *folders], capture_output=True, text=True)
 
