@@ -11,6 +11,7 @@ import psutil
 
 WAIT_S = 60.0
 STEP_S = 0.005
+STEP_MAX_S = 0.05
 KILL_ROUNDS = 20
 
 
@@ -20,10 +21,14 @@ def wait_until(
     limit_s: float = WAIT_S,
 ) -> None:
     """Waits for something observable, or fails with what did not happen."""
-    end = time.monotonic() + limit_s
+    began = time.monotonic()
+    end = began + limit_s
     while not true():
-        assert time.monotonic() < end, f"did not happen within {limit_s} s: {what}"
-        time.sleep(STEP_S)
+        now = time.monotonic()
+        assert now < end, f"did not happen within {limit_s} s: {what}"
+        # A look that costs much must not take the processor from what it waits for.
+        time.sleep(min(max(STEP_S, 3 * (now - began)), STEP_MAX_S))
+        began = time.monotonic()
 
 
 def marked(mark: str | Path, environ: bool = False) -> dict[int, list[str]]:
