@@ -143,8 +143,6 @@ struct engine {
     uint32_t background_beside; /* the same while programs wait */
     uint32_t limits;            /* how often these have changed */
     uint32_t demands_running;
-    uint32_t at_origin; /* Transfers that run, and may read there */
-    uint64_t at_origin_since_ns;
     uint32_t idle;       /* threads that wait for work */
     uint32_t looking;    /* threads that look for work before they wait */
     uint64_t demand_ns;  /* when the last one has ended */

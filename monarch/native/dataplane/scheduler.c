@@ -132,17 +132,14 @@ static bool background_busy(const struct engine *e, uint32_t limit)
     return running >= limit;
 }
 
-/* count_at_origin - counts the time in which at least one Transfer reads the origin. */
-static void count_at_origin(struct engine *e, struct transfer *t, bool begins)
+/* set_at_origin - whether a Transfer runs that may read the origin. What it is to read may
+ * have changed when it ends. */
+static void set_at_origin(struct engine *e, struct transfer *t, bool running)
 {
-    bool counts = begins ? !transfer_adopts(t) : t->at_origin;
-    t->at_origin = begins && counts;
-    if (!counts)
-        return;
-    if (begins && !e->at_origin++)
-        e->at_origin_since_ns = clock_ns();
-    if (!begins && !--e->at_origin && e->table)
-        table_count_origin(e->table, clock_ns() - e->at_origin_since_ns);
+    bool is = running && !transfer_adopts(t);
+    if (e->table && is != t->at_origin)
+        table_at_origin(e->table, is);
+    t->at_origin = is;
 }
 
 static struct transfer *run_now(struct engine *e, struct transfer *t)
@@ -153,7 +150,7 @@ static struct transfer *run_now(struct engine *e, struct transfer *t)
     q->background_running += background;
     e->demands_running += !background;
     t->running = true;
-    count_at_origin(e, t, true);
+    set_at_origin(e, t, true);
     t->chunk_limits = e->limits;
     atomic_store_explicit(&t->moved_ns, clock_ns(), memory_order_relaxed);
     return t;
@@ -362,7 +359,7 @@ static void stop_running(struct engine *e, struct transfer *t)
         q->background_running -= background;
     }
     t->running = false;
-    count_at_origin(e, t, false);
+    set_at_origin(e, t, false);
     if (!background) {
         e->demands_running--;
         e->demand_ns = clock_ns();

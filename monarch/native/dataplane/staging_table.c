@@ -99,6 +99,17 @@ void table_busy(struct table *t, bool busy)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* table_at_origin - one more Transfer, or one less, runs that may read the origin. */
+void table_at_origin(struct table *t, bool begins)
+{
+    pthread_mutex_lock(&t->lock);
+    if (begins && !t->at_origin++)
+        t->at_origin_since_ns = clock_ns();
+    if (!begins && !--t->at_origin)
+        t->tally.origin_busy_ns += clock_ns() - t->at_origin_since_ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* in_parts - the order stages a large File by its Blocks. */
 static bool in_parts(const struct table *t, const struct monarch_order *order)
 {
@@ -400,14 +411,6 @@ void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes)
     pthread_mutex_lock(&t->lock);
     t->tally.transfer_ns += ns;
     t->tally.origin_read_bytes += origin_bytes;
-    pthread_mutex_unlock(&t->lock);
-}
-
-/* table_count_origin - counts a time in which the origin was read. */
-void table_count_origin(struct table *t, uint64_t ns)
-{
-    pthread_mutex_lock(&t->lock);
-    t->tally.origin_busy_ns += ns;
     pthread_mutex_unlock(&t->lock);
 }
 

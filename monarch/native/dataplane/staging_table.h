@@ -29,6 +29,8 @@ struct table {
     uint8_t *pieces; /* a bit per File: its Extents have room one by one */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
     uint64_t busy_since_ns; /* when in_flight was 0 last */
+    uint32_t at_origin;     /* Transfers that run and may read it */
+    uint64_t at_origin_since_ns;
     struct monarch_tally tally;
 };
 
@@ -89,6 +91,6 @@ int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out
 void table_refuse(struct table *t, uint32_t file, uint32_t reason);
 int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);
 void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes);
-void table_count_origin(struct table *t, uint64_t ns);
+void table_at_origin(struct table *t, bool begins);
 
 #endif

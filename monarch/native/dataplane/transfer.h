@@ -27,7 +27,7 @@ struct transfer {
     bool has_token, awaits_token; /* to read the origin; under the engine's lock */
     bool wanted;                  /* by another node, though fill has begun it */
     bool running, lost;           /* see struct root_queue; under the engine's lock */
-    bool at_origin;               /* it is counted as such; under the engine's lock */
+    bool at_origin;               /* it is counted so; under the engine's lock */
     _Atomic uint64_t moved_ns;    /* when its last step has ended, or its first begun */
     atomic_bool waits;            /* for what others copy or peers send */
     uint8_t step;

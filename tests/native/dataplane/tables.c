@@ -402,9 +402,34 @@ static void without_python_a_failed_file_is_left_to_the_origin_after_a_second(vo
     end();
 }
 
+/* ---- the time at the origin ------------------------------------------------------------ */
+
+static uint64_t origin_busy_ns(void)
+{
+    uint64_t before = tally().origin_busy_ns;
+    poll(NULL, 0, 2);
+    return tally().origin_busy_ns - before;
+}
+
+/* What runs now counts until now: a job may end before its last Transfer does. */
+static void the_time_at_the_origin_is_that_of_what_runs(void)
+{
+    begin();
+    wait_idle();
+    CHECK(origin_busy_ns() == 0);
+    table_at_origin(table, true);
+    table_at_origin(table, true);
+    table_at_origin(table, false);
+    CHECK(origin_busy_ns() > 0);
+    table_at_origin(table, false);
+    CHECK(origin_busy_ns() == 0);
+    end();
+}
+
 int main(void)
 {
     whatever_happens_programs_get_what_they_ask_for();
     without_python_a_failed_file_is_left_to_the_origin_after_a_second();
+    the_time_at_the_origin_is_that_of_what_runs();
     return PASS;
 }
