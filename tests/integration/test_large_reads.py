@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.clusters import Cluster
+from support.commands import without_doubts
 from support.countfs import CountFs
 from support.nodes import Plan
 from support.programs import (
@@ -196,8 +197,11 @@ class Halted:
         command = consumer("read_parts.py", "halted", file)
         self.process = start([*line, *command], stdin=subprocess.PIPE)
         assert self.process.stderr is not None
-        # Monarch may tell of the tier before.
-        assert b"paused\n" in iter(self.process.stderr.readline, b"")
+        told = ""
+        while (said := self.process.stderr.readline()) not in (b"paused\n", b""):
+            told += said.decode()
+        assert said
+        assert not without_doubts(told)
 
     def go_on(self) -> Outcome:
         """Let it read the rest, and return how it went."""

@@ -102,7 +102,7 @@ def test_a_killed_engine_leaves_whole_replicas_only(
 def test_random_frames_hurt_neither_server_nor_receiver(
     mode: str, tmp_path: Path, soak_count: Callable[[int, int], int]
 ) -> None:
-    inputs = soak_count(50_000, 1_000_000) if mode == "bare" else 10_000
+    inputs = soak_count(100_000, 1_000_000) if mode == "bare" else 10_000
 
     done = run(build("peer_garbage", mode), tmp_path, str(inputs), "1")
 

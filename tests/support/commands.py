@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 LIMIT_S = 60.0
+# As monarch run, an agent on its pipe, and monarch config check tell of it.
+TIER_DOUBT = re.compile(
+    r"(monarch: (\S+: )?|warn |warning: )tier \S+ (is of kind|\(.*\) is on)"
+)
 
 Words = Sequence[str | os.PathLike[str]]
 
@@ -21,6 +26,11 @@ sys.modules[{module!r}] = None
 sys.argv[1:] = sys.argv[4:]
 runpy.run_module("monarch", run_name="__main__", alter_sys=True)
 """
+
+
+def without_doubts(text: str) -> list[str]:
+    """The lines without those about tiers, which lie where a user's should not."""
+    return [line for line in text.splitlines() if not TIER_DOUBT.match(line)]
 
 
 def python_without(module: str, folder: Path) -> str:
