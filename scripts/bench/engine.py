@@ -15,24 +15,26 @@ COLD_BUDGET = 4.0
 SEAL_BUDGET = 1.1
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, *flags: str) -> Path:
     """Compile the benchmark with the engine's own sources."""
+    program = folder / "engine"
+    compile_with_engine(Path(__file__).with_suffix(".c"), program, *flags)
+    return program
+
+
+def compile_with_engine(source: Path, target: Path, *flags: str) -> None:
+    """Compile a benchmark with the data plane's own sources, optimised.
+
+    Args:
+        flags: further words of the compiler, the last of which decides.
+    """
     native, board = ROOT / "monarch" / "native", ROOT / "tests" / "native" / "dataplane"
-    sources = [Path(__file__).with_suffix(".c"), board / "board.c", board / "bytes.c"]
+    sources = [source, board / "board.c", board / "bytes.c"]
     sources += [board.parent / "segment_builder.c", *native.glob("job/*.c")]
     sources += [*native.glob("dataplane/*.c"), *native.glob("shared/*.c")]
-    program = folder / "engine"
-    words = [
-        "cc",
-        "-std=c11",
-        "-D_GNU_SOURCE",
-        os.environ.get("CFLAGS", "-O2"),
-        f"-I{board}",
-        f"-I{native}",
-    ]
-    words += ["-o", str(program), *map(str, sources), "-pthread", "-ldl"]
+    words = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", f"-I{board}", f"-I{native}"]
+    words += [*flags, "-o", str(target), *map(str, sources), "-pthread", "-ldl"]
     subprocess.run(words, check=True)
-    return program
 
 
 def figures(work: Path) -> dict[str, tuple[float, float]]:

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import peeropens
+from engine import compile_with_engine
 from table import Row, print_rows
 
-ROOT = Path(__file__).parents[2]
 ROUNDS = 9
 BUSY_ROUNDS = 5
 BUFFER_BUDGETS = {"110 KB x 16": 0.8, "4 MiB x 4": 0.85}
@@ -49,24 +49,11 @@ class Pace(NamedTuple):
         return f"{self.mb_per_s:,.0f} MB/s, {cpu}"
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, *flags: str) -> Path:
     """Compile the benchmark with the data plane's own sources."""
-    native, board = ROOT / "monarch" / "native", ROOT / "tests" / "native" / "dataplane"
-    sources = [Path(__file__).with_suffix(".c"), board / "board.c", board / "bytes.c"]
-    sources += [board.parent / "segment_builder.c", *native.glob("job/*.c")]
-    sources += [*native.glob("dataplane/*.c"), *native.glob("shared/*.c")]
     library = folder / "libpeers.so"
-    words = [
-        "cc",
-        "-std=c11",
-        "-D_GNU_SOURCE",
-        os.environ.get("CFLAGS", "-O2"),
-        f"-I{board}",
-        f"-I{native}",
-    ]
-    words += ["-shared", "-fPIC", "-o", str(library), *map(str, sources)]
-    words += ["-pthread", "-ldl"]
-    subprocess.run(words, check=True)
+    source = Path(__file__).with_suffix(".c")
+    compile_with_engine(source, library, "-shared", "-fPIC", *flags)
     return library
 
 
