@@ -37,7 +37,7 @@ def records(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
     """
     from monarch.records import open_records
 
-    opened = open_records(paths, saved=not fresh)
+    opened = open_records(paths, fresh=fresh)
     try:
         found = _figures(opened.index)
     finally:
@@ -49,6 +49,8 @@ def records(paths: tuple[str, ...], fresh: bool, as_json: bool) -> None:
 
 
 def _figures(index: RecordIndex) -> dict[str, Any]:
+    import numpy as np
+
     from monarch.records.groups import group
 
     sizes = index.units["length"]
@@ -66,7 +68,7 @@ def _figures(index: RecordIndex) -> dict[str, Any]:
         )
     return {
         "format": index.format,
-        "files": len(index.objects),
+        "files": len(np.unique(index.units["object"])),
         "records": len(index),
         "encoded_units": len(index.units) if index.is_decoded else 0,
         "bytes": index.bytes,

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,7 @@ from monarch import native
 from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import Unmanaged
 from monarch.errors import shown
+from monarch.kept_files import KeptFiles
 from monarch.origins.index_file import (
     IndexSummary,
     IndexUnusableError,
@@ -33,8 +33,6 @@ from monarch.origins.index_file import (
 
 FILES_MAX: Final = 64
 BYTES_MAX: Final = 1 << 30
-LEFTOVER_S: Final = 3600.0
-"""A temporary file that is older was left by a process that has been killed."""
 _SUFFIX: Final = ".index"
 
 log = logging.getLogger("monarch.index")
@@ -84,7 +82,7 @@ class SavedIndexes:
     def note_use(self, root: bytes, patterns: Patterns) -> None:
         """Make an index that is used the last one to be removed."""
         try:
-            os.utime(self._file(root, patterns))
+            self._kept.note_use(self._file(root, patterns))
         except OSError as error:
             log.debug("index in use not noted reason=%s", error.strerror)
 
@@ -97,9 +95,9 @@ class SavedIndexes:
             return False
         file = self._file(index.root, index.patterns)
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._kept.make_folder()
             save_index(file, index, mode=0o600, durable=False)
-            self._bound()
+            self._kept.bound({one.file for one in self.listed()}.__contains__)
         except OSError as error:
             where = shown(os.fsencode(file))
             log.debug("index not saved file=%s reason=%s", where, error.strerror)
@@ -116,7 +114,7 @@ class SavedIndexes:
     def listed(self) -> list[SavedIndex]:
         """Return the saved indexes that this version can read, the last used first."""
         found = []
-        for file, status in self._files():
+        for file, status in self._kept.by_use():
             try:
                 summary = read_summary(file)
             except IndexUnusableError:
@@ -131,7 +129,7 @@ class SavedIndexes:
             OSError: one cannot be removed.
         """
         if root is None:
-            files = [file for file, _ in self._files()]
+            files = [file for file, _ in self._kept.by_use()]
         else:
             files = [one.file for one in self.listed() if one.summary.root == root]
         for file in files:
@@ -143,31 +141,6 @@ class SavedIndexes:
         key = [os.fsdecode(root), asdict(patterns), rights]
         return self.folder / (xxh3_64_hexdigest(json.dumps(key).encode()) + _SUFFIX)
 
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Yield the files and their status, the last used first."""
-        found = []
-        try:
-            files = [file for file in self.folder.iterdir() if file.suffix == _SUFFIX]
-        except OSError:
-            return
-        for file in files:
-            try:
-                found.append((file, file.lstat()))
-            except OSError:
-                continue  # removed meanwhile
-        yield from sorted(found, key=lambda item: -item[1].st_mtime)
-
-    def _bound(self) -> None:
-        """Remove what no job can use, and what was not used for longest."""
-        usable = {one.file for one in self.listed()}
-        left = total = 0
-        for file, status in self._files():
-            total += status.st_size
-            if file not in usable or left == FILES_MAX or total > BYTES_MAX:
-                total -= status.st_size
-                file.unlink(missing_ok=True)
-            else:
-                left += 1
-        for file in self.folder.glob(f".*{_SUFFIX}.*"):
-            if time.time() - file.lstat().st_mtime > LEFTOVER_S:
-                file.unlink(missing_ok=True)
+    @property
+    def _kept(self) -> KeptFiles:
+        return KeptFiles(self.folder, _SUFFIX, FILES_MAX, BYTES_MAX)

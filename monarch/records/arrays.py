@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.records.headers import HeaderReader
-from monarch.records.index import RecordIndex, RecordObject, RecordsError, units_of
+from monarch.records.index import (
+    RecordIndex,
+    RecordObject,
+    RecordsError,
+    read_by_library,
+    units_of,
+)
 
 NPY_MAGIC: Final = b"\x93NUMPY"
 HDF5_MAGIC: Final = b"\x89HDF\r\n\x1a\n"
@@ -27,18 +34,18 @@ def index_npy(path: Path) -> RecordIndex:
     """
     with HeaderReader(str(path)) as file:
         start = io.BytesIO(file.fresh(0, _HEADER_BYTES))
-        try:
+        with read_by_library(file.path):
             version = np.lib.format.read_magic(start)
             if version == (1, 0):
                 header = np.lib.format.read_array_header_1_0(start)
             else:
                 header = np.lib.format.read_array_header_2_0(start)
-        except ValueError as error:
-            raise file.refuse(f"is damaged: {error}") from error
         shape, fortran, dtype = header
+        if min(shape, default=0) < 0:
+            raise file.refuse(f"is damaged: its shape is {shape}")
         if dtype.hasobject or not shape or (fortran and len(shape) > 1):
             raise file.refuse("needs rows of plain numbers in C order")
-        row_bytes = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        row_bytes = dtype.itemsize * math.prod(shape[1:])
         if start.tell() + shape[0] * row_bytes > file.size:
             raise file.refuse("is truncated")
         file.check_unchanged()
@@ -62,14 +69,11 @@ def index_hdf5(path: Path, name: str) -> RecordIndex:
     except ImportError as error:
         raise RecordsError(f"{path}: HDF5 needs h5py: pip install h5py") from error
     found = RecordObject.of(path)
-    try:
-        with h5py.File(path, "r") as file:
-            dataset = file.get(name)
-            if not isinstance(dataset, h5py.Dataset):
-                raise RecordsError(f"{path} has no dataset {name!r}; {_names(file)}")
-            return _index_dataset(dataset, found)
-    except OSError as error:
-        raise RecordsError(f"{path}: {error}") from error
+    with read_by_library(path), h5py.File(path, "r") as file:
+        dataset = file.get(name)
+        if not isinstance(dataset, h5py.Dataset):
+            raise RecordsError(f"{path} has no dataset {name!r}; {_names(file)}")
+        return _index_dataset(dataset, found)
 
 
 def _names(file: Any) -> str:
@@ -92,7 +96,7 @@ def _index_dataset(dataset: Any, found: RecordObject) -> RecordIndex:
     offsets = None if dtype.hasobject else _row_offsets(dataset)
     if offsets is None:
         return _encoded(dataset, found)
-    row_bytes = dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
+    row_bytes = dtype.itemsize * math.prod(dataset.shape[1:])
     lengths = np.full(rows, row_bytes, np.uint64)
     if rows and int(offsets.max()) + row_bytes > found.bytes:
         raise RecordsError(f"{found.path} is truncated")
@@ -104,7 +108,7 @@ def _index_dataset(dataset: Any, found: RecordObject) -> RecordIndex:
 def _row_offsets(dataset: Any) -> npt.NDArray[np.uint64] | None:
     """Return where each row lies; None: a row is not consecutive plain bytes."""
     shape, chunks = dataset.shape, dataset.chunks
-    row_bytes = dataset.dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+    row_bytes = dataset.dtype.itemsize * math.prod(shape[1:])
     numbers = np.arange(shape[0], dtype=np.uint64)
     if not shape[0]:
         return numbers

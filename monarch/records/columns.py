@@ -12,6 +12,7 @@ from monarch.records.index import (
     RecordIndex,
     RecordObject,
     RecordsError,
+    read_by_library,
     units_of,
 )
 
@@ -25,7 +26,7 @@ def index_parquet(path: Path, column: str) -> RecordIndex:
         RecordsError: there is no such column, or pyarrow is not installed.
     """
     found = RecordObject.of(path)
-    with _parquet(str(path)) as file:
+    with read_by_library(path), _parquet(str(path)) as file:
         metadata = file.metadata
         first = metadata.row_group(0) if metadata.num_row_groups else None
         leaves = [] if first is None else _leaves(first)
@@ -62,10 +63,7 @@ def _parquet(path: str) -> Any:
         raise RecordsError(f"{path}: parquet needs pyarrow: pip install pyarrow") from (
             error
         )
-    try:
-        return parquet.ParquetFile(path)
-    except (OSError, ValueError) as error:
-        raise RecordsError(f"{path}: {error}") from error
+    return parquet.ParquetFile(path)
 
 
 # -- decoding --------------------------------------------------------------------------
@@ -96,11 +94,13 @@ class UnitDecoder:
         """
         number = int(self._index.units[unit]["object"])
         path = self._index.objects[number].path
-        try:
+        with read_by_library(path):
             self._open(number)
-            return self._decode(unit)
-        except (OSError, ValueError) as error:
-            raise RecordsError(f"{path}: {error}") from error
+            found = self._decode(unit)
+        _, first, end = self._place(unit)
+        if len(found) != end - first:
+            raise RecordsError(f"{path} is damaged: records of a unit are missing")
+        return found
 
     def close(self) -> None:
         """Close the file that is open."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from xxhash import xxh3_128
 
 from monarch.atomic_file import whole_file
-from monarch.errors import UsageError
+from monarch.errors import UsageError, printable
 
 Units = npt.NDArray[np.void]
 """Rows of type UNIT, one for each unit."""
@@ -34,7 +35,29 @@ _MODE: Final = 0o600
 
 
 class RecordsError(UsageError):
-    """Records cannot be read as they are asked for; the text names the path."""
+    """Records cannot be read as they are asked for; the text names the path.
+
+    Names of files and words of libraries may have control characters: it has none.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
+
+
+@contextmanager
+def read_by_library(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have a library read a file; whatever it raises about a damaged one is told.
+
+    Raises:
+        RecordsError: the library cannot read it.
+    """
+    try:
+        yield
+    except RecordsError:
+        raise
+    except Exception as error:
+        told = " ".join(str(error).split())
+        raise RecordsError(f"{path}: {told or type(error).__name__}") from error
 
 
 class Range(NamedTuple):

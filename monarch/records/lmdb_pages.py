@@ -236,6 +236,8 @@ class Tree:
             if not below:
                 return
             level = np.concatenate(below)
+            if len(level) > self.meta.last_page:
+                raise self.file.refuse("is damaged: a page is in its tree twice")
         raise self.file.refuse("is damaged: its tree is too deep")
 
     def _nodes(self, numbers: Array) -> tuple[Nodes, bool]:

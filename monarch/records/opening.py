@@ -6,14 +6,11 @@ import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from xxhash import xxh3_64_hexdigest
-
-from monarch.config.request import state_directory
 from monarch.records.arrays import HDF5_MAGIC, NPY_MAGIC, index_hdf5, index_npy
 from monarch.records.columns import PARQUET_MAGIC, UnitDecoder, index_parquet
 from monarch.records.headers import HeaderReader
@@ -25,18 +22,16 @@ from monarch.records.index import (
     units_of,
 )
 from monarch.records.lmdb_pages import index_lmdb, is_lmdb
+from monarch.records.saved import THREADS, SavedRecordIndexes
 from monarch.records.sources import FileSource
 from monarch.records.streams import index_tar, index_tfrecord, is_tar, is_tfrecord
 
 Build = Callable[[Path, str], RecordIndex]
 
-THREADS: Final = 16
-"""How many files are looked at at once."""
 _START_BYTES: Final = 1024
 _PART: Final = "::"
 _LMDB_FILE: Final = "data.mdb"
 _COMPRESSED: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
-_SUFFIX: Final = ".records"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +83,7 @@ class Records:
 def open_records(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    saved: bool = True,
+    fresh: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> Records:
     """Open the Records of one or more files of the same kind.
@@ -99,7 +94,7 @@ def open_records(
         paths: an LMDB database, a TFRecord, tar or npy file, `FILE.h5::/DATASET`,
             `FILE.parquet::COLUMN`, a folder (each file is a Record), a pattern such as
             `train-*.tar`, or a list of those.
-        saved: load and save the index; else it is made anew.
+        fresh: make the index anew, even if one was saved.
 
     Raises:
         RecordsError: a path cannot be opened, or is of no known format.
@@ -108,9 +103,10 @@ def open_records(
     names = [name for one in given for name in _expanded(os.fspath(one))]
     if not names:
         raise RecordsError("no path of records is given")
-    folder = state_directory(environ) / "records" if saved else None
+    saved = SavedRecordIndexes.of(environ)
     with ThreadPoolExecutor(min(THREADS, len(names))) as pool:
-        found = list(pool.map(lambda name: _index_of(name, folder), names))
+        find = partial(_index_of, saved=saved, fresh=fresh)
+        found = list(pool.map(find, names))
     index = joined([one for one, _ in found]) if len(found) > 1 else found[0][0]
     return Records(FileSource(index), any(made for _, made in found))
 
@@ -125,34 +121,19 @@ def _expanded(name: str) -> list[str]:
     return [f"{one}{mark}{part}" for one in found]
 
 
-def _index_of(name: str, folder: Path | None) -> tuple[RecordIndex, bool]:
+def _index_of(
+    name: str, saved: SavedRecordIndexes, *, fresh: bool
+) -> tuple[RecordIndex, bool]:
     """Return the index of one path, and whether it was made now."""
     path, _, part = name.partition(_PART)
     root = Path(os.path.abspath(path))
-    if folder is None:
-        return _made(root, part), True
-    file = folder / f"{xxh3_64_hexdigest(os.fsencode(f'{root}{_PART}{part}'))}{_SUFFIX}"
-    index = _saved(file, root)
+    key = f"{root}{_PART}{part}"
+    index = None if fresh else saved.load(key)
     if index is not None:
         return index, False
     index = _made(root, part)
-    # Without room for it, the next job makes it again.
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        index.save(file)
+    saved.save(key, index)
     return index, True
-
-
-def _saved(file: Path, root: Path) -> RecordIndex | None:
-    """Return a saved index whose objects are unchanged; None: there is none."""
-    try:
-        index = RecordIndex.load(file)
-        if index.format == "folder" and RecordObject.of(root) != index.objects[0]:
-            return None
-        unchanged = all(RecordObject.of(one.path) == one for one in index.objects)
-    except (OSError, RecordsError):
-        return None
-    return index if unchanged else None
 
 
 def _made(path: Path, part: str) -> RecordIndex:
@@ -200,16 +181,25 @@ def _format_of(path: Path, start: bytes) -> tuple[Build, bool | None]:
 def _index_folder(root: Path) -> RecordIndex:
     """Return the index of the files below a folder, in the order of their paths.
 
-    The folder itself is the first object, so that another file in it is noticed.
+    The folders are objects as well, without Records, so that another file in one of
+    them is noticed.
+
+    Raises:
+        RecordsError: a folder or a file cannot be looked at.
     """
-    paths: list[str] = []
-    for folder, folders, files in os.walk(root):
-        folders.sort()
-        paths += [os.path.join(folder, name) for name in files]
-    paths.sort()
+    folders: list[str] = []
+    files: list[str] = []
+    for folder, _, names in os.walk(root, onerror=_refuse_folder):
+        folders.append(folder)
+        files += [os.path.join(folder, name) for name in names]
+    files.sort()
     with ThreadPoolExecutor(THREADS) as pool:
-        objects = list(pool.map(RecordObject.of, paths))
-    sizes = [one.bytes for one in objects]
+        objects = list(pool.map(RecordObject.of, [*folders, *files]))
+    sizes = [one.bytes for one in objects[len(folders) :]]
     units = units_of([0] * len(sizes), sizes, str(root))
-    units["object"] = range(1, len(sizes) + 1)
-    return RecordIndex("folder", (RecordObject.of(root), *objects), units)
+    units["object"] = range(len(folders), len(objects))
+    return RecordIndex("folder", tuple(objects), units)
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise RecordsError(f"{error.filename}: {error.strerror}") from error

@@ -157,11 +157,11 @@ def _members(file: HeaderReader) -> Iterator[Member]:
             return
         try:
             kind, size = _kind_and_size(header)
+            name, size = names.take(header, size) if kind in _REGULAR else ("", size)
         except ValueError as error:
             raise file.refuse(f"is damaged at byte {at}: {error}") from error
         data = at + _BLOCK
         if kind in _REGULAR:
-            name, size = names.take(header, size)
             if data + size > file.size:
                 raise file.refuse(f"is truncated in {name}")
             yield Member(name, begin, data, size)
@@ -192,6 +192,8 @@ def _kind_and_size(header: bytes) -> tuple[int, int]:
         size = int.from_bytes(field, "big") & ((1 << 95) - 1)
     else:
         size = int(field.strip(b" \0") or b"0", 8)
+    if size < 0:
+        raise ValueError("a size is negative")
     kind = header[156]
     # Links and directories have no data, whatever size they tell.
     return kind, 0 if kind in _LINKS else size
@@ -221,7 +223,10 @@ class _Names:
         if prefix and header[257:263] == b"ustar\0":
             name = prefix + b"/" + name
         told = fields.get("path", name.decode(errors="surrogateescape"))
-        return told, int(fields.get("size", size))
+        size = int(fields.get("size", size))
+        if size < 0:
+            raise ValueError("a size is negative")
+        return told, size
 
 
 def _pax_fields(data: bytes) -> dict[str, str]:

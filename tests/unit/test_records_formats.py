@@ -23,9 +23,9 @@ def state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def contents(path, **options):
+def contents(path):
     """All Records of a path."""
-    records = open_records(path, **options)
+    records = open_records(path)
     try:
         return [records[number] for number in range(len(records))]
     finally:
@@ -139,7 +139,7 @@ def test_a_damaged_lmdb_is_refused_or_read_but_never_crashes(tmp_path_factory, d
             file.truncate(data.draw(st.integers(0, os.path.getsize(path))))
 
     try:
-        units = open_records(path, saved=False).index.units
+        units = open_records(path).index.units
     except RecordsError as error:
         refused = str(error)
     else:
@@ -161,7 +161,7 @@ def test_records_of_tfrecord_are_those_that_were_written(tmp_path_factory, value
     path = tmp_path_factory.mktemp("records") / "train.tfrecord"
     tfrecord(path, values)
 
-    assert contents(path, saved=False) == values
+    assert contents(path) == values
 
 
 def test_records_of_tfrecord_are_those_of_tensorflow(tmp_path):

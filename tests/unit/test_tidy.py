@@ -23,7 +23,10 @@ pytestmark = pytest.mark.usefixtures("at_the_root")
 
 # Imports point down this table, never sideways; see SIDEWAYS for the exceptions.
 LAYERS = (
-    {"monarch", "background", "metrics", "errors", "units", "atomic_file", "hostlist"},
+    {
+        *("monarch", "background", "metrics", "errors", "units", "atomic_file"),
+        *("hostlist", "kept_files"),
+    },
     {"native"},
     {"config"},
     {"catalog", "placement", "peers.protocol", "peers.timeouts"},

@@ -1,0 +1,88 @@
+"""The Record indexes that are kept for later jobs, in the user's state directory."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from xxhash import xxh3_64_hexdigest
+
+from monarch.config.request import state_directory
+from monarch.errors import shown
+from monarch.kept_files import KeptFiles
+from monarch.records.index import RecordIndex, RecordObject, RecordsError
+
+FILES_MAX: Final = 256
+BYTES_MAX: Final = 8 << 30
+THREADS: Final = 16
+"""How many objects are looked at at once."""
+_SUFFIX: Final = ".records"
+
+log = logging.getLogger("monarch.records")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRecordIndexes:
+    """The saved Record indexes of one user."""
+
+    kept: KeptFiles
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> SavedRecordIndexes:
+        """Return those of the user that this environment is of."""
+        folder = state_directory(environ) / "records"
+        return cls(KeptFiles(folder, _SUFFIX, FILES_MAX, BYTES_MAX))
+
+    def load(self, name: str) -> RecordIndex | None:
+        """Return the index of a path whose objects have not changed since.
+
+        None: there is none that can be read.
+        """
+        file = self._file(name)
+        try:
+            index = RecordIndex.load(file)
+            if not is_unchanged(index):
+                return None
+            self.kept.note_use(file)
+        except (OSError, RecordsError) as reason:
+            log.debug("record index not used file=%s reason=%s", file, reason)
+            return None
+        return index
+
+    def save(self, name: str, index: RecordIndex) -> None:
+        """Save an index; without room for it, the next job makes it again."""
+        file = self._file(name)
+        try:
+            self.kept.make_folder()
+            index.save(file)
+            self.kept.bound(_is_usable)
+        except OSError as error:
+            where = shown(os.fsencode(file))
+            log.debug("record index not saved file=%s reason=%s", where, error.strerror)
+
+    def _file(self, name: str) -> Path:
+        return self.kept.folder / (xxh3_64_hexdigest(os.fsencode(name)) + _SUFFIX)
+
+
+def is_unchanged(index: RecordIndex) -> bool:
+    """Return whether the objects of an index are those that it was made of.
+
+    Raises:
+        RecordsError: one of them cannot be looked at.
+    """
+    with ThreadPoolExecutor(THREADS) as pool:
+        now = pool.map(RecordObject.of, [one.path for one in index.objects])
+        return all(one == other for one, other in zip(index.objects, now, strict=True))
+
+
+def _is_usable(file: Path) -> bool:
+    try:
+        RecordIndex.load(file)
+    except (OSError, RecordsError):
+        return False
+    return True
