@@ -256,6 +256,13 @@ static struct outcome attempt(struct run *run)
     return outcome;
 }
 
+static void sleep_ms(long ms)
+{
+    const struct timespec pause = {.tv_nsec = ms * 1000000L};
+
+    nanosleep(&pause, NULL);
+}
+
 /* agent_may_come - this launcher was given nothing but the name of its job: the agent that has
  * the configuration may have been started beside it (`monarch agent &`). */
 static bool agent_may_come(const struct run *run, const struct outcome *outcome)
@@ -264,36 +271,41 @@ static bool agent_may_come(const struct run *run, const struct outcome *outcome)
            !run->args.fingerprint && !run->nested;
 }
 
-/* find_or_start_agent - finds or starts the agent for this run, and waits until its
- * catalog can be used. */
-struct outcome find_or_start_agent(struct run *run)
+/* attempts - finds or starts an agent, again if the one that was found has ended. */
+static struct outcome attempts(struct run *run)
 {
-    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
-    const struct timespec long_pause = {.tv_nsec = COMING_PAUSE_MS * 1000000L};
     struct outcome outcome = {.kind = OUTCOME_RETRY};
-    int waits = 0;
 
-    job_find(run);
     for (int i = 0; i < ATTEMPTS_MAX && outcome.kind == OUTCOME_RETRY; i++) {
+        if (i)
+            sleep_ms(PAUSE_MS);
         if (!open_enclosing(run) && rundir_make(&run->dir, &run->job))
             return outcome_of(OUTCOME_PLAIN, "%s", run->dir.error);
         outcome = attempt(run);
-        /* Further attempts find the agent, or the record of this failure. */
-        if (agent_may_come(run, &outcome) &&
-            waits++ < COMING_MS_MAX / COMING_PAUSE_MS) {
-            nanosleep(&long_pause, NULL);
-            outcome.kind = OUTCOME_RETRY;
-            i--;
-        }
         if (outcome.kind != OUTCOME_STAGED) {
             segments_unmap(&run->segments);
             rundir_close(&run->dir);
         }
-        if (outcome.kind == OUTCOME_RETRY)
-            nanosleep(&pause, NULL);
     }
     if (outcome.kind == OUTCOME_RETRY)
         return outcome_of(OUTCOME_PLAIN, "each agent found in %s ended at once",
                           run->dir.path);
+    return outcome;
+}
+
+/* find_or_start_agent - finds or starts the agent for this run, and waits until its
+ * catalog can be used. Where that fails an agent may yet come; meanwhile each try finds the
+ * record of the failure. */
+struct outcome find_or_start_agent(struct run *run)
+{
+    struct outcome outcome;
+
+    job_find(run);
+    outcome = attempts(run);
+    for (int ms = 0; ms < COMING_MS_MAX && agent_may_come(run, &outcome);
+         ms += COMING_PAUSE_MS) {
+        sleep_ms(COMING_PAUSE_MS);
+        outcome = attempts(run);
+    }
     return outcome;
 }
