@@ -30,6 +30,9 @@ CLASSES = 10
 SLOW = {"bw": 40 << 20, "open_us": 2000, "stat_us": 300}
 
 
+View = countfs.CountFs | None
+
+
 def say(text: str) -> None:
     """Print a line of the demonstration itself, apart from what programs print."""
     print(f"\n== {text}", flush=True)
@@ -49,33 +52,35 @@ def generate(root: Path, files: int) -> int:
 
 
 @contextmanager
-def slow_origin(
-    source: Path, work: Path
-) -> Iterator[tuple[Path, countfs.CountFs | None]]:
+def origin_of(source: Path, work: Path) -> Iterator[tuple[Path, View]]:
     """A slowed view of a directory where this machine allows one, else itself."""
-    reason = "was given" if OWN_ORIGIN in os.environ else countfs.missing()
-    if reason is None:
-        root = work / "origin"
-        root.mkdir()
-        with ExitStack() as stack:
-            try:
-                mount = countfs.mounted(countfs.build(), source, root, **SLOW)
-                view = stack.enter_context(mount)
-            except (OSError, subprocess.SubprocessError) as error:
-                reason = f"cannot be mounted ({error})"
-            else:
-                rate, ms = format_rate(SLOW["bw"]), SLOW["open_us"] / 1000
-                say(f"Origin: a FUSE mount limited to {rate} and {ms:g} ms per open")
-                yield root, view
-    if reason == "was given":
+    if OWN_ORIGIN in os.environ:
         say(f"Origin: {source}")
         yield source, None
-    elif reason is not None:
-        say(
-            f"Origin: a plain directory, as a slow one {reason}; expect no speed-up.\n"
-            f"   On a slow file system of yours: {OWN_ORIGIN}=DIRECTORY scripts/demo"
-        )
-        yield source, None
+        return
+    with ExitStack() as stack:
+        try:
+            root, view = stack.enter_context(slowed(source, work / "origin"))
+        except (OSError, subprocess.SubprocessError) as reason:
+            say(
+                f"Origin: a plain directory, for none can be slowed here ({reason});\n"
+                "   expect no speed-up. On a slow file system of yours:\n"
+                f"   {OWN_ORIGIN}=DIRECTORY scripts/demo"
+            )
+            root, view = source, None
+        yield root, view
+
+
+@contextmanager
+def slowed(source: Path, root: Path) -> Iterator[tuple[Path, View]]:
+    """A slowed view of a directory, for which no root is needed."""
+    if lacking := countfs.missing():
+        raise OSError(lacking)
+    root.mkdir()
+    with countfs.mounted(countfs.build(), source, root, **SLOW) as view:
+        rate, ms = format_rate(SLOW["bw"]), SLOW["open_us"] / 1000
+        say(f"Origin: a FUSE mount limited to {rate} and {ms:g} ms per open")
+        yield root, view
 
 
 def forget(root: Path) -> None:
@@ -89,30 +94,31 @@ def forget(root: Path) -> None:
             os.close(fd)
 
 
-def read(source: Path, view: countfs.CountFs | None, command: list[str]) -> float:
+def read(source: Path, view: View, command: list[str]) -> float:
     """Run a reader, and say what the origin served; return its seconds.
 
-    The page cache drops the dataset before each epoch, which is not counted.
+    The page cache drops the dataset before each epoch.
     """
     if view:
         view.reset()
+    forget(source)
     start_s = time.monotonic()
-    dropping_s = 0.0
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as reader:
         assert reader.stdin
         assert reader.stdout
         for _ in range(EPOCHS):
-            drop_s = time.monotonic()
-            forget(source)
-            dropping_s += time.monotonic() - drop_s
             reader.stdin.write("\n")
             reader.stdin.flush()
-            print(reader.stdout.readline(), end="", flush=True)
+            line = reader.stdout.readline()
+            if not line:
+                break
+            print(line, end="", flush=True)
+            forget(source)
     if reader.returncode:
         sys.exit(reader.returncode)
-    elapsed_s = time.monotonic() - start_s - dropping_s
+    elapsed_s = time.monotonic() - start_s
     if view:
         counts = view.counts()
         size = format_size(counts.read_bytes)
@@ -127,6 +133,8 @@ def main() -> None:
     files = parser.parse_args().files
     monarch = Path(sysconfig.get_path("scripts")) / "monarch"
     given = os.environ.get(OWN_ORIGIN)
+    if given is not None and not os.path.isdir(given):
+        parser.error(f"{OWN_ORIGIN}={given}: there is no such directory")
     with (
         tempfile.TemporaryDirectory(prefix="monarch-demo-") as folder,
         tempfile.TemporaryDirectory(prefix="monarch-demo-", dir=given) as source,
@@ -134,15 +142,13 @@ def main() -> None:
         dataset = Path(source)
         total = generate(dataset, files)
         say(f"Dataset: {files} files, {format_size(total)}, seeded")
-        with slow_origin(dataset, Path(folder)) as (root, view):
+        with origin_of(dataset, Path(folder)) as (root, view):
             program = [sys.executable, str(SCRIPTS / "demo_reader.py"), str(root)]
             say(f"Plain: {EPOCHS} epochs")
             plain_s = read(dataset, view, program)
-            options = ["--data", str(root), "--tier", "ram:1GiB"]
+            staging = [str(monarch), "run", "--data", str(root), "--tier", "ram:1GiB"]
             say(f"Under Monarch: {EPOCHS} epochs")
-            staged_s = read(
-                dataset, view, [str(monarch), "run", *options, "--", *program]
-            )
+            staged_s = read(dataset, view, [*staging, "--", *program])
     say(f"plain {plain_s:.1f} s → Monarch {staged_s:.1f} s, with its start and end")
 
 

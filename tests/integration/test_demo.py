@@ -37,3 +37,16 @@ def test_demo_ends_with_the_seconds_of_both(run_root, tmp_path, own_origin) -> N
     assert re.fullmatch(r"== plain \d+\.\d s → Monarch \d+\.\d s, with .*", last)
     assert f"Origin: {own if own_origin else 'a FUSE mount'}" in done.stdout
     assert list(own.iterdir()) == []
+
+
+def test_demo_of_a_directory_that_is_not_there_is_refused(tmp_path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", ROOT / "scripts" / "demo.py", "40"],
+        env={**os.environ, "MONARCH_DEMO": str(tmp_path / "no")},
+        capture_output=True,
+        text=True,
+        timeout=DEMO_TIMEOUT_S,
+    )
+
+    assert done.returncode == 2
+    assert f"MONARCH_DEMO={tmp_path / 'no'}: there is no such directory" in done.stderr
