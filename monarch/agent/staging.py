@@ -170,7 +170,13 @@ def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
     files = "file" if count == 1 else "files"
     what = f"{format_count(count)} {files}, {format_size(size)}"
     line = f"staging {places} ({what}) to {tiers}"
-    return line if nodes == 1 else f"{line}, on each of {nodes} nodes"
+    if nodes > 1:
+        line += f", on each of {nodes} nodes"
+    shared = setup.config.peers.mode in ("auto", "partition")
+    room = sum(tier.capacity_bytes for tier in setup.tiers) * (nodes if shared else 1)
+    if room >= namespace.room_bytes:
+        return line
+    return f"{line}; there is room for {100 * room // namespace.room_bytes}% of it"
 
 
 class MemoryGuard:

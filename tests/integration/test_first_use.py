@@ -201,6 +201,19 @@ def test_tier_in_memory_is_no_cause_for_doubt(run, dataset) -> None:
     assert told.text.startswith(f"monarch: staging {dataset.root} (41 files, ")
 
 
+def test_tier_sanity_tells_of_a_capacity_below_the_dataset(run, dataset) -> None:
+    room = sum(-(-path.stat().st_size // 4096) * 4096 or 4096 for path in dataset.paths)
+    short, whole = (
+        run(["--data", dataset.root, "--tier", f"ram:{size}B:/dev/shm"], "true").text
+        for size in (room // 2, 2 * room)
+    )
+
+    start, rest = " ".join(short.split()).split("; there is room for ")
+    assert start.startswith(f"monarch: staging {dataset.root} (41 files, ")
+    assert 0 < int(rest.partition("% of it")[0]) <= 50
+    assert "there is room" not in whole
+
+
 def test_tier_sanity_is_told_by_config_check(
     monarch_command, dataset, disk, tmp_path
 ) -> None:
