@@ -155,14 +155,19 @@ def test_top_of_two_nodes_shows_how_both_do(make_cluster, monarch_command):
     assert b"  2 nodes: 2 running\n" in text
 
 
-def test_top_on_a_terminal_replaces_what_it_has_shown(start, view):
+def top_on_a_terminal(start, view, before=""):
+    """An agent, and a shell that shows it."""
     mount, _ = view
     agent = start(mount.root, *SLOW)
     agent.listen("ready")
     shell = Terminal(dict(os.environ))
     words = f"{sys.executable} -P -m monarch top --interval 0.2"
+    shell.send(f"TERM=xterm {before} {words}\n")
+    return agent, shell
 
-    shell.send(f"TERM=xterm {words}\n")
+
+def test_top_on_a_terminal_replaces_what_it_has_shown(start, view):
+    agent, shell = top_on_a_terminal(start, view)
     shell.expect(r"\x1b\[\d+A.*staged.*\x1b\[\d+A")
     agent.stop()
 
@@ -173,13 +178,7 @@ def test_top_on_a_terminal_replaces_what_it_has_shown(start, view):
 
 
 def test_top_that_is_ended_gives_the_terminal_its_cursor_back(start, view):
-    mount, _ = view
-    agent = start(mount.root, *SLOW)
-    agent.listen("ready")
-    shell = Terminal(dict(os.environ))
-    words = f"{sys.executable} -P -m monarch top --interval 0.2"
-
-    shell.send(f"TERM=xterm timeout -s TERM 2 {words}\n")
+    agent, shell = top_on_a_terminal(start, view, "timeout -s TERM 2")
     shell.expect(r"\x1b\[\?25l.*staged.*\x1b\[\?25h")
     shell.send("echo code $?\n")
     shell.expect("code 124")

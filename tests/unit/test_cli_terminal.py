@@ -78,12 +78,18 @@ def test_an_agent_does_not_import_rich(module):
     )
 
 
-def test_progress_on_a_terminal_is_removed_at_the_end(monkeypatch):
+def screen_of(monkeypatch, kind):
+    """What a terminal of a kind gets, on which progress shows at once."""
     screen = io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("TERM", kind)
     monkeypatch.setattr(terminal, "QUIET_SECONDS", 0.0)
+    return screen
+
+
+def test_progress_on_a_terminal_is_removed_at_the_end(monkeypatch):
+    screen = screen_of(monkeypatch, "xterm")
 
     progress = terminal.StagingProgress("staging")
     progress(3 << 20, 10 << 20, None, None)
@@ -97,11 +103,7 @@ def test_progress_on_a_terminal_is_removed_at_the_end(monkeypatch):
 
 
 def test_progress_on_a_dumb_terminal_is_lines(monkeypatch):
-    screen = io.StringIO()
-    monkeypatch.setattr(screen, "isatty", lambda: True)
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setattr(terminal, "QUIET_SECONDS", 0.0)
+    screen = screen_of(monkeypatch, "dumb")
 
     progress = terminal.StagingProgress("staging")
     progress(5 << 20, 10 << 20, None, None)
