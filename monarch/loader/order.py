@@ -4,15 +4,18 @@ The order is that of the whole job. Ranks take their slices of its global batche
 does not change with the number of ranks or nodes, and any place in it is found without
 what came before: a job goes on in the middle of an epoch at once.
 
-`group` is the shuffle of two levels: the Groups are shuffled, and then the Records of
-each window of some Groups (CorgiPile, arXiv 2206.05830). Only the Groups of a window
-are in memory at once. `global` shuffles all Records, which costs a read for each.
+`group` is a shuffle of two levels, as in CorgiPile (arXiv 2206.05830): the Groups are
+shuffled, and the Records of each Group are dealt at random to as many turns as Groups
+are mixed with each other. An epoch goes from turn to turn. Each turn brings one more
+Group and mixes parts of the last ones, so a Group is in memory for that many turns, and
+the first batch needs few Groups. `global` shuffles all Records, which costs a read for
+each.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +29,9 @@ Array = npt.NDArray[Any]
 
 _GROUPS: Final = 0
 _RECORDS: Final = 1
+_TURNS: Final = 2
 """What a stream of random numbers is for."""
+_TURNS_KEPT: Final = 4
 
 
 class RecordOrder:
@@ -53,8 +58,8 @@ class RecordOrder:
         self.groups = groups
         self.seed = seed
         self.shuffle = shuffle
-        self.window = window
-        self._counts = groups.record_counts()
+        self.window = window if shuffle == "group" else 1
+        self.counts = groups.record_counts()
 
     def __repr__(self) -> str:
         return f"<RecordOrder {self.shuffle}, seed {self.seed}, {self.groups!r}>"
@@ -67,23 +72,30 @@ class RecordOrder:
         """Return the order of an epoch."""
         groups = np.arange(len(self.groups))
         if self.shuffle == "group":
-            groups = self._random(number, _GROUPS, 0).permutation(groups)
+            groups = self.random(number, _GROUPS, 0).permutation(groups)
         every = None
         if self.shuffle == "global":
-            every = self._random(number, _RECORDS, 0).permutation(len(self))
-        ends = np.cumsum(self._counts[groups], dtype=np.int64)
-        return EpochOrder(self, number, groups, ends, every)
+            every = self.random(number, _RECORDS, 0).permutation(len(self))
+        counts = self.counts[groups].astype(np.int64)
+        return EpochOrder(self, number, groups, _turn_ends(counts, self.window), every)
 
-    def mixed(self, epoch: int, window: int, count: int) -> Array:
-        """Return the places of the Records of a window, in the order of an epoch."""
-        if self.shuffle != "group":
-            return np.arange(count)
-        return self._random(epoch, _RECORDS, window).permutation(count)
-
-    def _random(self, epoch: int, use: int, number: int) -> np.random.Generator:
+    def random(self, epoch: int, use: int, number: int) -> np.random.Generator:
+        """Return the random numbers for one use in an epoch."""
         # Philox gives the same numbers on all machines (NumPy's stream guarantee).
         key = np.random.SeedSequence((self.seed, epoch, use, number))
         return np.random.Generator(np.random.Philox(key))
+
+
+class Rows(NamedTuple):
+    """Where Records are found.
+
+    Attributes:
+        positions: of their Groups, in the order of the epoch.
+        rows: which Record of the Group, as they lie.
+    """
+
+    positions: Array
+    rows: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +104,7 @@ class EpochOrder:
 
     Attributes:
         groups: the Groups, in the order of the epoch.
-        ends: how many Records the Groups have together, up to each.
+        ends: how many Records the turns have together, up to each.
         every: the Records themselves, if all are shuffled; else None.
     """
 
@@ -101,38 +113,105 @@ class EpochOrder:
     groups: Array
     ends: Array
     every: Array | None
+    _dealt: dict[int, Array] = field(default_factory=dict)
+    _turns: dict[int, Rows] = field(default_factory=dict)
 
     def records(self, first: int, end: int) -> Array:
         """Return the Records at the places `first` to `end` of the epoch."""
         end = min(end, len(self.order))
         if self.every is not None:
             return self.every[first:end]
-        parts = [np.empty(0, np.int64)]
+        found = self.rows(first, end)
+        records = np.empty(len(found.rows), np.int64)
+        for position in np.unique(found.positions):
+            where = found.positions == position
+            of_group = self.order.groups.records(int(self.groups[position]))
+            records[where] = of_group[found.rows[where]]
+        return records
+
+    def rows(self, first: int, end: int) -> Rows:
+        """Return where the Records at the places `first` to `end` are found.
+
+        Not for an order in which all Records are shuffled: it has no Groups.
+        """
+        end = min(end, len(self.order))
+        positions = [np.empty(0, np.int64)]
+        rows = [np.empty(0, np.int64)]
         while first < end:
-            window, begin, stop = self.window_at(first)
-            places = self.order.mixed(self.number, window, stop - begin)
-            wanted = places[first - begin : min(end, stop) - begin]
-            parts.append(self._window_records(window)[wanted])
-            first = min(end, stop)
-        return np.concatenate(parts)
+            turn = self.turn_at(first)
+            begin = self._begin(turn)
+            found = self._kept_turn(turn)
+            stop = min(end, int(self.ends[turn]))
+            positions.append(found.positions[first - begin : stop - begin])
+            rows.append(found.rows[first - begin : stop - begin])
+            first = stop
+        return Rows(np.concatenate(positions), np.concatenate(rows))
 
-    def window_at(self, place: int) -> tuple[int, int, int]:
-        """Return the window of a place, and the first place and the end of it."""
-        group = int(np.searchsorted(self.ends, place, "right"))
-        window = group // self.order.window
-        first = window * self.order.window
-        last = min(first + self.order.window, len(self.groups)) - 1
-        begin = int(self.ends[first - 1]) if first else 0
-        return window, begin, int(self.ends[last])
+    def turn_at(self, place: int) -> int:
+        """Return the turn of a place."""
+        return int(np.searchsorted(self.ends, place, "right"))
 
-    def window_groups(self, window: int) -> Array:
-        """Return the Groups of a window."""
-        first = window * self.order.window
-        return self.groups[first : first + self.order.window]
+    def first_position(self, place: int) -> int:
+        """Return the first Group that is used at a place or after it."""
+        return max(0, self.turn_at(place) - self.order.window + 1)
 
-    def _window_records(self, window: int) -> Array:
-        groups = self.order.groups
-        return np.concatenate([groups.records(g) for g in self.window_groups(window)])
+    def end_position(self, place: int) -> int:
+        """Return the Group after the last one that is used before a place."""
+        turn = self.turn_at(place - 1) if place else -1
+        return min(len(self.groups), turn + 1)
+
+    def _begin(self, turn: int) -> int:
+        return int(self.ends[turn - 1]) if turn else 0
+
+    def _kept_turn(self, turn: int) -> Rows:
+        """Return a turn; the last few are kept, as batches are parts of them."""
+        if turn not in self._turns:
+            if len(self._turns) >= _TURNS_KEPT:
+                self._turns.pop(min(self._turns))
+            self._turns[turn] = self._turn(turn)
+        return self._turns[turn]
+
+    def _turn(self, turn: int) -> Rows:
+        """Return the Records of a turn, in the order of the epoch."""
+        window = self.order.window
+        first = max(0, turn - window + 1)
+        positions = range(first, min(turn + 1, len(self.groups)))
+        parts = [self._part(position, turn - position) for position in positions]
+        counts = [len(part) for part in parts]
+        found = Rows(np.repeat(positions, counts), np.concatenate(parts))
+        for old in [position for position in self._dealt if position < first]:
+            self._dealt.pop(old, None)
+        if self.order.shuffle != "group":
+            return found
+        mixed = self.order.random(self.number, _TURNS, turn).permutation(sum(counts))
+        return Rows(found.positions[mixed], found.rows[mixed])
+
+    def _part(self, position: int, number: int) -> Array:
+        """Return the Records of a Group that are dealt to one of its turns."""
+        dealt = self._dealt.get(position)
+        if dealt is None:
+            count = int(self.order.counts[self.groups[position]])
+            dealt = np.arange(count)
+            if self.order.shuffle == "group":
+                random = self.order.random(self.number, _RECORDS, position)
+                dealt = random.permutation(count)
+            self._dealt[position] = dealt
+        window = self.order.window
+        count = len(dealt)
+        return dealt[count * number // window : count * (number + 1) // window]
+
+
+def _turn_ends(counts: Array, window: int) -> Array:
+    """Return how many Records the turns have up to each.
+
+    Args:
+        counts: of the Records of each Group, in the order of the epoch.
+    """
+    turns = np.zeros(len(counts) + window - 1 if len(counts) else 0, np.int64)
+    for part in range(window if len(counts) else 0):
+        dealt = counts * (part + 1) // window - counts * part // window
+        turns[part : part + len(counts)] += dealt
+    return np.cumsum(turns)
 
 
 # -- batches ---------------------------------------------------------------------------
@@ -151,6 +230,7 @@ class Batches:
         remainder: what becomes of the last Records, if they fill no global batch:
             `drop` leaves them out of this epoch, `pad` fills it with the first ones,
             `uneven` deals them as evenly as possible.
+        start: the place at which the first batch begins, where an epoch is resumed.
 
     Raises:
         UsageError: an argument cannot be.
@@ -161,6 +241,7 @@ class Batches:
     rank: int = 0
     world_size: int = 1
     remainder: Remainder = "drop"
+    start: int = 0
 
     def __post_init__(self) -> None:
         """Check the arguments."""
@@ -175,8 +256,8 @@ class Batches:
             raise UsageError(text)
 
     def __len__(self) -> int:
-        """Return how many batches each rank has in an epoch."""
-        whole, rest = divmod(self.records, self.global_size)
+        """Return how many batches each rank has from the start on."""
+        whole, rest = divmod(max(0, self.records - self.start), self.global_size)
         return whole + (rest > 0 and self.remainder != "drop")
 
     @property
@@ -184,9 +265,13 @@ class Batches:
         """Return the Records of a global batch."""
         return self.batch_size * self.world_size
 
+    def begin(self, batch: int) -> int:
+        """Return the place at which a global batch begins."""
+        return self.start + batch * self.global_size
+
     def places(self, batch: int) -> Array:
         """Return the places in the epoch of the Records of a batch of this rank."""
-        start = batch * self.global_size
+        start = self.begin(batch)
         left = self.records - start
         if left >= self.global_size or self.remainder == "pad":
             first = start + self.rank * self.batch_size

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from monarch.records.index import Range, RecordIndex
+from monarch.records.index import Range, RecordIndex, Units
 
 Array = npt.NDArray[Any]
 
@@ -76,14 +76,20 @@ class Groups:
         rows = np.diff(self.index.first_records)[self.order].astype(np.int64)
         return np.add.reduceat(rows, self.starts[:-1]) if len(self) else counts
 
-    def cost(self) -> tuple[int, int]:
-        """Return how many requests read all groups, and their bytes."""
-        if not len(self.order):
-            return 0, 0
+    def request_bytes(self) -> Array:
+        """Return how many bytes the requests of each group read."""
+        if not len(self):
+            return np.zeros(0, np.int64)
         units = self.index.units[self.order]
         first = self.requests[:-1]
         ends = np.maximum.reduceat(units["offset"] + units["length"], first)
-        return len(first), int((ends - units["offset"][first]).sum())
+        sizes = (ends - units["offset"][first]).astype(np.int64)
+        begins = np.searchsorted(self.requests, self.starts[:-1])
+        return np.add.reduceat(sizes, begins)
+
+    def cost(self) -> tuple[int, int]:
+        """Return how many requests read all groups, and their bytes."""
+        return len(self.requests) - 1, int(self.request_bytes().sum())
 
 
 def group(index: RecordIndex, group_bytes: int, gap_max: int = GAP_MAX) -> Groups:
@@ -93,20 +99,32 @@ def group(index: RecordIndex, group_bytes: int, gap_max: int = GAP_MAX) -> Group
         group_bytes: the bytes of the units of a group, rounded up to whole units.
         gap_max: larger gaps are not read.
     """
-    units = index.units
-    count = len(units)
-    order = np.lexsort((units["offset"], units["object"]))
-    if not count:
+    order = lying_order(index.units)
+    if not len(order):
         empty = np.zeros(1, np.int64)
         return Groups(index, order, empty, empty)
-    units = units[order]
+    units = index.units[order]
     before = np.cumsum(units["length"], dtype=np.int64) - units["length"]
     is_first = _changes(before // max(1, group_bytes))
-    ends = units["offset"] + units["length"]
-    far = units["offset"][1:].astype(np.int64) > ends[:-1].astype(np.int64) + gap_max
-    is_request = is_first | _changes(units["object"])
-    is_request[1:] |= far
-    return Groups(index, order, _starts(is_first), _starts(is_request))
+    starts = _starts(is_first | request_marks(units, gap_max))
+    return Groups(index, order, _starts(is_first), starts)
+
+
+def lying_order(units: Units) -> Array:
+    """Return the order of units by object and offset."""
+    return np.lexsort((units["offset"], units["object"]))
+
+
+def request_marks(units: Units, gap_max: int = GAP_MAX) -> Array:
+    """Return which units, as they lie, begin a request.
+
+    Args:
+        gap_max: larger gaps are not read.
+    """
+    marks = _changes(units["object"])
+    ends = units["offset"].astype(np.int64) + units["length"]
+    marks[1:] |= units["offset"][1:].astype(np.int64) > ends[:-1] + gap_max
+    return marks
 
 
 def _changes(values: Array) -> Array:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -155,7 +155,7 @@ class RecordIndex:
         """Return a digest that changes with any Record and any object."""
         digest = xxh3_128(json.dumps(self._header(), sort_keys=True).encode())
         for array in self._arrays():
-            digest.update(array.tobytes())
+            digest.update(_raw(array))
         return digest.hexdigest()
 
     def save(self, file: Path) -> None:
@@ -164,13 +164,21 @@ class RecordIndex:
         Raises:
             OSError: it cannot be written.
         """
+        with whole_file(file, mode=_MODE, durable=False) as out:
+            self.write(out)
+
+    def write(self, out: BinaryIO) -> None:
+        """Write the index to a file that is open.
+
+        Raises:
+            OSError: it cannot be written.
+        """
         header = json.dumps(self._header()).encode()
         padding = -(len(_MAGIC) + 8 + len(header)) % _ALIGN
-        with whole_file(file, mode=_MODE, durable=False) as out:
-            out.write(_MAGIC + (len(header) + padding).to_bytes(8, "little"))
-            out.write(header + b" " * padding)
-            for array in self._arrays():
-                array.tofile(out)
+        out.write(_MAGIC + (len(header) + padding).to_bytes(8, "little"))
+        out.write(header + b" " * padding)
+        for array in self._arrays():
+            out.write(_raw(array))
 
     @classmethod
     def load(cls, file: Path) -> RecordIndex:
@@ -220,6 +228,10 @@ class RecordIndex:
     def _arrays(self) -> list[npt.NDArray[Any]]:
         firsts = [] if self.first_records is None else [self.first_records]
         return [self.units, *firsts]
+
+
+def _raw(array: npt.NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(array).view(np.uint8).data
 
 
 def _mapped(file: Path, dtype: np.dtype[Any], at: int, count: int) -> npt.NDArray[Any]:

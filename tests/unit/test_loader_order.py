@@ -130,14 +130,19 @@ def test_orders_differ_between_epochs_and_seeds_and_are_the_same_again(shuffle):
     assert (of(1, 0) != of(2, 0)).any()
 
 
-def test_only_the_groups_of_a_window_are_mixed():
+def test_a_group_is_used_for_as_many_turns_as_groups_are_mixed():
     order = order_of(700, 7, window=4)
     epoch = order.epoch(1)
+    begin = 0
 
-    for window in range(25):
-        found = epoch.records(28 * window, 28 * window + 28)
-        groups = set(epoch.window_groups(window).tolist())
-        assert {int(record) // 7 for record in found} == groups
+    for turn, end in enumerate(epoch.ends.tolist()):
+        found = epoch.records(begin, end)
+        groups = {int(record) // 7 for record in found}
+        assert groups <= set(epoch.groups[max(0, turn - 3) : turn + 1].tolist())
+        assert epoch.first_position(begin) == max(0, turn - 3)
+        assert epoch.end_position(end) == min(turn + 1, 100)
+        begin = end
+    assert begin == 700
     assert epoch.groups.tolist() != sorted(epoch.groups.tolist())
 
 

@@ -1,0 +1,237 @@
+"""Batches: the Records that one `next()` of a loader gives."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.errors import UsageError
+from monarch.loader.link import Part
+from monarch.loader.portions import ROW
+
+Output = Literal["memoryview", "numpy", "torch"]
+Array = npt.NDArray[Any]
+Decode = Callable[[memoryview], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the Records of batches are given as.
+
+    Args:
+        output: what `records` and `array` have.
+        decode: is called for each Record; None: they are given as they are.
+        details: of the index: `dtype` and `shape` if Records are arrays.
+
+    Raises:
+        UsageError: there is no such output, or torch is not installed.
+    """
+
+    output: Output = "memoryview"
+    decode: Decode | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        if self.output not in get_args(Output):
+            known = ", ".join(get_args(Output))
+            raise UsageError(f"output={self.output!r} is not valid; use one of {known}")
+        if self.output == "torch":
+            self.torch()
+
+    def shaped(self, rows: Array) -> Array:
+        """Return rows of bytes as arrays of the type of the Records."""
+        details = self.details
+        if "dtype" not in details:
+            return rows
+        shape = tuple(details.get("shape", ()))
+        array: Array = rows.view(np.dtype(details["dtype"]))
+        return array.reshape(len(rows), *shape)
+
+    def torch(self) -> Any:
+        """Return the module.
+
+        Raises:
+            UsageError: it is not installed.
+        """
+        try:
+            import torch
+        except ImportError as error:
+            text = 'output="torch" needs PyTorch, which is not installed'
+            raise UsageError(text) from error
+        return torch
+
+
+class Place(NamedTuple):
+    """Where Records of a batch are.
+
+    Attributes:
+        part: the portion that has them.
+        rows: of its table.
+        where: which Records of the batch they are.
+    """
+
+    part: Part
+    rows: Array
+    where: Array
+
+
+class Batch:
+    """Some Records, in the order of the epoch.
+
+    It is valid until the next `next()` of its loader: its memory is used again. `keep`
+    gives one that stays.
+
+    Attributes:
+        ids: the numbers of the Records.
+    """
+
+    def __init__(self, ids: Array, places: Sequence[Place], form: Form) -> None:
+        self.ids = ids
+        self._places = places
+        self._form = form
+        self._views: list[memoryview] = []
+        self._owners: list[weakref.ref[Array]] = []
+        self._records: list[Any] | None = None
+        self._array: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} records>"
+
+    def __len__(self) -> int:
+        """Return the number of Records."""
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all Records."""
+        return sum(
+            int(one.part.table["length"][one.rows].sum()) for one in self._places
+        )
+
+    @property
+    def portions(self) -> int:
+        """Return from how many portions the Records are."""
+        return len(self._places)
+
+    @property
+    def records(self) -> list[Any]:
+        """Return the Records.
+
+        They are read-only memoryviews, arrays or tensors as `output` says, or what
+        `decode` has made of each.
+        """
+        if self._records is None:
+            self._records = self._made()
+        return self._records
+
+    @property
+    def array(self) -> Any:
+        """Return the Records as one array or tensor, which stays valid.
+
+        Raises:
+            UsageError: the Records have different sizes.
+        """
+        if self._array is None:
+            array = self._form.shaped(self._rows())
+            is_torch = self._form.output == "torch"
+            self._array = self._form.torch().from_numpy(array) if is_torch else array
+        return self._array
+
+    def keep(self) -> Batch:
+        """Return a batch with the same Records that stays valid."""
+        lengths = np.concatenate(
+            [
+                np.empty(0, np.int64),
+                *(one.part.table["length"][one.rows] for one in self._places),
+            ]
+        )
+        starts = np.cumsum(lengths) - lengths
+        own = bytearray(int(lengths.sum()))
+        table = np.zeros(len(lengths), ROW)
+        table["start"], table["length"] = starts, lengths
+        views = [view for one in self._places for view in _views_of(one, one.part.view)]
+        for start, view in zip(starts.tolist(), views, strict=True):
+            own[start : start + len(view)] = view
+        part = Part(table, memoryview(own).toreadonly(), np.ones(1, bool))
+        where = np.concatenate(
+            [np.empty(0, np.int64), *(one.where for one in self._places)]
+        )
+        place = Place(part, np.arange(len(lengths)), where)
+        return Batch(self.ids, [place], self._form)
+
+    def release(self) -> bool:
+        """End the use of the memory; return whether no view of a Record is left."""
+        for view in self._views:
+            with suppress(BufferError):
+                view.release()
+        self._views, self._records, self._places = [], None, []
+        return all(owner() is None for owner in self._owners)
+
+    def _all_views(self) -> list[memoryview]:
+        """Return a view of each Record.
+
+        All views of a portion, and what a program makes of them, keep an array alive:
+        that is how `release` sees that they are used.
+        """
+        if self._views or not len(self):
+            return self._views
+        views: list[Any] = [None] * len(self)
+        for one in self._places:
+            owner = np.frombuffer(one.part.view, np.uint8)
+            self._owners.append(weakref.ref(owner))
+            found = _views_of(one, memoryview(owner.data))
+            for where, view in zip(one.where.tolist(), found, strict=True):
+                views[where] = view
+        self._views = views
+        return views
+
+    def _made(self) -> list[Any]:
+        form = self._form
+        if form.decode is not None:
+            return [form.decode(view) for view in self._all_views()]
+        if form.output == "memoryview":
+            return self._all_views()
+        if len(self._lengths()) == 1 or "dtype" in form.details:
+            return list(self.array)
+        found = [np.frombuffer(bytes(view), np.uint8) for view in self._all_views()]
+        if form.output == "torch":
+            return [form.torch().from_numpy(one.copy()) for one in found]
+        return found
+
+    def _lengths(self) -> set[int]:
+        return {
+            int(length)
+            for one in self._places
+            for length in np.unique(one.part.table["length"][one.rows])
+        }
+
+    def _rows(self) -> Array:
+        """Return a copy of the bytes, a row for each Record."""
+        lengths = self._lengths()
+        if len(lengths) > 1:
+            raise UsageError(
+                f"records of {min(lengths)} to {max(lengths)} bytes are no array; use "
+                "batch.records, or decode="
+            )
+        length = lengths.pop() if lengths else 0
+        rows = np.empty((len(self), length), np.uint8)
+        for one in self._places:
+            found = np.frombuffer(one.part.view, np.uint8)
+            starts = one.part.table["start"][one.rows].tolist()
+            for where, start in zip(one.where.tolist(), starts, strict=True):
+                rows[where] = found[start : start + length]
+        return rows
+
+
+def _views_of(place: Place, view: memoryview) -> list[memoryview]:
+    """Return the Records of a place as views."""
+    rows = place.part.table[place.rows]
+    pairs = zip(rows["start"].tolist(), rows["length"].tolist(), strict=True)
+    return [view[start : start + length] for start, length in pairs]

@@ -1,0 +1,92 @@
+"""What a loader counts, and what it says about it."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+_KEPT = 100_000
+
+
+@dataclass(slots=True)
+class LoaderCounts:
+    """The counts of one rank.
+
+    Attributes:
+        waits_s: how long each `next()` has waited for bytes: the exposed input/output.
+        busy_s: the time of the program between two batches.
+        distinct_groups: of each batch, from how many portions its Records are.
+        expected_groups: how many it would be on average if all were shuffled.
+    """
+
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    epochs: int = 0
+    first_batch_s: float | None = None
+    busy_s: float = 0.0
+    waited_s: float = 0.0
+    waits_s: list[float] = field(default_factory=list)
+    distinct_groups: float = 0.0
+    expected_groups: float = 0.0
+    late_records: int = 0
+    began_s: float = field(default_factory=time.monotonic)
+
+    def add_wait(self, wait_s: float) -> None:
+        """Count a wait for a batch."""
+        self.waited_s += wait_s
+        if self.first_batch_s is None:
+            self.first_batch_s = time.monotonic() - self.began_s
+        if len(self.waits_s) < _KEPT:
+            self.waits_s.append(wait_s)
+        else:  # a random sample of all (Vitter's algorithm R)
+            place = int(np.random.default_rng(self.batches).integers(self.batches + 1))
+            if place < _KEPT:
+                self.waits_s[place] = wait_s
+
+    def add_batch(self, records: int, size: int, groups: int, of: int) -> None:
+        """Count a batch.
+
+        Args:
+            groups: from how many portions its Records are.
+            of: how many there are.
+        """
+        self.batches += 1
+        self.records += records
+        self.bytes += size
+        self.distinct_groups += groups
+        if of:
+            self.expected_groups += of * (1 - (1 - 1 / of) ** records)
+
+    def stats(self, reader: Mapping[str, Any], restarts: int) -> dict[str, Any]:
+        """Return all figures by name; times in seconds, sizes in bytes."""
+        waits = np.array(self.waits_s or [0.0])
+        worked = self.busy_s + self.waited_s
+        read = int(reader.get("request_bytes", 0))
+        quality = 1.0
+        if self.expected_groups:
+            quality = min(1.0, self.distinct_groups / self.expected_groups)
+        return {
+            "batches": self.batches,
+            "records": self.records,
+            "bytes": self.bytes,
+            "epochs": self.epochs,
+            "first_batch_s": self.first_batch_s,
+            "exposed_wait_s": self.waited_s,
+            "exposed_wait_p50_s": float(np.quantile(waits, 0.5)),
+            "exposed_wait_p99_s": float(np.quantile(waits, 0.99)),
+            "exposed_wait_max_s": float(waits.max()),
+            "accelerator_utilization": self.busy_s / worked if worked else None,
+            "shuffle_quality": quality,
+            "late_records": self.late_records,
+            "reader_restarts": restarts,
+            "read_per_delivered": read / self.bytes if self.bytes and read else None,
+            "rank_peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            << 10,
+            **reader,
+        }

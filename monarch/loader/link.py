@@ -1,0 +1,333 @@
+"""The connection of a rank to the reader of its node, which it starts if need be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.loader.buffers import MappedBuffers
+from monarch.loader.portions import EVERYBODY, ROW, Key, keys_of
+from monarch.loader.wire import (
+    VERSION,
+    Channel,
+    LoaderError,
+    Message,
+    connect,
+    listen,
+)
+from monarch.records.index import RecordIndex
+
+Array = npt.NDArray[Any]
+
+_START: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from monarch.loader.reader import main; main(*map(int, sys.argv[2:]))"
+)
+_NO_GPU: Final = {f"{name}_VISIBLE_DEVICES": "" for name in ("CUDA", "HIP", "ROCR")}
+_START_S: Final = 5.0
+_PAUSE_S: Final = 0.01
+_RESTARTS_MAX: Final = 3
+"""How often a reader is started again without having read anything."""
+
+_started: list[subprocess.Popen[bytes]] = []
+"""The readers that this process has started; those that have ended are removed."""
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """A portion, as far as it is read.
+
+    Attributes:
+        table: of type ROW.
+        view: the whole buffer.
+        done: of each request, whether it is read.
+    """
+
+    table: Array
+    view: memoryview
+    done: Array
+
+    def are_ready(self, rows: Array) -> Array:
+        """Return which Records are read."""
+        found: Array = self.done[self.table["request"][rows]]
+        return found
+
+
+class ReaderLink:
+    """Says what a rank needs, and waits for it.
+
+    Args:
+        key: the same for all ranks of a node that use the same reader.
+        settings: of the reader.
+        rank: of this process.
+    """
+
+    def __init__(
+        self, key: str, settings: Mapping[str, Any], index: RecordIndex, rank: int
+    ) -> None:
+        self.restarts = 0
+        self._key = key
+        self._settings = settings
+        self._index = index
+        self._rank = rank
+        self._owner_of_portions = rank if settings["shuffle"] == "global" else EVERYBODY
+        self._channel: Channel | None = None
+        self._owner = os.getpid()
+        self._buffers = MappedBuffers()
+        self._parts: dict[Key, Part] = {}
+        self._failed: dict[Key, str] = {}
+        self._spans: list[list[int]] = []
+        self._serial = 0
+        self._needed: dict[Key, int] = {}
+        self._must_yield = False
+        self._has_heard = False
+        self._figures: dict[str, Any] | None = None
+        self._idle_restarts = 0
+
+    def __repr__(self) -> str:
+        return f"<ReaderLink {self._key}, {len(self._parts)} portions>"
+
+    def need(self, spans: list[list[int]]) -> None:
+        """Say what this rank needs, see `wire`; what is not named is given up."""
+        if spans == self._spans and self._channel is not None:
+            return
+        self._spans = spans
+        self._serial += 1
+        keys = keys_of(spans, self._owner_of_portions)
+        self._needed = {key: self._needed.get(key, self._serial) for key in keys}
+        for parts in (self._parts, self._failed):
+            for key in [key for key in parts if key not in self._needed]:
+                del parts[key]
+        self._say("need", self._serial, spans, False)
+
+    def part(self, key: Key) -> Part | None:
+        """Return a portion, as far as it is read."""
+        return self._parts.get(key)
+
+    def wait(
+        self,
+        is_enough: Callable[[], bool],
+        keys: Iterable[Key],
+        limit_s: float,
+        *,
+        may_yield: bool,
+    ) -> None:
+        """Wait until enough is read.
+
+        Args:
+            keys: of portions of which none may fail.
+            may_yield: no view of any portion is used.
+
+        Raises:
+            LoaderError: a portion cannot be read, the time is over, or readers end
+                again and again.
+        """
+        deadline = time.monotonic() + limit_s
+        keys = list(keys)
+        while True:
+            self._pump()
+            for key in keys:
+                if key in self._failed:
+                    raise LoaderError(self._failed.pop(key))
+            if is_enough():
+                self._idle_restarts = 0
+                return
+            if self._must_yield and may_yield:
+                self._give_up()
+            if time.monotonic() >= deadline:
+                raise LoaderError(self._late(keys, limit_s))
+            self._wait_until(deadline)
+
+    def figures(self, limit_s: float) -> dict[str, Any]:
+        """Return what the reader has counted; nothing if it does not say so in time."""
+        if self._channel is None:
+            return {}
+        self._figures = None
+        restarts = self.restarts
+        self._say("stats")
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            self._pump()
+            if self._figures is not None or self.restarts != restarts:
+                break
+            self._wait_until(deadline)
+        return self._figures or {}
+
+    def close(self) -> None:
+        """Leave the reader, which ends with its last rank."""
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = None
+        self._forget()
+
+    # -- messages ----------------------------------------------------------------------
+
+    def _say(self, *message: Any) -> None:
+        try:
+            self._connected().send(*message)
+        except OSError:
+            self._lost()
+
+    def _pump(self) -> None:
+        """Hear what the reader says, and start another one if it has gone."""
+        try:
+            channel = self._connected()
+            channel.flush()
+            while (received := channel.receive()) is not None:
+                self._hear(*received)
+        except OSError:
+            self._lost()
+
+    def _wait_until(self, deadline: float) -> None:
+        if self._channel is not None:
+            self._channel.wait(min(deadline - time.monotonic(), 1.0))
+
+    def _hear(self, message: Message, fds: Sequence[int]) -> None:
+        self._has_heard = True
+        word, *rest = message
+        if word in ("part", "failed"):
+            key = Key(*rest[0])
+            if rest[1] < self._needed.get(key, self._serial + 1):
+                return
+            if word == "part":
+                self._hear_part(key, rest[2:])
+            else:
+                self._failed[key] = rest[2]
+        elif word == "buffer":
+            self._buffers.add(rest[0], fds[0], rest[1])
+        elif word == "gone":
+            for number in rest[0]:
+                self._buffers.remove(number)
+        elif word == "yield":
+            self._must_yield = True
+        elif word == "stats":
+            self._figures = rest[0]
+
+    def _hear_part(self, key: Key, part: list[Any]) -> None:
+        buffer, rows, requests, done = part
+        if key not in self._parts:
+            view = self._buffers.view(buffer)
+            none = np.zeros(requests, bool)
+            self._parts[key] = Part(np.frombuffer(view, ROW, rows), view, none)
+        self._parts[key].done[done] = True
+
+    def _give_up(self) -> None:
+        """Make room for a rank that is behind this one: what is held is read again."""
+        self._must_yield = False
+        self._parts.clear()
+        self._serial += 1
+        self._needed = dict.fromkeys(self._needed, self._serial)
+        self._say("need", self._serial, self._spans, True)
+
+    def _forget(self) -> None:
+        self._parts.clear()
+        self._failed.clear()
+        self._buffers.clear()
+        self._must_yield = False
+
+    def _late(self, keys: Sequence[Key], limit_s: float) -> str:
+        missing = [
+            key for key in keys if not ((part := self.part(key)) and part.done.all())
+        ]
+        names = ", ".join(f"{key.position} of epoch {key.epoch}" for key in missing[:4])
+        return (
+            f"nothing was read for {limit_s:g} s (timeout): groups {names} are "
+            "missing; the origin or the reader hangs, another rank of this node stands "
+            "still, or views of earlier batches are held (use batch.keep())"
+        )
+
+    # -- the reader --------------------------------------------------------------------
+
+    def _lost(self) -> None:
+        """Go on with another reader: what was not delivered is read again."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+            self.restarts += self._has_heard
+            self._has_heard = False
+            self._idle_restarts += 1
+        self._forget()
+        if self._idle_restarts > _RESTARTS_MAX:
+            self._idle_restarts = 0
+            raise LoaderError(
+                f"the reader of this node has ended {_RESTARTS_MAX + 1} times in a "
+                "row; its messages on standard error say why"
+            )
+
+    def _connected(self) -> Channel:
+        if self._owner != os.getpid():  # a child of fork has a connection of its own
+            self._owner = os.getpid()
+            if self._channel is not None:
+                self._channel.close()
+            self._channel = None
+            self._forget()
+        if self._channel is None:
+            self._channel = self._meet_reader()
+            self._channel.send("hello", VERSION, self._rank)
+            if self._spans:
+                self._channel.send("need", self._serial, self._spans, False)
+        return self._channel
+
+    def _meet_reader(self) -> Channel:
+        """Connect to the reader of the node; start it if there is none.
+
+        Raises:
+            LoaderError: neither succeeds.
+        """
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            channel = connect(self._key, _START_S)
+            if channel is not None:
+                return channel
+            listener = listen(self._key)
+            if listener is not None:
+                with listener:
+                    self._start(listener.fileno())
+                    channel = connect(self._key, _START_S)
+                if channel is not None:
+                    return channel
+            time.sleep(_PAUSE_S)
+        raise LoaderError("the reader of this node cannot be started")
+
+    def _start(self, listener: int) -> None:
+        _started[:] = [one for one in _started if one.poll() is None]
+        with (
+            _memory(
+                lambda file: file.write(json.dumps(self._settings).encode())
+            ) as given,
+            _memory(self._index.write) as index,
+        ):
+            fds = given.fileno(), index.fileno(), listener
+            command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path)]
+            try:
+                process = subprocess.Popen(
+                    [*command, *map(str, fds)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,
+                    pass_fds=fds,
+                    env={**os.environ, **_NO_GPU},
+                )
+            except OSError as error:
+                text = (
+                    f"the reader cannot be started: {sys.executable}: {error.strerror}"
+                )
+                raise LoaderError(text) from error
+        _started.append(process)
+
+
+def _memory(write: Callable[[Any], Any]) -> Any:
+    """Return a file in memory, without a name, from its start."""
+    file = os.fdopen(os.memfd_create("monarch-loader"), "w+b")
+    write(file)
+    file.flush()
+    file.seek(0)
+    return file

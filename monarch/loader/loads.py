@@ -1,0 +1,206 @@
+"""What the reader of a node holds: portions that are read, or are being read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from monarch.loader.buffers import Buffer, BufferPool, rounded
+from monarch.loader.portions import ALIGN, ROW, Key, Portion, Portions, aligned
+from monarch.loader.reading import Read, Readers
+from monarch.records.columns import UnitDecoder
+from monarch.records.index import RecordsError
+
+DECODERS: Final = 2
+"""How many portions are decoded at once, or wait for a buffer."""
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """A portion, from the start of its reads to its last use.
+
+    Attributes:
+        buffer: None while it is decoded.
+        requests: how many it has.
+        done: those that are read, in the order in which they ended.
+        decoded: the bytes of its Records, until there is a buffer for them.
+        ended: how many requests are read, or have failed.
+        failure: why it cannot be read.
+    """
+
+    key: Key
+    portion: Portion
+    buffer: Buffer | None = None
+    rows: int = 0
+    requests: int = 0
+    done: list[int] = field(default_factory=list)
+    decoded: Sequence[memoryview] | None = None
+    ended: int = 0
+    failure: str = ""
+
+    @property
+    def is_reading(self) -> bool:
+        """Return whether threads still work on it."""
+        return self.ended < max(1, self.requests)
+
+    @property
+    def is_decoding(self) -> bool:
+        """Return whether it is decoded, or waits for a buffer."""
+        return self.buffer is None and not self.failure
+
+
+class Begun(Enum):
+    """Whether a portion is read, or why not yet."""
+
+    YES = "yes"
+    NO_ROOM = "no room"
+    LATER = "decoders are busy"
+
+
+Ended = Callable[[Load, int, RecordsError | None], None]
+"""Is told by any thread that a request of a portion has ended."""
+
+
+class Loads:
+    """Starts the reads of portions and keeps their buffers.
+
+    Args:
+        ended: see there; the caller then calls `end` in its own thread.
+    """
+
+    def __init__(
+        self, portions: Portions, pool: BufferPool, readers: Readers, ended: Ended
+    ) -> None:
+        self._portions = portions
+        self._pool = pool
+        self._readers = readers
+        self._ended = ended
+        self._loads: dict[Key, Load] = {}
+        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
+        self._own = threading.local()
+
+    def __repr__(self) -> str:
+        return f"<Loads, {len(self._loads)}>"
+
+    def get(self, key: Key) -> Load | None:
+        """Return what is held of a portion."""
+        return self._loads.get(key)
+
+    def keys(self) -> list[Key]:
+        """Return the keys of what is held."""
+        return list(self._loads)
+
+    def begin(self, key: Key) -> Begun:
+        """Begin to read a portion, if it is not held already.
+
+        Raises:
+            OSError: the node has no memory.
+        """
+        load = self._loads.get(key)
+        if load is not None:
+            return Begun.YES if load.decoded is None else self._place(load)
+        portion = self._portions.find(key)
+        if portion.index.is_decoded:
+            return self._begin_decoding(Load(key, portion))
+        layout = portion.layout()
+        buffer = self._pool.take(layout.bytes)
+        if buffer is None:
+            return self._never_fits(Load(key, portion), layout.bytes)
+        ranges = portion.ranges()
+        load = Load(key, portion, buffer, len(layout.table), len(ranges))
+        self._loads[key] = load
+        view = buffer.view()
+        view[: layout.table.nbytes] = layout.table.tobytes()
+        for number, one in enumerate(ranges):
+            at = int(layout.begins[number])
+            done = partial(self._ended, load, number)
+            self._readers.start(Read(one, view[at : at + one.length], done))
+        view.release()
+        return Begun.YES
+
+    def end(self, load: Load, request: int, error: RecordsError | None) -> None:
+        """Note that a request of a portion has ended."""
+        load.ended += 1
+        if error is None:
+            if load.buffer is not None:
+                load.done.append(request)
+            return
+        row = int(load.portion.starts[request])
+        record = int(load.portion.records[row])
+        load.failure = load.failure or f"record {record}: {error}"
+
+    def drop(self, key: Key) -> None:
+        """Give up a portion that is not being read."""
+        load = self._loads.pop(key)
+        if load.buffer is not None:
+            self._pool.give(load.buffer)
+
+    def _never_fits(self, load: Load, size: int) -> Begun:
+        """Fail a portion that has no room, if it is larger than all memory."""
+        if rounded(size) <= self._pool.limit:
+            return Begun.NO_ROOM
+        load.failure = (
+            f"a group of {size} bytes is larger than memory_limit={self._pool.limit}; "
+            "raise it, or lower group_bytes or batch_size"
+        )
+        load.ended, load.decoded = 1, None
+        self._loads[load.key] = load
+        return Begun.YES
+
+    # -- units that are decoded --------------------------------------------------------
+
+    def _begin_decoding(self, load: Load) -> Begun:
+        busy = [one for one in self._loads.values() if one.is_decoding]
+        if len(busy) >= DECODERS:
+            return Begun.LATER
+        self._loads[load.key] = load
+        self._decoders.submit(self._decode, load)
+        return Begun.YES
+
+    def _decode(self, load: Load) -> None:
+        """Decode a portion, in a thread of its own."""
+        decoder = getattr(self._own, "decoder", None)
+        if decoder is None:
+            decoder = self._own.decoder = UnitDecoder(load.portion.index)
+        try:
+            found = [
+                record
+                for unit in load.portion.units
+                for record in decoder.records(int(unit))
+            ]
+        except RecordsError as error:
+            self._ended(load, 0, error)
+            return
+        for one in load.portion.ranges():
+            self._readers.count(one.length)
+        load.decoded = found
+        self._ended(load, 0, None)
+
+    def _place(self, load: Load) -> Begun:
+        """Copy what was decoded into a buffer."""
+        assert load.decoded is not None
+        lengths = np.array([len(record) for record in load.decoded], np.int64)
+        begin = aligned(len(lengths) * ROW.itemsize)
+        sizes = (lengths + ALIGN - 1) // ALIGN * ALIGN
+        size = int(begin + sizes.sum())
+        buffer = self._pool.take(size)
+        if buffer is None:
+            return self._never_fits(load, size)
+        table = np.zeros(len(lengths), ROW)
+        table["start"] = begin + np.cumsum(sizes) - sizes
+        table["length"] = lengths
+        view = buffer.view()
+        view[: table.nbytes] = table.tobytes()
+        for start, record in zip(table["start"].tolist(), load.decoded, strict=True):
+            view[start : start + len(record)] = record
+        view.release()
+        load.buffer, load.decoded = buffer, None
+        load.rows, load.requests, load.done = len(table), 1, [0]
+        return Begun.YES

@@ -1,0 +1,154 @@
+"""The arguments of a loader, with the names that users of other loaders know."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Final, TypedDict
+
+from monarch.errors import UsageError
+from monarch.loader.batch import Output
+from monarch.loader.order import Remainder, Shuffle
+
+MIB: Final = 1 << 20
+
+
+class LoaderOptions(TypedDict, total=False):
+    """What may be given to a loader by name; `Options` tells what it means."""
+
+    seed: int
+    shuffle: Shuffle
+    groups_in_flight: int
+    group_bytes: int
+    rank: int | None
+    world_size: int | None
+    comm: Any
+    remainder: Remainder
+    in_order: bool
+    reorder_window: int
+    slow_start: int
+    prefetch_batches: int | None
+    memory_limit: int | None
+    readers_max: int | None
+    decode: Callable[[memoryview], Any] | None
+    collate_fn: Callable[[Any], Any] | None
+    output: Output
+    timeout: float
+    order_log: str | os.PathLike[str] | None
+    replay: str | os.PathLike[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The arguments of a loader.
+
+    Attributes:
+        batch_size: of each rank.
+        seed: of the order; the same on all ranks.
+        shuffle: "group": Groups are shuffled, and Records among `groups_in_flight` of
+            them; "global": all Records, at the cost of a read for each; "none".
+        groups_in_flight: how many Groups are mixed with each other.
+        group_bytes: of the consecutive Records that are read together.
+        rank, world_size: by default of `comm`, torchrun, MPI or Slurm.
+        comm: a communicator as of mpi4py, the same for all ranks.
+        remainder: what becomes of the Records that fill no global batch: "drop", "pad"
+            or "uneven".
+        in_order: False lets a batch go on without a Record that is late.
+        reorder_window: by how many batches a Record may be late; 4 if not in order.
+        slow_start: batches after which one more is asked for ahead; 0: all at once.
+        prefetch_batches: how many batches are asked for ahead; None: what fits.
+        memory_limit: bytes of all buffers of a node; None: twice what is mixed.
+        readers_max: how many requests are read at once, of the job if there is a
+            `comm`, else of each node.
+        decode: is called for each Record by the rank.
+        collate_fn: makes of a batch what the loop gets.
+        output: "memoryview", "numpy" or "torch".
+        timeout: seconds after which a wait ends with an error.
+        order_log: a file to which the order of the batches is written.
+        replay: such a file, whose order is followed.
+    """
+
+    batch_size: int
+    seed: int = 0
+    shuffle: Shuffle = "group"
+    groups_in_flight: int = 16
+    group_bytes: int = 4 * MIB
+    rank: int | None = None
+    world_size: int | None = None
+    comm: Any = None
+    remainder: Remainder = "drop"
+    in_order: bool = True
+    reorder_window: int = 0
+    slow_start: int = 0
+    prefetch_batches: int | None = None
+    memory_limit: int | None = None
+    readers_max: int | None = None
+    decode: Callable[[memoryview], Any] | None = None
+    collate_fn: Callable[[Any], Any] | None = None
+    output: Output = "memoryview"
+    timeout: float = 60.0
+    order_log: str | os.PathLike[str] | None = None
+    replay: str | os.PathLike[str] | None = None
+
+    @classmethod
+    def of(cls, batch_size: int, given: LoaderOptions) -> Options:
+        """Return the arguments that were given, and the usual ones.
+
+        Raises:
+            UsageError: one is not known, or cannot be.
+        """
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise UsageError(f"Loader has no argument {name!r}{hint}")
+        found = cls(batch_size=batch_size, **given)
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Check what no other part checks.
+
+        Raises:
+            UsageError: a value cannot be.
+        """
+        least = {
+            "group_bytes": 1,
+            "reorder_window": 0,
+            "slow_start": 0,
+            "prefetch_batches": 0,
+            "memory_limit": 1,
+            "readers_max": 1,
+        }
+        for name, limit in least.items():
+            value = getattr(self, name)
+            if value is not None and value < limit:
+                raise UsageError(f"{name}={value} is less than {limit}")
+        if self.timeout <= 0:
+            raise UsageError(f"timeout={self.timeout} is not a time")
+        if self.in_order and self.reorder_window:
+            text = f"reorder_window={self.reorder_window} needs in_order=False"
+            raise UsageError(text)
+
+    @property
+    def window(self) -> int:
+        """Return by how many batches a Record may be late."""
+        if self.in_order:
+            return 0
+        return self.reorder_window or 4
+
+
+def depth(consumed: int, ahead: int, slow_start: int) -> int:
+    """Return how many batches are asked for ahead (the ramp-up of arXiv 2503.22643).
+
+    Args:
+        consumed: how many batches were given so far.
+        ahead: how many are asked for in the end.
+        slow_start: see `Options`.
+    """
+    if not slow_start:
+        return ahead
+    return min(ahead, -(-consumed // slow_start))

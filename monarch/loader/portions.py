@@ -1,0 +1,176 @@
+"""Portions: what is read as one piece, and where its Records are in a buffer.
+
+A portion is a Group; where all Records are shuffled, it is a batch of a rank. A buffer
+begins with a table of the Records, and their bytes follow request by request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.loader.order import Batches, EpochOrder, RecordOrder
+from monarch.records.groups import lying_order, request_marks
+from monarch.records.index import Range, RecordIndex
+
+Array = npt.NDArray[Any]
+
+ROW: Final = np.dtype([("start", "<u8"), ("length", "<u4"), ("request", "<u4")])
+"""A Record in a buffer: where it starts, and which request reads it."""
+ALIGN: Final = 64
+GAP_ALONE: Final = 16 << 10
+"""Gaps between Records of a batch that are read with them."""
+EVERYBODY: Final = -1
+"""The owner of a portion that each rank uses."""
+
+
+class Key(NamedTuple):
+    """Which portion: portions are read in the order of their keys.
+
+    Attributes:
+        position: in the order of the epoch.
+        owner: the rank that uses it alone, or EVERYBODY.
+        start: the place at which the batches of the epoch begin, if it has an owner.
+    """
+
+    epoch: int
+    position: int
+    owner: int = EVERYBODY
+    start: int = 0
+
+
+def keys_of(spans: Sequence[Sequence[int]], owner: int) -> list[Key]:
+    """Return the portions of spans `epoch, low, high, start` of positions."""
+    return [
+        Key(epoch, position, owner, 0 if owner == EVERYBODY else start)
+        for epoch, low, high, start in spans
+        for position in range(low, high)
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Portion:
+    """The units of a portion, as they lie.
+
+    Attributes:
+        starts: where each request begins in `units`, and at the end their number.
+    """
+
+    index: RecordIndex
+    units: Array
+    starts: Array
+
+    @property
+    def records(self) -> Array:
+        """Return the numbers of the Records, in the order of the table."""
+        firsts = self.index.first_records
+        if firsts is None:
+            return self.units
+        parts = [np.arange(firsts[unit], firsts[unit + 1]) for unit in self.units]
+        return np.concatenate(parts).astype(np.int64)
+
+    def ranges(self) -> list[Range]:
+        """Return the bytes that each request reads."""
+        units = self.index.units[self.units]
+        first = self.starts[:-1]
+        ends = units["offset"].astype(np.int64) + units["length"]
+        offsets = units["offset"][first].astype(np.int64)
+        lengths = np.maximum.reduceat(ends, first) - offsets
+        rows = zip(units["object"][first], offsets, lengths, strict=True)
+        return [Range(int(one), int(at), int(length)) for one, at, length in rows]
+
+    def layout(self) -> Layout:
+        """Return where the Records are in a buffer; not if units are decoded."""
+        lengths = np.array([one.length for one in self.ranges()], np.int64)
+        table_bytes = aligned(len(self.units) * ROW.itemsize)
+        sizes = aligned(lengths)
+        begins = table_bytes + np.cumsum(sizes) - sizes
+        units = self.index.units[self.units]
+        requests = np.repeat(np.arange(len(lengths)), np.diff(self.starts))
+        table = np.empty(len(units), ROW)
+        offsets = units["offset"].astype(np.int64)
+        table["start"] = (
+            begins[requests] + offsets - offsets[self.starts[:-1]][requests]
+        )
+        table["length"] = units["length"]
+        table["request"] = requests
+        return Layout(table, begins, int(table_bytes + sizes.sum()))
+
+
+class Layout(NamedTuple):
+    """A buffer of a portion.
+
+    Attributes:
+        table: of type ROW, at the start of the buffer.
+        begins: where the bytes of each request begin.
+        bytes: of the whole buffer.
+    """
+
+    table: Array
+    begins: Array
+    bytes: int
+
+
+def aligned(size: Any) -> Any:
+    """Return a size, or an array of sizes, rounded up to ALIGN."""
+    return (size + ALIGN - 1) // ALIGN * ALIGN
+
+
+class Portions:
+    """The portions of all epochs.
+
+    Args:
+        batches: how batches are dealt, as seen by rank 0.
+    """
+
+    def __init__(self, order: RecordOrder, batches: Batches) -> None:
+        self.order = order
+        self._batches = batches
+        self._epoch: EpochOrder | None = None
+
+    def __repr__(self) -> str:
+        return f"<Portions of {self.order!r}>"
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether each rank uses each portion."""
+        return self.order.shuffle != "global"
+
+    def epoch(self, number: int) -> EpochOrder:
+        """Return the order of an epoch; the last one that was asked for is kept."""
+        if self._epoch is None or self._epoch.number != number:
+            self._epoch = self.order.epoch(number)
+        return self._epoch
+
+    def find(self, key: Key) -> Portion:
+        """Return a portion."""
+        index = self.order.groups.index
+        if not self.is_shared:
+            return self._of_batch(key)
+        group = int(self.epoch(key.epoch).groups[key.position])
+        groups = self.order.groups
+        first, end = int(groups.starts[group]), int(groups.starts[group + 1])
+        begin, stop = np.searchsorted(groups.requests, (first, end))
+        starts = groups.requests[begin : stop + 1] - first
+        return Portion(index, groups.order[first:end], starts)
+
+    def _of_batch(self, key: Key) -> Portion:
+        batches = replace(self._batches, rank=key.owner, start=key.start)
+        every = self.epoch(key.epoch).every
+        assert every is not None
+        return portion_of(self.order.groups.index, every[batches.places(key.position)])
+
+
+def portion_of(index: RecordIndex, records: Sequence[int] | Array) -> Portion:
+    """Return the portion that holds some Records."""
+    units = np.unique(np.asarray(records, np.int64))
+    if index.first_records is not None:
+        found = np.searchsorted(index.first_records, units, "right") - 1
+        units = np.unique(found)
+    units = units[lying_order(index.units[units])]
+    marks = request_marks(index.units[units], GAP_ALONE)
+    return Portion(index, units, np.append(np.flatnonzero(marks), len(units)))

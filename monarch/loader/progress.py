@@ -1,0 +1,231 @@
+"""How far a loader is: what a checkpoint keeps, and the order that was really given."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.errors import UsageError
+
+STATE_VERSION: Final = 1
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A place in the sequence of epochs.
+
+    Attributes:
+        epoch: that is read, or is read next.
+        place: up to which its Records were given, over all ranks.
+        start: the place at which its batches began, where it was resumed.
+        late: which of the Records after `place` were given, out of order, as places in
+            the sequence of the rank, counted from its first one that was not given.
+    """
+
+    epoch: int = 0
+    place: int = 0
+    start: int = 0
+    late: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What must be the same for an order to go on.
+
+    Attributes:
+        fingerprint: of the index.
+        order: the arguments that make the order, by name.
+        ranks: those that say how batches are dealt, by name.
+    """
+
+    fingerprint: str
+    order: Mapping[str, Any]
+    ranks: Mapping[str, int]
+
+    def state(self, progress: Progress) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {
+            "version": STATE_VERSION,
+            "epoch": progress.epoch,
+            "place": progress.place,
+            "start": progress.start,
+            "late": _packed(progress.late),
+            "fingerprint": self.fingerprint,
+            **self.order,
+            **self.ranks,
+        }
+
+    def progress(self, state: Mapping[str, Any]) -> Progress:
+        """Return how far a checkpoint was.
+
+        Raises:
+            UsageError: it is of other records, or of another order.
+        """
+        try:
+            if state["version"] != STATE_VERSION:
+                raise UsageError(f"a loader's state has version {state['version']}")
+            if state["fingerprint"] != self.fingerprint:
+                raise UsageError("the state is of other records, or they have changed")
+            late = _unpacked(state["late"])
+            must = dict(self.order) | (dict(self.ranks) if late else {})
+            for name, value in must.items():
+                if state[name] != value:
+                    text = (
+                        f"the state has {name}={state[name]!r}, this loader {value!r}"
+                    )
+                    raise UsageError(f"{text}: the order would be another one")
+            return Progress(state["epoch"], state["place"], state["start"], late)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"this is no state of a loader: {error!r}") from error
+
+
+def _packed(late: Sequence[int]) -> str:
+    if not late:
+        return ""
+    bits = np.zeros(max(late) + 1, bool)
+    bits[list(late)] = True
+    return base64.b85encode(zlib.compress(np.packbits(bits).tobytes(), 9)).decode()
+
+
+def _unpacked(text: str) -> tuple[int, ...]:
+    if not text:
+        return ()
+    packed = zlib.decompress(base64.b85decode(text))
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8))
+    return tuple(np.flatnonzero(bits).tolist())
+
+
+# -- out of order ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Backlog:
+    """The Records of a rank's epoch that were asked for and not given yet.
+
+    Records are numbered in the sequence of the rank. A late one does not hold up its
+    batch: that takes the first ones that are there. No batch takes a Record of the next
+    epoch.
+
+    Args:
+        ends: how many Records the batches have together, up to each.
+        window: by how many batches a Record may be late.
+        batch: the next one.
+        late_before: which Records were given already, as `late` returns them.
+    """
+
+    ends: Sequence[int]
+    window: int
+    batch: int = 0
+    late_before: tuple[int, ...] = ()
+    _open: list[int] = field(default_factory=list)
+    _asked: int = 0
+    _given: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Go to where the epoch is resumed."""
+        self._asked = self._end(self.batch) - len(self.late_before)
+        self._given = {self._asked + one for one in self.late_before}
+
+    def ask(self, ahead: int) -> tuple[int, int]:
+        """Return the first Record that is not given, and the end of what is asked for.
+
+        Args:
+            ahead: of how many batches after this one Records may be taken.
+        """
+        end = self._end(self.batch + 1 + min(ahead, self.window))
+        self._open += [n for n in range(self._asked, end) if n not in self._given]
+        self._asked = max(self._asked, end)
+        return self.low, self._asked
+
+    @property
+    def low(self) -> int:
+        """Return the first Record that is not given."""
+        return self._open[0] if self._open else self._asked
+
+    @property
+    def open(self) -> list[int]:
+        """Return the Records that were asked for and not given."""
+        return self._open
+
+    @property
+    def size(self) -> int:
+        """Return how many Records the next batch has."""
+        return self._end(self.batch + 1) - self._end(self.batch)
+
+    def choose(self, is_ready: Array) -> list[int] | None:
+        """Return the Records of the next batch; None: too few are ready.
+
+        Args:
+            is_ready: for each of `open`.
+        """
+        ready = np.flatnonzero(is_ready)[: self.size]
+        if len(ready) < self.size:
+            return None
+        return [self._open[n] for n in ready]
+
+    def give(self, chosen: Sequence[int]) -> int:
+        """Note that a batch was given; return how many of its Records were late."""
+        first = self._end(self.batch)
+        self.batch += 1
+        gone = set(chosen)
+        self._open = [n for n in self._open if n not in gone]
+        return sum(n < first for n in chosen)
+
+    def late(self) -> tuple[int, ...]:
+        """Return what was given after the first that was not, counted from that one."""
+        low = self.low
+        waiting = set(self._open)
+        upto = max(self._asked, max(self._given, default=-1) + 1)
+        return tuple(
+            n - low
+            for n in range(low, upto)
+            if n not in waiting and (n < self._asked or n in self._given)
+        )
+
+    def _end(self, batches: int) -> int:
+        """Return how many Records the first batches have together."""
+        if not batches:
+            return 0
+        return int(self.ends[min(batches, len(self.ends)) - 1])
+
+
+class OrderLog:
+    """The Records of each batch as they were given, a line for each."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115
+
+    def add(self, epoch: int, batch: int, chosen: Sequence[int]) -> None:
+        """Write the numbers of a batch's Records in the sequence of the rank."""
+        self._file.write(json.dumps([epoch, batch, list(chosen)]) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def replayed(path: str | os.PathLike[str]) -> dict[tuple[int, int], list[int]]:
+    """Return the Records of each batch of a log.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    found = {}
+    try:
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            epoch, batch, chosen = json.loads(line)
+            found[int(epoch), int(batch)] = [int(one) for one in chosen]
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"replay: {path}: {error}") from error
+    return found

@@ -1,0 +1,343 @@
+"""The reader of a node: a process that reads portions for all ranks of the node.
+
+It reads ahead what the ranks say that they need, in the order of an epoch, into buffers
+that they map. What is behind all ranks is given up. It ends with the last rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import queue
+import selectors
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from monarch.loader.buffers import BufferPool
+from monarch.loader.loads import Begun, Load, Loads
+from monarch.loader.order import Batches, RecordOrder
+from monarch.loader.portions import EVERYBODY, Key, Portions, keys_of
+from monarch.loader.reading import Readers
+from monarch.loader.tokens import token_taker
+from monarch.loader.wire import SPLIT, VERSION, Channel, Message, peer_user
+from monarch.records.groups import group
+from monarch.records.index import RecordIndex, RecordsError
+from monarch.records.sources import FileSource, Source
+
+_TICK_S: Final = 0.02
+_LONELY_S: Final = 10.0
+"""How long a reader waits for its first rank."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A process of a rank that is connected.
+
+    Attributes:
+        serial: of the last message that said what it needs.
+        spans: what it needs, as in `wire`.
+        keys: the same.
+        told: how many requests of each portion it knows to be done.
+        buffers: those that it has mapped.
+        yields: it was asked to give up its portions.
+    """
+
+    channel: Channel
+    rank: int = 0
+    serial: int = 0
+    spans: list[list[int]] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    told: dict[Key, int] = field(default_factory=dict)
+    buffers: set[int] = field(default_factory=set)
+    yields: bool = False
+
+    def needs(self, serial: int, spans: list[list[int]], *, is_shared: bool) -> None:
+        """Note what it needs now; what it needed and needs no more, it forgets."""
+        self.serial = serial
+        self.spans = [[int(number) for number in span] for span in spans]
+        self.keys = keys_of(self.spans, EVERYBODY if is_shared else self.rank)
+        known = set(self.keys)
+        for key in [key for key in self.told if key not in known]:
+            del self.told[key]
+
+    def comes_to(self, key: Key) -> bool:
+        """Return whether it may need a portion later."""
+        if not self.spans:
+            return True
+        epoch, low, _, _ = self.spans[0]
+        return (epoch, low) <= (key.epoch, key.position)
+
+
+class NodeReader:
+    """Reads for the ranks that connect to a socket."""
+
+    def __init__(
+        self, listener: socket.socket, portions: Portions, source: Source, settings: Any
+    ) -> None:
+        self._listener = listener
+        self._portions = portions
+        self._pool = BufferPool(settings["memory_limit"])
+        self._readers = Readers(source, settings["threads"], token_taker(settings))
+        self._loads = Loads(portions, self._pool, self._readers, self._ended)
+        self._ends: queue.SimpleQueue[tuple[Load, int, RecordsError | None]]
+        self._ends = queue.SimpleQueue()
+        self._members: dict[int, Member] = {}
+        self._select = selectors.DefaultSelector()
+        self._woken, self._wake = socket.socketpair()
+        for sock in (self._woken, self._wake):
+            sock.setblocking(False)
+        self._select.register(listener, selectors.EVENT_READ)
+        self._select.register(self._woken, selectors.EVENT_READ)
+        self._begun_s = time.monotonic()
+        self._had_members = False
+
+    def __repr__(self) -> str:
+        return f"<NodeReader for {len(self._members)}, {self._loads!r}>"
+
+    def run(self) -> None:
+        """Read until the last rank has gone."""
+        while self._members or not self._is_over():
+            for key, events in self._select.select(_TICK_S):
+                self._serve(key.fd, events)
+            if self._take_ends():
+                self._schedule()
+            self._readers.hedge()
+
+    def _is_over(self) -> bool:
+        lonely = time.monotonic() - self._begun_s > _LONELY_S
+        return self._had_members or lonely
+
+    def _serve(self, fd: int, events: int) -> None:
+        if fd == self._listener.fileno():
+            self._accept()
+        elif fd == self._woken.fileno():
+            with contextlib.suppress(BlockingIOError):
+                self._woken.recv(4096)
+        elif (member := self._members.get(fd)) is not None:
+            try:
+                self._hear(member, events)
+            except (OSError, ValueError, TypeError, LookupError):
+                self._part_with(member)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        if peer_user(sock) != os.geteuid():
+            sock.close()
+            return
+        member = Member(Channel(sock))
+        self._members[sock.fileno()] = member
+        self._select.register(sock, selectors.EVENT_READ)
+        self._had_members = True
+
+    def _part_with(self, member: Member) -> None:
+        fd = member.channel.socket.fileno()
+        self._select.unregister(fd)
+        del self._members[fd]
+        member.channel.close()
+        self._schedule()
+
+    # -- messages ----------------------------------------------------------------------
+
+    def _hear(self, member: Member, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            member.channel.flush()
+            self._watch(member)
+        if not events & selectors.EVENT_READ:
+            return
+        moved = False
+        while (received := member.channel.receive()) is not None:
+            moved |= self._obey(member, received[0])
+        if moved:
+            self._schedule()
+
+    def _obey(self, member: Member, message: Message) -> bool:
+        """Do what a rank says; return whether it has moved."""
+        word, *rest = message
+        if word == "hello":
+            version, member.rank = rest
+            if version != VERSION:
+                raise ValueError("another version")
+            return False
+        if word == "stats":
+            self._say(member, "stats", self._figures())
+            return False
+        serial, spans, again = rest
+        if again:
+            member.told.clear()
+            member.yields = False
+        member.needs(serial, spans, is_shared=self._portions.is_shared)
+        return True
+
+    def _say(self, member: Member, *message: Any, fds: tuple[int, ...] = ()) -> None:
+        with contextlib.suppress(OSError):  # its end is seen by the next read
+            member.channel.send(*message, fds=fds)
+        self._watch(member)
+
+    def _watch(self, member: Member) -> None:
+        events = selectors.EVENT_READ
+        if member.channel.has_waiting:
+            events |= selectors.EVENT_WRITE
+        self._select.modify(member.channel.socket, events)
+
+    def _figures(self) -> dict[str, Any]:
+        counts = self._readers.counts
+        return {
+            "requests": counts.requests,
+            "request_bytes": counts.bytes,
+            "request_sizes": counts.sizes,
+            "retries": counts.retries,
+            "hedges": counts.hedges,
+            "most_reads_at_once": counts.most_at_once,
+            "memory_bytes": self._pool.bytes,
+            "memory_peak_bytes": self._pool.peak,
+            "reader_pid": os.getpid(),
+        }
+
+    # -- what is read, and what is given up --------------------------------------------
+
+    def _ended(self, load: Load, request: int, error: RecordsError | None) -> None:
+        """Note that a request has ended; any thread calls this."""
+        self._ends.put((load, request, error))
+        with contextlib.suppress(BlockingIOError):
+            self._wake.send(b"x")
+
+    def _take_ends(self) -> bool:
+        found = False
+        while not self._ends.empty():
+            self._loads.end(*self._ends.get())
+            found = True
+        return found
+
+    def _schedule(self) -> None:
+        """Begin what is needed next, as far as there is room, and tell the ranks."""
+        wanted = sorted({key for one in self._members.values() for key in one.keys})
+        spare = self._sort_out(set(wanted))
+        for key in wanted:
+            begun = self._loads.begin(key)
+            while begun is Begun.NO_ROOM and self._drop_one(spare, key):
+                begun = self._loads.begin(key)
+            if begun is Begun.NO_ROOM:
+                self._make_room(key)
+            if begun is not Begun.YES:
+                break
+        gone = self._pool.gone()
+        for member in list(self._members.values()):
+            self._tell(member, gone)
+
+    def _sort_out(self, wanted: set[Key]) -> list[Key]:
+        """Give up what no rank will need; return what one may need later."""
+        spare = []
+        for key in self._loads.keys():  # noqa: SIM118
+            load = self._loads.get(key)
+            if key in wanted or load is None or load.is_reading:
+                continue
+            members = self._members.values()
+            if key.owner == EVERYBODY and any(one.comes_to(key) for one in members):
+                spare.append(key)
+            else:
+                self._loads.drop(key)
+        return sorted(spare)
+
+    def _drop_one(self, spare: list[Key], key: Key) -> bool:
+        """Give up one portion for another; return False if there is none.
+
+        Args:
+            spare: those that no rank needs now; then the last one that none holds.
+        """
+        if spare:
+            self._loads.drop(spare.pop())
+            return True
+        held = {one for member in self._members.values() for one in member.told}
+        later = [
+            one
+            for one in self._loads.keys()  # noqa: SIM118
+            if one > key
+            and one not in held
+            and (load := self._loads.get(one))
+            and not load.is_reading
+        ]
+        if later:
+            self._loads.drop(max(later))
+        return bool(later)
+
+    def _make_room(self, key: Key) -> None:
+        """Ask the rank that is furthest ahead to give up what it holds."""
+        others = [
+            (member.keys[-1], fd)
+            for fd, member in self._members.items()
+            if member.keys and key not in member.keys and not member.yields
+        ]
+        if others:
+            member = self._members[max(others)[1]]
+            member.yields = True
+            self._say(member, "yield")
+
+    def _tell(self, member: Member, gone: list[int]) -> None:
+        """Tell a rank what is new about the portions that it needs."""
+        left = [number for number in gone if number in member.buffers]
+        if left:
+            member.buffers.difference_update(left)
+            self._say(member, "gone", left)
+        for key in member.keys:
+            load = self._loads.get(key)
+            if load is None:
+                continue
+            if load.failure and member.told.get(key, 0) >= 0:
+                member.told[key] = -1
+                self._say(member, "failed", key, member.serial, load.failure)
+            elif not load.failure:
+                self._tell_part(member, load)
+
+    def _tell_part(self, member: Member, load: Load) -> None:
+        told = member.told.get(load.key, 0)
+        buffer = load.buffer
+        if buffer is None or told >= len(load.done):
+            return
+        if buffer.number not in member.buffers:
+            member.buffers.add(buffer.number)
+            self._say(
+                member, "buffer", buffer.number, buffer.capacity, fds=(buffer.fd,)
+            )
+        member.told[load.key] = len(load.done)
+        part = load.key, member.serial, buffer.number, load.rows, load.requests
+        for first in range(told, len(load.done), SPLIT):
+            self._say(member, "part", *part, load.done[first : first + SPLIT])
+
+
+def main(settings_fd: int, index_fd: int, listener_fd: int) -> None:
+    """Read what the descriptors tell, until the last rank has gone."""
+    # A terminal's interrupt is for the ranks; the reader ends with them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with open(settings_fd, "rb") as file:
+        settings = json.load(file)
+    sys.path[:] = settings["sys_path"]
+    index = RecordIndex.load(Path(f"/proc/self/fd/{index_fd}"))
+    pickled = bytes.fromhex(settings["source"])
+    source: Source = pickle.loads(pickled) if pickled else FileSource(index)
+    groups = group(index, settings["group_bytes"])
+    order = RecordOrder(
+        groups,
+        seed=settings["seed"],
+        shuffle=settings["shuffle"],
+        window=settings["groups_in_flight"],
+    )
+    batches = Batches(
+        len(index),
+        settings["batch_size"],
+        world_size=settings["world_size"],
+        remainder=settings["remainder"],
+    )
+    listener = socket.socket(fileno=listener_fd)
+    listener.setblocking(False)
+    NodeReader(listener, Portions(order, batches), source, settings).run()
+    os._exit(0)  # threads may hang in a read

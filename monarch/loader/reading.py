@@ -1,0 +1,203 @@
+"""Reads of requests by native threads: tried again, and hedged where it is worthwhile.
+
+The threads of a process read at once as far as it has tokens. Reads of files go into
+the buffer itself. Other sources return their bytes, so that of two reads of the same
+request the later one does no harm.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from monarch.records.index import Range, RecordsError
+from monarch.records.sources import FileSource, Source
+
+ATTEMPTS: Final = 4
+_PAUSE_S: Final = 0.05
+_HEDGE_FACTOR: Final = 3.0
+_HEDGE_MIN_S: Final = 0.02
+_SEEN: Final = 200
+_SEEN_MIN: Final = 20
+
+
+@dataclass(slots=True, eq=False)
+class Read:
+    """One request, which one or more threads read.
+
+    Attributes:
+        into: where its bytes go.
+        done: is called once, with the error or None, by any thread.
+        began_s: when its last attempt began; 0: it has not.
+    """
+
+    range: Range
+    into: memoryview
+    done: Callable[[RecordsError | None], None]
+    began_s: float = 0.0
+    attempts: int = 0
+    hedges: int = 0
+    ended: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What the threads have done.
+
+    Attributes:
+        sizes: requests of each size, by the power of two below it.
+    """
+
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+    hedges: int = 0
+    at_once: int = 0
+    most_at_once: int = 0
+    sizes: dict[int, int] = field(default_factory=dict)
+
+    def add(self, size: int) -> None:
+        """Count a request that was read."""
+        self.requests += 1
+        self.bytes += size
+        power = max(0, size.bit_length() - 1)
+        self.sizes[power] = self.sizes.get(power, 0) + 1
+
+
+class Readers:
+    """Threads that read requests in the order in which they are given.
+
+    Args:
+        take: waits for a token, and returns what gives it back.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        threads: int,
+        take: Callable[[], Callable[[], None]],
+    ) -> None:
+        self.counts = ReadCounts()
+        self._source = source
+        self._take = take
+        self._queue: queue.SimpleQueue[Read | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._reading: dict[int, Read] = {}
+        self._took_s: deque[float] = deque(maxlen=_SEEN)
+        self._replicas = int(getattr(source, "replicas", 1))
+        self._threads = [
+            threading.Thread(target=self._work, name="read", daemon=True)
+            for _ in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Readers of {self._source!r}, {len(self._threads)} threads>"
+
+    def start(self, read: Read) -> None:
+        """Have a request read."""
+        self._queue.put(read)
+
+    def count(self, size: int) -> None:
+        """Count a request that a library has read."""
+        with self._lock:
+            self.counts.add(size)
+
+    def hedge(self) -> None:
+        """Read what takes long from another replica as well; called now and then."""
+        if self._replicas < 2:
+            return
+        with self._lock:
+            limit_s = self._hedge_after_s()
+            if limit_s is None:
+                return
+            now = time.monotonic()
+            late = [
+                read
+                for read in self._reading.values()
+                if read.hedges + 1 < self._replicas and now - read.began_s > limit_s
+            ]
+            for read in late:
+                read.hedges += 1
+                self.counts.hedges += 1
+        for read in late:
+            # Not by the queue: others wait there, and this one is late.
+            threading.Thread(
+                target=self._attempt, args=(read, read.hedges), daemon=True
+            ).start()
+
+    def _hedge_after_s(self) -> float | None:
+        if len(self._took_s) < _SEEN_MIN:
+            return None
+        median = sorted(self._took_s)[len(self._took_s) // 2]
+        return max(_HEDGE_MIN_S, _HEDGE_FACTOR * median)
+
+    def _work(self) -> None:
+        while (read := self._queue.get()) is not None:
+            give_back = self._take()
+            with self._lock:
+                self.counts.at_once += 1
+                most = max(self.counts.most_at_once, self.counts.at_once)
+                self.counts.most_at_once = most
+                self._reading[id(read)] = read
+            try:
+                self._attempt(read, 0)
+            finally:
+                with self._lock:
+                    self.counts.at_once -= 1
+                    self._reading.pop(id(read), None)
+                give_back()
+
+    def _attempt(self, read: Read, replica: int) -> None:
+        """Read a request until that has succeeded, or failed too often."""
+        while not read.ended:
+            read.attempts += 1
+            read.began_s = time.monotonic()
+            try:
+                self._read(read, replica)
+            except RecordsError as error:
+                self._end(read, error)
+            except (OSError, EOFError) as error:
+                if read.attempts >= ATTEMPTS:
+                    text = str(error) or type(error).__name__
+                    self._end(read, RecordsError(f"{text} ({ATTEMPTS} attempts)"))
+                    return
+                with self._lock:
+                    self.counts.retries += 1
+                time.sleep(_PAUSE_S * read.attempts)
+                replica = (replica + 1) % self._replicas
+
+    def _read(self, read: Read, replica: int) -> None:
+        one = read.range
+        if isinstance(self._source, FileSource):
+            self._source.read_into(one.object, one.offset, read.into)
+            self._end(read, None)
+            return
+        if self._replicas > 1:
+            (found,) = self._source.read([one], replica)  # type: ignore[call-arg]
+        else:
+            (found,) = self._source.read([one])
+        with read.lock:
+            if read.ended:
+                return
+            read.into[:] = found
+        self._end(read, None)
+
+    def _end(self, read: Read, error: RecordsError | None) -> None:
+        with read.lock:
+            if read.ended:
+                return
+            read.ended = True
+        with self._lock:
+            self._took_s.append(time.monotonic() - read.began_s)
+            if error is None:
+                self.counts.add(read.range.length)
+        read.into.release()
+        read.done(error)
