@@ -99,9 +99,8 @@ class Iteration:
         began_s = time.monotonic()
         number = self.backlog.batch
         ahead = self._ahead()
-        low, end = self.backlog.ask(ahead)
-        low_position = self._position(low)
-        self._tools.link.need(self._spans(low, end, ahead))
+        low_position = self._position(self.backlog.ask(ahead))
+        self._tools.link.need(self._spans(ahead))
         chosen, where = self._wait()
         if self._tools.log is not None:
             self._tools.log.add(self._order.number, number, chosen)
@@ -158,43 +157,39 @@ class Iteration:
             return len(self._order.groups)
         return len(self.batches)
 
-    def _spans(self, low: int, end: int, ahead: int) -> Spans:
+    def _spans(self, ahead: int) -> Spans:
         """Return what is needed of this epoch, and perhaps of the next one.
 
-        Args:
-            low: the first Record that is not given.
-            end: up to which Records may be given next.
+        That is what late Records are in, then what the next batch is made of, and then
+        what fits.
         """
         number, start = self._order.number, self.batches.start
         batch = self.backlog.batch
-        lows = [position for _, position in self._held]
-        first = min([self._position(low), *lows])
+        frontier = self.backlog.frontier
+        late = [record for record in self.backlog.open if record < frontier]
+        first = min([self._position(frontier), *(low for _, low in self._held)])
+        alone = [key.position for key, _, _ in self._where(late)] if late else []
+        spans = [[number, one, one + 1, start] for one in alone if one < first]
+        room = first + max(1, self._reach.positions - len(spans))
         upto = min(len(self.batches), batch + 1 + max(ahead, self.backlog.window))
         if not self._tools.portions.is_shared:
-            high = min(upto, first + self._reach.positions)
-            return [[number, first, max(high, batch + 1), start]]
-        must = self._end_position(batch + 1, end)
-        wish = self._order.end_position(
-            min(len(self._order.order), self.batches.begin(upto))
-        )
-        room = first + self._reach.positions
-        high = max(must, min(wish, room))
-        spans = [[number, first, high, start]]
-        if self.batches.begin(batch + 1) > self.batches.records:
-            over = self.batches.begin(batch + 1) - self.batches.records
-            if self.batches.remainder == "pad":
-                places = min(over, self.batches.records)
-                spans.append([number, 0, self._order.end_position(places), start])
+            return [*spans, [number, first, max(min(upto, room), batch + 1), start]]
+        wish = self._end_position(upto)
+        high = max(self._end_position(batch + 1), min(wish, room))
+        spans.append([number, first, high, start])
+        over = self.batches.begin(batch + 1) - self.batches.records
+        if over > 0 and self.batches.remainder == "pad":
+            places = min(over, self.batches.records)
+            spans.append([number, 0, self._order.end_position(places), start])
         is_last = wish == len(self._order.groups) and self._reach.batches is None
         if self._reach.next_epoch and is_last and room > high:
             spans.append([number + 1, 0, min(room - high, len(self._order.groups)), 0])
         return spans
 
-    def _end_position(self, batch: int, end: int) -> int:
-        """Return the position after those that Records up to one may need."""
-        last = int(self._places([end - 1])[0]) if end else 0
-        begin = min(self.batches.begin(batch), self.batches.records)
-        return self._order.end_position(max(last + 1, begin) if end else begin)
+    def _end_position(self, batch: int) -> int:
+        """Return the position after those that the batches before one may need."""
+        place = min(self.batches.begin(batch), self.batches.records)
+        return self._order.end_position(place)
 
     # -- what is given -----------------------------------------------------------------
 

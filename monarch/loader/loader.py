@@ -37,6 +37,7 @@ from monarch.records.sources import FileSource
 
 _AHEAD_MIN: Final = 8
 _BATCHES_AHEAD: Final = 8
+_LATE: Final = 8
 _THREADS: Final = 8
 _FIGURES_S: Final = 2.0
 
@@ -264,6 +265,8 @@ class Loader:
         given = self.options.memory_limit
         if self.options.shuffle == "global":
             least, usual = 2, self._batches_ahead_or_usual() + 2
+            if self.options.window:  # a late Record holds the memory of its batch
+                usual *= _LATE
         else:
             least, usual = window + 1, window + max(window, _AHEAD_MIN)
         if given is None:

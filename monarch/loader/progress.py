@@ -136,8 +136,8 @@ class Backlog:
         self._asked = self._end(self.batch) - len(self.late_before)
         self._given = {self._asked + one for one in self.late_before}
 
-    def ask(self, ahead: int) -> tuple[int, int]:
-        """Return the first Record that is not given, and the end of what is asked for.
+    def ask(self, ahead: int) -> int:
+        """Ask for Records of the next batches; return the first that is not given.
 
         Args:
             ahead: of how many batches after this one Records may be taken.
@@ -145,7 +145,12 @@ class Backlog:
         end = self._end(self.batch + 1 + min(ahead, self.window))
         self._open += [n for n in range(self._asked, end) if n not in self._given]
         self._asked = max(self._asked, end)
-        return self.low, self._asked
+        return self.low
+
+    @property
+    def frontier(self) -> int:
+        """Return how many Records were given; others before it are late."""
+        return self._end(self.batch)
 
     @property
     def low(self) -> int:

@@ -6,10 +6,13 @@ import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from monarch.records.arrays import HDF5_MAGIC, NPY_MAGIC, index_hdf5, index_npy
 from monarch.records.columns import PARQUET_MAGIC, UnitDecoder, index_parquet
@@ -23,7 +26,7 @@ from monarch.records.index import (
 )
 from monarch.records.lmdb_pages import index_lmdb, is_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
-from monarch.records.sources import FileSource
+from monarch.records.sources import FileSource, Source
 from monarch.records.streams import index_tar, index_tfrecord, is_tar, is_tfrecord
 
 Build = Callable[[Path, str], RecordIndex]
@@ -43,7 +46,7 @@ class Records:
         indexed: whether the index was made now, and not loaded.
     """
 
-    source: FileSource
+    source: Source
     indexed: bool
 
     def __len__(self) -> int:
@@ -74,6 +77,25 @@ class Records:
     def index(self) -> RecordIndex:
         """Return where the Records lie."""
         return self.source.index
+
+    def select(self, numbers: Sequence[int] | npt.NDArray[Any]) -> Records:
+        """Return some of the Records, such as a split; no payload is read.
+
+        Record `n` of the selection is Record `numbers[n]` of these.
+
+        Raises:
+            RecordsError: there is no such Record, or Records are decoded together.
+        """
+        index = self.index
+        if index.is_decoded:
+            name = index.objects[0].path
+            raise RecordsError(f"{name}: records that are decoded cannot be selected")
+        wanted = np.asarray(numbers, np.int64)
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < len(index):
+            text = f"records {wanted.min()} to {wanted.max()} of {len(index)}"
+            raise RecordsError(f"{text} cannot be selected")
+        some = replace(index, units=index.units[wanted])
+        return Records(self.source.selected(some), self.indexed)
 
     def close(self) -> None:
         """Close the files."""

@@ -28,6 +28,9 @@ class Source(Protocol):
             RecordsError: they cannot be read.
         """
 
+    def selected(self, index: RecordIndex) -> Source:
+        """Return a source with another index of the same objects."""
+
     def close(self) -> None:
         """Release what was opened."""
 
@@ -73,6 +76,10 @@ class FileSource:
             raise RecordsError(f"{path}: {error.strerror}") from error
         finally:
             os.close(fd)
+
+    def selected(self, index: RecordIndex) -> FileSource:
+        """Return a source of the same files with another index."""
+        return FileSource(index)
 
     def close(self) -> None:
         """Close all files."""
