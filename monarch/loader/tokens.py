@@ -148,6 +148,8 @@ class _Taker:
             text = f"monarch: loader: readers_max is not kept any longer: {error}"
             print(text, file=sys.stderr, flush=True)
         self._own.lost = True
+        if (sock := getattr(self._own, "socket", None)) is not None:
+            sock.close()
 
 
 def token_taker(settings: Mapping[str, Any]) -> Callable[[], GiveBack]:
