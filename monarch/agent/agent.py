@@ -17,6 +17,7 @@ from monarch.agent.job_spec import JobSpec
 from monarch.agent.joining import Joining
 from monarch.agent.lifetime import AgentParts, MakeLifetime, StateWord
 from monarch.agent.live import Live
+from monarch.agent.loaders import LoaderRows
 from monarch.agent.mapped_files import MappedFiles
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
@@ -126,7 +127,7 @@ class Agent:
         self._collecting: asyncio.Future[None] | None = None
         self._tier_watch: TierWatch | None = None
         self._memory: MemoryGuard | None = None
-        self._hints = Hints(run.path)
+        self._hints, self._loaders = Hints(run.path), LoaderRows()
         self._readers = ReaderLimit(setup.config.origin.readers, self._mesh)
         self._live = Live(run.path, parts, self._stats, self._mesh)
         self._waking = False
@@ -206,6 +207,7 @@ class Agent:
             late_s=self._outline.late_s if self._outline is not None else 0.0,
             cluster=self.joining.stats(),
             recorder=self._recorder,
+            loaders=self._loaders,
         )
 
     def _export(self) -> Exporter | None:
@@ -420,6 +422,8 @@ class Agent:
     async def _answer(self, asked: dict[str, Any], pid: int) -> dict[str, Any]:
         if asked.get("op") == "hint":
             return await self._hints.take(asked, pid)
+        if asked.get("op") == "loader":
+            return self._loaders.take(asked, pid)
         if asked.get("op") == "stop":
             self.end("asked to stop")
             return {"ok": True, "pid": os.getpid()}

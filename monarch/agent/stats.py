@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from monarch import report as reports
 from monarch.agent.figures import file_sizes, versions, wait_buckets, wait_totals
+from monarch.agent.loaders import LoaderRows
 from monarch.agent.namespace import Namespace
 from monarch.agent.processes import Processes
 from monarch.agent.recorder import Recorder, own_cost
@@ -173,6 +174,7 @@ class AgentStats:
         cluster: None for a node without peers.
         final_peers: the figures of peers when the job was over, if it is.
         recorder: what has taken samples of the figures.
+        loaders: what the loaders of programs have told.
     """
 
     setup: Setup
@@ -187,6 +189,7 @@ class AgentStats:
     cluster: ClusterStats | None = None
     final_peers: tuple[reports.PeerFigures, ...] | None = None
     recorder: Recorder | None = None
+    loaders: LoaderRows = field(default_factory=LoaderRows)
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the standing of each node; nothing if the job has only this one."""
@@ -223,6 +226,7 @@ class AgentStats:
             **self._pool(),
             **recorded,
             errors=self._errors(),
+            loader=self.loaders.figures(),
             file_sizes=file_sizes(self._sizes()),
             config=json.loads(self.setup.config_text),
             versions=versions(),

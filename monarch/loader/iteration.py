@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,10 @@ from monarch.loader.wire import LoaderError
 
 Array = npt.NDArray[Any]
 Spans = list[list[int]]
+
+_NEXT_EPOCH_MIN: Final = 4
+"""So many Groups of the next epoch are read before this one ends: its first batches
+need no more, and after the last epoch they were read in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +187,9 @@ class Iteration:
             spans.append([number, 0, self._order.end_position(places), start])
         is_last = wish == len(self._order.groups) and self._reach.batches is None
         if self._reach.next_epoch and is_last and room > high:
-            spans.append([number + 1, 0, min(room - high, len(self._order.groups)), 0])
+            few = max(_NEXT_EPOCH_MIN, self._order.order.window // 2)
+            few = min(few, room - high, len(self._order.groups))
+            spans.append([number + 1, 0, few, 0])
         return spans
 
     def _end_position(self, batch: int) -> int:

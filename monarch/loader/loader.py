@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pickle
 import sys
+import weakref
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, Unpack
 
 import numpy as np
 from xxhash import xxh3_128_hexdigest
 
-from monarch.cluster import own_addresses
-from monarch.errors import UsageError
+from monarch.cluster import RUN_VARIABLE, own_addresses
+from monarch.errors import MonarchError, UsageError
 from monarch.loader.batch import Form
 from monarch.loader.buffers import rounded
 from monarch.loader.figures import LoaderCounts
@@ -41,8 +45,16 @@ _LATE: Final = 8
 _THREADS: Final = 8
 _FIGURES_S: Final = 2.0
 
+_open_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
 _open_keys: dict[str, int] = {}
 """How many loaders with the same settings this process has open."""
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what a program has not closed, so that its figures are told."""
+    for loader in list(_open_loaders):
+        loader.close()
 
 
 class Loader:
@@ -91,6 +103,7 @@ class Loader:
         self._counts = LoaderCounts()
         self._progress = Progress()
         self._told: int | None = None
+        self._is_closed = False
         self._current: Iteration | None = None
         self._current_epoch = 0
         self._iterators = 0
@@ -99,6 +112,7 @@ class Loader:
         self._link = self._linked(ranks)
         self._log = OrderLog(given.order_log) if given.order_log else None
         self._replay = replayed(given.replay) if given.replay else None
+        _open_loaders.add(self)
 
     def __repr__(self) -> str:
         return (
@@ -162,8 +176,16 @@ class Loader:
         return self._counts.stats(figures, self._link.restarts)
 
     def close(self) -> None:
-        """Leave the reader of the node, which ends with its last rank."""
+        """Leave the reader of the node, which ends with its last rank.
+
+        Under `monarch run` the report of the job then has the figures of this loader.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._sync()
+        if RUN_VARIABLE in os.environ and self._counts.batches:
+            self._tell_agent()
         self._current = None
         self._link.close()
         if self._log is not None:
@@ -171,6 +193,13 @@ class Loader:
         if self._server is not None:
             self._server.close()
         _open_keys[self._base] = max(0, _open_keys.get(self._base, 1) - 1)
+
+    def _tell_agent(self) -> None:
+        from monarch.agent.control import ask
+
+        told = {"rank": self.rank, "number": id(self), "stats": self.stats()}
+        with suppress(MonarchError):
+            ask(Path(os.environ[RUN_VARIABLE]), {"op": "loader", **told})
 
     # -- one epoch ---------------------------------------------------------------------
 

@@ -146,6 +146,20 @@ class Portions:
             self._epoch = self.order.epoch(number)
         return self._epoch
 
+    def paths(self, epoch: int) -> list[str]:
+        """Return the objects in the order in which an epoch first uses each.
+
+        Where all Records are shuffled, that is no order: it begins with all of them.
+        """
+        groups, index = self.order.groups, self.order.groups.index
+        objects = index.units["object"][groups.order]
+        if self.is_shared and len(groups):
+            of_groups = np.split(objects, groups.starts[1:-1])
+            order = self.order.epoch(epoch).groups
+            objects = np.concatenate([of_groups[group] for group in order])
+        _, first = np.unique(objects, return_index=True)
+        return [index.objects[objects[place]].path for place in np.sort(first)]
+
     def find(self, key: Key) -> Portion:
         """Return a portion."""
         index = self.order.groups.index

@@ -15,11 +15,14 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from monarch import hint
+from monarch.cluster import RUN_VARIABLE
 from monarch.loader.buffers import BufferPool
 from monarch.loader.loads import Begun, Load, Loads
 from monarch.loader.order import Batches, RecordOrder
@@ -97,6 +100,7 @@ class NodeReader:
         self._select.register(self._woken, selectors.EVENT_READ)
         self._begun_s = time.monotonic()
         self._had_members = False
+        self._hinted = -1
 
     def __repr__(self) -> str:
         return f"<NodeReader for {len(self._members)}, {self._loads!r}>"
@@ -176,7 +180,18 @@ class NodeReader:
             member.told.clear()
             member.yields = False
         member.needs(serial, spans, is_shared=self._portions.is_shared)
+        if member.keys and RUN_VARIABLE in os.environ:
+            self._hint(member.keys[0].epoch)
         return True
+
+    def _hint(self, epoch: int) -> None:
+        """Tell the agent of the job in which order files are read in an epoch."""
+        if epoch == self._hinted:
+            return
+        self._hinted = epoch
+        threading.Thread(
+            target=lambda: hint(self._portions.paths(epoch)), name="hint", daemon=True
+        ).start()
 
     def _say(self, member: Member, *message: Any, fds: tuple[int, ...] = ()) -> None:
         with contextlib.suppress(OSError):  # its end is seen by the next read

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import Any, Final
 
+from monarch.report.loaders import together
 from monarch.report.model import (
     OTHERS,
     UNKNOWN_STATUS,
@@ -116,6 +117,7 @@ def _total(own: Snapshot, parts: Sequence[Snapshot]) -> Snapshot:
         moments=_moments(parts, run.started_s),
         slowest=_slowest(parts),
         errors=_errors(parts),
+        loader=together(part.loader for part in parts),
         file_sizes=own.file_sizes,
         config=own.config,
         versions=own.versions,

@@ -142,6 +142,36 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class LoaderFigures:
+    """What the loaders of programs have told at their end.
+
+    Attributes:
+        ranks: how many loaders.
+        wait_p50_s: the median wait of a step, of the rank where it was longest; so the
+            others.
+        waited_s: all waits of the rank that has waited longest, `slowest_rank`.
+        utilization_min: the least share of its time in which a rank did not wait.
+        requests: of all readers.
+        memory_bytes: of all readers at their peaks.
+    """
+
+    ranks: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    wait_p50_s: float = 0.0
+    wait_p99_s: float = 0.0
+    wait_max_s: float = 0.0
+    waited_s: float = 0.0
+    slowest_rank: int = 0
+    utilization_min: float = 1.0
+    requests: int = 0
+    request_bytes: int = 0
+    memory_bytes: int = 0
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SlowCopy:
     """A copy from the origin that took long."""
 
@@ -322,6 +352,7 @@ class Snapshot:
     moments: tuple[Moment, ...] = ()
     slowest: tuple[SlowCopy, ...] = ()
     errors: tuple[ErrorCount, ...] = ()
+    loader: LoaderFigures = LoaderFigures()
     file_sizes: tuple[FileSizes, ...] = ()
     config: Mapping[str, Any] | None = None
     versions: Mapping[str, str] | None = None

@@ -15,6 +15,7 @@ from monarch.report.model import (
     ErrorCount,
     FillFigures,
     JobFigures,
+    LoaderFigures,
     Moment,
     PeerFigures,
     ProcessFigures,
@@ -30,7 +31,7 @@ from monarch.report.model import (
 )
 from monarch.report.series import thinned
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 NODE_REPORT_BYTES_MAX: Final = 1 << 20
 # The limit on pairs of nodes in a report; in larger jobs each node lists fewer peers.
 PAIRS_MAX: Final = 16384
@@ -54,7 +55,7 @@ _LISTS: Final = {
 
 _WANTED: Final = {
     *("number", "run", "counters", "tally", "unslotted"),
-    *("share", "fill", "failures"),
+    *("share", "fill", "failures", "loader"),
     *(
         "pool_capacity_bytes",
         "pool_used_bytes",
@@ -117,6 +118,7 @@ def decode_node_report(body: bytes, number: int, like: Snapshot) -> Snapshot:
         passed_roots=_checked(tuple[str, ...], found["passed_roots"]),
         share=_record(ShareFigures, found["share"]),
         fill=_record(FillFigures, found["fill"]),
+        loader=_record(LoaderFigures, found["loader"]),
         failures=_checked(tuple[str, ...], found["failures"]),
         nodes=like.nodes,
         number=number,
@@ -161,6 +163,7 @@ def _encoded(snapshot: Snapshot) -> bytes:
         "passed_roots": snapshot.passed_roots,
         "share": list(plain(snapshot.share).values()),
         "fill": list(plain(snapshot.fill).values()),
+        "loader": list(plain(snapshot.loader).values()),
         "failures": snapshot.failures,
         **lists,
     }

@@ -8,6 +8,7 @@ from typing import Any
 from monarch import __version__
 from monarch.metrics import TEXTS
 from monarch.report.headline import headline, reads
+from monarch.report.loaders import loader_summary
 from monarch.report.model import (
     POOL,
     SCHEMA,
@@ -118,6 +119,7 @@ def summarize(snapshot: Snapshot) -> Report:
         "survived": _survived(snapshot),
         "changed": list(snapshot.changed),
         "passed_roots": list(snapshot.passed_roots),
+        "loader": loader_summary(snapshot.loader),
         "elsewhere": [plain(one) for one in snapshot.elsewhere],
         "counters": dict(snapshot.counters),
         "agent": dict(snapshot.tally),

@@ -7,6 +7,7 @@ from typing import Any, Final
 from monarch.metrics import UNITS
 from monarch.report.figures import with_headline
 from monarch.report.format import Part, Table, many, percent, plain_text, room_advice
+from monarch.report.loaders import loader_lines
 from monarch.report.model import POOL, Report, ratio
 from monarch.report.node_table import (
     find_node,
@@ -60,6 +61,7 @@ def report_parts(report: Report) -> list[Part]:
         *_written(report),
         *_errors(report),
         *_elsewhere(report),
+        *loader_lines(report),
         *survived_lines(report),
         *_NOTE,
     ]

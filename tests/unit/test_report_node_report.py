@@ -37,9 +37,9 @@ from support.figures import FOUR, many, node
         (b"\xff\xfe{}", "it is not JSON"),
         (b"[]", "it is not an object"),
         (b"{}", "it has other counters"),
-        (b'{"fragment": 2}', "changed is missing"),
+        (b'{"fragment": 3}', "changed is missing"),
         (
-            b'{"fragment": 3, "version": "9.1\\u001b[2J"}',
+            b'{"fragment": 4, "version": "9.1\\u001b[2J"}',
             "it is of version 9.1\\x1b[2J, not ",
         ),
         (b"x" * (NODE_REPORT_BYTES_MAX + 1), "it is too long"),

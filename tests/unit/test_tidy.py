@@ -55,6 +55,7 @@ SIDEWAYS = {
     ("hostlist", "errors"),  # an invalid host list is a usage error
     ("peers.session", "peers.connection"),  # a session is what a joined one becomes
     ("agent", "report"),  # the agent ends with a report
+    ("loader", "agent"),  # a loader under `monarch run` tells the agent its figures
 }
 
 # Parts of monarch/native that use another one than shared/.

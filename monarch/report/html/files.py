@@ -24,6 +24,22 @@ from monarch.units import format_size
 _LINES_MAX: Final = 10
 _ROWS_MAX: Final = 16
 _EXAMPLES_MAX: Final = 3
+_LEFT: Final = frozenset({0})
+_OF_LOADERS: Final = {
+    "ranks": "ranks",
+    "batches": "batches",
+    "bytes": "bytes of their records",
+    "wait_p50_s": "median wait of a step, on the rank where it was longest",
+    "wait_p99_s": "99% of the steps waited no longer, on the worst rank",
+    "wait_max_s": "longest wait of a step",
+    "waited_s": "all waits of the rank that waited longest",
+    "slowest_rank": "that rank",
+    "utilization_min": "least share of its time in which a rank did not wait",
+    "requests": "requests",
+    "read_per_delivered": "bytes read for each byte that was given",
+    "memory_bytes": "memory of the readers",
+    "restarts": "readers that had to be replaced",
+}
 
 
 def tiers(report: Report) -> Section | None:
@@ -140,6 +156,19 @@ def problems(report: Report) -> Section | None:
         if texts := report.get(name):
             blocks += [Lines((title,)), _limited(texts)]
     return Section("problems", "Errors, and what was done", blocks) if blocks else None
+
+
+def loaders(report: Report) -> Section | None:
+    """Return the section about the loaders of programs."""
+    found = report.get("loader")
+    if not found:
+        return None
+    cells = tuple(
+        (text, figure(report, f"loader.{name}"))
+        for name, text in _OF_LOADERS.items()
+        if found.get(name) is not None
+    )
+    return Section("loaders", "Loaders", [Grid(("", "of all ranks"), cells, _LEFT)])
 
 
 def _errors(report: Report) -> Grid:

@@ -52,6 +52,7 @@ _SECTIONS: Final[tuple[Callable[[Report], Section | None], ...]] = (
     files.unstaged,
     files.files,
     files.slowest,
+    files.loaders,
     files.problems,
 )
 _DEFINITIONS: Final = (

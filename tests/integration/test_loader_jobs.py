@@ -1,0 +1,70 @@
+"""A loader in a job: its reads are staged, its order is a hint, its figures are told."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monarch.units import parse_size
+from support.countfs import CountFs
+from support.loaders import numbered, write_tfrecord
+
+SHARDS, RECORDS = 6, 200
+
+TRAIN = """
+import sys
+from monarch.loader import Loader
+
+loader = Loader(sys.argv[1] + "/*.tfrecord", 32, group_bytes=100_000, seed=3)
+for epoch in range(3):
+    loader.set_epoch(epoch)
+    found = [n for batch in loader for n in batch.ids.tolist()]
+    assert len(set(found)) == len(found) == len(loader) * 32
+"""
+
+
+@pytest.fixture
+def origin(tmp_path: Path, mount_counted: Callable[[Path], CountFs]) -> CountFs:
+    source = tmp_path / "source"
+    source.mkdir()
+    for shard in range(SHARDS):
+        write_tfrecord(source / f"{shard}.tfrecord", numbered(RECORDS, seed=shard))
+    return mount_counted(source)
+
+
+def test_a_loader_in_a_job_reads_the_origin_once_and_is_in_the_report(
+    origin, tmp_path, run_root, monarch_command
+):
+    report = tmp_path / "report.json"
+    state = tmp_path / "state"
+    options = ["--data", str(origin.root), "--report", str(report)]
+    options += ["--tier", f"ram:64MiB:{run_root}", "--set", "fill.enabled=false"]
+    train = [sys.executable, "-P", "-c", TRAIN, str(origin.root)]
+
+    origin.set(read_us=20_000)  # hints are there before the copies
+
+    done = subprocess.run(
+        [str(monarch_command), "run", *options, "--", *train],
+        env={**os.environ, "XDG_STATE_HOME": str(state)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    size = sum(path.stat().st_size for path in origin.source.iterdir())
+    assert origin.counts().read_bytes <= 1.05 * size + parse_size("64KiB") * SHARDS
+    found: dict[str, Any] = json.loads(report.read_text())
+    told = found["loader"]
+    assert told["ranks"] == 1
+    assert told["records"] == told["batches"] * 32 == 3 * (SHARDS * RECORDS // 32) * 32
+    assert told["requests"] > 0
+    assert "loaders: 1 rank took" in done.stderr
+    assert found["agent"]["hinted_files"] > 0
+    assert found["agent"].get("agent_errors", 0) == 0
