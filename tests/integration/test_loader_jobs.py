@@ -1,4 +1,4 @@
-"""A loader in a job: its reads are staged, its order is a hint, its figures are told."""
+"""A loader in a job: its reads are staged, its order a hint, its figures reported."""
 
 import json
 import os
@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
+from monarch.records import open_records
 from monarch.units import parse_size
 from support.countfs import CountFs
 from support.loaders import numbered, write_tfrecord
 
-SHARDS, RECORDS = 6, 200
+SHARDS, RECORDS = 30, 60
 
 TRAIN = """
 import sys
 from monarch.loader import Loader
 
-loader = Loader(sys.argv[1] + "/*.tfrecord", 32, group_bytes=100_000, seed=3)
+loader = Loader(sys.argv[1] + "/*.tfrecord", 32, group_bytes=90_000, seed=3,
+    groups_in_flight=2, prefetch_batches=1)
 for epoch in range(3):
     loader.set_epoch(epoch)
     found = [n for batch in loader for n in batch.ids.tolist()]
@@ -41,16 +43,19 @@ def test_a_loader_in_a_job_reads_the_origin_once_and_is_in_the_report(
     origin, tmp_path, run_root, monarch_command
 ):
     report = tmp_path / "report.json"
-    state = tmp_path / "state"
+    saved = {"XDG_STATE_HOME": str(tmp_path / "state")}
     options = ["--data", str(origin.root), "--report", str(report)]
     options += ["--tier", f"ram:64MiB:{run_root}", "--set", "fill.enabled=false"]
     train = [sys.executable, "-P", "-c", TRAIN, str(origin.root)]
 
-    origin.set(read_us=20_000)  # hints are there before the copies
+    # Making the index would open, and so stage, all files.
+    index = open_records(f"{origin.root}/*.tfrecord", environ={**os.environ, **saved})
+    index.close()
+    origin.set(read_us=20_000, reset=1)  # hints are there before the copies
 
     done = subprocess.run(
         [str(monarch_command), "run", *options, "--", *train],
-        env={**os.environ, "XDG_STATE_HOME": str(state)},
+        env={**os.environ, **saved},
         capture_output=True,
         text=True,
         timeout=60,
