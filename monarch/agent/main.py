@@ -49,7 +49,7 @@ def serve(
     try:
         request = ask()
         setup = make_setup(request, run_dir.name, os.environ)
-        for warning in setup.warnings:
+        for warning in (*setup.warnings, *setup.doubts):
             notifier.warn(warning)
         if bootstrap is None:
             job = shared_job(

@@ -46,6 +46,7 @@ class Setup:
         whole: the names of Files that are waited for whole, if they are large.
         has_peers: whether other nodes keep Files for this one.
         warnings: for the user, about parts that cannot be used.
+        doubts: the same about tiers that are in a doubtful place, as on all nodes.
     """
 
     config: Config
@@ -59,6 +60,7 @@ class Setup:
     pool: Tier | None = None
     has_peers: bool = False
     warnings: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> Setup:
@@ -84,7 +86,7 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
     if not (tiers and roots):
         raise MonarchError(f"no {'dataset' if tiers else 'tier'} is reachable")
     check_places(roots, tiers)
-    warnings += tuple(doubts_about([tier.settings for tier in tiers], roots.values()))
+    doubts = doubts_about([tier.settings for tier in tiers], roots.values())
     for tier in tiers:
         tier.resolve()
     if config.report.file is not None:
@@ -105,6 +107,7 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
         umask,
         whole,
         warnings=warnings,
+        doubts=tuple(doubts),
     )
 
 

@@ -42,7 +42,9 @@ def stage_as_launched(options: RunOptions) -> int:
     if bootstrap is None or job is None:
         job = f"stage-{secrets.token_hex(4)}"
     site = _Site(options, job, node, bootstrap)
-    return site.run(site.prepare(site.make_setup()))
+    setup = site.make_setup()
+    site.tell_doubts(setup)
+    return site.run(site.prepare(setup))
 
 
 def _shared_job(options: RunOptions, config: Config) -> str | None:
@@ -105,6 +107,7 @@ def _stage_as_rank(options: RunOptions, ranks: Ranks) -> int:
             )
     bootstrap = None if alone else bootstrap_by_mpi(ranks, job, setup.config.peers)
     site = _Site(options, job, node, bootstrap)
+    site.tell_doubts(setup)
     prepared = ranks.agreed(lambda: site.prepare(setup), site.undo)
     try:
         code = site.run(prepared)
@@ -181,6 +184,11 @@ class _Site:
         """Remove what was prepared."""
         prepared.undo()
         self._remove()
+
+    def tell_doubts(self, setup: Setup) -> None:
+        """Print what is in doubt about the tiers, once for all nodes."""
+        for doubt in setup.doubts if self.notifier.is_first else ():
+            self.notifier.warn(doubt)
 
     def run(self, prepared: Prepared) -> int:
         """Stage until all nodes have ended; return the exit code.

@@ -34,7 +34,7 @@ COLUMNS_MIN: Final = 20
 def print_parts(parts: Sequence[Part]) -> None:
     """Print lines and tables to stdout; the first line is the headline."""
     clean = [_printable(part) for part in parts]
-    if not sys.stdout.isatty():
+    if not is_terminal(sys.stdout):
         click.echo(plain_text(clean), nl=False)
         return
     from rich.console import Console
@@ -44,7 +44,7 @@ def print_parts(parts: Sequence[Part]) -> None:
 
 def print_lines(lines: Sequence[str]) -> None:
     """Print lines to stdout: folded between words on a terminal, else as they are."""
-    if sys.stdout.isatty():
+    if is_terminal(sys.stdout):
         print_parts(lines)
         return
     for line in lines:
@@ -86,14 +86,27 @@ def rich_parts(parts: Sequence[Part], width: int) -> list[RenderableType]:
 def print_line(text: str, *, err: bool = True) -> None:
     """Print a line to stderr, or to stdout; on a terminal it is wrapped at words."""
     stream = sys.stderr if err else sys.stdout
-    if stream is not None and stream.isatty():
+    if stream is not None and is_terminal(stream):
         text = "\n".join(folded(text, _columns(stream)))
     click.echo(text, err=err)
 
 
+def is_terminal(stream: TextIO) -> bool:
+    """Return whether a user looks at a stream.
+
+    MPIs give their ranks terminals, whose output then goes to a file or with a label to
+    another terminal.
+    """
+    if not stream.isatty():
+        return False
+    from monarch.cluster import launched_by_mpi
+
+    return not launched_by_mpi(os.environ)
+
+
 def can_replace(stream: TextIO) -> bool:
     """Return whether a stream is a terminal on which lines can be replaced."""
-    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    return is_terminal(stream) and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
 def _columns(stream: TextIO) -> int:

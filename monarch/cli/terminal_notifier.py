@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from monarch.agent.control import Notifier
-from monarch.cli.terminal import print_line
+from monarch.cli.terminal import is_terminal, print_line
 
 LINE_SECONDS = 10.0
 
@@ -31,9 +31,14 @@ class TerminalNotifier(Notifier):
         self._prefix = f"monarch: {node}: " if node else "monarch: "
         self._first = first
         self._quiet = quiet
-        self._terminal = sys.stderr.isatty()
+        self._terminal = is_terminal(sys.stderr)
         self._printed_s = 0.0
         self._open = False
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether this node says what is the same on all."""
+        return self._first
 
     def progress(self, text: str) -> None:
         """Print the progress of a long step, on one line of a terminal."""

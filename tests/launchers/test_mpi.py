@@ -77,7 +77,8 @@ def test_mpiexec_that_is_terminated_leaves_nothing(site: Site, mpi: Mpi) -> None
 def test_agents_that_mpi_has_started_serve_programs_that_come_later(
     site: Site, mpi: Mpi
 ) -> None:
-    job, data = ("--job", "early"), ("--data", str(site.data))
+    # The other MPI is tested at the same time.
+    job, data = ("--job", f"early-{mpi.name}"), ("--data", str(site.data))
     agent = [str(site.command), "agent", *job, *data, "--tier", "ram:64MiB"]
     agents = site.start([*mpi.on_hosts(site.folder), *agent], **mpi.environ)
     wait_until(lambda: on_each_host(site, "status", *job), "four agents")

@@ -59,7 +59,10 @@ def test_the_origin_is_read_once_and_later_jobs_not_at_all(
     assert f" on {NODES} nodes in " in done.stdout
     counts = view.counts()
     assert counts.read_bytes == dataset.size_bytes
-    assert counts.opens == len(dataset.digests)
+    # Several nodes read parts of each of the two large files.
+    assert (
+        len(dataset.digests) <= counts.opens <= len(dataset.digests) + 2 * (NODES - 1)
+    )
     view.reset()
     names = sorted(dataset.digests)
     for node in range(NODES):
@@ -172,7 +175,8 @@ def test_a_signal_to_the_launcher_ends_all_ranks(site, words, mount_counted, tmp
     dataset = make_dataset(tmp_path / "dataset", files=200, large=0)
     view = mount_counted(dataset.root, read_us=100_000)
     command = site.start(words("stage", view.root, "--mpi", *KEEP))
-    while "staging on n0" not in command.words():
+    # Its first line of progress comes after seconds where no user looks.
+    while not view.counts().reads:
         assert command.is_running
         time.sleep(0.01)
 
