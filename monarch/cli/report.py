@@ -46,7 +46,7 @@ path, such as waits.p99_s or tiers.ram.used_bytes. The exit status is 1 if one i
     nargs=2,
     type=click.Path(path_type=Path),
     metavar="A.json B.json",
-    help="Print the figures of two reports side by side.",
+    help="Print the figures that differ between two reports, side by side.",
 )
 @click.option(
     "--assert",

@@ -1,9 +1,10 @@
 """The figures of two reports side by side, with their ratios."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from monarch.report.figures import Figure, figure, figure_of, get, with_headline
-from monarch.report.format import Part, Table, fitted
+from monarch.report.format import Part, Table, fitted, many
 from monarch.report.model import Report
 
 _FIGURES: Final = (
@@ -70,17 +71,36 @@ def compared(first: Report, second: Report) -> list[Row]:
 
 
 def comparison(titles: tuple[str, str], first: Report, second: Report) -> list[Part]:
-    """Return a table of two reports, and what makes them hard to compare.
+    """Return a table of what differs in two reports, and what makes that hard to judge.
 
     Args:
         titles: how the two are named at the top of the table.
     """
+    rows = compared(first, second)
+    shown = list(_without_equal(rows))
     cells = tuple(
         (row.label, _text(row.first), _text(row.second), _ratio(row.ratio))
-        for row in compared(first, second)
+        for row in shown
     )
     top = ("", *(fitted(title, 17) for title in titles), "ratio")
-    return [Table(top, _WIDTHS, cells), *_differences(first, second)]
+    parts: list[Part] = [Table(top, _WIDTHS, cells)] if shown else []
+    if equal := len(rows) - len(shown):
+        parts.append(f"  left out, as equal in both: {many(equal, 'figures')}")
+    return [*parts, *_differences(first, second)]
+
+
+def _without_equal(rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows that differ as written, and what an indented one stands below."""
+    heading: Row | None = None
+    for row in rows:
+        is_inner = row.label.startswith(" ")
+        if _text(row.first) == _text(row.second):
+            heading = heading if is_inner else row
+            continue
+        if is_inner and heading is not None:
+            yield heading
+        heading = None
+        yield row
 
 
 def _row(label: str, name: str, first: Report, second: Report) -> Row:

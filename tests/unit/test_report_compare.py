@@ -62,6 +62,7 @@ def test_two_reports_stand_side_by_side_with_ratios(files):
         "x",
     ] in lines
     ready = next(line for line in lines if line[:2] == ["opens", "ready"])
+    assert "origin" not in result.output
     assert ready[-4:] == ["89.8%", "44.9%", "0.5", "x"]
     assert "  the command differs" in result.output.splitlines()
     assert max(map(len, result.output.splitlines())) <= WIDTH
@@ -94,6 +95,29 @@ def test_the_figures_are_those_of_the_reports():
     passes = [row.second for row in rows if row.label == "pass 1: time"]
     assert passes[0] is not None
     assert passes[0].value == pytest.approx(305 / 3)
+
+
+def test_figures_that_are_equal_are_counted_instead_of_shown():
+    first, second = reports.good(), reports.good()
+    second["waits"]["p95_s"] *= 2
+
+    text = plain_text(comparison(("a", "b"), first, second))
+
+    rows = len(compared(first, second))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines == [
+        "a b ratio",
+        "cold opens that waited 30,000 30,000 1 x",
+        "p95 12.3 ms 24.6 ms 2 x",
+        f"left out, as equal in both: {rows - 2} figures",
+    ]
+
+
+def test_reports_without_a_difference_make_no_table():
+    parts = comparison(("a", "b"), reports.good(), reports.good())
+
+    rows = len(compared(reports.good(), reports.good()))
+    assert parts == [f"  left out, as equal in both: {rows} figures"]
 
 
 def test_a_figure_that_was_0_has_no_ratio():

@@ -57,7 +57,7 @@ complete -c monarch -n '__monarch_at' -a report -d 'Print a report file.'
 complete -c monarch -n '__monarch_in report' -l node -x -d 'Print the part about one node'
 complete -c monarch -n '__monarch_in report' -l json -d 'Print JSON'
 complete -c monarch -n '__monarch_in report' -l html -r -F -d 'Make a page of HTML; - is standard output'
-complete -c monarch -n '__monarch_in report' -l compare -r -F -d 'Print the figures of two reports side by side'
+complete -c monarch -n '__monarch_in report' -l compare -r -F -d 'Print the figures that differ between two reports, side by side'
 complete -c monarch -n '__monarch_in report' -l assert -x -d 'Exit with 1 if a condition on the figures is false; may be repeated'
 complete -c monarch -n '__monarch_in report' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in report' -F
