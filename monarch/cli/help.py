@@ -68,15 +68,18 @@ def show(markdown: str) -> None:
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         click.echo(markdown.rstrip("\n"))
         return
-    from rich.console import Console
     from rich.markdown import Markdown
     from rich.theme import Theme
 
-    terminal = Console()
+    from monarch.cli.terminal import make_console
+
+    terminal = make_console()
     width = min(terminal.width, COLUMNS_MAX)
     # The default is cyan on black, also where all else is black on white.
     theme = Theme({"markdown.code": "bold"})
-    laid_out = Console(file=StringIO(), force_terminal=True, width=width, theme=theme)
+    laid_out = make_console(
+        file=StringIO(), force_terminal=True, width=width, theme=theme
+    )
     laid_out.print(Markdown(markdown))
     assert isinstance(laid_out.file, StringIO)
     text = laid_out.file.getvalue()

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
@@ -37,9 +37,7 @@ def print_parts(parts: Sequence[Part]) -> None:
     if not is_terminal(sys.stdout):
         click.echo(plain_text(clean), nl=False)
         return
-    from rich.console import Console
-
-    print_rich(clean, Console(highlight=False, markup=False, emoji=False))
+    print_rich(clean, make_console())
 
 
 def print_lines(lines: Sequence[str]) -> None:
@@ -49,6 +47,15 @@ def print_lines(lines: Sequence[str]) -> None:
         return
     for line in lines:
         click.echo(printable(line))
+
+
+def make_console(**options: Any) -> Console:
+    """Return a rich console for plain texts; with NO_COLOR it is without bold, too."""
+    from rich.console import Console
+
+    system = None if os.environ.get("NO_COLOR") else "auto"
+    plain = {"highlight": False, "markup": False, "emoji": False}
+    return Console(**{"color_system": system, **plain, **options})
 
 
 def print_rich(parts: Sequence[Part], console: Console) -> None:
@@ -176,7 +183,6 @@ class StepProgress:
 
 
 def _live_progress() -> Progress:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     return Progress(
@@ -184,7 +190,7 @@ def _live_progress() -> Progress:
         BarColumn(bar_width=20),
         TextColumn("{task.fields[state]}", markup=False),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=make_console(stderr=True),
         transient=True,
         refresh_per_second=4,
     )

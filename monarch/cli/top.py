@@ -112,10 +112,11 @@ def _print(looks: Iterator[list[dict[str, Any]]], as_json: bool) -> None:
 
 def _show_live(looks: Iterator[list[dict[str, Any]]]) -> None:
     """Replace the figures on the terminal by those of each look."""
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    from monarch.cli.terminal import make_console
+
+    console = make_console()
     before = signal.signal(signal.SIGTERM, _leave)
     try:
         with Live(console=console, auto_refresh=False) as live:

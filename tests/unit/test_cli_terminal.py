@@ -51,6 +51,20 @@ def test_a_terminal_gets_a_table(console):
     assert "  [red]staged[/red]: 1 file" in text
 
 
+@pytest.mark.parametrize(("no_color", "bold"), [("1", False), ("", True)])
+def test_no_color_switches_bold_off_too(monkeypatch, no_color, bold):
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", no_color)
+
+    terminal.print_parts(PARTS[:2])
+
+    assert "monarch: a headline" in screen.getvalue()
+    assert ("\x1b[" in screen.getvalue()) is bold
+
+
 def test_a_table_in_a_narrow_terminal_loses_no_text(console):
     console.width = 30
 
