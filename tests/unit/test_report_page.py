@@ -284,6 +284,10 @@ def test_rates_are_differences_of_sums():
     [
         (charts.size_scale(0), "B", ["0", "0.5", "1"]),
         (charts.size_scale(700 << 20), "MiB", ["0", "200", "400", "600", "800"]),
+        (charts.count_scale(1), "", ["0", "1"]),
+        (charts.count_scale(3), "", ["0", "1", "2", "3"]),
+        (charts.count_scale(1_900), "thousands", ["0", "0.5", "1", "1.5", "2"]),
+        (charts.rate_scale(1), "", ["0", "0.5", "1"]),
         (charts.count_scale(7), "", ["0", "2", "4", "6", "8"]),
         (charts.count_scale(12_345), "thousands", ["0", "5", "10", "15"]),
         (charts.time_scale(59), "s", ["0", "10", "20", "30", "40", "50"]),
@@ -302,6 +306,25 @@ def test_marks_of_an_axis_lie_on_it(seconds):
 
     assert 2 <= len(ticks) <= 8
     assert all(0 <= tick.at <= 100.0001 for tick in ticks)
+
+
+@pytest.mark.parametrize("section", ["waits", "files"])
+def test_an_axis_of_ranges_that_grow_by_a_factor_says_so(section):
+    axes = [
+        e.words()
+        for e in read(reports.good()).one(section).all("p")
+        if "runs" in e.attributes.get("class", "")
+    ]
+
+    assert axes
+    assert all(axis.endswith(" (log scale)") for axis in axes)
+
+
+def test_a_tier_that_is_hardly_used_is_not_0_percent_full():
+    report = reports.good()
+    report["series"]["tiers"][1]["used_bytes"][-1] = round(0.004 * (1 << 40))
+
+    assert "ssd, 1.0 TiB: 0.4% full" in read(report).one("time").words()
 
 
 def test_gaps_between_waits_stay_gaps():

@@ -13,6 +13,8 @@ from monarch.report.html.blocks import Chart, Shape, Tick
 
 WIDTH: Final = 1000
 HEIGHT: Final = 200
+LOG: Final = "log scale"
+"""What the title of an axis says where equal distances are equal factors."""
 TICKS: Final = 4
 _TIME_TICKS: Final = 6
 _GAP: Final = 0.12
@@ -64,7 +66,12 @@ def size_scale(most: float) -> Scale:
 
 
 def count_scale(most: float) -> Scale:
-    """Return an axis of counts."""
+    """Return an axis of counts, whose marks are whole."""
+    return _scale(most, _COUNTS, is_whole=True)
+
+
+def rate_scale(most: float) -> Scale:
+    """Return an axis of counts per second."""
     return _scale(most, _COUNTS)
 
 
@@ -85,7 +92,11 @@ def share_scale() -> Scale:
 
 
 def _scale(
-    most: float, units: Sequence[tuple[float, str]], *, is_exact: bool = False
+    most: float,
+    units: Sequence[tuple[float, str]],
+    *,
+    is_exact: bool = False,
+    is_whole: bool = False,
 ) -> Scale:
     factor, unit = units[0]
     for factor_next, unit_next in units:
@@ -93,6 +104,8 @@ def _scale(
             factor, unit = factor_next, unit_next
     top = most / factor or 1.0
     step = _step(top / (_TIME_TICKS if is_exact else TICKS))
+    if is_whole and factor == 1:
+        step = max(step, 1)
     if not is_exact:
         top = step * math.ceil(top / step - 1e-9)
     count = math.floor(top / step + 1e-9)
@@ -177,7 +190,7 @@ class Axes(NamedTuple):
 
     Attributes:
         rises: the title of the vertical axis, without its unit.
-        runs: the title of the horizontal axis.
+        runs: the title of the horizontal axis, with LOG if ranges grow by a factor.
         names: what the left edge of each column is, and the right one of the last.
         scale: the vertical axis.
     """

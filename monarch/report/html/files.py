@@ -95,7 +95,8 @@ def files(report: Report) -> Section | None:
     counts = [row["files"] for row in rows]
     text = f"{many(sum(counts), 'files')} in {many(len(counts), 'ranges')} of size."
     scale = charts.count_scale(max(counts))
-    axes = charts.Axes("files", "size of the file", names, scale)
+    runs = charts.titled("size of the file", charts.LOG)
+    axes = charts.Axes("files", runs, names, scale)
     series = Series("plain", "files", counts)
     chart = charts.columns("Files by size", text, axes, [series])
     total = Grid(

@@ -139,7 +139,8 @@ def _wait_columns(rows: Rows) -> Chart | None:
     heights = charts.totals(series)
     ranges = many(len(groups), "ranges")
     text = f"{many(int(sum(heights)), 'opens')} in {ranges} of their wait."
-    axes = charts.Axes("opens", "wait", names, charts.count_scale(max(heights)))
+    scale = charts.count_scale(max(heights))
+    axes = charts.Axes("opens", charts.titled("wait", charts.LOG), names, scale)
     return charts.columns("How long cold opens waited", text, axes, series)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from monarch.report.figures import figure, figure_of
-from monarch.report.format import many
+from monarch.report.format import many, percent
 from monarch.report.html import charts
 from monarch.report.html.blocks import (
     Bar,
@@ -62,7 +62,7 @@ def _opens_chart(series: Mapping[str, Any], report: Report) -> Chart | None:
     if not drawn:
         return None
     most = max(map(sum, zip(*(one.values for one in drawn), strict=True)))
-    scale = charts.count_scale(most)
+    scale = charts.rate_scale(most)
     shapes = charts.stacked(at_s, drawn, scale.end)
     legend = [(one.style, one.name) for one in reversed(drawn)]
     began = [one["began_s"] for one in (report.get("passes") or ())[1:]]
@@ -125,7 +125,7 @@ def _tiers_chart(series: Mapping[str, Any]) -> Chart | None:
     scale = charts.share_scale()
     shapes = charts.lines(at_s, drawn, scale.end)
     legend = [(one.style, one.name) for one in drawn]
-    ends = [f"{one.name}: {100 * one.values[-1]:.0f}% full" for one in drawn]
+    ends = [f"{one.name}: {percent(one.values[-1])} full" for one in drawn]
     text = f"At the end {', '.join(ends)}."
     return _timed(
         ("Use of the tiers", text, "of capacity"), scale, at_s, shapes, legend
