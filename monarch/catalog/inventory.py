@@ -65,11 +65,7 @@ class Inventory:
         self.sizes: npt.NDArray[np.uint64] = np.concatenate(
             [np.empty(0, np.uint64), *(root.block.sizes() for root in roots)]
         )
-        # An empty File has one Extent, too, because each File needs a checksum.
-        extents = np.maximum((self.sizes + (extent_bytes - 1)) // extent_bytes, 1)
-        self.extent_first: npt.NDArray[np.uint64] = np.concatenate(
-            [np.zeros(1, np.uint64), np.cumsum(extents, dtype=np.uint64)]
-        )
+        self.extent_first = extents_of(self.sizes, extent_bytes)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -106,6 +102,16 @@ class Inventory:
     def path(self, file: int) -> bytes:
         """Return the absolute path of a File on its Origin."""
         return self._roots[self.root_of(file)].path + b"/" + self.relative(file)
+
+
+def extents_of(
+    sizes: npt.NDArray[np.uint64], extent_bytes: int
+) -> npt.NDArray[np.uint64]:
+    """Return the number of each File's first Extent, and the total at last."""
+    # An empty File has one Extent, too, because each File needs a checksum.
+    extents = np.maximum((sizes + (extent_bytes - 1)) // extent_bytes, 1)
+    firsts = np.cumsum(extents, dtype=np.uint64)
+    return np.concatenate([np.zeros(1, np.uint64), firsts])
 
 
 def catalog_digest(roots: Sequence[MappedRoot]) -> int:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monarch.cli.options import MODES
+from monarch.cli.plan_options import simulation_options
 from monarch.cli.terminal import ScanProgress, print_line
 from monarch.errors import UsageError
 
 if TYPE_CHECKING:
     from monarch.catalog.inventory import MappedRoot
+    from monarch.cli.plan_simulation import TierRoom
     from monarch.config import Config
-    from monarch.placement import Node, Placement, Units
+    from monarch.placement import Node, Placement
     from monarch.placement.units import Bytes
 
 EPILOG = """\b
@@ -25,12 +28,14 @@ Examples:
   monarch plan --data /pfs/imagenet --nodes 4 --tier ram:40GiB --epochs 90
   monarch plan --index imagenet.monarch-index --nodes 64 --capacity 200GB
   monarch plan -c job.yaml --hosts big,small --capacity 400GiB,100GiB
+  monarch plan --files 1281167 --size 140GB --simulate --origin-rate 2GB/s
 
 Nothing is started and nothing is copied. With --index the dataset itself is not read.
 Capacities in % and auto are those of this machine, assuming that all nodes are alike.
 """
 NODES_MAX = 65536
 EPOCHS_MAX = 1_000_000
+FILES_MAX = 100_000_000
 
 
 @click.command("plan", epilog=EPILOG)
@@ -53,6 +58,13 @@ EPOCHS_MAX = 1_000_000
     metavar="FILE",
     help="Plan for the files in the index file FILE. May be given more than once.",
 )
+@click.option(
+    "--files",
+    type=click.IntRange(1, FILES_MAX),
+    metavar="N",
+    help="Plan for N files of one size, which --size tells, instead of a dataset.",
+)
+@click.option("--size", metavar="SIZE", help="What these files have together.")
 @click.option(
     "--nodes",
     type=click.IntRange(1, NODES_MAX),
@@ -87,38 +99,35 @@ EPOCHS_MAX = 1_000_000
     show_default=True,
     help="Number of times that the job reads the dataset.",
 )
+@simulation_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(as_json: bool, epochs: int, **options: Any) -> None:
     """Predict what each node would store, and how much is read from the origin."""
-    from monarch.catalog.inventory import Inventory
-    from monarch.catalog.presence import large_above, large_files
     from monarch.cli.plan_text import describe, plan_parts
     from monarch.cli.terminal import print_parts
-    from monarch.native import CONSTANTS, ColdMode
-    from monarch.placement import Units
     from monarch.placement.forecast import forecast
 
     config = _load(options)
     names = _names(options["nodes"], config)
     mode = options["mode"] or _mode(config)
-    nodes = _cluster(names, options["capacity"], options["tiers"], config)
-    roots = _indexed_roots(options["indexes"]) or scanned_roots(config)
-    inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
-    cold = config.cold_open
-    above_bytes = large_above(ColdMode[cold.mode.upper()], cold.wait_max)
-    units = Units.of(inventory.extent_first, large_files(inventory.sizes, above_bytes))
-    placement = _place(nodes, roots, inventory.sizes, mode, units)
-    description = describe(
-        [os.fsdecode(root.path) for root in roots],
-        forecast(placement, inventory.sizes),
-        mode,
-        placement.copies,
-        epochs,
-    )
+    tiers = _tiers(options["capacity"], config)
+    nodes = _cluster(names, options["capacity"], options["tiers"], tiers)
+    dataset = _dataset(options, config)
+    placement = _place(nodes, dataset, mode)
+    found = forecast(placement, dataset.sizes)
+    description = describe(dataset.names, found, mode, placement.copies, epochs)
+    parts = plan_parts(description)
+    if options["simulate"]:
+        from monarch.cli.plan_simulation import simulation, simulation_parts
+
+        copies = config.fill.at_once if config.fill.enabled else 0
+        simulated = simulation(options, found, tiers, epochs, copies)
+        description["simulation"] = simulated
+        parts += simulation_parts(simulated)
     if as_json:
         click.echo(json.dumps(description, indent=2))
     else:
-        print_parts(plan_parts(description))
+        print_parts(parts)
 
 
 def _names(count: int | None, config: Config) -> Sequence[str]:
@@ -142,6 +151,10 @@ def _load(options: dict[str, Any]) -> Config:
 
     if options["data"] and options["indexes"]:
         raise UsageError("use --index or --data, not both")
+    if (options["files"] is None) != (options["size"] is None):
+        raise UsageError("use --files and --size together")
+    if options["files"] and (options["data"] or options["indexes"]):
+        raise UsageError("use --files, --data or --index, not several of them")
     if options["hosts"] is not None and options["nodes"] is not None:
         raise UsageError("use --nodes or --hosts, not both")
     asked = RunOptions(
@@ -158,18 +171,21 @@ def _load(options: dict[str, Any]) -> Config:
 
 
 def _cluster(
-    names: Sequence[str], capacity: str | None, tiers: Sequence[str], config: Config
+    names: Sequence[str],
+    capacity: str | None,
+    tiers: Sequence[str],
+    rooms_of: Sequence[TierRoom],
 ) -> list[Node]:
     """Return the nodes with their capacities."""
     from monarch.placement import Node
     from monarch.report.format import many
 
     if capacity is None:
-        rooms = [sum(_tier_bytes(config))]
+        rooms = [sum(tier.capacity_bytes for tier in rooms_of)]
     elif tiers:
         raise UsageError("use --capacity or --tier, not both")
     else:
-        rooms = [_size(text) for text in capacity.split(",")]
+        rooms = [_size("--capacity", text) for text in capacity.split(",")]
     if len(rooms) == 1:
         rooms *= len(names)
     if len(rooms) != len(names):
@@ -180,13 +196,25 @@ def _cluster(
     return [Node(name, room) for name, room in zip(names, rooms, strict=True)]
 
 
-def _size(text: str) -> int:
+def _size(option: str, text: str) -> int:
     from monarch.units import UnitError, parse_size
 
     try:
         return parse_size(text)
     except UnitError as error:
-        raise UsageError(f"--capacity: {error}") from error
+        raise UsageError(f"{option}: {error}") from error
+
+
+def _tiers(capacity: str | None, config: Config) -> list[TierRoom]:
+    """Return the Tiers of a node: one, where the capacity of a node is given."""
+    from monarch.cli.plan_simulation import TierRoom
+
+    if capacity is not None:
+        return [TierRoom("tiers", config.tiers[0].kind, 0)]
+    return [
+        TierRoom(tier.name, tier.kind, room)
+        for tier, room in zip(config.tiers, _tier_bytes(config), strict=True)
+    ]
 
 
 def _tier_bytes(config: Config) -> list[int]:
@@ -211,6 +239,43 @@ def _tier_bytes(config: Config) -> list[int]:
 
 
 # -- the dataset --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDataset:
+    """What is placed: the sizes of Files, and from where the Extents of each begin."""
+
+    names: Sequence[str]
+    sizes: Bytes
+    extent_first: Bytes
+    large_above: int
+    digest: int
+
+
+def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
+    """Return the Files of datasets or indexes, or those that are only told of."""
+    import numpy as np
+
+    from monarch.catalog.inventory import Inventory, catalog_digest, extents_of
+    from monarch.catalog.presence import large_above
+    from monarch.catalog.segment import OpenPolicy, plan_catalog
+    from monarch.native import CONSTANTS, ColdMode
+
+    cold = config.cold_open
+    above_bytes = large_above(ColdMode[cold.mode.upper()], cold.wait_max)
+    extent_bytes = CONSTANTS["EXTENT_BYTES"]
+    if options["files"] is not None:
+        each = _size("--size", options["size"]) // options["files"]
+        sizes = np.full(options["files"], each, np.uint64)
+        firsts = extents_of(sizes, extent_bytes)
+        return PlannedDataset(["given sizes"], sizes, firsts, above_bytes, 0)
+    roots = _indexed_roots(options["indexes"]) or scanned_roots(config)
+    # This refuses what a job would refuse, such as nested datasets.
+    plan_catalog(roots, [], OpenPolicy(0, 0, 0))
+    inventory = Inventory(roots, extent_bytes)
+    names = [os.fsdecode(root.path) for root in roots]
+    sizes, firsts = inventory.sizes, inventory.extent_first
+    return PlannedDataset(names, sizes, firsts, above_bytes, catalog_digest(roots))
 
 
 def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
@@ -262,20 +327,13 @@ def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
     return roots
 
 
-def _place(
-    nodes: Sequence[Node],
-    roots: Sequence[MappedRoot],
-    sizes: Bytes,
-    mode: str,
-    units: Units,
-) -> Placement:
+def _place(nodes: Sequence[Node], dataset: PlannedDataset, mode: str) -> Placement:
     """Place the Files as the agents of a job would."""
-    from monarch.catalog.inventory import catalog_digest
-    from monarch.catalog.segment import OpenPolicy, plan_catalog
-    from monarch.placement import Mode, Placement
+    from monarch.catalog.presence import large_files
+    from monarch.placement import Mode, Placement, Units
     from monarch.stager.capacity import footprints
 
-    # This refuses what a job would refuse, such as nested datasets.
-    plan_catalog(roots, [], OpenPolicy(0, 0, 0))
-    digest = catalog_digest(roots)
-    return Placement(nodes, footprints(sizes), digest, Mode(mode), units)
+    large = large_files(dataset.sizes, dataset.large_above)
+    units = Units.of(dataset.extent_first, large)
+    rooms = footprints(dataset.sizes)
+    return Placement(nodes, rooms, dataset.digest, Mode(mode), units)

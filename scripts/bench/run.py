@@ -21,6 +21,7 @@ import nodes
 import opens
 import origins
 import peers
+import simulation
 import staging
 import start
 from table import Row, print_rows
@@ -46,6 +47,7 @@ PARTS: dict[str, Measure] = {
     ),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
+    "simulation": lambda monarch, work, _: simulation.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
 }
 
