@@ -286,14 +286,17 @@ class NodeReader:
         return bool(later)
 
     def _make_room(self, key: Key) -> None:
-        """Ask the rank that is furthest ahead to give up what it holds."""
-        others = [
-            (member.keys[-1], fd)
+        """Ask the rank that holds the last portion to give up what it holds.
+
+        Who holds only what comes before `key` moves on by itself, and makes room.
+        """
+        holders = [
+            (max(member.told), fd)
             for fd, member in self._members.items()
-            if member.keys and key not in member.keys and not member.yields
+            if member.told and max(member.told) > key and not member.yields
         ]
-        if others:
-            member = self._members[max(others)[1]]
+        if holders:
+            member = self._members[max(holders)[1]]
             member.yields = True
             self._say(member, "yield")
 
