@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from monarch.report.format import percent
+from monarch.report.format import many, percent
 from monarch.report.model import Report
 from monarch.units import format_count, format_duration, format_rate, format_size
 
@@ -138,6 +138,25 @@ def with_headline(report: Report) -> Report:
         "time_saved": None,
     }
     return {**report, "headline": headline}
+
+
+def unmeasured(report: Report) -> list[str]:
+    """Return who has read the origin so that no figure contains it, as phrases."""
+    if get(report, "run.plain"):
+        return ["all that programs read"]
+    found = []
+    if opened := get(report, "headline.origin_opened_bytes"):
+        direct = get(report, "headline.origin_opens")  # unknown in schema 1
+        opens = many(direct, "opens") if direct else "opens"
+        found.append(f"{opens} by programs (files of {format_size(opened)})")
+    writing = get(report, "opens_for_writing", 0)
+    if writing > (get(report, "headline.opens") or 0):
+        found.append(f"{many(writing, 'opens')} that asked for writing")
+    if without := get(report, "coverage.processes", 0) - get(
+        report, "coverage.active", 0
+    ):
+        found.append(f"{many(without, 'processes')} without Monarch")
+    return found
 
 
 def names(report: Report) -> list[str]:

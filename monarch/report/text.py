@@ -5,8 +5,16 @@ from functools import partial
 from typing import Any, Final
 
 from monarch.metrics import UNITS
-from monarch.report.figures import with_headline
-from monarch.report.format import Part, Table, many, percent, plain_text, room_advice
+from monarch.report.figures import unmeasured, with_headline
+from monarch.report.format import (
+    Part,
+    Table,
+    listed,
+    many,
+    percent,
+    plain_text,
+    room_advice,
+)
 from monarch.report.loaders import loader_lines
 from monarch.report.model import POOL, Report, ratio
 from monarch.report.node_table import (
@@ -224,14 +232,15 @@ def _whole(waits: Mapping[str, Any]) -> list[str]:
 
 
 def _origin(report: Report) -> str:
-    found = with_headline(report)["headline"]
+    """Return what was read from the origin, and what of it is not measured."""
     line = (
         f"  origin: {format_size(report['origin']['agent_read_bytes'])} read by Monarch"
     )
     if reads := report.get("reads", {}).get("origin_bytes"):
         line += f", {format_size(reads)} read by programs of large files"
-    opened = format_size(found["origin_opened_bytes"])
-    return f"{line}; size of the files that programs opened there: {opened}"
+    if others := unmeasured(with_headline(report)):
+        line += f"; not measured there: {listed(others, len(others))}"
+    return line
 
 
 def _staged(staging: dict[str, Any], each: str) -> list[str]:

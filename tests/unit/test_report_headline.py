@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch.report import ProcessFigures, WaitTotal, render, summarize
+from monarch.report.html.verdict import tiles
 from support.figures import JOB, MIB, snapshot
 
 RUN = replace(JOB, read_calls_bytes=600 * MIB, startup_s=0.5)
@@ -48,6 +49,40 @@ def test_mapped_reads_are_not_taken_for_reads():
 
     assert found["time_saved"]["avoided_bytes"] == 0
     assert found["origin_bytes"] == 7_800_000
+
+
+@pytest.mark.parametrize(
+    ("counts", "changes", "unmeasured"),
+    [
+        (EPOCHS, {}, ""),
+        (
+            {"opens_origin": 600, "bytes_origin": 60 * MIB},
+            {},
+            "600 opens by programs (files of 60.0 MiB)",
+        ),
+        (
+            {"opens_origin": 1, "bytes_origin": MIB},
+            {"processes": (ProcessFigures("/opt/static", False, 2),)},
+            "1 open by programs (files of 1.0 MiB) and 2 processes without Monarch",
+        ),
+        ({"opens_write": 30}, {}, "30 opens that asked for writing"),
+        ({}, {"run": replace(RUN, plain="no room")}, "all that programs read"),
+    ],
+)
+def test_what_programs_read_at_the_origin_is_not_told_as_0(counts, changes, unmeasured):
+    report = summarize(snapshot(counts, **changes))
+
+    text = " ".join(render(report).split())
+    tile = tiles(report)[1]
+    notes = "".join(note if isinstance(note, str) else note.text for note in tile.notes)
+    if unmeasured:
+        assert f"0 B read by Monarch; not measured there: {unmeasured}" in text
+        assert tile.label == "read from the origin by Monarch"
+        assert notes.endswith(f"not measured: {unmeasured}")
+    else:
+        assert "not measured" not in text + notes
+        assert tile.label == "read from the origin"
+    assert tile.figure.text == "0 B"
 
 
 def test_a_slow_first_pass_in_mid_run_is_not_ready():

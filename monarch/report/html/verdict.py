@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from monarch.report.figures import Figure, figure, figure_of, get
-from monarch.report.format import many
+from monarch.report.figures import Figure, figure, figure_of, get, unmeasured
+from monarch.report.format import listed, many
 from monarch.report.html.blocks import Tile, short
 from monarch.report.model import NO_ROOM, Report
 from monarch.report.node_table import missing_lines
@@ -193,11 +193,7 @@ def tiles(report: Report) -> list[Tile]:
     """Return the six figures that sum the run up."""
     return [
         _ready(report),
-        Tile(
-            "read from the origin",
-            figure(report, "headline.origin_bytes"),
-            _origin_notes(report),
-        ),
+        _from_origin(report),
         _saved(report),
         Tile("waited for files", figure(report, "waits.total_s"), _wait_notes(report)),
         Tile("staged", figure(report, "staging.bytes"), _staging_notes(report)),
@@ -214,17 +210,24 @@ def _ready(report: Report) -> Tile:
     return Tile(label, figure(report, "headline.ready_share"), notes)
 
 
-def _origin_notes(report: Report) -> tuple[str | Figure, ...]:
+def _from_origin(report: Report) -> Tile:
+    """Return what the origin gave, where not all of it is measured what is known."""
     notes: list[str | Figure] = []
     for name, most in (("origin_multiple", ""), ("origin_multiple_max", "at most ")):
         if get(report, f"headline.{name}") is not None:
             notes += [most, figure(report, f"headline.{name}"), " the dataset of "]
             notes.append(figure(report, "run.bytes"))
             break
-    if get(report, "headline.origin_opened_bytes"):
-        opened = figure(report, "headline.origin_opened_bytes")
-        notes += ["; programs opened files of ", opened, " there"]
-    return tuple(notes)
+    others = unmeasured(report)
+    if not others:
+        value = figure(report, "headline.origin_bytes")
+        return Tile("read from the origin", value, tuple(notes))
+    if get(report, "reads.origin_bytes"):
+        read = figure(report, "reads.origin_bytes")
+        notes += ["; " * bool(notes), read, " by programs of large files"]
+    notes += ["; " * bool(notes), f"not measured: {listed(others, len(others))}"]
+    value = figure(report, "origin.agent_read_bytes")
+    return Tile("read from the origin by Monarch", value, tuple(notes))
 
 
 def _saved(report: Report) -> Tile:
