@@ -59,10 +59,9 @@ def check(ctx: click.Context, file: str | None, config: str | None) -> None:
         for line in error.lines:
             print_line(line, err=False)
         ctx.exit(1)
-    try:
-        _check_datasets(loaded.config)
-    except UsageError as error:
-        print_line(str(error), err=False)
+    if faults := _dataset_faults(loaded):
+        for line in faults:
+            print_line(line, err=False)
         ctx.exit(1)
     for doubt in _doubts(loaded.config):
         print_line(f"warning: {doubt}", err=False)
@@ -125,16 +124,18 @@ def _load(options: RunOptions) -> Loaded:
     return load(options, os.environ, current_directory())
 
 
-def _check_datasets(config: Config) -> None:
-    """Check that the datasets are here.
-
-    Raises:
-        UsageError: one cannot be read.
-    """
+def _dataset_faults(loaded: Loaded) -> list[str]:
+    """Return a line for each dataset that is not here, with the place of its path."""
     from monarch.tiers import check_root
 
-    for number, dataset in enumerate(config.datasets):
-        check_root(f"datasets[{number}].path", Path(dataset.path))
+    faults = []
+    for number, dataset in enumerate(loaded.config.datasets):
+        key = f"datasets[{number}].path"
+        try:
+            check_root(key, Path(dataset.path))
+        except UsageError as error:
+            faults.append(f"{loaded.origins[key]}: {error}")
+    return faults
 
 
 def _doubts(config: Config) -> list[str]:

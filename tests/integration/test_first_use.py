@@ -341,19 +341,24 @@ def test_scan_progress_moves_within_one_slow_directory(
 # -- small mistakes ------------------------------------------------------------------
 
 
-def test_config_check_tells_of_a_missing_dataset(monarch_command, tmp_path) -> None:
+def test_config_check_tells_where_each_missing_dataset_is_named(
+    monarch_command, tmp_path
+) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text(f"schema: 1\ndatasets: [{{path: {tmp_path}/none}}]\n")
+    file.write_text(
+        f"datasets:\n- path: {tmp_path}/none\n- path: /usr\n- path: {tmp_path}/other\n"
+    )
 
     done = subprocess.run(
         [monarch_command, "config", "check", file], capture_output=True, text=True
     )
 
     assert done.returncode == 1
-    assert done.stdout == (
-        f"datasets[0].path: {tmp_path}/none does not exist; "
-        "name the dataset's directory\n"
-    )
+    rest = "does not exist; name the dataset's directory"
+    assert done.stdout.splitlines() == [
+        f"{file}:2:9: datasets[0].path: {tmp_path}/none {rest}",
+        f"{file}:4:9: datasets[2].path: {tmp_path}/other {rest}",
+    ]
 
 
 def test_mistyped_report_directory_is_an_error_before_the_run(
