@@ -143,7 +143,6 @@ def test_a_late_reply_is_asked_for_at_another_replica():
         rate(loader, 10, skip=4)
         stats = loader.stats()
     assert stats["hedges"] > 0
-    assert stats["exposed_wait_max_s"] < 10 * RTT_S + 1
 
 
 def test_ten_splits_of_200_000_records_touch_no_data(tmp_path):
