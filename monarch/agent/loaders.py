@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from monarch.errors import MonarchError
-from monarch.report.loaders import together
-from monarch.report.model import LoaderFigures
+
+if TYPE_CHECKING:  # most jobs have no loader, and import nothing for it
+    from monarch.report.model import LoaderFigures
 
 _ROWS_MAX: Final = 4096
 _NAMES: Final = {
@@ -48,10 +49,12 @@ class LoaderRows:
         Raises:
             MonarchError: it is not what a loader tells.
         """
+        from monarch.report.model import LoaderFigures
+
         try:
             stats, number = asked["stats"], int(asked["number"])
-            figures = {
-                name: type(getattr(_NONE, name))(stats[given])
+            figures: dict[str, Any] = {
+                name: (float if name.endswith("_s") else int)(stats[given])
                 for name, given in _NAMES.items()
             }
             busy = stats["accelerator_utilization"]
@@ -76,6 +79,8 @@ class LoaderRows:
 
     def figures(self) -> LoaderFigures:
         """Return the figures of all loaders as one."""
+        from monarch.report.loaders import together
+
         readers = self._readers.values()
         return replace(
             together(self._rows.values()),
@@ -89,6 +94,3 @@ class LoaderRows:
         known.requests = max(known.requests, reader.requests)
         known.bytes = max(known.bytes, reader.bytes)
         known.memory = max(known.memory, reader.memory)
-
-
-_NONE: Final = LoaderFigures()

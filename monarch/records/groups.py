@@ -121,10 +121,10 @@ def request_marks(units: Units, gap_max: int = GAP_MAX) -> Array:
     Args:
         gap_max: larger gaps are not read.
     """
-    marks = _changes(units["object"])
+    begins = _changes(units["object"])
     ends = units["offset"].astype(np.int64) + units["length"]
-    marks[1:] |= units["offset"][1:].astype(np.int64) > ends[:-1] + gap_max
-    return marks
+    begins[1:] |= units["offset"][1:].astype(np.int64) > ends[:-1] + gap_max
+    return begins
 
 
 def _changes(values: Array) -> Array:
