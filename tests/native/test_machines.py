@@ -6,7 +6,6 @@ agent of the other understand each other.
 
 import ctypes
 import os
-import re
 import shutil
 import struct
 import subprocess
@@ -233,6 +232,4 @@ def test_launcher_there_starts_an_agent_here(run_root: Path, tmp_path: Path) -> 
     )
 
     assert (done.stdout, done.returncode) == ("bytes", 0), done.stderr
-    # The emulator makes up the time at which the launcher began, and under load misses
-    # that of the kernel: the launcher then counts as a process of its own.
-    assert re.search(r"monarch: active in 1 of [12] process", done.stderr), done.stderr
+    assert "monarch: active in 1 of 1 process" in done.stderr

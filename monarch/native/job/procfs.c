@@ -12,7 +12,7 @@ enum { STAT_BYTES_MAX = 1024 };
 /* read_proc - reads a file of /proc/PID; returns its length, 0 = unknown. */
 static size_t read_proc(pid_t pid, const char *name, char *bytes, size_t max)
 {
-    char path[32];
+    char path[48];
     ssize_t n;
     int fd;
 
@@ -25,11 +25,12 @@ static size_t read_proc(pid_t pid, const char *name, char *bytes, size_t max)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* find_field - a field of /proc/PID/stat, or NULL. Fields are counted from the last
+/* find_field - a field of a stat file of /proc/PID, or NULL. Fields are counted from the last
  * parenthesis, because the program's name may contain anything. */
-static const char *find_field(char text[STAT_BYTES_MAX], pid_t pid, int wanted)
+static const char *find_field(char text[STAT_BYTES_MAX], pid_t pid, const char *name,
+                              int wanted)
 {
-    size_t n = read_proc(pid, "stat", text, STAT_BYTES_MAX - 1);
+    size_t n = read_proc(pid, name, text, STAT_BYTES_MAX - 1);
     const char *field;
 
     text[n] = '\0';
@@ -39,11 +40,15 @@ static const char *find_field(char text[STAT_BYTES_MAX], pid_t pid, int wanted)
     return field;
 }
 
-/* number_field - a numeric field; 0 = unknown. */
+/* number_field - a numeric field; 0 = unknown. It is read of the main thread, because
+ * an emulator (qemu-user) makes up /proc/PID/stat of its own process. */
 static uint64_t number_field(pid_t pid, int wanted)
 {
-    char text[STAT_BYTES_MAX];
-    const char *field = find_field(text, pid, wanted);
+    char text[STAT_BYTES_MAX], name[32];
+    const char *field;
+
+    snprintf(name, sizeof(name), "task/%d/stat", (int)pid);
+    field = find_field(text, pid, name, wanted);
 
     return field ? strtoull(field, NULL, 10) : 0;
 }
@@ -52,7 +57,7 @@ static uint64_t number_field(pid_t pid, int wanted)
 bool process_is_stopped(pid_t pid)
 {
     char text[STAT_BYTES_MAX];
-    const char *state = pid > 0 ? find_field(text, pid, 3) : NULL;
+    const char *state = pid > 0 ? find_field(text, pid, "stat", 3) : NULL;
 
     return state && (state[1] == 'T' || state[1] == 't');
 }
