@@ -156,6 +156,24 @@ class Loads:
 
     # -- units that are decoded --------------------------------------------------------
 
+    def place(self, keys: Sequence[Key]) -> None:
+        """Give buffers to portions that are decoded, as far as there is room."""
+        for key in keys:
+            load = self._loads.get(key)
+            if load is not None and load.decoded is not None:
+                self._place(load)
+
+    def free_decoder(self, key: Key) -> bool:
+        """Give up a decoded portion without a buffer, for one that is needed before it.
+
+        Else the decoders could wait for room that only the earlier one would make.
+        """
+        waiting = [one.key for one in self._loads.values() if one.decoded is not None]
+        last = max(waiting, default=key)
+        if last > key:
+            self.drop(last)
+        return last > key
+
     def _begin_decoding(self, load: Load) -> Begun:
         busy = [one for one in self._loads.values() if one.is_decoding]
         if len(busy) >= DECODERS:
@@ -175,7 +193,10 @@ class Loads:
                 for unit in load.portion.units
                 for record in decoder.records(int(unit))
             ]
-        except RecordsError as error:
+        except Exception as error:
+            # Whatever a library raises: the ranks would wait for this portion.
+            if not isinstance(error, RecordsError):
+                error = RecordsError(f"it cannot be decoded: {error!r}")
             self._ended(load, 0, error)
             return
         for one in load.portion.ranges():

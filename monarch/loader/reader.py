@@ -101,6 +101,7 @@ class NodeReader:
         self._begun_s = time.monotonic()
         self._had_members = False
         self._hinted = -1
+        self._short: Key | None = None
 
     def __repr__(self) -> str:
         return f"<NodeReader for {len(self._members)}, {self._loads!r}>"
@@ -108,11 +109,15 @@ class NodeReader:
     def run(self) -> None:
         """Read until the last rank has gone."""
         while self._members or not self._is_over():
-            for key, events in self._select.select(_TICK_S):
-                self._serve(key.fd, events)
-            if self._take_ends():
-                self._schedule()
+            self.turn(_TICK_S)
             self._readers.hedge()
+
+    def turn(self, limit_s: float) -> None:
+        """Do what ranks ask for and what the ends of reads allow, or wait for them."""
+        for key, events in self._select.select(limit_s):
+            self._serve(key.fd, events)
+        if self._take_ends():
+            self._schedule()
 
     def _is_over(self) -> bool:
         lonely = time.monotonic() - self._begun_s > _LONELY_S
@@ -237,9 +242,13 @@ class NodeReader:
         """Begin what is needed next, as far as there is room, and tell the ranks."""
         wanted = sorted({key for one in self._members.values() for key in one.keys})
         spare = self._sort_out(set(wanted))
+        self._short = None
+        self._loads.place(wanted)
         for key in wanted:
             begun = self._loads.begin(key)
             while begun is Begun.NO_ROOM and self._drop_one(spare, key):
+                begun = self._loads.begin(key)
+            if begun is Begun.LATER and self._loads.free_decoder(key):
                 begun = self._loads.begin(key)
             if begun is Begun.NO_ROOM:
                 self._make_room(key)
@@ -255,6 +264,9 @@ class NodeReader:
         for key in self._loads.keys():  # noqa: SIM118
             load = self._loads.get(key)
             if key in wanted or load is None or load.is_reading:
+                continue
+            if load.is_decoding:  # it waits for a buffer, and others for its decoder
+                self._loads.drop(key)
                 continue
             members = self._members.values()
             if key.owner == EVERYBODY and any(one.comes_to(key) for one in members):
@@ -273,32 +285,30 @@ class NodeReader:
             self._loads.drop(spare.pop())
             return True
         held = {one for member in self._members.values() for one in member.told}
-        later = [
-            one
-            for one in self._loads.keys()  # noqa: SIM118
-            if one > key
-            and one not in held
-            and (load := self._loads.get(one))
-            and not load.is_reading
-        ]
+        later = [load.key for load in self._later(key) if load.key not in held]
         if later:
             self._loads.drop(max(later))
         return bool(later)
 
-    def _make_room(self, key: Key) -> None:
-        """Ask the rank that holds the last portion to give up what it holds.
+    def _later(self, key: Key) -> list[Load]:
+        """Return the portions after one whose memory could be used for that one."""
+        held = [self._loads.get(one) for one in self._loads.keys() if one > key]  # noqa: SIM118
+        return [load for load in held if load and load.buffer and not load.is_reading]
 
-        Who holds only what comes before `key` moves on by itself, and makes room.
+    def _make_room(self, key: Key) -> None:
+        """Have the last portion given up by the ranks that hold it.
+
+        They may need the missing one as well. Until there is room for it, no rank is
+        told of portions after it: it would hold them, and wait.
         """
-        holders = [
-            (max(member.told), fd)
-            for fd, member in self._members.items()
-            if member.told and max(member.told) > key and not member.yields
-        ]
-        if holders:
-            member = self._members[max(holders)[1]]
-            member.yields = True
-            self._say(member, "yield")
+        last = max((load.key for load in self._later(key)), default=None)
+        if last is None:
+            return
+        self._short = key
+        for member in self._members.values():
+            if last in member.told and not member.yields:
+                member.yields = True
+                self._say(member, "yield")
 
     def _tell(self, member: Member, gone: list[int]) -> None:
         """Tell a rank what is new about the portions that it needs."""
@@ -308,13 +318,17 @@ class NodeReader:
             self._say(member, "gone", left)
         for key in member.keys:
             load = self._loads.get(key)
-            if load is None:
+            if load is None or (key not in member.told and self._is_short_of(key)):
                 continue
             if load.failure and member.told.get(key, 0) >= 0:
                 member.told[key] = -1
                 self._say(member, "failed", key, member.serial, load.failure)
             elif not load.failure:
                 self._tell_part(member, load)
+
+    def _is_short_of(self, key: Key) -> bool:
+        """Return whether a portion stands in the way of one that is needed before."""
+        return self._short is not None and key > self._short
 
     def _tell_part(self, member: Member, load: Load) -> None:
         told = member.told.get(load.key, 0)

@@ -1,0 +1,72 @@
+"""A program that forks ranks which load: they begin at once, as all is imported.
+
+It tells its own pid. Each line of its input is the plan of a rank, of which it tells
+the pid too. A rank writes a line for each batch to a file, and why it has failed to
+another one.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+from monarch.loader import Loader
+
+
+def load(plan: dict[str, Any]) -> None:
+    """Load some epochs as one rank; say each batch and the state after it."""
+    said = os.open(plan["said"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    rng = random.Random(plan["rank"])
+    pauses = [rng.uniform(0, plan["pause_max_s"]) for _ in range(100)]
+    options = plan["options"]
+    with Loader(plan["path"], rank=plan["rank"], **options) as loader:
+        if plan["state"] is not None:
+            loader.load_state_dict(plan["state"])
+        state = loader.state_dict()
+        while state["epoch"] < plan["epochs"]:
+            for number, batch in enumerate(loader):
+                ids = batch.ids.tolist()
+                for wanted, record in zip(ids, batch.records, strict=True):
+                    assert int.from_bytes(record[:8], "little") == wanted, wanted
+                state = loader.state_dict()
+                # One call writes a line, so that no kill leaves a part of it.
+                os.write(said, (json.dumps([ids, state]) + "\n").encode())
+                time.sleep(pauses[number % len(pauses)])
+    os.write(said, b'"end"\n')
+
+
+def fork(plan: dict[str, Any]) -> int:
+    """Start a rank."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.dup2(os.open(plan["errors"], os.O_WRONLY | os.O_APPEND | os.O_CREAT), 2)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        load(plan)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def reap() -> None:
+    """Take the ends of ranks: only here, so that no pid is used again too early."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print(os.getpid(), flush=True)
+    for line in sys.stdin:
+        reap()
+        print(fork(json.loads(line)), flush=True)
