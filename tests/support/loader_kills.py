@@ -59,8 +59,10 @@ class Member:
 
     def said(self) -> list[Any]:
         """The Records and the state of each batch."""
-        lines = self._said.read_text() if self._said.exists() else ""
-        return [json.loads(line) for line in lines.splitlines() if line != '"end"']
+        text = self._said.read_text() if self._said.exists() else ""
+        # A line without its end is being written, or was when its rank was killed.
+        lines = [one for one in text.splitlines(keepends=True) if one.endswith("\n")]
+        return [json.loads(line) for line in lines if line != '"end"\n']
 
     def errors(self) -> str:
         """What it, or a reader that it has started, had to say."""

@@ -33,7 +33,6 @@ def load(plan: dict[str, Any]) -> None:
                 for wanted, record in zip(ids, batch.records, strict=True):
                     assert int.from_bytes(record[:8], "little") == wanted, wanted
                 state = loader.state_dict()
-                # One call writes a line, so that no kill leaves a part of it.
                 os.write(said, (json.dumps([ids, state]) + "\n").encode())
                 time.sleep(pauses[number % len(pauses)])
     os.write(said, b'"end"\n')
