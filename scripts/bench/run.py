@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import catalog
+import clairvoyance
 import directories
 import epochs
 import formats
@@ -41,6 +42,7 @@ PARTS: dict[str, Measure] = {
         monarch, work, quick=size.quick
     ),
     "hints": lambda monarch, work, _: hints.measure(monarch, work),
+    "clairvoyance": lambda monarch, work, _: clairvoyance.measure(monarch, work),
     "large": lambda monarch, work, size: large.measure(monarch, work, quick=size.quick),
     "formats": lambda monarch, work, size: formats.measure(
         monarch, work, quick=size.quick

@@ -1,0 +1,60 @@
+"""What `monarch plan --simulate` says of epochs is what the origin then gives in them.
+
+How long they take is measured by scripts/bench/simulation.py: no test is timed.
+"""
+
+import json
+import subprocess
+from itertools import pairwise
+
+import pytest
+
+from support.clusters import Cluster
+from support.nodes import Plan
+
+FILES, SIZE = 240, 40_960
+TOTAL = FILES * SIZE
+EPOCHS = 3
+POOL = 128 << 10
+
+
+def planned(cluster: Cluster, tier_bytes: int, sharding: str) -> list[int]:
+    """The bytes that the origin is to give in each epoch."""
+    reads = "everything" if sharding == "everything" else "sharded"
+    words = [str(cluster.command), "plan", "--data", str(cluster.origin.root)]
+    words += ["--hosts", ",".join(node.name for node in cluster.nodes)]
+    words += ["--tier", f"ram:{tier_bytes}B:{cluster.ram}", "--mode", "partition"]
+    words += ["--simulate", "--origin-rate", "1GB/s", "--reads", reads, "--json"]
+    environ = cluster.nodes[0].environ
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, env=environ)
+    found = json.loads(done.stdout)["simulation"]
+    later = found["later"]["origin_bytes"]
+    return [found["first"]["origin_bytes"], *[later] * (EPOCHS - 1)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "held", "sharding"),
+    [(1, 0.5, "dealt"), (2, 0.5, "everything"), (2, 1.2, "dealt")],
+)
+def test_the_origin_gives_in_each_epoch_what_was_simulated(
+    make_cluster, nodes: int, held: float, sharding: str
+) -> None:
+    cluster = make_cluster(nodes, sizes=[SIZE] * FILES)
+    tier_bytes = int(TOTAL * held / nodes)
+    expected = planned(cluster, tier_bytes, sharding)
+    # What the Pool takes of the Tier, where there is one, is given on top.
+    room = tier_bytes + (POOL if nodes > 1 else 0)
+    words = ["--tier", f"ram:{room}B:{cluster.ram}", "--set", "peers.mode=partition"]
+    words += ["--set", f"peers.transit={POOL}B"]
+    cluster.origin.reset()
+    job = cluster.start(Plan(EPOCHS, sharding=sharding), *words, hold=range(1, EPOCHS))
+    given = [0]
+    for epoch in range(1, EPOCHS):
+        job.await_epoch(epoch)
+        given.append(cluster.origin.counts().read_bytes)
+        job.release(epoch)
+    job.finish()
+    given.append(cluster.origin.counts().read_bytes)
+
+    found = [after - before for before, after in pairwise(given)]
+    assert found == pytest.approx(expected, abs=0.05 * TOTAL)
