@@ -184,10 +184,10 @@ class Loads:
 
     def _decode(self, load: Load) -> None:
         """Decode a portion, in a thread of its own."""
-        decoder = getattr(self._own, "decoder", None)
-        if decoder is None:
-            decoder = self._own.decoder = UnitDecoder(load.portion.index)
         try:
+            decoder = getattr(self._own, "decoder", None)
+            if decoder is None:
+                decoder = self._own.decoder = UnitDecoder(load.portion.index)
             found = [
                 record
                 for unit in load.portion.units

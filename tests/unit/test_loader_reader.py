@@ -171,6 +171,16 @@ class Node:
     def turn(self) -> None:
         self._reader.turn(0)
 
+    @property
+    def reads(self) -> bool:
+        """Whether something is being read or decoded."""
+        return bool(self._reads.open)
+
+    def end_all(self) -> None:
+        """End all reads."""
+        while self.reads:
+            self._reads.end(0, self._data)
+
     def round(self, rng: random.Random) -> None:
         """Let every part do something."""
         while self._reads.open and rng.random() < 0.9:
@@ -272,10 +282,11 @@ def test_what_a_library_raises_is_told(
     monkeypatch.setattr(loads, "UnitDecoder", broken)
     rng = random.Random(0)
 
-    with (
-        node(packed["decoded"], 1, 2) as one,
-        pytest.raises(LoaderError, match=r"record \d+: .*no such filter"),
-    ):
+    with node(packed["decoded"], 1, 2) as one:
         one.join(0)
-        for _ in range(10):
-            one.round(rng)
+        while not one.reads:
+            one.turn()
+        one.end_all()
+        one.turn()
+        with pytest.raises(LoaderError, match=r"record \d+: .*no such filter"):
+            one.ranks[0].act(rng)
