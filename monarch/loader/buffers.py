@@ -47,6 +47,9 @@ class BufferPool:
 
     Args:
         limit: bytes of all buffers.
+
+    Attributes:
+        made: how many buffers so far.
     """
 
     def __init__(self, limit: int) -> None:
@@ -54,7 +57,7 @@ class BufferPool:
         self.bytes = 0
         self.peak = 0
         self._free: list[Buffer] = []
-        self._made = 0
+        self.made = 0
         self._gone: list[int] = []
 
     def __repr__(self) -> str:
@@ -92,19 +95,49 @@ class BufferPool:
         self._gone.append(buffer.number)
         buffer.close()
 
+    def adopt(self, fd: int) -> Buffer | None:
+        """Return a buffer of memory that a rank has made, or None if there is no room.
+
+        The descriptor then belongs to the buffer.
+
+        Raises:
+            OSError: it cannot be mapped.
+        """
+        capacity = os.fstat(fd).st_size
+        if self.bytes + capacity > self.limit:
+            return None
+        return self._counted(fd, capacity)
+
     def _make(self, capacity: int) -> Buffer:
-        fd = os.memfd_create("monarch-loader", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = new_memory(capacity)
         try:
-            os.posix_fallocate(fd, 0, capacity)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-            mapped = mmap.mmap(fd, capacity)
+            return self._counted(fd, capacity)
         except BaseException:
             os.close(fd)
             raise
-        self._made += 1
+
+    def _counted(self, fd: int, capacity: int) -> Buffer:
+        mapped = mmap.mmap(fd, capacity)
+        self.made += 1
         self.bytes += capacity
         self.peak = max(self.peak, self.bytes)
-        return Buffer(self._made, fd, capacity, mapped)
+        return Buffer(self.made, fd, capacity, mapped)
+
+
+def new_memory(capacity: int) -> int:
+    """Return a descriptor of memory that is there and keeps its size.
+
+    Raises:
+        OSError: the node has no memory.
+    """
+    fd = os.memfd_create("monarch-loader", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.posix_fallocate(fd, 0, capacity)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 def rounded(size: int) -> int:

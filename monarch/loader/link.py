@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.loader.buffers import MappedBuffers
+from monarch.loader.early import EarlyReads
 from monarch.loader.portions import EVERYBODY, ROW, Key, keys_of
 from monarch.loader.wire import (
     VERSION,
@@ -69,16 +70,24 @@ class ReaderLink:
         key: the same for all ranks of a node that use the same reader.
         settings: of the reader.
         rank: of this process.
+        early: reads while the reader starts.
     """
 
     def __init__(
-        self, key: str, settings: Mapping[str, Any], index: RecordIndex, rank: int
+        self,
+        key: str,
+        settings: Mapping[str, Any],
+        index: RecordIndex,
+        rank: int,
+        early: EarlyReads | None = None,
     ) -> None:
         self.restarts = 0
         self._key = key
         self._settings = settings
         self._index = index
         self._rank = rank
+        self._early = early
+        self._has_started = False
         self._owner_of_portions = rank if settings["shuffle"] == "global" else EVERYBODY
         self._channel: Channel | None = None
         self._owner = os.getpid()
@@ -135,6 +144,7 @@ class ReaderLink:
         keys = list(keys)
         while True:
             self._pump()
+            self._read_early(keys)
             for key in keys:
                 if key in self._failed:
                     raise LoaderError(self._failed.pop(key))
@@ -171,9 +181,9 @@ class ReaderLink:
 
     # -- messages ----------------------------------------------------------------------
 
-    def _say(self, *message: Any) -> None:
+    def _say(self, *message: Any, fds: Sequence[int] = ()) -> None:
         try:
-            self._connected().send(*message)
+            self._connected().send(*message, fds=fds)
         except OSError:
             self._lost()
 
@@ -189,7 +199,8 @@ class ReaderLink:
 
     def _wait_until(self, deadline: float) -> None:
         if self._channel is not None:
-            self._channel.wait(min(deadline - time.monotonic(), 1.0))
+            fds = self._early.event_fds if self._early else ()
+            self._channel.wait(min(deadline - time.monotonic(), 1.0), fds)
 
     def _hear(self, message: Message, fds: Sequence[int]) -> None:
         self._has_heard = True
@@ -219,6 +230,22 @@ class ReaderLink:
             none = np.zeros(requests, bool)
             self._parts[key] = Part(np.frombuffer(view, ROW, rows), view, none)
         self._parts[key].done[done] = True
+
+    def _read_early(self, keys: Iterable[Key]) -> None:
+        """Read portions until the reader that was started here is ready."""
+        if self._early is None or not self._has_started:
+            return
+        if self._has_heard:
+            self._early.stop()
+        else:
+            self._early.begin([key for key in keys if key not in self._parts])
+        for one in self._early.take():
+            if one.key in self._needed and one.key not in self._parts:
+                table = np.frombuffer(one.view, ROW, one.rows)
+                done = np.ones(one.requests, bool)
+                self._parts[one.key] = Part(table, one.view, done)
+            self._say("offer", one.key, fds=(one.fd,))
+            os.close(one.fd)
 
     def _give_up(self) -> None:
         """Make room for a rank that is behind this one: what is held is read again."""
@@ -268,7 +295,7 @@ class ReaderLink:
             self._owner = os.getpid()
             if self._channel is not None:
                 self._channel.close()
-            self._channel = None
+            self._channel = self._early = None
             self._forget()
         if self._channel is None:
             self._channel = self._meet_reader()
@@ -322,6 +349,7 @@ class ReaderLink:
                 )
                 raise LoaderError(text) from error
         _started.append(process)
+        self._has_started = True
 
 
 def _memory(write: Callable[[Any], Any]) -> Any:

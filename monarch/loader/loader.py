@@ -20,6 +20,7 @@ from monarch.cluster import RUN_VARIABLE, own_addresses
 from monarch.errors import MonarchError, UsageError
 from monarch.loader.batch import Form
 from monarch.loader.buffers import rounded
+from monarch.loader.early import EarlyReads
 from monarch.loader.figures import LoaderCounts
 from monarch.loader.iteration import Iteration, Reach, Tools
 from monarch.loader.link import ReaderLink
@@ -37,7 +38,7 @@ from monarch.loader.ranks import Ranks, find_ranks
 from monarch.loader.tokens import TokenServer
 from monarch.records import Records, open_records
 from monarch.records.groups import Groups, group
-from monarch.records.sources import FileSource
+from monarch.records.sources import FileSource, Source
 
 _AHEAD_MIN: Final = 8
 _BATCHES_AHEAD: Final = 8
@@ -349,7 +350,19 @@ class Loader:
         _open_keys[self._base] = number + 1
         settings["sys_path"] = list(sys.path)
         key = f"{self._base}-{number}"
-        return ReaderLink(key, settings, self.records.index, ranks.rank)
+        early = self._early_reads(source)
+        index = self.records.index
+        return ReaderLink(key, settings, index, ranks.rank, early)
+
+    def _early_reads(self, source: Source) -> EarlyReads | None:
+        """Return what reads until the reader does; not if memory or reads are few."""
+        has_limits = (self.options.memory_limit, self.options.readers_max) != (
+            None,
+        ) * 2
+        is_read = self._portions.is_shared and not source.index.is_decoded
+        if has_limits or not is_read or not isinstance(source, FileSource):
+            return None
+        return EarlyReads(self._portions, source)
 
     def _token_server(self, ranks: Ranks) -> list[Any] | None:
         """Return where the readers of all nodes get their tokens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -124,6 +125,27 @@ class Loads:
             self._readers.start(Read(one, view[at : at + one.length], done))
         view.release()
         return Begun.YES
+
+    def adopt(self, key: Key, fd: int) -> Load | None:
+        """Take over a portion that a rank has read, with the memory that it is in.
+
+        Returns:
+            None if it is not needed, or there is no room: the descriptor is closed.
+        """
+        portion = self._portions.find(key)
+        for one in portion.ranges():
+            self._readers.count(one.length)
+        layout = None if key in self._loads else portion.layout()
+        fits = layout and os.fstat(fd).st_size == rounded(layout.bytes)
+        buffer = self._pool.adopt(fd) if fits else None
+        if layout is None or buffer is None:
+            os.close(fd)
+            return None
+        requests = len(layout.begins)
+        load = Load(key, portion, buffer, len(layout.table), requests)
+        load.done, load.ended = list(range(requests)), requests
+        self._loads[key] = load
+        return load
 
     def end(self, load: Load, request: int, error: RecordsError | None) -> None:
         """Note that a request of a portion has ended."""

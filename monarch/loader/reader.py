@@ -37,6 +37,8 @@ from monarch.records.sources import FileSource, Source
 _TICK_S: Final = 0.02
 _LONELY_S: Final = 10.0
 """How long a reader waits for its first rank."""
+_MADE_MAX: Final = 2
+"""How many buffers are made between two looks at what has come: each takes a while."""
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +104,7 @@ class NodeReader:
         self._had_members = False
         self._hinted = -1
         self._short: Key | None = None
+        self._has_more = False
 
     def __repr__(self) -> str:
         return f"<NodeReader for {len(self._members)}, {self._loads!r}>"
@@ -114,9 +117,9 @@ class NodeReader:
 
     def turn(self, limit_s: float) -> None:
         """Do what ranks ask for and what the ends of reads allow, or wait for them."""
-        for key, events in self._select.select(limit_s):
+        for key, events in self._select.select(0 if self._has_more else limit_s):
             self._serve(key.fd, events)
-        if self._take_ends():
+        if self._take_ends() or self._has_more:
             self._schedule()
 
     def _is_over(self) -> bool:
@@ -165,18 +168,25 @@ class NodeReader:
             return
         moved = False
         while (received := member.channel.receive()) is not None:
-            moved |= self._obey(member, received[0])
+            moved |= self._obey(member, *received)
         if moved:
             self._schedule()
 
-    def _obey(self, member: Member, message: Message) -> bool:
+    def _obey(self, member: Member, message: Message, fds: list[int]) -> bool:
         """Do what a rank says; return whether it has moved."""
         word, *rest = message
         if word == "hello":
             version, member.rank = rest
             if version != VERSION:
                 raise ValueError("another version")
+            self._say(member, "ready")
             return False
+        if word == "offer":
+            key = Key(*rest[0])
+            load = self._loads.adopt(key, fds[0])
+            if load is not None and key in member.keys:
+                member.told[key] = load.requests
+            return True
         if word == "stats":
             self._say(member, "stats", self._figures())
             return False
@@ -243,8 +253,13 @@ class NodeReader:
         wanted = sorted({key for one in self._members.values() for key in one.keys})
         spare = self._sort_out(set(wanted))
         self._short = None
+        self._has_more = False
         self._loads.place(wanted)
+        made = self._pool.made
         for key in wanted:
+            if self._pool.made - made >= _MADE_MAX:
+                self._has_more = True
+                break
             begun = self._loads.begin(key)
             while begun is Begun.NO_ROOM and self._drop_one(spare, key):
                 begun = self._loads.begin(key)

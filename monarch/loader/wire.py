@@ -8,8 +8,10 @@ A rank says:
     need   serial, spans, again: spans [epoch, low, high, start] of positions, the first
            of which says where the rank is. `again`: it has given up all portions.
     stats  the reader answers with its figures
+    offer  key: with a descriptor of the portion, which this rank has read meanwhile
 
 The reader says:
+    ready  to `hello`
     buffer number, capacity: with a descriptor
     gone   numbers of buffers that will not be used again
     part   key, serial, buffer, rows, requests, done: some requests of a portion are
@@ -111,9 +113,15 @@ class Channel:
             raise ConnectionError("a message is damaged") from error
         return message, fds
 
-    def wait(self, limit_s: float) -> bool:
-        """Wait for a message; return whether there may be one."""
+    def wait(self, limit_s: float, fds: Sequence[int] = ()) -> bool:
+        """Wait for a message, or that a descriptor can be read.
+
+        Returns:
+            Whether there may be one.
+        """
         poll = select.poll()
+        for fd in fds:
+            poll.register(fd, select.POLLIN)
         events = select.POLLIN | (select.POLLOUT if self._waiting else 0)
         poll.register(self.socket, events)
         return bool(poll.poll(max(0.0, limit_s) * 1000))

@@ -4,6 +4,7 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from monarch.loader import LoaderError, loads, reader
+from monarch.loader.buffers import new_memory
+from monarch.loader.early import EarlyReads
 from monarch.loader.link import ReaderLink
 from monarch.loader.order import Batches, RecordOrder
 from monarch.loader.portions import EVERYBODY, Key, Portions
@@ -23,6 +26,7 @@ from monarch.loader.reader import NodeReader
 from monarch.loader.wire import listen
 from monarch.records import open_records
 from monarch.records.groups import group
+from monarch.records.sources import FileSource
 from support.loaders import numbered, write_tfrecord
 
 COUNT: Final = 200
@@ -70,7 +74,7 @@ class Rank:
         self._node = node
         self._link = ReaderLink(node.key, {"shuffle": "group"}, node.index, number)
         self._first = first
-        self._has_batch = False
+        self.has_batch = False
         self._need()
 
     @property
@@ -89,8 +93,8 @@ class Rank:
         """Go on by one step, if what it waits for is there."""
         if self.has_ended:
             return
-        if self._has_batch:
-            self._has_batch = False
+        if self.has_batch:
+            self.has_batch = False
             self._first += rng.choice([1, 1, 2])
             self._need() if not self.has_ended else self.leave()
             return
@@ -101,7 +105,7 @@ class Rank:
             if "nothing was read" not in str(error):
                 raise
             return
-        self._has_batch = True
+        self.has_batch = True
 
     def _are_there(self, keys: list[Key]) -> bool:
         parts = [self._link.part(key) for key in keys]
@@ -172,6 +176,11 @@ class Node:
         self._reader.turn(0)
 
     @property
+    def held_bytes(self) -> int:
+        """The bytes of all buffers."""
+        return self._reader._pool.bytes
+
+    @property
     def reads(self) -> bool:
         """Whether something is being read or decoded."""
         return bool(self._reads.open)
@@ -236,6 +245,62 @@ def node(path: str, window: int, memory: int) -> Iterator[Node]:
             yield one
         finally:
             one.close()
+
+
+def offered(one: Node, key: Key, size: int | None = None) -> None:
+    """The first rank offers a portion that it has read, or memory of another size."""
+    source = FileSource(one.index)
+    portion = EarlyReads(one.portions, source)._read(key, one.portions.find(key))
+    source.close()
+    if size is not None:
+        os.close(portion.fd)
+        portion = replace(portion, fd=new_memory(size))
+    one.ranks[0]._link._say("offer", key, fds=(portion.fd,))
+    os.close(portion.fd)
+    one.turn()
+    one.turn()
+
+
+def test_a_portion_that_a_rank_offers_is_not_read_but_given_to_others(
+    packed: dict[str, str],
+) -> None:
+    rng = random.Random(0)
+    with node(packed["read"], 1, 1) as one:
+        one.join(0)
+        offered(one, Key(0, 0, EVERYBODY))
+        assert not one.reads
+        assert one.held_bytes == BUFFER
+
+        one.join(0)
+        one.turn()
+        one.turn()
+        other = one.ranks[1]
+        other.act(rng)
+        other.check()
+        assert other.has_batch
+
+
+@pytest.mark.parametrize("pages", [1, 64])
+def test_memory_of_a_wrong_size_is_not_taken(
+    packed: dict[str, str], pages: int
+) -> None:
+    with node(packed["read"], 1, 4) as one:
+        one.join(0)
+        offered(one, Key(0, 2, EVERYBODY), pages * 4096)
+
+        assert one.reads
+        assert one.held_bytes == 4 * BUFFER
+
+
+def test_offers_beyond_the_memory_are_refused(packed: dict[str, str]) -> None:
+    with node(packed["read"], 1, 1) as one:
+        one.join(0)
+        one.turn()
+        one.turn()
+        assert one.reads
+        offered(one, Key(0, 1, EVERYBODY))
+
+        assert one.held_bytes == BUFFER
 
 
 @pytest.mark.parametrize("kind", ["read", "decoded"])

@@ -1,0 +1,149 @@
+"""The rank that starts the reader does not wait for it: it reads its first batch."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monarch.loader import Loader, link
+from monarch.loader.early import EarlyPortion, EarlyReads
+from monarch.records import open_records
+from monarch.records.groups import group
+from support.countfs import CountFs
+from support.loaders import numbered, ranks, write_tfrecord
+
+COUNT = 1009
+LATE_S = 1.5
+SMALL: Any = {"group_bytes": 20_000, "groups_in_flight": 4}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    return write_tfrecord(tmp_path / "some.tfrecord", numbered(COUNT))
+
+
+@pytest.fixture
+def late_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers need long to start."""
+    late = f"import time; time.sleep({LATE_S}); "
+    monkeypatch.setattr(link, "_START", late + link._START)
+
+
+def rest_of(batches: Any) -> list[int]:
+    """The Records of an epoch; their bytes are right."""
+    found = []
+    for batch in batches:
+        for number, record in zip(batch.ids.tolist(), batch.records, strict=True):
+            assert int.from_bytes(record[:8], "little") == number
+        found += batch.ids.tolist()
+    return found
+
+
+def groups(packed: Path) -> int:
+    with_index = open_records(packed)
+    count = len(group(with_index.index, SMALL["group_bytes"]))
+    with_index.close()
+    return count
+
+
+@pytest.mark.usefixtures("late_reader")
+def test_the_first_batch_does_not_wait_for_the_reader(packed: Path) -> None:
+    began = time.monotonic()
+    with Loader(packed, 32, remainder="uneven", **SMALL) as loader:
+        batches = iter(loader)
+        first = rest_of([next(batches)])
+        assert time.monotonic() - began < LATE_S
+        assert sorted(first + rest_of(batches)) == list(range(COUNT))
+
+        stats = loader.stats()
+    assert stats["requests"] == groups(packed)
+    assert stats["request_bytes"] <= packed.stat().st_size
+
+
+@pytest.mark.usefixtures("late_reader")
+def test_what_is_read_early_is_read_once(
+    packed: Path, mount_counted: Callable[[Path], CountFs]
+) -> None:
+    origin = mount_counted(packed.parent)
+    records = open_records(origin.root / packed.name)
+    origin.reset()
+    with Loader(records, 32, remainder="uneven", **SMALL) as loader:
+        assert sorted(rest_of(loader)) == list(range(COUNT))
+
+    assert origin.counts().read_bytes <= 1.05 * packed.stat().st_size
+
+
+@pytest.mark.usefixtures("late_reader")
+def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
+    packed: Path,
+) -> None:
+    with Loader(packed, 32, **SMALL) as loader:
+        batches = iter(loader)
+        ids = [next(batches).ids.tolist() for _ in range(9)]
+        state = loader.state_dict()
+        ids += [next(batches).ids.tolist()]
+
+    began = time.monotonic()
+    with Loader(packed, 32, **SMALL) as loader:
+        loader.load_state_dict(state)
+        assert next(iter(loader)).ids.tolist() == ids[-1]
+        assert time.monotonic() - began < LATE_S
+
+
+def test_what_is_read_early_is_not_read_again_for_other_ranks(packed: Path) -> None:
+    of_ranks = [one.ended() for one in ranks(3, packed, batch_size=8, **SMALL)]
+
+    assert len(set(chain(*chain(*(batches for batches, _ in of_ranks))))) == 1008
+    most = max(stats["requests"] for _, stats in of_ranks)
+    # The reader may begin with what is still being read.
+    assert most <= groups(packed) + 1
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_an_early_read_that_fails_or_hangs_keeps_nobody(
+    packed: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    goes_on = threading.Event()
+
+    def read(*_: Any) -> EarlyPortion:
+        if not ends:
+            goes_on.wait()
+        raise OSError
+
+    monkeypatch.setattr(EarlyReads, "_read", read)
+    with Loader(packed, 32, remainder="uneven", **SMALL) as loader:
+        assert sorted(rest_of(loader)) == list(range(COUNT))
+        goes_on.set()
+        assert sorted(rest_of(loader)) == list(range(COUNT))
+
+
+def test_the_reader_may_die_after_it_was_offered_something(packed: Path) -> None:
+    with Loader(packed, 32, remainder="uneven", **SMALL) as loader:
+        batches = iter(loader)
+        found = rest_of([next(batches)])
+        pid = loader.stats()["reader_pid"]
+        os.kill(pid, signal.SIGKILL)
+        assert sorted(found + rest_of(batches)) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("limit", [{"memory_limit": 600_000}, {"readers_max": 1}])
+@pytest.mark.usefixtures("late_reader")
+def test_where_memory_or_reads_are_limited_the_reader_alone_reads(
+    packed: Path, limit: dict[str, int]
+) -> None:
+    options: Any = {**SMALL, **limit}
+    began = time.monotonic()
+    with Loader(packed, 32, **options) as loader:
+        next(iter(loader))
+    assert time.monotonic() - began >= LATE_S
