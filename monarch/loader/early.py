@@ -1,8 +1,11 @@
-"""The first portions, which a rank reads itself while its reader starts.
+"""What a rank reads itself while its reader starts.
 
 A reader takes longer to start than a batch to read, and until then nobody would read.
 The rank that has started it reads what its first batch needs into buffers like those of
 the reader, and gives them to it: no byte is read twice, no memory is counted twice.
+
+In the middle of an epoch a batch has Records of many Groups. Then each rank reads these
+Records alone, which the reader reads again with their Groups.
 """
 
 from __future__ import annotations
@@ -12,34 +15,51 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from monarch.loader.buffers import new_memory, rounded
-from monarch.loader.portions import Key, Portion, Portions
-from monarch.records.index import RecordsError
+from monarch.loader.portions import ROW, Key, Portion, Portions
+from monarch.records.index import Range, RecordsError
 from monarch.records.sources import FileSource
+
+Array = npt.NDArray[Any]
+
+WHOLE_MAX: Final = 4
+"""So many Groups are read whole."""
+SHARE_MAX: Final = 0.25
+"""Records are read alone if they are no more of their Groups."""
+_THREADS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlyPortion:
-    """A portion that is read.
+    """A portion that is read, or some of its Records.
 
     Attributes:
-        fd: of its buffer, which the receiver closes.
-        view: the whole buffer; it cannot be written.
+        table: of type ROW.
+        view: the bytes of a whole buffer; they cannot be written.
+        done: of each request, whether it is read.
+        sizes: of the reads.
+        fd: of the buffer, which the receiver closes; None: not one for the reader.
     """
 
     key: Key
-    fd: int
+    table: Array
     view: memoryview
-    rows: int
-    requests: int
+    done: Array
+    sizes: list[int]
+    fd: int | None
 
 
 class EarlyReads:
-    """Reads portions in a thread, one after the other, until it is told to stop.
+    """Reads in threads until it is told to stop.
 
     What cannot be read is left to the reader, which says why.
     """
@@ -54,20 +74,30 @@ class EarlyReads:
     def __repr__(self) -> str:
         return f"<EarlyReads, {len(self._done)} done>"
 
-    def begin(self, keys: Sequence[Key]) -> None:
-        """Begin to read some portions; only the first call does."""
+    def begin(self, rows: Mapping[Key, Array], *, may_read_all: bool) -> None:
+        """Begin to read some rows of portions; only the first call does.
+
+        Args:
+            may_read_all: the portions may be read whole.
+        """
         if self._event_fd >= 0:
             return
         self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        weakref.finalize(self, os.close, self._event_fd)  # not before the thread ends
-        wanted = [(key, self._portions.find(key)) for key in keys]
-        threading.Thread(
-            target=self._read_all, args=(wanted,), name="early", daemon=True
-        ).start()
+        weakref.finalize(self, os.close, self._event_fd)  # not before the threads end
+        found = {key: self._portions.find(key) for key in rows}
+        if self._are_few(rows, found):
+            reads = deque(
+                partial(self._read_some, key, found[key], of_key)
+                for key, of_key in rows.items()
+            )
+            self._start(reads, _THREADS)
+        elif may_read_all:
+            reads = deque(partial(self._read_whole, key, found[key]) for key in rows)
+            self._start(reads, 1)
 
     @property
     def event_fds(self) -> list[int]:
-        """What can be read when a portion is there."""
+        """What can be read when something is there."""
         return [self._event_fd] if self._event_fd >= 0 else []
 
     def take(self) -> list[EarlyPortion]:
@@ -81,33 +111,70 @@ class EarlyReads:
         return found
 
     def stop(self) -> None:
-        """Begin no further portion."""
+        """Begin nothing further."""
         self._stop.set()
 
-    def _read_all(self, wanted: Sequence[tuple[Key, Portion]]) -> None:
-        for key, portion in wanted:
-            if self._stop.is_set():
-                return
+    def _are_few(
+        self, rows: Mapping[Key, Array], portions: Mapping[Key, Portion]
+    ) -> bool:
+        """Return whether some Records are wanted of many portions."""
+        if len(rows) <= WHOLE_MAX:
+            return False
+        lengths = self._source.index.units["length"]
+        some = sum(int(lengths[portions[key].units[rows[key]]].sum()) for key in rows)
+        whole = sum(int(lengths[one.units].sum()) for one in portions.values())
+        return some <= SHARE_MAX * whole
+
+    def _start(self, reads: deque[partial[EarlyPortion]], threads: int) -> None:
+        for _ in range(min(threads, len(reads))):
+            threading.Thread(
+                target=self._work, args=(reads,), name="early", daemon=True
+            ).start()
+
+    def _work(self, reads: deque[partial[EarlyPortion]]) -> None:
+        while not self._stop.is_set():
             try:
-                found = self._read(key, portion)
-            except (OSError, RecordsError):
+                found = reads.popleft()()
+            except (IndexError, OSError, RecordsError):
                 return
             self._done.append(found)
             os.eventfd_write(self._event_fd, 1)
 
-    def _read(self, key: Key, portion: Portion) -> EarlyPortion:
+    def _read_whole(self, key: Key, portion: Portion) -> EarlyPortion:
         layout, ranges = portion.layout(), portion.ranges()
         fd = new_memory(rounded(layout.bytes))
         try:
             mapped = mmap.mmap(fd, rounded(layout.bytes))
             with memoryview(mapped) as view:
                 view[: layout.table.nbytes] = layout.table.tobytes()
-                for number, one in enumerate(ranges):
-                    at = int(layout.begins[number])
-                    into = view[at : at + one.length]
-                    self._source.read_into(one.object, one.offset, into)
+                self._read(ranges, layout.begins.tolist(), view)
         except BaseException:
             os.close(fd)
             raise
         whole = memoryview(mapped).toreadonly()
-        return EarlyPortion(key, fd, whole, len(layout.table), len(ranges))
+        table = np.frombuffer(whole, ROW, len(layout.table))
+        sizes = [one.length for one in ranges]
+        return EarlyPortion(key, table, whole, np.ones(len(ranges), bool), sizes, fd)
+
+    def _read_some(self, key: Key, portion: Portion, rows: Array) -> EarlyPortion:
+        """Read some Records; those of the others are of a request that is not done."""
+        units = self._source.index.units[portion.units[rows]]
+        lengths = units["length"].astype(np.int64)
+        starts = np.cumsum(lengths) - lengths
+        table = np.zeros(len(portion.units), ROW)
+        table["request"] = 1
+        table["request"][rows], table["start"][rows] = 0, starts
+        table["length"][rows] = lengths
+        view = memoryview(bytearray(int(lengths.sum())))
+        places = zip(units["object"], units["offset"], lengths, strict=True)
+        ranges = [Range(int(one), int(at), int(size)) for one, at, size in places]
+        self._read(ranges, starts.tolist(), view)
+        done = np.array([True, False])
+        return EarlyPortion(key, table, view.toreadonly(), done, lengths.tolist(), None)
+
+    def _read(
+        self, ranges: Sequence[Range], begins: Sequence[int], into: memoryview
+    ) -> None:
+        for one, at in zip(ranges, begins, strict=True):
+            part = into[at : at + one.length]
+            self._source.read_into(one.object, one.offset, part)

@@ -220,9 +220,9 @@ class Iteration:
                 chosen.append(found)
             return found is not None
 
-        keys = [key for key, _, _ in places]
+        rows = {key: of_key for key, of_key, _ in places}
         may_yield = not self._held
-        link.wait(is_enough, keys, self._tools.timeout_s, may_yield=may_yield)
+        link.wait(is_enough, rows, self._tools.timeout_s, may_yield=may_yield)
         if chosen[0] is wanted:
             return wanted, places
         return chosen[0], self._where(chosen[0])

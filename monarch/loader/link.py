@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,11 +51,13 @@ class Part:
         table: of type ROW.
         view: the whole buffer.
         done: of each request, whether it is read.
+        is_replaced: the reader's takes its place.
     """
 
     table: Array
     view: memoryview
     done: Array
+    is_replaced: bool = False
 
     def are_ready(self, rows: Array) -> Array:
         """Return which Records are read."""
@@ -125,7 +127,7 @@ class ReaderLink:
     def wait(
         self,
         is_enough: Callable[[], bool],
-        keys: Iterable[Key],
+        rows: Mapping[Key, Array],
         limit_s: float,
         *,
         may_yield: bool,
@@ -133,7 +135,7 @@ class ReaderLink:
         """Wait until enough is read.
 
         Args:
-            keys: of portions of which none may fail.
+            rows: of the tables of portions of which none may fail.
             may_yield: no view of any portion is used.
 
         Raises:
@@ -141,11 +143,10 @@ class ReaderLink:
                 again and again.
         """
         deadline = time.monotonic() + limit_s
-        keys = list(keys)
         while True:
             self._pump()
-            self._read_early(keys)
-            for key in keys:
+            self._read_early(rows)
+            for key in rows:
                 if key in self._failed:
                     raise LoaderError(self._failed.pop(key))
             if is_enough():
@@ -154,7 +155,7 @@ class ReaderLink:
             if self._must_yield and may_yield:
                 self._give_up()
             if time.monotonic() >= deadline:
-                raise LoaderError(self._late(keys, limit_s))
+                raise LoaderError(self._late(list(rows), limit_s))
             self._wait_until(deadline)
 
     def figures(self, limit_s: float) -> dict[str, Any]:
@@ -178,6 +179,7 @@ class ReaderLink:
             self._channel.close()
         self._channel = None
         self._forget()
+        self._parts.clear()
 
     # -- messages ----------------------------------------------------------------------
 
@@ -225,27 +227,29 @@ class ReaderLink:
 
     def _hear_part(self, key: Key, part: list[Any]) -> None:
         buffer, rows, requests, done = part
-        if key not in self._parts:
+        if key not in self._parts or self._parts[key].is_replaced:
             view = self._buffers.view(buffer)
             none = np.zeros(requests, bool)
             self._parts[key] = Part(np.frombuffer(view, ROW, rows), view, none)
         self._parts[key].done[done] = True
 
-    def _read_early(self, keys: Iterable[Key]) -> None:
-        """Read portions until the reader that was started here is ready."""
-        if self._early is None or not self._has_started:
+    def _read_early(self, rows: Mapping[Key, Array]) -> None:
+        """Read until the reader is ready."""
+        if self._early is None:
             return
         if self._has_heard:
             self._early.stop()
         else:
-            self._early.begin([key for key in keys if key not in self._parts])
+            self._early.begin(rows, may_read_all=self._has_started)
         for one in self._early.take():
             if one.key in self._needed and one.key not in self._parts:
-                table = np.frombuffer(one.view, ROW, one.rows)
-                done = np.ones(one.requests, bool)
-                self._parts[one.key] = Part(table, one.view, done)
-            self._say("offer", one.key, fds=(one.fd,))
-            os.close(one.fd)
+                part = Part(one.table, one.view, one.done, one.fd is None)
+                self._parts[one.key] = part
+            if one.fd is None:
+                self._say("read", one.sizes)
+            else:
+                self._say("offer", one.key, one.sizes, fds=(one.fd,))
+                os.close(one.fd)
 
     def _give_up(self) -> None:
         """Make room for a rank that is behind this one: what is held is read again."""
@@ -256,7 +260,9 @@ class ReaderLink:
         self._say("need", self._serial, self._spans, True)
 
     def _forget(self) -> None:
-        self._parts.clear()
+        # What no reader has given stays.
+        own = {key: part for key, part in self._parts.items() if part.is_replaced}
+        self._parts = own
         self._failed.clear()
         self._buffers.clear()
         self._must_yield = False

@@ -133,8 +133,6 @@ class Loads:
             None if it is not needed, or there is no room: the descriptor is closed.
         """
         portion = self._portions.find(key)
-        for one in portion.ranges():
-            self._readers.count(one.length)
         layout = None if key in self._loads else portion.layout()
         fits = layout and os.fstat(fd).st_size == rounded(layout.bytes)
         buffer = self._pool.adopt(fd) if fits else None

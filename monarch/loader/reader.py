@@ -181,6 +181,11 @@ class NodeReader:
                 raise ValueError("another version")
             self._say(member, "ready")
             return False
+        if word in ("read", "offer"):
+            for size in rest[-1]:
+                self._readers.count(size)
+        if word == "read":
+            return False
         if word == "offer":
             key = Key(*rest[0])
             load = self._loads.adopt(key, fds[0])

@@ -8,7 +8,8 @@ A rank says:
     need   serial, spans, again: spans [epoch, low, high, start] of positions, the first
            of which says where the rank is. `again`: it has given up all portions.
     stats  the reader answers with its figures
-    offer  key: with a descriptor of the portion, which this rank has read meanwhile
+    offer  key, sizes: with a descriptor of a portion that this rank has read meanwhile
+    read   sizes: of other reads of this rank
 
 The reader says:
     ready  to `hello`

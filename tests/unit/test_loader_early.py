@@ -88,17 +88,42 @@ def test_what_is_read_early_is_read_once(
 def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
     packed: Path,
 ) -> None:
-    with Loader(packed, 32, **SMALL) as loader:
+    mixed: Any = {**SMALL, "groups_in_flight": 12}
+    with Loader(packed, 32, **mixed) as loader:
         batches = iter(loader)
-        ids = [next(batches).ids.tolist() for _ in range(9)]
+        for _ in range(20):
+            next(batches)
         state = loader.state_dict()
-        ids += [next(batches).ids.tolist()]
+        wanted = rest_of(batches)
 
     began = time.monotonic()
-    with Loader(packed, 32, **SMALL) as loader:
+    with Loader(packed, 32, **mixed) as loader:
         loader.load_state_dict(state)
-        assert next(iter(loader)).ids.tolist() == ids[-1]
+        batches = iter(loader)
+        found = rest_of([next(batches)])
         assert time.monotonic() - began < LATE_S
+        requests = loader.stats()["requests"]
+        assert found + rest_of(batches) == wanted
+    assert requests >= 32, "records alone, not their groups"
+
+
+def test_a_rank_that_begins_beside_an_ending_reader_does_not_wait(
+    packed: Path,
+) -> None:
+    """Its Records stay, although that reader goes and another one is started."""
+    state, wanted = None, []
+    for _ in range(5):
+        with Loader(packed, 32, **SMALL) as loader:
+            if state is not None:
+                loader.load_state_dict(state)
+            batches = iter(loader)
+            found = [next(batches) for _ in range(1 if state else 9)]
+            if state is None:
+                state = loader.state_dict()
+                wanted = next(batches).ids.tolist()
+            else:
+                assert found[0].ids.tolist() == wanted
+                assert rest_of([found[0]]) == wanted
 
 
 def test_what_is_read_early_is_not_read_again_for_other_ranks(packed: Path) -> None:
@@ -121,7 +146,7 @@ def test_an_early_read_that_fails_or_hangs_keeps_nobody(
             goes_on.wait()
         raise OSError
 
-    monkeypatch.setattr(EarlyReads, "_read", read)
+    monkeypatch.setattr(EarlyReads, "_read_whole", read)
     with Loader(packed, 32, remainder="uneven", **SMALL) as loader:
         assert sorted(rest_of(loader)) == list(range(COUNT))
         goes_on.set()

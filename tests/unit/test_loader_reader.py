@@ -4,7 +4,6 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,8 +98,9 @@ class Rank:
             self._need() if not self.has_ended else self.leave()
             return
         keys = self._must()
+        rows = dict.fromkeys(keys, np.empty(0, np.int64))
         try:
-            self._link.wait(lambda: self._are_there(keys), keys, 0, may_yield=True)
+            self._link.wait(lambda: self._are_there(keys), rows, 0, may_yield=True)
         except LoaderError as error:
             if "nothing was read" not in str(error):
                 raise
@@ -250,13 +250,15 @@ def node(path: str, window: int, memory: int) -> Iterator[Node]:
 def offered(one: Node, key: Key, size: int | None = None) -> None:
     """The first rank offers a portion that it has read, or memory of another size."""
     source = FileSource(one.index)
-    portion = EarlyReads(one.portions, source)._read(key, one.portions.find(key))
+    portion = EarlyReads(one.portions, source)._read_whole(key, one.portions.find(key))
     source.close()
+    fd = portion.fd
+    assert fd is not None
     if size is not None:
-        os.close(portion.fd)
-        portion = replace(portion, fd=new_memory(size))
-    one.ranks[0]._link._say("offer", key, fds=(portion.fd,))
-    os.close(portion.fd)
+        os.close(fd)
+        fd = new_memory(size)
+    one.ranks[0]._link._say("offer", key, portion.sizes, fds=(fd,))
+    os.close(fd)
     one.turn()
     one.turn()
 
