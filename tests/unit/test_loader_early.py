@@ -16,7 +16,8 @@ from monarch.loader.early import EarlyPortion, EarlyReads
 from monarch.records import open_records
 from monarch.records.groups import group
 from support.countfs import CountFs
-from support.loaders import numbered, ranks, write_tfrecord
+from support.loaders import is_running, numbered, ranks, write_tfrecord
+from support.processes import wait_until
 
 COUNT = 1009
 LATE_S = 1.5
@@ -95,6 +96,9 @@ def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
             next(batches)
         state = loader.state_dict()
         wanted = rest_of(batches)
+        pid = loader.stats()["reader_pid"]
+    # What is told to a reader that ends is counted by nobody.
+    wait_until(lambda: not is_running(pid), "the end of the reader")
 
     began = time.monotonic()
     with Loader(packed, 32, **mixed) as loader:
