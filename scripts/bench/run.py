@@ -17,6 +17,7 @@ import formats
 import hints
 import large
 import launch
+import loaders
 import metadata
 import nodes
 import opens
@@ -51,7 +52,10 @@ PARTS: dict[str, Measure] = {
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "simulation": lambda monarch, work, _: simulation.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
+    "loaders": lambda _, work, size: loaders.measure(work, quick=size.quick),
 }
+ON_REQUEST = ("loaders",)
+"""Parts that install what they compare Monarch with."""
 
 
 def measure(part: str, monarch: str, work: Path, size: argparse.Namespace) -> list[Row]:
@@ -64,7 +68,7 @@ def measure(part: str, monarch: str, work: Path, size: argparse.Namespace) -> li
 def main() -> int:
     """Measure the chosen parts and print one table."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART")
+    options.add_argument("parts", nargs="*", metavar="PART")
     options.add_argument(
         "--names", type=int, default=1_000_000, help="files of the catalog"
     )
@@ -79,11 +83,12 @@ def main() -> int:
         options.error(
             f"no such part: {', '.join(sorted(unknown))}; one of {', '.join(PARTS)}"
         )
+    parts = chosen.parts or [part for part in PARTS if part not in ON_REQUEST]
     monarch = str(Path(sys.executable).with_name("monarch"))
     work = Path(tempfile.mkdtemp(prefix="monarch-bench-", dir="/dev/shm"))
     rows = []
     try:
-        for part in chosen.parts:
+        for part in parts:
             print(f"measuring {part} ...", file=sys.stderr, flush=True)
             rows += measure(part, monarch, work, chosen)
     finally:

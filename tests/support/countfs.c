@@ -18,7 +18,8 @@
  *     keep_ms    how long the kernel keeps names and metadata; only as an argument
  *     no_xattrs  1 = there are no extended attributes
  *     aged       1 = the time of change is told as that of modification
- *     cached     1 = the kernel may cache data while a file is open (for shared mmap)
+ *     cached     1 = the kernel may cache data (for shared mmap); each open drops it; 2 = it
+ *                stays until then, however often the file is opened
  *     open_eio   opens of paths that contain this text fail with EIO
  *     read_eio   the same for reads
  *     stall      requests for paths that contain this text wait until it is changed
@@ -250,6 +251,7 @@ static int fs_open(const char *path, struct fuse_file_info *fi)
     strcpy(file->path, path);
     fi->fh = (uint64_t)(uintptr_t)file;
     fi->direct_io = fd < 0 || !numbers[CACHED];
+    fi->keep_cache = numbers[CACHED] > 1;
     return 0;
 }
 
