@@ -46,7 +46,7 @@ LAYERS = (
     },
     {"peers.mesh"},
     {"agent", "report", "loader"},
-    {"mpi", "doctor"},
+    {"mpi", "doctor", "integrations"},
     {"cli"},
     {"launched"},
     {"__main__"},

@@ -1,0 +1,1 @@
+"""Modules for other libraries; each needs the library that it is named after."""
