@@ -1,11 +1,12 @@
 """What a rank reads itself while its reader starts.
 
 A reader takes longer to start than a batch to read, and until then nobody would read.
-The rank that has started it reads what its first batch needs into buffers like those of
-the reader, and gives them to it: no byte is read twice, no memory is counted twice.
+The rank that has started it reads what it needs into buffers like those of the reader,
+and gives them to it: no memory is counted twice, and no Group is read twice but the one
+that is being read when the reader is ready.
 
-In the middle of an epoch a batch has Records of many Groups. Then each rank reads these
-Records alone, which the reader reads again with their Groups.
+In the middle of an epoch a batch has Records of many Groups. Then each rank reads those
+of its first batch alone before, and they are read again with their Groups.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class EarlyPortion:
     fd: int | None
 
 
+Reads = deque[partial[EarlyPortion]]
+
+
 class EarlyReads:
     """Reads in threads until it is told to stop.
 
@@ -69,31 +73,34 @@ class EarlyReads:
         self._source = source
         self._done: deque[EarlyPortion] = deque()
         self._stop = threading.Event()
+        self._may_read = threading.Event()
         self._event_fd = -1
 
     def __repr__(self) -> str:
         return f"<EarlyReads, {len(self._done)} done>"
 
-    def begin(self, rows: Mapping[Key, Array], *, may_read_all: bool) -> None:
-        """Begin to read some rows of portions; only the first call does.
+    def begin(self, rows: Mapping[Key, Array], whole: Sequence[Key]) -> None:
+        """Begin to read some rows of portions; later calls let it go on.
 
         Args:
-            may_read_all: the portions may be read whole.
+            whole: the portions that are read whole, as they are needed.
         """
+        self._may_read.set()
         if self._event_fd >= 0:
             return
         self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         weakref.finalize(self, os.close, self._event_fd)  # not before the threads end
-        found = {key: self._portions.find(key) for key in rows}
+        found = {key: self._portions.find(key) for key in {*rows, *whole}}
+        before = []
         if self._are_few(rows, found):
-            reads = deque(
+            some = deque(
                 partial(self._read_some, key, found[key], of_key)
                 for key, of_key in rows.items()
             )
-            self._start(reads, _THREADS)
-        elif may_read_all:
-            reads = deque(partial(self._read_whole, key, found[key]) for key in rows)
-            self._start(reads, 1)
+            before = [self._started(some) for _ in range(min(_THREADS, len(some)))]
+        self._started(
+            deque(partial(self._read_whole, key, found[key]) for key in whole), before
+        )
 
     @property
     def event_fds(self) -> list[int]:
@@ -110,9 +117,14 @@ class EarlyReads:
             found.append(self._done.popleft())
         return found
 
+    def rest(self) -> None:
+        """Begin nothing until the rank waits again: the reader may be ready then."""
+        self._may_read.clear()
+
     def stop(self) -> None:
         """Begin nothing further."""
         self._stop.set()
+        self._may_read.set()
 
     def _are_few(
         self, rows: Mapping[Key, Array], portions: Mapping[Key, Portion]
@@ -125,14 +137,19 @@ class EarlyReads:
         whole = sum(int(lengths[one.units].sum()) for one in portions.values())
         return some <= SHARE_MAX * whole
 
-    def _start(self, reads: deque[partial[EarlyPortion]], threads: int) -> None:
-        for _ in range(min(threads, len(reads))):
-            threading.Thread(
-                target=self._work, args=(reads,), name="early", daemon=True
-            ).start()
+    def _started(
+        self, reads: Reads, before: Sequence[threading.Thread] = ()
+    ) -> threading.Thread:
+        thread = threading.Thread(
+            target=self._work, args=(reads, before), name="early", daemon=True
+        )
+        thread.start()
+        return thread
 
-    def _work(self, reads: deque[partial[EarlyPortion]]) -> None:
-        while not self._stop.is_set():
+    def _work(self, reads: Reads, before: Sequence[threading.Thread]) -> None:
+        for thread in before:
+            thread.join()
+        while self._may_read.wait() and not self._stop.is_set():
             try:
                 found = reads.popleft()()
             except (IndexError, OSError, RecordsError):

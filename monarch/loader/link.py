@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.loader.buffers import MappedBuffers
-from monarch.loader.early import EarlyReads
+from monarch.loader.early import WHOLE_MAX, EarlyReads
 from monarch.loader.portions import EVERYBODY, ROW, Key, keys_of
 from monarch.loader.wire import (
     VERSION,
@@ -90,6 +90,7 @@ class ReaderLink:
         self._rank = rank
         self._early = early
         self._has_started = False
+        self._is_offering = False
         self._owner_of_portions = rank if settings["shuffle"] == "global" else EVERYBODY
         self._channel: Channel | None = None
         self._owner = os.getpid()
@@ -143,20 +144,24 @@ class ReaderLink:
                 again and again.
         """
         deadline = time.monotonic() + limit_s
-        while True:
-            self._pump()
-            self._read_early(rows)
-            for key in rows:
-                if key in self._failed:
-                    raise LoaderError(self._failed.pop(key))
-            if is_enough():
-                self._idle_restarts = 0
-                return
-            if self._must_yield and may_yield:
-                self._give_up()
-            if time.monotonic() >= deadline:
-                raise LoaderError(self._late(list(rows), limit_s))
-            self._wait_until(deadline)
+        try:
+            while True:
+                self._pump()
+                self._read_early(rows)
+                for key in rows:
+                    if key in self._failed:
+                        raise LoaderError(self._failed.pop(key))
+                if is_enough():
+                    self._idle_restarts = 0
+                    return
+                if self._must_yield and may_yield:
+                    self._give_up()
+                if time.monotonic() >= deadline:
+                    raise LoaderError(self._late(list(rows), limit_s))
+                self._wait_until(deadline)
+        finally:
+            if self._early is not None:
+                self._early.rest()
 
     def figures(self, limit_s: float) -> dict[str, Any]:
         """Return what the reader has counted; nothing if it does not say so in time."""
@@ -175,6 +180,8 @@ class ReaderLink:
 
     def close(self) -> None:
         """Leave the reader, which ends with its last rank."""
+        if self._early is not None:
+            self._early.stop()
         if self._channel is not None:
             self._channel.close()
         self._channel = None
@@ -240,9 +247,10 @@ class ReaderLink:
         if self._has_heard:
             self._early.stop()
         else:
-            self._early.begin(rows, may_read_all=self._has_started)
+            self._early.begin(rows, self._read_whole(rows))
         for one in self._early.take():
-            if one.key in self._needed and one.key not in self._parts:
+            held = self._parts.get(one.key)
+            if one.key in self._needed and (held is None or held.is_replaced):
                 part = Part(one.table, one.view, one.done, one.fd is None)
                 self._parts[one.key] = part
             if one.fd is None:
@@ -250,6 +258,20 @@ class ReaderLink:
             else:
                 self._say("offer", one.key, one.sizes, fds=(one.fd,))
                 os.close(one.fd)
+        if self._has_heard and self._is_offering:
+            self._is_offering = False
+            self._say("go")
+
+    def _read_whole(self, rows: Mapping[Key, Array]) -> list[Key]:
+        """Return which portions this rank reads whole until the reader is ready.
+
+        Beside other ranks, only a few: it would run away from those that wait.
+        """
+        if not self._has_started:
+            return []
+        if self._settings["world_size"] == 1:
+            return list(self._needed)
+        return list(rows) if len(rows) <= WHOLE_MAX else []
 
     def _give_up(self) -> None:
         """Make room for a rank that is behind this one: what is held is read again."""
@@ -305,7 +327,8 @@ class ReaderLink:
             self._forget()
         if self._channel is None:
             self._channel = self._meet_reader()
-            self._channel.send("hello", VERSION, self._rank)
+            self._is_offering = self._has_started and self._early is not None
+            self._channel.send("hello", VERSION, self._rank, self._is_offering)
             if self._spans:
                 self._channel.send("need", self._serial, self._spans, False)
         return self._channel

@@ -37,6 +37,9 @@ from monarch.records.sources import FileSource, Source
 _TICK_S: Final = 0.02
 _LONELY_S: Final = 10.0
 """How long a reader waits for its first rank."""
+_OFFERS_S: Final = 0.05
+"""How long a rank may take to offer what it has read: else it is read again."""
+_LOOK_S: Final = 0.002
 _MADE_MAX: Final = 2
 """How many buffers are made between two looks at what has come: each takes a while."""
 
@@ -52,6 +55,7 @@ class Member:
         told: how many requests of each portion it knows to be done.
         buffers: those that it has mapped.
         yields: it was asked to give up its portions.
+        offers_until_s: it may offer portions until then.
     """
 
     channel: Channel
@@ -62,6 +66,7 @@ class Member:
     told: dict[Key, int] = field(default_factory=dict)
     buffers: set[int] = field(default_factory=set)
     yields: bool = False
+    offers_until_s: float = 0.0
 
     def needs(self, serial: int, spans: list[list[int]], *, is_shared: bool) -> None:
         """Note what it needs now; what it needed and needs no more, it forgets."""
@@ -104,7 +109,7 @@ class NodeReader:
         self._had_members = False
         self._hinted = -1
         self._short: Key | None = None
-        self._has_more = False
+        self._again_s: float | None = None
 
     def __repr__(self) -> str:
         return f"<NodeReader for {len(self._members)}, {self._loads!r}>"
@@ -117,9 +122,10 @@ class NodeReader:
 
     def turn(self, limit_s: float) -> None:
         """Do what ranks ask for and what the ends of reads allow, or wait for them."""
-        for key, events in self._select.select(0 if self._has_more else limit_s):
+        again_s = self._again_s
+        for key, events in self._select.select(limit_s if again_s is None else again_s):
             self._serve(key.fd, events)
-        if self._take_ends() or self._has_more:
+        if self._take_ends() or self._again_s is not None:
             self._schedule()
 
     def _is_over(self) -> bool:
@@ -176,11 +182,16 @@ class NodeReader:
         """Do what a rank says; return whether it has moved."""
         word, *rest = message
         if word == "hello":
-            version, member.rank = rest
+            version, member.rank, offers = rest
             if version != VERSION:
                 raise ValueError("another version")
+            if offers:
+                member.offers_until_s = time.monotonic() + _OFFERS_S
             self._say(member, "ready")
             return False
+        if word == "go":
+            member.offers_until_s = 0.0
+            return True
         if word in ("read", "offer"):
             for size in rest[-1]:
                 self._readers.count(size)
@@ -255,15 +266,19 @@ class NodeReader:
 
     def _schedule(self) -> None:
         """Begin what is needed next, as far as there is room, and tell the ranks."""
+        now = time.monotonic()
+        self._again_s = None
+        if any(one.offers_until_s > now for one in self._members.values()):
+            self._again_s = _LOOK_S
+            return
         wanted = sorted({key for one in self._members.values() for key in one.keys})
         spare = self._sort_out(set(wanted))
         self._short = None
-        self._has_more = False
         self._loads.place(wanted)
         made = self._pool.made
         for key in wanted:
             if self._pool.made - made >= _MADE_MAX:
-                self._has_more = True
+                self._again_s = 0
                 break
             begun = self._loads.begin(key)
             while begun is Begun.NO_ROOM and self._drop_one(spare, key):

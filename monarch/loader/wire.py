@@ -4,12 +4,13 @@ Messages are packets of JSON on a Unix socket of packets; a buffer comes as a de
 beside its message. The socket has an abstract name, which vanishes with the reader.
 
 A rank says:
-    hello  VERSION, rank: first
+    hello  VERSION, rank, offers: first. `offers`: wait for `go`, a moment
     need   serial, spans, again: spans [epoch, low, high, start] of positions, the first
            of which says where the rank is. `again`: it has given up all portions.
     stats  the reader answers with its figures
     offer  key, sizes: with a descriptor of a portion that this rank has read meanwhile
     read   sizes: of other reads of this rank
+    go     the last portion was offered
 
 The reader says:
     ready  to `hello`

@@ -245,7 +245,7 @@ class StreamingReader(Reader):
     def epoch(self, number: int) -> Iterator[Any]:
         """Give the batches of an epoch."""
         for batch in self._open():
-            yield batch["record"]
+            yield [one["record"] for one in batch]
 
     def save(self, path: Path) -> None:
         """Keep how far the epoch is."""

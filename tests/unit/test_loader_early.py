@@ -85,6 +85,23 @@ def test_what_is_read_early_is_read_once(
 
 
 @pytest.mark.usefixtures("late_reader")
+def test_little_is_read_twice_while_a_program_works(
+    packed: Path, mount_counted: Callable[[Path], CountFs]
+) -> None:
+    """What is read early goes no further than the rank waits for it."""
+    origin = mount_counted(packed.parent)
+    records = open_records(origin.root / packed.name)
+    origin.reset()
+    with Loader(records, 32, remainder="uneven", **SMALL) as loader:
+        batches = iter(loader)
+        found = rest_of([next(batches)])
+        time.sleep(LATE_S + 1)
+        assert sorted(found + rest_of(batches)) == list(range(COUNT))
+
+    assert origin.counts().read_bytes <= 1.05 * packed.stat().st_size
+
+
+@pytest.mark.usefixtures("late_reader")
 def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
     packed: Path,
 ) -> None:
