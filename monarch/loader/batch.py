@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from monarch.errors import UsageError
 from monarch.loader.link import Part
 from monarch.loader.portions import ROW
+from monarch.loader.wire import LoaderError
 
 Output = Literal["memoryview", "numpy", "torch"]
 Array = npt.NDArray[Any]
@@ -54,6 +55,21 @@ class Form:
         array: Array = rows.view(np.dtype(details["dtype"]))
         return array.reshape(len(rows), *shape)
 
+    def whole(self, rows: Array, own: Own | None) -> Any:
+        """Return rows of bytes as one array or tensor of the type of the Records.
+
+        Args:
+            own: the memory that has the rows, if it is a batch's own.
+        """
+        array = self.shaped(rows)
+        if self.output != "torch":
+            return array
+        if own is None or own.tensor is None:
+            return self.torch().from_numpy(array)
+        # A view of the tensor, so that torch knows that other processes have it, too.
+        kind = self.torch().from_numpy(np.empty(0, array.dtype)).dtype
+        return own.tensor[: rows.size].view(kind).reshape(array.shape)
+
     def torch(self) -> Any:
         """Return the module.
 
@@ -82,6 +98,24 @@ class Place(NamedTuple):
     where: Array
 
 
+class Own(NamedTuple):
+    """Memory of a batch that stays valid.
+
+    Attributes:
+        array: the bytes.
+        tensor: the same bytes, if torch has made them.
+    """
+
+    array: Array
+    tensor: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process has the same memory, or else a copy of it."""
+        if self.tensor is None:
+            return Own, (self.array,)
+        return _of_tensor, (self.tensor, len(self.array))
+
+
 class Batch:
     """Some Records, in the order of the epoch.
 
@@ -100,6 +134,7 @@ class Batch:
         self._owners: list[weakref.ref[Array]] = []
         self._records: list[Any] | None = None
         self._array: Any = None
+        self._own: Own | None = None
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} records>"
@@ -139,32 +174,64 @@ class Batch:
             UsageError: the Records have different sizes.
         """
         if self._array is None:
-            array = self._form.shaped(self._rows())
-            is_torch = self._form.output == "torch"
-            self._array = self._form.torch().from_numpy(array) if is_torch else array
+            self._array = self._form.whole(self._rows(), self._own)
         return self._array
 
-    def keep(self) -> Batch:
-        """Return a batch with the same Records that stays valid."""
-        lengths = np.concatenate(
-            [
-                np.empty(0, np.int64),
-                *(one.part.table["length"][one.rows] for one in self._places),
-            ]
-        )
+    def keep(self, allocate: Callable[[int], Own] | None = None) -> Batch:
+        """Return a batch with the same Records that stays valid.
+
+        Args:
+            allocate: makes its memory of some bytes; None: usual memory.
+        """
+        lengths = np.zeros(len(self), np.int64)
+        for one in self._places:
+            lengths[one.where] = one.part.table["length"][one.rows]
         starts = np.cumsum(lengths) - lengths
-        own = bytearray(int(lengths.sum()))
+        size = int(lengths.sum())
+        own = Own(np.empty(size, np.uint8)) if allocate is None else allocate(size)
+        into = own.array.data
+        for one in self._places:
+            views = _views_of(one, one.part.view)
+            for start, view in zip(starts[one.where].tolist(), views, strict=True):
+                into[start : start + len(view)] = view
+        return Batch.of(self.ids, lengths, own, self._form)
+
+    @classmethod
+    def of(cls, ids: Array, lengths: Array, own: Own, form: Form) -> Batch:
+        """Return a batch that stays valid.
+
+        Args:
+            lengths: of the Records.
+            own: their bytes, one after another.
+        """
         table = np.zeros(len(lengths), ROW)
-        table["start"], table["length"] = starts, lengths
-        views = [view for one in self._places for view in _views_of(one, one.part.view)]
-        for start, view in zip(starts.tolist(), views, strict=True):
-            own[start : start + len(view)] = view
-        part = Part(table, memoryview(own).toreadonly(), np.ones(1, bool))
-        where = np.concatenate(
-            [np.empty(0, np.int64), *(one.where for one in self._places)]
-        )
-        place = Place(part, np.arange(len(lengths)), where)
-        return Batch(self.ids, [place], self._form)
+        table["start"], table["length"] = np.cumsum(lengths) - lengths, lengths
+        view = own.array.data.toreadonly()
+        every = np.arange(len(lengths))
+        place = Place(Part(table, view, np.ones(1, bool)), every, every)
+        batch = cls(ids, [place], form)
+        batch._own = own
+        return batch
+
+    @classmethod
+    def of_decoded(cls, ids: Array, records: list[Any], form: Form) -> Batch:
+        """Return a batch that has what `decode` has made, and no bytes."""
+        batch = cls(ids, [], form)
+        batch._records = records
+        return batch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process makes the same batch, which stays valid there.
+
+        What `decode` has made goes there instead of the bytes.
+        """
+        if self._form.decode is not None or not self._places:
+            form = replace(self._form, decode=None)
+            return Batch.of_decoded, (self.ids, self.records, form)
+        if self._own is None:
+            return self.keep().__reduce__()
+        lengths = self._places[0].part.table["length"].astype(np.int64)
+        return Batch.of, (self.ids, lengths, self._own, self._form)
 
     def release(self) -> bool:
         """End the use of the memory; return whether no view of a Record is left."""
@@ -195,7 +262,7 @@ class Batch:
     def _made(self) -> list[Any]:
         form = self._form
         if form.decode is not None:
-            return [form.decode(view) for view in self._all_views()]
+            return self._decoded(form.decode)
         if form.output == "memoryview":
             return self._all_views()
         if len(self._lengths()) == 1 or "dtype" in form.details:
@@ -203,6 +270,22 @@ class Batch:
         found = [np.frombuffer(bytes(view), np.uint8) for view in self._all_views()]
         if form.output == "torch":
             return [form.torch().from_numpy(one.copy()) for one in found]
+        return found
+
+    def _decoded(self, decode: Decode) -> list[Any]:
+        """Return what `decode` makes of each Record.
+
+        Raises:
+            LoaderError: it fails; the text names the Record.
+        """
+        found = []
+        for number, view in zip(self.ids.tolist(), self._all_views(), strict=True):
+            try:
+                found.append(decode(view))
+            except Exception as error:
+                told = " ".join(str(error).split())
+                text = f"record {number}: decode: {type(error).__name__}: {told}"
+                raise LoaderError(text) from error
         return found
 
     def _lengths(self) -> set[int]:
@@ -213,7 +296,12 @@ class Batch:
         }
 
     def _rows(self) -> Array:
-        """Return a copy of the bytes, a row for each Record."""
+        """Return the bytes, a row for each Record; not those of a reader's memory."""
+        if len(self) and not self._places:
+            raise UsageError(
+                "this batch has no bytes: it is not valid any more (use batch.keep()), "
+                "or another process has decoded it (use batch.records)"
+            )
         lengths = self._lengths()
         if len(lengths) > 1:
             raise UsageError(
@@ -221,6 +309,8 @@ class Batch:
                 "batch.records, or decode="
             )
         length = lengths.pop() if lengths else 0
+        if self._own is not None:
+            return self._own.array.reshape(len(self), length)
         rows = np.empty((len(self), length), np.uint8)
         for one in self._places:
             found = np.frombuffer(one.part.view, np.uint8)
@@ -228,6 +318,10 @@ class Batch:
             for where, start in zip(one.where.tolist(), starts, strict=True):
                 rows[where] = found[start : start + length]
         return rows
+
+
+def _of_tensor(tensor: Any, size: int) -> Own:
+    return Own(tensor.numpy()[:size], tensor)
 
 
 def _views_of(place: Place, view: memoryview) -> list[memoryview]:

@@ -36,6 +36,8 @@ _START: Final = (
 _NO_GPU: Final = {f"{name}_VISIBLE_DEVICES": "" for name in ("CUDA", "HIP", "ROCR")}
 _START_S: Final = 5.0
 _PAUSE_S: Final = 0.01
+_NEVER: Final = 1 << 60
+"""An epoch that no rank comes to."""
 _RESTARTS_MAX: Final = 3
 """How often a reader is started again without having read anything."""
 
@@ -177,6 +179,37 @@ class ReaderLink:
                 break
             self._wait_until(deadline)
         return self._figures or {}
+
+    def hold(self) -> None:
+        """Keep the reader, for other processes of this rank, and need nothing."""
+        self.need([[_NEVER, 0, 0, 0]])
+
+    def wait_for_message(self, limit_s: float) -> bool:
+        """Wait until the reader says something; return whether it does."""
+        channel = self._channel
+        try:
+            return channel is None or channel.wait(limit_s)
+        except (OSError, ValueError):  # another thread has closed it
+            return True
+
+    def hear_idly(self) -> bool:
+        """Hear what the reader says while no view of a portion is used.
+
+        Returns:
+            False if the reader has gone: another one is started when it is needed.
+        """
+        channel = self._channel
+        if channel is None:
+            return False
+        try:
+            channel.flush()
+            while (received := channel.receive()) is not None:
+                self._hear(*received)
+            if self._must_yield:
+                self._give_up()
+        except (OSError, LoaderError):
+            return False
+        return self._channel is not None
 
     def close(self) -> None:
         """Leave the reader, which ends with its last rank."""

@@ -21,24 +21,20 @@ from monarch.errors import MonarchError, UsageError
 from monarch.loader.batch import Form
 from monarch.loader.buffers import rounded
 from monarch.loader.early import EarlyReads
+from monarch.loader.epochs import Share
 from monarch.loader.figures import LoaderCounts
 from monarch.loader.iteration import Iteration, Reach, Tools
 from monarch.loader.link import ReaderLink
 from monarch.loader.options import LoaderOptions, Options
 from monarch.loader.order import Batches, RecordOrder
 from monarch.loader.portions import ALIGN, GAP_ALONE, ROW, Portions
-from monarch.loader.progress import (
-    Backlog,
-    Identity,
-    OrderLog,
-    Progress,
-    replayed,
-)
+from monarch.loader.progress import Backlog, Identity, OrderLog, Progress, replayed
 from monarch.loader.ranks import Ranks, find_ranks
 from monarch.loader.tokens import TokenServer
+from monarch.loader.worker import Worker
 from monarch.records import Records, open_records
 from monarch.records.groups import Groups, group
-from monarch.records.sources import FileSource, Source
+from monarch.records.sources import FileSource
 
 _AHEAD_MIN: Final = 8
 _BATCHES_AHEAD: Final = 8
@@ -81,20 +77,33 @@ class Loader:
         **options: Unpack[LoaderOptions],
     ) -> None:
         given = Options.of(batch_size, options)
-        self.records = (
-            records if isinstance(records, Records) else open_records(records)
-        )
+        found = records if isinstance(records, Records) else open_records(records)
+        self._set_up(found, given, find_ranks(given.rank, given.world_size, given.comm))
+
+    def _set_up(
+        self,
+        records: Records,
+        given: Options,
+        ranks: Ranks,
+        reader: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make all parts.
+
+        Args:
+            reader: the key and the settings of the reader that is used; None: it is
+                found by what it reads.
+        """
+        self.records = records
         self.options = given
-        ranks = find_ranks(given.rank, given.world_size, given.comm)
         self.rank, self.world_size = ranks.rank, ranks.world_size
-        index = self.records.index
+        index = records.index
         groups = group(index, given.group_bytes)
         window = given.groups_in_flight
         order = RecordOrder(
             groups, seed=given.seed, shuffle=given.shuffle, window=window
         )
         self._batches = Batches(
-            len(index), batch_size, ranks.rank, ranks.world_size, given.remainder
+            len(index), given.batch_size, ranks.rank, ranks.world_size, given.remainder
         )
         self._portions = Portions(order, replace(self._batches, rank=0))
         self._form = Form(given.output, given.decode, index.details)
@@ -110,7 +119,12 @@ class Loader:
         self._iterators = 0
         self._identity = self._identified(ranks)
         self._server: TokenServer | None = None
-        self._link = self._linked(ranks)
+        self._base: str | None = None
+        self._reader = dict(reader) if reader else self._reader_of(ranks)
+        early = None if reader else self._early_reads()
+        self._link = ReaderLink(
+            **self._reader, index=index, rank=self.rank, early=early
+        )
         self._log = OrderLog(given.order_log) if given.order_log else None
         self._replay = replayed(given.replay) if given.replay else None
         _open_loaders.add(self)
@@ -119,6 +133,27 @@ class Loader:
         return (
             f"<Loader of {self.records.index!r}, rank {self.rank} of {self.world_size}>"
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a process that is spawned goes on with, as the same rank.
+
+        It has a connection of its own to the same reader.
+        """
+        self._sync()
+        return {
+            "records": self.records,
+            "given": replace(self.options, comm=None),
+            "ranks": Ranks(self.rank, self.world_size, "arguments", ""),
+            "reader": self._reader,
+            "progress": self._progress,
+            "told": self._told,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Be the loader of a state."""
+        progress, told = state.pop("progress"), state.pop("told")
+        self._set_up(**state)
+        self._progress, self._told = progress, told
 
     def __len__(self) -> int:
         """Return how many batches each rank has in an epoch."""
@@ -171,6 +206,40 @@ class Loader:
         self._progress = self._identity.progress(state)
         self._told = None
 
+    def state_after(self, epoch: int, batches: int) -> dict[str, Any]:
+        """Return the state after some batches of an epoch that this rank was given."""
+        place = min(self._batches.begin(batches), len(self.records))
+        return self._identity.state(Progress(epoch, place))
+
+    def hold(self) -> None:
+        """Keep the reader of the node for workers of this rank."""
+        self._link.hold()
+
+    def worker(self, number: int, count: int) -> Worker:
+        """Return what gives the share of a worker process of this rank.
+
+        Raises:
+            UsageError: batches are given out of order, which needs all in one process.
+        """
+        if self.options.window:
+            raise UsageError(
+                "in_order=False gives batches in one process: use num_workers=0, or "
+                "in_order=True"
+            )
+        self._counts = LoaderCounts()
+        return Worker(
+            Share(number, count),
+            self._batches,
+            self._iteration,
+            self._identity,
+            self._link,
+        )
+
+    def tell_figures(self) -> None:
+        """Under `monarch run`, tell the agent what was counted so far."""
+        if RUN_VARIABLE in os.environ and self._counts.batches:
+            self._tell_agent()
+
     def stats(self) -> dict[str, Any]:
         """Return what was counted, by name; times in seconds, sizes in bytes."""
         figures = self._link.figures(_FIGURES_S)
@@ -185,15 +254,15 @@ class Loader:
             return
         self._is_closed = True
         self._sync()
-        if RUN_VARIABLE in os.environ and self._counts.batches:
-            self._tell_agent()
+        self.tell_figures()
         self._current = None
         self._link.close()
         if self._log is not None:
             self._log.close()
         if self._server is not None:
             self._server.close()
-        _open_keys[self._base] = max(0, _open_keys.get(self._base, 1) - 1)
+        if self._base is not None:
+            _open_keys[self._base] = max(0, _open_keys.get(self._base, 1) - 1)
 
     def _tell_agent(self) -> None:
         from monarch.agent.control import ask
@@ -239,15 +308,22 @@ class Loader:
             else Progress(epoch, place, batches.start, late)
         )
 
-    def _iteration(self, progress: Progress) -> Iteration:
-        start = progress.start if progress.late else progress.place
+    def _iteration(self, progress: Progress, step: int = 0) -> Iteration:
+        """Return an epoch from a place on.
+
+        Args:
+            step: of a worker, which is told where the batches begin; 0: it is none.
+        """
+        has_start = bool(progress.late or step)
+        start = progress.start if has_start else progress.place
         batches = replace(self._batches, start=start)
         sizes = [len(batches.places(number)) for number in _last_first(len(batches))]
         ends = np.arange(1, len(batches) + 1, dtype=np.int64) * batches.batch_size
         if sizes:
             ends[-1] += sizes[-1] - batches.batch_size
         number = (progress.place - start) // batches.global_size
-        backlog = Backlog(ends.tolist(), self.options.window, number, progress.late)
+        late, window = progress.late, self.options.window
+        backlog = Backlog(ends.tolist(), window, number, late, max(1, step))
         reach = Reach(
             self._room,
             self._batches_ahead(),
@@ -329,7 +405,8 @@ class Loader:
         }
         return Identity(self.records.index.fingerprint(), order, dealt)
 
-    def _linked(self, ranks: Ranks) -> ReaderLink:
+    def _reader_of(self, ranks: Ranks) -> dict[str, Any]:
+        """Return the key and the settings of the reader, the same on all ranks."""
         given, source = self.options, self.records.source
         is_file = isinstance(source, FileSource)
         threads = int(getattr(source, "concurrency", _THREADS))
@@ -349,16 +426,12 @@ class Loader:
         number = _open_keys.get(self._base, 0)
         _open_keys[self._base] = number + 1
         settings["sys_path"] = list(sys.path)
-        key = f"{self._base}-{number}"
-        early = self._early_reads(source)
-        index = self.records.index
-        return ReaderLink(key, settings, index, ranks.rank, early)
+        return {"key": f"{self._base}-{number}", "settings": settings}
 
-    def _early_reads(self, source: Source) -> EarlyReads | None:
+    def _early_reads(self) -> EarlyReads | None:
         """Return what reads until the reader does; not if memory or reads are few."""
-        has_limits = (self.options.memory_limit, self.options.readers_max) != (
-            None,
-        ) * 2
+        given, source = self.options, self.records.source
+        has_limits = given.memory_limit is not None or given.readers_max is not None
         is_read = self._portions.is_shared and not source.index.is_decoded
         if has_limits or not is_read or not isinstance(source, FileSource):
             return None

@@ -121,12 +121,14 @@ class Backlog:
         window: by how many batches a Record may be late.
         batch: the next one.
         late_before: which Records were given already, as `late` returns them.
+        step: other processes give the batches between; only without a window.
     """
 
     ends: Sequence[int]
     window: int
     batch: int = 0
     late_before: tuple[int, ...] = ()
+    step: int = 1
     _open: list[int] = field(default_factory=list)
     _asked: int = 0
     _given: set[int] = field(default_factory=set)
@@ -181,7 +183,8 @@ class Backlog:
     def give(self, chosen: Sequence[int]) -> int:
         """Note that a batch was given; return how many of its Records were late."""
         first = self._end(self.batch)
-        self.batch += 1
+        self.batch += self.step
+        self._asked = max(self._asked, self._end(self.batch))
         gone = set(chosen)
         self._open = [n for n in self._open if n not in gone]
         return sum(n < first for n in chosen)
@@ -199,7 +202,7 @@ class Backlog:
 
     def _end(self, batches: int) -> int:
         """Return how many Records the first batches have together."""
-        if not batches:
+        if not batches or not self.ends:
             return 0
         return int(self.ends[min(batches, len(self.ends)) - 1])
 

@@ -49,6 +49,10 @@ class FileSource:
     def __repr__(self) -> str:
         return f"<FileSource {self.index!r}>"
 
+    def __reduce__(self) -> tuple[type[FileSource], tuple[RecordIndex]]:
+        """Return how another process makes the same source; it opens files itself."""
+        return FileSource, (self.index,)
+
     def read(self, ranges: Sequence[Range]) -> Sequence[memoryview]:
         """Return the bytes of some ranges.
 
