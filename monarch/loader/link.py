@@ -185,8 +185,10 @@ class ReaderLink:
         self.need([[_NEVER, 0, 0, 0]])
 
     def wait_for_message(self, limit_s: float) -> bool:
-        """Wait until the reader says something; return whether it does."""
+        """Wait for something to do for the reader; return whether there is."""
         channel = self._channel
+        if self._must_yield:  # which was heard while the thread of the loader waited
+            return True
         try:
             return channel is None or channel.wait(limit_s)
         except (OSError, ValueError):  # another thread has closed it
