@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from monarch.cli import completions, manual
+from monarch.cli.loader_page import loader_page
 from monarch.cli.schema_page import schema_page
 from monarch.config import json_schema
 from monarch.metrics import metrics_reference
@@ -50,6 +51,7 @@ def _without_required(value: dict[str, Any]) -> dict[str, Any]:
 
 REFERENCE: Final[dict[str, Callable[[], str]]] = {
     "configuration": lambda: schema_page("Configuration", CONFIGURATION, json_schema()),
+    "loader": loader_page,
     "metrics": metrics_reference,
     "report-fields": report_page,
 }

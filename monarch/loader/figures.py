@@ -6,11 +6,39 @@ import resource
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 _KEPT = 100_000
+
+FIGURES: Final[Mapping[str, str]] = {
+    "batches": "batches that this rank was given",
+    "records": "records in them",
+    "bytes": "bytes of these records",
+    "epochs": "epochs that came to their end",
+    "first_batch_s": "seconds from the loader's start to its first batch",
+    "exposed_wait_s": "seconds that `next()` has waited in all",
+    "exposed_wait_p50_s": "seconds, the median of the waits",
+    "exposed_wait_p99_s": "seconds, of 99 in 100 waits at most",
+    "exposed_wait_max_s": "seconds, the longest wait",
+    "accelerator_utilization": "share of the time in which the program worked",
+    "shuffle_quality": "groups of a batch, as a share of those of a full shuffle",
+    "late_records": "records that came in a later batch than in order",
+    "reader_restarts": "readers that have ended and were replaced",
+    "read_per_delivered": "bytes read for the node, as a multiple of `bytes`",
+    "rank_peak_rss_bytes": "bytes, the most memory of this process",
+    "requests": "reads at the source, for all ranks of the node",
+    "request_bytes": "bytes of these reads",
+    "request_sizes": "how many reads had 2^n bytes or more, by n",
+    "retries": "reads that were tried again",
+    "hedges": "reads that were sent to another replica as well",
+    "most_reads_at_once": "the most reads of the reader at the same time",
+    "memory_bytes": "bytes of all buffers of the node, now",
+    "memory_peak_bytes": "bytes of all buffers of the node, at most",
+    "reader_pid": "the process that reads for the node",
+}
+"""What each figure of `Loader.stats` means."""
 
 
 @dataclass(slots=True)

@@ -145,25 +145,33 @@ class ReaderLink:
             LoaderError: a portion cannot be read, the time is over, or readers end
                 again and again.
         """
-        deadline = time.monotonic() + limit_s
         try:
-            while True:
-                self._pump()
-                self._read_early(rows)
-                for key in rows:
-                    if key in self._failed:
-                        raise LoaderError(self._failed.pop(key))
-                if is_enough():
-                    self._idle_restarts = 0
-                    return
-                if self._must_yield and may_yield:
-                    self._give_up()
-                if time.monotonic() >= deadline:
-                    raise LoaderError(self._late(list(rows), limit_s))
-                self._wait_until(deadline)
+            self._wait(is_enough, rows, limit_s, may_yield)
         finally:
             if self._early is not None:
                 self._early.rest()
+
+    def _wait(
+        self,
+        is_enough: Callable[[], bool],
+        rows: Mapping[Key, Array],
+        limit_s: float,
+        may_yield: bool,
+    ) -> None:
+        deadline = time.monotonic() + limit_s
+        while True:
+            self._pump()
+            self._read_early(rows)
+            for key in self._failed.keys() & rows.keys():
+                raise LoaderError(self._failed.pop(key))
+            if is_enough():
+                self._idle_restarts = 0
+                return
+            if self._must_yield and may_yield:
+                self._give_up()
+            if time.monotonic() >= deadline:
+                raise LoaderError(self._late(list(rows), limit_s))
+            self._wait_until(deadline)
 
     def figures(self, limit_s: float) -> dict[str, Any]:
         """Return what the reader has counted; nothing if it does not say so in time."""

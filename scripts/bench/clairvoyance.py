@@ -25,6 +25,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from table import Row, print_rows
@@ -109,12 +110,12 @@ def run_program(root: Path, compute_s: float, epochs: int, hinted: bool) -> None
     if hinted:
         monarch.hint([path for order in told for path in order])
     for order in told:
-        begin, stall_s, pieces = time.perf_counter(), 0.0, 0
-        for path in order:
-            for seconds in pieces_of(path):
-                stall_s, pieces = stall_s + seconds, pieces + 1
-                if compute_s and pieces % BATCH == 0:
-                    time.sleep(compute_s * BATCH)
+        begin, stall_s = time.perf_counter(), 0.0
+        waits = chain.from_iterable(map(pieces_of, order))
+        for pieces, seconds in enumerate(waits, 1):
+            stall_s += seconds
+            if compute_s and pieces % BATCH == 0:
+                time.sleep(compute_s * BATCH)
         found.append((time.perf_counter() - begin, stall_s))
     print(json.dumps(found))
 

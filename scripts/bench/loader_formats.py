@@ -103,8 +103,8 @@ def make_tfrecord(folder: Path, count: int) -> None:
         of_rows = masked_crc(shard.rows, shard.sizes)
         with (folder / f"{at:03}.tfrecord").open("wb") as file:
             for n, (_, row) in enumerate(shard.records()):
-                for part in (heads[n], of_heads[n], row, of_rows[n]):
-                    file.write(part.data)
+                parts = (heads[n], of_heads[n], row, of_rows[n])
+                file.write(b"".join(part.tobytes() for part in parts))
 
 
 def make_lmdb(folder: Path, count: int) -> None:

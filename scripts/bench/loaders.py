@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -132,18 +133,27 @@ def slow(place: Site, name: str, group: Path | None = None) -> Figures:
         plan = place.plan(name, steps, cache=str(folder / "cache"))
         with child(python_of(KINDS[name].venv), plan, folder, group) as reader:
             for epoch, step_s in enumerate(steps, 1):
-                place.forget(name)
-                found = worked(reader, figures) if step_s else reader.go()
-                counts = place.origin.counts()
-                place.checked(found, place.count)
-                if not step_s:
-                    figures[f"e{epoch}"] = found["seconds"]
-                    figures[f"reads{epoch}"] = counts.reads
-                    figures[f"bytes{epoch}"] = counts.read_bytes
-                if epoch == 1:
-                    figures["first"] = found["first_s"]
-                    figures["requests"] = found["stats"].get("requests", -1)
-                    figures["payload"] = found["stats"].get("request_bytes", -1)
+                figures |= epoch_of(place, name, reader, epoch, step_s)
+    return figures
+
+
+def epoch_of(
+    place: Site, name: str, reader: Child, epoch: int, step_s: float
+) -> Figures:
+    """One epoch from the origin."""
+    place.forget(name)
+    figures = Figures()
+    found = worked(reader, figures) if step_s else reader.go()
+    counts = place.origin.counts()
+    place.checked(found, place.count)
+    if not step_s:
+        figures[f"e{epoch}"] = found["seconds"]
+        figures[f"reads{epoch}"] = counts.reads
+        figures[f"bytes{epoch}"] = counts.read_bytes
+    if epoch == 1:
+        figures["first"] = found["first_s"]
+        figures["requests"] = found["stats"].get("requests", -1)
+        figures["payload"] = found["stats"].get("request_bytes", -1)
     return figures
 
 
@@ -205,9 +215,9 @@ def resumed(place: Site, name: str) -> Figures:
             place.forget(name)
             plan = place.plan(name, [0.0], **told, **part)
             with child(python, plan, folder) as reader:
-                if not reader.can_resume:
-                    return {}
-                parts.append(reader.go())
+                parts += [reader.go()] if reader.can_resume else []
+    if not parts:
+        return {}
     numbers = parts[0]["numbers"] + parts[1]["numbers"]
     whole = {"records": len(numbers), "distinct": len(set(numbers))}
     place.checked(whole | {"wrong": sum(one["wrong"] for one in parts)}, place.count)
@@ -219,16 +229,15 @@ def measure_all(
 ) -> dict[str, Told]:
     """Measure all loaders in turn, as often as is wanted."""
     told = {name: Told() for name in names}
-    for run in range(runs):
-        for name in names:
-            print(f"run {run + 1}: {name} ...", file=sys.stderr, flush=True)
-            figures = Figures()
-            told[name].runs.append(figures)
-            for what, part in parts_of(memory).items():
-                try:
-                    figures |= part(place, name)
-                except Failed as error:
-                    told[name].failures.append(f"{what}: {error}")
+    for run, name in product(range(runs), names):
+        print(f"run {run + 1}: {name} ...", file=sys.stderr, flush=True)
+        figures = Figures()
+        told[name].runs.append(figures)
+        for what, part in parts_of(memory).items():
+            try:
+                figures |= part(place, name)
+            except Failed as error:
+                told[name].failures.append(f"{what}: {error}")
     return told
 
 

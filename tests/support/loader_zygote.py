@@ -12,9 +12,10 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
-from monarch.loader import Loader
+from monarch.loader import Batch, Loader
 
 
 def load(plan: dict[str, Any]) -> None:
@@ -26,16 +27,20 @@ def load(plan: dict[str, Any]) -> None:
     with Loader(plan["path"], rank=plan["rank"], **options) as loader:
         if plan["state"] is not None:
             loader.load_state_dict(plan["state"])
-        state = loader.state_dict()
-        while state["epoch"] < plan["epochs"]:
-            for number, batch in enumerate(loader):
-                ids = batch.ids.tolist()
-                for wanted, record in zip(ids, batch.records, strict=True):
-                    assert int.from_bytes(record[:8], "little") == wanted, wanted
-                state = loader.state_dict()
-                os.write(said, (json.dumps([ids, state]) + "\n").encode())
-                time.sleep(pauses[number % len(pauses)])
+        for number, batch in enumerate(rest_of(loader, plan["epochs"])):
+            ids = batch.ids.tolist()
+            for wanted, record in zip(ids, batch.records, strict=True):
+                assert int.from_bytes(record[:8], "little") == wanted, wanted
+            line = json.dumps([ids, loader.state_dict()]) + "\n"
+            os.write(said, line.encode())
+            time.sleep(pauses[number % len(pauses)])
     os.write(said, b'"end"\n')
+
+
+def rest_of(loader: Loader, epochs: int) -> Iterator[Batch]:
+    """Give the batches of this epoch and the next ones."""
+    while loader.state_dict()["epoch"] < epochs:
+        yield from loader
 
 
 def fork(plan: dict[str, Any]) -> int:

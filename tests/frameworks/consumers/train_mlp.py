@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from monarch.loader import Loader
+from monarch.loader import Batch, Loader
 
 SAMPLES, FEATURES = 8_003, 16
 GLOBAL_BATCH = 64
@@ -75,20 +75,26 @@ def train(data: str, folder: Path) -> None:
         model.load_state_dict(kept["model"])
         loader.load_state_dict(kept["loader"])
         steps = kept["steps"]
-    with (folder / f"rank-{rank}-from-{steps}").open("w", buffering=1) as said:
-        while loader.state_dict()["epoch"] < EPOCHS:
-            for batch in loader:
-                step(batch.array)
-                print(json.dumps([steps, os.getpid(), batch.ids.tolist()]), file=said)
-                steps += 1
-                dist.barrier()
-                if rank == 0:
-                    keep(checkpoint, model.state_dict(), loader.state_dict(), steps)
-                time.sleep(PAUSE_S)
+    said = (folder / f"rank-{rank}-from-{steps}").open("w", buffering=1)
+    with said:
+        for batch in rest_of(loader):
+            step(batch.array)
+            print(json.dumps([steps, os.getpid(), batch.ids.tolist()]), file=said)
+            steps += 1
+            dist.barrier()
+            if rank == 0:
+                keep(checkpoint, model.state_dict(), loader.state_dict(), steps)
+            time.sleep(PAUSE_S)
     if rank == 0:
         print(float(loss_of(model.module, everything(data))))
     loader.close()
     dist.destroy_process_group()
+
+
+def rest_of(loader: Loader) -> Iterator[Batch]:
+    """Give the batches of this epoch and the next ones."""
+    while loader.state_dict()["epoch"] < EPOCHS:
+        yield from loader
 
 
 def keep(path: Path, model: object, loader: object, steps: int) -> None:
