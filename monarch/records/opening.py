@@ -110,7 +110,8 @@ def open_records(
 ) -> Records:
     """Open the Records of one or more files of the same kind.
 
-    The index is made once, without reading payloads, and saved for later.
+    The index is made once, without reading payloads, and saved for later: processes
+    that open the same path at once take turns.
 
     Args:
         paths: an LMDB database, a TFRecord, tar or npy file, `FILE.h5::/DATASET`,
@@ -150,11 +151,13 @@ def _index_of(
     path, _, part = name.partition(_PART)
     root = Path(os.path.abspath(path))
     key = f"{root}{_PART}{part}"
-    index = None if fresh else saved.load(key)
-    if index is not None:
-        return index, False
-    index = _made(root, part)
-    saved.save(key, index)
+    if not fresh and (found := saved.load(key)) is not None:
+        return found, False
+    with saved.turn(key):  # all ranks may come here at once
+        if not fresh and (found := saved.load(key)) is not None:
+            return found, False
+        index = _made(root, part)
+        saved.save(key, index)
     return index, True
 
 

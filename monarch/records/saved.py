@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +25,10 @@ BYTES_MAX: Final = 8 << 30
 THREADS: Final = 16
 """How many objects are looked at at once."""
 _SUFFIX: Final = ".records"
+LOCKS: Final = 64
+"""How many files are locked: paths whose names have the same hash take turns."""
+TURN_MAX_S: Final = 60.0
+_LOOK_S: Final = 0.02
 
 log = logging.getLogger("monarch.records")
 
@@ -65,8 +72,42 @@ class SavedRecordIndexes:
             where = shown(os.fsencode(file))
             log.debug("record index not saved file=%s reason=%s", where, error.strerror)
 
+    @contextmanager
+    def turn(self, name: str) -> Iterator[None]:
+        """Let one process after the other make the index of a path, for all of them.
+
+        A turn that does not end in time is not waited for, nor is one where files
+        cannot be locked: then the index is made more than once.
+        """
+        folder = self.kept.folder.with_name("record-turns")
+        file = folder / f"{int(self._file(name).stem, 16) % LOCKS}"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            log.debug("no turn file=%s reason=%s", file, error.strerror)
+            yield
+            return
+        try:
+            _lock(fd, time.monotonic() + TURN_MAX_S)
+            yield
+        finally:
+            os.close(fd)
+
     def _file(self, name: str) -> Path:
         return self.kept.folder / (xxh3_64_hexdigest(os.fsencode(name)) + _SUFFIX)
+
+
+def _lock(fd: int, deadline: float) -> None:
+    """Lock a file, unless that is not possible or takes too long."""
+    with suppress(OSError):
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_LOOK_S)
+            else:
+                return
 
 
 def is_unchanged(index: RecordIndex) -> bool:
