@@ -77,8 +77,10 @@ class Loader:
         **options: Unpack[LoaderOptions],
     ) -> None:
         given = Options.of(batch_size, options)
-        found = records if isinstance(records, Records) else open_records(records)
-        self._set_up(found, given, find_ranks(given.rank, given.world_size, given.comm))
+        if not isinstance(records, Records):
+            records = open_records(records, comm=given.comm)
+        ranks = find_ranks(given.rank, given.world_size, given.comm)
+        self._set_up(records, given, ranks)
 
     def _set_up(
         self,

@@ -26,6 +26,7 @@ from monarch.records.index import (
 )
 from monarch.records.lmdb_pages import index_lmdb, is_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
+from monarch.records.sharing import share_index
 from monarch.records.sources import FileSource, Source
 from monarch.records.streams import index_tar, index_tfrecord, is_tar, is_tfrecord
 
@@ -106,6 +107,7 @@ def open_records(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     fresh: bool = False,
+    comm: Any = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Records:
     """Open the Records of one or more files of the same kind.
@@ -118,12 +120,23 @@ def open_records(
             `FILE.parquet::COLUMN`, a folder (each file is a Record), a pattern such as
             `train-*.tar`, or a list of those.
         fresh: make the index anew, even if one was saved.
+        comm: a communicator as of mpi4py: its first rank opens the paths, and sends the
+            index to all others, which call this together.
 
     Raises:
         RecordsError: a path cannot be opened, or is of no known format.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    names = [name for one in given for name in _expanded(os.fspath(one))]
+    make = partial(_whole_index, [os.fspath(one) for one in given], fresh, environ)
+    index, made = make() if comm is None else share_index(comm, make)
+    return Records(FileSource(index), made)
+
+
+def _whole_index(
+    given: Sequence[str], fresh: bool, environ: Mapping[str, str]
+) -> tuple[RecordIndex, bool]:
+    """Return the index of all paths, and whether a part of it was made now."""
+    names = [name for one in given for name in _expanded(one)]
     if not names:
         raise RecordsError("no path of records is given")
     saved = SavedRecordIndexes.of(environ)
@@ -131,7 +144,7 @@ def open_records(
         find = partial(_index_of, saved=saved, fresh=fresh)
         found = list(pool.map(find, names))
     index = joined([one for one, _ in found]) if len(found) > 1 else found[0][0]
-    return Records(FileSource(index), any(made for _, made in found))
+    return index, any(made for _, made in found)
 
 
 def _expanded(name: str) -> list[str]:

@@ -1,0 +1,146 @@
+"""The index that the first rank has is sent to all others, once to each node."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monarch.loader import Loader
+from monarch.records import RecordIndex, RecordsError, open_records, opening, sharing
+from support.loaders import numbered, write_tfrecord
+
+COUNT = 300
+RANKS = 5
+
+
+class World:
+    """What the ranks of a job say to each other, one call after the other."""
+
+    def __init__(self, ranks: int = RANKS) -> None:
+        self.barrier = threading.Barrier(ranks, timeout=20)
+        self.said: list[Any] = [None] * ranks
+        self.sent_bytes = 0
+
+
+class Comm:
+    """A rank, which is a thread, with the calls of mpi4py that are used."""
+
+    def __init__(self, world: World, rank: int) -> None:
+        self._world, self._rank = world, rank
+
+    def Get_rank(self) -> int:
+        return self._rank
+
+    def Get_size(self) -> int:
+        return len(self._world.said)
+
+    def allgather(self, value: Any) -> list[Any]:
+        self._world.said[self._rank] = value
+        self._world.barrier.wait()
+        found = list(self._world.said)
+        self._world.barrier.wait()
+        return found
+
+    def bcast(self, value: Any, root: int) -> Any:
+        if self._rank == root and isinstance(value, bytes):
+            self._world.sent_bytes += len(value)
+        return self.allgather(value)[root]
+
+
+@pytest.fixture
+def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return write_tfrecord(tmp_path / "some.tfrecord", numbered(COUNT))
+
+
+def on_all(work: Callable[[Comm], Any], world: World) -> list[Any]:
+    """What each rank returns, or raises."""
+
+    def tried(rank: int) -> Any:
+        try:
+            return work(Comm(world, rank))
+        except RecordsError as error:
+            return error
+
+    count = len(world.said)
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(tried, range(count)))
+
+
+@pytest.mark.parametrize("piece", [1000, 64 << 20])
+def test_all_ranks_have_the_index_of_the_first(
+    packed: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(sharing, "PIECE_BYTES", piece)
+    world = World()
+
+    found = on_all(lambda comm: open_records(packed, comm=comm), world)
+
+    wanted = open_records(packed).index
+    assert [len(one) for one in found] == [COUNT] * RANKS
+    assert [one.indexed for one in found] == [True] * RANKS
+    assert {one.index.fingerprint() for one in found} == {wanted.fingerprint()}
+    assert bytes(found[4][7]) == numbered(COUNT)[7]
+    assert world.sent_bytes > 16 * COUNT
+
+
+def test_a_node_keeps_the_index_once(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = threading.local()
+    monkeypatch.setattr(sharing, "node_name", lambda: nodes.name)
+    loaded: dict[int, str] = {}
+    real = RecordIndex.load
+
+    def opened(comm: Comm) -> Any:
+        nodes.name = f"node {comm.Get_rank() // 2}"
+        nodes.rank = comm.Get_rank()
+        return open_records(packed, comm=comm)
+
+    def load(file: Path) -> Any:
+        if str(file).startswith("/proc/"):
+            loaded[nodes.rank] = str(file)
+        return real(file)
+
+    monkeypatch.setattr(RecordIndex, "load", load)
+    found = on_all(opened, World())
+
+    assert [len(one) for one in found] == [COUNT] * RANKS
+    assert sorted(loaded) == [1, 2, 3, 4]
+    assert loaded[2] == loaded[3]
+    assert len({loaded[1], loaded[2], loaded[4]}) == 3
+
+
+def test_what_the_first_rank_cannot_open_all_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "none.lmdb"
+
+    found = on_all(lambda comm: open_records(path, comm=comm), World())
+
+    assert [type(one) for one in found] == [RecordsError] * RANKS
+    assert {str(one) for one in found} == {str(found[0])}
+    assert "none.lmdb" in str(found[0])
+
+
+def test_a_loader_with_a_communicator_opens_its_path_once(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    real = opening._whole_index
+
+    def noted(*given: Any) -> Any:
+        opened.append("once")
+        return real(*given)
+
+    monkeypatch.setattr(opening, "_whole_index", noted)
+
+    def loaded(comm: Comm) -> list[int]:
+        with Loader(packed, 10, comm=comm, group_bytes=20_000) as loader:
+            return [n for batch in loader for n in batch.ids.tolist()]
+
+    parts = on_all(loaded, World(2))
+
+    assert opened == ["once"]
+    assert sorted(n for part in parts for n in part) == list(range(COUNT))
