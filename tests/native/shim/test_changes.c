@@ -57,7 +57,8 @@ static void check_table(void)
     }
     for (uint32_t ino = 1; ino <= DISTINCT; ino++)
         CHECK(kinds[ino] == (1u << THREADS) - 1);
-    CHECK(used < DISTINCT + DISTINCT / 10);
+    /* Threads in step may both miss a file; each alone would fill as many again. */
+    CHECK(used < 2 * DISTINCT);
     for (uint64_t ino = DISTINCT + 1; used < CHANGES_MAX; ino++, used++)
         CHECK(changes_add(outline.changes, &(struct change_seen){7, ino, 0, 1}));
     CHECK(!changes_add(outline.changes, &(struct change_seen){7, 1u << 30, 0, 1}));
