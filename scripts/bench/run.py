@@ -17,6 +17,7 @@ import formats
 import hints
 import large
 import launch
+import loader_criteria
 import loaders
 import metadata
 import nodes
@@ -52,6 +53,7 @@ PARTS: dict[str, Measure] = {
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "simulation": lambda monarch, work, _: simulation.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
+    "loader-criteria": lambda _, work, __: loader_criteria.measure(work),
     "loaders": lambda _, work, size: loaders.measure(work, quick=size.quick),
 }
 ON_REQUEST = ("loaders",)
