@@ -166,6 +166,7 @@ class ReaderLink:
                 raise LoaderError(self._failed.pop(key))
             if is_enough():
                 self._idle_restarts = 0
+                self._rest_early()
                 return
             if self._must_yield and may_yield:
                 self._give_up()
@@ -291,7 +292,16 @@ class ReaderLink:
             self._early.stop()
         else:
             self._early.begin(rows, self._read_whole(rows))
-        for one in self._early.take():
+        self._take_early(self._early)
+
+    def _rest_early(self) -> None:
+        """Offer all that was read: the reader may be ready before the next wait."""
+        if self._early is not None:
+            self._early.rest()
+            self._take_early(self._early)
+
+    def _take_early(self, early: EarlyReads) -> None:
+        for one in early.take():
             held = self._parts.get(one.key)
             if one.key in self._needed and (held is None or held.is_replaced):
                 part = Part(one.table, one.view, one.done, one.fd is None)

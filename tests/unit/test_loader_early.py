@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from monarch.loader.early import EarlyPortion, EarlyReads
 from monarch.records import open_records
 from monarch.records.groups import group
 from support.countfs import CountFs
-from support.loaders import numbered, ranks, write_tfrecord
+from support.loaders import numbered, write_tfrecord
 
 COUNT = 1009
-LATE_S = 1.5
+LATE_S = 3.0
 SMALL: Any = {"group_bytes": 20_000, "groups_in_flight": 4}
 
 
@@ -95,7 +94,7 @@ def test_little_is_read_twice_while_a_program_works(
     with Loader(records, 32, remainder="uneven", **SMALL) as loader:
         batches = iter(loader)
         found = rest_of([next(batches)])
-        time.sleep(LATE_S + 1)
+        time.sleep(LATE_S + 0.5)
         assert sorted(found + rest_of(batches)) == list(range(COUNT))
 
     assert origin.counts().read_bytes <= 1.05 * packed.stat().st_size
@@ -119,10 +118,10 @@ def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
         batches = iter(loader)
         found = rest_of([next(batches)])
         assert time.monotonic() - began < LATE_S
-        requests = loader.stats()["requests"]
         assert found + rest_of(batches) == wanted
+        sizes = loader.stats()["request_sizes"]
     # Records alone, not their groups; what an ending reader was told, nobody counts.
-    assert requests > 24
+    assert sum(n for power, n in sizes.items() if 1 << int(power) < 8192) > 24
 
 
 def test_a_rank_that_begins_beside_an_ending_reader_does_not_wait(
@@ -142,15 +141,6 @@ def test_a_rank_that_begins_beside_an_ending_reader_does_not_wait(
             else:
                 assert found[0].ids.tolist() == wanted
                 assert rest_of([found[0]]) == wanted
-
-
-def test_what_is_read_early_is_not_read_again_for_other_ranks(packed: Path) -> None:
-    of_ranks = [one.ended() for one in ranks(3, packed, batch_size=8, **SMALL)]
-
-    assert len(set(chain(*chain(*(batches for batches, _ in of_ranks))))) == 1008
-    most = max(stats["requests"] for _, stats in of_ranks)
-    # The reader may begin with what is still being read.
-    assert most <= groups(packed) + 1
 
 
 @pytest.mark.parametrize("ends", [True, False])
