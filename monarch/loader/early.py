@@ -2,8 +2,8 @@
 
 A reader takes longer to start than a batch to read, and until then nobody would read.
 The rank that has started it reads what it needs into buffers like those of the reader,
-and gives them to it: no memory is counted twice, and no Group is read twice but the one
-that is being read when the reader is ready.
+and gives them to it: no memory is counted twice, and no Group is read twice unless the
+rank goes on while it is being read.
 
 In the middle of an epoch a batch has Records of many Groups. Then each rank reads those
 of its first batch alone before, and they are read again with their Groups.
@@ -75,6 +75,7 @@ class EarlyReads:
         self._stop = threading.Event()
         self._may_read = threading.Event()
         self._event_fd = -1
+        self._reading: set[int] = set()
 
     def __repr__(self) -> str:
         return f"<EarlyReads, {len(self._done)} done>"
@@ -106,6 +107,11 @@ class EarlyReads:
     def event_fds(self) -> list[int]:
         """What can be read when something is there."""
         return [self._event_fd] if self._event_fd >= 0 else []
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether something is being read that `take` has not returned."""
+        return bool(self._reading)
 
     def take(self) -> list[EarlyPortion]:
         """Return what was read since the last call."""
@@ -149,13 +155,18 @@ class EarlyReads:
     def _work(self, reads: Reads, before: Sequence[threading.Thread]) -> None:
         for thread in before:
             thread.join()
-        while self._may_read.wait() and not self._stop.is_set():
+        thread = threading.get_ident()
+        while self._may_read.wait():
+            self._reading.add(thread)  # before the look: who stops it may ask then
             try:
-                found = reads.popleft()()
+                if self._stop.is_set():
+                    return
+                self._done.append(reads.popleft()())
             except (IndexError, OSError, RecordsError):
                 return
-            self._done.append(found)
-            os.eventfd_write(self._event_fd, 1)
+            finally:
+                self._reading.discard(thread)
+                os.eventfd_write(self._event_fd, 1)
 
     def _read_whole(self, key: Key, portion: Portion) -> EarlyPortion:
         layout, ranges = portion.layout(), portion.ranges()

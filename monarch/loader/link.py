@@ -299,8 +299,10 @@ class ReaderLink:
         if self._early is not None:
             self._early.rest()
             self._take_early(self._early)
+            self._go()
 
     def _take_early(self, early: EarlyReads) -> None:
+        is_reading = early.is_reading  # before: what ends meanwhile is taken then
         for one in early.take():
             held = self._parts.get(one.key)
             if one.key in self._needed and (held is None or held.is_replaced):
@@ -311,6 +313,11 @@ class ReaderLink:
             else:
                 self._say("offer", one.key, one.sizes, fds=(one.fd,))
                 os.close(one.fd)
+        if not is_reading:
+            self._go()
+
+    def _go(self) -> None:
+        """Let a reader begin that waits for what this rank offers."""
         if self._has_heard and self._is_offering:
             self._is_offering = False
             self._say("go")

@@ -37,8 +37,8 @@ from monarch.records.sources import FileSource, Source
 _TICK_S: Final = 0.02
 _LONELY_S: Final = 10.0
 """How long a reader waits for its first rank."""
-_OFFERS_S: Final = 0.05
-"""How long a rank may take to offer what it has read: else it is read again."""
+_OFFERS_S: Final = 0.5
+"""How long a rank may take to offer what it reads: else it is read again."""
 _LOOK_S: Final = 0.002
 _MADE_MAX: Final = 2
 """How many buffers are made between two looks at what has come: each takes a while."""

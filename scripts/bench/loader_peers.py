@@ -217,6 +217,11 @@ def make_mds(folder: Path, count: int) -> None:
             writer.write({"record": row.tobytes()})
 
 
+def collated(rows: list[dict[str, bytes]]) -> dict[str, list[bytes]]:
+    """Make a batch of which mosaicml-streaming can tell how many Records it has."""
+    return {"record": [row["record"] for row in rows]}
+
+
 class StreamingReader(Reader):
     """mosaicml-streaming, which copies shards into its cache."""
 
@@ -238,14 +243,14 @@ class StreamingReader(Reader):
                 **where, shuffle=True, shuffle_seed=SEED, batch_size=BATCH
             )
             self._loader = self._module.StreamingDataLoader(
-                rows, batch_size=BATCH, num_workers=FEW_WORKERS, collate_fn=list
+                rows, batch_size=BATCH, num_workers=FEW_WORKERS, collate_fn=collated
             )
         return self._loader
 
     def epoch(self, number: int) -> Iterator[Any]:
         """Give the batches of an epoch."""
         for batch in self._open():
-            yield [one["record"] for one in batch]
+            yield batch["record"]
 
     def save(self, path: Path) -> None:
         """Keep how far the epoch is."""

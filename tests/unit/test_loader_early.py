@@ -180,3 +180,14 @@ def test_where_memory_or_reads_are_limited_the_reader_alone_reads(
     with Loader(packed, 32, **options) as loader:
         next(iter(loader))
     assert time.monotonic() - began >= LATE_S
+
+
+def test_what_is_being_read_when_the_reader_comes_is_not_read_again(
+    packed: Path, mount_counted: Callable[[Path], CountFs]
+) -> None:
+    origin = mount_counted(packed.parent)
+    records = open_records(origin.root / packed.name)
+    origin.set(read_us=100_000)  # a rank alone is always reading something, therefore
+    with Loader(records, 32, remainder="uneven", **SMALL) as loader:
+        assert sorted(rest_of(loader)) == list(range(COUNT))
+        assert loader.stats()["requests"] == groups(packed)
