@@ -155,9 +155,9 @@ class EarlyReads:
     def _work(self, reads: Reads, before: Sequence[threading.Thread]) -> None:
         for thread in before:
             thread.join()
-        thread = threading.get_ident()
+        own = threading.get_ident()
         while self._may_read.wait():
-            self._reading.add(thread)  # before the look: who stops it may ask then
+            self._reading.add(own)  # before the look: who stops it may ask then
             try:
                 if self._stop.is_set():
                     return
@@ -165,7 +165,7 @@ class EarlyReads:
             except (IndexError, OSError, RecordsError):
                 return
             finally:
-                self._reading.discard(thread)
+                self._reading.discard(own)
                 os.eventfd_write(self._event_fd, 1)
 
     def _read_whole(self, key: Key, portion: Portion) -> EarlyPortion:
