@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +42,6 @@ SAMPLES, SAMPLE_BYTES, TENTH = 52_000, 19_200, 10
 GROUP = 610
 BATCH = 64
 HIDDEN = 0.8
-RANKS, PAIRS = 8, 20_000
-PAIR_BYTES = 12 << 10
 SMALL_PAIRS = 200_000
 OVERFLOW_BYTES = 4200
 """Of the least values that do not lie in the leaves, which an index reads."""
@@ -272,93 +268,6 @@ def saved_index(work: Path) -> list[Row]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """Processes that read a database together."""
-
-    root: Path
-
-    def epoch_s(self, how: str) -> float:
-        """The longest epoch of a rank, from the moment at which all have imported."""
-        line = [sys.executable, __file__, how, str(self.root / "db")]
-        started = [
-            subprocess.Popen(
-                [*line, str(rank)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(RANKS)
-        ]
-        for one in started:
-            assert one.stdout is not None
-            one.stdout.readline()
-        for one in started:
-            assert one.stdin is not None
-            one.stdin.write("go\n")
-            one.stdin.flush()
-        told = [one.communicate()[0] for one in started]
-        return max(map(float, told))
-
-
-def rank_epoch(how: str, path: str, rank: int) -> None:
-    """Read the share of one rank."""
-    print("ready", flush=True)
-    sys.stdin.readline()
-    began = time.monotonic()
-    if how == "loader":
-        with Loader(path, BATCH // RANKS, rank=rank, world_size=RANKS) as loader:
-            for batch in loader:
-                len(batch.records)
-    else:
-        order = np.random.default_rng(5).permutation(PAIRS)[rank::RANKS]
-        with (
-            lmdb.open(path, readonly=True, lock=False, readahead=False) as store,
-            store.begin() as turn,
-        ):
-            for number in order:
-                len(turn.get(b"%08d" % number) or b"")
-    print(time.monotonic() - began)
-
-
-def against_lmdb(work: Path) -> list[Row]:
-    """Epochs of 8 processes: through one reader, and by each with py-lmdb."""
-    make_database(work, PAIRS, PAIR_BYTES)
-    size = (work / "db" / "data.mdb").stat().st_size
-    with origin(work, read_us=1000) as one:
-        open_records(one.root / "db").close()
-        took, read = {}, {}
-        for how in ("loader", "lmdb"):
-            one.reset()
-            took[how] = Ranks(one.root).epoch_s(how)
-            read[how] = one.counts().read_bytes
-    return [
-        Row(
-            "L1 bytes of 8 processes",
-            f"{read['loader'] / 1e6:.0f} MB",
-            f"{size / 1e6:.0f} MB",
-            read["loader"] / size,
-            1.05,
-        ),
-        Row(
-            "L6 epoch of 8 processes",
-            f"{took['loader']:.2f} s",
-            f"{took['lmdb']:.2f} s py-lmdb",
-            took["lmdb"] / took["loader"],
-            10,
-            at_least=True,
-        ),
-        Row(
-            "L6 epoch against the link",
-            f"{took['loader']:.2f} s",
-            f"{size / RATE:.2f} s of the link",
-            size / RATE / took["loader"],
-            0.97,
-            at_least=True,
-        ),
-    ]
-
-
 def measure(work: Path) -> list[Row]:
     """Measure all criteria; the indexes are kept here alone."""
     os.environ["XDG_STATE_HOME"] = str(work / "state")
@@ -374,15 +283,11 @@ def measure(work: Path) -> list[Row]:
     make_samples(work / "tenth", SAMPLES // TENTH)
     with origin(work / "tenth") as one:
         rows += ablation(one, SAMPLES // TENTH)
-    return [*rows, *saved_index(work / "small"), *against_lmdb(work / "pairs")]
+    return [*rows, *saved_index(work / "small")]
 
 
 def main() -> int:
-    """Measure alone, or be one rank."""
-    if sys.argv[1:]:
-        how, path, rank = sys.argv[1:]
-        rank_epoch(how, path, int(rank))
-        return 0
+    """Measure alone."""
     with tempfile.TemporaryDirectory(prefix="monarch-bench-", dir="/dev/shm") as base:
         rows = measure(Path(base))
     print_rows(rows)

@@ -18,6 +18,7 @@ import hints
 import large
 import launch
 import loader_criteria
+import loader_jobs
 import loaders
 import metadata
 import nodes
@@ -54,6 +55,7 @@ PARTS: dict[str, Measure] = {
     "simulation": lambda monarch, work, _: simulation.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
     "loader-criteria": lambda _, work, __: loader_criteria.measure(work),
+    "loader-jobs": lambda monarch, work, _: loader_jobs.measure(monarch, work),
     "loaders": lambda _, work, size: loaders.measure(work, quick=size.quick),
 }
 ON_REQUEST = ("loaders",)
