@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from types import TracebackType
 from typing import Final, Self
 
@@ -11,6 +12,9 @@ from monarch.records.index import RecordObject, RecordsError
 NEAR_BYTES: Final = 4096
 """Headers that are nearer than that are read together: it costs a request less."""
 WINDOW_BYTES: Final = 1 << 18
+MANY: Final = 64
+SLOW_S: Final = 100e-6
+"""Of a read that no page cache has answered."""
 
 
 class HeaderReader:
@@ -25,6 +29,7 @@ class HeaderReader:
         self.path = self.object.path
         self.requests = 0
         self.read_bytes = 0
+        self._wait_s = 0.0
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -42,6 +47,11 @@ class HeaderReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.requests >= MANY and self._wait_s > SLOW_S * self.requests:
+            # The pages of the headers would split each later read of a Group in as
+            # many reads as it has Records. Fast reads tell of a file that the cache
+            # had before: it stays there.
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(self._fd)
 
     def __repr__(self) -> str:
@@ -75,10 +85,12 @@ class HeaderReader:
         """
         parts = []
         while length > 0:
+            began = time.monotonic()
             try:
                 part = os.pread(self._fd, length, offset)
             except OSError as error:
                 raise RecordsError(f"{self.path}: {error.strerror}") from error
+            self._wait_s += time.monotonic() - began
             self.requests += 1
             if not part:
                 break

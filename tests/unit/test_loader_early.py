@@ -191,3 +191,33 @@ def test_what_is_being_read_when_the_reader_comes_is_not_read_again(
     with Loader(records, 32, remainder="uneven", **SMALL) as loader:
         assert sorted(rest_of(loader)) == list(range(COUNT))
         assert loader.stats()["requests"] == groups(packed)
+
+
+@pytest.mark.parametrize(("read_us", "is_kept"), [(1000, False), (0, True)])
+def test_headers_read_from_a_slow_origin_do_not_split_later_reads(
+    tmp_path: Path,
+    mount_counted: Callable[[Path], CountFs],
+    read_us: int,
+    is_kept: bool,
+) -> None:
+    """Their pages leave the page cache; what it had before, it keeps."""
+    folder = tmp_path / "packed"
+    folder.mkdir()
+    write_tfrecord(folder / "some.tfrecord", [bytes(12_000)] * 400)
+    origin = mount_counted(folder)
+    origin.set(cached=2)  # pages outlive an open
+    path = origin.root / "some.tfrecord"
+    if is_kept:
+        path.read_bytes()
+    origin.set(read_us=read_us)
+    records = open_records(path)
+    indexed = origin.counts().reads
+    with Loader(records, 32, remainder="uneven") as loader:
+        assert sum(len(batch) for batch in loader) == 400
+
+    again = origin.counts().reads - indexed
+    if is_kept:
+        assert again == 0
+    else:
+        assert indexed >= 400
+        assert again <= 100
