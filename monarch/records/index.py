@@ -27,7 +27,7 @@ Units = npt.NDArray[np.void]
 
 UNIT: Final = np.dtype([("offset", "<u8"), ("length", "<u4"), ("object", "<u4")])
 LENGTH_MAX: Final = (1 << 32) - 1
-VERSION: Final = 1
+VERSION: Final = 2
 _MAGIC: Final = b"MONARCHR"
 _ALIGN: Final = 64
 _HEADER_MAX: Final = 1 << 30

@@ -47,6 +47,7 @@ class Layout:
         lower: where the end of its pointers is.
         base: where the pointers count from.
         empty: the value of `lower` without nodes.
+        align: what values begin at a multiple of, counted from their keys.
     """
 
     head: int
@@ -54,9 +55,10 @@ class Layout:
     lower: int
     base: int
     empty: int
+    align: int
 
 
-_LAYOUTS: Final = {1: Layout(16, 10, 12, 0, 16), 3: Layout(24, 18, 20, 24, 0)}
+_LAYOUTS: Final = {1: Layout(16, 10, 12, 0, 16, 1), 3: Layout(24, 18, 20, 24, 0, 2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,11 @@ def newest_meta(file: HeaderReader) -> Meta:
     return other if other.transaction > first.transaction else first
 
 
+def name_of(key: bytes) -> str:
+    """Return the name of a database; LMDB 1.0 keeps the zero at its end."""
+    return key.removesuffix(b"\0").decode(errors="replace")
+
+
 def _version(page: bytes, head: int) -> int:
     if len(page) < _META_BYTES or _number(page, head, 4) != _MAGIC:
         return 0
@@ -206,13 +213,18 @@ class Tree:
             flags = nodes.number(4, 2)
             for node in np.flatnonzero(flags & np.uint64(_SUBDATA)).tolist():
                 key = nodes.key(node)
-                if key == name.encode():
-                    begin = int(nodes.at[node]) + _NODE_BYTES + len(key)
+                names.append(name_of(key))
+                if names[-1] == name:
+                    begin = int(self.values_at(nodes)[node])
                     page = nodes.pages[nodes.page[node]]
                     return self._root(page[begin : begin + _DB_BYTES].tobytes())
-                names.append(key.decode(errors="replace"))
         known = f"it has {', '.join(names[:10])}" if names else "it has none"
         raise self.file.refuse(f"has no database {name!r}; {known}")
+
+    def values_at(self, nodes: Nodes) -> Array:
+        """Return where the value of each node of a leaf begins in its page."""
+        keys, align = nodes.number(6, 2).astype(np.int64), self.meta.layout.align
+        return nodes.at + _NODE_BYTES + -(-keys // align) * align
 
     def _root(self, database: bytes) -> int:
         if _number(database, 4, 2) & _DUPSORT:
@@ -302,9 +314,9 @@ def _values(tree: Tree, nodes: Nodes, *, plain: bool) -> tuple[Array, Array]:
         raise tree.file.refuse("has several records for a key")
     named = np.flatnonzero(flags & np.uint64(_SUBDATA)).tolist()
     if named and plain:
-        names = ", ".join(nodes.key(n).decode(errors="replace") for n in named[:10])
+        names = ", ".join(map(name_of, map(nodes.key, named[:10])))
         raise tree.file.refuse(f"has named databases; add ::NAME, such as of {names}")
-    data = nodes.at + _NODE_BYTES + nodes.number(6, 2).astype(np.int64)
+    data = tree.values_at(nodes)
     big = (flags & np.uint64(_BIG)) != 0
     width = np.where(big, 8, lengths.astype(np.int64))
     if (data + width > size).any():

@@ -50,6 +50,8 @@ def archive(path, files, style=tarfile.PAX_FORMAT):
 
 # -- LMDB ------------------------------------------------------------------------------
 
+in_both_formats = pytest.mark.parametrize("lib_version", [0, 1], ids=["v0.9", "v1.0"])
+
 
 def database(path, values, **options):
     """Write values by random keys; return them in the order of the keys."""
@@ -73,25 +75,45 @@ def values_of(count, seed=1):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 40, 3000])
 @pytest.mark.parametrize("subdir", [True, False])
-def test_records_of_lmdb_are_those_of_a_cursor(tmp_path, count, subdir):
+@in_both_formats
+def test_records_of_lmdb_are_those_of_a_cursor(tmp_path, count, subdir, lib_version):
     path = tmp_path / "train.lmdb"
-    expected = database(path, values_of(count), subdir=subdir)
+    expected = database(path, values_of(count), subdir=subdir, lib_version=lib_version)
 
     assert contents(path) == expected
 
 
-def test_records_of_a_named_database_are_those_of_its_cursor(tmp_path):
+@in_both_formats
+@pytest.mark.parametrize("key_bytes", [1, 2, 3, 4, 5, 7, 8, 9, 100, 511])
+def test_values_lie_behind_keys_of_any_length(tmp_path, key_bytes, lib_version):
+    lmdb = pytest.importorskip("lmdb")
+    path = tmp_path / "keys.lmdb"
+    told = {"map_size": 1 << 24, "subdir": False, "lib_version": lib_version}
+    with lmdb.open(str(path), **told) as env, env.begin(write=True) as transaction:
+        for number, value in enumerate(values_of(9, key_bytes)):
+            transaction.put(b"%0*d" % (key_bytes, number), value)
+
+    assert contents(path) == values_of(9, key_bytes)
+
+
+@in_both_formats
+def test_records_of_a_named_database_are_those_of_its_cursor(tmp_path, lib_version):
     path = tmp_path / "train.lmdb"
-    expected = database(path, values_of(300), name="images", subdir=False)
-    labels = database(path, values_of(20, 2), name="labels", subdir=False)
+    expected = database(
+        path, values_of(300), name="images", subdir=False, lib_version=lib_version
+    )
+    labels = database(
+        path, values_of(20, 2), name="labels", subdir=False, lib_version=lib_version
+    )
 
     assert contents(f"{path}::images") == expected
     assert contents(f"{path}::labels") == labels
 
 
-def test_a_database_that_holds_named_ones_says_their_names(tmp_path):
+@in_both_formats
+def test_a_database_that_holds_named_ones_says_their_names(tmp_path, lib_version):
     path = tmp_path / "train.lmdb"
-    database(path, values_of(3), name="images", subdir=False)
+    database(path, values_of(3), name="images", subdir=False, lib_version=lib_version)
 
     with pytest.raises(RecordsError, match="add ::NAME, such as of images"):
         open_records(path)
@@ -111,12 +133,13 @@ def test_duplicate_keys_of_lmdb_are_refused(tmp_path):
         open_records(f"{tmp_path / 'd'}::many")
 
 
-def test_the_index_of_lmdb_reads_few_of_its_bytes(tmp_path):
+@in_both_formats
+def test_the_index_of_lmdb_reads_few_of_its_bytes(tmp_path, lib_version):
     from monarch.records.headers import HeaderReader
     from monarch.records.lmdb_pages import Tree, newest_meta
 
     path = tmp_path / "train.lmdb"
-    database(path, [bytes(12_000)] * 2000, subdir=False)
+    database(path, [bytes(12_000)] * 2000, subdir=False, lib_version=lib_version)
 
     with HeaderReader(str(path)) as file:
         tree = Tree(file, newest_meta(file))
@@ -130,7 +153,8 @@ def test_the_index_of_lmdb_reads_few_of_its_bytes(tmp_path):
 @given(st.data())
 def test_a_damaged_lmdb_is_refused_or_read_but_never_crashes(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damaged") / "train.lmdb"
-    database(path, values_of(60), subdir=False)
+    version = data.draw(st.integers(0, 1))
+    database(path, values_of(60), subdir=False, lib_version=version)
     with open(path, "r+b") as file:
         for _ in range(data.draw(st.integers(1, 8))):
             file.seek(data.draw(st.integers(0, os.path.getsize(path) - 1)))
