@@ -2,34 +2,60 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
-import time
 from types import TracebackType
 from typing import Final, Self
+
+import numpy as np
 
 from monarch.records.index import RecordObject, RecordsError
 
 NEAR_BYTES: Final = 4096
 """Headers that are nearer than that are read together: it costs a request less."""
 WINDOW_BYTES: Final = 1 << 18
-MANY: Final = 64
-SLOW_S: Final = 100e-6
-"""Of a read that no page cache has answered."""
+_SAMPLE: Final = 256
+
+
+def has_cached_pages(fd: int, size: int) -> bool:
+    """Return whether the page cache may have parts of a file, by a sample of its pages.
+
+    The kernel says so of each page of a file that this user neither owns nor may
+    write: mincore(2).
+    """
+    try:
+        mapped = mmap.mmap(fd, size, prot=mmap.PROT_READ)
+    except (OSError, ValueError):  # not there any more, or shorter than it was
+        return True
+    first = np.frombuffer(mapped, np.uint8).ctypes.data
+    is_there, mincore = ctypes.c_ubyte(), ctypes.CDLL(None).mincore
+    # Not the first page, of which the format was told.
+    last = (size - 1) // mmap.PAGESIZE
+    for number in np.linspace(1, last, _SAMPLE, dtype=int).tolist():
+        page = ctypes.c_void_p(first + number * mmap.PAGESIZE)
+        if mincore(page, ctypes.c_size_t(1), ctypes.byref(is_there)) or is_there.value:
+            return True
+    return False
 
 
 class HeaderReader:
     """A file that is read at places, which mostly rise.
 
+    Args:
+        drops_pages: of headers all over the file, which would split each later read of
+            many Records: they leave the page cache at the end, unless it had parts of
+            the file before.
+
     Raises:
         RecordsError: the file cannot be opened.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, drops_pages: bool = False) -> None:
         self.object = RecordObject.of(path)
         self.path = self.object.path
         self.requests = 0
         self.read_bytes = 0
-        self._wait_s = 0.0
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -37,6 +63,7 @@ class HeaderReader:
         # Read-ahead of the kernel would read the payloads.
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
         self._start, self._window = 0, b""
+        self._drops_pages = drops_pages and not has_cached_pages(self._fd, self.size)
 
     def __enter__(self) -> Self:
         return self
@@ -47,10 +74,7 @@ class HeaderReader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.requests >= MANY and self._wait_s > SLOW_S * self.requests:
-            # The pages of the headers would split each later read of a Group in as
-            # many reads as it has Records. Fast reads tell of a file that the cache
-            # had before: it stays there.
+        if self._drops_pages:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(self._fd)
 
@@ -85,12 +109,10 @@ class HeaderReader:
         """
         parts = []
         while length > 0:
-            began = time.monotonic()
             try:
                 part = os.pread(self._fd, length, offset)
             except OSError as error:
                 raise RecordsError(f"{self.path}: {error.strerror}") from error
-            self._wait_s += time.monotonic() - began
             self.requests += 1
             if not part:
                 break

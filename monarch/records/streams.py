@@ -56,7 +56,7 @@ def index_tfrecord(path: Path) -> RecordIndex:
         RecordsError: it cannot be read, or is damaged.
     """
     offsets, lengths = array("Q"), array("Q")
-    with HeaderReader(str(path)) as file:
+    with HeaderReader(str(path), drops_pages=True) as file:
         at = 0
         while at < file.size:
             header = file.at(at, _LENGTH.size)
@@ -106,7 +106,7 @@ def index_tar(path: Path) -> RecordIndex:
         RecordsError: it cannot be read, or is damaged.
     """
     begins, ends = array("Q"), array("Q")
-    with HeaderReader(str(path)) as file:
+    with HeaderReader(str(path), drops_pages=True) as file:
         last = None
         for member in _members(file):
             key = sample_key(member.name)

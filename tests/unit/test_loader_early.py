@@ -14,6 +14,7 @@ from monarch.loader import Loader, link
 from monarch.loader.early import EarlyPortion, EarlyReads
 from monarch.records import open_records
 from monarch.records.groups import group
+from monarch.records.headers import has_cached_pages
 from support.countfs import CountFs
 from support.loaders import numbered, write_tfrecord
 
@@ -193,31 +194,70 @@ def test_what_is_being_read_when_the_reader_comes_is_not_read_again(
         assert loader.stats()["requests"] == groups(packed)
 
 
-@pytest.mark.parametrize(("read_us", "is_kept"), [(1000, False), (0, True)])
-def test_headers_read_from_a_slow_origin_do_not_split_later_reads(
-    tmp_path: Path,
-    mount_counted: Callable[[Path], CountFs],
-    read_us: int,
-    is_kept: bool,
+@pytest.fixture
+def slow_cached(tmp_path: Path, mount_counted: Callable[[Path], CountFs]) -> CountFs:
+    """An origin with 4.8 MB of Records, of which pages outlive an open."""
+    write_tfrecord(tmp_path / "some.tfrecord", [bytes(12_000)] * 400)
+    origin = mount_counted(tmp_path)
+    origin.set(cached=2, read_us=1000)
+    return origin
+
+
+def test_headers_that_an_index_reads_do_not_split_later_reads(
+    slow_cached: CountFs,
 ) -> None:
-    """Their pages leave the page cache; what it had before, it keeps."""
-    folder = tmp_path / "packed"
-    folder.mkdir()
-    write_tfrecord(folder / "some.tfrecord", [bytes(12_000)] * 400)
-    origin = mount_counted(folder)
-    origin.set(cached=2)  # pages outlive an open
-    path = origin.root / "some.tfrecord"
-    if is_kept:
-        path.read_bytes()
-    origin.set(read_us=read_us)
-    records = open_records(path)
-    indexed = origin.counts().reads
+    """Their pages leave the page cache."""
+    records = open_records(slow_cached.root / "some.tfrecord")
+    assert slow_cached.counts().reads >= 400
+    slow_cached.reset()
     with Loader(records, 32, remainder="uneven") as loader:
         assert sum(len(batch) for batch in loader) == 400
 
-    again = origin.counts().reads - indexed
-    if is_kept:
-        assert again == 0
-    else:
-        assert indexed >= 400
-        assert again <= 100
+    assert slow_cached.counts().reads <= 100
+
+
+def test_a_file_stays_cached_although_a_busy_program_waits_for_each_read(
+    slow_cached: CountFs,
+) -> None:
+    """The kernel is asked: the time of a read tells of the program, too."""
+    path = slow_cached.root / "some.tfrecord"
+    path.read_bytes()
+    slow_cached.reset()
+    is_over = threading.Event()
+
+    def work() -> None:
+        while not is_over.is_set():
+            pass
+
+    busy = threading.Thread(target=work)
+    busy.start()
+    try:
+        open_records(path).close()
+    finally:
+        is_over.set()
+        busy.join()
+    path.read_bytes()
+
+    # Now and then the kernel takes some pages, for reasons of its own.
+    assert slow_cached.counts().read_bytes < 0.25 * path.stat().st_size
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 4097, 8192, 1 << 20])
+def test_of_a_cached_file_of_any_size_the_kernel_says_so(
+    tmp_path: Path, size: int
+) -> None:
+    path = tmp_path / "some"
+    path.write_bytes(bytes(size))
+    with path.open("rb") as file:
+        assert has_cached_pages(file.fileno(), size)
+        assert has_cached_pages(file.fileno(), size + 8192)  # it was longer
+
+
+def test_of_a_file_that_nobody_has_read_the_kernel_says_so(
+    tmp_path: Path, mount_counted: Callable[[Path], CountFs]
+) -> None:
+    (tmp_path / "some").write_bytes(bytes(1 << 20))
+    origin = mount_counted(tmp_path)
+    origin.set(cached=2)
+    with (origin.root / "some").open("rb") as file:
+        assert not has_cached_pages(file.fileno(), 1 << 20)
