@@ -38,6 +38,9 @@ VERBS: Final = {
     "report": Verb("monarch.cli.report:report", "Print a report file."),
     "hint": Verb("monarch.cli.status:hint", "Name the files that will be opened next."),
     "index": Verb("monarch.cli.index:index", "Scan a dataset and save its index."),
+    "codecs": Verb(
+        "monarch.cli.codecs:codecs", "Measure codecs on a dataset, and choose one."
+    ),
     "records": Verb(
         "monarch.cli.records:records", "Index packed records, and tell their cost."
     ),

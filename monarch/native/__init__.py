@@ -7,6 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from monarch.native.codecs import (
+        CodecMissingError,
+        Coder,
+        codec_library,
+    )
     from monarch.native.engine import (
         Engine,
         Health,
@@ -55,6 +60,7 @@ if TYPE_CHECKING:
         CatalogState,
         ColdMode,
         CounterSpec,
+        Method,
         OrderKind,
         ProcessState,
         Reason,
@@ -113,6 +119,11 @@ if TYPE_CHECKING:
     )
 
 _PLACES = {
+    "codecs": (
+        "Coder",
+        "CodecMissingError",
+        "codec_library",
+    ),
     "engine": (
         "Engine",
         "Health",
@@ -161,6 +172,7 @@ _PLACES = {
         "CatalogState",
         "ColdMode",
         "CounterSpec",
+        "Method",
         "OrderKind",
         "ProcessState",
         "Reason",
@@ -230,6 +242,8 @@ __all__ = [
     "AgentState",
     "BlockError",
     "CatalogState",
+    "CodecMissingError",
+    "Coder",
     "ColdMode",
     "Completion",
     "CounterSpec",
@@ -238,6 +252,7 @@ __all__ = [
     "Health",
     "HintTally",
     "Memory",
+    "Method",
     "Options",
     "Order",
     "OrderKind",
@@ -265,6 +280,7 @@ __all__ = [
     "beat",
     "catalog_state_store",
     "changes_apply",
+    "codec_library",
     "config_file",
     "file_system_traits",
     "find_names",

@@ -99,6 +99,14 @@ class SegmentKind(IntEnum):
     INDEX = _ENUMS["segment_kind"]["SEGMENT_INDEX"]
 
 
+class Method(IntEnum):
+    """How a codec compresses."""
+
+    NONE = _ENUMS["method"]["METHOD_NONE"]
+    LZ4 = _ENUMS["method"]["METHOD_LZ4"]
+    ZSTD = _ENUMS["method"]["METHOD_ZSTD"]
+
+
 class ReplicaState(IntEnum):
     """The low byte of a File's state word."""
 

@@ -27,7 +27,8 @@ _INT = ctypes.c_int
 _TEXT = ctypes.c_char_p
 _TEXTS = ctypes.POINTER(ctypes.c_char_p)
 
-# name -> (result, arguments), as declared in dataplane/api.h and job/job.h
+# name -> (result, arguments), as declared in dataplane/api.h, dataplane/codec.h and
+# job/job.h
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_layout": (ctypes.c_char_p, ()),
     "monarch_hash": (_U64, (_P, ctypes.c_size_t, _U64)),
@@ -67,6 +68,19 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_scan_rows": (None, (_P, _U32, _U64, _P, _P)),
     "monarch_rights_are_local": (_INT, (_INT,)),
     "monarch_seal_library": (ctypes.c_char_p, ()),
+    "monarch_codec_library": (ctypes.c_char_p, (_U32,)),
+    "monarch_coder_new": (_INT, (_U32, ctypes.c_int32, _U32, _P)),
+    "monarch_coder_free": (None, (_P,)),
+    "monarch_coder_learn": (_INT, (_P, _TEXT, ctypes.c_size_t)),
+    "monarch_coder_pack": (
+        ctypes.c_int64,
+        (_P, _P, ctypes.c_size_t, _P, ctypes.c_size_t),
+    ),
+    "monarch_coder_unpack": (
+        _INT,
+        (_P, _P, ctypes.c_size_t, _P, ctypes.c_size_t),
+    ),
+    "monarch_coder_try": (ctypes.c_int64, (_P, _P, _P, _U64, _P)),
     "monarch_table_new": (_INT, (_P, _P)),
     "monarch_table_free": (None, (_P,)),
     "monarch_table_follow": (_INT, (_P, _P)),

@@ -19,10 +19,12 @@ HEADERS = [
         "shared/layout.h",
         "shared/changes.h",
         "dataplane/api.h",
+        "dataplane/codec.h",
         "dataplane/wire.h",
     )
 ]
 ENUMS = {
+    "method": native.Method,
     "scan_kind": native.ScanKind,
     "segment_kind": native.SegmentKind,
     "replica_state": native.ReplicaState,

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.usefixtures("at_the_root")
 LAYERS = (
     {
         *("monarch", "background", "metrics", "errors", "units", "atomic_file"),
-        *("hostlist", "kept_files"),
+        *("hostlist", "kept_files", "codec"),
     },
     {"native"},
     {"config"},
-    {"catalog", "placement", "peers.protocol", "peers.timeouts"},
+    {"catalog", "placement", "selector", "peers.protocol", "peers.timeouts"},
     {"tiers", "origins", "cluster", "records"},
     {
         "peers.connection",

@@ -17,6 +17,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "dataplane/codec.h"
 #include "dataplane/wire.h"
 #include "shared/changes.h"
 #include "shared/mountinfo.h"

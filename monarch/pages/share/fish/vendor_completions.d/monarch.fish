@@ -77,6 +77,15 @@ complete -c monarch -n '__monarch_in index' -l all -d 'With --forget: of all pat
 complete -c monarch -n '__monarch_in index' -l json -d 'With --list: print JSON'
 complete -c monarch -n '__monarch_in index' -s h -l help -d 'Show this message and exit'
 complete -c monarch -n '__monarch_in index' -F
+complete -c monarch -n '__monarch_at' -a codecs -d 'Measure codecs on a dataset, and choose one.'
+complete -c monarch -n '__monarch_in codecs' -l tier -x -d 'The tier that is to be packed, such as ssd:200GB:/local'
+complete -c monarch -n '__monarch_in codecs' -l batch -x -d 'Number of files that the job reads for one iteration'
+complete -c monarch -n '__monarch_in codecs' -l compute -x -d 'How long the job computes in an iteration, while the next batch is read: 60ms'
+complete -c monarch -n '__monarch_in codecs' -l threads -x -d 'Number of threads that decompress'
+complete -c monarch -n '__monarch_in codecs' -l codec -x -d 'A codec to try too, such as zstd:19'
+complete -c monarch -n '__monarch_in codecs' -l json -d 'Print JSON'
+complete -c monarch -n '__monarch_in codecs' -s h -l help -d 'Show this message and exit'
+complete -c monarch -n '__monarch_in codecs' -F
 complete -c monarch -n '__monarch_at' -a records -d 'Index packed records, and tell their cost.'
 complete -c monarch -n '__monarch_in records' -l fresh -d 'Make the index anew'
 complete -c monarch -n '__monarch_in records' -l json -d 'Print JSON'

@@ -1,0 +1,320 @@
+"""`monarch codecs`: what codecs make of a dataset, and which one suits a tier."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from monarch.cli.terminal import print_line, print_parts
+from monarch.codec import CANDIDATES, PIECE_BYTES, Codec
+from monarch.errors import UsageError
+from monarch.report.format import Part, Table, many, percent
+from monarch.units import format_size
+
+if TYPE_CHECKING:
+    from monarch.catalog.inventory import Inventory
+    from monarch.config import Config
+    from monarch.config import Tier as TierSection
+    from monarch.origins.trials import Pieces, Trial
+    from monarch.selector import Choice, Load, Rule
+
+EPILOG = """\b
+Examples:
+  monarch codecs /pfs/imagenet
+  monarch codecs /pfs/volumes --tier ssd:200GB:/local --batch 64
+  monarch codecs /pfs/text --compute 60ms --codec zstd:19 --json
+
+A sample of the files is read, at least 64 pieces, and each codec is tried on it for
+0.2 s. Nothing is staged.
+"""
+BATCH_FILES: Final = 32
+THREADS_MAX: Final = 256
+TOLERANCE: Final = 0.05
+PACK_BYTES_PER_S: Final = 20e6
+"""What a thread has to compress: a terabyte on 16 threads in an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, apart from dataset and Tiers."""
+
+    batch: int
+    threads: int
+    compute_s: float
+    codecs: tuple[Codec, ...]
+
+    @property
+    def rule(self) -> Rule:
+        """Return by which rule the codec is chosen."""
+        from monarch.selector import Rule
+
+        return Rule.ASYNC if self.compute_s else Rule.SYNC
+
+
+def _codec(
+    context: object, option: object, values: tuple[str, ...]
+) -> tuple[Codec, ...]:
+    """Parse the codecs of the command line."""
+    del context, option
+    codecs = []
+    for text in values:
+        try:
+            codecs.append(Codec.parse(text))
+        except ValueError as error:
+            raise UsageError(f"--codec: {text!r} is not valid; use {error}") from None
+    return tuple(codecs)
+
+
+def _duration(context: object, option: object, text: str | None) -> float:
+    """Parse a duration of the command line."""
+    from monarch.units import UnitError, parse_duration
+
+    del context, option
+    try:
+        return parse_duration(text) if text is not None else 0.0
+    except UnitError as error:
+        raise UsageError(f"--compute: {error}") from None
+
+
+@click.command("codecs", epilog=EPILOG)
+@click.argument("path", metavar="PATH")
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar="KIND:CAPACITY[:PATH]",
+    help="The tier that is to be packed, such as ssd:200GB:/local.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 1 << 20),
+    metavar="N",
+    default=BATCH_FILES,
+    show_default=True,
+    help="Number of files that the job reads for one iteration.",
+)
+@click.option(
+    "--compute",
+    "compute_s",
+    metavar="DURATION",
+    callback=_duration,
+    help="How long the job computes in an iteration, while the next batch is read: "
+    "60ms. Without it, reading and computing take turns.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, THREADS_MAX),
+    metavar="N",
+    help="Number of threads that decompress. Default: the processors of this node.",
+)
+@click.option(
+    "--codec",
+    "codecs",
+    multiple=True,
+    metavar="CODEC",
+    callback=_codec,
+    help="A codec to try too, such as zstd:19. May be given more than once.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def codecs(
+    path: str, tiers: tuple[str, ...], as_json: bool, threads: int | None, **asked: Any
+) -> None:
+    """Measure how much codecs shrink the files below PATH, and choose one.
+
+    A packed tier holds its files compressed. The codec is chosen that lets the tier
+    hold most of the dataset while a batch takes no longer to read.
+    """
+    from monarch.catalog.inventory import Inventory
+    from monarch.cli.plan import scanned_roots
+    from monarch.config import RunOptions, current_directory, load
+    from monarch.native import CONSTANTS
+
+    options = RunOptions(data=(path,), tiers=tiers)
+    config = load(options, os.environ, current_directory()).config
+    count = threads or len(os.sched_getaffinity(0))
+    question = Question(asked["batch"], count, asked["compute_s"], asked["codecs"])
+    inventory = Inventory(scanned_roots(config), CONSTANTS["EXTENT_BYTES"])
+    if not inventory.total_bytes:
+        raise UsageError(f"{path}: no file with bytes; name a dataset's directory")
+    answer = _answer(inventory, config, question)
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+    else:
+        print_parts(_parts(answer))
+
+
+def _answer(inventory: Inventory, config: Config, question: Question) -> dict[str, Any]:
+    """Read a sample, try the codecs, and choose one for each Tier."""
+    from monarch.origins.trials import read_pieces, try_codecs
+    from monarch.selector import draw
+
+    sample = draw(inventory.sizes, PIECE_BYTES, seed=len(inventory))
+    print_line(f"monarch: reads {many(len(sample), 'pieces')} of the files ...")
+    pieces = read_pieces(inventory, sample)
+    if not len(pieces):
+        raise UsageError("none of the files could be read; check their permissions")
+    print_line("monarch: tries codecs on them ...")
+    trials, missing = try_codecs(pieces, dict.fromkeys((*CANDIDATES, *question.codecs)))
+    tiers = [
+        _choose(inventory, tier, number, (pieces, trials), question)
+        for number, tier in enumerate(config.tiers)
+    ]
+    return {
+        "files": len(inventory),
+        "bytes": inventory.total_bytes,
+        "sample": {
+            "pieces": len(pieces),
+            "bytes": pieces.total_bytes,
+            "failed": pieces.failed,
+            "read_s": pieces.read_s,
+        },
+        "batch_files": question.batch,
+        "threads": question.threads,
+        "compute_s": question.compute_s or None,
+        "rule": question.rule.value,
+        "tolerance": TOLERANCE,
+        "not_tried": {str(codec): why for codec, why in missing.items()},
+        "tiers": tiers,
+    }
+
+
+def _choose(
+    inventory: Inventory,
+    section: TierSection,
+    number: int,
+    tried: tuple[Pieces, list[Trial]],
+    question: Question,
+) -> dict[str, Any]:
+    """Return what was predicted of each codec in one Tier, and the choice."""
+    from monarch.selector import Candidate, Link, Load, choose
+    from monarch.tiers import TierSettings, open_tier
+    from monarch.tiers.speed import measure_speed
+
+    pieces, trials = tried
+    tier = open_tier(TierSettings.of(number, section), "codecs")
+    tier.resolve()
+    speed = Link(*measure_speed(tier.settings.path))
+    origin = Link(len(pieces) / pieces.read_s, pieces.total_bytes / pieces.read_s)
+    file_bytes = inventory.total_bytes / len(inventory)
+    load = Load(
+        batch_files=question.batch,
+        file_bytes=file_bytes,
+        threads=question.threads,
+        dataset_bytes=inventory.total_bytes,
+        budget_bytes=tier.capacity_bytes,
+        tier=speed,
+        origin=origin,
+        compute_s=question.compute_s,
+        tolerance=TOLERANCE,
+        pack_bytes_per_s=PACK_BYTES_PER_S,
+    )
+    candidates = [
+        Candidate(
+            str(trial.codec),
+            trial.ratio,
+            trial.unpack_s_per_byte * file_bytes,
+            trial.pack_bytes_per_s,
+        )
+        for trial in trials
+    ]
+    choice = choose(load, candidates, question.rule)
+    return _described(section.name, load, choice, trials)
+
+
+def _described(
+    name: str, load: Load, choice: Choice, trials: list[Trial]
+) -> dict[str, Any]:
+    """Return a Tier with its codecs as JSON."""
+    assert load.origin is not None
+    rows = []
+    for trial, one in zip(trials, choice.judged, strict=True):
+        is_raw = trial.codec.method == "none"
+        unpack = 0.0 if is_raw else 1 / max(trial.unpack_s_per_byte, 1e-12)
+        rows.append(
+            {
+                "codec": one.candidate.name,
+                "ratio": one.candidate.ratio,
+                "pack_bytes_per_s": None if is_raw else trial.pack_bytes_per_s,
+                "unpack_bytes_per_s": unpack or None,
+                "raw_share": trial.raw_share,
+                "pieces": trial.pieces,
+                "held": one.held,
+                "batch_sync_s": one.batch_s,
+                "batch_async_s": one.exposed_s(load.compute_s),
+                "feasible": {rule.value: may for rule, may in one.feasible.items()},
+            }
+        )
+    return {
+        "tier": name,
+        "capacity_bytes": load.budget_bytes,
+        "tier_files_per_s": load.tier.files_per_s,
+        "tier_bytes_per_s": load.tier.bytes_per_s,
+        "origin_files_per_s": load.origin.files_per_s,
+        "origin_bytes_per_s": load.origin.bytes_per_s,
+        "codecs": rows,
+        "chosen": choice.chosen.candidate.name,
+        "why": choice.why,
+    }
+
+
+# -- as text ---------------------------------------------------------------------------
+
+
+def _rate(bytes_per_s: float | None) -> str:
+    return "-" if bytes_per_s is None else f"{bytes_per_s / 1e6:,.0f}"
+
+
+def _table(tier: dict[str, Any], rule: str) -> Table:
+    """Return the codecs of a Tier; the chosen one has a star."""
+    rows = []
+    for row in tier["codecs"]:
+        star = "*" if row["codec"] == tier["chosen"] else ""
+        times = [1e3 * row[f"batch_{kind}_s"] for kind in ("sync", "async")]
+        rows.append(
+            (
+                f"{row['codec']}{star}",
+                f"{row['ratio']:.2f}",
+                _rate(row["pack_bytes_per_s"]),
+                _rate(row["unpack_bytes_per_s"]),
+                percent(row["held"]),
+                *(f"{time:,.1f}" for time in times),
+                "yes" if row["feasible"][rule] else "no",
+            )
+        )
+    titles = ("codec", "ratio", "MB/s in", "out", "held", "sync ms", "async ms", "may")
+    return Table(titles, (17, 7, 9, 8, 8, 10, 10, 6), tuple(rows))
+
+
+def _parts(answer: dict[str, Any]) -> list[Part]:
+    """Return the answer as text."""
+    sample = answer["sample"]
+    parts: list[Part] = [
+        f"monarch: {many(answer['files'], 'files')}, {format_size(answer['bytes'])}; "
+        f"tried on {many(sample['pieces'], 'pieces')}, {format_size(sample['bytes'])}"
+    ]
+    if sample["failed"]:
+        parts.append(f"  {many(sample['failed'], 'pieces')} could not be read")
+    for tier in answer["tiers"]:
+        parts += [
+            "",
+            f"tier {tier['tier']}: {format_size(tier['capacity_bytes'])}, reads "
+            f"{_rate(tier['tier_bytes_per_s'])} MB/s and "
+            f"{tier['tier_files_per_s']:,.0f} files/s; the origin gave "
+            f"{_rate(tier['origin_bytes_per_s'])} MB/s",
+            _table(tier, answer["rule"]),
+            f"chosen: {tier['chosen']}: {tier['why']}",
+        ]
+    parts += [
+        "",
+        f"sync ms: reading a batch of {many(answer['batch_files'], 'files')}, with "
+        f"{many(answer['threads'], 'threads')} that decompress. async ms: what "
+        "--compute does not hide of it. may: it takes no longer than plain files"
+        f"{' or the computation' if answer['compute_s'] else ''}, and a thread packs "
+        f"{_rate(PACK_BYTES_PER_S)} MB/s.",
+    ]
+    parts += [f"not tried: {name}: {why}" for name, why in answer["not_tried"].items()]
+    return parts

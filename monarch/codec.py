@@ -1,0 +1,84 @@
+"""The codecs of packed Tiers: how they are named, and which levels there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+LEVELS: Final = {"lz4hc": (1, 12), "zstd": (-50, 22)}
+"""The lowest and the highest level of the methods that have one."""
+ELEMENTS: Final = (2, 4, 8)
+"""Bytes of the numbers that a shuffle groups."""
+RATIO_MIN: Final = 1.05
+"""A piece that shrinks by less is stored as it is: decoding it would gain nothing."""
+PIECE_BYTES: Final = 1 << 20
+"""Larger Files are compressed in pieces of this size."""
+ALLOWED: Final = (
+    "none, auto, lz4, lz4hc:LEVEL (1 to 12) or zstd:LEVEL (-50 to 22), the last three "
+    "with +shuffle2, +shuffle4 or +shuffle8 for arrays of numbers, zstd also with +dict"
+)
+_FORM: Final = re.compile(
+    r"(?P<method>none|lz4|lz4hc|zstd)(?::(?P<level>-?\d{1,3}))?"
+    r"(?:\+shuffle(?P<shuffle>[248]))?(?P<dictionary>\+dict)?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """How pieces of Files are compressed.
+
+    Args:
+        method: none, lz4, lz4hc or zstd.
+        level: 0 where the method has none.
+        shuffle: the size in bytes of the numbers whose bytes are grouped; 1: none are.
+        dictionary: whether all pieces share a trained dictionary.
+    """
+
+    method: str = "none"
+    level: int = 0
+    shuffle: int = 1
+    dictionary: bool = False
+
+    def __str__(self) -> str:
+        level = f":{self.level}" if self.method in LEVELS else ""
+        shuffle = f"+shuffle{self.shuffle}" if self.shuffle > 1 else ""
+        return f"{self.method}{level}{shuffle}{'+dict' if self.dictionary else ''}"
+
+    @classmethod
+    def parse(cls, text: str) -> Codec:
+        """Return the codec of a name such as `zstd:3`.
+
+        Raises:
+            ValueError: there is no such codec; it tells which there are.
+        """
+        found = _FORM.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(ALLOWED)
+        method, level = found["method"], found["level"]
+        lowest, highest = LEVELS.get(method, (0, 0))
+        number = int(level or 0)
+        plain = method == "none" and (found["shuffle"] or found["dictionary"])
+        if (level is None) != (method not in LEVELS) or plain:
+            raise ValueError(ALLOWED)
+        if not lowest <= number <= highest or (number == 0 and method in LEVELS):
+            raise ValueError(ALLOWED)
+        if found["dictionary"] and method != "zstd":
+            raise ValueError(ALLOWED)
+        shuffle = int(found["shuffle"] or 1)
+        return cls(method, number, shuffle, bool(found["dictionary"]))
+
+
+CANDIDATES: Final = tuple(
+    map(
+        Codec.parse,
+        (
+            *("none", "lz4", "lz4hc:4", "lz4hc:9"),
+            *("zstd:-5", "zstd:1", "zstd:3", "zstd:6", "zstd:9"),
+            *("lz4+shuffle2", "lz4+shuffle4", "zstd:1+shuffle2", "zstd:1+shuffle4"),
+            *("zstd:3+dict", "zstd:9+dict"),
+        ),
+    )
+)
+"""What is tried where the codec is chosen by measurement."""

@@ -1,0 +1,184 @@
+"""Tries codecs on pieces of the user's own files: how far they shrink, how fast."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from monarch.codec import RATIO_MIN, Codec
+from monarch.native import Coder, codec_library
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from monarch.catalog.inventory import Inventory
+    from monarch.selector import Sample
+
+READERS: Final = 8
+READ_S: Final = 2.0
+"""No further piece is read after this time."""
+EACH_S: Final = 0.2
+"""How long a codec is tried; at least a few pieces are."""
+PIECES_LEAST: Final = 8
+DICTIONARY_BYTES: Final = 112 << 10
+"""What zstd's own trainer makes by default."""
+DICTIONARY_FILES_MAX_BYTES: Final = 64 << 10
+"""Larger pieces contain enough of their own to refer to."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """What was read of a sample, in its order.
+
+    Attributes:
+        weights: which share of the dataset each stands for.
+        failed: pieces that could not be read.
+        read_s: how long reading took.
+    """
+
+    bytes_of: Sequence[bytes]
+    weights: npt.NDArray[np.float64]
+    failed: int
+    read_s: float
+
+    def __len__(self) -> int:
+        return len(self.bytes_of)
+
+    @property
+    def total_bytes(self) -> int:
+        """Return what all pieces have together."""
+        return sum(map(len, self.bytes_of))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a codec has made of a sample.
+
+    Attributes:
+        ratio: plain bytes by stored bytes, of the whole dataset as far as the sample
+            tells. Pieces that hardly shrink count as they are.
+        pack_bytes_per_s: plain bytes compressed by one thread, in its CPU time.
+        unpack_s_per_byte: to decompress, by plain byte; pieces stored as they are
+            take none.
+        raw_share: of the bytes that are stored as they are.
+        pieces: on how many it was tried.
+    """
+
+    codec: Codec
+    ratio: float
+    pack_bytes_per_s: float
+    unpack_s_per_byte: float
+    raw_share: float
+    pieces: int
+
+
+def read_pieces(inventory: Inventory, sample: Sample) -> Pieces:
+    """Read the pieces of a sample, until there is no time left.
+
+    Those that cannot be read are counted and passed over.
+    """
+    began = time.monotonic()
+    places = list(zip(sample.files, sample.offsets, sample.lengths, strict=True))
+
+    def read(number: int) -> bytes | None:
+        if time.monotonic() - began > READ_S and number >= PIECES_LEAST:
+            return None
+        file, offset, length = places[number]
+        return _read(inventory.path(int(file)), int(offset), int(length))
+
+    with ThreadPoolExecutor(READERS) as readers:
+        found = list(readers.map(read, range(len(places))))
+    kept = [number for number, piece in enumerate(found) if piece]
+    weights = sample.weights[kept]
+    return Pieces(
+        [piece for piece in found if piece],
+        weights / weights.sum() if kept else weights,
+        sum(piece == b"" for piece in found),
+        time.monotonic() - began,
+    )
+
+
+def _read(path: bytes, offset: int, length: int) -> bytes:
+    """Return a piece of a file, empty if it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, length, offset)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def try_codecs(
+    pieces: Pieces, codecs: Iterable[Codec], seconds: float = EACH_S
+) -> tuple[list[Trial], dict[Codec, str]]:
+    """Try codecs one after the other.
+
+    Returns:
+        A Trial of each codec that could be tried; and why the others could not.
+    """
+    trials: list[Trial] = []
+    missing: dict[Codec, str] = {}
+    for codec in codecs:
+        if codec_library(codec) is None:
+            missing[codec] = "this node has not its library"
+        elif codec.dictionary:
+            trial = _try_dictionary(pieces, codec, seconds)
+            if isinstance(trial, str):
+                missing[codec] = trial
+            else:
+                trials.append(trial)
+        elif codec.method == "none":
+            trials.append(Trial(codec, 1.0, float("inf"), 0.0, 1.0, len(pieces)))
+        else:
+            with Coder(codec) as coder:
+                trials.append(_try(coder, pieces, range(len(pieces)), seconds))
+    return trials, missing
+
+
+def train(pieces: Sequence[bytes]) -> bytes | None:
+    """Return a dictionary for small similar files; None: there is nothing to learn."""
+    import zstandard
+
+    size = min(DICTIONARY_BYTES, sum(map(len, pieces)) // 10)
+    try:
+        return zstandard.train_dictionary(size, list(pieces)).as_bytes()
+    except (zstandard.ZstdError, ValueError):
+        return None
+
+
+def _try_dictionary(pieces: Pieces, codec: Codec, seconds: float) -> Trial | str:
+    """Train on one half of the pieces and try on the other, which it has not seen."""
+    if pieces.total_bytes > DICTIONARY_FILES_MAX_BYTES * len(pieces):
+        return "files are too large to share a dictionary"
+    dictionary = train(pieces.bytes_of[::2])
+    if dictionary is None:
+        return "files are too few, or not alike, to share a dictionary"
+    with Coder(codec, dictionary) as coder:
+        return _try(coder, pieces, range(1, len(pieces), 2), seconds)
+
+
+def _try(coder: Coder, pieces: Pieces, numbers: Sequence[int], seconds: float) -> Trial:
+    weights = pieces.weights[numbers]
+    chosen = [pieces.bytes_of[number] for number in numbers]
+    rows = coder.try_pieces(chosen, RATIO_MIN, seconds, PIECES_LEAST)
+    weights = weights[: len(rows)] / weights[: len(rows)].sum()
+    plain, is_raw = rows["bytes"].astype(np.float64), rows["packed"] == 0
+    stored = np.where(is_raw, 1.0, rows["packed"] / plain)
+    return Trial(
+        coder.codec,
+        1 / float(weights @ stored),
+        float(plain.sum() / max(int(rows["pack_ns"].sum()), 1) * 1e9),
+        float(weights @ (rows["unpack_ns"] / plain) / 1e9),
+        float(weights @ is_raw),
+        len(rows),
+    )

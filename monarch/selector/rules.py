@@ -1,0 +1,188 @@
+"""Chooses the codec with which a Tier holds most while the job does not slow down.
+
+The question and its two rules are those of FanStore (Zhang et al., IPDPS 2020): with
+synchronous reading, a batch from compressed files must not take longer than one from
+plain files; with asynchronous reading, not longer than the computation beside it. Here
+a batch also pays for the files that the Tier cannot hold and the origin has to give,
+because holding more of them is what compression is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Rule(Enum):
+    """Beside what a batch must not take longer."""
+
+    SYNC = "sync"
+    """The same batch from plain files."""
+    ASYNC = "async"
+    """That, or the computation that runs meanwhile, whichever takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A medium: how many files a second it opens, and how many bytes it gives."""
+
+    files_per_s: float
+    bytes_per_s: float
+
+    def read_s(self, files: float, file_bytes: float) -> float:
+        """Return the time for so many files of one size."""
+        return max(files / self.files_per_s, files * file_bytes / self.bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a job reads, from where, and how much the Tier may hold.
+
+    Attributes:
+        batch_files: files in a batch.
+        file_bytes: their mean size.
+        threads: that decompress at the same time.
+        dataset_bytes: all files that the node is to hold, as they are.
+        budget_bytes: the capacity of the Tier.
+        origin: gives what the Tier does not hold; None: nobody asks for it.
+        remote: of what is held, this share comes from other nodes over this link.
+        compute_s: how long the job computes with a batch.
+        tolerance: a batch may take longer by this share.
+        pack_bytes_per_s: what a thread has to compress at least, because packing is to
+            end while the job runs.
+    """
+
+    batch_files: int
+    file_bytes: float
+    threads: int
+    dataset_bytes: float
+    budget_bytes: float
+    tier: Link
+    origin: Link | None = None
+    remote: tuple[float, Link] | None = None
+    compute_s: float = 0.0
+    tolerance: float = 0.0
+    pack_bytes_per_s: float = 0.0
+
+    def held(self, ratio: float) -> float:
+        """Return the share of the dataset that fits at this ratio."""
+        if not self.dataset_bytes:
+            return 1.0
+        return min(1.0, self.budget_bytes * ratio / self.dataset_bytes)
+
+    def tier_s(self, ratio: float) -> float:
+        """Return the time to read a batch that is held, without decompression."""
+        stored = self.file_bytes / ratio
+        if self.remote is None:
+            return self.tier.read_s(self.batch_files, stored)
+        share, link = self.remote
+        near = self.tier.read_s(self.batch_files * (1 - share), stored)
+        return near + link.read_s(self.batch_files * share, stored)
+
+    def batch_s(self, candidate: Candidate) -> float:
+        """Return the predicted time of I/O for a batch."""
+        held = self.held(candidate.ratio) if self.origin else 1.0
+        decode = self.batch_files * candidate.decode_s / self.threads
+        time = held * (self.tier_s(candidate.ratio) + decode)
+        if self.origin and held < 1:
+            missing = self.batch_files * (1 - held)
+            time += self.origin.read_s(missing, self.file_bytes)
+        return time
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A codec as it was measured.
+
+    Attributes:
+        ratio: plain bytes by stored bytes.
+        decode_s: to decompress one file of the mean size, on one thread.
+        pack_bytes_per_s: plain bytes that one thread compresses.
+    """
+
+    name: str
+    ratio: float
+    decode_s: float
+    pack_bytes_per_s: float = float("inf")
+
+
+RAW = Candidate("none", 1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a candidate would do.
+
+    Attributes:
+        batch_s: the predicted time of I/O for a batch.
+        held: the share of the dataset that would fit.
+        feasible: by each rule.
+    """
+
+    candidate: Candidate
+    batch_s: float
+    held: float
+    feasible: dict[Rule, bool]
+
+    def exposed_s(self, compute_s: float) -> float:
+        """Return what of the I/O the computation beside it does not hide."""
+        return max(0.0, self.batch_s - compute_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The chosen codec, why, and what was predicted of each."""
+
+    chosen: Judged
+    why: str
+    judged: tuple[Judged, ...]
+
+
+def choose(load: Load, candidates: Sequence[Candidate], rule: Rule) -> Choice:
+    """Return the feasible candidate that lets the Tier hold most of the dataset.
+
+    Of those that hold the same, the one whose batch is read fastest, then the one that
+    decompresses fastest, then the first. Files as they are compete as `none`, and are
+    always feasible.
+    """
+    if RAW.name not in {candidate.name for candidate in candidates}:
+        candidates = (RAW, *candidates)
+    judged = tuple(_judge(load, candidate) for candidate in candidates)
+    allowed = [one for one in judged if one.feasible[rule]]
+    best = max(allowed, key=_merit)
+    return Choice(best, _why(best, judged, rule), judged)
+
+
+def _judge(load: Load, candidate: Candidate) -> Judged:
+    time, plain = load.batch_s(candidate), load.batch_s(RAW)
+    is_raw = candidate.name == RAW.name
+    most = {Rule.SYNC: plain, Rule.ASYNC: max(plain, load.compute_s)}
+    keeps_up = candidate.pack_bytes_per_s >= load.pack_bytes_per_s
+    feasible = {
+        rule: is_raw or (keeps_up and time <= (1 + load.tolerance) * limit)
+        for rule, limit in most.items()
+    }
+    return Judged(candidate, time, load.held(candidate.ratio), feasible)
+
+
+def _merit(one: Judged) -> tuple[float, float, float]:
+    # Nobody gains by holding more than all. While not all is held, the higher ratio
+    # holds more.
+    return one.held, -one.batch_s, -one.candidate.decode_s
+
+
+def _why(best: Judged, judged: Sequence[Judged], rule: Rule) -> str:
+    raw = next(one for one in judged if one.candidate.name == RAW.name)
+    part = "all of it fits" if best.held >= 1 else "it holds most"
+    if best is not raw:
+        beside = "the computation" if rule is Rule.ASYNC else "plain files"
+        faster = "and reads faster than plain files"
+        slower = f"and takes no longer than {beside}"
+        return f"{part}, {faster if best.batch_s < raw.batch_s else slower}"
+    if best.held >= 1:
+        return "all of it fits as it is"
+    if any(one.candidate.ratio > 1 for one in judged):
+        slow = "each codec would slow the job down, or pack too slowly"
+        return f"{slow}; files are staged in part"
+    return "nothing shrinks; files are staged in part"

@@ -1,0 +1,88 @@
+"""How fast a medium is: measured by a few files that are written and read again."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+BYTES: Final = 32 << 20
+BLOCK_BYTES: Final = 4 << 20
+FILES: Final = 128
+FILE_BYTES: Final = 4096
+SECONDS: Final = 0.5
+"""No further file or block is read after this time."""
+_NO_DIRECT: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
+
+
+class Speed(NamedTuple):
+    """What a medium gives to one reader."""
+
+    files_per_s: float
+    bytes_per_s: float
+
+
+def measure_speed(directory: Path) -> Speed:
+    """Write files into a directory and read them, past the page cache where it can be.
+
+    They are gone afterwards.
+
+    Raises:
+        OSError: the directory cannot be written, or is full.
+    """
+    with TemporaryDirectory(prefix=".monarch-speed-", dir=directory) as folder:
+        return Speed(_files(Path(folder)), _bytes(Path(folder) / "large"))
+
+
+def _files(folder: Path) -> float:
+    """Return how many small files are opened, read and closed in a second."""
+    block = os.urandom(FILE_BYTES)
+    paths = [os.fspath(folder / str(number)) for number in range(FILES)]
+    for path in paths:
+        with open(path, "wb") as file:
+            file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    began, count = time.monotonic(), 0
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        os.read(fd, FILE_BYTES)
+        os.close(fd)
+        count += 1
+        if time.monotonic() - began > SECONDS:
+            break
+    return count / (time.monotonic() - began)
+
+
+def _bytes(path: Path) -> float:
+    """Return how many bytes of a large file are read in a second."""
+    with mmap.mmap(-1, BLOCK_BYTES) as block:
+        block[:] = os.urandom(BLOCK_BYTES)
+        with open(path, "wb") as file:
+            for _ in range(BYTES // BLOCK_BYTES):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+        fd = _open_directly(path)
+        try:
+            began, count = time.monotonic(), 0
+            while count < BYTES and time.monotonic() - began < SECONDS:
+                count += os.preadv(fd, [block], count)
+            return count / (time.monotonic() - began)
+        finally:
+            os.close(fd)
+
+
+def _open_directly(path: Path) -> int:
+    """Open a file past the page cache; a tmpfs is one, and may not know how."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except OSError as error:
+        if error.errno not in _NO_DIRECT:
+            raise
+    return os.open(path, os.O_RDONLY)

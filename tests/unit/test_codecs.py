@@ -1,0 +1,225 @@
+"""Codecs: their names, what they give back, and what damaged pieces do."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from monarch.cli import main
+from monarch.codec import CANDIDATES, Codec
+from monarch.native import Coder, codec_library
+from monarch.origins.trials import Pieces, try_codecs
+
+NAMES = ["lz4", "lz4hc:9", "zstd:3", "zstd:-5", "lz4+shuffle2", "zstd:1+shuffle8"]
+LENGTHS = [1, 2, 7, 4095, 4096, 100_003, 1 << 20]
+
+needs_libraries = pytest.mark.skipif(
+    None in (codec_library(Codec.parse("lz4")), codec_library(Codec.parse("zstd:1"))),
+    reason="no libzstd or no liblz4",
+)
+
+
+def numbers(length: int) -> bytes:
+    """Numbers of 4 bytes that grow slowly: all codecs shrink them."""
+    return np.arange(length // 4 + 1, dtype="<u4").tobytes()[:length]
+
+
+def room(length: int) -> np.ndarray:
+    return np.empty(length, np.uint8)
+
+
+def packed_by(coder: Coder, piece: bytes) -> bytes:
+    out = room(len(piece) + len(piece) // 200 + 4096)
+    size = coder.pack(piece, out)
+    assert size is not None
+    return out[:size].tobytes()
+
+
+@pytest.mark.parametrize("codec", CANDIDATES, ids=str)
+def test_name_of_a_codec_is_read_back(codec: Codec) -> None:
+    assert Codec.parse(str(codec)) == codec
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "gzip", "zstd", "zstd:0", "zstd:23", "zstd:-51", "lz4:3", "lz4hc"),
+        *("lz4hc:13", "none:1", "none+shuffle4", "lz4+dict", "zstd:3+shuffle3"),
+        *("zstd:3 fast", "zstd:3+dict+shuffle4", "ZSTD:3", "zstd:\uff11"),
+    ],
+)
+def test_name_that_is_no_codec_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="zstd:LEVEL"):
+        Codec.parse(text)
+
+
+@needs_libraries
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_piece_comes_back_as_it_was(name: str, length: int) -> None:
+    for piece in (numbers(length), os.urandom(length), bytes(length)):
+        with Coder(Codec.parse(name)) as coder:
+            packed = packed_by(coder, piece)
+            plain = room(length)
+
+            assert coder.unpack(packed, plain)
+            assert plain.tobytes() == piece
+
+
+@needs_libraries
+def test_piece_that_does_not_shrink_is_told() -> None:
+    for name in NAMES:
+        with Coder(Codec.parse(name)) as coder:
+            assert coder.pack(os.urandom(100_000), room(95_000)) is None
+
+
+@needs_libraries
+@pytest.mark.parametrize("name", NAMES)
+def test_damaged_piece_or_wrong_length_is_refused(name: str) -> None:
+    piece = numbers(100_000)
+    with Coder(Codec.parse(name)) as coder:
+        packed = packed_by(coder, piece)
+
+        assert not coder.unpack(packed[:-1], room(len(piece)))
+        assert not coder.unpack(packed, room(len(piece) + 1))
+        assert not coder.unpack(b"", room(len(piece)))
+
+
+@needs_libraries
+@pytest.mark.parametrize("name", NAMES)
+def test_piece_that_is_larger_than_declared_writes_nothing_behind(name: str) -> None:
+    with Coder(Codec.parse(name)) as coder:
+        bomb = packed_by(coder, bytes(64 << 20))
+        memory = np.full(8192, 7, np.uint8)
+
+        assert not coder.unpack(bomb, memory[:4096])
+        assert (memory[4096:] == 7).all()
+
+
+@needs_libraries
+def test_zstd_of_python_reads_what_the_data_plane_packs() -> None:
+    piece = numbers(300_000)
+    with Coder(Codec.parse("zstd:3")) as coder:
+        packed = packed_by(coder, piece)
+
+    unpacked = zstandard.ZstdDecompressor().decompress(packed, len(piece))
+    assert unpacked == piece
+
+
+@needs_libraries
+def test_small_similar_pieces_share_a_dictionary() -> None:
+    rng = np.random.default_rng(5)
+    pieces = [
+        json.dumps(
+            {"image": f"n{n:08}.jpg", "label": n % 10, "box": [n, n + 5]}
+        ).encode()
+        for n in rng.integers(0, 1 << 20, 2000).tolist()
+    ]
+    found = Pieces(pieces, np.full(len(pieces), 1 / len(pieces)), 0, 0.1)
+
+    trials, missing = try_codecs(found, map(Codec.parse, ("zstd:3", "zstd:3+dict")), 1)
+
+    assert not missing
+    alone, shared = trials
+    assert shared.ratio > 1.5 * alone.ratio
+
+
+@needs_libraries
+def test_dictionary_of_another_codec_cannot_unpack() -> None:
+    pieces = [b'{"image": "n%08d.jpg", "label": %d}' % (n, n % 10) for n in range(3000)]
+    dictionary = zstandard.train_dictionary(4096, list(pieces)).as_bytes()
+    codec = Codec.parse("zstd:3+dict")
+    with Coder(codec, dictionary) as coder:
+        packed = packed_by(coder, pieces[0])
+        assert coder.unpack(packed, room(len(pieces[0])))
+    with Coder(codec) as coder:
+        assert not coder.unpack(packed, room(len(pieces[0])))
+
+
+@needs_libraries
+def test_trial_tells_the_ratio_of_the_whole_dataset() -> None:
+    rng = np.random.default_rng(3)
+    halves = [numbers(1 << 18), rng.bytes(1 << 18)] * 16
+    found = Pieces(halves, np.full(32, 1 / 32), 0, 0.1)
+
+    trial = try_codecs(found, [Codec.parse("zstd:1+shuffle4")], 10)[0][0]
+
+    with Coder(Codec.parse("zstd:1+shuffle4")) as coder:
+        size = len(packed_by(coder, halves[0]))
+    assert trial.ratio == pytest.approx(2 / (1 + size / (1 << 18)), rel=1e-6)
+    assert trial.raw_share == pytest.approx(0.5)
+    assert trial.pieces == 32
+
+
+# -- monarch codecs --------------------------------------------------------------------
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "dataset"
+    folder.mkdir()
+    for number in range(80):
+        (folder / f"{number}.bin").write_bytes(numbers(50_000))
+    return folder
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def codecs(capsys: Capture, *words: object, code: int = 0) -> str:
+    assert main(["codecs", *map(str, words)]) == code
+    told = capsys.readouterr()
+    return told.err if code else told.out
+
+
+@needs_libraries
+def test_codecs_prints_what_each_codec_makes_of_a_dataset(
+    dataset: Path, capsys: Capture
+) -> None:
+    tier = f"ssd:200kB:{dataset.parent}"
+    words = ("--tier", tier, "--codec", "zstd:19", "--json")
+
+    answer = json.loads(codecs(capsys, dataset, *words))
+
+    rows = {row["codec"]: row for row in answer["tiers"][0]["codecs"]}
+    assert answer["files"] == 80
+    assert answer["sample"]["pieces"] >= 64
+    assert rows["none"]["ratio"] == 1
+    assert rows["zstd:19"]["ratio"] > rows["none"]["ratio"]
+    assert rows["zstd:1+shuffle4"]["ratio"] > 2 * rows["lz4"]["ratio"]
+    best = answer["tiers"][0]["chosen"]
+    assert rows[best]["held"] == max(
+        row["held"] for row in rows.values() if row["feasible"]["sync"]
+    )
+
+
+@needs_libraries
+def test_codecs_as_text_has_at_most_80_columns(dataset: Path, capsys: Capture) -> None:
+    text = codecs(capsys, dataset, "--compute", "60ms")
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "chosen: " in text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--codec", "gzip"], "--codec: 'gzip' is not valid"),
+        (["--compute", "soon"], "--compute: 'soon' is not valid"),
+        (["--batch", "0"], "--batch"),
+    ],
+)
+def test_codecs_refuses_bad_input(
+    dataset: Path, capsys: Capture, words: list[str], told: str
+) -> None:
+    assert told in codecs(capsys, dataset, *words, code=2)
+
+
+def test_codecs_of_a_folder_without_bytes_says_so(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    assert "no file with bytes" in codecs(capsys, tmp_path, code=2)

@@ -1,0 +1,223 @@
+"""The selector: FanStore's worked example, held against brute force, and monotone."""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from monarch.selector import Candidate, Choice, Link, Load, Rule, choose, draw
+
+FANSTORE = (
+    Candidate("lz4", 1.8, 0.3e-3),
+    Candidate("lzsse8", 2.4, 0.5e-3),
+    Candidate("zstd", 3.5, 4.0e-3),
+    Candidate("xz", 4.8, 30e-3),
+)
+TRIES = 10_000
+
+
+def fanstore_load(compute_s: float = 0.0) -> Load:
+    """The worked example; the dataset is too large for any ratio."""
+    return Load(
+        batch_files=32,
+        file_bytes=0.512e6,
+        threads=4,
+        dataset_bytes=1e15,
+        budget_bytes=1e12,
+        tier=Link(4000, 500e6),
+        compute_s=compute_s,
+    )
+
+
+@pytest.mark.parametrize(
+    ("compute_s", "rule", "chosen"),
+    [
+        (0.0, Rule.SYNC, "lzsse8"),
+        (0.060, Rule.ASYNC, "zstd"),
+        (0.300, Rule.ASYNC, "xz"),
+        (0.010, Rule.ASYNC, "lzsse8"),  # plain files take longer than that anyway
+    ],
+)
+def test_selector_chooses_what_the_worked_example_says(
+    compute_s: float, rule: Rule, chosen: str
+) -> None:
+    choice = choose(fanstore_load(compute_s), FANSTORE, rule)
+
+    assert choice.chosen.candidate.name == chosen
+    times = [round(1e3 * one.batch_s, 1) for one in choice.judged]
+    assert times == [32.8, 20.6, 17.7, 41.4, 248.0]  # plain files, then the codecs
+
+
+def random_case(rng: random.Random) -> tuple[Load, list[Candidate], Rule]:
+    """A load and codecs, many of which are equal, useless or slow."""
+    ratios = [1.0, 1.5, 2.0, rng.uniform(1, 15)]
+    candidates = [
+        Candidate(
+            f"codec{number}",
+            rng.choice(ratios),
+            rng.choice([0.0, 1e-4, 10 ** rng.uniform(-6, -1)]),
+            rng.choice([1e6, 5e7, 1e9]),
+        )
+        for number in range(rng.randint(0, 12))
+    ]
+    dataset = 10 ** rng.uniform(6, 13)
+    origin = Link(10 ** rng.uniform(1, 5), 10 ** rng.uniform(6, 10))
+    remote = (rng.random(), Link(10 ** rng.uniform(2, 5), 10 ** rng.uniform(7, 10)))
+    load = Load(
+        batch_files=rng.randint(1, 512),
+        file_bytes=10 ** rng.uniform(2, 9),
+        threads=rng.randint(1, 16),
+        dataset_bytes=dataset,
+        budget_bytes=dataset * rng.choice([0.05, 0.3, 0.9, 1.0, 3.0]),
+        tier=Link(10 ** rng.uniform(2, 6), 10 ** rng.uniform(7, 10)),
+        origin=rng.choice([None, origin]),
+        remote=rng.choice([None, remote]),
+        compute_s=rng.choice([0.0, 10 ** rng.uniform(-4, 1)]),
+        tolerance=rng.choice([0.0, 0.05]),
+        pack_bytes_per_s=rng.choice([0.0, 2e7]),
+    )
+    return load, candidates, rng.choice(list(Rule))
+
+
+def io_s(load: Load, ratio: float, decode_s: float) -> float:
+    """The time of a batch, written down a second time from the formula."""
+    stored, files = load.file_bytes / ratio, load.batch_files
+    held = min(1.0, load.budget_bytes * ratio / load.dataset_bytes)
+    held = held if load.origin else 1.0
+    share, net = load.remote or (0.0, load.tier)
+    near, far, missing = files * (1 - share), files * share, files * (1 - held)
+    near_s = max(near / load.tier.files_per_s, near * stored / load.tier.bytes_per_s)
+    far_s = max(far / net.files_per_s, far * stored / net.bytes_per_s)
+    total = held * (near_s + far_s + files * decode_s / load.threads)
+    if load.origin:
+        opens_s = missing / load.origin.files_per_s
+        total += max(opens_s, missing * load.file_bytes / load.origin.bytes_per_s)
+    return total
+
+
+def brute_force(load: Load, candidates: Sequence[Candidate], rule: Rule) -> set[str]:
+    """All names that no other feasible candidate beats: several if they are equal."""
+    plain = io_s(load, 1.0, 0.0)
+    limit = plain if rule is Rule.SYNC else max(plain, load.compute_s)
+    limit *= 1 + load.tolerance
+    feasible = [("none", 1.0, 0.0)]
+    for one in candidates:
+        time = io_s(load, one.ratio, one.decode_s)
+        if time <= limit and one.pack_bytes_per_s >= load.pack_bytes_per_s:
+            feasible.append((one.name, one.ratio, one.decode_s))
+
+    def beats(a: tuple[str, float, float], b: tuple[str, float, float]) -> bool:
+        held = [
+            min(1.0, load.budget_bytes * r / load.dataset_bytes) for _, r, _ in (a, b)
+        ]
+        if not np.isclose(held[0], held[1], rtol=1e-12):
+            return held[0] > held[1]
+        times = [io_s(load, r, d) for _, r, d in (a, b)]
+        if not np.isclose(times[0], times[1], rtol=1e-9, atol=0):
+            return times[0] < times[1]
+        return a[2] < b[2]
+
+    return {
+        one[0] for one in feasible if not any(beats(other, one) for other in feasible)
+    }
+
+
+def test_selector_equals_brute_force() -> None:
+    rng = random.Random(13)
+    for _ in range(TRIES):
+        load, candidates, rule = random_case(rng)
+
+        chosen = choose(load, candidates, rule).chosen.candidate.name
+
+        assert chosen in brute_force(load, candidates, rule), (load, candidates, rule)
+
+
+def ratio_of(choice: Choice) -> float:
+    return choice.chosen.candidate.ratio
+
+
+def test_more_computation_never_gives_a_lower_ratio() -> None:
+    rng = random.Random(14)
+    for _ in range(TRIES // 5):
+        load, candidates, _ = random_case(rng)
+        times = sorted(10 ** rng.uniform(-5, 2) for _ in range(4))
+        loads = [_with_compute(load, time) for time in times]
+
+        ratios = [ratio_of(choose(one, candidates, Rule.ASYNC)) for one in loads]
+
+        assert ratios == sorted(ratios), (load, candidates, times)
+
+
+def _with_compute(load: Load, compute_s: float) -> Load:
+    values = {name: getattr(load, name) for name in Load.__slots__}
+    return Load(**{**values, "compute_s": compute_s})
+
+
+def test_files_are_held_as_they_are_where_no_codec_is_fast_enough() -> None:
+    slow = [Candidate("slow", 4.0, 10.0)]
+
+    choice = choose(fanstore_load(), slow, Rule.SYNC)
+
+    assert choice.chosen.candidate.name == "none"
+    assert "staged in part" in choice.why
+
+
+def test_a_codec_that_packs_too_slowly_is_not_chosen() -> None:
+    load = fanstore_load()
+    keeps_up = _replace_pack(load, 20e6)
+    candidates = [
+        Candidate("fast", 1.5, 1e-4, 100e6),
+        Candidate("slow", 2.0, 1e-4, 2e6),
+    ]
+
+    assert choose(load, candidates, Rule.SYNC).chosen.candidate.name == "slow"
+    assert choose(keeps_up, candidates, Rule.SYNC).chosen.candidate.name == "fast"
+
+
+def _replace_pack(load: Load, rate: float) -> Load:
+    values = {name: getattr(load, name) for name in Load.__slots__}
+    return Load(**{**values, "pack_bytes_per_s": rate})
+
+
+def test_a_dataset_that_fits_is_compressed_only_where_that_reads_faster() -> None:
+    values = {name: getattr(fanstore_load(), name) for name in Load.__slots__}
+    fits = Load(**{**values, "dataset_bytes": 1e9})
+    quick = Load(**{**values, "dataset_bytes": 1e9, "tier": Link(1e6, 1e11)})
+
+    assert choose(fits, FANSTORE, Rule.SYNC).chosen.candidate.name == "lzsse8"
+    assert choose(quick, FANSTORE, Rule.SYNC).chosen.candidate.name == "none"
+
+
+# -- the sample ------------------------------------------------------------------------
+
+
+def test_sample_represents_each_byte_alike() -> None:
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(1, 5 << 20, 3000).astype(np.uint64)
+    kinds = rng.integers(0, 3, len(sizes))
+
+    sample = draw(sizes, 1 << 20, pieces=2000, seed=2)
+
+    share = [
+        float(sample.weights[kinds[sample.files] == kind].sum()) for kind in range(3)
+    ]
+    true = [float(sizes[kinds == kind].sum() / sizes.sum()) for kind in range(3)]
+    assert np.allclose(share, true, atol=0.04)
+    ends = sample.offsets + sample.lengths
+    assert (ends <= sizes[sample.files]).all()
+    assert (sample.lengths > 0).all()
+    assert sample.lengths.max() <= 1 << 20
+    assert np.isclose(sample.weights.sum(), 1)
+
+
+def test_sample_has_at_least_64_pieces_where_there_are_as_many() -> None:
+    sizes = np.full(1000, 3 << 20, np.uint64)
+
+    assert len(draw(sizes, 1 << 20)) >= 64
+    assert len(draw(sizes[:10], 1 << 20)) == 30 or len(draw(sizes[:10], 1 << 20)) <= 30
+
+
+def test_sample_of_nothing_is_empty() -> None:
+    assert len(draw(np.zeros(5, np.uint64), 1 << 20)) == 0
+    assert len(draw(np.zeros(0, np.uint64), 1 << 20)) == 0
