@@ -10,12 +10,16 @@ LEVELS: Final = {"lz4hc": (1, 12), "zstd": (-50, 22)}
 """The lowest and the highest level of the methods that have one."""
 ELEMENTS: Final = (2, 4, 8)
 """Bytes of the numbers that a shuffle groups."""
+PLAIN: Final = "plain"
+"""Of a Tier that is not packed: its Files are files of their own."""
+AUTO: Final = "auto"
+"""Of a packed Tier whose codec is chosen by measurement."""
 RATIO_MIN: Final = 1.05
 """A piece that shrinks by less is stored as it is: decoding it would gain nothing."""
 PIECE_BYTES: Final = 1 << 20
 """Larger Files are compressed in pieces of this size."""
 ALLOWED: Final = (
-    "none, auto, lz4, lz4hc:LEVEL (1 to 12) or zstd:LEVEL (-50 to 22), the last three "
+    "none, lz4, lz4hc:LEVEL (1 to 12) or zstd:LEVEL (-50 to 22), the last three "
     "with +shuffle2, +shuffle4 or +shuffle8 for arrays of numbers, zstd also with +dict"
 )
 _FORM: Final = re.compile(

@@ -56,6 +56,19 @@ class AgentCounters:
     transit_full: int = _figure("events", "of a transit pool without free space")
     hinted_files: int = _figure("files", "read ahead because of hints")
     hinted_bytes: int = _figure("bytes", "total size of these files")
+    packed_files: int = _figure("files", "packed into packed tiers")
+    packed_bytes: int = _figure("bytes", "total size of these files")
+    stored_bytes: int = _figure("bytes", "that they take of the tiers")
+    raw_files: int = _figure(
+        "files", "of these are stored as they are: they do not shrink"
+    )
+    pack_ns: int = _figure("ns", "spent to compress them")
+    unpacked_files: int = _figure(
+        "files", "decoded from packed tiers, each time counted"
+    )
+    unpacked_bytes: int = _figure("bytes", "total size of these")
+    unpack_ns: int = _figure("ns", "spent to decode them")
+    frames_dropped: int = _figure("files", "in packed tiers were damaged")
     mapped_files: int = _figure("files", "large ones that programs were seen to map")
     breakers_opened: int = _figure("times", "a peer was suspended after failures")
     breakers_closed: int = _figure("times", "a suspended peer was resumed")
@@ -72,6 +85,8 @@ class AgentCounters:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
+WAITED_OPENS: Final = ("opens_peer_hit", "opens_unpacked", "opens_miss")
+"""Counters of programs: opens that waited for a Replica and got it."""
 UNITS = {f.name: str(f.metadata["unit"]) for f in fields(AgentCounters)}
 TEXTS = {f.name: str(f.metadata["text"]) for f in fields(AgentCounters)}
 
@@ -176,6 +191,7 @@ PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         for kind, metric in (("opens", "opens"), ("bytes", "opened_bytes"))
         for name, source in (
             ("peer_hit", "peer"),
+            ("unpacked", "packed"),
             ("miss", "staged"),
             ("origin", "origin"),
         )

@@ -21,6 +21,7 @@ from monarch.agent.loaders import LoaderRows
 from monarch.agent.mapped_files import MappedFiles
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
+from monarch.agent.packed_tiers import PackedTier, choose_packing
 from monarch.agent.processes import Processes
 from monarch.agent.readers import ReaderLimit
 from monarch.agent.rechecking import Rechecking
@@ -283,9 +284,11 @@ class Agent:
         count_segments(self.setup, self.segments)
         extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
-        storage = make_storage(self.setup, namespace, extents)
+        packed = await self._choose_packing(namespace)
+        storage = make_storage(self.setup, namespace, extents, packed)
         at_once = FillConcurrency(self.setup.config.fill.at_once)
-        parts = EngineParts(storage.table, at_once, sealing, self._readers.first())
+        readers = self._readers.first()
+        parts = EngineParts(storage.table, at_once, sealing, readers, packed)
         engine = make_engine(self.setup, self.segments, extents, parts)
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
         self._staging = Staging(namespace, engine, stager, extents, at_once)
@@ -314,6 +317,13 @@ class Agent:
         self._state.set(AgentState.READY)
         self._recorder.note_start()
         self.notifier.ready(self._start_line(namespace, spec))
+
+    async def _choose_packing(self, namespace: Namespace) -> tuple[PackedTier, ...]:
+        """Return how Tiers are packed, if some are."""
+        inventory = namespace.inventory
+        return await in_thread(
+            choose_packing, self.setup, inventory, self.notifier.warn
+        )
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
         """Return the line to print at the start; "" if another node prints it."""

@@ -16,6 +16,7 @@ from monarch import report as reports
 from monarch.agent.lifetime import AgentParts
 from monarch.agent.stats import AgentStats
 from monarch.agent.watching import NodeFigures, Watching
+from monarch.metrics import WAITED_OPENS
 from monarch.native import AgentState, Reason
 from monarch.stager import Progress, ProgressMeter, Rates
 
@@ -195,7 +196,7 @@ def opens_by_source(counters: Mapping[str, int]) -> dict[str, int]:
     """Return the opens of all programs: ready, after a wait, at the origin, others."""
     return {
         "ready": sum(n for name, n in counters.items() if name.startswith(_READY)),
-        "waited": counters["opens_peer_hit"] + counters["opens_miss"],
+        "waited": sum(counters[name] for name in WAITED_OPENS),
         "origin": counters["opens_origin"],
         "outside": counters["opens_outside"] + counters["opens_write"],
     }

@@ -100,7 +100,7 @@ def prepare(
         MonarchError: another agent has the directory, or no Tier works.
     """
     run = RunDirectory(run_dir)
-    setup = with_pool(setup, run_dir, has_peers=bootstrap is not None)
+    setup = with_pool(setup, run_dir, pool_at_once=bootstrap is not None)
     try:
         _allow_descriptors()
         _open_log(run_dir, setup.config.log.level)

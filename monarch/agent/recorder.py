@@ -12,6 +12,7 @@ from typing import Any, Final
 from monarch import report as reports
 from monarch.agent.processes import Processes, start_time
 from monarch.agent.staging import Staging
+from monarch.metrics import WAITED_OPENS
 
 PERIOD_S: Final = 1.0
 POINTS_MAX: Final = 512
@@ -155,7 +156,7 @@ class Recorder:
         sample = {
             "at_s": time.monotonic() - self._clock_s,
             "ready": sum(hits),
-            "waited": totals["opens_peer_hit"] + totals["opens_miss"],
+            "waited": sum(totals[name] for name in WAITED_OPENS),
             "origin": totals["opens_origin"] - totals["origin_blocks"],
             "blocks": totals["origin_blocks"],
             "outside": outside + totals["opens_early"],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from monarch import report as reports
 from monarch.background import begin
 from monarch.catalog.patterns import MAPPED_FORMATS, Patterns, Selection
+from monarch.codec import PLAIN
 from monarch.config.request import Request, index_directory
 from monarch.errors import MonarchError, UsageError
 from monarch.origins.dataset import Dataset
@@ -44,7 +45,8 @@ class Setup:
         config_text: the configuration as canonical JSON.
         pool: the Pool for Files that pass through this node.
         whole: the names of Files that are waited for whole, if they are large.
-        has_peers: whether other nodes keep Files for this one.
+        pool_at_once: whether Files pass through the Pool from the start: those of other
+            nodes, or of packed Tiers.
         warnings: for the user, about parts that cannot be used.
         doubts: the same about tiers that are in a doubtful place, as on all nodes.
     """
@@ -58,7 +60,7 @@ class Setup:
     umask: int
     whole: Selection
     pool: Tier | None = None
-    has_peers: bool = False
+    pool_at_once: bool = False
     warnings: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
@@ -148,18 +150,19 @@ def _probe(path: Path) -> str:
     return fault_of(lambda: (os.stat(path), os.statvfs(path)), FAULTS)
 
 
-def with_pool(setup: Setup, run: Path, *, has_peers: bool) -> Setup:
+def with_pool(setup: Setup, run: Path, *, pool_at_once: bool) -> Setup:
     """Add the Pool.
 
-    Beside peers its bytes are taken from the RAM Tier at once, else only when a program
-    gives hints.
+    If Files pass through it from the start, its bytes are taken from the RAM Tier at
+    once, else only when a program gives hints.
     """
+    pool_at_once |= any(tier.settings.codec != PLAIN for tier in setup.tiers)
     pool = open_pool(run, setup.config.peers.transit)
     pool.resolve()
     ram = [tier for tier in setup.tiers if isinstance(tier, RamTier)]
-    for tier in ram[:1] if has_peers else ():
+    for tier in ram[:1] if pool_at_once else ():
         tier.subtract(pool.capacity_bytes)
-    return replace(setup, pool=pool, has_peers=has_peers)
+    return replace(setup, pool=pool, pool_at_once=pool_at_once)
 
 
 def _datasets(config: Config, environ: Mapping[str, str]) -> tuple[Dataset, ...]:

@@ -1,12 +1,14 @@
 """Makes the native engine and the Stager from a setup, and keeps memory free."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from monarch import native
 from monarch.agent.job_spec import Sealing
 from monarch.agent.namespace import Namespace
+from monarch.agent.packed_tiers import PackedTier
 from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.metrics import AgentCounters
@@ -38,12 +40,14 @@ class EngineParts:
         concurrency: how many background Transfers read the Origin at once.
         sealing: how Extents are sealed for other nodes, if they are.
         readers: how many Transfers read the Origin at once, if that is limited.
+        packed: the Tiers that are packed.
     """
 
     table: native.Table
     concurrency: FillConcurrency
     sealing: Sealing | None
     readers: int | None
+    packed: Sequence[PackedTier] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +95,25 @@ class Staging:
         self.demand_first.forget()
 
 
-def make_storage(setup: Setup, namespace: Namespace, extents: ExtentDigests) -> Storage:
+def make_storage(
+    setup: Setup,
+    namespace: Namespace,
+    extents: ExtentDigests,
+    packed: Sequence[PackedTier] = (),
+) -> Storage:
     """Make the staging table of a published Namespace, with the room of all Tiers."""
     files = namespace.table_files(extents.first)
     table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
-    return Storage(setup.tiers, table, setup.pool, has_peers=setup.has_peers)
+    for one in packed:
+        table.pack(one.packing.tier, one.ratio)
+    codecs = {one.packing.tier: str(one.packing.codec) for one in packed}
+    return Storage(
+        setup.tiers,
+        table,
+        setup.pool,
+        pool_at_once=setup.pool_at_once,
+        codecs=codecs,
+    )
 
 
 def make_engine(
@@ -117,6 +135,7 @@ def make_engine(
         seals=_seals(setup, extents, parts.sealing) if parts.sealing else None,
         table=parts.table,
         readers_max=parts.readers,
+        packings=tuple(one.packing for one in parts.packed),
     )
     return native.Engine(board, options)
 

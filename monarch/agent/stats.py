@@ -22,6 +22,7 @@ from monarch.agent.processes import Processes
 from monarch.agent.recorder import Recorder, own_cost
 from monarch.agent.setup import Setup
 from monarch.cluster import NodeList, node_name
+from monarch.codec import PLAIN
 from monarch.errors import shown
 from monarch.metrics import AgentCounters
 from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
@@ -274,8 +275,9 @@ class AgentStats:
                 tier.kind,
                 tier.capacity_bytes,
                 account.used_bytes,
-                len(replicas.ready_in(number)),
+                len(replicas.ready_in(number)) + len(storage.packed_in(number)),
                 account.in_service,
+                storage.codecs.get(number, PLAIN),
             )
             for number, (tier, account) in enumerate(
                 zip(storage.tiers, storage.ledger.accounts, strict=True)
@@ -297,6 +299,8 @@ class AgentStats:
         replicas, policy = self.stager.replicas, self.stager.policy
         texts = _REASONS if complete else _REASONS | _MEANWHILE
         found = [(text, replicas.absent(reason)) for reason, text in texts.items()]
+        packed = self.stager.storage.packed_in()
+        found = [(text, np.setdiff1d(files, packed)) for text, files in found]
         # Blocks of a File that is kept in part come as long as the job runs.
         staging = replicas.in_state(ReplicaState.STAGING)
         staging &= policy.kept_whole | ~policy.units.is_large

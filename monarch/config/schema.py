@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from xxhash import xxh3_64_hexdigest
 
+from monarch.codec import PLAIN
 from monarch.config.types import (
     AnyPath,
     Bandwidth,
@@ -23,6 +24,7 @@ from monarch.config.types import (
     ReportPath,
     Retain,
     Several,
+    TierCodec,
     TierName,
     TierPath,
 )
@@ -94,6 +96,16 @@ class Tier(Section):
     headroom: Headroom = Field(
         default=Size(SizeKind.BYTES, 0),
         description="Space that always stays free: a size or a share.",
+    )
+    codec: TierCodec = Field(
+        default=PLAIN,
+        description="plain: each copy is a file. Others pack copies of files up to "
+        "8 MiB into few large files, from which they are decoded when a program opens "
+        "them: none stores them as they are, zstd:LEVEL, lz4 and lz4hc:LEVEL compress "
+        "them; +shuffle2, +shuffle4 or +shuffle8 groups the bytes of numbers of that "
+        "size before, +dict trains a dictionary that small files share. auto: the one "
+        "that lets the tier hold most while reading takes no longer (`monarch codecs` "
+        "tells which). Decoded files are in peers.transit.",
     )
 
 
@@ -246,7 +258,8 @@ class Peers(Section):
     transit: Bytes = Field(
         default=256 << 20,
         description="The memory for files that are fetched from other nodes and not "
-        "kept, or read ahead because of hints; it counts as part of the ram tiers.",
+        "kept, read ahead because of hints, or decoded from a packed tier; it counts "
+        "as part of the ram tiers.",
     )
 
 

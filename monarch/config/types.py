@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from monarch.codec import AUTO, PLAIN, Codec
 from monarch.errors import UsageError
 from monarch.hostlist import HOSTS_MAX, read_hosts, split_hosts
 from monarch.units import (
@@ -368,6 +369,23 @@ TierName = Annotated[
     str,
     _matched("[a-z0-9-]+", "a name of lower-case letters, digits and dashes", 32),
     WithJsonSchema({"type": "string", "pattern": "^[a-z0-9-]+$", "maxLength": 32}),
+]
+
+
+def _read_codec(value: object) -> str:
+    """Return the codec of a Tier as its name is written."""
+    if value in (PLAIN, AUTO):
+        return str(value)
+    try:
+        return str(Codec.parse(str(value)))
+    except ValueError as error:
+        raise refusal(f"{PLAIN}, {AUTO}, {error}") from None
+
+
+TierCodec = Annotated[
+    str,
+    BeforeValidator(_read_codec),
+    WithJsonSchema({"type": "string", "examples": [PLAIN, AUTO, "zstd:3", "lz4"]}),
 ]
 Pattern = Annotated[
     str,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from monarch.codec import PLAIN
 from monarch.config.schema import POOL_NAME, Config, Dataset
 from monarch.config.tree import Fault, KeyPath, Node, describe, find, key_text
 from monarch.hostlist import read_hosts
@@ -147,6 +148,9 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if tier.name == POOL_NAME:
             text = f"{tier.name!r} is reserved for peers.{POOL_NAME}; use another name"
             yield ("tiers", number, "name"), text
+        if tier.codec != PLAIN and config.retain != "job":
+            text = f"{tier.codec} is packed, and packed tiers cannot be retained"
+            yield ("tiers", number, "codec"), f"{text}; use retain: job, or {PLAIN}"
         first = names.setdefault(tier.name, number)
         if first != number:
             text = f"duplicate name {tier.name!r} (first in tiers[{first}])"

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from monarch.native.codecs import (
         CodecMissingError,
         Coder,
+        Packing,
         codec_library,
     )
     from monarch.native.engine import (
@@ -122,6 +123,7 @@ _PLACES = {
     "codecs": (
         "Coder",
         "CodecMissingError",
+        "Packing",
         "codec_library",
     ),
     "engine": (
@@ -257,6 +259,7 @@ __all__ = [
     "Order",
     "OrderKind",
     "Pace",
+    "Packing",
     "PeerReceiver",
     "PeerServer",
     "ProcessState",

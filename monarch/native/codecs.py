@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -30,6 +31,32 @@ _METHODS: Final = {
     "zstd": Method.ZSTD,
 }
 _LIBRARIES: Final = {"lz4": "liblz4", "lz4hc": "liblz4", "zstd": "libzstd"}
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a Tier is packed.
+
+    Attributes:
+        dictionary: what all its Files share; of zstd only.
+    """
+
+    tier: int
+    codec: Codec
+    dictionary: bytes = field(default=b"", repr=False)
+
+
+def packing_records(packings: Sequence[Packing]) -> npt.NDArray[Any]:
+    """Return how Tiers are packed as the data plane reads it, with borrowed bytes."""
+    rows = np.zeros(max(1, len(packings)), DTYPES["monarch_packing"])
+    for row, packing in zip(rows, packings, strict=False):
+        codec = packing.codec
+        row["tier"], row["method"] = packing.tier, _METHODS[codec.method]
+        row["level"], row["shuffle"] = codec.level, codec.shuffle
+        if packing.dictionary:
+            row["dictionary"] = span(packing.dictionary)[0]
+            row["dictionary_bytes"] = len(packing.dictionary)
+    return rows
 
 
 class CodecMissingError(MonarchError):

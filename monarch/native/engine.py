@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from monarch.native.codecs import Packing, packing_records
 from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Reason
 from monarch.native.library import LIB, Closable, Memory, span
 from monarch.native.orders import BATCH_MAX, Completion, Order, completions, pack
@@ -130,6 +131,7 @@ class Options:
         table: by which Files are staged; None: each by an order.
         readers_max: limit of Transfers that read the origin at once, at first; None:
             there is never one.
+        packings: of the Tiers that are packed.
     """
 
     threads: int
@@ -141,6 +143,7 @@ class Options:
     table: Table | None = None
     background_first: int | None = None
     readers_max: int | None = None
+    packings: tuple[Packing, ...] = ()
 
 
 class Engine(Closable):
@@ -149,6 +152,9 @@ class Engine(Closable):
     def __init__(self, segments: Segments, options: Options) -> None:
         self._borrowed = (segments, options)  # the threads use their memory
         self._options = _options_record(options)
+        self._packings = packing_records(options.packings)
+        self._options["packings"] = span(self._packings)[0]
+        self._options["packing_count"] = len(options.packings)
         self._segments = _segments_record(segments)
         handle = ctypes.c_void_p()
         key = ctypes.create_string_buffer(options.seals.key) if options.seals else None

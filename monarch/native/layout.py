@@ -133,6 +133,7 @@ class Source(IntEnum):
 
     NONE = _ENUMS["source"]["SOURCE_NONE"]
     PEER = _ENUMS["source"]["SOURCE_PEER"]
+    PACK = _ENUMS["source"]["SOURCE_PACK"]
 
 
 class ColdMode(IntEnum):
@@ -191,6 +192,7 @@ class OrderKind(IntFlag):
     HINT = _ENUMS["monarch_kind"]["MONARCH_HINT"]
     PARTLY = _ENUMS["monarch_kind"]["MONARCH_PARTLY"]
     AWAITED = _ENUMS["monarch_kind"]["MONARCH_AWAITED"]
+    LOCAL = _ENUMS["monarch_kind"]["MONARCH_LOCAL"]
 
 
 class Verdict(IntEnum):

@@ -208,6 +208,18 @@ class Table(Closable):
         """The room that kept Files will not need; below 0: not all of them have any."""
         return int(LIB.monarch_table_spare(self.handle))
 
+    # -- packed Tiers ----------------------------------------------------------------
+
+    def pack(self, tier: int, ratio: float) -> None:
+        """Say that a Tier is packed, and how much Files are expected to shrink."""
+        LIB.monarch_table_pack(self.handle, tier, max(1, int(ratio * 1024)))
+
+    def packed(self) -> npt.NDArray[np.int16]:
+        """Return the Tier that holds each File packed; -1: none does."""
+        out = np.zeros(len(self._files.sizes) + 1, np.uint8)
+        LIB.monarch_table_packed(self.handle, span(out)[0])
+        return out[:-1].astype(np.int16) - 1
+
     # -- counts ---------------------------------------------------------------------
 
     def tally(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from monarch.metrics import WAITED_OPENS
 from monarch.report.model import Snapshot, ratio
 
 RATE_BYTES_MIN: Final = 1 << 20
@@ -62,7 +63,7 @@ def hit_opens(counters: Mapping[str, int]) -> int:
 
 def known_opens(counters: Mapping[str, int]) -> int:
     """Return how many opens of catalogued Files got a Replica or the origin's file."""
-    waited = counters["opens_peer_hit"] + counters["opens_miss"]
+    waited = sum(counters[name] for name in WAITED_OPENS)
     origin = counters["opens_origin"] - counters["origin_blocks"]
     return hit_opens(counters) + waited + origin
 
@@ -111,6 +112,7 @@ def _avoided_bytes(snapshot: Snapshot) -> int:
     counters = snapshot.counters
     opened = _family(counters, "bytes_hit_tier")
     opened += counters["bytes_peer_hit"] + counters["bytes_miss"]
+    opened += counters["bytes_unpacked"]
     opened += counters["bytes_local"]
     taken = snapshot.run.read_calls_bytes - counters["bytes_read_origin"]
     return max(0, min(opened, taken) - snapshot.tally["origin_read_bytes"])

@@ -174,6 +174,7 @@ def _tiers(parts: Sequence[Snapshot]) -> tuple[TierFigures, ...]:
                 sum(tier.used_bytes for tier in tiers),
                 sum(tier.files for tier in tiers),
                 all(tier.in_service for tier in tiers),
+                "/".join(dict.fromkeys(tier.codec for tier in tiers)),
             )
         )
     return tuple(total)
@@ -259,11 +260,13 @@ def _unstaged(lists: Iterable[Sequence[Unstaged]]) -> tuple[Unstaged, ...]:
 
 # -- nodes ------------------------------------------------------------------------
 
+_SOURCE_KINDS: Final = ("hit", "peer", "packed", "miss", "origin", "outside")
+
 
 def _node_row(part: Snapshot) -> dict[str, Any]:
     """Return the figures of one node; the totals of the report are their sums."""
     report = summarize(part)
-    opens = {kind: [0, 0] for kind in ("hit", "peer", "miss", "origin", "outside")}
+    opens = {kind: [0, 0] for kind in _SOURCE_KINDS}
     for source in report["sources"]:
         opens[source["kind"]][0] += source["opens"]
         opens[source["kind"]][1] += source["opened_bytes"]

@@ -72,7 +72,11 @@ class JobFigures:
 
 @dataclass(frozen=True, slots=True)
 class TierFigures:
-    """The state of one Tier."""
+    """The state of one Tier.
+
+    Attributes:
+        codec: with which its Files are packed; plain: they are not.
+    """
 
     name: str
     kind: str
@@ -80,6 +84,7 @@ class TierFigures:
     used_bytes: int
     files: int
     in_service: bool
+    codec: str = "plain"
 
 
 @dataclass(frozen=True, slots=True)

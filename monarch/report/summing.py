@@ -21,6 +21,7 @@ from monarch.report.model import (
     plain,
     ratio,
 )
+from monarch.report.packed import packed_summary
 from monarch.report.series import columns, passes
 
 # Counters of the agent for problems that it has handled.
@@ -105,6 +106,7 @@ def summarize(snapshot: Snapshot) -> Report:
         "metadata": _metadata(snapshot),
         "tiers": [plain(tier) for tier in snapshot.tiers],
         "transit": _transit(snapshot),
+        "packed": packed_summary(snapshot.tally),
         "series": columns(snapshot.moments, snapshot.tiers),
         "passes": passes(snapshot.moments, snapshot.run.files),
         "slowest": [_slow(copy) for copy in snapshot.slowest],
@@ -192,6 +194,9 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
         rows.append(_pool(len(rows), counters))
     if snapshot.nodes:
         rows.append(_row("a peer, while the open waited", "peer", counters, "peer_hit"))
+    if counters["opens_unpacked"] or snapshot.tally["packed_files"]:
+        name = "decoded while the open waited"
+        rows.append(_row(name, "packed", counters, "unpacked"))
     rows.append(_row("staged while the open waited", "miss", counters, "miss"))
     rows.append(_row("origin", "origin", counters, "origin"))
     passed = counters["opens_outside"] + counters["opens_write"]

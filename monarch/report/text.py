@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from monarch.codec import PLAIN
 from monarch.metrics import UNITS
 from monarch.report.figures import unmeasured, with_headline
 from monarch.report.format import (
@@ -25,6 +26,7 @@ from monarch.report.node_table import (
     served_amount,
     where,
 )
+from monarch.report.packed import packed_lines
 from monarch.units import format_count, format_duration, format_rate, format_size
 
 _INACTIVE_MAX: Final = 10
@@ -293,10 +295,13 @@ def tier_lines(report: Report) -> list[str]:
         line = f"  tier {tier['name']}: {format_size(tier['used_bytes'])} of "
         line += f"{format_size(tier['capacity_bytes'])} used by "
         line += many(tier["files"], unit)
+        if tier.get("codec", PLAIN) != PLAIN:
+            line += f", packed with {tier['codec']}"
         if not tier["in_service"]:
             nodes = where(report, partial(_has_lost, number))
             line += f"; out of service {nodes}".rstrip()
         lines.append(line)
+    lines += packed_lines(report.get("packed"))
     transit = report.get("transit")
     if transit and transit["files"]:
         lines.append(

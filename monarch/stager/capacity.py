@@ -2,9 +2,10 @@
 
 import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from monarch.tiers import Tier
 from monarch.tiers.probe import grants_leases
 
 PAGE_BYTES: Final = 4096
+_NO_FILES: Final = np.zeros(0, np.intp)
 FILE_FAILURES_MAX: Final = 2
 LACKS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN}
@@ -200,9 +202,10 @@ class Storage:
         pool_number: the number of the Pool, also where there is none.
         table: by which the data plane stages, with the accounts of all places.
         pool_wanted_bytes: what the Pool may have.
+        codecs: of the Tiers that are packed, by number.
 
     Args:
-        has_peers: the Pool has its room at once, and not when open_pool() is called.
+        pool_at_once: the Pool has its room at once, and not when open_pool() is called.
     """
 
     def __init__(
@@ -211,8 +214,10 @@ class Storage:
         table: Table,
         pool: Tier | None = None,
         *,
-        has_peers: bool = True,
+        pool_at_once: bool = True,
+        codecs: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
+        self.codecs = codecs
         self.tiers = tuple(tiers)
         self.places = self.tiers if pool is None else (*self.tiers, pool)
         self.pool_number = len(self.tiers)
@@ -222,7 +227,7 @@ class Storage:
         self.ledger = Ledger(table, len(self.tiers))
         self._pool = pool
         self.pool_wanted_bytes = 0 if pool is None else pool.capacity_bytes
-        if has_peers:
+        if pool_at_once:
             self.open_pool(self.pool_wanted_bytes)
 
     def __repr__(self) -> str:
@@ -241,6 +246,18 @@ class Storage:
             log.warning("no leases, so no pool path=%s", self._pool.directory)
             return
         self.table.set_capacity(self.pool_number, size_bytes)
+
+    @property
+    def packs(self) -> bool:
+        """Whether a Tier is packed."""
+        return bool(self.codecs)
+
+    def packed_in(self, tier: int | None = None) -> npt.NDArray[np.intp]:
+        """Return the Files that are packed, in one Tier or in any."""
+        if not self.packs:
+            return _NO_FILES
+        packed = self.table.packed()
+        return np.flatnonzero(packed >= 0 if tier is None else packed == tier)
 
     def lost_tiers(self) -> list[int]:
         """Return the numbers of the Tiers that are not used any more."""

@@ -17,6 +17,7 @@ _PASSING = (Reason.NONE, Reason.BUSY)
 
 Numbers = npt.NDArray[np.intp]
 Bytes = npt.NDArray[np.uint64]
+_NO_FILES = np.zeros(0, np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +58,23 @@ class Share:
     lacking: dict[Reason, Lack]
 
     @classmethod
-    def of(cls, replicas: Replicas, policy: Policy, tiers: int) -> Share:
+    def of(
+        cls,
+        replicas: Replicas,
+        policy: Policy,
+        tiers: int,
+        packed: Numbers = _NO_FILES,
+    ) -> Share:
         """Return the share of a node now.
 
         Args:
             tiers: how many Tiers it has.
+            packed: the Files that packed Tiers hold.
         """
         units = policy.units
-        ready = np.concatenate([replicas.ready_in(tier) for tier in range(tiers)])
+        ready = np.concatenate(
+            [packed, *(replicas.ready_in(tier) for tier in range(tiers))]
+        )
         some, whole = units.any_of(policy.kept), policy.kept_whole
         placed, everything = units.any_of(policy.placed), units.all_of(policy.placed)
         in_part, partly = some & ~whole, placed & ~everything
@@ -73,6 +83,7 @@ class Share:
         has_blocks = units.is_large
         has_blocks[replicas.blocks.files] = True
         lacks = some & ((missing > 0) | ~has_blocks)
+        lacks[packed] = False
         parts_bytes = unit_bytes(replicas, units, policy.kept, in_part)
         return cls(
             kept=np.flatnonzero(whole),

@@ -73,7 +73,8 @@ class ProgressMeter:
             sizes = unit_bytes(replicas, policy.units, policy.kept, self._some)
             self._kept_bytes = sizes
         tiers = range(len(stager.storage.tiers))
-        ready = np.concatenate([replicas.ready_in(tier) for tier in tiers])
+        packed = stager.storage.packed_in()
+        ready = np.concatenate([packed, *(replicas.ready_in(tier) for tier in tiers)])
         ready = ready[self._some[ready]]
         whole = np.zeros(len(replicas.sizes), np.bool_)
         whole[ready] = True

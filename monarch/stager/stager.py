@@ -106,7 +106,10 @@ class Stager:
     @property
     def share(self) -> Share:
         """What this node keeps, and what it lacks of that, at this moment."""
-        return Share.of(self.replicas, self.policy, len(self.storage.tiers))
+        storage = self.storage
+        return Share.of(
+            self.replicas, self.policy, len(storage.tiers), storage.packed_in()
+        )
 
     @property
     def failures(self) -> Mapping[int, str]:
@@ -132,6 +135,7 @@ class Stager:
     def pool_account(self) -> Account | None:
         """The account of the Pool; None while nothing goes through it."""
         used = self.policy.uses_pool or self.reading_ahead.has_pool
+        used |= self.storage.packs
         return self.storage.pool if used else None
 
     # -- commands -----------------------------------------------------------------

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Self
 
+from monarch.codec import PLAIN
 from monarch.errors import UsageError
 from monarch.native import home
 from monarch.tiers.directory_lock import (
@@ -37,6 +38,7 @@ class TierSettings:
     path: Path
     capacity: Size
     headroom: Size
+    codec: str = PLAIN
 
     @classmethod
     def of(cls, number: int, tier: TierSection) -> Self:
@@ -48,6 +50,7 @@ class TierSettings:
             path=Path(tier.path),
             capacity=tier.capacity,
             headroom=tier.headroom,
+            codec=tier.codec,
         )
 
 

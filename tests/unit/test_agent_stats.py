@@ -109,7 +109,9 @@ def staging(policy, sizes=None, words=None):
         inodes_of=lambda files, tier: [],
         inodes_in=lambda tier: [],
     )
-    storage = SimpleNamespace(tiers=(), ledger=SimpleNamespace(accounts=[]))
+    storage = SimpleNamespace(
+        tiers=(), ledger=SimpleNamespace(accounts=[]), packed_in=lambda tier=None: []
+    )
     replicas = Replicas(table)
     return SimpleNamespace(
         replicas=replicas,

@@ -55,12 +55,15 @@ class Job:
         assert engine.submit([Order(file, 0, kind)]) == 1
 
 
-def write_origin(folder: Path, sizes: Sequence[int]) -> list[Path]:
-    """Files of these sizes with random bytes."""
+def write_origin(
+    folder: Path, sizes: Sequence[int], contents: Sequence[bytes] = ()
+) -> list[Path]:
+    """Files of these sizes with random bytes, or with these contents."""
     folder.mkdir()
     paths = [folder / f"file{i}" for i in range(len(sizes))]
-    for path, size in zip(paths, sizes, strict=True):
-        path.write_bytes(np.random.default_rng(size).bytes(size))
+    for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
+        random = np.random.default_rng(size)
+        path.write_bytes(contents[number] if contents else random.bytes(size))
     return paths
 
 
@@ -111,11 +114,13 @@ def catalog_of(
     return memory
 
 
-def make_job(base: Path, sizes: Sequence[int] = SIZES) -> Job:
+def make_job(
+    base: Path, sizes: Sequence[int] = SIZES, contents: Sequence[bytes] = ()
+) -> Job:
     """A job on a directory of its own."""
     origin, tier = base / "origin", base / "tier"
     tier.mkdir(mode=0o700)
-    block = index_of(origin, write_origin(origin, sizes))
+    block = index_of(origin, write_origin(origin, sizes, contents))
     slots = 64 + 2 * len(sizes)
     inodes = segment("inodes", native.SegmentKind.INODES, slots * 16)
     inodes[: DTYPES["inodes"].itemsize].view(DTYPES["inodes"])["slot_count"] = slots

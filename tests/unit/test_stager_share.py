@@ -223,7 +223,9 @@ def progress(site: Site) -> Progress:
     stager: Any = SimpleNamespace(
         replicas=site.replicas,
         policy=site.policy,
-        storage=SimpleNamespace(tiers=[None], ledger=ledger),
+        storage=SimpleNamespace(
+            tiers=[None], ledger=ledger, packed_in=lambda: np.zeros(0, np.intp)
+        ),
     )
     return ProgressMeter().measure(stager)
 

@@ -153,6 +153,11 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t passed_over; /* Files whose peers could not be asked by fill */
     uint64_t hinted_files, hinted_bytes; /* Transfers that hints have begun */
     uint64_t reads_without_token;        /* of the origin, for programs */
+    uint64_t packed_files, packed_bytes, stored_bytes; /* into packed Tiers */
+    uint64_t raw_files; /* of these, Files that did not shrink */
+    uint64_t pack_ns;
+    uint64_t unpacked_files, unpacked_bytes, unpack_ns;
+    uint64_t frames_dropped; /* damaged ones */
 };
 
 struct monarch_fetched { /* from one peer, and right */
@@ -204,9 +209,8 @@ enum monarch_kind {
     MONARCH_HINT = 16,    /* a hint says that it will be opened: the Pool may take it */
     MONARCH_PARTLY = 32,  /* it has begun because Blocks were asked for */
     MONARCH_AWAITED = 64, /* a program waits for it, though it is large */
+    MONARCH_LOCAL = 128,  /* between a packed Tier and the Pool */
 };
-
-enum { MONARCH_KINDS = 128 }; /* all kinds are below */
 
 struct monarch_order { /* one Transfer */
     uint32_t file;
@@ -246,6 +250,8 @@ MONARCH_API void monarch_table_account(struct table *t, uint32_t tier,
 MONARCH_API void monarch_table_fetched(struct table *t, uint32_t peer,
                                        struct monarch_fetched *out);
 MONARCH_API int64_t monarch_table_spare(struct table *t);
+MONARCH_API void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio);
+MONARCH_API void monarch_table_packed(struct table *t, uint8_t *out);
 MONARCH_API void monarch_table_stop(struct table *t);
 MONARCH_API void monarch_table_tally(struct table *t, struct monarch_tally *out);
 
@@ -265,6 +271,15 @@ struct monarch_segments { /* mapped; borrowed until monarch_engine_free() */
     void *catalog, *flags, *requests, *inodes;
 };
 
+struct monarch_packing { /* how a Tier is packed */
+    uint32_t tier;
+    uint32_t method; /* enum method */
+    int32_t level;
+    uint32_t shuffle;
+    const void *dictionary; /* borrowed */
+    uint64_t dictionary_bytes;
+};
+
 struct monarch_options {
     uint32_t threads;
     uint32_t background_max; /* what monarch_engine_set_background() may permit */
@@ -278,6 +293,8 @@ struct monarch_options {
     uint32_t readers_max;       /* of the origin at once, at first; 0: no limit */
     uint32_t reserved;
     struct table *table; /* borrowed; NULL: Python orders every Transfer */
+    const struct monarch_packing *packings; /* borrowed */
+    uint64_t packing_count;
 };
 
 /* Which origins do not answer, and how many Transfers hang in system calls. */

@@ -22,7 +22,7 @@ bool demand_wanted(const struct engine *e, uint32_t file)
 static bool is_stalled(struct engine *e, const struct monarch_order *order)
 {
     uint32_t root = 0;
-    if (order->peer != NO_PEER || (order->kind & MONARCH_ADOPT))
+    if (order->peer != NO_PEER || (order->kind & (MONARCH_ADOPT | MONARCH_LOCAL)))
         return false;
     catalog_entry(e->catalog, order->file, &root);
     pthread_mutex_lock(&e->lock);

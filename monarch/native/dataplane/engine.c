@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "dataplane/hints.h"
+#include "dataplane/packing.h"
 #include "dataplane/partial.h"
 #include "dataplane/pool.h"
 #include "dataplane/seal.h"
@@ -68,7 +69,11 @@ static bool run_transfer(struct engine *e, struct transfer *t)
     uint8_t *buffer = e->buffers + (size_t)number * TRANSFER_BUFFER_BYTES;
     pthread_mutex_unlock(&e->lock);
     bool partly = t->partial || (!t->begun && partial_applies(e, &t->order));
-    bool ended = partly ? blocks_run(e, t, buffer) : transfer_run(e, t, buffer);
+    bool ended;
+    if (transfer_repacks(t))
+        ended = repacking_run(e, t, buffer);
+    else
+        ended = partly ? blocks_run(e, t, buffer) : transfer_run(e, t, buffer);
     pthread_mutex_lock(&e->lock);
     e->unused[e->unused_count++] = number;
     return ended;
@@ -162,6 +167,8 @@ static int start(struct engine *e)
         if (!rc && e->flags->opened)
             rc = hints_new(e, &e->hints);
     }
+    if (!rc && e->pool && e->options.packing_count)
+        rc = packs_new(e, &e->packs);
     rc = rc ? rc : partials_new(e, &e->partials);
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
@@ -188,6 +195,7 @@ static void release(struct engine *e)
 {
     scheduler_free(e); /* before the Tiers, which parked Transfers use */
     partials_free(e);
+    packs_free(e->packs);
     hints_free(e->hints);
     pool_queue_free(e->pool_queue);
     pool_free(e->pool);

@@ -27,6 +27,7 @@ enum {
 enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 
 struct hints;
+struct packs;
 struct partials;
 struct pool;
 struct pool_queue;
@@ -124,6 +125,7 @@ struct engine {
     struct pool *pool;     /* NULL: there is none */
     struct pool_queue *pool_queue;
     struct hints *hints;       /* NULL: none can be given */
+    struct packs *packs;       /* NULL: no Tier is packed */
     struct partials *partials; /* NULL: all Files are staged whole */
 
     atomic_bool stopping;

@@ -43,7 +43,7 @@ void pace_read(struct engine *e, struct transfer *t)
     uint64_t bytes = t->bytes - t->counted_bytes, ns = t->ns - t->counted_ns;
     t->counted_bytes = t->bytes;
     t->counted_ns = t->ns;
-    if (transfer_adopts(t) || (t->size && !bytes)) /* the bytes came from peers */
+    if (transfer_is_local(t) || (t->size && !bytes)) /* the bytes came from peers */
         return;
     e->pace[PACE_READS]++;
     e->pace[PACE_BYTES] += bytes;
@@ -65,7 +65,7 @@ static void note_slow(struct engine *e, const struct transfer *t)
 void pace_file(struct engine *e, struct transfer *t)
 {
     bool nothing = t->partial && !t->bytes; /* its Blocks came from peers */
-    if (t->completion.status || transfer_adopts(t) || nothing)
+    if (t->completion.status || transfer_is_local(t) || nothing)
         return;
     pace_read(e, t);
     e->pace[PACE_FILES]++;

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 
+#include "dataplane/packing.h"
 #include "dataplane/staging_table.h"
 #include "shared/progress.h"
 
@@ -43,7 +44,8 @@ int fetch_extent_begin(struct receiver *r, struct fetch *f,
         return 0;
     if (!head->extent)
         f->transfer.from = head->ready ? SOURCE_PEER : SOURCE_NONE;
-    int rc = f->transfer.target < 0 ? replica_file_create(r->engine, &f->transfer) : 0;
+    bool created = f->transfer.target >= 0 || f->transfer.frame;
+    int rc = created ? 0 : replica_file_create(r->engine, &f->transfer);
     if (!rc && r->options.sealed)
         rc = extent_begin(r->engine, &f->transfer, &head->seal);
     return rc;
@@ -59,7 +61,7 @@ int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *hea
         return block_fetch_add(r, f, head, bytes);
     t->bytes += n;
     int rc = extent_add(r->engine, t, bytes, n);
-    rc = rc ? rc : replica_file_write(t, bytes, n);
+    rc = rc ? rc : replica_file_write(r->engine, t, bytes, n);
     t->offset += rc ? 0 : n;
     progress_store(r->engine->requests, t->order.file, progress_of(t->offset));
     return rc;
@@ -97,6 +99,8 @@ int fetch_extent_end(struct receiver *r, struct fetch *f,
         return 0;
     rc = replica_file_verify(t);
     rc = rc ? rc : transfer_publish(r->engine, t);
+    if (packing_waits(r->engine))
+        requests_wake(r->engine);
     return rc ? rc : 1;
 }
 

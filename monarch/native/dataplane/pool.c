@@ -175,7 +175,8 @@ static bool leave(const struct pool *p, uint32_t file, uint32_t seen, const char
     if (!replica_state_change(words, file, &seen, leaving, false))
         return false;
     unlinkat(e->tiers[p->tier], name, 0);
-    uint32_t reason = table_uses_pool(e->table) ? REASON_NONE : REASON_NO_ROOM;
+    bool again = table_uses_pool(e->table) || table_comes_back(e->table, file);
+    uint32_t reason = again ? REASON_NONE : REASON_NO_ROOM;
     if (replica_state_end(words, file, leaving, STATE_WORD(REPLICA_ABSENT, 0, reason)))
         replica_state_wake(words, file);
     return true;
@@ -229,7 +230,8 @@ static bool make_room(struct pool *p, uint64_t need, uint32_t most)
         if (!looked_at-- || !most || p->held.count == p->held.capacity ||
             !ring_pop(&p->ready, &one))
             return false;
-        if (is_awaited(p, &one, now) || is_hinted(p, one.file))
+        if (is_awaited(p, &one, now) || is_hinted(p, one.file) ||
+            table_is_due(p->engine->table, one.file))
             ring_push(&p->ready, &one);
         else
             most -= evict(p, &one, now);

@@ -100,7 +100,7 @@ bool readers_free(const struct engine *e)
  * holds the lock, and has asked readers_free(). */
 void readers_reserve(struct engine *e, struct transfer *t)
 {
-    if (!is_limited(e) || transfer_adopts(t))
+    if (!is_limited(e) || transfer_is_local(t))
         return;
     t->has_token = true;
     note_most(e);
@@ -109,7 +109,7 @@ void readers_reserve(struct engine *e, struct transfer *t)
 /* readers_enter - before a read of the origin: takes a token, unless the Transfer has one. */
 void readers_enter(struct engine *e, struct transfer *t)
 {
-    if (!is_limited(e) || transfer_adopts(t))
+    if (!is_limited(e) || transfer_is_local(t))
         return;
     pthread_mutex_lock(&e->lock);
     bool right = t->has_token || wait_for_turn(e, t);

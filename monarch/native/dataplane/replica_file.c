@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "dataplane/packing.h"
 #include "dataplane/replica_state.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
@@ -61,9 +62,11 @@ static int create_named(struct transfer *t)
     return fd;
 }
 
-/* replica_file_create - creates the temporary file. */
+/* replica_file_create - creates the temporary file, or the frame of a packed Tier. */
 int replica_file_create(struct engine *e, struct transfer *t)
 {
+    if (packing_applies(e, t))
+        return packing_create(e, t);
     t->step = MONARCH_STEP_CREATE;
     int fd = create_unnamed(e, t);
     if (fd < 0) /* the error differs between file systems: this one is reliable */
@@ -76,10 +79,13 @@ int replica_file_create(struct engine *e, struct transfer *t)
 
 /* replica_file_write - appends a chunk. If a named file was truncated meanwhile,
  * writing would leave a hole in a file of the right size. */
-int replica_file_write(struct transfer *t, const void *bytes, size_t n)
+int replica_file_write(struct engine *e, struct transfer *t, const void *bytes,
+                       size_t n)
 {
     struct stat st;
     t->step = MONARCH_STEP_WRITE;
+    if (t->frame)
+        return packing_write(e, t, bytes, n);
     if (t->named && fstat(t->target, &st))
         return -errno;
     if (t->named && (uint64_t)st.st_size != t->offset)
@@ -103,6 +109,8 @@ int replica_file_verify(struct transfer *t)
     struct stat st;
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, file_time(t->mtime_ns)};
     t->step = MONARCH_STEP_VERIFY;
+    if (t->frame)
+        return 0;
     if (futimens(t->target, times) || fstat(t->target, &st))
         return -errno;
     if ((uint64_t)st.st_size != t->size || (st.st_mode & 07777) != 0400)
@@ -207,7 +215,7 @@ static int make_ready(struct engine *e, struct transfer *t)
     uint32_t file = t->order.file;
     _Atomic uint32_t *words = replica_word(e->catalog, 0);
     uint32_t fixed = STATE_WORD(REPLICA_READY, t->order.tier, t->from) |
-                     (transfer_adopts(t) ? 0 : STATE_CONFIRMED);
+                     (transfer_is_local(t) ? 0 : STATE_CONFIRMED);
     if (e->table)
         return table_publish(e->table, &t->order, fixed);
     if (!replica_state_end(words, file, t->order.word, fixed))
@@ -221,6 +229,8 @@ static int make_ready(struct engine *e, struct transfer *t)
 int replica_file_publish(struct engine *e, struct transfer *t)
 {
     uint32_t file = t->order.file, tier = t->order.tier;
+    if (t->frame)
+        return packing_publish(e, t);
     pthread_mutex_lock(&e->inodes_lock);
     int rc = replica_insert(e->inodes, tier, t->replica_ino, file);
     pthread_mutex_unlock(&e->inodes_lock);

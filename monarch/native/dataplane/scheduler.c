@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "dataplane/hints.h"
+#include "dataplane/packing.h"
 #include "dataplane/partial.h"
 #include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
@@ -136,7 +137,7 @@ static bool background_busy(const struct engine *e, uint32_t limit)
  * have changed when it ends. */
 static void set_at_origin(struct engine *e, struct transfer *t, bool running)
 {
-    bool is = running && !transfer_adopts(t);
+    bool is = running && !transfer_is_local(t);
     if (e->table && is != t->at_origin)
         table_at_origin(e->table, is);
     t->at_origin = is;
@@ -188,7 +189,7 @@ static void throttle_charge(struct throttle *t, uint64_t bytes, uint64_t now)
 static uint64_t chunk_bytes(const struct engine *e, const struct transfer *t)
 {
     const struct entry *file = catalog_entry(e->catalog, t->order.file, NULL);
-    if (transfer_adopts(t) || !file)
+    if (transfer_is_local(t) || !file)
         return 0;
     uint64_t left = t->begun ? t->size - t->offset : file->size;
     return left < CHUNK_BYTES ? left : CHUNK_BYTES;
@@ -206,9 +207,9 @@ static bool background_ready(const struct engine *e, uint32_t limit)
 {
     if (background_busy(e, limit))
         return false;
-    return parked_oldest(e) ||
-           (!background_full(e, limit) &&
-            (oldest_order(e, CLASS_BACKGROUND) || fill_may_read(e) || may_hint(e)));
+    return parked_oldest(e) || (!background_full(e, limit) &&
+                                (oldest_order(e, CLASS_BACKGROUND) ||
+                                 packing_waits(e) || fill_may_read(e) || may_hint(e)));
 }
 
 /* background_waits - the same, and it may. */
@@ -227,11 +228,11 @@ bool scheduler_has_room(const struct engine *e)
            !oldest_order(e, CLASS_BACKGROUND) && may_hint(e) && readers_free(e);
 }
 
-/* queue_fill - queues the next File of background fill. */
+/* queue_fill - queues the next File that is to be packed, or that of background fill. */
 static struct root_queue *queue_fill(struct engine *e)
 {
     struct monarch_order order;
-    if (!fill_read(e, &order))
+    if (!packing_next(e, &order) && !fill_read(e, &order))
         return NULL;
     if (order.peer != NO_PEER || !scheduler_push(e, &order))
         monarch_table_fail(e->table, &order, REASON_NONE, 1);
@@ -300,10 +301,24 @@ static struct transfer *take_demand(struct engine *e)
     return t ? run_now(e, t) : NULL;
 }
 
+/* hurry_packing - Files in the Pool are packed before all else while it is short of room. */
+static void hurry_packing(struct engine *e)
+{
+    struct monarch_order order;
+    while (packing_hurries(e) && packing_next(e, &order)) {
+        order.kind &= (uint8_t)~MONARCH_BACKGROUND;
+        if (!scheduler_push(e, &order)) {
+            monarch_table_fail(e->table, &order, REASON_NONE, 0);
+            break;
+        }
+    }
+}
+
 /* scheduler_take - the Transfer to run now, or NULL: demand first, then parked
  * background Transfers, then new ones. */
 struct transfer *scheduler_take(struct engine *e)
 {
+    hurry_packing(e);
     struct transfer *t = take_demand(e);
     uint64_t now = t ? 0 : clock_ns();
     bool ready = !t && background_ready(e, pace_background(e, now));

@@ -24,14 +24,6 @@ static uint32_t load_word(const struct table *t, uint32_t file)
     return atomic_load_explicit(&t->words[file], memory_order_acquire);
 }
 
-static uint32_t root_of(const struct table *t, uint32_t file)
-{
-    uint32_t root = t->options.roots - 1;
-    while (root && t->options.bases[root] > file)
-        root--;
-    return root;
-}
-
 /* table_uses_pool - a File that no Tier has room for goes through the Pool, whoever asks. */
 bool table_uses_pool(struct table *t)
 {
@@ -41,88 +33,60 @@ bool table_uses_pool(struct table *t)
     return uses;
 }
 
-/* table_written - the File is marked *written*, by itself or with its root. */
-bool table_written(const struct table *t, uint32_t file)
-{
-    const _Atomic uint8_t *marks = (const _Atomic uint8_t *)t->options.marks;
-    const _Atomic uint8_t *roots = (const _Atomic uint8_t *)t->options.root_marks;
-    return atomic_load_explicit(&marks[file], memory_order_acquire) ||
-           atomic_load_explicit(&roots[root_of(t, file)], memory_order_acquire);
-}
-
 /* ---- the beginning of a Transfer --------------------------------------------------- */
 
-/* reserve - the Tier, the Pool, or -1. */
+/* POOL_FULL - a File that a program waits for has to go into the Pool, which has no room. */
+enum { NO_TIER = -1, POOL_FULL = -2 };
+
+/* plain_first - a packed Tier is to hold a File that a program waits for or will open: it
+ * gets the plain bytes from the Pool, and the File is packed later. */
+static int plain_first(struct table *t, const struct monarch_order *order, int tier)
+{
+    uint32_t file = order->file;
+    table_release(t, (uint32_t)tier, table_need(t, (uint32_t)tier, file));
+    table_set_promised(t, file, table_kept_need(t, file) > 0);
+    int pool = table_reserve_pool(t, need_of(t, file),
+                                  order->kind & MONARCH_BACKGROUND);
+    if (pool < 0)
+        return POOL_FULL;
+    table_set_due(t, file, (uint32_t)tier);
+    return pool;
+}
+
+/* wants_plain - it is not fill that asks for the File. */
+static bool wants_plain(const struct monarch_order *order)
+{
+    return (order->kind & MONARCH_HINT) || !(order->kind & MONARCH_BACKGROUND);
+}
+
+/* reserve - the Tier, the Pool, NO_TIER or POOL_FULL. */
 static int reserve(struct table *t, uint32_t file, const struct monarch_order *order,
                    const struct monarch_table_row *row)
 {
     uint64_t need = need_of(t, file);
-    int tier = -1;
+    int tier = NO_TIER;
     if (row->destination == DESTINATION_TIER) {
         table_set_promised(t, file, false);
-        tier = table_reserve_first(t, need);
-    } else if (order->peer == NO_PEER || row->destination == DESTINATION_SPARE) {
-        tier = table_reserve_spare(t, need);
+        tier = table_reserve_file(t, file);
+    } else if ((order->peer == NO_PEER || row->destination == DESTINATION_SPARE) &&
+               (int64_t)need <= table_spare_bytes(t)) {
+        tier = table_reserve_file(t, file);
     }
+    if (tier >= 0 && table_packs(t, (uint32_t)tier, file) && wants_plain(order))
+        return plain_first(t, order, tier);
     bool asked = (order->kind & MONARCH_ASKED) && t->uses_pool;
     if (tier >= 0 || !(asked || (order->kind & MONARCH_HINT)))
         return tier;
     return table_reserve_pool(t, need, table_yields(t, file, order->kind));
 }
 
-static void release(struct table *t, uint32_t tier, uint64_t need)
-{
-    t->accounts[tier].reserved -= need; /* also of a Tier that is out of service */
-}
-
-static void count_busy(struct table *t)
-{
-    if (!t->tally.in_flight++)
-        t->busy_since_ns = clock_ns();
-}
-
-static void count_idle(struct table *t)
-{
-    if (--t->tally.in_flight == 0)
-        t->tally.busy_ns += clock_ns() - t->busy_since_ns;
-}
-
-/* table_busy - Blocks are being copied or fetched, or are no more: between two Transfers a
- * File of which there is a part is not in flight. */
-void table_busy(struct table *t, bool busy)
-{
-    pthread_mutex_lock(&t->lock);
-    if (busy)
-        count_busy(t);
-    else
-        count_idle(t);
-    pthread_mutex_unlock(&t->lock);
-}
-
-/* table_at_origin - one more Transfer, or one less, runs that may read the origin. */
-void table_at_origin(struct table *t, bool begins)
-{
-    pthread_mutex_lock(&t->lock);
-    if (begins && !t->at_origin++)
-        t->at_origin_since_ns = clock_ns();
-    if (!begins && !--t->at_origin)
-        t->tally.origin_busy_ns += clock_ns() - t->at_origin_since_ns;
-    pthread_mutex_unlock(&t->lock);
-}
-
-/* in_parts - the order stages a large File by its Blocks. */
-static bool in_parts(const struct table *t, const struct monarch_order *order)
-{
-    return !(order->kind & MONARCH_ADOPT) && !table_is_pool(t, order->tier) &&
-           table_in_part(t, order->file);
-}
-
 static void count_begun(struct table *t, const struct monarch_order *order,
                         const struct monarch_table_row *row)
 {
-    bool foreign = row->sources[0] != NO_SOURCE && !(order->kind & MONARCH_ADOPT);
-    if (!in_parts(t, order)) /* else each Transfer counts, see table_busy() */
-        count_busy(t);
+    bool foreign = row->sources[0] != NO_SOURCE &&
+                   !(order->kind & (MONARCH_ADOPT | MONARCH_LOCAL));
+    if (!table_in_blocks(t, order)) /* else each Transfer counts, see table_busy() */
+        table_count_busy(t);
     if (order->kind & MONARCH_BACKGROUND)
         t->tally.background_transfers++;
     else
@@ -131,22 +95,12 @@ static void count_begun(struct table *t, const struct monarch_order *order,
         t->tally.hinted_files++;
         t->tally.hinted_bytes += t->options.sizes[order->file];
     }
-    if (foreign && in_parts(t, order))
+    if (foreign && table_in_blocks(t, order))
         return; /* each Extent has its own source */
     if (foreign && order->peer == NO_PEER)
         t->tally.origin_instead_files++;
     else if (foreign)
         t->tally.rehomed_files += order->peer != row->sources[0];
-}
-
-/* give_up - what an order has reserved; the Extents of a File in pieces have their own
- * room. */
-static void give_up(struct table *t, const struct monarch_order *order)
-{
-    if (table_in_pieces(t, order->file))
-        table_set_pieces(t, order->file, false);
-    else
-        release(t, order->tier, need_of(t, order->file));
 }
 
 /* begin_word - ABSENT to STAGING; false: another thread was faster. */
@@ -222,8 +176,9 @@ static enum monarch_verdict begin_reserved(struct table *t, struct monarch_order
         count_begun(t, order, row);
         return VERDICT_BEGUN;
     }
-    give_up(t, order);
-    table_set_promised(t, file, table_kept_need(t, file) > 0);
+    table_give_up(t, order);
+    table_set_promised(t, file,
+                       !table_is_packed(t, file) && table_kept_need(t, file) > 0);
     return VERDICT_NOTHING;
 }
 
@@ -260,6 +215,23 @@ int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out
     return verdict;
 }
 
+/* begin_unpacking - begins to decode a File that a packed Tier holds, into the Pool. Fill has
+ * nothing to do for it. */
+static enum monarch_verdict begin_unpacking(struct table *t,
+                                            struct monarch_order *order, uint32_t seen)
+{
+    uint32_t file = order->file;
+    bool yields = table_yields(t, file, order->kind);
+    if (!(order->kind & (MONARCH_ASKED | MONARCH_HINT)))
+        return VERDICT_NOTHING;
+    int pool = table_reserve_pool(t, need_of(t, file), yields);
+    if (pool < 0)
+        return yields ? VERDICT_PASSED : VERDICT_POOL;
+    order->kind |= MONARCH_LOCAL;
+    order->tier = (uint16_t)pool;
+    return begin_reserved(t, order, seen);
+}
+
 /* begin - under the lock, for a File that was seen absent. */
 static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
                                   uint32_t seen)
@@ -270,6 +242,8 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     bool nowhere = row->destination == DESTINATION_NOWHERE;
     if (t->offers[file])
         return begin_adoption(t, order, seen);
+    if (table_is_packed(t, file))
+        return begin_unpacking(t, order, seen);
     if (table_in_part(t, file))
         return begin_large(t, order, seen);
     if (nowhere && !(order->kind & MONARCH_HINT)) {
@@ -282,6 +256,8 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     }
     order->peer = nowhere ? NO_PEER : table_choose_source(t, row);
     int tier = reserve(t, file, order, row);
+    if (tier == POOL_FULL)
+        return VERDICT_POOL;
     if (tier < 0)
         return no_room(t, order, seen);
     order->tier = (uint16_t)tier;
@@ -340,98 +316,15 @@ int monarch_table_move(struct table *t, struct monarch_order *order)
     uint64_t need = need_of(t, order->file);
     pthread_mutex_lock(&t->lock);
     int tier = table_reserve_spare(t, need);
+    if (tier >= 0 && t->ratios[tier]) { /* it may be packed from the Pool later */
+        table_release(t, (uint32_t)tier, need);
+        tier = NO_TIER;
+    }
     bool moved = tier >= 0 && move_word(t, order, (uint32_t)tier);
     if (tier >= 0)
-        release(t, moved ? order->tier : (uint32_t)tier, need);
+        table_release(t, moved ? order->tier : (uint32_t)tier, need);
     if (moved)
         order->tier = (uint16_t)tier;
     pthread_mutex_unlock(&t->lock);
     return moved;
-}
-
-/* ---- the end of a Transfer ---------------------------------------------------------- */
-
-static void count_published(struct table *t, const struct monarch_order *order)
-{
-    uint64_t bytes = t->options.sizes[order->file];
-    struct monarch_tally *all = &t->tally;
-    if (order->kind & MONARCH_ADOPT) {
-        all->adopted_files++;
-        all->adopted_bytes += bytes;
-    } else if (in_parts(t, order)) {
-        all->staged_files++; /* its bytes were counted as they came */
-    } else if (order->peer != NO_PEER) {
-        all->peer_files++;
-        all->peer_bytes += bytes;
-        t->fetched[order->peer % PEERS_MAX].files++;
-        t->fetched[order->peer % PEERS_MAX].bytes += bytes;
-    } else {
-        all->staged_files++;
-        all->staged_bytes += bytes;
-    }
-    if (table_is_pool(t, order->tier)) {
-        all->transit_files++;
-        all->transit_bytes += bytes;
-    }
-}
-
-static void count_ended(struct table *t, const struct monarch_order *order)
-{
-    if (!in_parts(t, order))
-        count_idle(t);
-}
-
-/* table_publish - makes a verified copy READY, with the Tier and source of `fixed`.
- * -ENXIO: its Tier is out of service; -ECANCELED: its generation has passed. */
-int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed)
-{
-    struct monarch_account *a = &t->accounts[order->tier];
-    uint64_t need = need_of(t, order->file);
-    int rc = 0;
-    pthread_mutex_lock(&t->lock);
-    if (!a->in_service)
-        rc = -ENXIO;
-    else if (!replica_state_end(t->words, order->file, order->word, fixed))
-        rc = -ECANCELED;
-    if (!rc) {
-        a->reserved -= need;
-        a->used += need;
-        count_published(t, order);
-        count_ended(t, order);
-    }
-    pthread_mutex_unlock(&t->lock);
-    if (!rc)
-        replica_state_wake(t->words, order->file);
-    return rc;
-}
-
-/* table_count - counts what a Transfer took, whether it has failed or not. */
-void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes)
-{
-    pthread_mutex_lock(&t->lock);
-    t->tally.transfer_ns += ns;
-    t->tally.origin_read_bytes += origin_bytes;
-    pthread_mutex_unlock(&t->lock);
-}
-
-/* monarch_table_fail - makes the File of a Transfer absent for a reason and gives its
- * room back. 0: its generation has passed, and nothing is changed. `promise`: a kept
- * File is to have room again. */
-int monarch_table_fail(struct table *t, const struct monarch_order *order,
-                       uint32_t reason, int promise)
-{
-    uint32_t file = order->file;
-    pthread_mutex_lock(&t->lock);
-    bool ended = replica_state_end(t->words, file, order->word,
-                                   STATE_WORD(REPLICA_ABSENT, 0, reason));
-    if (ended) {
-        give_up(t, order);
-        count_ended(t, order);
-    }
-    if (ended && promise)
-        table_set_promised(t, file, table_kept_need(t, file) > 0);
-    pthread_mutex_unlock(&t->lock);
-    if (ended)
-        replica_state_wake(t->words, file);
-    return ended;
 }

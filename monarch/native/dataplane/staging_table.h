@@ -10,7 +10,12 @@
 #include "dataplane/api.h"
 #include "shared/layout.h"
 
-enum { PAGE_BYTES = 4096, PEERS_MAX = 1 << 16 };
+enum { PAGE_BYTES = 4096, PEERS_MAX = 1 << 16, PACKED_DUE = 0x80 };
+
+struct packed_frame { /* what has become of a File */
+    uint64_t bytes, ns;
+    bool raw; /* no piece of it has shrunk */
+};
 
 struct table {
     struct monarch_table_options options; /* fixed */
@@ -27,6 +32,10 @@ struct table {
     uint8_t *promised; /* a bit per File: it is to be kept and has no room yet */
     uint64_t promised_bytes;
     uint8_t *pieces; /* a bit per File: its Extents have room one by one */
+    /* Per File: the Tier that holds it packed, plus 1, or PACKED_DUE and the Tier for which it
+     * is to be packed. */
+    uint8_t *packed;
+    uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
     uint64_t busy_since_ns; /* when in_flight was 0 last */
     uint32_t at_origin;     /* Transfers that run and may read it */
@@ -52,14 +61,48 @@ static inline bool table_yields(const struct table *t, uint32_t file, uint32_t k
     return t->options.sizes[file] > t->options.large_bytes && !(kind & MONARCH_AWAITED);
 }
 
+/* table_is_packed - the File has a frame. */
+static inline bool table_is_packed(const struct table *t, uint32_t file)
+{
+    return t->packed[file] && !(t->packed[file] & PACKED_DUE);
+}
+
+/* table_set_due - a File that goes into the Pool now is to be packed for a Tier. */
+static inline void table_set_due(struct table *t, uint32_t file, uint32_t tier)
+{
+    t->packed[file] = (uint8_t)(PACKED_DUE | (tier + 1));
+}
+
+/* table_clear_due - it is not any more. */
+static inline void table_clear_due(struct table *t, uint32_t file)
+{
+    if (t->packed[file] & PACKED_DUE)
+        t->packed[file] = 0;
+}
+
 /* table_room.c; the callers hold the lock */
 int table_reserve_first(struct table *t, uint64_t need);
+int table_reserve_file(struct table *t, uint32_t file);
 int table_reserve_spare(struct table *t, uint64_t need);
 int table_reserve_pool(struct table *t, uint64_t need, bool yields);
 bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need);
 void table_free_room(struct table *t, uint32_t tier, uint64_t need);
 int64_t table_spare_bytes(const struct table *t);
 void table_set_promised(struct table *t, uint32_t file, bool promised);
+
+/* table_packs.c */
+int table_take_packed(struct table *t, const struct monarch_order *order,
+                      const struct packed_frame *frame);
+void table_give_packed(struct table *t, const struct monarch_order *order,
+                       const struct packed_frame *frame);
+int table_set_packed(struct table *t, const struct monarch_order *order,
+                     const struct packed_frame *frame);
+void table_drop_packed(struct table *t, uint32_t file);
+void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns);
+bool table_pool_is_crowded(struct table *t);
+bool table_comes_back(struct table *t, uint32_t file);
+bool table_is_due(struct table *t, uint32_t file);
+bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out);
 
 /* table_pieces.c; the callers of the first three hold the lock */
 bool table_in_pieces(const struct table *t, uint32_t file);
@@ -81,16 +124,27 @@ uint64_t table_extent_need(const struct table *t, uint32_t file, uint32_t extent
 uint64_t table_kept_need(const struct table *t, uint32_t file);
 bool table_in_part(const struct table *t, uint32_t file);
 bool table_block_source(struct table *t, struct monarch_order *order);
+bool table_written(const struct table *t, uint32_t file);
+bool table_packs(const struct table *t, uint32_t tier, uint32_t file);
+uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file);
 void table_count_blocks(struct table *t, uint32_t peer, uint64_t bytes);
+
+/* table_ends.c; the callers of the first seven hold the lock */
+void table_count_busy(struct table *t);
+void table_count_idle(struct table *t);
+void table_fail_packing(struct table *t, const struct monarch_order *order);
+bool table_in_blocks(const struct table *t, const struct monarch_order *order);
+void table_release(struct table *t, uint32_t tier, uint64_t need);
+void table_give_up(struct table *t, const struct monarch_order *order);
+void table_count_published(struct table *t, const struct monarch_order *order);
+void table_busy(struct table *t, bool busy);
+void table_at_origin(struct table *t, bool begins);
 
 /* staging_table.c */
 bool table_uses_pool(struct table *t);
-bool table_written(const struct table *t, uint32_t file);
-void table_busy(struct table *t, bool busy);
 int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out);
 void table_refuse(struct table *t, uint32_t file, uint32_t reason);
 int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);
 void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes);
-void table_at_origin(struct table *t, bool begins);
 
 #endif

@@ -30,10 +30,11 @@ int monarch_table_new(const struct monarch_table_options *options, struct table 
     t->promised = calloc(options->files / 8 + 1, 1);
     t->pieces = calloc(options->files / 8 + 1, 1);
     t->offers = calloc(options->files + 1, 1);
+    t->packed = calloc(options->files + 1, 1);
     t->peers = calloc(PEERS_MAX, 1);
     t->fetched = calloc(PEERS_MAX, sizeof(*t->fetched));
-    if (!t->rows || !t->promised || !t->pieces || !t->offers || !t->peers ||
-        !t->fetched) {
+    if (!t->rows || !t->promised || !t->pieces || !t->offers || !t->packed ||
+        !t->peers || !t->fetched) {
         monarch_table_free(t);
         return -ENOMEM;
     }
@@ -49,6 +50,7 @@ void monarch_table_free(struct table *t)
     free(t->promised);
     free(t->pieces);
     free(t->offers);
+    free(t->packed);
     free(t->peers);
     free(t->fetched);
     free(t);
@@ -62,7 +64,8 @@ static void promise_all(struct table *t)
     for (uint64_t file = 0; file < t->options.files; file++) {
         uint32_t seen = atomic_load_explicit(&t->words[file], memory_order_relaxed);
         uint64_t need = table_kept_need(t, (uint32_t)file);
-        if (!need || STATE_OF(seen) != REPLICA_ABSENT || t->offers[file])
+        if (!need || STATE_OF(seen) != REPLICA_ABSENT || t->offers[file] ||
+            table_is_packed(t, (uint32_t)file))
             continue;
         t->promised[file / 8] |= (uint8_t)(1u << file % 8);
         t->promised_bytes += need;

@@ -28,6 +28,15 @@ int table_reserve_first(struct table *t, uint64_t need)
     return -1;
 }
 
+/* table_reserve_file - the fastest Tier that has room for a small File, or -1. */
+int table_reserve_file(struct table *t, uint32_t file)
+{
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        if (table_reserve_in(t, i, table_need(t, i, file)))
+            return (int)i;
+    return -1;
+}
+
 /* table_spare_bytes - what the kept Files will not need; below 0: they have not room. */
 int64_t table_spare_bytes(const struct table *t)
 {

@@ -4,6 +4,29 @@
 
 #include "shared/presence.h"
 
+enum {
+    FRAME_OVERHEAD = 64,
+    RATIO_UNIT = 1024,
+    POOL_PARTS = 4, /* a packed File must fit so often into the Pool */
+};
+
+static uint32_t root_of(const struct table *t, uint32_t file)
+{
+    uint32_t root = t->options.roots - 1;
+    while (root && t->options.bases[root] > file)
+        root--;
+    return root;
+}
+
+/* table_written - the File is marked *written*, by itself or with its root. */
+bool table_written(const struct table *t, uint32_t file)
+{
+    const _Atomic uint8_t *marks = (const _Atomic uint8_t *)t->options.marks;
+    const _Atomic uint8_t *roots = (const _Atomic uint8_t *)t->options.root_marks;
+    return atomic_load_explicit(&marks[file], memory_order_acquire) ||
+           atomic_load_explicit(&roots[root_of(t, file)], memory_order_acquire);
+}
+
 /* table_in_part - the File may be staged in part: each of its Extents has its own source. */
 bool table_in_part(const struct table *t, uint32_t file)
 {
@@ -80,6 +103,24 @@ uint64_t table_extent_need(const struct table *t, uint32_t file, uint32_t extent
     return footprint(left < EXTENT_BYTES ? left : EXTENT_BYTES);
 }
 
+/* table_packs - the Tier would hold the File as a frame. */
+bool table_packs(const struct table *t, uint32_t tier, uint32_t file)
+{
+    uint64_t size = t->options.sizes[file];
+    return t->ratios[tier] && size && size <= EXTENT_BYTES &&
+           footprint(size) <= t->accounts[t->options.tiers].capacity / POOL_PARTS &&
+           !table_in_part(t, file);
+}
+
+/* table_need - what the File takes of a Tier, as far as is known. */
+uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file)
+{
+    uint64_t size = t->options.sizes[file];
+    if (!table_packs(t, tier, file))
+        return footprint(size);
+    return FRAME_OVERHEAD + size * RATIO_UNIT / t->ratios[tier];
+}
+
 /* table_kept_need - the room of all that is to be kept of a File: of a large one, of some of
  * its Extents perhaps. */
 uint64_t table_kept_need(const struct table *t, uint32_t file)
@@ -88,8 +129,7 @@ uint64_t table_kept_need(const struct table *t, uint32_t file)
     uint64_t count = t->options.first[file + 1] - first;
     const struct monarch_table_row *rows = &t->rows[first];
     if (!table_in_part(t, file))
-        return rows->destination == DESTINATION_TIER ? footprint(t->options.sizes[file])
-                                                     : 0;
+        return rows->destination == DESTINATION_TIER ? table_need(t, 0, file) : 0;
     for (uint64_t i = 0; i < count; i++)
         if (rows[i].destination == DESTINATION_TIER)
             sum += table_extent_need(t, file, (uint32_t)i);

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/packing.h"
 #include "dataplane/partial.h"
 #include "dataplane/pool.h"
 #include "dataplane/staging_table.h"
@@ -39,7 +40,7 @@ static int locate(struct engine *e, struct transfer *t)
 {
     const struct catalog *cat = e->catalog;
     uint32_t file = t->order.file;
-    if (t->order.tier >= cat->tier_count || t->order.kind >= MONARCH_KINDS)
+    if (t->order.tier >= cat->tier_count)
         return -EINVAL;
     const struct entry *entry = catalog_entry(cat, file, &t->root);
     if (!entry)
@@ -54,6 +55,7 @@ static int locate(struct engine *e, struct transfer *t)
     t->tier = e->tiers[t->order.tier];
     t->tier_dev = cat->tiers[t->order.tier].dev;
     t->digest = e->options.digests + e->options.digest_first[file];
+    t->first_digest = t->digest;
     catalog_replica_name(cat, file, t->name);
     return 0;
 }
@@ -102,7 +104,7 @@ int extent_begin(struct engine *e, struct transfer *t, const struct monarch_seal
  * Extent. */
 int extent_add(struct engine *e, struct transfer *t, const void *bytes, size_t n)
 {
-    if (!e->options.seals_only || transfer_adopts(t))
+    if (!e->options.seals_only || transfer_is_local(t) || t->frame)
         t->chain = xxh3(bytes, n, t->chain);
     return t->sealing ? seal_add(t->sealing, bytes, n) : 0;
 }
@@ -216,16 +218,15 @@ static ssize_t read_chunks(struct engine *e, struct transfer *t, uint8_t *buffer
     return (ssize_t)got;
 }
 
-/* add_chunk - writes a chunk, and adds it to checksum and seal. */
-static int add_chunk(struct engine *e, struct transfer *t, const uint8_t *bytes,
-                     size_t n)
+/* transfer_add - writes the next chunk, and adds it to checksum and seal. */
+int transfer_add(struct engine *e, struct transfer *t, const uint8_t *bytes, size_t n)
 {
     int rc = t->offset % EXTENT_BYTES ? 0 : extent_begin(e, t, NULL);
     rc = rc ? rc : extent_add(e, t, bytes, n);
     if (!rc && transfer_adopts(t))
         partial_note_adopted(e, &t->order, bytes, n, t->offset);
     else if (!rc)
-        rc = replica_file_write(t, bytes, n);
+        rc = replica_file_write(e, t, bytes, n);
     if (rc)
         return rc;
     t->offset += n;
@@ -263,7 +264,7 @@ static int copy_next(struct engine *e, struct transfer *t, uint8_t *buffer)
     int rc = 0;
     for (size_t done = 0; !rc && done < want; done += n) {
         n = want - done < CHUNK_BYTES ? want - done : CHUNK_BYTES;
-        rc = add_chunk(e, t, buffer + done, n);
+        rc = transfer_add(e, t, buffer + done, n);
     }
     progress_store(e->requests, t->order.file, progress_of(t->offset));
     return rc;
@@ -276,11 +277,12 @@ int transfer_publish(struct engine *e, struct transfer *t)
         return -ECANCELED;
     t->step = MONARCH_STEP_PUBLISH;
     int rc = transfer_written(e, t) ? -ESTALE : replica_file_publish(e, t);
-    if (!rc && e->pool && table_is_pool(e->table, t->order.tier))
-        pool_published(
-            e->pool, t->order.file,
-            STATE_NEXT(t->order.word, REPLICA_READY, t->order.tier, t->from));
-    return rc;
+    if (rc || !e->pool || !table_is_pool(e->table, t->order.tier))
+        return rc;
+    pool_published(e->pool, t->order.file,
+                   STATE_NEXT(t->order.word, REPLICA_READY, t->order.tier, t->from));
+    packing_note(e, t->order.file);
+    return 0;
 }
 
 static int finish(struct engine *e, struct transfer *t)
@@ -331,6 +333,7 @@ bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 void transfer_end(struct transfer *t, int status)
 {
     seal_drop(&t->sealing);
+    frame_free(&t->frame);
     if (t->source >= 0)
         close(t->source);
     if (t->target >= 0)

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "dataplane/engine.h"
+#include "dataplane/packs.h"
 #include "dataplane/seal.h"
 
 enum {
@@ -43,7 +44,8 @@ struct transfer {
     uint32_t root;
     char name[REPLICA_NAME_BYTES + 1];
     char temporary[TEMPORARY_BYTES];
-    uint64_t *digest; /* of the current Extent */
+    uint64_t *first_digest,
+        *digest; /* of the File's first Extent, and the current one */
     uint64_t offset;
     uint32_t chunks;         /* that the next read is to bring */
     uint64_t chain;          /* checksum of the current Extent so far */
@@ -52,7 +54,10 @@ struct transfer {
     uint64_t replica_ino;
     uint64_t bytes, ns;
     uint64_t counted_bytes, counted_ns; /* of these, by pace_read() */
-    struct partial *partial;            /* of a large File, from its first step on */
+    struct frame *frame;                /* for a packed Tier; else `target` */
+    struct unpacking unpacking;         /* from a packed Tier */
+    uint64_t unpack_ns;
+    struct partial *partial;        /* of a large File, from its first step on */
     uint64_t shift;                 /* where the file with the Blocks begins in it */
     bool own_target;                /* it is to be closed after the step */
     uint32_t next_block, end_block; /* of that */
@@ -64,6 +69,18 @@ static inline bool transfer_adopts(const struct transfer *t)
     return t->order.kind & 2;
 }
 
+/* transfer_repacks - between a packed Tier and the Pool. */
+static inline bool transfer_repacks(const struct transfer *t)
+{
+    return t->order.kind & MONARCH_LOCAL;
+}
+
+/* transfer_is_local - it does not read the origin. */
+static inline bool transfer_is_local(const struct transfer *t)
+{
+    return transfer_adopts(t) || transfer_repacks(t);
+}
+
 /* transfer.c: the steps that all Sources have in common, and the copy of the origin */
 void transfer_init(struct transfer *t, const struct monarch_order *order);
 int transfer_prepare(struct engine *e, struct transfer *t);
@@ -73,6 +90,8 @@ bool transfer_run(struct engine *e, struct transfer *t, uint8_t *buffer);
 void transfer_end(struct transfer *t, int status);
 void transfer_note_read(struct engine *e, struct transfer *t, uint64_t ns,
                         uint32_t chunks);
+
+int transfer_add(struct engine *e, struct transfer *t, const uint8_t *bytes, size_t n);
 
 int extent_begin(struct engine *e, struct transfer *t,
                  const struct monarch_seal *peers);
@@ -90,7 +109,8 @@ int origin_unchanged(struct transfer *t);
 
 int replica_file_adopt(struct transfer *t, uid_t euid);
 int replica_file_create(struct engine *e, struct transfer *t);
-int replica_file_write(struct transfer *t, const void *bytes, size_t n);
+int replica_file_write(struct engine *e, struct transfer *t, const void *bytes,
+                       size_t n);
 int replica_file_verify(struct transfer *t);
 int replica_file_publish(struct engine *e, struct transfer *t);
 

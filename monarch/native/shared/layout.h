@@ -35,7 +35,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 9u
+#define LAYOUT_VERSION 10u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
@@ -153,6 +153,7 @@ enum reason {
 enum source {
     SOURCE_NONE = 0, /* the origin was read, or the Replica existed before the job */
     SOURCE_PEER,     /* a peer that had it ready when the request came */
+    SOURCE_PACK,     /* a packed Tier of this node */
 };
 
 #define STATE_WORD(state, tier, reason) \

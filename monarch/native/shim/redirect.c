@@ -270,10 +270,17 @@ bool redirect_eases(struct redirect *s)
 }
 
 /* count_served - a hit is what was ready at the first look; what was waited for came
- * from a peer that had it ready, or the origin had to be read for it. */
+ * from a peer that had it ready, was decoded, or the origin had to be read for it. */
 static void count_served(const struct redirect *s)
 {
-    bool peer = s->source == SOURCE_PEER;
+    enum counter opens = COUNTER_opens_miss, bytes = COUNTER_bytes_miss;
+    if (s->source == SOURCE_PEER) {
+        opens = COUNTER_opens_peer_hit;
+        bytes = COUNTER_bytes_peer_hit;
+    } else if (s->source == SOURCE_PACK) {
+        opens = COUNTER_opens_unpacked;
+        bytes = COUNTER_bytes_unpacked;
+    }
     note_open(s);
     if (s->whole)
         count(COUNTER_whole_served, 1);
@@ -282,8 +289,8 @@ static void count_served(const struct redirect *s)
         count((enum counter)(COUNTER_bytes_hit_tier0 + s->tier), s->size);
         return;
     }
-    count(peer ? COUNTER_opens_peer_hit : COUNTER_opens_miss, 1);
-    count(peer ? COUNTER_bytes_peer_hit : COUNTER_bytes_miss, s->size);
+    count(opens, 1);
+    count(bytes, s->size);
 }
 
 /* tier_failed - an open of a Replica has failed for what may be the Tier's fault. */

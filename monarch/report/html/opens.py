@@ -21,7 +21,13 @@ from monarch.report.html.charts import Series
 from monarch.report.model import POOL, Report
 from monarch.units import format_duration
 
-_KINDS: Final = {"hit": "ready", "peer": "peer", "miss": "waited", "origin": "origin"}
+_KINDS: Final = {
+    "hit": "ready",
+    "peer": "peer",
+    "packed": "waited",
+    "miss": "waited",
+    "origin": "origin",
+}
 _ROWS_MAX: Final = 16
 _COLUMNS_MAX: Final = 256
 

@@ -1,0 +1,63 @@
+/* frame.h - a File in packed form: what stands in a pack file of a Tier.
+ *
+ *   struct frame_head | u32 length of each piece | pieces
+ *
+ * A piece is PIECE_BYTES of the File, the last one what is left. Its length has FRAME_RAW
+ * set where it is stored as it is. Integers are little-endian. The checksum is that of the
+ * plain bytes, computed as that of an Extent.
+ */
+#ifndef MONARCH_FRAME_H
+#define MONARCH_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shared/layout.h"
+
+enum {
+    PIECE_BYTES = CHUNK_BYTES,
+    FRAME_PIECES_MAX = EXTENT_BYTES / PIECE_BYTES,
+    FRAME_NAME_BYTES = REPLICA_NAME_BYTES / 2,
+};
+
+#define FRAME_MAGIC 0x4d52464du /* "MFRM" */
+#define FRAME_RAW 0x80000000u
+
+struct coder;
+
+struct frame_head {
+    uint32_t magic;
+    uint32_t plain, stored; /* bytes of the File; bytes behind this struct */
+    uint8_t method, shuffle;
+    int16_t level;
+    uint64_t digest;
+    uint8_t name[FRAME_NAME_BYTES]; /* of the Replica, as a number */
+};
+
+_Static_assert(sizeof(struct frame_head) == 40, "frame_head");
+
+struct frame { /* one that is being made */
+    uint32_t plain, added, pieces;
+    uint32_t tier;
+    bool any_packed; /* a piece of it has shrunk */
+    size_t used, room;
+    uint64_t ns; /* spent to compress */
+    uint8_t *bytes;
+};
+
+/* frame_pieces - of a File of this size. */
+static inline uint32_t frame_pieces(uint64_t plain)
+{
+    return (uint32_t)((plain + PIECE_BYTES - 1) / PIECE_BYTES);
+}
+
+int frame_new(uint32_t tier, uint64_t plain, struct frame **out);
+void frame_free(struct frame **f);
+int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n);
+void frame_finish(struct frame *f, const struct frame_head *head);
+
+int frame_check(const struct frame_head *head, const uint32_t *lengths,
+                const struct frame_head *expected);
+
+#endif

@@ -1,0 +1,125 @@
+/* packing.c - Transfers that end in a packed Tier, as a frame, and Files that wait for one.
+ *
+ * What fill reads goes into a frame at once. What a program waits for goes into the Pool as
+ * it is, and from there into a frame when there is time (repacking.c).
+ */
+#include "dataplane/packing.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dataplane/codec.h"
+#include "dataplane/demand.h"
+#include "dataplane/packs.h"
+#include "dataplane/staging_table.h"
+#include "dataplane/syscalls.h"
+#include "shared/progress.h"
+#include "shared/xxh3.h"
+
+/* packing_applies - the Transfer is to end in a packed Tier, as a frame. */
+bool packing_applies(const struct engine *e, const struct transfer *t)
+{
+    return e->packs && !transfer_adopts(t) &&
+           table_packs(e->table, t->order.tier, t->order.file);
+}
+
+/* packing_create - begins the frame. */
+int packing_create(struct engine *e, struct transfer *t)
+{
+    (void)e;
+    t->step = MONARCH_STEP_CREATE;
+    return frame_new(t->order.tier, t->size, &t->frame);
+}
+
+/* packing_write - compresses the next piece into the frame. */
+int packing_write(struct engine *e, struct transfer *t, const void *bytes, size_t n)
+{
+    struct coder *coder = packs_coder(e->packs, t->frame->tier);
+    if (!coder)
+        return -ENOMEM;
+    int rc = frame_add(t->frame, coder, bytes, n);
+    packs_coder_back(e->packs, t->frame->tier, coder);
+    return rc;
+}
+
+static uint8_t digit(char c)
+{
+    return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+}
+
+/* packing_head - the head that the frame of a File has in a Tier. */
+struct frame_head packing_head(const struct engine *e, const struct transfer *t,
+                               uint32_t tier)
+{
+    struct frame_head head;
+    packs_head(e->packs, tier, &head);
+    head.plain = (uint32_t)t->size;
+    for (int i = 0; i < FRAME_NAME_BYTES; i++)
+        head.name[i] = (uint8_t)(digit(t->name[2 * i]) << 4 |
+                                 digit(t->name[2 * i + 1]));
+    return head;
+}
+
+/* append - writes the frame behind the others of its Tier. */
+static int append(struct engine *e, struct transfer *t, struct frame_place *place)
+{
+    struct frame_head head = packing_head(e, t, t->frame->tier);
+    head.digest = *t->first_digest;
+    frame_finish(t->frame, &head);
+    t->step = MONARCH_STEP_WRITE;
+    return packs_append(e->packs, t->frame, place);
+}
+
+/* packing_publish - the last step: the File is packed from now on. What turns out to have no
+ * room is refused, or stays where it is. */
+int packing_publish(struct engine *e, struct transfer *t)
+{
+    struct frame_place place;
+    const struct packed_frame done = {
+        .bytes = t->frame->used, .ns = t->frame->ns, .raw = !t->frame->any_packed};
+    t->step = MONARCH_STEP_PUBLISH;
+    int rc = table_take_packed(e->table, &t->order, &done);
+    if (rc)
+        return rc == -ENOSPC ? 0 : rc;
+    rc = append(e, t, &place);
+    if (rc) {
+        table_give_packed(e->table, &t->order, &done);
+        return rc;
+    }
+    t->step = MONARCH_STEP_PUBLISH;
+    packs_set(e->packs, t->order.file, &place);
+    return table_set_packed(e->table, &t->order, &done);
+}
+
+/* ---- Files in the Pool that are to be packed ------------------------------------------- */
+
+/* packing_note - a File has come into the Pool, perhaps for a packed Tier. */
+void packing_note(struct engine *e, uint32_t file)
+{
+    if (e->packs && table_is_due(e->table, file))
+        packs_queue(e->packs, file);
+}
+
+/* packing_waits - a File is to be packed. */
+bool packing_waits(const struct engine *e)
+{
+    return e->packs && packs_waiting(e->packs);
+}
+
+/* packing_hurries - one is, and the Pool is short of room: programs wait for it. */
+bool packing_hurries(const struct engine *e)
+{
+    return packing_waits(e) && table_pool_is_crowded(e->table);
+}
+
+/* packing_next - the order for the next File that is to be packed. */
+bool packing_next(struct engine *e, struct monarch_order *out)
+{
+    uint32_t file;
+    while (e->packs && packs_next(e->packs, &file))
+        if (table_begin_packing(e->table, file, out))
+            return true;
+    return false;
+}

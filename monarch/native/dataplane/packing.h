@@ -1,0 +1,23 @@
+/* packing.h - Transfers into a packed Tier, and out of it into the Pool. */
+#ifndef MONARCH_PACKING_H
+#define MONARCH_PACKING_H
+
+#include "dataplane/transfer.h"
+
+/* packing.c */
+bool packing_applies(const struct engine *e, const struct transfer *t);
+int packing_create(struct engine *e, struct transfer *t);
+int packing_write(struct engine *e, struct transfer *t, const void *bytes, size_t n);
+int packing_publish(struct engine *e, struct transfer *t);
+struct frame_head packing_head(const struct engine *e, const struct transfer *t,
+                               uint32_t tier);
+
+void packing_note(struct engine *e, uint32_t file);
+bool packing_waits(const struct engine *e);
+bool packing_hurries(const struct engine *e);
+bool packing_next(struct engine *e, struct monarch_order *out);
+
+/* repacking.c */
+bool repacking_run(struct engine *e, struct transfer *t, uint8_t *buffer);
+
+#endif

@@ -1,0 +1,276 @@
+/* packs.c - the pack files of packed Tiers.
+ *
+ * A segment is appended to until it is full, and never rewritten. Where a frame stands is
+ * known here only; whether a File has one, the staging table says. A segment stays open, so
+ * that reading a frame opens nothing.
+ */
+#include "dataplane/packs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/codec.h"
+#include "dataplane/engine.h"
+#include "dataplane/syscalls.h"
+
+enum {
+    SEGMENT_BYTES = 256 << 20,
+    SEGMENTS_MAX = 1 << 14,
+    WAITING_MAX = 1 << 16, /* Files in the Pool that are to be packed */
+};
+
+struct pack_segment {
+    int fd;
+    uint32_t tier;
+    uint64_t bytes;
+};
+
+struct spare_coder {
+    struct spare_coder *next;
+    struct coder *coder;
+};
+
+struct packed_tier {
+    struct monarch_packing packing; /* method of no Tier that is not packed is read */
+    uint32_t segment;               /* the one that is appended to, plus 1; 0: none */
+    struct spare_coder *spare;
+};
+
+struct packs {
+    struct engine *engine;
+    pthread_mutex_t lock; /* guards the rest; before that of the table */
+    struct packed_tier tiers[TIERS_MAX];
+    struct pack_segment *segments;
+    uint32_t segment_count;
+    struct frame_place *places; /* per File */
+    struct ring waiting;        /* numbers of Files */
+};
+
+/* packs_new - for an engine whose options say which Tiers are packed. -EINVAL: there is no
+ * such Tier or codec; -ENOSYS: this node has not the library of the codec. */
+int packs_new(struct engine *e, struct packs **out)
+{
+    struct packs *p = calloc(1, sizeof(*p));
+    if (!p)
+        return -ENOMEM;
+    *out = p;
+    p->engine = e;
+    pthread_mutex_init(&p->lock, NULL);
+    p->places = calloc(e->catalog->file_count + 1, sizeof(*p->places));
+    p->segments = calloc(SEGMENTS_MAX, sizeof(*p->segments));
+    if (!p->places || !p->segments ||
+        ring_init(&p->waiting, sizeof(uint32_t), WAITING_MAX))
+        return -ENOMEM;
+    for (uint32_t i = 0; i < e->options.packing_count; i++) {
+        const struct monarch_packing *one = &e->options.packings[i];
+        if (one->tier >= TIERS_MAX)
+            return -EINVAL;
+        p->tiers[one->tier].packing = *one;
+        if (!monarch_codec_library(one->method))
+            return -ENOSYS;
+    }
+    return 0;
+}
+
+static void free_spare(struct packed_tier *t)
+{
+    while (t->spare) {
+        struct spare_coder *one = t->spare;
+        t->spare = one->next;
+        monarch_coder_free(one->coder);
+        free(one);
+    }
+}
+
+/* packs_free - closes all segments; no thread uses them any more. */
+void packs_free(struct packs *p)
+{
+    if (!p)
+        return;
+    for (uint32_t i = 0; p->segments && i < p->segment_count; i++)
+        close(p->segments[i].fd);
+    for (uint32_t i = 0; i < TIERS_MAX; i++)
+        free_spare(&p->tiers[i]);
+    ring_free(&p->waiting);
+    free(p->segments);
+    free(p->places);
+    free(p);
+}
+
+/* ---- coders ------------------------------------------------------------------------- */
+
+static struct coder *new_coder(const struct monarch_packing *k)
+{
+    struct coder *coder;
+    if (monarch_coder_new(k->method, k->level, k->shuffle, &coder))
+        return NULL;
+    if (!k->dictionary_bytes ||
+        !monarch_coder_learn(coder, k->dictionary, k->dictionary_bytes))
+        return coder;
+    monarch_coder_free(coder);
+    return NULL;
+}
+
+/* packs_coder - a coder with the codec of a Tier, until packs_coder_back(); NULL: there is
+ * no memory for it. */
+struct coder *packs_coder(struct packs *p, uint32_t tier)
+{
+    struct packed_tier *t = &p->tiers[tier];
+    pthread_mutex_lock(&p->lock);
+    struct spare_coder *one = t->spare;
+    if (one)
+        t->spare = one->next;
+    pthread_mutex_unlock(&p->lock);
+    if (!one)
+        return new_coder(&t->packing);
+    struct coder *coder = one->coder;
+    free(one);
+    return coder;
+}
+
+/* packs_coder_back - keeps the coder for the next one who needs it. */
+void packs_coder_back(struct packs *p, uint32_t tier, struct coder *coder)
+{
+    struct packed_tier *t = &p->tiers[tier];
+    struct spare_coder *one = coder ? malloc(sizeof(*one)) : NULL;
+    if (!one) {
+        monarch_coder_free(coder);
+        return;
+    }
+    one->coder = coder;
+    pthread_mutex_lock(&p->lock);
+    one->next = t->spare;
+    t->spare = one;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* packs_head - a head with the codec of a Tier. */
+void packs_head(const struct packs *p, uint32_t tier, struct frame_head *out)
+{
+    const struct monarch_packing *k = &p->tiers[tier].packing;
+    *out = (struct frame_head){.method = (uint8_t)k->method,
+                               .shuffle = (uint8_t)k->shuffle,
+                               .level = (int16_t)k->level};
+}
+
+/* ---- segments ----------------------------------------------------------------------- */
+
+/* open_segment - begins a new segment of a Tier; its number plus 1, or -errno. */
+static int64_t open_segment(struct packs *p, uint32_t tier)
+{
+    char name[32];
+    if (p->segment_count == SEGMENTS_MAX)
+        return -ENOSPC;
+    snprintf(name, sizeof(name), "segment-%06u.pack", p->segment_count);
+    int fd = file_openat(p->engine->tiers[tier], name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0)
+        return fd;
+    p->segments[p->segment_count++] = (struct pack_segment){.fd = fd, .tier = tier};
+    return p->segment_count;
+}
+
+/* allocate - a place for so many bytes at the end of a segment, under the lock. */
+static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
+                    struct frame_place *out)
+{
+    struct packed_tier *t = &p->tiers[tier];
+    if (!t->segment || p->segments[t->segment - 1].bytes + bytes > SEGMENT_BYTES) {
+        int64_t opened = open_segment(p, tier);
+        if (opened < 0)
+            return (int)opened;
+        t->segment = (uint32_t)opened;
+    }
+    struct pack_segment *s = &p->segments[t->segment - 1];
+    *out = (struct frame_place){t->segment, (uint32_t)s->bytes, (uint32_t)bytes};
+    s->bytes += bytes;
+    return 0;
+}
+
+static int write_at(int fd, const uint8_t *bytes, size_t n, uint64_t offset)
+{
+    size_t put = 0;
+    while (put < n) {
+        ssize_t r = pwrite(fd, bytes + put, n - put, (off_t)(offset + put));
+        if (r > 0)
+            put += (size_t)r;
+        else if (r == 0)
+            return -ENOSPC;
+        else if (errno != EINTR)
+            return -errno;
+    }
+    return 0;
+}
+
+/* packs_append - writes a finished frame behind those of its Tier. A failure leaves a hole,
+ * which nothing refers to. */
+int packs_append(struct packs *p, const struct frame *f, struct frame_place *out)
+{
+    pthread_mutex_lock(&p->lock);
+    int rc = allocate(p, f->tier, f->used, out);
+    int fd = rc ? -1 : p->segments[out->segment - 1].fd;
+    pthread_mutex_unlock(&p->lock);
+    return rc ? rc : write_at(fd, f->bytes, f->used, out->offset);
+}
+
+/* packs_set - a File has its frame there from now on. */
+void packs_set(struct packs *p, uint32_t file, const struct frame_place *place)
+{
+    pthread_mutex_lock(&p->lock);
+    p->places[file] = *place;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* packs_take - the place of a File's frame;
+ * false: it has none. */
+bool packs_take(struct packs *p, uint32_t file, struct unpacking *out)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct frame_place *place = &p->places[file];
+    bool found = place->segment != 0;
+    *out = (struct unpacking){.place = *place, .fd = -1};
+    if (found) {
+        out->fd = p->segments[place->segment - 1].fd;
+        out->tier = p->segments[place->segment - 1].tier;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
+/* packs_forget - a File has no frame any more. */
+void packs_forget(struct packs *p, uint32_t file)
+{
+    packs_set(p, file, &(struct frame_place){0});
+}
+
+/* ---- Files that are to be packed ------------------------------------------------------ */
+
+/* packs_queue - a File in the Pool is to be packed when there is time. */
+void packs_queue(struct packs *p, uint32_t file)
+{
+    pthread_mutex_lock(&p->lock);
+    ring_push(&p->waiting, &file);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* packs_waiting - there is one. */
+bool packs_waiting(struct packs *p)
+{
+    pthread_mutex_lock(&p->lock);
+    bool waits = p->waiting.count > 0;
+    pthread_mutex_unlock(&p->lock);
+    return waits;
+}
+
+/* packs_next - the one that has waited longest; false: none waits. */
+bool packs_next(struct packs *p, uint32_t *file)
+{
+    pthread_mutex_lock(&p->lock);
+    bool found = ring_pop(&p->waiting, file);
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}

@@ -1,0 +1,42 @@
+/* packs.h - the pack files of packed Tiers: frames one after the other, in segments. */
+#ifndef MONARCH_PACKS_H
+#define MONARCH_PACKS_H
+
+#include "dataplane/api.h"
+#include "dataplane/frame.h"
+
+struct engine;
+struct packs;
+struct transfer;
+
+struct frame_place { /* where the frame of a File is; segment 0: nowhere */
+    uint32_t segment, offset, bytes;
+};
+
+struct unpacking { /* a frame that is being decoded */
+    struct frame_place place;
+    struct frame_head head;
+    uint32_t lengths[FRAME_PIECES_MAX];
+    uint32_t piece;  /* the next one */
+    uint64_t offset; /* where it stands in its segment */
+    uint32_t tier;   /* of its segment */
+    int fd;          /* the same; borrowed */
+};
+
+int packs_new(struct engine *e, struct packs **out);
+void packs_free(struct packs *p);
+
+struct coder *packs_coder(struct packs *p, uint32_t tier);
+void packs_coder_back(struct packs *p, uint32_t tier, struct coder *coder);
+void packs_head(const struct packs *p, uint32_t tier, struct frame_head *out);
+
+int packs_append(struct packs *p, const struct frame *f, struct frame_place *out);
+void packs_set(struct packs *p, uint32_t file, const struct frame_place *place);
+bool packs_take(struct packs *p, uint32_t file, struct unpacking *out);
+void packs_forget(struct packs *p, uint32_t file);
+
+void packs_queue(struct packs *p, uint32_t file);
+bool packs_waiting(struct packs *p);
+bool packs_next(struct packs *p, uint32_t *file);
+
+#endif

@@ -1,0 +1,162 @@
+/* repacking.c - Transfers between a packed Tier and the Pool, both ways.
+ *
+ * A packed File that is asked for is decoded into the Pool, once for all programs that open it
+ * there. A File that a program has waited for is packed from the Pool.
+ */
+#include "dataplane/packing.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dataplane/codec.h"
+#include "dataplane/staging_table.h"
+#include "dataplane/syscalls.h"
+#include "shared/progress.h"
+
+/* begin_unpacking - finds the frame and checks its head. A frame that cannot be read is as
+ * one that is damaged: the medium of its Tier is not that of the Transfer. */
+static int begin_unpacking(struct engine *e, struct transfer *t)
+{
+    struct unpacking *u = &t->unpacking;
+    t->step = MONARCH_STEP_VERIFY;
+    if (!packs_take(e->packs, t->order.file, u))
+        return -EBADMSG;
+    size_t table = frame_pieces(t->size) * sizeof(uint32_t);
+    struct frame_head expected = packing_head(e, t, u->tier);
+    expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
+    uint8_t bytes[sizeof(u->head) + sizeof(u->lengths)];
+    size_t n = sizeof(u->head) + table;
+    if (t->size > EXTENT_BYTES || pread(u->fd, bytes, n, u->place.offset) != (ssize_t)n)
+        return -EBADMSG;
+    memcpy(&u->head, bytes, sizeof(u->head));
+    memcpy(u->lengths, bytes + sizeof(u->head), table);
+    u->offset = u->place.offset + n;
+    t->from = SOURCE_PACK;
+    int rc = frame_check(&u->head, u->lengths, &expected);
+    return rc ? rc : replica_file_create(e, t);
+}
+
+/* begin_packing - opens the Replica in the Pool. -ECANCELED: it has gone. */
+static int begin_packing(struct engine *e, struct transfer *t)
+{
+    struct stat st;
+    uint32_t pool = e->table->options.tiers;
+    t->step = MONARCH_STEP_OPEN;
+    t->source = file_openat(e->tiers[pool], t->name, O_RDONLY | O_NONBLOCK, 0);
+    if (t->source < 0)
+        return -ECANCELED;
+    if (fstat(t->source, &st) || (uint64_t)st.st_size != t->size)
+        return -ECANCELED;
+    return packing_create(e, t);
+}
+
+static bool unpacks(const struct engine *e, const struct transfer *t)
+{
+    return table_is_pool(e->table, t->order.tier);
+}
+
+static int begin(struct engine *e, struct transfer *t)
+{
+    int rc = transfer_prepare(e, t);
+    if (rc)
+        return rc;
+    return unpacks(e, t) ? begin_unpacking(e, t) : begin_packing(e, t);
+}
+
+/* decode - the next piece of a frame, into the buffer. */
+static int decode(struct engine *e, struct transfer *t, uint8_t *buffer, size_t n)
+{
+    struct unpacking *u = &t->unpacking;
+    uint32_t length = u->lengths[u->piece] & ~FRAME_RAW;
+    bool raw = u->lengths[u->piece] & FRAME_RAW;
+    uint8_t *packed = raw ? buffer : buffer + PIECE_BYTES;
+    t->step = MONARCH_STEP_VERIFY;
+    if (pread(u->fd, packed, length, (off_t)u->offset) != (ssize_t)length)
+        return -EBADMSG;
+    u->piece++;
+    u->offset += length;
+    if (raw)
+        return 0;
+    struct coder *coder = packs_coder(e->packs, u->tier);
+    if (!coder)
+        return -ENOMEM;
+    int rc = monarch_coder_unpack(coder, packed, length, buffer, n);
+    packs_coder_back(e->packs, u->tier, coder);
+    return rc;
+}
+
+/* read_plain - the next piece of a Replica in the Pool. */
+static int read_plain(struct transfer *t, uint8_t *buffer, size_t n)
+{
+    t->step = MONARCH_STEP_READ;
+    ssize_t got = file_read(t->source, buffer, n, n);
+    return got == (ssize_t)n ? 0 : -ECANCELED;
+}
+
+/* step - the next piece, of PIECE_BYTES at most. */
+static int step(struct engine *e, struct transfer *t, uint8_t *buffer)
+{
+    uint64_t left = t->size - t->offset, began = clock_ns();
+    size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
+    int rc = unpacks(e, t) ? decode(e, t, buffer, n) : read_plain(t, buffer, n);
+    if (unpacks(e, t))
+        t->unpack_ns += clock_ns() - began;
+    if (engine_stopping(e))
+        return -ECANCELED;
+    if (!rc && transfer_written(e, t))
+        rc = -ESTALE;
+    rc = rc ? rc : transfer_add(e, t, buffer, n);
+    progress_store(e->requests, t->order.file, progress_of(t->offset));
+    return rc;
+}
+
+/* verify - what was decoded must be what was packed. */
+static int verify(struct engine *e, struct transfer *t)
+{
+    t->step = MONARCH_STEP_VERIFY;
+    if (*t->first_digest != t->unpacking.head.digest)
+        return -EBADMSG;
+    table_count_unpacked(e->table, t->size, t->unpack_ns);
+    return replica_file_verify(t);
+}
+
+/* give_up - a frame is damaged: the File comes from elsewhere. */
+static void give_up(struct engine *e, const struct transfer *t)
+{
+    table_drop_packed(e->table, t->order.file);
+    packs_forget(e->packs, t->order.file);
+}
+
+enum { UNFINISHED = 1 };
+
+/* run - 0, -errno or UNFINISHED. */
+static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
+{
+    int rc = t->begun ? 0 : begin(e, t);
+    while (!rc && t->offset < t->size) {
+        rc = step(e, t, buffer);
+        health_note_step(e, t);
+        if (!rc && order_class(t->order.kind) == CLASS_BACKGROUND &&
+            t->offset < t->size)
+            return UNFINISHED;
+    }
+    if (!rc && unpacks(e, t))
+        rc = verify(e, t);
+    return rc ? rc : transfer_publish(e, t);
+}
+
+/* repacking_run - continues a Transfer between a packed Tier and the Pool, as
+ * transfer_run() does others. */
+bool repacking_run(struct engine *e, struct transfer *t, uint8_t *buffer)
+{
+    uint64_t began = clock_ns();
+    int rc = run(e, t, buffer);
+    t->ns += clock_ns() - began;
+    if (rc == UNFINISHED)
+        return false;
+    if (rc == -EBADMSG && unpacks(e, t))
+        give_up(e, t);
+    transfer_end(t, rc);
+    return true;
+}

@@ -1,0 +1,184 @@
+/* table_packs.c - what the staging table knows of packed Tiers: which Files they hold, and
+ * what room they take.
+ *
+ * Before a File is packed nobody knows its room. A Transfer reserves what the ratio of the
+ * Tier lets expect, which is told when the job begins; when it ends, the room of the frame
+ * takes its place.
+ */
+#include "dataplane/staging_table.h"
+
+#include <errno.h>
+
+#include "dataplane/replica_state.h"
+
+/* Packing hurries when less than one part of so many of the Pool is free. */
+enum { CROWDED_PARTS = 2 };
+
+/* monarch_table_pack - a Tier is packed; the ratio that is expected, in parts of 1024. */
+void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio)
+{
+    pthread_mutex_lock(&t->lock);
+    t->ratios[tier] = ratio;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* monarch_table_packed - a copy of what is packed: per File its Tier, plus 1; or 0. */
+void monarch_table_packed(struct table *t, uint8_t *out)
+{
+    pthread_mutex_lock(&t->lock);
+    for (uint64_t file = 0; file < t->options.files; file++)
+        out[file] = table_is_packed(t, (uint32_t)file) ? t->packed[file] : 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- Files that are packed ------------------------------------------------------------ */
+
+/* table_take_packed - exchanges what was reserved for a File for the room of its frame.
+ * -ENOSPC: there is none, and the order has ended; -ENXIO: the Tier is out of service. */
+int table_take_packed(struct table *t, const struct monarch_order *order,
+                      const struct packed_frame *frame)
+{
+    struct monarch_account *a = &t->accounts[order->tier];
+    uint64_t need = table_need(t, order->tier, order->file);
+    int rc = 0;
+    pthread_mutex_lock(&t->lock);
+    if (!a->in_service)
+        rc = -ENXIO;
+    else if (a->used + a->reserved - need + frame->bytes > a->capacity)
+        rc = -ENOSPC;
+    if (!rc) {
+        a->reserved -= need;
+        a->used += frame->bytes;
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (rc == -ENOSPC)
+        monarch_table_fail(t, order, REASON_NO_ROOM, 0);
+    return rc;
+}
+
+/* table_give_packed - the reverse: the frame could not be written. */
+void table_give_packed(struct table *t, const struct monarch_order *order,
+                       const struct packed_frame *frame)
+{
+    struct monarch_account *a = &t->accounts[order->tier];
+    pthread_mutex_lock(&t->lock);
+    a->used -= a->in_service ? frame->bytes : 0;
+    a->reserved += table_need(t, order->tier, order->file);
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void count_packed(struct table *t, const struct monarch_order *order,
+                         const struct packed_frame *frame)
+{
+    struct monarch_tally *all = &t->tally;
+    uint64_t size = t->options.sizes[order->file];
+    all->packed_files++;
+    all->packed_bytes += size;
+    all->stored_bytes += frame->bytes;
+    all->raw_files += frame->raw;
+    all->pack_ns += frame->ns;
+}
+
+/* table_set_packed - the frame of a File is in its Tier. -ECANCELED: its generation has
+ * passed. What fill has packed is absent, and is decoded when a program asks for it. */
+int table_set_packed(struct table *t, const struct monarch_order *order,
+                     const struct packed_frame *frame)
+{
+    uint32_t file = order->file;
+    bool from_pool = order->kind & MONARCH_LOCAL, ended = true;
+    pthread_mutex_lock(&t->lock);
+    if (!from_pool)
+        ended = replica_state_end(t->words, file, order->word,
+                                  STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE) |
+                                      STATE_CONFIRMED);
+    if (ended) {
+        t->packed[file] = (uint8_t)(order->tier + 1);
+        count_packed(t, order, frame);
+        table_set_promised(t, file, false);
+        if (!from_pool)
+            table_count_published(t, order);
+        table_count_idle(t);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (ended && !from_pool)
+        replica_state_wake(t->words, file);
+    return ended ? 0 : -ECANCELED;
+}
+
+/* table_drop_packed - the frame of a File is damaged, or cannot be read. */
+void table_drop_packed(struct table *t, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.frames_dropped += table_is_packed(t, file);
+    t->packed[file] = 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_count_unpacked - a File was decoded. */
+void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.unpacked_files++;
+    t->tally.unpacked_bytes += bytes;
+    t->tally.unpack_ns += ns;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- Files in the Pool that are to be packed -------------------------------------------- */
+
+/* table_comes_back - a File that leaves the Pool is packed, and can be decoded again. */
+bool table_comes_back(struct table *t, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    bool packed = table_is_packed(t, file);
+    pthread_mutex_unlock(&t->lock);
+    return packed;
+}
+
+/* table_is_due - a File in the Pool is to be packed: it stays there until then. */
+bool table_is_due(struct table *t, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    bool due = t->packed[file] & PACKED_DUE;
+    pthread_mutex_unlock(&t->lock);
+    return due;
+}
+
+/* table_pool_is_crowded - the Pool is short of room. */
+bool table_pool_is_crowded(struct table *t)
+{
+    const struct monarch_account *pool = &t->accounts[t->options.tiers];
+    pthread_mutex_lock(&t->lock);
+    bool crowded = CROWDED_PARTS * (pool->used + pool->reserved) > pool->capacity;
+    pthread_mutex_unlock(&t->lock);
+    return crowded;
+}
+
+/* table_begin_packing - the order to pack a File that is in the Pool; false: it cannot be. */
+bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out)
+{
+    uint32_t seen = atomic_load_explicit(&t->words[file], memory_order_acquire);
+    int tier = -1;
+    pthread_mutex_lock(&t->lock);
+    bool may = t->packed[file] & PACKED_DUE && STATE_OF(seen) == REPLICA_READY &&
+               table_is_pool(t, STATE_TIER(seen)) && !table_written(t, file) &&
+               !atomic_load_explicit(&t->stopping, memory_order_relaxed);
+    if (may)
+        tier = table_reserve_file(t, file);
+    if (tier >= 0 && !table_packs(t, (uint32_t)tier, file)) {
+        t->accounts[tier].reserved -= table_need(t, (uint32_t)tier, file);
+        tier = -1;
+    }
+    if (tier < 0) {
+        table_clear_due(t, file);
+    } else {
+        *out = (struct monarch_order){.file = file,
+                                      .tier = (uint16_t)tier,
+                                      .kind = MONARCH_LOCAL | MONARCH_BACKGROUND,
+                                      .peer = NO_PEER,
+                                      .word = seen};
+        table_count_busy(t);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return tier >= 0;
+}

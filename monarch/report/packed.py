@@ -1,0 +1,67 @@
+"""Packed Tiers in the report: what they hold, and what packing and decoding took."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from monarch.report.format import many
+from monarch.units import format_count, format_duration, format_size
+
+
+def packed_summary(tally: Mapping[str, int]) -> dict[str, Any] | None:
+    """Return the figures of packed Tiers; None where nothing was packed or decoded.
+
+    Returns:
+        files, bytes, stored_bytes: what was packed, and what it takes of the Tiers,
+            with the heads of frames; ratio: of the two.
+        raw_files: of these, Files that are stored as they are, as they hardly shrink.
+        pack_s, decode_s: durations on one processor, added up.
+        decoded_files, decoded_bytes: each decoding counted; decodes_per_file: how
+            often a File was decoded.
+        dropped_files: whose frames were damaged.
+    """
+    files, decoded = tally["packed_files"], tally["unpacked_files"]
+    if not (files or decoded):
+        return None
+    stored = tally["stored_bytes"]
+    return {
+        "files": files,
+        "bytes": tally["packed_bytes"],
+        "stored_bytes": stored,
+        "ratio": tally["packed_bytes"] / stored if stored else 1.0,
+        "raw_files": tally["raw_files"],
+        "pack_s": tally["pack_ns"] / 1e9,
+        "decoded_files": decoded,
+        "decoded_bytes": tally["unpacked_bytes"],
+        "decode_s": tally["unpack_ns"] / 1e9,
+        "decodes_per_file": decoded / files if files else 0.0,
+        "dropped_files": tally["frames_dropped"],
+    }
+
+
+def packed_lines(packed: Mapping[str, Any] | None) -> list[str]:
+    """Return the lines about packed Tiers; none where there are none.
+
+    The processor's time is told, because packing and decoding take it from programs.
+    """
+    if not packed:
+        return []
+    return [_held(packed), _decoded(packed)]
+
+
+def _held(packed: Mapping[str, Any]) -> str:
+    size, stored = format_size(packed["bytes"]), format_size(packed["stored_bytes"])
+    line = f"  packed: {many(packed['files'], 'files')}, {size} in {stored} "
+    line += f"({packed['ratio']:.2f} x)"
+    if packed["raw_files"]:
+        line += f", {format_count(packed['raw_files'])} of them as they are"
+    return f"{line}; compressed in {format_duration(packed['pack_s'])} of a processor"
+
+
+def _decoded(packed: Mapping[str, Any]) -> str:
+    decoded = f"  decoded: {many(packed['decoded_files'], 'files')}, "
+    decoded += f"{format_size(packed['decoded_bytes'])} in "
+    decoded += f"{format_duration(packed['decode_s'])} of a processor, "
+    decoded += f"{packed['decodes_per_file']:.2f} times each"
+    if packed["dropped_files"]:
+        decoded += f"; {many(packed['dropped_files'], 'files')} were damaged"
+    return decoded
