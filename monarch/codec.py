@@ -16,6 +16,8 @@ AUTO: Final = "auto"
 """Of a packed Tier whose codec is chosen by measurement."""
 RATIO_MIN: Final = 1.05
 """A piece that shrinks by less is stored as it is: decoding it would gain nothing."""
+FRAME_BYTES: Final = 64
+"""What a packed File takes beside its bytes, about."""
 PIECE_BYTES: Final = 1 << 20
 """Larger Files are compressed in pieces of this size."""
 ALLOWED: Final = (

@@ -69,6 +69,9 @@ class AgentCounters:
     unpacked_bytes: int = _figure("bytes", "total size of these")
     unpack_ns: int = _figure("ns", "spent to decode them")
     frames_dropped: int = _figure("files", "in packed tiers were damaged")
+    evicted_packed_files: int = _figure(
+        "packed files", "evicted to stay below the memory limit"
+    )
     mapped_files: int = _figure("files", "large ones that programs were seen to map")
     breakers_opened: int = _figure("times", "a peer was suspended after failures")
     breakers_closed: int = _figure("times", "a suspended peer was resumed")

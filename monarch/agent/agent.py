@@ -80,6 +80,8 @@ class Agent:
         signal: the number of the signal that has ended it; 0 for none.
     """
 
+    _packed: tuple[PackedTier, ...] = ()
+
     def __init__(
         self,
         setup: Setup,
@@ -284,7 +286,7 @@ class Agent:
         count_segments(self.setup, self.segments)
         extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
-        packed = await self._choose_packing(namespace)
+        self._packed = packed = await self._choose_packing(namespace, spec)
         storage = make_storage(self.setup, namespace, extents, packed)
         at_once = FillConcurrency(self.setup.config.fill.at_once)
         readers = self._readers.first()
@@ -318,21 +320,22 @@ class Agent:
         self._recorder.note_start()
         self.notifier.ready(self._start_line(namespace, spec))
 
-    async def _choose_packing(self, namespace: Namespace) -> tuple[PackedTier, ...]:
+    async def _choose_packing(
+        self, namespace: Namespace, spec: JobSpec | None
+    ) -> tuple[PackedTier, ...]:
         """Return how Tiers are packed, if some are."""
-        inventory = namespace.inventory
-        return await in_thread(
-            choose_packing, self.setup, inventory, self.notifier.warn
-        )
+        told = spec.packed if spec is not None else ()
+        parts = (self.setup, namespace.inventory, self.notifier.warn, told)
+        return await in_thread(choose_packing, *parts)
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
         """Return the line to print at the start; "" if another node prints it."""
         cluster = self.joining.cluster
         if spec is None or cluster is None:
-            return start_line(self.setup, namespace)
+            return start_line(self.setup, namespace, packed=self._packed)
         if not cluster.bootstrap.announces:
             return ""
-        return start_line(self.setup, namespace, len(spec.nodes))
+        return start_line(self.setup, namespace, len(spec.nodes), self._packed)
 
     async def _start_programs(self, wait_max_s: float) -> None:
         """Let programs start now; they are served as soon as there is a Catalog."""

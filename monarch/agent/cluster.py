@@ -17,6 +17,7 @@ from monarch.agent.job_spec import (
     GivenIndexes,
     Integrity,
     JobSpec,
+    TierCodec,
     can_seal,
     datasets_payload,
     indexes_from_blocks,
@@ -25,14 +26,18 @@ from monarch.agent.job_spec import (
     seal_key,
 )
 from monarch.agent.namespace import Namespace
+from monarch.agent.packed_tiers import choose_packing
 from monarch.agent.peer_sockets import Endpoints, PeerSockets, WaitingSockets
 from monarch.agent.setup import Setup
 from monarch.agent.staging import Staging
 from monarch.agent.stats import AgentStats
 from monarch.agent.written_marks import MarkExchange
 from monarch.background import in_thread, log_failure
+from monarch.catalog.inventory import Inventory
+from monarch.codec import PLAIN
 from monarch.errors import MonarchError
 from monarch.metrics import AgentCounters
+from monarch.native import CONSTANTS
 from monarch.origins.dataset import Indexed
 from monarch.peers.addresses import PeerSettings
 from monarch.peers.mesh import Mesh, MeshCallbacks
@@ -125,7 +130,8 @@ class Cluster:
         view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
             return found
-        spec = make_job_spec(names, view, self._setup.config, indexed)
+        packed = await in_thread(self._choose_packing, indexed)
+        spec = make_job_spec(names, view, self._setup.config, indexed, packed)
         self._warn_no_seals(spec, view)
         if warning := self._unseen(view):
             self._notifier.warn(warning)
@@ -135,6 +141,15 @@ class Cluster:
             "provisional": [one.provisional for one in indexed],
         }
         return indexed, spec
+
+    def _choose_packing(self, indexed: list[Indexed]) -> tuple[TierCodec, ...]:
+        """Choose for all nodes how Tiers are packed, if some are."""
+        if all(tier.settings.codec == PLAIN for tier in self._setup.tiers):
+            return ()
+        roots = [one.mapped() for one in indexed]
+        inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
+        chosen = choose_packing(self._setup, inventory, self._notifier.warn)
+        return tuple(one.spec for one in chosen)
 
     def send_catalog(self, namespace: Namespace) -> None:
         """Begin to send the Catalog to all other nodes, if it is this node's.

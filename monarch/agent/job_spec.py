@@ -1,8 +1,8 @@
 """The job spec: what the first node decides for all nodes of the job.
 
 These are the digest of the Catalog, the capacities of the nodes, the placement mode,
-above which size Files are placed by Extents, and the integrity: by what nodes verify
-the bytes that they receive. Checksums detect
+above which size Files are placed by Extents, how Tiers are packed, and the integrity:
+by what nodes verify the bytes that they receive. Checksums detect
 faults, but anybody on the network can forge them; seals are MACs by a key that only the
 nodes of the job have. The first node sends the spec with the Catalog, on connections
 that nobody without the secret can alter. A node that cannot or must not follow it works
@@ -16,7 +16,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from monarch import native
 from monarch.catalog.block import Block
 from monarch.catalog.inventory import catalog_digest
 from monarch.catalog.presence import large_above, large_files
+from monarch.codec import FRAME_BYTES, Codec
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset, Indexed
 from monarch.origins.index_file import RootIndex, is_same_tree
@@ -133,6 +134,18 @@ def no_seals_warning(names: Sequence[str], can: Sequence[bool]) -> str:
 # -- the spec -----------------------------------------------------------------------
 
 
+class TierCodec(NamedTuple):
+    """How a Tier is packed on all nodes, by its number.
+
+    Attributes:
+        ratio: at which Files are expected to shrink.
+    """
+
+    tier: int
+    codec: str
+    ratio: float
+
+
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """From it every node computes the same Placement.
@@ -141,6 +154,7 @@ class JobSpec:
         nodes: all of them; the capacity of a node that joined too late counts as 0.
         digest: the digest of the Catalog.
         large_above_bytes: larger Files are placed by Extents.
+        packed: the packed Tiers.
     """
 
     nodes: tuple[Node, ...]
@@ -148,6 +162,7 @@ class JobSpec:
     digest: int
     integrity: Integrity
     large_above_bytes: int
+    packed: tuple[TierCodec, ...] = ()
 
     def place(self, sizes: Bytes, first_rows: Bytes) -> Placement:
         """Return the Placement, which is the same on all nodes.
@@ -157,7 +172,7 @@ class JobSpec:
             first_rows: the first row of each in the staging table, and their number.
         """
         units = Units.of(first_rows, large_files(sizes, self.large_above_bytes))
-        needs = footprints(sizes)
+        needs = packed_footprints(sizes, units, self.packed)
         return Placement(self.nodes, needs, self.digest, self.mode, units)
 
     def payload(self) -> dict[str, Any]:
@@ -168,6 +183,7 @@ class JobSpec:
             "digest": self.digest,
             "integrity": self.integrity.value,
             "large_above": self.large_above_bytes,
+            "packed": [list(one) for one in self.packed],
         }
 
     @classmethod
@@ -181,25 +197,55 @@ class JobSpec:
             nodes = tuple(Node(str(name), int(size)) for name, size in payload["nodes"])
             mode, integrity = Mode(payload["mode"]), Integrity(payload["integrity"])
             digest, large = int(payload["digest"]), int(payload["large_above"])
-            return cls(nodes, mode, digest, integrity, large)
+            packed = tuple(
+                TierCodec(int(tier), str(Codec.parse(codec)), float(ratio))
+                for tier, codec, ratio in payload["packed"]
+            )
+            return cls(nodes, mode, digest, integrity, large, packed)
         except (KeyError, TypeError, ValueError) as error:
             raise MonarchError(f"its job spec is not valid ({error})") from error
 
 
 def make_job_spec(
-    names: Sequence[str], view: View, config: Config, indexed: Sequence[Indexed]
+    names: Sequence[str],
+    view: View,
+    config: Config,
+    indexed: Sequence[Indexed],
+    packed: tuple[TierCodec, ...] = (),
 ) -> JobSpec:
     """Return the job spec for the nodes that have joined by now."""
     peers, cold = config.peers, config.cold_open
     can = [member.seals for member in view.joined]
     integrity = choose_integrity(peers.integrity, can)
     nodes = tuple(
-        Node(name, sum(member.capacities) if _takes_part(member, integrity) else 0)
+        Node(name, _capacity(member, packed) if _takes_part(member, integrity) else 0)
         for name, member in zip(names, view.members, strict=True)
     )
     digest = catalog_digest([one.mapped() for one in indexed])
     large = large_above(native.ColdMode[cold.mode.upper()], cold.wait_max)
-    return JobSpec(nodes, Mode(peers.mode), digest, integrity, large)
+    return JobSpec(nodes, Mode(peers.mode), digest, integrity, large, packed)
+
+
+def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:
+    """Return what the Tiers of a node hold, as if all were packed as the first."""
+    ratios = {one.tier: one.ratio for one in packed}
+    first = ratios.get(0, 1.0)
+    sizes = enumerate(member.capacities)
+    return int(sum(size * ratios.get(tier, 1.0) / first for tier, size in sizes))
+
+
+def packed_footprints(sizes: Bytes, units: Units, packed: Sequence[TierCodec]) -> Bytes:
+    """Return what each File is expected to take of the first Tier.
+
+    Large Files are not packed.
+    """
+    ratio = next((one.ratio for one in packed if not one.tier), None)
+    needs = footprints(sizes)
+    if ratio is None:
+        return needs
+    small = (sizes / ratio).astype(np.uint64) + np.uint64(FRAME_BYTES)
+    found: Bytes = np.where(units.is_large, needs, small)
+    return found
 
 
 def _takes_part(member: Member, integrity: Integrity) -> bool:

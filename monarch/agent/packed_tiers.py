@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from monarch.agent.job_spec import TierCodec
 from monarch.codec import AUTO, CANDIDATES, PIECE_BYTES, PLAIN, Codec
 from monarch.native import Packing, codec_library
-from monarch.units import format_size
 
 if TYPE_CHECKING:
     from monarch.agent.setup import Setup
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from monarch.origins.trials import Pieces, Trial
     from monarch.tiers import Tier
 
-PIECES: Final = 24
-"""How many are tried where the codec is given: what Files take has to be expected."""
+SAMPLE_PARTS: Final = 100
+"""A job reads one part of so many of its dataset twice: to try codecs, too."""
+SAMPLE_BYTES_MAX: Final = 128 << 20
+PIECES: Final = 128
+PIECE_BYTES_MIN: Final = 16 << 10
 BATCH_FILES: Final = 32
 TOLERANCE: Final = 0.05
 PACK_BYTES_PER_S: Final = 20e6
@@ -41,17 +44,27 @@ class PackedTier:
     ratio: float
     why: str = ""
 
+    @property
+    def spec(self) -> TierCodec:
+        """Return what all nodes of the job must know of it."""
+        return TierCodec(self.packing.tier, str(self.packing.codec), self.ratio)
+
 
 def choose_packing(
-    setup: Setup, inventory: Inventory, warn: Callable[[str], None]
+    setup: Setup,
+    inventory: Inventory,
+    warn: Callable[[str], None],
+    told: Sequence[TierCodec] = (),
 ) -> tuple[PackedTier, ...]:
     """Try codecs on pieces of the datasets for each Tier that is to be packed.
 
     It takes a second or some, and is for another thread than the event loop's.
 
     Args:
-        warn: is told of libraries that this node has not, and of the choice.
+        warn: is told of libraries that this node has not.
+        told: what the first node of the job has chosen for all.
     """
+    given = {one.tier: one for one in told}
     wanted = {
         number: tier
         for number, tier in enumerate(setup.tiers)
@@ -59,17 +72,21 @@ def choose_packing(
     }
     if not wanted:
         return ()
+    agreed = [_agreed(given[number], warn) for number in wanted if number in given]
+    if len(agreed) == len(wanted) and all(agreed):
+        return tuple(one for one in agreed if one)
     from monarch.origins.trials import read_pieces
     from monarch.selector import draw
 
-    chooses = any(tier.settings.codec == AUTO for tier in wanted.values())
-    sample = draw(inventory.sizes, PIECE_BYTES, pieces=None if chooses else PIECES)
+    budget = min(SAMPLE_BYTES_MAX, inventory.total_bytes // SAMPLE_PARTS)
+    piece_bytes = min(max(budget // PIECES, PIECE_BYTES_MIN), PIECE_BYTES)
+    count = max(1, budget // piece_bytes)
+    sample = draw(inventory.sizes, piece_bytes, pieces=count, seed=len(inventory))
     pieces = read_pieces(inventory, sample)
     found = []
     for number, tier in wanted.items():
         if tier.settings.codec == AUTO:
             one = _choose(number, tier, inventory, pieces)
-            warn(f"tier {tier.name}: codec {one.packing.codec}: {one.why}")
         else:
             one = _given(number, tier, pieces, warn)
         found.append(one)
@@ -80,6 +97,28 @@ def choose_packing(
     return tuple(found)
 
 
+def _agreed(told: TierCodec, warn: Callable[[str], None]) -> PackedTier | None:
+    """Return a Tier as the first node packs it, too.
+
+    Returns:
+        None: its files have to be read first, for their dictionary.
+    """
+    codec = Codec.parse(told.codec)
+    if codec.dictionary:
+        return None
+    if codec_library(codec) is None:
+        warn(_missing_library(codec))
+        codec = Codec()
+    return PackedTier(Packing(told.tier, codec), told.ratio)
+
+
+def _missing_library(codec: Codec) -> str:
+    return (
+        "files are packed but not compressed: this node has not the library of "
+        f"{codec.method}"
+    )
+
+
 def _given(
     number: int, tier: Tier, pieces: Pieces, warn: Callable[[str], None]
 ) -> PackedTier:
@@ -88,10 +127,7 @@ def _given(
 
     codec = Codec.parse(tier.settings.codec)
     if codec_library(codec) is None:
-        warn(
-            f"tier {tier.name}: files are packed but not compressed: this node has "
-            f"not the library of {codec.method}"
-        )
+        warn(f"tier {tier.name}: {_missing_library(codec)}")
         codec = Codec()
     trials, missing = try_codecs(pieces, [codec])
     if codec.dictionary and missing:
@@ -134,9 +170,7 @@ def _choose(
     ]
     choice = choose(load, candidates, Rule.SYNC)
     chosen = choice.judged.index(choice.chosen)
-    held = format_size(int(inventory.total_bytes * choice.chosen.held))
-    why = f"ratio {choice.chosen.candidate.ratio:.2f}, for {held}: {choice.why}"
-    return _packed(number, trials[chosen], pieces, why)
+    return _packed(number, trials[chosen], pieces, choice.why)
 
 
 def _packed(number: int, trial: Trial, pieces: Pieces, why: str = "") -> PackedTier:

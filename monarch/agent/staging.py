@@ -13,6 +13,7 @@ from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.metrics import AgentCounters
 from monarch.stager import (
+    CodecInUse,
     DemandFirst,
     ExtentDigests,
     FillConcurrency,
@@ -106,7 +107,10 @@ def make_storage(
     table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
     for one in packed:
         table.pack(one.packing.tier, one.ratio)
-    codecs = {one.packing.tier: str(one.packing.codec) for one in packed}
+    codecs = {
+        one.packing.tier: CodecInUse(str(one.packing.codec), one.ratio, one.why)
+        for one in packed
+    }
     return Storage(
         setup.tiers,
         table,
@@ -179,12 +183,23 @@ def count_segments(setup: Setup, segments: Segments) -> None:
         tier.subtract(sum(map(len, segments.memory.values())))
 
 
-def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
+def start_line(
+    setup: Setup,
+    namespace: Namespace,
+    nodes: int = 1,
+    packed: Sequence[PackedTier] = (),
+) -> str:
     """Return the line that is printed when a job begins."""
+    ratios = {one.packing.tier: one.ratio for one in packed}
     count, size = len(namespace.inventory), namespace.inventory.total_bytes
     places = ", ".join(dataset.path for dataset in setup.datasets)
+    codecs = {
+        one.packing.tier: f" packed with {one.packing.codec} ({one.ratio:.2f} x)"
+        for one in packed
+    }
     tiers = ", ".join(
-        f"{tier.name} {format_size(tier.capacity_bytes)}" for tier in setup.tiers
+        f"{tier.name} {format_size(tier.capacity_bytes)}{codecs.get(number, '')}"
+        for number, tier in enumerate(setup.tiers)
     )
     files = "file" if count == 1 else "files"
     what = f"{format_count(count)} {files}, {format_size(size)}"
@@ -192,7 +207,11 @@ def start_line(setup: Setup, namespace: Namespace, nodes: int = 1) -> str:
     if nodes > 1:
         line += f", on each of {nodes} nodes"
     shared = setup.config.peers.mode in ("auto", "partition")
-    room = sum(tier.capacity_bytes for tier in setup.tiers) * (nodes if shared else 1)
+    held = (
+        tier.capacity_bytes * ratios.get(number, 1.0)
+        for number, tier in enumerate(setup.tiers)
+    )
+    room = int(sum(held)) * (nodes if shared else 1)
     if room >= namespace.room_bytes:
         return line
     return f"{line}; there is room for {100 * room // namespace.room_bytes}% of it"

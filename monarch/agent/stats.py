@@ -8,7 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,13 +22,12 @@ from monarch.agent.processes import Processes
 from monarch.agent.recorder import Recorder, own_cost
 from monarch.agent.setup import Setup
 from monarch.cluster import NodeList, node_name
-from monarch.codec import PLAIN
 from monarch.errors import shown
 from monarch.metrics import AgentCounters
 from monarch.native import PeerReceiver, PeerServer, Reason, ReplicaState
 from monarch.peers.protocol import Member, Phase, Standing, View
 from monarch.placement import Mode
-from monarch.stager import FillConcurrency, Sources, Stager
+from monarch.stager import CodecInUse, FillConcurrency, Sources, Stager
 
 CHANGED_MAX = 20
 EXAMPLES_MAX: Final = 3
@@ -277,7 +276,7 @@ class AgentStats:
                 account.used_bytes,
                 len(replicas.ready_in(number)) + len(storage.packed_in(number)),
                 account.in_service,
-                storage.codecs.get(number, PLAIN),
+                *astuple(storage.codecs.get(number, CodecInUse())),
             )
             for number, (tier, account) in enumerate(
                 zip(storage.tiers, storage.ledger.accounts, strict=True)

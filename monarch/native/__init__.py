@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     )
     from monarch.native.engine import (
         Engine,
-        Health,
-        HintTally,
         Options,
-        Pace,
-        Readers,
         Seals,
         Segments,
         agent_state_store,
@@ -30,6 +26,12 @@ if TYPE_CHECKING:
         state_change,
         states_change,
         states_confirm,
+    )
+    from monarch.native.engine_figures import (
+        Health,
+        HintTally,
+        Pace,
+        Readers,
     )
     from monarch.native.host import (
         FileSystemTraits,
@@ -128,11 +130,7 @@ _PLACES = {
     ),
     "engine": (
         "Engine",
-        "Health",
-        "HintTally",
         "Options",
-        "Pace",
-        "Readers",
         "Seals",
         "Segments",
         "agent_state_store",
@@ -143,6 +141,12 @@ _PLACES = {
         "state_change",
         "states_change",
         "states_confirm",
+    ),
+    "engine_figures": (
+        "Health",
+        "HintTally",
+        "Pace",
+        "Readers",
     ),
     "host": (
         "FileSystemTraits",

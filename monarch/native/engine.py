@@ -7,12 +7,13 @@ import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from monarch.native.codecs import Packing, packing_records
+from monarch.native.engine_figures import Health, HintTally, Pace, Readers
 from monarch.native.layout import CONSTANTS, DTYPES, OrderKind, Reason
 from monarch.native.library import LIB, Closable, Memory, span
 from monarch.native.orders import BATCH_MAX, Completion, Order, completions, pack
@@ -22,68 +23,6 @@ TIMEOUT_MS = 5000
 
 _ABANDONED: list[object] = []
 """Keeps the memory that a thread may use whose system call hangs."""
-
-
-class Pace(NamedTuple):
-    """What the origin has given, in the order of dataplane/api.h.
-
-    Attributes:
-        files: copies that have ended well.
-        reads: copies; of background copies the chunks.
-        ns: the sum of the durations of reads.
-        fill_ns: that of background copies among them.
-        stale: reads that began under another limit of background copies.
-    """
-
-    files: int
-    reads: int
-    bytes: int
-    ns: int
-    fill_ns: int
-    stale: int
-
-
-class Health(NamedTuple):
-    """Which origins do not answer, and how many Transfers hang in system calls.
-
-    Attributes:
-        stalled: a bit for each root in which no Transfer makes progress.
-    """
-
-    stalled: int
-    stuck_demand: int
-    stuck_background: int
-
-
-class Readers(NamedTuple):
-    """Tokens to read the origin, in the order of dataplane/api.h.
-
-    Attributes:
-        reading: how many are used now.
-        demand: how many programs wanted at once since the last call.
-        background: how many background Transfers used.
-        lacking: background Transfers would begin with more tokens.
-    """
-
-    reading: int
-    demand: int
-    background: int
-    lacking: int
-
-
-class HintTally(NamedTuple):
-    """How far hints have come, in the order of dataplane/api.h.
-
-    Attributes:
-        left: hints that were not looked at.
-        unopened: Files in the Pool whose opens are to come.
-        given_up_files: those that were read ahead and not opened in their turn.
-    """
-
-    left: int
-    unopened: int
-    unopened_bytes: int
-    given_up_files: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +257,13 @@ class Engine(Closable):
         handle = self._alive()
         freed = LIB.monarch_engine_drop_partial(handle, tier, size_bytes, int(reason))
         return int(freed)
+
+    def drop_packed(self, tier: int, size_bytes: int, reason: Reason) -> int:
+        """Empty pack files of a Tier; return the bytes that they held."""
+        handle = self._alive()
+        return int(
+            LIB.monarch_engine_drop_packed(handle, tier, size_bytes, int(reason))
+        )
 
     def keep(self, tier: int, ino: int) -> None:
         """Keep the inode of a removed Replica until its slot is needed."""

@@ -125,6 +125,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_engine_forget": (None, (_P, _U32, _U64)),
     "monarch_engine_keep": (None, (_P, _U32, _U64)),
     "monarch_engine_drop_partial": (_U64, (_P, _U32, _U64, _U32)),
+    "monarch_engine_drop_packed": (_U64, (_P, _U32, _U64, _U32)),
     "monarch_engine_free": (_INT, (_P, _U32)),
     "monarch_server_new": (_INT, (_P, _P, _P)),
     "monarch_server_adopt": (_INT, (_P, _U32, _INT)),

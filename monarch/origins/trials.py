@@ -171,6 +171,8 @@ def _try(coder: Coder, pieces: Pieces, numbers: Sequence[int], seconds: float) -
     weights = pieces.weights[numbers]
     chosen = [pieces.bytes_of[number] for number in numbers]
     rows = coder.try_pieces(chosen, RATIO_MIN, seconds, PIECES_LEAST)
+    if not len(rows):
+        return Trial(coder.codec, 1.0, float("inf"), 0.0, 1.0, 0)
     weights = weights[: len(rows)] / weights[: len(rows)].sum()
     plain, is_raw = rows["bytes"].astype(np.float64), rows["packed"] == 0
     stored = np.where(is_raw, 1.0, rows["packed"] / plain)

@@ -175,6 +175,8 @@ def _tiers(parts: Sequence[Snapshot]) -> tuple[TierFigures, ...]:
                 sum(tier.files for tier in tiers),
                 all(tier.in_service for tier in tiers),
                 "/".join(dict.fromkeys(tier.codec for tier in tiers)),
+                tiers[0].expected_ratio,
+                tiers[0].why,
             )
         )
     return tuple(total)

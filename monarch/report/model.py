@@ -76,6 +76,8 @@ class TierFigures:
 
     Attributes:
         codec: with which its Files are packed; plain: they are not.
+        expected_ratio: at which they were expected to shrink.
+        why: why the codec was chosen; "" where it was given.
     """
 
     name: str
@@ -85,6 +87,8 @@ class TierFigures:
     files: int
     in_service: bool
     codec: str = "plain"
+    expected_ratio: float = 1.0
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,8 @@ def tier_lines(report: Report) -> list[str]:
         line += f"{format_size(tier['capacity_bytes'])} used by "
         line += many(tier["files"], unit)
         if tier.get("codec", PLAIN) != PLAIN:
-            line += f", packed with {tier['codec']}"
+            expected = f"{tier['expected_ratio']:.2f} x expected"
+            line += f", packed with {tier['codec']} ({expected})"
         if not tier["in_service"]:
             nodes = where(report, partial(_has_lost, number))
             line += f"; out of service {nodes}".rstrip()

@@ -1,7 +1,7 @@
 """The Stager carries out the Policy of its node by bounded Transfers, demand first."""
 
 from monarch.stager.adoption import ExtentDigests, describe, match
-from monarch.stager.capacity import Storage, footprint, footprints
+from monarch.stager.capacity import CodecInUse, Storage, footprint, footprints
 from monarch.stager.concurrency import FillConcurrency
 from monarch.stager.eviction import room_left
 from monarch.stager.fill import StagerSettings
@@ -15,6 +15,7 @@ from monarch.stager.transfer import Engine, Receiver
 from monarch.stager.yielding import DemandFirst
 
 __all__ = [
+    "CodecInUse",
     "DemandFirst",
     "Destination",
     "Engine",

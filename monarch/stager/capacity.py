@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from monarch.codec import PLAIN
 from monarch.native import Account, Table, following_generation
 from monarch.tiers import Tier
 from monarch.tiers.probe import grants_leases
@@ -76,6 +77,20 @@ def footprints(sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     pages = np.maximum((sizes + (page - np.uint64(1))) // page, np.uint64(1))
     room: npt.NDArray[np.uint64] = pages * page
     return room
+
+
+@dataclass(frozen=True, slots=True)
+class CodecInUse:
+    """How a Tier is packed.
+
+    Args:
+        ratio: at which its Files were expected to shrink.
+        why: why it was chosen; "" where it was given.
+    """
+
+    name: str = PLAIN
+    ratio: float = 1.0
+    why: str = ""
 
 
 class InARow:
@@ -215,7 +230,7 @@ class Storage:
         pool: Tier | None = None,
         *,
         pool_at_once: bool = True,
-        codecs: Mapping[int, str] = MappingProxyType({}),
+        codecs: Mapping[int, CodecInUse] = MappingProxyType({}),
     ) -> None:
         self.codecs = codecs
         self.tiers = tuple(tiers)

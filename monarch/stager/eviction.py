@@ -48,10 +48,13 @@ def choose_victims(
 
 
 class PartialReplicas(Protocol):
-    """What holds large Files of which some Blocks are there."""
+    """What holds large Files of which some Blocks are there, and packed Files."""
 
     def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
         """Remove some from a Tier; return the bytes that they held."""
+
+    def drop_packed(self, tier: int, size_bytes: int, reason: Reason) -> int:
+        """Empty pack files of a Tier; return the bytes that they held."""
 
 
 class Eviction:
@@ -90,11 +93,14 @@ class Eviction:
                 self._counters.evicted_bytes += size_bytes
                 freed += size_bytes
                 if freed < need:
-                    freed += self._drop_partial(number, need - freed, reason)
+                    freed += self._drop(number, need - freed, reason)
         return freed
 
-    def _drop_partial(self, tier: int, need_bytes: int, reason: Reason) -> int:
+    def _drop(self, tier: int, need_bytes: int, reason: Reason) -> int:
+        """Give up what is not a Replica of its own; return the bytes given back."""
         freed = self._partial.drop_partial(tier, need_bytes, reason)
+        if freed < need_bytes:
+            freed += self._partial.drop_packed(tier, need_bytes - freed, reason)
         self._counters.evicted_bytes += freed
         if freed:
             self._ledger.shrink(tier)

@@ -42,6 +42,9 @@ class Engine(Protocol):
     def health(self) -> Health:
         """Return which roots do not answer, and how many Transfers hang there."""
 
+    def drop_packed(self, tier: int, size_bytes: int, reason: Reason) -> int:
+        """Empty pack files of a Tier; return the bytes that they held."""
+
     def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
         """Remove partial Replicas from a Tier; return the bytes that they held."""
 

@@ -30,6 +30,7 @@ class Cluster:
         sizes: the bytes of each file, by its name below the origin's root.
         ram: below which the RAM Tiers are made.
         rendezvous: the directory by which the nodes find each other.
+        extra: options of every job.
     """
 
     command: Path
@@ -39,6 +40,7 @@ class Cluster:
     nodes: tuple[Node, ...]
     ram: Path
     rendezvous: Path
+    extra: tuple[str, ...] = ()
     jobs: list[Job] = field(default_factory=list)
 
     @property
@@ -55,7 +57,7 @@ class Cluster:
         words += ["--set", f"peers.rendezvous={self.rendezvous}"]
         if "--tier" not in options:
             words += ["--tier", f"ram:{4 * self.size_bytes}B:{self.ram}"]
-        return [*words, *options, "--"]
+        return [*words, *options, *self.extra, "--"]
 
     def start(
         self,

@@ -121,6 +121,10 @@ class FakeEngine:
     paused: bool = False
     hints: dict[int, list[int]] = field(default_factory=dict)
 
+    def drop_packed(self, tier: int, size_bytes: int, reason: Reason) -> int:
+        """Nothing is packed."""
+        return 0
+
     def drop_partial(self, tier: int, size_bytes: int, reason: Reason) -> int:
         """Return what the partial Replicas of a Tier have held; all go at once."""
         return self.partial.pop(tier, 0)

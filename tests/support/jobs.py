@@ -15,19 +15,25 @@ CERTIFIED = Path(__file__).with_name("certified.py")
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """What all jobs of a test share: the command, the dataset and the run root."""
+    """What all jobs of a test share: the command, the dataset and the run root.
+
+    Args:
+        extra: options of every job.
+    """
 
     command: Path
     data: Path
     run_root: Path
     ram: Path
+    extra: tuple[str, ...] = ()
 
     def line(self, options: list[str], program: list[str]) -> list[str]:
         """The command line of a job."""
         data = ["--data", str(self.data)]
         if "--tier" not in options:
             data += ["--tier", f"ram:64MiB:{self.ram}"]
-        return [str(self.command), "run", *data, *options, "--", *program]
+        words = [*data, *options, *self.extra]
+        return [str(self.command), "run", *words, "--", *program]
 
     def reader(self, epochs: int, workers: int, stop: Path | None = None) -> list[str]:
         """A program that reads the certified files and judges them."""

@@ -366,3 +366,29 @@ def test_frame_of_another_file_is_not_taken_for_it(make: Callable[..., Node]) ->
 
     wait_until(lambda: node.tally["frames_dropped"], "it is found")
     assert node.state(0) != READY
+
+
+# -- memory ----------------------------------------------------------------------------
+
+
+def test_memory_that_is_needed_comes_back_by_whole_segments(
+    make: Callable[..., Node],
+) -> None:
+    contents = [os.urandom(MIB) for _ in range(40)]
+    node = make(contents)
+    node.fill(*range(40))
+    assert len(node.segments) == 3
+
+    freed = node.engine.drop_packed(TIER, 5 * MIB, Reason.MEMORY)
+
+    gone = [file for file in range(40) if not node.packed(file)]
+    assert freed >= 5 * MIB
+    assert node.used_bytes == sum(path.stat().st_size for path in node.segments)
+    assert all(node.state(file)[2] is Reason.MEMORY for file in gone)
+    assert node.tally["evicted_packed_files"] == len(gone) == freed // MIB
+    kept = next(file for file in range(40) if file not in gone)
+    node.bring(kept)
+    assert node.plain(kept) == contents[kept]
+    assert node.engine.drop_packed(TIER, 1 << 40, Reason.MEMORY) > 0
+    assert node.used_bytes == 0
+    assert node.engine.drop_packed(TIER, 1, Reason.MEMORY) == 0

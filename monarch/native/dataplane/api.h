@@ -157,7 +157,8 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t raw_files; /* of these, Files that did not shrink */
     uint64_t pack_ns;
     uint64_t unpacked_files, unpacked_bytes, unpack_ns;
-    uint64_t frames_dropped; /* damaged ones */
+    uint64_t frames_dropped;       /* damaged ones */
+    uint64_t evicted_packed_files; /* because their memory was needed */
 };
 
 struct monarch_fetched { /* from one peer, and right */

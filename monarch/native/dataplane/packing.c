@@ -89,7 +89,10 @@ int packing_publish(struct engine *e, struct transfer *t)
         return rc;
     }
     t->step = MONARCH_STEP_PUBLISH;
-    packs_set(e->packs, t->order.file, &place);
+    if (!packs_set(e->packs, t->order.file, &place)) {
+        table_give_packed(e->table, &t->order, &done);
+        return -ECANCELED;
+    }
     return table_set_packed(e->table, &t->order, &done);
 }
 

@@ -16,10 +16,13 @@
 
 #include "dataplane/codec.h"
 #include "dataplane/engine.h"
+#include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 
 enum {
-    SEGMENT_BYTES = 256 << 20,
+    SEGMENT_BYTES_MAX = 256 << 20,
+    SEGMENT_BYTES_MIN = 16 << 20,
+    SEGMENT_PARTS = 16, /* of a small Tier, a segment is one part of so many */
     SEGMENTS_MAX = 1 << 14,
     WAITING_MAX = 1 << 16, /* Files in the Pool that are to be packed */
 };
@@ -27,7 +30,9 @@ enum {
 struct pack_segment {
     int fd;
     uint32_t tier;
-    uint64_t bytes;
+    uint64_t bytes; /* where the next frame goes */
+    uint64_t held;  /* of frames that Files have */
+    bool dropped;
 };
 
 struct spare_coder {
@@ -174,12 +179,23 @@ static int64_t open_segment(struct packs *p, uint32_t tier)
     return p->segment_count;
 }
 
+/* segment_bytes - how large a segment gets: memory is given back by whole ones. */
+static uint64_t segment_bytes(const struct packs *p, uint32_t tier)
+{
+    struct monarch_account a;
+    monarch_table_account(p->engine->table, tier, &a);
+    uint64_t part = a.capacity / SEGMENT_PARTS;
+    part = part < SEGMENT_BYTES_MIN ? SEGMENT_BYTES_MIN : part;
+    return part < SEGMENT_BYTES_MAX ? part : SEGMENT_BYTES_MAX;
+}
+
 /* allocate - a place for so many bytes at the end of a segment, under the lock. */
 static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
                     struct frame_place *out)
 {
     struct packed_tier *t = &p->tiers[tier];
-    if (!t->segment || p->segments[t->segment - 1].bytes + bytes > SEGMENT_BYTES) {
+    if (!t->segment ||
+        p->segments[t->segment - 1].bytes + bytes > segment_bytes(p, tier)) {
         int64_t opened = open_segment(p, tier);
         if (opened < 0)
             return (int)opened;
@@ -217,12 +233,18 @@ int packs_append(struct packs *p, const struct frame *f, struct frame_place *out
     return rc ? rc : write_at(fd, f->bytes, f->used, out->offset);
 }
 
-/* packs_set - a File has its frame there from now on. */
-void packs_set(struct packs *p, uint32_t file, const struct frame_place *place)
+/* packs_set - a File has its frame there from now on; false: the segment was dropped. */
+bool packs_set(struct packs *p, uint32_t file, const struct frame_place *place)
 {
     pthread_mutex_lock(&p->lock);
-    p->places[file] = *place;
+    struct pack_segment *s = &p->segments[place->segment - 1];
+    bool kept = !s->dropped;
+    if (kept) {
+        p->places[file] = *place;
+        s->held += place->bytes;
+    }
     pthread_mutex_unlock(&p->lock);
+    return kept;
 }
 
 /* packs_take - the place of a File's frame;
@@ -244,7 +266,57 @@ bool packs_take(struct packs *p, uint32_t file, struct unpacking *out)
 /* packs_forget - a File has no frame any more. */
 void packs_forget(struct packs *p, uint32_t file)
 {
-    packs_set(p, file, &(struct frame_place){0});
+    pthread_mutex_lock(&p->lock);
+    p->places[file] = (struct frame_place){0};
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* last_segment - the newest one of a Tier that holds frames, plus 1; 0: there is none. */
+static uint32_t last_segment(const struct packs *p, uint32_t tier)
+{
+    for (uint32_t n = p->segment_count; n; n--)
+        if (p->segments[n - 1].tier == tier && p->segments[n - 1].held)
+            return n;
+    return 0;
+}
+
+/* drop - empties a segment: Files whose frames are in it are not packed any more. Who reads
+ * it at this moment finds a frame that ends too soon. */
+static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason)
+{
+    struct pack_segment *s = &p->segments[number - 1];
+    uint64_t held = s->held;
+    for (uint64_t file = 0; file < p->engine->catalog->file_count; file++) {
+        if (p->places[file].segment != number)
+            continue;
+        p->places[file] = (struct frame_place){0};
+        table_evict_packed(p->engine->table, (uint32_t)file, reason);
+    }
+    s->dropped = true;
+    s->held = 0;
+    if (p->tiers[s->tier].segment == number)
+        p->tiers[s->tier].segment = 0;
+    if (ftruncate(s->fd, 0))
+        return 0;
+    table_give_room(p->engine->table, s->tier, held);
+    return held;
+}
+
+/* monarch_engine_drop_packed - empties the newest segments of a Tier whose memory is needed,
+ * until so much is free; returns how much. Their Files are absent for the reason. */
+uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier, uint64_t bytes,
+                                    uint32_t reason)
+{
+    struct packs *p = e->packs;
+    uint64_t freed = 0;
+    uint32_t number;
+    if (!p)
+        return 0;
+    pthread_mutex_lock(&p->lock);
+    while (freed < bytes && (number = last_segment(p, tier)))
+        freed += drop(p, number, reason);
+    pthread_mutex_unlock(&p->lock);
+    return freed;
 }
 
 /* ---- Files that are to be packed ------------------------------------------------------ */

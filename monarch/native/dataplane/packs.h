@@ -31,9 +31,12 @@ void packs_coder_back(struct packs *p, uint32_t tier, struct coder *coder);
 void packs_head(const struct packs *p, uint32_t tier, struct frame_head *out);
 
 int packs_append(struct packs *p, const struct frame *f, struct frame_place *out);
-void packs_set(struct packs *p, uint32_t file, const struct frame_place *place);
+bool packs_set(struct packs *p, uint32_t file, const struct frame_place *place);
 bool packs_take(struct packs *p, uint32_t file, struct unpacking *out);
 void packs_forget(struct packs *p, uint32_t file);
+
+MONARCH_API uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier,
+                                                uint64_t bytes, uint32_t reason);
 
 void packs_queue(struct packs *p, uint32_t file);
 bool packs_waiting(struct packs *p);

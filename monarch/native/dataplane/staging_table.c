@@ -316,8 +316,10 @@ int monarch_table_move(struct table *t, struct monarch_order *order)
     uint64_t need = need_of(t, order->file);
     pthread_mutex_lock(&t->lock);
     int tier = table_reserve_spare(t, need);
-    if (tier >= 0 && t->ratios[tier]) { /* it may be packed from the Pool later */
+    if (tier >= 0 && t->ratios[tier]) { /* it is packed from the Pool later */
         table_release(t, (uint32_t)tier, need);
+        if (table_packs(t, (uint32_t)tier, order->file))
+            table_set_due(t, order->file, (uint32_t)tier);
         tier = NO_TIER;
     }
     bool moved = tier >= 0 && move_word(t, order, (uint32_t)tier);

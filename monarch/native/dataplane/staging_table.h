@@ -98,6 +98,8 @@ void table_give_packed(struct table *t, const struct monarch_order *order,
 int table_set_packed(struct table *t, const struct monarch_order *order,
                      const struct packed_frame *frame);
 void table_drop_packed(struct table *t, uint32_t file);
+void table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
+void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
 void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns);
 bool table_pool_is_crowded(struct table *t);
 bool table_comes_back(struct table *t, uint32_t file);

@@ -114,6 +114,27 @@ void table_drop_packed(struct table *t, uint32_t file)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* table_evict_packed - the frame of a File is given up; it is absent for the reason. */
+void table_evict_packed(struct table *t, uint32_t file, uint32_t reason)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.evicted_packed_files += table_is_packed(t, file);
+    t->packed[file] = 0;
+    pthread_mutex_unlock(&t->lock);
+    uint32_t seen = atomic_load_explicit(&t->words[file], memory_order_acquire);
+    if (STATE_OF(seen) == REPLICA_ABSENT && STATE_REASON(seen) == REASON_NONE)
+        replica_state_change(t->words, file, &seen,
+                             STATE_NEXT(seen, REPLICA_ABSENT, 0, reason), true);
+}
+
+/* table_give_room - gives back what frames used. */
+void table_give_room(struct table *t, uint32_t tier, uint64_t bytes)
+{
+    pthread_mutex_lock(&t->lock);
+    table_free_room(t, tier, bytes);
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* table_count_unpacked - a File was decoded. */
 void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns)
 {

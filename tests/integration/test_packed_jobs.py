@@ -1,0 +1,182 @@
+"""Jobs whose Tiers are packed: they hold more, and serve the same bytes.
+
+Most tests are those of jobs with plain Tiers, with nodes whose Tiers have a codec.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.test_nodes_faults import (  # noqa: F401
+    test_a_node_that_dies_with_all_that_runs_on_it_keeps_nobody,
+    test_an_agent_that_is_killed_costs_only_what_it_held,
+)
+from integration.test_nodes_sharing import (  # noqa: F401
+    test_a_node_that_comes_late_is_served,
+    test_files_of_several_extents_pass_from_node_to_node,
+    test_four_nodes_that_read_everything_read_the_origin_once,
+    test_nodes_hold_together_what_no_node_can_hold,
+    test_several_commands_on_a_node_share_its_agent,
+)
+from integration.test_nodes_written import (  # noqa: F401
+    cluster,
+    test_a_node_that_comes_late_is_told_of_all_that_was_written,
+    test_what_one_node_writes_all_nodes_read,
+)
+from monarch.codec import Codec
+from monarch.native import codec_library
+from support.certified import HEAD_BYTES, head_of
+from support.clusters import Cluster
+from support.countfs import CountFs
+from support.nodes import Plan
+from support.programs import Runner, consumer
+
+FILES, MEAN_BYTES = 300, 40_000
+# What is read to try codecs counts, too.
+OVERREAD_MAX = 1.02 + 0.01
+READERS, EPOCHS = 4, 3
+THREADS = 4
+
+pytestmark = pytest.mark.skipif(
+    codec_library(Codec.parse("zstd:1")) is None, reason="no libzstd"
+)
+
+
+@pytest.fixture
+def make_cluster(make_cluster: Callable[..., Cluster]) -> Callable[..., Cluster]:
+    """Nodes whose first Tier is packed."""
+
+    def make(*words: Any, **more: Any) -> Cluster:
+        codec = ("--set", "tiers[0].codec=auto")
+        return replace(make_cluster(*words, **more), extra=codec)
+
+    return make
+
+
+def body(size: int, seed: int) -> bytes:
+    """Words that shrink to a third or less."""
+    rng = random.Random(seed)
+    words = [b"%d" % rng.randrange(1 << 20) for _ in range(50)]
+    found = b" ".join(rng.choice(words) for _ in range(size // 5 + 1))
+    return found[:size]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files that shrink, of some kilobytes."""
+    root = tmp_path / "data"
+    rng = random.Random(1)
+    for number in range(FILES):
+        place = root / f"class{number % 5}" / f"{number}.txt"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(body(rng.randrange(MEAN_BYTES * 2), number))
+    return root
+
+
+def total(root: Path) -> int:
+    return sum(place.stat().st_size for place in root.rglob("*.txt"))
+
+
+@pytest.mark.parametrize("codec", ["auto", "zstd:3", "lz4"])
+def test_tier_that_holds_a_dataset_only_packed_reads_it_once(
+    runner: Runner,
+    mount_counted: Callable[..., CountFs],
+    folder: Path,
+    codec: str,
+) -> None:
+    view, size = mount_counted(folder), total(folder)
+    words = consumer("python_epochs.py", view.root, str(READERS), str(EPOCHS))
+    plain = runner.plain(words).succeed()
+    view.reset()
+    small = replace(runner, tier=f"ram:{int(0.6 * size)}B")
+
+    outcome = small.under_monarch(
+        words, roots=[view.root], options=["--set", f"tiers[0].codec={codec}"]
+    )
+
+    assert outcome.words == plain.words
+    assert size <= view.counts().read_bytes <= OVERREAD_MAX * size
+    packed, tier = outcome.report["packed"], outcome.report["tiers"][0]
+    # Some may be plain in the Pool when the job ends.
+    assert 0.95 * FILES <= packed["files"] == tier["files"] <= FILES
+    assert packed["ratio"] > 1.7
+    assert tier["used_bytes"] <= tier["capacity_bytes"]
+    assert tier["codec"] == codec or codec == "auto"
+
+
+def test_many_threads_that_open_a_packed_file_decode_it_once(
+    runner: Runner, folder: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "threads.py"
+    program.write_text(
+        "import sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from multiprocessing import Pool\n"
+        "from pathlib import Path\n"
+        "paths = sorted(map(str, Path(sys.argv[1]).rglob('*.txt')))\n"
+        "def read(path):\n"
+        "    with open(path, 'rb') as file:\n"
+        "        return hash(file.read()) is None\n"
+        "def run(number):\n"
+        f"    with ThreadPoolExecutor({THREADS}) as threads:\n"
+        "        return sum(threads.map(read, paths))\n"
+        "with Pool(8) as processes:\n"
+        "    assert sum(processes.map(run, range(8), 1)) == 0\n"
+    )
+    staged = ["--set", "tiers[0].codec=zstd:3"]
+    words = ["sh", "-c", f'$0 {folder}/.. ; exec "$@"', "true", "python3"]
+
+    outcome = runner.under_monarch(
+        [*words, str(program), str(folder)], roots=[folder], options=staged
+    )
+
+    assert outcome.succeed()
+    packed, agent = outcome.report["packed"], outcome.report["agent"]
+    # Fill packs some before a program asks; what programs ask for comes plain.
+    assert packed["decoded_files"] + agent["transit_files"] == FILES
+    assert agent["transit_full"] == 0
+
+
+def test_four_nodes_hold_together_what_fits_only_packed(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    nodes = make_cluster()
+    for number, (name, size) in enumerate(sorted(nodes.sizes.items())):
+        content = body(size - HEAD_BYTES, number)
+        place = nodes.origin.source / name
+        place.write_bytes(head_of(name, content) + content)
+    share = int(0.15 * nodes.size_bytes)
+    tier = ("--tier", f"ram:{share}B:{nodes.ram}")
+    small = ("--set", "peers.mode=partition", "--set", "peers.transit=1MiB")
+
+    job = nodes.start(Plan(3), *tier, *small, hold=[1])
+    job.await_epoch(1)
+    first = nodes.origin.counts().read_bytes
+    job.release(1)
+    outcome = job.finish()
+    outcome.right(opens=12 * len(nodes.sizes))
+
+    assert first <= OVERREAD_MAX * nodes.size_bytes
+    later = nodes.origin.counts().read_bytes - first
+    assert later <= 0.02 * nodes.size_bytes
+    assert outcome.report["packed"]["ratio"] > 1.7
+
+
+def test_library_that_is_missing_is_told_and_files_are_packed_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    from monarch.agent import packed_tiers
+    from monarch.agent.job_spec import TierCodec
+
+    monkeypatch.setattr(packed_tiers, "codec_library", lambda codec: None)
+    told: list[str] = []
+
+    agreed = packed_tiers._agreed(TierCodec(0, "zstd:3", 2.0), told.append)
+
+    assert agreed is not None
+    assert str(agreed.packing.codec) == "none"
+    assert "has not the library of zstd" in told[0]
