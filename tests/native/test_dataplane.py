@@ -2,13 +2,17 @@
 
 import os
 import shutil
+import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from monarch import native
+from monarch.codec import Codec
+from monarch.native import Coder, Method, codec_library
 from support import compiler
 
 PROGRAMS = Path(__file__).with_name("dataplane")
@@ -27,7 +31,7 @@ PARTS = ("board", "bytes", "fault", "peer", "nodes")
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
 NAMES += ["peer_blocks", "peer_block_faults"]
-NAMES += ["marks", "tables", "blocks", "whole", "readers"]
+NAMES += ["marks", "tables", "blocks", "whole", "readers", "packs"]
 # What must hold too where engines make seals, and receivers check them.
 SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
 SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]
@@ -35,6 +39,7 @@ SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
 SEALED += [("peer_blocks", "1"), ("peer_blocks", "only")]
 SEALED += [("peer_block_faults", "1"), ("peer_block_faults", "only")]
 SKIPPED = 77
+MAGIC = 0x4D52464D  # of a frame in a pack file
 
 pytestmark = [
     pytest.mark.slow,
@@ -109,26 +114,68 @@ def test_random_frames_hurt_neither_server_nor_receiver(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
-def test_the_frame_fuzzer_finds_nothing(
-    tmp_path: Path, soak_count: Callable[[int, int], int]
-) -> None:
-    program = tmp_path / "peer_fuzz"
+def build_fuzzer(name: str, folder: Path) -> Path:
+    """The fuzzer of this name; the test is skipped if this clang cannot make it."""
+    program = folder / name
     sources = [*NATIVE.glob("dataplane/*.c"), *NATIVE.glob("shared/*.c")]
     sources += [BUILDER, PROGRAMS / "board.c", PROGRAMS / "bytes.c"]
-    sources.append(PROGRAMS / "peer_fuzz.c")
+    sources.append(PROGRAMS / f"{name}.c")
     sanitizers = "-fsanitize=fuzzer,address,undefined"
     words = ["clang", *FLAGS, sanitizers, "-o", str(program), *map(str, sources)]
     built = subprocess.run([*words, "-pthread", "-ldl"], capture_output=True, text=True)
     if "libclang_rt" in built.stderr:
         pytest.skip("this clang has no libFuzzer")
     assert built.returncode == 0, built.stderr
+    return program
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
+def test_the_frame_fuzzer_finds_nothing(
+    tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    program = build_fuzzer("peer_fuzz", tmp_path)
 
     runs = soak_count(200_000, 5_000_000)
     limits = [f"-runs={runs}", "-seed=1", "-max_len=128"]
     done = run(program, tmp_path, *limits, f"-artifact_prefix={tmp_path}/")
 
     assert done.returncode == 0, done.stderr
+
+
+def frames() -> Iterator[bytes]:
+    """Frames of a packed Tier, as the fuzzer takes them."""
+    for method, name in ((Method.LZ4, "lz4"), (Method.ZSTD, "zstd:1")):
+        for shuffle, end in ((1, ""), (4, "+shuffle4")):
+            codec = Codec.parse(f"{name}{end}")
+            if codec_library(codec) is None:
+                return
+            plain, room = b"numbers " * 500, np.empty(8192, np.uint8)
+            with Coder(codec) as coder:
+                size = coder.pack(plain, room)
+            assert size is not None
+            # The fuzzer takes the codec and the size from these numbers.
+            head = struct.pack(
+                "<IIIBBhQ16x",
+                *(MAGIC, len(plain), size + 4, method, shuffle - 1, 1, 0),
+            )
+            yield head + struct.pack("<I", size) + room[:size].tobytes()
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
+def test_the_pack_fuzzer_finds_nothing(
+    tmp_path: Path, soak_count: Callable[[int, int], int]
+) -> None:
+    program, seeds = build_fuzzer("pack_fuzz", tmp_path), tmp_path / "seeds"
+    seeds.mkdir()
+    for number, frame in enumerate(frames()):
+        (seeds / str(number)).write_bytes(frame)
+
+    runs = soak_count(20_000, 2_000_000)
+    limits = [f"-runs={runs}", "-seed=1", "-max_len=8192", "-detect_leaks=0"]
+    done = run(program, tmp_path, *limits, f"-artifact_prefix={tmp_path}/", str(seeds))
+
+    assert done.returncode == 0, done.stderr
+    assert "INITED" in done.stderr
 
 
 @pytest.mark.parametrize(

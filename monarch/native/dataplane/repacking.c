@@ -59,6 +59,8 @@ static bool unpacks(const struct engine *e, const struct transfer *t)
 static int begin(struct engine *e, struct transfer *t)
 {
     int rc = transfer_prepare(e, t);
+    if (!rc && !e->packs)
+        rc = -EINVAL;
     if (rc)
         return rc;
     return unpacks(e, t) ? begin_unpacking(e, t) : begin_packing(e, t);

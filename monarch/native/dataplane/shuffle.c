@@ -6,28 +6,35 @@
 
 enum { RUN = 2048 }; /* numbers */
 
-#define VECTORIZED __attribute__((optimize("O3"), always_inline))
+/* -O2 makes no vector code of such loops in all versions of GCC; clang's does. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define VECTORIZED __attribute__((optimize("O3")))
+#else
+#define VECTORIZED
+#endif
 
-VECTORIZED static inline void spread(const uint8_t *restrict in, size_t count,
-                                     size_t stride, uint32_t element,
-                                     uint8_t *restrict out)
+__attribute__((always_inline)) static inline void spread(const uint8_t *restrict in,
+                                                         size_t count, size_t stride,
+                                                         uint32_t element,
+                                                         uint8_t *restrict out)
 {
     for (uint32_t b = 0; b < element; b++)
         for (size_t i = 0; i < count; i++)
             out[b * stride + i] = in[i * element + b];
 }
 
-VECTORIZED static inline void gather(const uint8_t *restrict in, size_t count,
-                                     size_t stride, uint32_t element,
-                                     uint8_t *restrict out)
+__attribute__((always_inline)) static inline void gather(const uint8_t *restrict in,
+                                                         size_t count, size_t stride,
+                                                         uint32_t element,
+                                                         uint8_t *restrict out)
 {
-    for (uint32_t b = 0; b < element; b++)
-        for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t b = 0; b < element; b++)
             out[i * element + b] = in[b * stride + i];
 }
 
-static void spread_run(const uint8_t *in, size_t count, size_t stride, uint32_t element,
-                       uint8_t *out)
+VECTORIZED static void spread_run(const uint8_t *in, size_t count, size_t stride,
+                                  uint32_t element, uint8_t *out)
 {
     switch (element) {
     case 2:
@@ -44,8 +51,8 @@ static void spread_run(const uint8_t *in, size_t count, size_t stride, uint32_t 
     }
 }
 
-static void gather_run(const uint8_t *in, size_t count, size_t stride, uint32_t element,
-                       uint8_t *out)
+VECTORIZED static void gather_run(const uint8_t *in, size_t count, size_t stride,
+                                  uint32_t element, uint8_t *out)
 {
     switch (element) {
     case 2:

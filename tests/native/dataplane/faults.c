@@ -242,7 +242,7 @@ static void impossible_orders_are_refused(void)
                                            {.file = NONE32},
                                            {.tier = 1},
                                            {.tier = 65535},
-                                           {.kind = MONARCH_KINDS}};
+                                           {.kind = MONARCH_LOCAL}};
     reopen();
     board_start(board, 1, 1);
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {

@@ -1,0 +1,183 @@
+/* packs.c - threads that fill, open, evict and spoil packed Files at the same time: what a
+ * program finds in the Pool is always right. */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "board.h"
+#include "dataplane/codec.h"
+#include "dataplane/engine.h"
+#include "dataplane/packs.h"
+#include "shared/catalog.h"
+
+enum { FILES = 120, SIZE = 40000, READERS = 3, ROUNDS = 400, POOL_FILES = 16 };
+enum { TIER, POOL };
+
+static struct board *board;
+static struct table *table;
+static uint64_t first[FILES + 1];
+static const struct monarch_packing packing = {
+    .tier = TIER, .method = METHOD_LZ4, .shuffle = 1};
+static atomic_uint served, asked_in_vain;
+
+static void add_pool(void)
+{
+    struct catalog *cat = board->catalog;
+    char *path = cat->tiers[POOL].path;
+    CHECK(snprintf(path, TIER_PATH_MAX, "%s/pool", board->base) < TIER_PATH_MAX);
+    CHECK(mkdir(path, 0700) == 0);
+    cat->tiers[POOL].dev = cat->tiers[TIER].dev;
+    cat->tier_count = 2;
+}
+
+static void begin(uint64_t tier_bytes)
+{
+    static const uint32_t base;
+    struct monarch_table_row rows[FILES];
+    board = board_new_equal(FILES, SIZE);
+    add_pool();
+    for (uint32_t i = 0; i <= FILES; i++)
+        first[i] = i;
+    const struct monarch_table_options options = {
+        .sizes = board->sizes,
+        .words = (uint32_t *)(uintptr_t)replica_word(board->catalog, 0),
+        .marks = board->flags->written,
+        .root_marks = board->flags->roots,
+        .bases = &base,
+        .first = first,
+        .files = FILES,
+        .roots = 1,
+        .tiers = 1,
+        .large_bytes = EXTENT_BYTES,
+    };
+    for (uint32_t i = 0; i < FILES; i++)
+        rows[i] = (struct monarch_table_row){
+            .destination = DESTINATION_TIER,
+            .sources = {NO_SOURCE, NO_SOURCE, NO_SOURCE}};
+    const struct monarch_plan plan = {.rows = rows};
+    CHECK(monarch_table_new(&options, &table) == 0);
+    CHECK(monarch_table_follow(table, &plan) == 0);
+    monarch_table_pack(table, TIER, 1024);
+    monarch_table_set_capacity(table, TIER, tier_bytes);
+    monarch_table_set_capacity(table, POOL, POOL_FILES * 40960);
+    board->options.table = table;
+    board->options.packings = &packing;
+    board->options.packing_count = 1;
+    board_start(board, 4, 2);
+}
+
+static void end(void)
+{
+    board_stop(board);
+    monarch_table_free(table);
+    board_free(board);
+}
+
+/* read_pool - what a program finds that opens the Replica; false: it is not there now. */
+static bool read_pool(uint32_t file)
+{
+    static _Thread_local uint8_t bytes[SIZE + 1];
+    char path[512 + TIER_PATH_MAX], place[512];
+    board_replica_path(board, file, place);
+    snprintf(path, sizeof(path), "%s%s", board->catalog->tiers[POOL].path,
+             strrchr(place, '/'));
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, bytes, sizeof(bytes));
+    close(fd);
+    CHECK(n == SIZE && bytes_right(file, 0, bytes, SIZE));
+    return true;
+}
+
+static _Atomic uint32_t *waiters(uint32_t file)
+{
+    return (_Atomic uint32_t *)&board->requests->waiters[file % WAITER_COUNTS];
+}
+
+/* open_one - as the Shim does: asks, waits, opens. */
+static void open_one(uint32_t file)
+{
+    bool got = false;
+    atomic_fetch_add(waiters(file), 1);
+    for (int i = 0; i < 200 && !got; i++) {
+        uint32_t word = replica_load(board->catalog, file);
+        if (STATE_OF(word) == REPLICA_READY)
+            got = read_pool(file);
+        else if (STATE_REASON(word) != REASON_NONE)
+            break;
+        else
+            monarch_engine_demand(board->engine, file, MONARCH_ASKED);
+        if (!got)
+            poll(NULL, 0, 1);
+    }
+    atomic_fetch_sub(waiters(file), 1);
+    atomic_fetch_add(got ? &served : &asked_in_vain, 1);
+}
+
+static void *reader(void *seed)
+{
+    unsigned state = (unsigned)(uintptr_t)seed;
+    for (int i = 0; i < ROUNDS; i++)
+        open_one((uint32_t)rand_r(&state) % FILES);
+    return NULL;
+}
+
+static void read_all(void)
+{
+    pthread_t threads[READERS];
+    for (uintptr_t i = 0; i < READERS; i++)
+        CHECK(pthread_create(&threads[i], NULL, reader, (void *)(i + 1)) == 0);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void fill_all(uint32_t *files)
+{
+    for (uint32_t i = 0; i < FILES; i++)
+        files[i] = i;
+    monarch_engine_fill(board->engine,
+                        &(struct monarch_fill){.to_read = files, .read_count = FILES});
+}
+
+static void readers_beside_fill_find_right_bytes(void)
+{
+    uint32_t files[FILES];
+    begin(64 << 20);
+    served = asked_in_vain = 0;
+    fill_all(files);
+    read_all();
+    struct monarch_tally tally;
+    monarch_table_tally(table, &tally);
+    CHECK(served > READERS * ROUNDS / 2);
+    CHECK(tally.packed_files == FILES && tally.frames_dropped == 0);
+    CHECK(tally.origin_read_bytes == (uint64_t)FILES * SIZE);
+    end();
+}
+
+static void memory_may_be_taken_back_at_any_moment(void)
+{
+    uint32_t files[FILES];
+    begin(64 << 20);
+    served = 0;
+    fill_all(files);
+    for (int i = 0; i < 5; i++) {
+        read_all();
+        monarch_engine_drop_packed(board->engine, TIER, 1, REASON_NONE);
+    }
+    CHECK(served > 0);
+    end();
+}
+
+int main(void)
+{
+    if (!monarch_codec_library(METHOD_LZ4)) {
+        fputs("no liblz4\n", stderr);
+        return SKIP;
+    }
+    readers_beside_fill_find_right_bytes();
+    memory_may_be_taken_back_at_any_moment();
+    return PASS;
+}
