@@ -24,6 +24,7 @@ import metadata
 import nodes
 import opens
 import origins
+import packed
 import peers
 import simulation
 import staging
@@ -50,6 +51,7 @@ PARTS: dict[str, Measure] = {
     "formats": lambda monarch, work, size: formats.measure(
         monarch, work, quick=size.quick
     ),
+    "packed": lambda monarch, work, _: packed.measure(monarch, work),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "simulation": lambda monarch, work, _: simulation.measure(monarch, work),
