@@ -155,6 +155,7 @@ class JobSpec:
         digest: the digest of the Catalog.
         large_above_bytes: larger Files are placed by Extents.
         packed: the packed Tiers.
+        copies: how many of each File are wanted; None: as the mode says.
     """
 
     nodes: tuple[Node, ...]
@@ -163,6 +164,7 @@ class JobSpec:
     integrity: Integrity
     large_above_bytes: int
     packed: tuple[TierCodec, ...] = ()
+    copies: int | None = None
 
     def place(self, sizes: Bytes, first_rows: Bytes) -> Placement:
         """Return the Placement, which is the same on all nodes.
@@ -173,7 +175,7 @@ class JobSpec:
         """
         units = Units.of(first_rows, large_files(sizes, self.large_above_bytes))
         needs = packed_footprints(sizes, units, self.packed)
-        return Placement(self.nodes, needs, self.digest, self.mode, units)
+        return Placement(self.nodes, needs, self.digest, self.mode, units, self.copies)
 
     def payload(self) -> dict[str, Any]:
         """Return the spec as a value that JSON can encode."""
@@ -183,6 +185,7 @@ class JobSpec:
             "digest": self.digest,
             "integrity": self.integrity.value,
             "large_above": self.large_above_bytes,
+            "copies": self.copies,
             "packed": [list(one) for one in self.packed],
         }
 
@@ -201,7 +204,9 @@ class JobSpec:
                 TierCodec(int(tier), str(Codec.parse(codec)), float(ratio))
                 for tier, codec, ratio in payload["packed"]
             )
-            return cls(nodes, mode, digest, integrity, large, packed)
+            wanted = payload["copies"]
+            copies = None if wanted is None else int(wanted)
+            return cls(nodes, mode, digest, integrity, large, packed, copies)
         except (KeyError, TypeError, ValueError) as error:
             raise MonarchError(f"its job spec is not valid ({error})") from error
 
@@ -223,7 +228,9 @@ def make_job_spec(
     )
     digest = catalog_digest([one.mapped() for one in indexed])
     large = large_above(native.ColdMode[cold.mode.upper()], cold.wait_max)
-    return JobSpec(nodes, Mode(peers.mode), digest, integrity, large, packed)
+    return JobSpec(
+        nodes, Mode(peers.mode), digest, integrity, large, packed, peers.copies
+    )
 
 
 def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:

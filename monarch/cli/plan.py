@@ -113,7 +113,8 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     tiers = _tiers(options["capacity"], config)
     nodes = _cluster(names, options["capacity"], options["tiers"], tiers)
     dataset = _dataset(options, config)
-    placement = _place(nodes, dataset, mode)
+    copies = None if options["mode"] else config.peers.copies
+    placement = _place(nodes, dataset, mode, copies)
     found = forecast(placement, dataset.sizes)
     description = describe(dataset.names, found, mode, placement.copies, epochs)
     parts = plan_parts(description)
@@ -327,7 +328,9 @@ def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
     return roots
 
 
-def _place(nodes: Sequence[Node], dataset: PlannedDataset, mode: str) -> Placement:
+def _place(
+    nodes: Sequence[Node], dataset: PlannedDataset, mode: str, copies: int | None
+) -> Placement:
     """Place the Files as the agents of a job would."""
     from monarch.catalog.presence import large_files
     from monarch.placement import Mode, Placement, Units
@@ -336,4 +339,4 @@ def _place(nodes: Sequence[Node], dataset: PlannedDataset, mode: str) -> Placeme
     large = large_files(dataset.sizes, dataset.large_above)
     units = Units.of(dataset.extent_first, large)
     rooms = footprints(dataset.sizes)
-    return Placement(nodes, rooms, dataset.digest, Mode(mode), units)
+    return Placement(nodes, rooms, dataset.digest, Mode(mode), units, copies)

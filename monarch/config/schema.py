@@ -214,6 +214,12 @@ class Peers(Section):
         description="partition: one copy of each file in the job. replicate: a copy on "
         "every node. auto: as many copies as fit. off: every node works alone.",
     )
+    copies: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None,
+        description="The number of copies of each file that nodes keep as far as there "
+        "is room, the first ones before all second ones: with 2 the origin is not read "
+        "again when any one node is lost. null: as mode says.",
+    )
     interface: Interface | None = Field(
         default=None,
         description="The network interface (ib0), or its address, for connections "

@@ -133,6 +133,10 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
 def conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
     """Yield each value that is valid alone but conflicts with another, and why."""
     yield from _tier_conflicts(config)
+    copies, mode = config.peers.copies, config.peers.mode
+    if copies is not None and mode in ("off", "replicate"):
+        text = f"{copies} copies contradict peers.mode: {mode}"
+        yield ("peers", "copies"), f"{text}; use mode auto or partition"
     yield from _root_conflicts(config.datasets)
     yield from _host_conflicts(config.hosts)
 

@@ -52,6 +52,7 @@ class Placement:
     Args:
         needs: the bytes of a Tier that each File takes, by its number.
         digest: the digest of the Catalog.
+        copies: how many of each unit are wanted; None: as the mode says.
 
     Attributes:
         units: how the Files are cut.
@@ -69,6 +70,7 @@ class Placement:
         digest: int,
         mode: Mode,
         units: Units,
+        copies: int | None = None,
     ) -> None:
         total = int(needs.sum())
         # No node can fill more room than there are bytes: more room adds no weight.
@@ -78,6 +80,8 @@ class Placement:
         self.needs = units.spread(needs)
         self.mode = mode
         self.copies = _wanted_copies(mode, usable, total)
+        if copies is not None:
+            self.copies = min(copies, len(nodes))
         self.rendezvous = Rendezvous([node.name for node in nodes], usable, digest)
         self._free = [node.capacity_bytes for node in nodes]
         everything = np.arange(len(units))

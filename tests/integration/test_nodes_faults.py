@@ -12,6 +12,7 @@ import pytest
 
 from support.clusters import Cluster
 from support.nodes import Outcome, Plan
+from support.processes import wait_until
 from support.spaces import Space
 
 NODES, FILES, EPOCHS = 4, 160, 3
@@ -137,6 +138,7 @@ def test_a_frozen_agent_that_goes_on_is_a_node_again(make_cluster):
 
 # The silence after which a node is given up, and the end of a job; both under load.
 END_MAX_S = 20.0
+NAME_CHARS = 32  # of a Replica
 
 
 @pytest.mark.parametrize("victim", [0, 2], ids=["the first", "another"])
@@ -156,6 +158,34 @@ def test_a_node_that_dies_with_all_that_runs_on_it_keeps_nobody(make_cluster, vi
     assert ended_s <= END_MAX_S
     again = cluster.origin.counts().opens - first.opens
     assert again <= 0.6 * FILES
+
+
+@pytest.mark.parametrize(("copies", "lost"), [(2, 1), (3, 2), (2, 2)])
+def test_copies_on_several_nodes_outlive_the_others(make_cluster, copies, lost):
+    cluster = make_cluster(NODES, files=FILES)
+    epochs = tuple(1 if node < lost else 3 for node in range(NODES))
+    words = (*OPTIONS, "--set", f"peers.copies={copies}")
+
+    job = cluster.start(Plan(epochs, pause_s=PAUSE_S), *words, hold=[1])
+    job.await_epoch(1, parties=2 * (NODES - lost))
+    wait_until(lambda: all_kept(cluster, copies), "all copies are there")
+    first = cluster.origin.counts()
+    for victim in range(lost):
+        job.kill(victim)
+    job.release(1)
+    job.finish().right(opens=(NODES - lost) * 3 * FILES)
+
+    again = cluster.origin.counts().opens - first.opens
+    held = copies > lost
+    assert (again == 0) == held, again
+    # Of two copies, two lost nodes of four have both of a sixth of the files.
+    assert again <= (0 if held else 0.6 * FILES)
+
+
+def all_kept(cluster: Cluster, copies: int) -> bool:
+    """Whether there are as many Replicas as are wanted."""
+    there = [path for path in cluster.ram.rglob("*") if len(path.name) == NAME_CHARS]
+    return len(there) >= copies * FILES
 
 
 @pytest.mark.root

@@ -38,8 +38,12 @@ def place_sizes(
 
 
 def place_whole(
-    nodes: Sequence[Node], needs: Bytes, digest: int, mode: Mode
+    nodes: Sequence[Node],
+    needs: Bytes,
+    digest: int,
+    mode: Mode,
+    copies: int | None = None,
 ) -> Placement:
     """Place Files of which each is one unit of one row, whatever it takes of a Tier."""
     rows = np.arange(len(needs) + 1, dtype=np.uint64)
-    return Placement(nodes, needs, digest, mode, Units.whole(rows))
+    return Placement(nodes, needs, digest, mode, Units.whole(rows), copies)

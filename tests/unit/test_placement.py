@@ -362,3 +362,30 @@ def test_a_dataset_without_files_is_placed_everywhere_at_once():
     placement = place_whole(cluster([5, 6]), np.empty(0, np.uint64), 0, Mode.AUTO)
 
     assert [kept.tolist() for kept in held(placement)] == [[], []]
+
+
+# -- copies that are asked for ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3, 4, 9])
+def test_each_unit_has_as_many_copies_as_are_asked_for(copies):
+    files = 2_000
+    needs = np.full(files, PAGE, np.uint64)
+    nodes = cluster([files * PAGE] * 4)
+
+    placement = place_whole(nodes, needs, 1, Mode.AUTO, copies)
+
+    counts = np.sum(held(placement), axis=0)
+    assert (counts == min(copies, 4)).all()
+
+
+def test_copies_that_have_no_room_displace_no_first_copy():
+    files = 4_000
+    needs = np.full(files, PAGE, np.uint64)
+    nodes = cluster([int(0.3 * files) * PAGE] * 4)
+
+    placement = place_whole(nodes, needs, 1, Mode.PARTITION, 3)
+
+    counts = np.sum(held(placement), axis=0)
+    assert (counts >= 1).all()
+    assert 1.1 < counts.mean() <= 1.2
