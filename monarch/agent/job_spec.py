@@ -30,7 +30,7 @@ from monarch.origins.dataset import Dataset, Indexed
 from monarch.origins.index_file import RootIndex, is_same_tree
 from monarch.origins.root import open_root
 from monarch.peers.protocol import Member, Standing, View
-from monarch.placement import Mode, Node, Placement, Units
+from monarch.placement import Copies, Mode, Node, Placement, Units
 from monarch.stager import footprints
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ class JobSpec:
         """
         units = Units.of(first_rows, large_files(sizes, self.large_above_bytes))
         needs = packed_footprints(sizes, units, self.packed)
-        return Placement(self.nodes, needs, self.digest, self.mode, units, self.copies)
+        wanted = Copies(self.mode, self.copies)
+        return Placement(self.nodes, needs, self.digest, wanted, units)
 
     def payload(self) -> dict[str, Any]:
         """Return the spec as a value that JSON can encode."""

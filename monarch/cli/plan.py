@@ -333,10 +333,11 @@ def _place(
 ) -> Placement:
     """Place the Files as the agents of a job would."""
     from monarch.catalog.presence import large_files
-    from monarch.placement import Mode, Placement, Units
+    from monarch.placement import Copies, Mode, Placement, Units
     from monarch.stager.capacity import footprints
 
     large = large_files(dataset.sizes, dataset.large_above)
     units = Units.of(dataset.extent_first, large)
     rooms = footprints(dataset.sizes)
-    return Placement(nodes, rooms, dataset.digest, Mode(mode), units, copies)
+    wanted = Copies(Mode(mode), copies)
+    return Placement(nodes, rooms, dataset.digest, wanted, units)

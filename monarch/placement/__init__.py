@@ -3,10 +3,11 @@
 A unit is what is placed as one: a small File, or an Extent of a large one.
 """
 
-from monarch.placement.placement import Mode, Node, Placement
+from monarch.placement.placement import Copies, Mode, Node, Placement
 from monarch.placement.units import Units
 
 __all__ = [
+    "Copies",
     "Mode",
     "Node",
     "Placement",

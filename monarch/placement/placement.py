@@ -30,6 +30,18 @@ class Mode(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Copies:
+    """How many copies of each unit are wanted.
+
+    Args:
+        count: instead of what the mode says.
+    """
+
+    mode: Mode
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node of the frozen list.
 
@@ -52,7 +64,7 @@ class Placement:
     Args:
         needs: the bytes of a Tier that each File takes, by its number.
         digest: the digest of the Catalog.
-        copies: how many of each unit are wanted; None: as the mode says.
+        wanted: how many copies of each unit.
 
     Attributes:
         units: how the Files are cut.
@@ -68,9 +80,8 @@ class Placement:
         nodes: Sequence[Node],
         needs: Bytes,
         digest: int,
-        mode: Mode,
+        wanted: Copies,
         units: Units,
-        copies: int | None = None,
     ) -> None:
         total = int(needs.sum())
         # No node can fill more room than there are bytes: more room adds no weight.
@@ -78,10 +89,8 @@ class Placement:
         self.nodes = tuple(nodes)
         self.units = units
         self.needs = units.spread(needs)
-        self.mode = mode
-        self.copies = _wanted_copies(mode, usable, total)
-        if copies is not None:
-            self.copies = min(copies, len(nodes))
+        self.mode = wanted.mode
+        self.copies = _wanted_copies(wanted, usable, total)
         self.rendezvous = Rendezvous([node.name for node in nodes], usable, digest)
         self._free = [node.capacity_bytes for node in nodes]
         everything = np.arange(len(units))
@@ -208,7 +217,10 @@ def _keys(units: Units, needs: Bytes, rooms: Sequence[int]) -> Numbers:
     return keys
 
 
-def _wanted_copies(mode: Mode, usable: Sequence[int], total: int) -> int:
+def _wanted_copies(wanted: Copies, usable: Sequence[int], total: int) -> int:
+    mode = wanted.mode
+    if wanted.count is not None:
+        return min(wanted.count, len(usable))
     if mode is Mode.REPLICATE:
         return len(usable)
     if mode is Mode.PARTITION or not total:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from monarch.catalog.presence import large_files
 from monarch.native import CONSTANTS
-from monarch.placement import Mode, Node, Placement, Units
+from monarch.placement import Copies, Mode, Node, Placement, Units
 from monarch.stager import footprints
 
 EXTENT_BYTES = CONSTANTS["EXTENT_BYTES"]
@@ -34,7 +34,7 @@ def place_sizes(
 ) -> Placement:
     """Place Files, of which those above some bytes are large, on nodes."""
     units = units_of(sizes, above_bytes)
-    return Placement(nodes, footprints(sizes), digest, mode, units)
+    return Placement(nodes, footprints(sizes), digest, Copies(mode), units)
 
 
 def place_whole(
@@ -46,4 +46,5 @@ def place_whole(
 ) -> Placement:
     """Place Files of which each is one unit of one row, whatever it takes of a Tier."""
     rows = np.arange(len(needs) + 1, dtype=np.uint64)
-    return Placement(nodes, needs, digest, mode, Units.whole(rows), copies)
+    wanted = Copies(mode, copies)
+    return Placement(nodes, needs, digest, wanted, Units.whole(rows))
