@@ -75,7 +75,7 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
     whole = _whole_names(config)
     tiers = tuple(
         open_tier(TierSettings.of(number, tier), job_node)
-        for number, tier in enumerate(config.tiers)
+        for number, tier in enumerate(config.used_tiers)
     )
     faults = _faults(config, tiers)
     warnings = tuple(
@@ -89,6 +89,9 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
         raise MonarchError(f"no {'dataset' if tiers else 'tier'} is reachable")
     check_places(roots, tiers)
     doubts = doubts_about([tier.settings for tier in tiers], roots.values())
+    if unused := config.tiers[len(config.used_tiers) :]:
+        names = ", ".join(tier.name for tier in unused)
+        doubts.append(f"not used because of placement: first_level_only: {names}")
     for tier in tiers:
         tier.resolve()
     if config.report.file is not None:

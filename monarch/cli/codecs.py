@@ -161,7 +161,7 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
     trials, missing = try_codecs(pieces, dict.fromkeys((*CANDIDATES, *question.codecs)))
     tiers = [
         _choose(inventory, tier, number, (pieces, trials), question)
-        for number, tier in enumerate(config.tiers)
+        for number, tier in enumerate(config.used_tiers)
     ]
     return {
         "files": len(inventory),

@@ -214,7 +214,7 @@ def _tiers(capacity: str | None, config: Config) -> list[TierRoom]:
         return [TierRoom("tiers", config.tiers[0].kind, 0)]
     return [
         TierRoom(tier.name, tier.kind, room)
-        for tier, room in zip(config.tiers, _tier_bytes(config), strict=True)
+        for tier, room in zip(config.used_tiers, _tier_bytes(config), strict=True)
     ]
 
 
@@ -224,7 +224,7 @@ def _tier_bytes(config: Config) -> list[int]:
     from monarch.units import SizeKind
 
     rooms = []
-    for number, tier in enumerate(config.tiers):
+    for number, tier in enumerate(config.used_tiers):
         if tier.capacity.kind is SizeKind.BYTES:
             rooms.append(tier.capacity.of(0))
             continue

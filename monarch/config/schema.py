@@ -341,6 +341,11 @@ class Config(Section):
         max_length=TIERS_MAX,
         description="The tiers of each node, fastest first.",
     )
+    placement: Literal["push_down", "first_level_only"] = Field(
+        default="push_down",
+        description="push_down: a file goes to the fastest tier that has room, or to "
+        "the next. first_level_only: the first tier alone is used.",
+    )
     cold_open: ColdOpen = Field(default=ColdOpen())
     fill: Fill = Field(default=Fill())
     origin: Origin = Field(default=Origin())
@@ -363,6 +368,11 @@ class Config(Section):
     )
     metrics: Metrics = Field(default=Metrics())
     log: Log = Field(default=Log())
+
+    @property
+    def used_tiers(self) -> tuple[Tier, ...]:
+        """Return the tiers that take files."""
+        return self.tiers[:1] if self.placement == "first_level_only" else self.tiers
 
 
 def to_json(config: Config) -> str:

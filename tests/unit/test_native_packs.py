@@ -14,10 +14,12 @@ from monarch import native
 from monarch.codec import Codec
 from monarch.native import (
     DTYPES,
+    OrderKind,
     Packing,
     Reason,
     ReplicaState,
     Table,
+    Verdict,
     codec_library,
 )
 from monarch.stager import Destination
@@ -366,6 +368,45 @@ def test_frame_of_another_file_is_not_taken_for_it(make: Callable[..., Node]) ->
 
     wait_until(lambda: node.tally["frames_dropped"], "it is found")
     assert node.state(0) != READY
+
+
+# -- which Tier ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rooms", "sizes", "tiers"),
+    [
+        # push_down: the first Tier that has room, then the next, then none.
+        ((3, 2), (1, 1, 1, 1, 1, 1), (0, 0, 0, 1, 1, None)),
+        ((1, 4), (2, 1, 2, 1), (1, 0, 1, None)),
+        # After the first file that does not fit, smaller ones are placed.
+        ((2, 1), (1, 3, 1, 1), (0, None, 0, 1)),
+        # first_level_only: there is one Tier.
+        ((3,), (1, 1, 1, 1), (0, 0, 0, None)),
+        ((2,), (1, 3, 1, 1), (0, None, 0, None)),
+    ],
+)
+def test_files_go_to_the_first_tier_that_has_room(
+    tmp_path: Path,
+    rooms: tuple[int, ...],
+    sizes: tuple[int, ...],
+    tiers: tuple[int | None, ...],
+) -> None:
+    job = make_job(tmp_path, [PAGE * size for size in sizes])
+    files = files_of(job, [PAGE * size for size in sizes])
+    rows = np.zeros(len(sizes), native.TABLE_ROW)
+    rows["destination"], rows["sources"] = Destination.TIER, native.NO_SOURCE
+    with Table(files, len(rooms), LARGE_BYTES) as table:
+        table.follow(rows, 0, 1, uses_pool=False)
+        for tier, room in enumerate(rooms):
+            table.set_capacity(tier, PAGE * room)
+
+        found: list[int | None] = []
+        for file in range(len(sizes)):
+            verdict, order = table.begin(file, OrderKind.BACKGROUND)
+            found.append(order.tier if verdict is Verdict.BEGUN else None)
+
+    assert tuple(found) == tiers
 
 
 # -- memory ----------------------------------------------------------------------------
