@@ -118,13 +118,15 @@ def decode(folder: Path) -> list[Row]:
     decoding = 2 * sum(sizes) / table.tally()["unpack_ns"] * 1e9
     engine.close()
     table.close()
-    alone = codec_rate(contents)
+    alone = max(codec_rate(contents) for _ in range(TURNS))
     against = f"{alone / 1e6:,.0f} MB/s by {CODEC} alone"
-    rows = [("frames read and decoded, 2 threads", decoding, 0.8)]
-    rows += [("the same into files of the pool", ours, 0.4)]
+    rates = {
+        "frames read and decoded, 2 threads": decoding,
+        "the same into files of the pool": ours,
+    }
     return [
-        Row(what, f"{rate / 1e6:,.0f} MB/s", against, rate / alone, budget, True)
-        for what, rate, budget in rows
+        Row(what, f"{rate / 1e6:,.0f} MB/s", against, rate / alone, 0.8, True)
+        for what, rate in rates.items()
     ]
 
 
