@@ -155,6 +155,11 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if tier.codec != PLAIN and config.retain != "job":
             text = f"{tier.codec} is packed, and packed tiers cannot be retained"
             yield ("tiers", number, "codec"), f"{text}; use retain: job, or {PLAIN}"
+        if tier.codec != PLAIN and config.cold_open.mode == "through":
+            text = (
+                f"{tier.codec} is packed, and programs that do not wait never read it"
+            )
+            yield ("tiers", number, "codec"), f"{text}; use cold_open.mode: auto"
         first = names.setdefault(tier.name, number)
         if first != number:
             text = f"duplicate name {tier.name!r} (first in tiers[{first}])"

@@ -11,6 +11,15 @@ from typing import Any
 
 import pytest
 
+from integration.test_faults import (  # noqa: F401
+    jobs as plain_jobs,
+)
+from integration.test_faults import (  # noqa: F401
+    test_a_killed_job_leaves_nothing_that_the_next_one_trusts,
+    test_a_stopped_agent_that_goes_on_serves_again,
+    test_a_tier_that_runs_full_leaves_the_bytes_right,
+    test_bytes_are_right_when_the_agent_is_hurt_at_a_random_moment,
+)
 from integration.test_nodes_faults import (  # noqa: F401
     test_a_node_that_dies_with_all_that_runs_on_it_keeps_nobody,
     test_an_agent_that_is_killed_costs_only_what_it_held,
@@ -32,6 +41,7 @@ from monarch.native import codec_library
 from support.certified import HEAD_BYTES, head_of
 from support.clusters import Cluster
 from support.countfs import CountFs
+from support.jobs import Jobs
 from support.nodes import Plan
 from support.programs import Runner, consumer
 
@@ -55,6 +65,12 @@ def make_cluster(make_cluster: Callable[..., Cluster]) -> Callable[..., Cluster]
         return replace(make_cluster(*words, **more), extra=codec)
 
     return make
+
+
+@pytest.fixture
+def jobs(plain_jobs: Jobs) -> Jobs:  # noqa: F811
+    """Jobs of one node whose Tier is packed."""
+    return replace(plain_jobs, extra=("--set", "tiers[0].codec=lz4"))
 
 
 def body(size: int, seed: int) -> bytes:

@@ -128,6 +128,22 @@ log: debug
             "0 is not valid; use auto, or a whole number from 1 to 64",
         ),
         (
+            "tiers: [{name: r, kind: ram, codec: gzip}]",
+            "'gzip' is not valid; use plain, auto, none, lz4, lz4hc:LEVEL (1 to 12)",
+        ),
+        (
+            "tiers: [{name: r, kind: ram, codec: lz4}]\nretain: node",
+            "lz4 is packed, and packed tiers cannot be retained; use retain: job",
+        ),
+        (
+            "tiers: [{name: r, kind: ram, codec: lz4}]\ncold_open: {mode: through}",
+            "lz4 is packed, and programs that do not wait never read it",
+        ),
+        (
+            "peers: {copies: 2, mode: replicate}",
+            "2 copies contradict peers.mode: replicate; use mode auto or partition",
+        ),
+        (
             "fill: {concurrency: 65}",
             "65 is not valid; use auto, or a whole number from 1 to 64",
         ),

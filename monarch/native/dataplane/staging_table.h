@@ -35,6 +35,7 @@ struct table {
     /* Per File: the Tier that holds it packed, plus 1, or PACKED_DUE and the Tier for which it
      * is to be packed. */
     uint8_t *packed;
+    uint64_t due_bytes;         /* of Files that are to be packed */
     uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
     uint64_t busy_since_ns; /* when in_flight was 0 last */
@@ -67,17 +68,21 @@ static inline bool table_is_packed(const struct table *t, uint32_t file)
     return t->packed[file] && !(t->packed[file] & PACKED_DUE);
 }
 
+/* table_clear_due - a File is not to be packed any more, or is packed. */
+static inline void table_clear_due(struct table *t, uint32_t file)
+{
+    if (!(t->packed[file] & PACKED_DUE))
+        return;
+    t->packed[file] = 0;
+    t->due_bytes -= footprint(t->options.sizes[file]);
+}
+
 /* table_set_due - a File that goes into the Pool now is to be packed for a Tier. */
 static inline void table_set_due(struct table *t, uint32_t file, uint32_t tier)
 {
+    table_clear_due(t, file);
     t->packed[file] = (uint8_t)(PACKED_DUE | (tier + 1));
-}
-
-/* table_clear_due - it is not any more. */
-static inline void table_clear_due(struct table *t, uint32_t file)
-{
-    if (t->packed[file] & PACKED_DUE)
-        t->packed[file] = 0;
+    t->due_bytes += footprint(t->options.sizes[file]);
 }
 
 /* table_room.c; the callers hold the lock */

@@ -11,8 +11,8 @@
 
 #include "dataplane/replica_state.h"
 
-/* Packing hurries when less than one part of so many of the Pool is free. */
-enum { CROWDED_PARTS = 2 };
+/* Packing hurries when this part of the Pool waits for it. */
+enum { CROWDED_PARTS = 3 };
 
 /* monarch_table_pack - a Tier is packed; the ratio that is expected, in parts of 1024. */
 void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio)
@@ -22,13 +22,14 @@ void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* monarch_table_packed - a copy of what is packed: per File its Tier, plus 1; or 0. */
+/* monarch_table_packed - a copy of what is packed: per File its Tier, plus 1; or 0. It is asked
+ * for every second, and may be long: no lock is held. */
 void monarch_table_packed(struct table *t, uint8_t *out)
 {
-    pthread_mutex_lock(&t->lock);
-    for (uint64_t file = 0; file < t->options.files; file++)
-        out[file] = table_is_packed(t, (uint32_t)file) ? t->packed[file] : 0;
-    pthread_mutex_unlock(&t->lock);
+    for (uint64_t file = 0; file < t->options.files; file++) {
+        uint8_t packed = __atomic_load_n(&t->packed[file], __ATOMIC_RELAXED);
+        out[file] = packed & PACKED_DUE ? 0 : packed;
+    }
 }
 
 /* ---- Files that are packed ------------------------------------------------------------ */
@@ -92,6 +93,7 @@ int table_set_packed(struct table *t, const struct monarch_order *order,
                                   STATE_WORD(REPLICA_ABSENT, 0, REASON_NONE) |
                                       STATE_CONFIRMED);
     if (ended) {
+        table_clear_due(t, file);
         t->packed[file] = (uint8_t)(order->tier + 1);
         count_packed(t, order, frame);
         table_set_promised(t, file, false);
@@ -110,6 +112,7 @@ void table_drop_packed(struct table *t, uint32_t file)
 {
     pthread_mutex_lock(&t->lock);
     t->tally.frames_dropped += table_is_packed(t, file);
+    table_clear_due(t, file);
     t->packed[file] = 0;
     pthread_mutex_unlock(&t->lock);
 }
@@ -119,6 +122,7 @@ void table_evict_packed(struct table *t, uint32_t file, uint32_t reason)
 {
     pthread_mutex_lock(&t->lock);
     t->tally.evicted_packed_files += table_is_packed(t, file);
+    table_clear_due(t, file);
     t->packed[file] = 0;
     pthread_mutex_unlock(&t->lock);
     uint32_t seen = atomic_load_explicit(&t->words[file], memory_order_acquire);
@@ -165,12 +169,13 @@ bool table_is_due(struct table *t, uint32_t file)
     return due;
 }
 
-/* table_pool_is_crowded - the Pool is short of room. */
+/* table_pool_is_crowded - Files that are to be packed take much of the Pool, which they must
+ * not leave before. */
 bool table_pool_is_crowded(struct table *t)
 {
-    const struct monarch_account *pool = &t->accounts[t->options.tiers];
     pthread_mutex_lock(&t->lock);
-    bool crowded = CROWDED_PARTS * (pool->used + pool->reserved) > pool->capacity;
+    bool crowded = CROWDED_PARTS * t->due_bytes >
+                   t->accounts[t->options.tiers].capacity;
     pthread_mutex_unlock(&t->lock);
     return crowded;
 }
