@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from monarch.codec import AUTO, PLAIN, Codec
 from monarch.doctor.findings import Finding, note, ok, prevents, warning
 from monarch.errors import MonarchError, UsageError
-from monarch.native import home
+from monarch.native import codec_library, home
 from monarch.tiers import Device, Tier, TierSettings, check_places, measure, open_tier
 from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.tiers.probe import Probe, grants_leases
@@ -159,7 +160,7 @@ def check_tiers(config: Config) -> Iterator[Finding]:
         yield _dataset(key, path)
     tiers = [
         open_tier(TierSettings.of(number, tier), "doctor")
-        for number, tier in enumerate(config.tiers)
+        for number, tier in enumerate(config.used_tiers)
     ]
     possible = []
     for tier in tiers:
@@ -191,6 +192,18 @@ def _dataset(key: str, path: Path) -> Finding:
     return ok(key, f"{path}: {kind.kind}")
 
 
+def _codec(settings: TierSettings) -> Iterator[Finding]:
+    """Look for the libraries that a packed Tier needs; auto does with one of them."""
+    if settings.codec == PLAIN:
+        return
+    wanted = ("zstd:1", "lz4") if settings.codec == AUTO else (settings.codec,)
+    missing = [name for name in wanted if codec_library(Codec.parse(name)) is None]
+    for name in missing:
+        library = "libzstd" if name.startswith("zstd") else "liblz4"
+        text = f"there is no {library}: files are packed, but not by {name}"
+        yield warning(settings.key, text, f"install {library} (libzstd1, liblz4-1)")
+
+
 def _tier(tier: Tier, datasets: Mapping[str, Path]) -> Iterator[Finding]:
     settings, device = tier.settings, measure(tier.settings.path)
     kind = file_system(settings.path)
@@ -201,6 +214,7 @@ def _tier(tier: Tier, datasets: Mapping[str, Path]) -> Iterator[Finding]:
     else:
         fix = f"free space at {settings.path}, or another path"
         yield warning(settings.key, f"{text}: there is no room", fix)
+    yield from _codec(settings)
     yield from _kind(settings, kind)
     yield from _device(settings, device, datasets)
     yield from _writes(settings, kind)

@@ -180,6 +180,8 @@ def test_four_nodes_hold_together_what_fits_only_packed(
     later = nodes.origin.counts().read_bytes - first
     assert later <= 0.02 * nodes.size_bytes
     assert outcome.report["packed"]["ratio"] > 1.7
+    # What a peer holds packed was there: in later epochs nothing is a miss.
+    assert outcome.report["counters"]["opens_miss"] <= 4 * len(nodes.sizes)
 
 
 def test_library_that_is_missing_is_told_and_files_are_packed_as_they_are(

@@ -177,6 +177,19 @@ def test_tiers_and_datasets_that_cannot_be_prevent(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize(("codec", "count"), [("zstd:3", 1), ("auto", 2), ("none", 0)])
+def test_library_that_a_packed_tier_lacks_is_named(
+    monkeypatch: pytest.MonkeyPatch, codec: str, count: int
+) -> None:
+    config = configured("ram:1MiB", settings=(f"tiers[0].codec={codec}",))
+    lacks = {"none": ""}
+    monkeypatch.setattr(storage, "codec_library", lambda one: lacks.get(one.method))
+
+    found = of(storage.check_tiers(config), "tiers[0]")
+
+    assert len([one for one in found if one.level is Level.WARNING]) == count
+
+
 def test_tier_that_cannot_be_written_to_or_is_full_is_found(tmp_path: Path) -> None:
     for name, options in {"ro": "ro", "full": "size=4k,nr_inodes=5"}.items():
         (tmp_path / name).mkdir()

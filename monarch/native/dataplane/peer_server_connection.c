@@ -10,6 +10,7 @@
 
 #include "dataplane/demand.h"
 #include "dataplane/partial.h"
+#include "dataplane/staging_table.h"
 #include "dataplane/transfer.h"
 #include "shared/catalog.h"
 #include "shared/progress.h"
@@ -22,15 +23,17 @@ static struct monarch_traffic *traffic_of(struct server *s,
     return &s->traffic[c->peer];
 }
 
-static bool is_ready(const struct engine *e, uint32_t file)
+/* is_here - the node has the File, in a form or another. */
+static bool is_here(const struct engine *e, uint32_t file)
 {
-    return STATE_OF(replica_load(e->catalog, file)) == REPLICA_READY;
+    return STATE_OF(replica_load(e->catalog, file)) == REPLICA_READY ||
+           (e->packs && table_comes_back(e->table, file));
 }
 
 /* note_state - what there is of a File when a request comes. */
 static void note_state(struct server *s, struct pending_request *p)
 {
-    p->ready = p->blocks ? server_blocks_there(s, p) : is_ready(s->engine, p->file);
+    p->ready = p->blocks ? server_blocks_there(s, p) : is_here(s->engine, p->file);
     p->failures = p->blocks ? partial_failures(s->engine, p->file) : 0;
 }
 
