@@ -3,8 +3,8 @@
 The files are words that compress to about a third. In the job, a tier has room for less
 than half of them as they are, the origin is the tests' counting file system with its
 page cache off, throttled; the same job with a plain tier, and with a packed one, in
-turn. The memory of decoded files is part of what the packed tier has. The decode path is
-measured at the engine: all files are asked for at once, by two threads, beside two
+turn. The memory of decoded files is part of what the packed tier has. The decode path
+is measured at the engine: all files are asked for at once, by two threads, beside two
 threads that only decompress the same pieces. Opens are timed in a program whose files
 are all packed, beside decompressing a file and writing it into a new file in memory.
 """
