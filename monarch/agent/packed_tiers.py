@@ -142,7 +142,7 @@ def _choose(
 ) -> PackedTier:
     """Return a Tier with the codec that lets it hold most."""
     from monarch.origins.trials import try_codecs
-    from monarch.selector import Candidate, Link, Load, Rule, choose
+    from monarch.selector import Link, Load, Rule, choose
     from monarch.tiers.speed import measure_speed
 
     trials, _ = try_codecs(pieces, CANDIDATES)
@@ -159,15 +159,7 @@ def _choose(
         tolerance=TOLERANCE,
         pack_bytes_per_s=PACK_BYTES_PER_S,
     )
-    candidates = [
-        Candidate(
-            str(trial.codec),
-            trial.ratio,
-            trial.unpack_s_per_byte * file_bytes,
-            trial.pack_bytes_per_s,
-        )
-        for trial in trials
-    ]
+    candidates = [trial.candidate(file_bytes) for trial in trials]
     choice = choose(load, candidates, Rule.SYNC)
     chosen = choice.judged.index(choice.chosen)
     return _packed(number, trials[chosen], pieces, choice.why)

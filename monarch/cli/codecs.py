@@ -190,7 +190,7 @@ def _choose(
     question: Question,
 ) -> dict[str, Any]:
     """Return what was predicted of each codec in one Tier, and the choice."""
-    from monarch.selector import Candidate, Link, Load, choose
+    from monarch.selector import Link, Load, choose
     from monarch.tiers import TierSettings, open_tier
     from monarch.tiers.speed import measure_speed
 
@@ -212,15 +212,7 @@ def _choose(
         tolerance=TOLERANCE,
         pack_bytes_per_s=PACK_BYTES_PER_S,
     )
-    candidates = [
-        Candidate(
-            str(trial.codec),
-            trial.ratio,
-            trial.unpack_s_per_byte * file_bytes,
-            trial.pack_bytes_per_s,
-        )
-        for trial in trials
-    ]
+    candidates = [trial.candidate(file_bytes) for trial in trials]
     choice = choose(load, candidates, question.rule)
     return _described(section.name, load, choice, trials)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from monarch.codec import RATIO_MIN, Codec
 from monarch.native import Coder, codec_library
+from monarch.selector import Candidate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -76,6 +77,15 @@ class Trial:
     unpack_s_per_byte: float
     raw_share: float
     pieces: int
+
+    def candidate(self, file_bytes: float) -> Candidate:
+        """Return it as the selector takes it, for files of this mean size."""
+        return Candidate(
+            str(self.codec),
+            self.ratio,
+            self.unpack_s_per_byte * file_bytes,
+            self.pack_bytes_per_s,
+        )
 
 
 def read_pieces(inventory: Inventory, sample: Sample) -> Pieces:

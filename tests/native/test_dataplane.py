@@ -39,6 +39,7 @@ SEALED += [("peer_forger", "1"), ("peer_forger", "only")]
 SEALED += [("peer_blocks", "1"), ("peer_blocks", "only")]
 SEALED += [("peer_block_faults", "1"), ("peer_block_faults", "only")]
 SKIPPED = 77
+LIMIT_S = "150"  # of one case of a program, which then says where it hangs
 MAGIC = 0x4D52464D  # of a frame in a pack file
 
 pytestmark = [
@@ -74,7 +75,7 @@ def run(
 def test_engine_program_passes(name: str, mode: str, tmp_path: Path) -> None:
     program = build(name, mode)
 
-    done = run(program, tmp_path)
+    done = run(program, tmp_path, TEST_LIMIT_S=LIMIT_S)
 
     if done.returncode == SKIPPED:
         pytest.skip(done.stderr)
@@ -87,7 +88,7 @@ def test_engine_program_passes(name: str, mode: str, tmp_path: Path) -> None:
 def test_engine_program_passes_with_seals(
     name: str, how: str, mode: str, tmp_path: Path
 ) -> None:
-    done = run(build(name, mode), tmp_path, TEST_SEALED=how)
+    done = run(build(name, mode), tmp_path, TEST_SEALED=how, TEST_LIMIT_S=LIMIT_S)
 
     assert done.returncode == 0, done.stderr
 

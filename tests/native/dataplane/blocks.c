@@ -358,18 +358,26 @@ static bool is_stalled(uint32_t root)
     return health.stalled >> root & 1;
 }
 
+static bool is_begun(uint32_t file)
+{
+    return STATE_OF(board_state(board, file)) == REPLICA_STAGING;
+}
+
+static bool lacks_one(uint32_t file)
+{
+    return present(file) == blocks_of(SIZE) - 1;
+}
+
 static void who_waits_for_a_block_that_hangs_hides_no_stall(void)
 {
     begin();
     atomic_store(&hanging, true);
     fault_pread = hang;
     ask(0, (struct block_range){0, 5, 1});
-    while (STATE_OF(board_state(board, 0)) != REPLICA_STAGING)
-        poll(NULL, 0, 1);
+    until(is_begun, 0);
     board_ask(board, 1, 1); /* all of it: the rest comes, and this Transfer waits */
     until(is_stalled, 0);
-    while (present(0) != blocks_of(SIZE) - 1)
-        poll(NULL, 0, 1);
+    until(lacks_one, 0);
     atomic_store(&hanging, false);
     until(is_ready, 0);
     CHECK(board_replica_right(board, 0));

@@ -3,10 +3,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -17,7 +19,7 @@
 #include "shared/catalog.h"
 #include "shared/presence.h"
 
-enum { PATH_STEP = 16, PATIENCE_MS = 60000 };
+enum { PATH_STEP = 16, PATIENCE_MS = 60000, FRAMES = 32 };
 
 const uint8_t board_key[SEAL_KEY_BYTES] = "the secret of a job, by HMAC...";
 
@@ -197,8 +199,30 @@ static void fill_digests(struct board *b)
     b->seals = shared_memory(total * sizeof(struct monarch_seal));
 }
 
+/* tell_late - a test that hangs says where. */
+static void tell_late(int number)
+{
+    static const char line[] = "the test takes too long here:\n";
+    void *frames[FRAMES];
+    (void)number;
+    (void)!write(STDERR_FILENO, line, sizeof(line) - 1);
+    backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
+    _exit(1);
+}
+
+/* limit_time - of what comes until the next board, if the environment says so. */
+static void limit_time(void)
+{
+    const char *limit_s = getenv("TEST_LIMIT_S");
+    if (!limit_s)
+        return;
+    signal(SIGALRM, tell_late);
+    alarm((unsigned)atoi(limit_s));
+}
+
 struct board *board_new(uint32_t files, const uint64_t *sizes)
 {
+    limit_time();
     struct board *b = shared_memory(sizeof(*b));
     const char *parent = getenv("TEST_BASE") ? getenv("TEST_BASE") : "/tmp";
     CHECK(files <= FILES_MAX);
