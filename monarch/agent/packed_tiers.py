@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from monarch.agent.job_spec import TierCodec
+from monarch.catalog.patterns import Patterns, Selection
 from monarch.codec import AUTO, CANDIDATES, PIECE_BYTES, PLAIN, Codec
 from monarch.native import Packing, codec_library
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from monarch.agent.setup import Setup
     from monarch.catalog.inventory import Inventory
     from monarch.origins.trials import Pieces, Trial
@@ -36,18 +41,71 @@ class PackedTier:
     """A Tier that is packed.
 
     Attributes:
+        packings: for the Files of no rule, and for those of each rule.
         ratio: at which its Files are expected to shrink.
         why: why this codec was chosen; "" where it was given.
+        patterns: by rule, from the first on.
     """
 
-    packing: Packing
+    packings: tuple[Packing, ...]
     ratio: float
     why: str = ""
+    patterns: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def tier(self) -> int:
+        """Return the number of the Tier."""
+        return self.packings[0].tier
+
+    @property
+    def codec(self) -> str:
+        """Return its codecs for people."""
+        main, *others = (str(packing.codec) for packing in self.packings)
+        rules = zip(others, self.patterns, strict=True)
+        named = (f"{codec} for {' '.join(files)}" for codec, files in rules)
+        return ", ".join((main, *named))
 
     @property
     def spec(self) -> TierCodec:
         """Return what all nodes of the job must know of it."""
-        return TierCodec(self.packing.tier, str(self.packing.codec), self.ratio)
+        return TierCodec(self.tier, str(self.packings[0].codec), self.ratio)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wanted:
+    """A Tier that is to be packed.
+
+    Attributes:
+        rules: by File, the rule that applies, 0 for none; None: there are none.
+        codecs: of the rules.
+    """
+
+    number: int
+    tier: Tier
+    rules: npt.NDArray[np.uint8] | None
+
+    @property
+    def codecs(self) -> tuple[Codec, ...]:
+        return tuple(Codec.parse(codec) for _, codec in self.tier.settings.codecs)
+
+    def shares(self, inventory: Inventory) -> npt.NDArray[np.float64]:
+        """Return the share of the dataset's bytes by rule, from 0 on."""
+        found = np.zeros(1 + len(self.tier.settings.codecs))
+        found[0] = 1.0
+        if self.rules is not None and inventory.total_bytes:
+            sums = np.bincount(self.rules, inventory.sizes, minlength=len(found))
+            found = sums / inventory.total_bytes
+        return found
+
+    def packed(
+        self, packings: Sequence[Packing], ratio: float, why: str = ""
+    ) -> PackedTier:
+        """Return it with its rules."""
+        first, *others = packings
+        numbered = (replace(one, rule=rule) for rule, one in enumerate(others, start=1))
+        patterns = tuple(files for files, _ in self.tier.settings.codecs)
+        first = replace(first, rules=self.rules)
+        return PackedTier((first, *numbered), ratio, why, patterns)
 
 
 def choose_packing(
@@ -65,14 +123,16 @@ def choose_packing(
         told: what the first node of the job has chosen for all.
     """
     given = {one.tier: one for one in told}
-    wanted = {
-        number: tier
+    wanted = [
+        _Wanted(number, tier, _rules(tier.settings.codecs, inventory))
         for number, tier in enumerate(setup.tiers)
         if tier.settings.codec != PLAIN
-    }
+    ]
     if not wanted:
         return ()
-    agreed = [_agreed(given[number], warn) for number in wanted if number in given]
+    agreed = [
+        _agreed(one, given[one.number], warn) for one in wanted if one.number in given
+    ]
     if len(agreed) == len(wanted) and all(agreed):
         return tuple(one for one in agreed if one)
     from monarch.origins.trials import read_pieces
@@ -83,64 +143,101 @@ def choose_packing(
     count = max(1, budget // piece_bytes)
     sample = draw(inventory.sizes, piece_bytes, pieces=count, seed=len(inventory))
     pieces = read_pieces(inventory, sample)
-    found = []
-    for number, tier in wanted.items():
-        if tier.settings.codec == AUTO:
-            one = _choose(number, tier, inventory, pieces)
-        else:
-            one = _given(number, tier, pieces, warn)
-        found.append(one)
+    found = tuple(_tried(one, inventory, pieces, warn) for one in wanted)
+    for one in found:
         log.info(
             "packed tier=%s codec=%s ratio=%.2f why=%s",
-            *(tier.name, one.packing.codec, one.ratio, one.why or "given"),
+            *(setup.tiers[one.tier].name, one.codec, one.ratio, one.why or "given"),
         )
-    return tuple(found)
+    return found
 
 
-def _agreed(told: TierCodec, warn: Callable[[str], None]) -> PackedTier | None:
+def _rules(
+    codecs: Sequence[tuple[tuple[str, ...], str]], inventory: Inventory
+) -> npt.NDArray[np.uint8] | None:
+    """Return by File the number of the first rule whose patterns match, or 0."""
+    if not codecs:
+        return None
+    names = [Selection(Patterns(include=files)) for files, _ in codecs]
+    everything = np.arange(len(inventory), dtype=np.int64)
+    found = np.zeros(len(inventory), np.uint8)
+    for file, path in enumerate(inventory.relatives(everything)):
+        for rule, selection in enumerate(names, start=1):
+            if selection.includes(path):
+                found[file] = rule
+                break
+    return found
+
+
+def _agreed(
+    wanted: _Wanted, told: TierCodec, warn: Callable[[str], None]
+) -> PackedTier | None:
     """Return a Tier as the first node packs it, too.
 
     Returns:
-        None: its files have to be read first, for their dictionary.
+        None: its files have to be read first, for a dictionary.
     """
-    codec = Codec.parse(told.codec)
-    if codec.dictionary:
+    codecs = (Codec.parse(told.codec), *wanted.codecs)
+    if any(codec.dictionary for codec in codecs):
         return None
-    if codec_library(codec) is None:
-        warn(_missing_library(codec))
-        codec = Codec()
-    return PackedTier(Packing(told.tier, codec), told.ratio)
+    packings = [Packing(told.tier, _usable(codec, warn)) for codec in codecs]
+    return wanted.packed(packings, told.ratio)
 
 
-def _missing_library(codec: Codec) -> str:
-    return (
-        "files are packed but not compressed: this node has not the library of "
+def _usable(codec: Codec, warn: Callable[[str], None], where: str = "") -> Codec:
+    """Return the codec, or none if this node has not its library."""
+    if codec_library(codec) is not None:
+        return codec
+    warn(
+        f"{where}files are packed but not compressed: this node has not the library of "
         f"{codec.method}"
     )
+    return Codec()
+
+
+def _tried(
+    wanted: _Wanted,
+    inventory: Inventory,
+    pieces: Pieces,
+    warn: Callable[[str], None],
+) -> PackedTier:
+    """Return a Tier with the codecs of its rules, and of all other Files."""
+    number, tier = wanted.number, wanted.tier
+    rules = np.zeros(len(pieces), np.uint8)
+    if wanted.rules is not None:
+        rules = wanted.rules[pieces.files]
+    rest, why = pieces.part(rules == 0), ""
+    if tier.settings.codec == AUTO:
+        trial, why = _choose(tier, inventory, rest)
+    else:
+        trial = _given(tier, Codec.parse(tier.settings.codec), rest, warn)
+    packings, ratios = [_packing(number, trial, rest)], [trial.ratio]
+    for rule, codec in enumerate(wanted.codecs, start=1):
+        part = pieces.part(rules == rule)
+        trial = _given(tier, codec, part, warn)
+        packings.append(_packing(number, trial, part))
+        ratios.append(trial.ratio)
+    stored = wanted.shares(inventory) @ (1 / np.array(ratios))
+    return wanted.packed(packings, 1 / float(stored), why)
 
 
 def _given(
-    number: int, tier: Tier, pieces: Pieces, warn: Callable[[str], None]
-) -> PackedTier:
-    """Return a Tier with the configured codec, as far as this node can have it."""
+    tier: Tier, codec: Codec, pieces: Pieces, warn: Callable[[str], None]
+) -> Trial:
+    """Try a configured codec, as far as this node can have it."""
     from monarch.origins.trials import try_codecs
 
-    codec = Codec.parse(tier.settings.codec)
-    if codec_library(codec) is None:
-        warn(f"tier {tier.name}: {_missing_library(codec)}")
-        codec = Codec()
+    codec = _usable(codec, warn, f"tier {tier.name}: ")
     trials, missing = try_codecs(pieces, [codec])
     if codec.dictionary and missing:
         warn(f"tier {tier.name}: no dictionary: {missing[codec]}")
         codec = Codec(codec.method, codec.level, codec.shuffle)
         trials, _ = try_codecs(pieces, [codec])
-    return _packed(number, trials[0], pieces)
+    return trials[0]
 
 
-def _choose(
-    number: int, tier: Tier, inventory: Inventory, pieces: Pieces
-) -> PackedTier:
-    """Return a Tier with the codec that lets it hold most."""
+def _choose(tier: Tier, inventory: Inventory, pieces: Pieces) -> tuple[Trial, str]:
+    """Return the trial of the codec that lets a Tier hold most, and why."""
     from monarch.origins.trials import try_codecs
     from monarch.selector import Link, Load, Rule, choose
     from monarch.tiers.speed import measure_speed
@@ -162,13 +259,13 @@ def _choose(
     candidates = [trial.candidate(file_bytes) for trial in trials]
     choice = choose(load, candidates, Rule.SYNC)
     chosen = choice.judged.index(choice.chosen)
-    return _packed(number, trials[chosen], pieces, choice.why)
+    return trials[chosen], choice.why
 
 
-def _packed(number: int, trial: Trial, pieces: Pieces, why: str = "") -> PackedTier:
+def _packing(number: int, trial: Trial, pieces: Pieces) -> Packing:
     from monarch.origins.trials import train
 
     codec, dictionary = trial.codec, b""
     if codec.dictionary:
         dictionary = train(pieces.bytes_of) or b""
-    return PackedTier(Packing(number, codec, dictionary), trial.ratio, why)
+    return Packing(number, codec, dictionary)

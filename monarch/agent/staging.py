@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from monarch import native
@@ -106,11 +107,8 @@ def make_storage(
     files = namespace.table_files(extents.first)
     table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
     for one in packed:
-        table.pack(one.packing.tier, one.ratio)
-    codecs = {
-        one.packing.tier: CodecInUse(str(one.packing.codec), one.ratio, one.why)
-        for one in packed
-    }
+        table.pack(one.tier, one.ratio)
+    codecs = {one.tier: CodecInUse(one.codec, one.ratio, one.why) for one in packed}
     return Storage(
         setup.tiers,
         table,
@@ -139,7 +137,7 @@ def make_engine(
         seals=_seals(setup, extents, parts.sealing) if parts.sealing else None,
         table=parts.table,
         readers_max=parts.readers,
-        packings=tuple(one.packing for one in parts.packed),
+        packings=tuple(chain.from_iterable(one.packings for one in parts.packed)),
     )
     return native.Engine(board, options)
 
@@ -190,12 +188,11 @@ def start_line(
     packed: Sequence[PackedTier] = (),
 ) -> str:
     """Return the line that is printed when a job begins."""
-    ratios = {one.packing.tier: one.ratio for one in packed}
+    ratios = {one.tier: one.ratio for one in packed}
     count, size = len(namespace.inventory), namespace.inventory.total_bytes
     places = ", ".join(dataset.path for dataset in setup.datasets)
     codecs = {
-        one.packing.tier: f" packed with {one.packing.codec} ({one.ratio:.2f} x)"
-        for one in packed
+        one.tier: f" packed with {one.codec} ({one.ratio:.2f} x)" for one in packed
     }
     tiers = ", ".join(
         f"{tier.name} {format_size(tier.capacity_bytes)}{codecs.get(number, '')}"

@@ -15,6 +15,7 @@ from monarch.config.types import (
     Concurrency,
     DatasetPath,
     DurationRange,
+    FileCodec,
     Headroom,
     Hosts,
     Interface,
@@ -33,6 +34,8 @@ from monarch.units import Size, SizeKind
 SCHEMA: Final = 1
 # One less than in shared memory, where the transit pool takes a tier number, too.
 TIERS_MAX: Final = 7
+# One less than a packed Tier has codecs in the data plane.
+CODEC_RULES_MAX: Final = 15
 POOL_NAME: Final = "transit"
 
 
@@ -78,6 +81,17 @@ class Dataset(Section):
     )
 
 
+class CodecRule(Section):
+    """How a packed tier packs files with some names."""
+
+    files: Patterns = Field(
+        description="Patterns, relative to a dataset, of these files: *.jpg."
+    )
+    codec: FileCodec = Field(
+        description="The codec of these files, as in codec, but not plain or auto."
+    )
+
+
 class Tier(Section):
     """A storage medium of the node that stores copies of files."""
 
@@ -106,6 +120,12 @@ class Tier(Section):
         "size before, +dict trains a dictionary that small files share. auto: the one "
         "that lets the tier hold most while reading takes no longer (`monarch codecs` "
         "tells which). Decoded files are in peers.transit.",
+    )
+    codecs: Annotated[tuple[CodecRule, ...], Several] = Field(
+        default=(),
+        max_length=CODEC_RULES_MAX,
+        description="Other codecs for files with some names; the first rule whose "
+        "patterns match decides.",
     )
 
 

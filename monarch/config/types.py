@@ -387,6 +387,21 @@ TierCodec = Annotated[
     BeforeValidator(_read_codec),
     WithJsonSchema({"type": "string", "examples": [PLAIN, AUTO, "zstd:3", "lz4"]}),
 ]
+
+
+def _read_file_codec(value: object) -> str:
+    """Return the codec of some files as its name is written."""
+    try:
+        return str(Codec.parse(str(value)))
+    except ValueError as error:
+        raise refusal(str(error)) from None
+
+
+FileCodec = Annotated[
+    str,
+    BeforeValidator(_read_file_codec),
+    WithJsonSchema({"type": "string", "examples": ["none", "zstd:3", "lz4"]}),
+]
 Pattern = Annotated[
     str,
     _matched(

@@ -152,6 +152,9 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if tier.name == POOL_NAME:
             text = f"{tier.name!r} is reserved for peers.{POOL_NAME}; use another name"
             yield ("tiers", number, "name"), text
+        if tier.codec == PLAIN and tier.codecs:
+            text = "files with other codecs are packed, and this tier is not"
+            yield ("tiers", number, "codecs"), f"{text}; set its codec, such as none"
         if tier.codec != PLAIN and config.retain != "job":
             text = f"{tier.codec} is packed, and packed tiers cannot be retained"
             yield ("tiers", number, "codec"), f"{text}; use retain: job, or {PLAIN}"

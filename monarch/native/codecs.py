@@ -35,15 +35,19 @@ _LIBRARIES: Final = {"lz4": "liblz4", "lz4hc": "liblz4", "zstd": "libzstd"}
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a Tier is packed.
+    """How a Tier is packed, or its Files of one rule.
 
     Attributes:
         dictionary: what all its Files share; of zstd only.
+        rule: 0: for the Files of no other rule.
+        rules: of rule 0, the rule of each File; None: all are 0.
     """
 
     tier: int
     codec: Codec
     dictionary: bytes = field(default=b"", repr=False)
+    rule: int = 0
+    rules: npt.NDArray[np.uint8] | None = field(default=None, repr=False, compare=False)
 
 
 def packing_records(packings: Sequence[Packing]) -> npt.NDArray[Any]:
@@ -53,6 +57,9 @@ def packing_records(packings: Sequence[Packing]) -> npt.NDArray[Any]:
         codec = packing.codec
         row["tier"], row["method"] = packing.tier, _METHODS[codec.method]
         row["level"], row["shuffle"] = codec.level, codec.shuffle
+        row["rule"] = packing.rule
+        if packing.rules is not None and len(packing.rules):
+            row["rules"] = span(packing.rules)[0]
         if packing.dictionary:
             row["dictionary"] = span(packing.dictionary)[0]
             row["dictionary_bytes"] = len(packing.dictionary)

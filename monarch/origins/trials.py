@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -41,12 +41,14 @@ class Pieces:
         weights: which share of the dataset each stands for.
         failed: pieces that could not be read.
         read_s: how long reading took.
+        files: of which File each is, by number.
     """
 
     bytes_of: Sequence[bytes]
     weights: npt.NDArray[np.float64]
     failed: int
     read_s: float
+    files: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.bytes_of)
@@ -55,6 +57,18 @@ class Pieces:
     def total_bytes(self) -> int:
         """Return what all pieces have together."""
         return sum(map(len, self.bytes_of))
+
+    def part(self, chosen: npt.NDArray[np.bool_]) -> Pieces:
+        """Return some of the pieces, as if the dataset were their Files."""
+        numbers = np.flatnonzero(chosen)
+        weights = self.weights[numbers]
+        return Pieces(
+            [self.bytes_of[number] for number in numbers.tolist()],
+            weights / weights.sum() if len(numbers) else weights,
+            self.failed,
+            self.read_s,
+            self.files[numbers],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +125,7 @@ def read_pieces(inventory: Inventory, sample: Sample) -> Pieces:
         weights / weights.sum() if kept else weights,
         sum(piece == b"" for piece in found),
         time.monotonic() - began,
+        sample.files[kept],
     )
 
 
@@ -178,7 +193,7 @@ def _try_dictionary(pieces: Pieces, codec: Codec, seconds: float) -> Trial | str
 
 
 def _try(coder: Coder, pieces: Pieces, numbers: Sequence[int], seconds: float) -> Trial:
-    weights = pieces.weights[numbers]
+    weights = pieces.weights[list(numbers)] if numbers else pieces.weights[:0]
     chosen = [pieces.bytes_of[number] for number in numbers]
     rows = coder.try_pieces(chosen, RATIO_MIN, seconds, PIECES_LEAST)
     if not len(rows):

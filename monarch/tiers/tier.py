@@ -39,6 +39,8 @@ class TierSettings:
     capacity: Size
     headroom: Size
     codec: str = PLAIN
+    codecs: tuple[tuple[tuple[str, ...], str], ...] = ()
+    """Patterns of names, and the codec of the Files that match."""
 
     @classmethod
     def of(cls, number: int, tier: TierSection) -> Self:
@@ -51,6 +53,7 @@ class TierSettings:
             capacity=tier.capacity,
             headroom=tier.headroom,
             codec=tier.codec,
+            codecs=tuple((rule.files, rule.codec) for rule in tier.codecs),
         )
 
 

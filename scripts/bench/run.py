@@ -25,6 +25,7 @@ import nodes
 import opens
 import origins
 import packed
+import packed_tier
 import peers
 import simulation
 import staging
@@ -52,6 +53,7 @@ PARTS: dict[str, Measure] = {
         monarch, work, quick=size.quick
     ),
     "packed": lambda monarch, work, _: packed.measure(monarch, work),
+    "packed-tier": lambda monarch, work, _: packed_tier.measure(monarch, work),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
     "simulation": lambda monarch, work, _: simulation.measure(monarch, work),

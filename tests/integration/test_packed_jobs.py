@@ -185,16 +185,64 @@ def test_four_nodes_hold_together_what_fits_only_packed(
 
 
 def test_library_that_is_missing_is_told_and_files_are_packed_as_they_are(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
+    monkeypatch: pytest.MonkeyPatch, runner: Runner, tmp_path: Path
 ) -> None:
     from monarch.agent import packed_tiers
     from monarch.agent.job_spec import TierCodec
+    from monarch.config import Tier as TierSection
+    from monarch.tiers import TierSettings, open_tier
 
+    section = TierSection(name="ram", kind="ram", codec="zstd:3")
+    tier = open_tier(TierSettings.of(0, section), "test")
     monkeypatch.setattr(packed_tiers, "codec_library", lambda codec: None)
     told: list[str] = []
 
-    agreed = packed_tiers._agreed(TierCodec(0, "zstd:3", 2.0), told.append)
+    wanted = packed_tiers._Wanted(0, tier, None)
+    agreed = packed_tiers._agreed(wanted, TierCodec(0, "zstd:3", 2.0), told.append)
 
     assert agreed is not None
-    assert str(agreed.packing.codec) == "none"
+    assert agreed.codec == "none"
     assert "has not the library of zstd" in told[0]
+
+
+RULES = """[{files: ["*.bin"], codec: none}, {files: ["a/**"], codec: lz4}]"""
+
+
+@pytest.mark.parametrize("main", ["zstd:1", "auto"])
+def test_files_with_some_names_have_a_codec_of_their_own(
+    runner: Runner, tmp_path: Path, main: str
+) -> None:
+    root = tmp_path / "data"
+    names = [
+        f"{folder}/{n}.{end}"
+        for folder in "ab"
+        for end in ("bin", "txt")
+        for n in range(20)
+    ]
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode() * 60_000)
+    codecs = [f"tiers[0].codec={main}", f"tiers[0].codecs={RULES}"]
+    program = f"""
+import pathlib, time
+root = pathlib.Path({str(root)!r})
+for turn in range(2):
+    for name in {names!r}:
+        assert (root / name).read_bytes() == name.encode() * 60_000, name
+    time.sleep(1.5)
+"""
+
+    outcome = runner.under_monarch(
+        ["python3", "-c", program],
+        roots=[root],
+        options=[word for codec in codecs for word in ("--set", codec)],
+    )
+
+    assert outcome.succeed()
+    packed = outcome.report["packed"]
+    assert packed["files"] == len(names)
+    assert packed["raw_files"] == len(names) / 2  # those of *.bin, also in a/
+    tier = outcome.report["tiers"][0]
+    assert tier["codec"].endswith(", none for *.bin, lz4 for a/**")
+    # The share of each rule is known without a sample.
+    assert 1.5 < tier["expected_ratio"] <= 2.2

@@ -1,4 +1,4 @@
-/* tierfs.c - a passthrough FUSE to put a Tier on, which fails or hangs when it is told.
+/* tierfs.c - a passthrough FUSE to put a Tier on, which is slow, fails or hangs as it is told.
  *
  *     tierfs SOURCE MOUNTPOINT [KEY=VALUE ...]
  *
@@ -7,13 +7,16 @@
  *
  *     eio        0 = well; 1 = reads of data fail with EIO; 2 = opens too; 3 = all does
  *     stall      not empty: all requests wait until it is
+ *     bw         bytes per second over all readers, 0 = unlimited
  */
 #define FUSE_USE_VERSION 35
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +32,11 @@
 #endif
 
 enum { NO_FILE = 0, READS = 1, OPENS = 2, ALL = 3, LINE_BYTES = 256 };
+enum { SECOND_NS = 1000000000, BURST_NS = 2000000 };
 
-static atomic_int eio, stalled;
+static atomic_int eio, stalled, bytes_per_s;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int64_t given_ns; /* when the medium has given all that was asked for */
 static int source_fd = -1;
 
 static const char *below(const char *path)
@@ -55,6 +61,22 @@ static int enter(int fails_from)
     return eio >= fails_from ? -EIO : 0;
 }
 
+/* pace - waits until a medium of this bandwidth has given so many more bytes. */
+static void pace(ssize_t n)
+{
+    struct timespec now;
+    if (!bytes_per_s)
+        return;
+    pthread_mutex_lock(&lock);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t earliest = now.tv_sec * (int64_t)SECOND_NS + now.tv_nsec - BURST_NS;
+    given_ns = given_ns < earliest ? earliest : given_ns;
+    given_ns += n * (int64_t)SECOND_NS / bytes_per_s;
+    const struct timespec until = {given_ns / SECOND_NS, given_ns % SECOND_NS};
+    pthread_mutex_unlock(&lock);
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
 static int answer(int result)
 {
     return result < 0 ? -errno : 0;
@@ -66,6 +88,8 @@ static int set(const char *line)
         eio = atoi(line + 4);
     else if (strncmp(line, "stall=", 6) == 0)
         stalled = line[6] && line[6] != '\n';
+    else if (strncmp(line, "bw=", 3) == 0)
+        bytes_per_s = atoi(line + 3);
     else
         return -EINVAL;
     return 0;
@@ -120,7 +144,10 @@ static int fs_read(const char *path, char *out, size_t size, off_t offset,
     if (error)
         return error;
     ssize_t n = pread((int)fi->fh, out, size, offset);
-    return n < 0 ? -errno : (int)n;
+    if (n < 0)
+        return -errno;
+    pace(n);
+    return (int)n;
 }
 
 static int fs_write(const char *path, const char *bytes, size_t size, off_t offset,

@@ -272,11 +272,12 @@ struct monarch_segments { /* mapped; borrowed until monarch_engine_free() */
     void *catalog, *flags, *requests, *inodes;
 };
 
-struct monarch_packing { /* how a Tier is packed */
+struct monarch_packing { /* how a Tier is packed, or its Files of one rule */
     uint32_t tier;
     uint32_t method; /* enum method */
     int32_t level;
-    uint32_t shuffle;
+    uint16_t shuffle, rule; /* rule 0: those of no other */
+    const uint8_t *rules;   /* of rule 0: the rule of each File; NULL: 0; borrowed */
     const void *dictionary; /* borrowed */
     uint64_t dictionary_bytes;
 };

@@ -33,14 +33,18 @@ int packing_create(struct engine *e, struct transfer *t)
     return frame_new(t->order.tier, t->size, &t->frame);
 }
 
-/* packing_write - compresses the next piece into the frame. */
+/* packing_write - compresses the next piece into the frame. A slow codec is no sign of an
+ * origin that does not answer. */
 int packing_write(struct engine *e, struct transfer *t, const void *bytes, size_t n)
 {
-    struct coder *coder = packs_coder(e->packs, t->frame->tier);
+    struct packed_codec *codec = packs_codec(e->packs, t->frame->tier, t->order.file);
+    struct coder *coder = packs_coder(e->packs, codec);
     if (!coder)
         return -ENOMEM;
+    health_note_wait(t, true);
     int rc = frame_add(t->frame, coder, bytes, n);
-    packs_coder_back(e->packs, t->frame->tier, coder);
+    health_note_wait(t, false);
+    packs_coder_back(e->packs, codec, coder);
     return rc;
 }
 
@@ -54,7 +58,7 @@ struct frame_head packing_head(const struct engine *e, const struct transfer *t,
                                uint32_t tier)
 {
     struct frame_head head;
-    packs_head(e->packs, tier, &head);
+    packs_head(packs_codec(e->packs, tier, t->order.file), &head);
     head.plain = (uint32_t)t->size;
     for (int i = 0; i < FRAME_NAME_BYTES; i++)
         head.name[i] = (uint8_t)(digit(t->name[2 * i]) << 4 |

@@ -25,6 +25,7 @@ enum {
     SEGMENT_PARTS = 16, /* of a small Tier, a segment is one part of so many */
     SEGMENTS_MAX = 1 << 14,
     WAITING_MAX = 1 << 16, /* Files in the Pool that are to be packed */
+    RULES_MAX = 16,
 };
 
 struct pack_segment {
@@ -40,10 +41,14 @@ struct spare_coder {
     struct coder *coder;
 };
 
-struct packed_tier {
-    struct monarch_packing packing; /* method of no Tier that is not packed is read */
-    uint32_t segment;               /* the one that is appended to, plus 1; 0: none */
+struct packed_codec {
+    struct monarch_packing packing;
     struct spare_coder *spare;
+};
+
+struct packed_tier {
+    struct packed_codec codecs[RULES_MAX]; /* by rule; of a packed Tier only */
+    uint32_t segment; /* the one that is appended to, plus 1; 0: none */
 };
 
 struct packs {
@@ -55,6 +60,18 @@ struct packs {
     struct frame_place *places; /* per File */
     struct ring waiting;        /* numbers of Files */
 };
+
+/* add_packing - -EINVAL: there is no such Tier or rule; -ENOSYS: there is no library. */
+static int add_packing(struct packs *p, const struct monarch_packing *one)
+{
+    if (one->tier >= TIERS_MAX || one->rule >= RULES_MAX)
+        return -EINVAL;
+    for (uint64_t i = 0; one->rules && i < p->engine->catalog->file_count; i++)
+        if (one->rules[i] >= RULES_MAX)
+            return -EINVAL;
+    p->tiers[one->tier].codecs[one->rule].packing = *one;
+    return monarch_codec_library(one->method) ? 0 : -ENOSYS;
+}
 
 /* packs_new - for an engine whose options say which Tiers are packed. -EINVAL: there is no
  * such Tier or codec; -ENOSYS: this node has not the library of the codec. */
@@ -71,22 +88,17 @@ int packs_new(struct engine *e, struct packs **out)
     if (!p->places || !p->segments ||
         ring_init(&p->waiting, sizeof(uint32_t), WAITING_MAX))
         return -ENOMEM;
-    for (uint32_t i = 0; i < e->options.packing_count; i++) {
-        const struct monarch_packing *one = &e->options.packings[i];
-        if (one->tier >= TIERS_MAX)
-            return -EINVAL;
-        p->tiers[one->tier].packing = *one;
-        if (!monarch_codec_library(one->method))
-            return -ENOSYS;
-    }
-    return 0;
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < e->options.packing_count; i++)
+        rc = add_packing(p, &e->options.packings[i]);
+    return rc;
 }
 
-static void free_spare(struct packed_tier *t)
+static void free_spare(struct packed_codec *c)
 {
-    while (t->spare) {
-        struct spare_coder *one = t->spare;
-        t->spare = one->next;
+    while (c->spare) {
+        struct spare_coder *one = c->spare;
+        c->spare = one->next;
         monarch_coder_free(one->coder);
         free(one);
     }
@@ -99,8 +111,8 @@ void packs_free(struct packs *p)
         return;
     for (uint32_t i = 0; p->segments && i < p->segment_count; i++)
         close(p->segments[i].fd);
-    for (uint32_t i = 0; i < TIERS_MAX; i++)
-        free_spare(&p->tiers[i]);
+    for (uint32_t i = 0; i < TIERS_MAX * RULES_MAX; i++)
+        free_spare(&p->tiers[i / RULES_MAX].codecs[i % RULES_MAX]);
     ring_free(&p->waiting);
     free(p->segments);
     free(p->places);
@@ -121,27 +133,33 @@ static struct coder *new_coder(const struct monarch_packing *k)
     return NULL;
 }
 
-/* packs_coder - a coder with the codec of a Tier, until packs_coder_back(); NULL: there is
- * no memory for it. */
-struct coder *packs_coder(struct packs *p, uint32_t tier)
+/* packs_codec - the codec of a File in a Tier. */
+struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file)
 {
-    struct packed_tier *t = &p->tiers[tier];
+    struct packed_codec *codecs = p->tiers[tier].codecs;
+    const uint8_t *rules = codecs[0].packing.rules;
+    return &codecs[rules ? rules[file] : 0];
+}
+
+/* packs_coder - a coder with this codec, until packs_coder_back(); NULL: there is no memory
+ * for it. */
+struct coder *packs_coder(struct packs *p, struct packed_codec *codec)
+{
     pthread_mutex_lock(&p->lock);
-    struct spare_coder *one = t->spare;
+    struct spare_coder *one = codec->spare;
     if (one)
-        t->spare = one->next;
+        codec->spare = one->next;
     pthread_mutex_unlock(&p->lock);
     if (!one)
-        return new_coder(&t->packing);
+        return new_coder(&codec->packing);
     struct coder *coder = one->coder;
     free(one);
     return coder;
 }
 
 /* packs_coder_back - keeps the coder for the next one who needs it. */
-void packs_coder_back(struct packs *p, uint32_t tier, struct coder *coder)
+void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder *coder)
 {
-    struct packed_tier *t = &p->tiers[tier];
     struct spare_coder *one = coder ? malloc(sizeof(*one)) : NULL;
     if (!one) {
         monarch_coder_free(coder);
@@ -149,15 +167,15 @@ void packs_coder_back(struct packs *p, uint32_t tier, struct coder *coder)
     }
     one->coder = coder;
     pthread_mutex_lock(&p->lock);
-    one->next = t->spare;
-    t->spare = one;
+    one->next = codec->spare;
+    codec->spare = one;
     pthread_mutex_unlock(&p->lock);
 }
 
-/* packs_head - a head with the codec of a Tier. */
-void packs_head(const struct packs *p, uint32_t tier, struct frame_head *out)
+/* packs_head - a head with this codec. */
+void packs_head(const struct packed_codec *codec, struct frame_head *out)
 {
-    const struct monarch_packing *k = &p->tiers[tier].packing;
+    const struct monarch_packing *k = &codec->packing;
     *out = (struct frame_head){.method = (uint8_t)k->method,
                                .shuffle = (uint8_t)k->shuffle,
                                .level = (int16_t)k->level};

@@ -6,6 +6,7 @@
 #include "dataplane/frame.h"
 
 struct engine;
+struct packed_codec;
 struct packs;
 struct transfer;
 
@@ -26,9 +27,10 @@ struct unpacking { /* a frame that is being decoded */
 int packs_new(struct engine *e, struct packs **out);
 void packs_free(struct packs *p);
 
-struct coder *packs_coder(struct packs *p, uint32_t tier);
-void packs_coder_back(struct packs *p, uint32_t tier, struct coder *coder);
-void packs_head(const struct packs *p, uint32_t tier, struct frame_head *out);
+struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file);
+struct coder *packs_coder(struct packs *p, struct packed_codec *codec);
+void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder *coder);
+void packs_head(const struct packed_codec *codec, struct frame_head *out);
 
 int packs_append(struct packs *p, const struct frame *f, struct frame_place *out);
 bool packs_set(struct packs *p, uint32_t file, const struct frame_place *place);

@@ -80,11 +80,12 @@ static int decode(struct engine *e, struct transfer *t, uint8_t *buffer, size_t 
     u->offset += length;
     if (raw)
         return 0;
-    struct coder *coder = packs_coder(e->packs, u->tier);
+    struct packed_codec *codec = packs_codec(e->packs, u->tier, t->order.file);
+    struct coder *coder = packs_coder(e->packs, codec);
     if (!coder)
         return -ENOMEM;
     int rc = monarch_coder_unpack(coder, packed, length, buffer, n);
-    packs_coder_back(e->packs, u->tier, coder);
+    packs_coder_back(e->packs, codec, coder);
     return rc;
 }
 
