@@ -1,6 +1,7 @@
 """`monarch://` reads the files of this node through fsspec, and changes none."""
 
 import errno
+import gc
 import os
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def test_changes_are_refused(files: StagedFileSystem, root: Path, change: str) -
     assert snapshot(root) == before
 
 
-# pyarrow leaves closing to the collector of garbage.
+# pyarrow leaves closing to the collector of garbage, which is to come here.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_pyarrow_reads_a_table_through_it(files: StagedFileSystem, root: Path) -> None:
     table = pyarrow.table({"number": list(range(1000))})
@@ -132,6 +133,7 @@ def test_pyarrow_reads_a_table_through_it(files: StagedFileSystem, root: Path) -
     found = pyarrow.parquet.read_table(str(root / "some.parquet"), filesystem=files)
 
     assert found.equals(table)
+    gc.collect()
 
 
 def test_a_file_has_another_key_when_it_is_changed(
