@@ -62,13 +62,19 @@ class PackedTier:
         """Return its codecs for people."""
         main, *others = (str(packing.codec) for packing in self.packings)
         rules = zip(others, self.patterns, strict=True)
-        named = (f"{codec} for {' '.join(files)}" for codec, files in rules)
-        return ", ".join((main, *named))
+        return ", ".join(
+            (main, *(f"{one} for {_shown(files)}" for one, files in rules))
+        )
 
     @property
     def spec(self) -> TierCodec:
         """Return what all nodes of the job must know of it."""
         return TierCodec(self.tier, str(self.packings[0].codec), self.ratio)
+
+
+def _shown(patterns: Sequence[str]) -> str:
+    more = len(patterns) - 1
+    return f"{patterns[0]} and {more} more" if more else patterns[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,17 +186,19 @@ def _agreed(
     codecs = (Codec.parse(told.codec), *wanted.codecs)
     if any(codec.dictionary for codec in codecs):
         return None
-    packings = [Packing(told.tier, _usable(codec, warn)) for codec in codecs]
+    packings = [
+        Packing(told.tier, _usable(wanted.tier, codec, warn)) for codec in codecs
+    ]
     return wanted.packed(packings, told.ratio)
 
 
-def _usable(codec: Codec, warn: Callable[[str], None], where: str = "") -> Codec:
+def _usable(tier: Tier, codec: Codec, warn: Callable[[str], None]) -> Codec:
     """Return the codec, or none if this node has not its library."""
     if codec_library(codec) is not None:
         return codec
     warn(
-        f"{where}files are packed but not compressed: this node has not the library of "
-        f"{codec.method}"
+        f"tier {tier.name}: files are packed but not compressed: this node has not "
+        f"the library of {codec.method}"
     )
     return Codec()
 
@@ -208,7 +216,7 @@ def _tried(
         rules = wanted.rules[pieces.files]
     rest, why = pieces.part(rules == 0), ""
     if tier.settings.codec == AUTO:
-        trial, why = _choose(tier, inventory, rest)
+        trial, why = _choose(wanted, inventory, pieces, rest)
     else:
         trial = _given(tier, Codec.parse(tier.settings.codec), rest, warn)
     packings, ratios = [_packing(number, trial, rest)], [trial.ratio]
@@ -227,7 +235,7 @@ def _given(
     """Try a configured codec, as far as this node can have it."""
     from monarch.origins.trials import try_codecs
 
-    codec = _usable(codec, warn, f"tier {tier.name}: ")
+    codec = _usable(tier, codec, warn)
     trials, missing = try_codecs(pieces, [codec])
     if codec.dictionary and missing:
         warn(f"tier {tier.name}: no dictionary: {missing[codec]}")
@@ -236,23 +244,31 @@ def _given(
     return trials[0]
 
 
-def _choose(tier: Tier, inventory: Inventory, pieces: Pieces) -> tuple[Trial, str]:
-    """Return the trial of the codec that lets a Tier hold most, and why."""
+def _choose(
+    wanted: _Wanted, inventory: Inventory, pieces: Pieces, rest: Pieces
+) -> tuple[Trial, str]:
+    """Return the trial of the codec that lets a Tier hold most, and why.
+
+    Args:
+        pieces: by all of them the origin is judged.
+        rest: those of Files of no rule, which have their share of the Tier.
+    """
     from monarch.origins.trials import try_codecs
     from monarch.selector import Link, Load, Rule, choose
     from monarch.tiers.speed import measure_speed
 
-    trials, _ = try_codecs(pieces, CANDIDATES)
+    trials, _ = try_codecs(rest, CANDIDATES)
+    share = float(wanted.shares(inventory)[0])
     file_bytes = inventory.total_bytes / max(1, len(inventory))
     read_s = max(pieces.read_s, 1e-9)
     load = Load(
         batch_files=BATCH_FILES,
         file_bytes=file_bytes,
         threads=len(os.sched_getaffinity(0)),
-        dataset_bytes=inventory.total_bytes,
-        budget_bytes=tier.capacity_bytes,
-        tier=Link(*measure_speed(tier.directory)),
-        origin=Link(len(pieces) / read_s, max(1, pieces.total_bytes) / read_s),
+        dataset_bytes=share * inventory.total_bytes,
+        budget_bytes=share * wanted.tier.capacity_bytes,
+        tier=Link(*measure_speed(wanted.tier.directory)),
+        origin=Link(max(1, len(pieces)) / read_s, max(1, pieces.total_bytes) / read_s),
         tolerance=TOLERANCE,
         pack_bytes_per_s=PACK_BYTES_PER_S,
     )

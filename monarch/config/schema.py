@@ -85,7 +85,8 @@ class CodecRule(Section):
     """How a packed tier packs files with some names."""
 
     files: Patterns = Field(
-        description="Patterns, relative to a dataset, of these files: *.jpg."
+        min_length=1,
+        description="Patterns, relative to a dataset, of these files: *.jpg.",
     )
     codec: FileCodec = Field(
         description="The codec of these files, as in codec, but not plain or auto."

@@ -128,19 +128,25 @@ class Bench:
         self._monarch = monarch
         self._root = root
         self._tier = f"ssd:1GiB:{tier}"
+        self._report = root.with_name("report.json")
 
     def epoch_s(self, codec: str, compute_s: float = 0.0) -> float:
         """Return the median time of an epoch after the first."""
         numbers = (BATCH_FILES, THREADS, EPOCHS, compute_s, PACKED_S)
         program = ["-c", PROGRAM, str(self._root), *map(str, numbers)]
         words = [self._monarch, "run", "-q", "--data", str(self._root), "--tier"]
-        words += [self._tier, "--set", POOL, "--set", f"tiers[0].codec={codec}", "--"]
+        words += [self._tier, "--set", POOL, "--set", f"tiers[0].codec={codec}"]
+        words += ["--report", str(self._report), "--"]
         done = subprocess.run(
             [*words, sys.executable, *program],
             check=True,
             stdout=subprocess.PIPE,
             text=True,
         )
+        report = json.loads(self._report.read_text())
+        packed = FILES if codec == "plain" else report["packed"]["files"]
+        assert packed == FILES, "not all files were packed"
+        assert report["counters"]["opens_miss"] <= FILES, "the origin was read again"
         return statistics.median(map(float, done.stdout.split()))
 
     def predicted(self) -> tuple[str, float]:

@@ -246,3 +246,23 @@ for turn in range(2):
     assert tier["codec"].endswith(", none for *.bin, lz4 for a/**")
     # The share of each rule is known without a sample.
     assert 1.5 < tier["expected_ratio"] <= 2.2
+
+
+def test_auto_has_nothing_to_choose_where_rules_match_all(
+    runner: Runner, tmp_path: Path
+) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    for n in range(60):
+        (root / f"{n}.bin").write_bytes(random.Random(n).randbytes(300_000))
+    rule = """tiers[0].codecs=[{files: ["*.bin"], codec: lz4}]"""
+
+    outcome = replace(runner, tier="ram:8MiB").under_monarch(
+        ["sh", "-c", f"cat {root}/*.bin | cksum"],
+        roots=[root],
+        options=["--set", "tiers[0].codec=auto", "--set", rule],
+    )
+
+    assert outcome.succeed()
+    assert outcome.report["packed"]["ratio"] <= 1.0
+    assert outcome.report["tiers"][0]["expected_ratio"] == pytest.approx(1.0)

@@ -223,3 +223,29 @@ def test_codecs_of_a_folder_without_bytes_says_so(
     tmp_path: Path, capsys: Capture
 ) -> None:
     assert "no file with bytes" in codecs(capsys, tmp_path, code=2)
+
+
+# -- by the names of files -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            "codecs: [{files: ['*.a'], codec: lz4}]",
+            "tiers[0].codecs: files with other codecs are packed, and this tier is not",
+        ),
+        (
+            "codec: lz4, codecs: [{files: ['*.a'], codec: auto}]",
+            "tiers[0].codecs[0].codec: 'auto' is not valid; use none, lz4",
+        ),
+        (
+            "codec: lz4, codecs: [{files: [], codec: none}]",
+            "tiers[0].codecs[0].files: an empty list is not valid",
+        ),
+    ],
+)
+def test_rules_that_mean_nothing_are_refused(refusal, keys: str, line: str) -> None:
+    [told] = refusal(f"tiers: [{{name: r, kind: ram, {keys}}}]")
+
+    assert line in told

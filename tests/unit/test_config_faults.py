@@ -132,14 +132,6 @@ log: debug
             "'gzip' is not valid; use plain, auto, none, lz4, lz4hc:LEVEL (1 to 12)",
         ),
         (
-            "tiers: [{name: r, kind: ram, codecs: [{files: ['*.a'], codec: lz4}]}]",
-            "files with other codecs are packed, and this tier is not; set its codec",
-        ),
-        (
-            "tiers: [{name: r, kind: ram, codecs: [{files: ['*.a'], codec: auto}]}]",
-            "tiers[0].codecs[0].codec: 'auto' is not valid; use none, lz4",
-        ),
-        (
             "tiers: [{name: r, kind: ram, codec: lz4}]\nretain: node",
             "lz4 is packed, and packed tiers cannot be retained; use retain: job",
         ),

@@ -236,28 +236,6 @@ def test_small_files_share_a_dictionary(make: Callable[..., Node]) -> None:
     assert shared.tally["raw_files"] < alone.tally["raw_files"]
 
 
-def test_each_file_has_the_codec_of_its_rule(make: Callable[..., Node]) -> None:
-    contents = [text(200_000, seed) for seed in range(6)]
-    others = Packing(TIER, Codec(), rule=1), Packing(TIER, Codec.parse("lz4"), rule=2)
-    node = make(contents, Wanted(others=others, rules=(0, 1, 2, 0, 1, 2)))
-
-    node.fill(*range(6))
-    node.bring(*range(6))
-
-    assert [node.plain(file) for file in range(6)] == contents
-    assert node.tally["raw_files"] == 2
-    heads, methods = b"".join(path.read_bytes() for path in node.segments), []
-    while heads:
-        methods.append(heads[12])
-        heads = heads[HEAD_BYTES + int.from_bytes(heads[8:12], "little") :]
-    assert sorted(methods) == [0, 0, 1, 1, 2, 2]
-
-
-def test_rule_that_no_packing_has_is_refused(make: Callable[..., Node]) -> None:
-    with pytest.raises(OSError, match="Invalid argument"):
-        make([b"text"], Wanted(rules=(200,)))
-
-
 # -- the Pool --------------------------------------------------------------------------
 
 

@@ -42,6 +42,7 @@ struct spare_coder {
 };
 
 struct packed_codec {
+    bool given;
     struct monarch_packing packing;
     struct spare_coder *spare;
 };
@@ -66,15 +67,23 @@ static int add_packing(struct packs *p, const struct monarch_packing *one)
 {
     if (one->tier >= TIERS_MAX || one->rule >= RULES_MAX)
         return -EINVAL;
-    for (uint64_t i = 0; one->rules && i < p->engine->catalog->file_count; i++)
-        if (one->rules[i] >= RULES_MAX)
-            return -EINVAL;
-    p->tiers[one->tier].codecs[one->rule].packing = *one;
+    p->tiers[one->tier].codecs[one->rule] = (struct packed_codec){.given = true,
+                                                                  .packing = *one};
     return monarch_codec_library(one->method) ? 0 : -ENOSYS;
 }
 
+/* check_rules - -EINVAL: a File has a rule that no packing is for. */
+static int check_rules(const struct packs *p, const struct packed_codec *codecs)
+{
+    const uint8_t *rules = codecs[0].packing.rules;
+    for (uint64_t i = 0; rules && i < p->engine->catalog->file_count; i++)
+        if (rules[i] >= RULES_MAX || !codecs[rules[i]].given)
+            return -EINVAL;
+    return 0;
+}
+
 /* packs_new - for an engine whose options say which Tiers are packed. -EINVAL: there is no
- * such Tier or codec; -ENOSYS: this node has not the library of the codec. */
+ * such Tier, rule or codec; -ENOSYS: this node has not the library of the codec. */
 int packs_new(struct engine *e, struct packs **out)
 {
     struct packs *p = calloc(1, sizeof(*p));
@@ -91,6 +100,8 @@ int packs_new(struct engine *e, struct packs **out)
     int rc = 0;
     for (uint32_t i = 0; !rc && i < e->options.packing_count; i++)
         rc = add_packing(p, &e->options.packings[i]);
+    for (uint32_t i = 0; !rc && i < TIERS_MAX; i++)
+        rc = check_rules(p, p->tiers[i].codecs);
     return rc;
 }
 
