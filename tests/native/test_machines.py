@@ -96,7 +96,8 @@ def test_frames_are_little_endian_and_without_gaps(told: str) -> None:
         "<4sBBBBQQII", b"MPQR", 2, 3, 5, 1, ids[0], 0xFEDCBA9876543210, *ids[1:]
     )
     reply = struct.pack("<4siQII", b"MPRS", -11, *ids)
-    reply += struct.pack("<QQI", 0x3132333435363738, 0x4142434445464748, 0xFFFFFFFF)
+    reply += struct.pack("<QQ", 0x3132333435363738, 0x4142434445464748)
+    reply += struct.pack("<III", 0xFFFFFFFF, 0xFFFFFFFF, 0)
     lines = dict(line.split(" ", 1) for line in told.splitlines() if line)
 
     assert lines["request"] == request.hex()

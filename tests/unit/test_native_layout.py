@@ -19,6 +19,7 @@ HEADERS = [
         "shared/layout.h",
         "shared/changes.h",
         "dataplane/api.h",
+        "dataplane/api_peers.h",
         "dataplane/codec.h",
         "dataplane/wire.h",
     )

@@ -29,6 +29,7 @@ from unit.test_native_staging import Job, files_of, make_job, next_completions
 
 PAGE, MIB = 4096, 1 << 20
 TIER, POOL = 0, 1
+NODES = 2
 LARGE_BYTES = 8 * MIB
 ZSTD = Codec.parse("zstd:3")
 HEAD_BYTES = 40  # of a frame, before the lengths of its pieces
@@ -107,6 +108,9 @@ class Wanted:
     dictionary: bytes = b""
     others: tuple[Packing, ...] = ()
     rules: tuple[int, ...] | None = None
+    asks: int | None = None
+    kept: bool = True
+    key: bytes = b""
 
 
 def add_pool(job: Job) -> None:
@@ -140,14 +144,23 @@ def make() -> Iterator[Callable[..., Node]]:
         table = Table(files, 1, LARGE_BYTES)
         rows = np.zeros(int(files.first[-1]), native.TABLE_ROW)
         rows["destination"], rows["sources"] = Destination.TIER, native.NO_SOURCE
+        if not wanted.kept:
+            rows["destination"] = Destination.SPARE
+        if wanted.asks is not None:
+            rows["sources"][:, 0] = wanted.asks
         table.pack(TIER, wanted.ratio)
         table.set_capacity(TIER, wanted.tier_bytes)
         table.set_capacity(POOL, wanted.pool_bytes)
-        table.follow(rows, 0, 1, uses_pool=False)
+        table.follow(rows, 0, NODES, uses_pool=not wanted.kept)
+        for node in range(NODES):
+            table.set_peer(node, usable=True, gone=False)
         rules = None if wanted.rules is None else np.array(wanted.rules, np.uint8)
         packing = Packing(TIER, wanted.codec, wanted.dictionary, 0, rules)
         packings = (packing, *wanted.others)
-        options = replace(job.options, table=table, packings=packings)
+        seals = None
+        if wanted.key:
+            seals = native.Seals.make(wanted.key, len(job.options.digests), only=True)
+        options = replace(job.options, table=table, packings=packings, seals=seals)
         engine = native.Engine(job.board, options)
         ended.append(Node(job, table, engine))
         return ended[-1]

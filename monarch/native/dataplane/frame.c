@@ -11,16 +11,13 @@
 /* A piece that shrinks by less than a part of 21 is stored as it is: a ratio of 1.05. */
 enum { LEAST_PART = 21 };
 
-/* frame_new - an empty frame for a File of this size. */
-int frame_new(uint32_t tier, uint64_t plain, struct frame **out)
+static int with_room(uint64_t plain, size_t room, struct frame **out)
 {
     struct frame *f = calloc(1, sizeof(*f));
     if (!f)
         return -ENOMEM;
-    f->tier = tier;
     f->plain = (uint32_t)plain;
-    f->used = sizeof(struct frame_head) + frame_pieces(plain) * sizeof(uint32_t);
-    f->room = f->used + plain;
+    f->room = room;
     f->bytes = malloc(f->room);
     if (!f->bytes) {
         free(f);
@@ -28,6 +25,23 @@ int frame_new(uint32_t tier, uint64_t plain, struct frame **out)
     }
     *out = f;
     return 0;
+}
+
+/* frame_new - an empty frame for a File of this size. */
+int frame_new(uint32_t tier, uint64_t plain, struct frame **out)
+{
+    int rc = with_room(plain, frame_least_bytes(plain) + plain, out);
+    if (rc)
+        return rc;
+    (*out)->tier = tier;
+    (*out)->used = frame_least_bytes(plain);
+    return 0;
+}
+
+/* frame_new_to_come - one whose bytes a peer sends. */
+int frame_new_to_come(uint64_t plain, size_t bytes, struct frame **out)
+{
+    return with_room(plain, bytes, out);
 }
 
 /* frame_free - frees a frame, or does nothing if there is none. */
@@ -65,6 +79,25 @@ int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n)
     return 0;
 }
 
+/* frame_put - adds bytes of a frame as they come. -EMSGSIZE: there are too many. */
+int frame_put(struct frame *f, const void *bytes, size_t n)
+{
+    if (n > f->room - f->used)
+        return -EMSGSIZE;
+    memcpy(f->bytes + f->used, bytes, n);
+    f->used += n;
+    return 0;
+}
+
+/* frame_length - how a piece stands in a frame: its bytes, and FRAME_RAW. */
+uint32_t frame_length(const struct frame *f, uint32_t piece)
+{
+    uint32_t length;
+    memcpy(&length, f->bytes + sizeof(struct frame_head) + piece * sizeof(length),
+           sizeof(length));
+    return length;
+}
+
 /* frame_finish - writes the head of a frame that has all its pieces. */
 void frame_finish(struct frame *f, const struct frame_head *head)
 {
@@ -96,4 +129,25 @@ int frame_check(const struct frame_head *head, const uint32_t *lengths,
         left -= plain;
     }
     return sum == head->stored ? 0 : -EBADMSG;
+}
+
+/* frame_accept - takes a frame all of whose bytes have come. -EBADMSG: it is not one of the size
+ * and the codec of a head. Its File has another name at the peer if its root has. */
+int frame_accept(struct frame *f, const struct frame_head *expected)
+{
+    struct frame_head head, own = *expected;
+    uint32_t lengths[FRAME_PIECES_MAX];
+    if (f->used < frame_least_bytes(f->plain))
+        return -EBADMSG;
+    memcpy(&head, f->bytes, sizeof(head));
+    f->pieces = frame_pieces(f->plain);
+    for (uint32_t i = 0; i < f->pieces; i++) {
+        lengths[i] = frame_length(f, i);
+        f->any_packed |= !(lengths[i] & FRAME_RAW);
+    }
+    own.stored = (uint32_t)(f->used - sizeof(head));
+    memcpy(own.name, head.name, sizeof(own.name));
+    f->digest = head.digest;
+    f->added = f->plain;
+    return frame_check(&head, lengths, &own);
 }

@@ -37,12 +37,14 @@ struct frame_head {
 
 _Static_assert(sizeof(struct frame_head) == 40, "frame_head");
 
-struct frame { /* one that is being made */
+struct frame { /* one that is being made, or comes from a peer */
     uint32_t plain, added, pieces;
     uint32_t tier;
     bool any_packed; /* a piece of it has shrunk */
     size_t used, room;
-    uint64_t ns; /* spent to compress */
+    uint64_t ns;     /* spent to compress */
+    uint64_t digest; /* of one that was accepted */
+    uint32_t id;     /* the same: see packs_id() */
     uint8_t *bytes;
 };
 
@@ -52,11 +54,21 @@ static inline uint32_t frame_pieces(uint64_t plain)
     return (uint32_t)((plain + PIECE_BYTES - 1) / PIECE_BYTES);
 }
 
+/* frame_least_bytes - its head and the lengths of its pieces. */
+static inline size_t frame_least_bytes(uint64_t plain)
+{
+    return sizeof(struct frame_head) + frame_pieces(plain) * sizeof(uint32_t);
+}
+
 int frame_new(uint32_t tier, uint64_t plain, struct frame **out);
 void frame_free(struct frame **f);
 int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n);
 void frame_finish(struct frame *f, const struct frame_head *head);
 
+int frame_new_to_come(uint64_t plain, size_t bytes, struct frame **out);
+int frame_put(struct frame *f, const void *bytes, size_t n);
+int frame_accept(struct frame *f, const struct frame_head *expected);
+uint32_t frame_length(const struct frame *f, uint32_t piece);
 int frame_check(const struct frame_head *head, const uint32_t *lengths,
                 const struct frame_head *expected);
 

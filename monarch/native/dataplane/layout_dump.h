@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "dataplane/api.h"
+#include "dataplane/api_peers.h"
 #include "shared/layout.h"
 
 struct row {

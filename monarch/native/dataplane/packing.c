@@ -53,6 +53,13 @@ static uint8_t digit(char c)
     return (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
 }
 
+/* packing_name - the name of a Replica as its frame has it. */
+void packing_name(const char *replica, uint8_t out[FRAME_NAME_BYTES])
+{
+    for (int i = 0; i < FRAME_NAME_BYTES; i++)
+        out[i] = (uint8_t)(digit(replica[2 * i]) << 4 | digit(replica[2 * i + 1]));
+}
+
 /* packing_head - the head that the frame of a File has in a Tier. */
 struct frame_head packing_head(const struct engine *e, const struct transfer *t,
                                uint32_t tier)
@@ -60,9 +67,7 @@ struct frame_head packing_head(const struct engine *e, const struct transfer *t,
     struct frame_head head;
     packs_head(packs_codec(e->packs, tier, t->order.file), &head);
     head.plain = (uint32_t)t->size;
-    for (int i = 0; i < FRAME_NAME_BYTES; i++)
-        head.name[i] = (uint8_t)(digit(t->name[2 * i]) << 4 |
-                                 digit(t->name[2 * i + 1]));
+    packing_name(t->name, head.name);
     return head;
 }
 
@@ -98,6 +103,38 @@ int packing_publish(struct engine *e, struct transfer *t)
         return -ECANCELED;
     }
     return table_set_packed(e->table, &t->order, &done);
+}
+
+/* packing_decode - decodes a piece into all of `out`. -EBADMSG: it has not so many bytes. */
+int packing_decode(struct engine *e, const struct packed_piece *piece, uint8_t *out,
+                   size_t n)
+{
+    struct coder *coder = packs_coder(e->packs, piece->codec);
+    if (!coder)
+        return -ENOMEM;
+    int rc = monarch_coder_unpack(coder, piece->bytes, piece->length, out, n);
+    packs_coder_back(e->packs, piece->codec, coder);
+    return rc;
+}
+
+/* packing_give_up - a frame is damaged: the File comes from elsewhere. */
+void packing_give_up(struct engine *e, uint32_t file)
+{
+    table_drop_packed(e->table, file);
+    packs_forget(e->packs, file);
+}
+
+/* ---- Files that peers send packed ------------------------------------------------------ */
+
+/* packing_wanted - the frames that this node can use for a File, by packs_id(), and the Tier
+ * whose they are; 0: none. */
+uint32_t packing_wanted(struct engine *e, const struct transfer *t, uint32_t *tier)
+{
+    int found = e->packs ? table_packing_tier(e->table, &t->order) : -1;
+    if (found < 0)
+        return 0;
+    *tier = (uint32_t)found;
+    return packs_id(e->packs, *tier, t->order.file);
 }
 
 /* ---- Files in the Pool that are to be packed ------------------------------------------- */

@@ -4,6 +4,12 @@
 
 #include "dataplane/transfer.h"
 
+struct packed_piece { /* of a frame, compressed */
+    struct packed_codec *codec;
+    const uint8_t *bytes;
+    size_t length;
+};
+
 /* packing.c */
 bool packing_applies(const struct engine *e, const struct transfer *t);
 int packing_create(struct engine *e, struct transfer *t);
@@ -11,6 +17,12 @@ int packing_write(struct engine *e, struct transfer *t, const void *bytes, size_
 int packing_publish(struct engine *e, struct transfer *t);
 struct frame_head packing_head(const struct engine *e, const struct transfer *t,
                                uint32_t tier);
+
+void packing_name(const char *replica, uint8_t out[FRAME_NAME_BYTES]);
+int packing_decode(struct engine *e, const struct packed_piece *piece, uint8_t *out,
+                   size_t n);
+uint32_t packing_wanted(struct engine *e, const struct transfer *t, uint32_t *tier);
+void packing_give_up(struct engine *e, uint32_t file);
 
 void packing_note(struct engine *e, uint32_t file);
 bool packing_waits(const struct engine *e);

@@ -18,6 +18,7 @@
 #include "dataplane/engine.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
+#include "shared/xxh3.h"
 
 enum {
     SEGMENT_BYTES_MAX = 256 << 20,
@@ -43,6 +44,7 @@ struct spare_coder {
 
 struct packed_codec {
     bool given;
+    uint32_t id;
     struct monarch_packing packing;
     struct spare_coder *spare;
 };
@@ -62,13 +64,23 @@ struct packs {
     struct ring waiting;        /* numbers of Files */
 };
 
+/* id_of - the same for codecs that decode each other's frames, on all nodes; never 0. */
+static uint32_t id_of(const struct monarch_packing *k)
+{
+    const uint32_t how[] = {k->method, k->shuffle};
+    uint64_t dictionary = 0;
+    if (k->dictionary_bytes)
+        dictionary = xxh3(k->dictionary, k->dictionary_bytes, 0);
+    return (uint32_t)xxh3(how, sizeof(how), dictionary) | 1;
+}
+
 /* add_packing - -EINVAL: there is no such Tier or rule; -ENOSYS: there is no library. */
 static int add_packing(struct packs *p, const struct monarch_packing *one)
 {
     if (one->tier >= TIERS_MAX || one->rule >= RULES_MAX)
         return -EINVAL;
-    p->tiers[one->tier].codecs[one->rule] = (struct packed_codec){.given = true,
-                                                                  .packing = *one};
+    p->tiers[one->tier].codecs[one->rule] = (struct packed_codec){
+        .given = true, .id = id_of(one), .packing = *one};
     return monarch_codec_library(one->method) ? 0 : -ENOSYS;
 }
 
@@ -150,6 +162,12 @@ struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file)
     struct packed_codec *codecs = p->tiers[tier].codecs;
     const uint8_t *rules = codecs[0].packing.rules;
     return &codecs[rules ? rules[file] : 0];
+}
+
+/* packs_id - by which a peer knows whether it can decode the frame of a File in a Tier. */
+uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file)
+{
+    return packs_codec(p, tier, file)->id;
 }
 
 /* packs_coder - a coder with this codec, until packs_coder_back(); NULL: there is no memory

@@ -30,6 +30,7 @@ void packs_free(struct packs *p);
 struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file);
 struct coder *packs_coder(struct packs *p, struct packed_codec *codec);
 void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder *coder);
+uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file);
 void packs_head(const struct packed_codec *codec, struct frame_head *out);
 
 int packs_append(struct packs *p, const struct frame *f, struct frame_place *out);

@@ -1,5 +1,5 @@
 /* peer_client.h - the client that fetches Files from peers, and its connections. The
- * public name of the client is struct receiver, see api.h. */
+ * public name of the client is struct receiver, see api_peers.h. */
 #ifndef MONARCH_PEER_CLIENT_H
 #define MONARCH_PEER_CLIENT_H
 
@@ -37,7 +37,8 @@ struct fetch { /* of one File, or of some of its Blocks */
     struct monarch_order order;
     struct transfer transfer;
     uint32_t extents, requested, received; /* or pieces of FRAME_BLOCKS_MAX Blocks */
-    uint32_t open;                         /* requests without reply */
+    uint32_t packing, packing_tier; /* it may come packed so, see packs_id(); or 0 */
+    uint32_t open;                  /* requests without reply */
     uint64_t began_ns, progress_ns;
     uint64_t come; /* how far the peer has said to have come with the File */
     bool used;
@@ -147,6 +148,13 @@ uint64_t fetch_background_bytes(const struct receiver *r, uint8_t kind, uint32_t
                                 uint32_t blocks);
 void fetch_refuse(struct receiver *r, const struct monarch_order *order, int status);
 void arrivals_signal(struct receiver *r, bool all);
+
+/* packed_fetch.c */
+void packed_fetch_request(const struct fetch *f, struct frame_request *out);
+int packed_fetch_begin(struct fetch *f, const struct frame_reply *head);
+int packed_fetch_add(struct fetch *f, const uint8_t *bytes, size_t n);
+int packed_fetch_end(struct receiver *r, struct fetch *f,
+                     const struct frame_reply *head);
 
 /* peer_block_fetch.c */
 int block_fetch_begin(struct receiver *r, struct fetch *f);

@@ -199,6 +199,8 @@ static void request_extent(struct receiver *r, struct client_connection *c,
                                     f->requested);
     if (f->order.block_count)
         block_fetch_request(f, f->requested, &a->request);
+    else if (f->packing)
+        packed_fetch_request(f, &a->request);
     f->requested++;
     f->open++;
     if (!c->open++)

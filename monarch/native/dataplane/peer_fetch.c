@@ -24,6 +24,7 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
         return rc;
     f->transfer.step = MONARCH_STEP_READ;
     f->extents = (uint32_t)frame_extents(f->transfer.size);
+    f->packing = packing_wanted(r->engine, &f->transfer, &f->packing_tier);
     return 0;
 }
 
@@ -34,7 +35,7 @@ int fetch_extent_begin(struct receiver *r, struct fetch *f,
                        const struct frame_reply *head)
 {
     bool blocks = f->order.block_count > 0;
-    if (!blocks && head->extent != f->received)
+    if (!blocks && !f->packing && head->extent != f->received)
         return -EPROTO;
     if (transfer_written(r->engine, &f->transfer)) {
         f->transfer.step = MONARCH_STEP_ORDER; /* no failure of the peer */
@@ -42,8 +43,10 @@ int fetch_extent_begin(struct receiver *r, struct fetch *f,
     }
     if (blocks)
         return 0;
-    if (!head->extent)
+    if (!f->received)
         f->transfer.from = head->ready ? SOURCE_PEER : SOURCE_NONE;
+    if (head->packed)
+        return packed_fetch_begin(f, head);
     bool created = f->transfer.target >= 0 || f->transfer.frame;
     int rc = created ? 0 : replica_file_create(r->engine, &f->transfer);
     if (!rc && r->options.sealed)
@@ -59,6 +62,8 @@ int fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *hea
     struct transfer *t = &f->transfer;
     if (f->order.block_count)
         return block_fetch_add(r, f, head, bytes);
+    if (t->came)
+        return packed_fetch_add(f, bytes, n);
     t->bytes += n;
     int rc = extent_add(r->engine, t, bytes, n);
     rc = rc ? rc : replica_file_write(r->engine, t, bytes, n);
@@ -85,6 +90,8 @@ int fetch_extent_end(struct receiver *r, struct fetch *f,
     struct transfer *t = &f->transfer;
     if (f->order.block_count)
         return ++f->received == f->extents;
+    if (t->came)
+        return packed_fetch_end(r, f, head);
     t->step = MONARCH_STEP_VERIFY;
     int rc = extent_end(t);
     if (rc)

@@ -21,7 +21,8 @@ struct pending_request {
     uint64_t id, since_ns, forwarded_ns;
     uint32_t file, extent;    /* or the first Block */
     uint8_t blocks;           /* 0: it is for the Extent */
-    uint8_t wanted, flags;    /* of Blocks, see struct frame_request */
+    uint8_t wanted, flags;    /* see struct frame_request */
+    uint32_t packing;         /* the File may be sent packed so, see packs_id(); or 0 */
     uint32_t failures;        /* of the File when the request came */
     int32_t status;           /* known already, or 0 */
     bool ready;               /* it was there when the request came */
@@ -41,6 +42,7 @@ struct reply { /* that is being sent */
     struct open_replica *replica; /* where its bytes come from, or NULL */
     struct open_replica single;
     uint8_t *bytes; /* or they are here */
+    bool large;     /* these are more than CHUNK_BYTES */
     int64_t offset;
     uint64_t left;
 };
@@ -86,7 +88,15 @@ void server_blocks_want(struct server *s, struct server_connection *c,
                         const struct frame_request *f);
 int server_blocks_attach(struct server *s, const struct pending_request *p,
                          struct reply *out);
+uint8_t *server_take_buffer(struct server *s);
 void server_return_buffer(struct server *s, uint8_t **buffer);
+
+/* packed_replies.c */
+bool server_frame_there(struct server *s, const struct pending_request *p);
+bool server_frame_comes(struct server *s, const struct pending_request *p,
+                        uint64_t now);
+int server_frame_attach(struct server *s, const struct pending_request *p,
+                        struct reply *out);
 
 /* peer_server_connection.c */
 int connection_read(struct server *s, struct server_connection *c);

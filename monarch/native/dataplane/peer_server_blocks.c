@@ -56,7 +56,8 @@ void server_blocks_want(struct server *s, struct server_connection *c,
     server_blocks_ask(s, &all);
 }
 
-static uint8_t *take_buffer(struct server *s)
+/* server_take_buffer - of CHUNK_BYTES, or NULL. */
+uint8_t *server_take_buffer(struct server *s)
 {
     return s->spare_count ? s->spares[--s->spare_count] : malloc(CHUNK_BYTES);
 }
@@ -182,7 +183,7 @@ int server_blocks_attach(struct server *s, const struct pending_request *p,
     uint64_t size = catalog_entry(e->catalog, p->file, NULL)->size;
     if (!partial_hold(e, p->file, run_of(p), &held))
         return -EAGAIN;
-    if (!(out->bytes = take_buffer(s)))
+    if (!(out->bytes = server_take_buffer(s)))
         return -ENOMEM;
     size_t n = (size_t)frame_block_bytes(size, p->extent, p->blocks);
     int rc = held.checked ? 0 : check_extent(e, p, &held, out->bytes);

@@ -3,6 +3,7 @@
 #include "dataplane/peer_server.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -49,11 +50,13 @@ static int take_frame(struct server *s, struct server_connection *c,
             server_blocks_want(s, c, f);
         return 0;
     }
+    bool packed = f->kind == FRAME_PACKED;
     struct pending_request *p = &c->pending[c->pending_count++];
     *p = (struct pending_request){.id = f->id,
                                   .since_ns = now,
                                   .file = f->file,
-                                  .extent = f->extent,
+                                  .extent = packed ? 0 : f->extent,
+                                  .packing = packed ? f->extent : 0,
                                   .blocks = f->blocks,
                                   .wanted = f->wanted,
                                   .flags = f->flags,
@@ -111,9 +114,14 @@ static void forward(struct server *s, struct pending_request *p, uint64_t now)
 }
 
 /* is_there - what is requested can be sent. */
-static bool is_there(struct server *s, const struct pending_request *p, uint32_t word)
+static bool is_there(struct server *s, const struct pending_request *p, uint64_t now)
 {
-    return p->blocks ? server_blocks_there(s, p) : STATE_OF(word) == REPLICA_READY;
+    if (p->blocks)
+        return server_blocks_there(s, p);
+    if (server_frame_there(s, p))
+        return true;
+    return STATE_OF(replica_load(s->engine->catalog, p->file)) == REPLICA_READY &&
+           !server_frame_comes(s, p, now);
 }
 
 /* note_progress - Blocks are waited for as long as others of the File come. */
@@ -136,7 +144,7 @@ static int reply_status(struct server *s, struct pending_request *p, uint64_t no
     if (written_load(e->flags, root, p->file))
         return -ENOENT;
     uint32_t word = replica_load(e->catalog, p->file);
-    if (is_there(s, p, word))
+    if (is_there(s, p, now))
         return 0;
     if (STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) != REASON_NONE)
         return -ENOENT;
@@ -178,7 +186,7 @@ static bool same_replica(struct server_connection *c, uint64_t stamp)
 }
 
 /* attach_bytes - opens the Replica for a reply, or makes it a reply without bytes. */
-static void attach_bytes(struct server *s, struct server_connection *c)
+static void attach_bytes(struct server *s, struct server_connection *c, uint32_t extent)
 {
     struct engine *e = s->engine;
     struct reply *out = &c->out;
@@ -195,11 +203,11 @@ static void attach_bytes(struct server *s, struct server_connection *c)
         head->status = -EAGAIN; /* the peer starts again */
         return;
     }
-    uint64_t place = e->options.digest_first[head->file] + head->extent;
-    head->size = frame_extent_bytes(size, head->extent);
+    uint64_t place = e->options.digest_first[head->file] + extent;
+    head->size = frame_extent_bytes(size, extent);
     head->digest = __atomic_load_n(&e->options.digests[place], __ATOMIC_RELAXED);
     head->seal = extent_seal(e, place);
-    out->offset = (int64_t)head->extent * EXTENT_BYTES;
+    out->offset = (int64_t)extent * EXTENT_BYTES;
     out->left = head->size;
 }
 
@@ -211,7 +219,7 @@ static void begin_head(struct server_connection *c, const struct pending_request
                                      .status = status,
                                      .id = p->id,
                                      .file = p->file,
-                                     .extent = p->extent,
+                                     .extent = p->packing ? p->packing : p->extent,
                                      .ready = p->ready ? FRAME_READY : 0}};
 }
 
@@ -228,6 +236,20 @@ static void attach_blocks(struct server *s, struct server_connection *c,
     out->head.size = out->left = 0;
 }
 
+/* attach_file - the same of a File: packed, if it is there so. */
+static void attach_file(struct server *s, struct server_connection *c,
+                        const struct pending_request *p)
+{
+    struct reply *out = &c->out;
+    int rc = p->packing ? server_frame_attach(s, p, out) : -ENOENT;
+    if (rc)
+        server_return_buffer(s, &out->bytes);
+    if (rc == -ENOENT)
+        attach_bytes(s, c, p->extent);
+    else if (rc)
+        out->head.status = rc;
+}
+
 static void begin_reply(struct server *s, struct server_connection *c, uint32_t number,
                         int status)
 {
@@ -240,7 +262,7 @@ static void begin_reply(struct server *s, struct server_connection *c, uint32_t 
     if (!status && p.blocks)
         attach_blocks(s, c, &p);
     else if (!status)
-        attach_bytes(s, c);
+        attach_file(s, c, &p);
     traffic_add(c->out.head.status ? &traffic->refused : &traffic->replies, 1);
     traffic_add(&traffic->ranges, !c->out.head.status && p.blocks);
     traffic_add(&traffic->late, c->out.head.status == -EAGAIN);
@@ -323,7 +345,11 @@ static void end_reply(struct server *s, struct server_connection *c)
 {
     if (c->out.replica)
         open_replicas_put(c->out.replica);
-    server_return_buffer(s, &c->out.bytes);
+    if (c->out.large)
+        free(c->out.bytes);
+    else
+        server_return_buffer(s, &c->out.bytes);
+    c->out.bytes = NULL;
     c->out.replica = NULL;
     c->out.active = false;
 }

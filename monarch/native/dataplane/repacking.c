@@ -80,13 +80,9 @@ static int decode(struct engine *e, struct transfer *t, uint8_t *buffer, size_t 
     u->offset += length;
     if (raw)
         return 0;
-    struct packed_codec *codec = packs_codec(e->packs, u->tier, t->order.file);
-    struct coder *coder = packs_coder(e->packs, codec);
-    if (!coder)
-        return -ENOMEM;
-    int rc = monarch_coder_unpack(coder, packed, length, buffer, n);
-    packs_coder_back(e->packs, codec, coder);
-    return rc;
+    const struct packed_piece piece = {packs_codec(e->packs, u->tier, t->order.file),
+                                       packed, length};
+    return packing_decode(e, &piece, buffer, n);
 }
 
 /* read_plain - the next piece of a Replica in the Pool. */
@@ -124,13 +120,6 @@ static int verify(struct engine *e, struct transfer *t)
     return replica_file_verify(t);
 }
 
-/* give_up - a frame is damaged: the File comes from elsewhere. */
-static void give_up(struct engine *e, const struct transfer *t)
-{
-    table_drop_packed(e->table, t->order.file);
-    packs_forget(e->packs, t->order.file);
-}
-
 enum { UNFINISHED = 1 };
 
 /* run - 0, -errno or UNFINISHED. */
@@ -159,7 +148,7 @@ bool repacking_run(struct engine *e, struct transfer *t, uint8_t *buffer)
     if (rc == UNFINISHED)
         return false;
     if (rc == -EBADMSG && unpacks(e, t))
-        give_up(e, t);
+        packing_give_up(e, t->order.file);
     transfer_end(t, rc);
     return true;
 }

@@ -109,6 +109,8 @@ void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns);
 bool table_pool_is_crowded(struct table *t);
 bool table_comes_back(struct table *t, uint32_t file);
 bool table_is_due(struct table *t, uint32_t file);
+int table_packing_tier(struct table *t, const struct monarch_order *order);
+void table_count_came_packed(struct table *t);
 bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out);
 
 /* table_pieces.c; the callers of the first three hold the lock */

@@ -180,6 +180,32 @@ bool table_pool_is_crowded(struct table *t)
     return crowded;
 }
 
+/* table_packing_tier - the packed Tier whose frames this node can use for a File that a peer is
+ * asked for: where it goes, or will be packed, or another one; -1: none. */
+int table_packing_tier(struct table *t, const struct monarch_order *order)
+{
+    uint32_t file = order->file;
+    int found = -1;
+    pthread_mutex_lock(&t->lock);
+    if (!table_is_pool(t, order->tier) && table_packs(t, order->tier, file))
+        found = order->tier;
+    else if (t->packed[file] & PACKED_DUE)
+        found = (t->packed[file] & ~PACKED_DUE) - 1;
+    for (uint32_t i = 0; found < 0 && i < t->options.tiers; i++)
+        if (table_packs(t, i, file))
+            found = (int)i;
+    pthread_mutex_unlock(&t->lock);
+    return found;
+}
+
+/* table_count_came_packed - a peer has sent a File as a frame. */
+void table_count_came_packed(struct table *t)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.came_packed_files++;
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* table_begin_packing - the order to pack a File that is in the Pool; false: it cannot be. */
 bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out)
 {

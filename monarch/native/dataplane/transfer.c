@@ -104,7 +104,7 @@ int extent_begin(struct engine *e, struct transfer *t, const struct monarch_seal
  * Extent. */
 int extent_add(struct engine *e, struct transfer *t, const void *bytes, size_t n)
 {
-    if (!e->options.seals_only || transfer_is_local(t) || t->frame)
+    if (!e->options.seals_only || transfer_is_local(t) || t->frame || t->came)
         t->chain = xxh3(bytes, n, t->chain);
     return t->sealing ? seal_add(t->sealing, bytes, n) : 0;
 }
@@ -281,7 +281,8 @@ int transfer_publish(struct engine *e, struct transfer *t)
         return rc;
     pool_published(e->pool, t->order.file,
                    STATE_NEXT(t->order.word, REPLICA_READY, t->order.tier, t->from));
-    packing_note(e, t->order.file);
+    if (!t->came)
+        packing_note(e, t->order.file);
     return 0;
 }
 
@@ -334,6 +335,7 @@ void transfer_end(struct transfer *t, int status)
 {
     seal_drop(&t->sealing);
     frame_free(&t->frame);
+    frame_free(&t->came);
     if (t->source >= 0)
         close(t->source);
     if (t->target >= 0)

@@ -56,6 +56,7 @@ struct transfer {
     uint64_t counted_bytes, counted_ns; /* of these, by pace_read() */
     struct frame *frame;                /* for a packed Tier; else `target` */
     struct unpacking unpacking;         /* from a packed Tier */
+    struct frame *came;                 /* a File that a peer has sent packed */
     uint64_t unpack_ns;
     struct partial *partial;        /* of a large File, from its first step on */
     uint64_t shift;                 /* where the file with the Blocks begins in it */

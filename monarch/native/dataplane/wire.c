@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "dataplane/frame.h"
 #include "shared/catalog.h"
 
 /* frame_request_make - the request for one Extent. */
@@ -35,21 +36,33 @@ static bool names_extent(const struct frame_request *f, uint64_t size)
     return !f->blocks && !f->wanted && !f->flags && f->extent < frame_extents(size);
 }
 
+static bool names_packed(const struct frame_request *f, uint64_t size)
+{
+    return !f->blocks && !f->wanted && !(f->flags & ~FRAME_UNASKED) && f->extent &&
+           size && size <= EXTENT_BYTES;
+}
+
+/* names_its_bytes - what a request names is in a File of this size. */
+static bool names_its_bytes(const struct frame_request *f, uint64_t size)
+{
+    if (f->kind == FRAME_PACKED)
+        return names_packed(f, size);
+    return f->kind == FRAME_EXTENT ? names_extent(f, size) : names_blocks(f, size);
+}
+
 /* frame_check_request - 0; -ESTALE: it names another Catalog; -EPROTO: it is
  * malformed. */
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
     if (f->magic != FRAME_REQUEST_MAGIC ||
-        (f->kind < FRAME_EXTENT || f->kind > FRAME_WANTED))
+        (f->kind < FRAME_EXTENT || f->kind > FRAME_PACKED))
         return -EPROTO;
     if (f->catalog_digest != cat->digest)
         return -ESTALE;
     const struct entry *entry = catalog_entry(cat, f->file, NULL);
     if (!entry)
         return -EPROTO;
-    bool named = f->kind == FRAME_EXTENT ? names_extent(f, entry->size)
-                                         : names_blocks(f, entry->size);
-    return named ? 0 : -EPROTO;
+    return names_its_bytes(f, entry->size) ? 0 : -EPROTO;
 }
 
 /* frame_reply_bytes - the bytes that a request of a File that is in the Catalog is to
@@ -57,8 +70,21 @@ int frame_check_request(const struct catalog *cat, const struct frame_request *f
 uint64_t frame_reply_bytes(const struct catalog *cat, const struct frame_request *f)
 {
     uint64_t size = catalog_entry(cat, f->file, NULL)->size;
+    if (f->kind == FRAME_PACKED)
+        return size;
     return f->kind == FRAME_BLOCKS ? frame_block_bytes(size, f->extent, f->blocks)
                                    : frame_extent_bytes(size, f->extent);
+}
+
+/* has_size - the reply has as many bytes as its request is to bring. */
+static bool has_size(const struct catalog *cat, const struct frame_request *request,
+                     const struct frame_reply *f)
+{
+    uint64_t plain = frame_reply_bytes(cat, request);
+    if (!f->packed)
+        return f->size == plain;
+    return request->kind == FRAME_PACKED && f->size > frame_least_bytes(plain) &&
+           f->size <= frame_least_bytes(plain) + plain;
 }
 
 /* frame_check_reply - -EPROTO unless it answers the request, with as many bytes as the
@@ -69,11 +95,12 @@ int frame_check_reply(const struct catalog *cat, const struct frame_request *req
     if (f->magic != FRAME_REPLY_MAGIC || f->id != request->id ||
         f->file != request->file || f->extent != request->extent)
         return -EPROTO;
-    if (f->ready && f->ready != FRAME_READY)
+    if ((f->ready && f->ready != FRAME_READY) ||
+        (f->packed && f->packed != FRAME_IS_PACKED) || f->reserved)
         return -EPROTO;
     if (f->status)
         return f->status < 0 && f->status >= STATUS_MIN && !f->size ? 0 : -EPROTO;
-    return f->size == frame_reply_bytes(cat, request) ? 0 : -EPROTO;
+    return has_size(cat, request, f) ? 0 : -EPROTO;
 }
 
 /* traffic_copy - reads the counts of all peers while another thread adds to them: each

@@ -1,7 +1,8 @@
 /* wire.h - the protocol between two data planes: fixed-size frames, little-endian.
  *
  * A request names one Extent of one File of a Catalog that both nodes have, or some
- * Blocks of one Extent of a large File; it contains no path. Each request gets one reply,
+ * Blocks of one Extent of a large File; it contains no path. A File that both nodes can pack
+ * alike is sent as it stands in a pack file, if it does. Each request gets one reply,
  * in any order, except that the replies for the Extents of one File keep the order of its
  * requests. A reply with status 0 is followed by `size` bytes. Any number of replies with -EINPROGRESS may precede the reply: the request is
  * known and waits for its File. One comes at once, the others show that the node is
@@ -18,18 +19,20 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "dataplane/api.h"
+#include "dataplane/api_peers.h"
 #include "shared/layout.h"
 
 #define FRAME_REQUEST_MAGIC 0x5251504du /* "MPQR" */
 #define FRAME_REPLY_MAGIC 0x5352504du   /* "MPRS" */
 
 #define FRAME_READY 0xffffffffu /* all bits, so that damage is detected */
+#define FRAME_IS_PACKED 0xffffffffu
 
 enum {
     FRAME_EXTENT = 1, /* a whole Extent of a File that is READY, or will be */
     FRAME_BLOCKS = 2,
     FRAME_WANTED = 3, /* Blocks that were requested: programs wait for them now */
+    FRAME_PACKED = 4, /* a whole File of one Extent; packed, if the node has it so */
     FRAME_BLOCKS_MAX = CHUNK_BYTES / BLOCK_BYTES, /* of one request */
     STATUS_MIN = -4095,
 };
@@ -38,14 +41,16 @@ enum { FRAME_UNASKED = 1 }; /* a flag: no program waits for it */
 
 struct frame_request {
     uint32_t magic;
-    uint8_t kind;   /* FRAME_EXTENT, FRAME_BLOCKS or FRAME_WANTED */
+    uint8_t kind;   /* FRAME_EXTENT, FRAME_BLOCKS, FRAME_WANTED or FRAME_PACKED */
     uint8_t blocks; /* how many */
     /* How many from the first on will be asked for: the origin is read for all at once. */
     uint8_t wanted;
     uint8_t flags; /* FRAME_UNASKED */
     uint64_t id;
     uint64_t catalog_digest;
-    uint32_t file, extent; /* or the number of the first Block in the File */
+    /* Or the number of the first Block in the File, or the packing that the client can
+     * decode, see packs_id(). */
+    uint32_t file, extent;
 };
 
 struct frame_reply {
@@ -58,14 +63,18 @@ struct frame_reply {
     uint32_t file, extent; /* as in the request */
     uint64_t size;         /* bytes that follow */
     uint64_t
-        digest; /* chained xxh3 of the Extent, or that of the Blocks; 0 where seals replace it; with
-                        -EINPROGRESS how far the File has come, see progress.h, or 0 */
+        digest; /* chained xxh3 of the Extent, or that of the Blocks or of the bytes of a pack file;
+                        0 where seals replace it; with -EINPROGRESS how far the File has come, see
+                        progress.h, or 0 */
     uint32_t ready; /* FRAME_READY: the File was ready when the request came; else 0 */
+    uint32_t
+        packed; /* FRAME_IS_PACKED: the bytes are those of a pack file, see frame.h */
+    uint32_t reserved;
     struct monarch_seal seal; /* zero where the nodes of the job make none */
 };
 
 _Static_assert(sizeof(struct frame_request) == 32, "request");
-_Static_assert(sizeof(struct frame_reply) == 72, "reply");
+_Static_assert(sizeof(struct frame_reply) == 80, "reply");
 
 /* frame_extents - the number of Extents of a File; an empty File has one. */
 static inline uint64_t frame_extents(uint64_t size)

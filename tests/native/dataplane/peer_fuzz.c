@@ -1,5 +1,6 @@
 /* peer_fuzz.c - libFuzzer's door to the judges of frames: what they let pass is true. */
 #include "board.h"
+#include "dataplane/frame.h"
 #include "dataplane/wire.h"
 
 enum { FILES = 3 };
@@ -10,7 +11,23 @@ static const uint64_t sizes[FILES] = {0, 5000, 2 * EXTENT_BYTES + 1};
 
 static void expect_true_request(const struct frame_request *f)
 {
-    CHECK(f->file < FILES && f->extent < frame_extents(sizes[f->file]));
+    CHECK(f->file < FILES);
+    if (f->kind == FRAME_PACKED)
+        CHECK(f->extent && sizes[f->file] && sizes[f->file] <= EXTENT_BYTES);
+    else if (f->kind == FRAME_EXTENT)
+        CHECK(f->extent < frame_extents(sizes[f->file]));
+    else
+        CHECK((uint64_t)f->extent * BLOCK_BYTES < sizes[f->file]);
+}
+
+static uint64_t most_bytes(const struct frame_request *asked)
+{
+    uint64_t size = sizes[asked->file];
+    if (asked->kind == FRAME_BLOCKS)
+        return frame_block_bytes(size, asked->extent, asked->blocks);
+    if (asked->kind == FRAME_PACKED)
+        return size + frame_least_bytes(size);
+    return frame_extent_bytes(size, asked->extent);
 }
 
 static void expect_true_reply(const struct frame_request *asked,
@@ -20,8 +37,11 @@ static void expect_true_reply(const struct frame_request *asked,
     CHECK(!f->ready || f->ready == FRAME_READY);
     if (f->status)
         CHECK(f->status < 0 && !f->size);
+    else if (f->packed)
+        CHECK(asked->kind == FRAME_PACKED && f->size && f->size <= most_bytes(asked));
     else
-        CHECK(f->size == frame_extent_bytes(sizes[f->file], f->extent));
+        CHECK(f->size ==
+              (asked->kind == FRAME_PACKED ? sizes[f->file] : most_bytes(asked)));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -36,8 +56,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (n < sizeof(asked))
         return 0;
     memcpy(&asked, bytes, sizeof(asked));
-    if (frame_check_request(board->catalog, &asked) == 0)
-        expect_true_request(&asked);
+    if (frame_check_request(board->catalog, &asked))
+        return 0;
+    expect_true_request(&asked);
     if (n < sizeof(asked) + sizeof(reply))
         return 0;
     memcpy(&reply, bytes + sizeof(asked), sizeof(reply));

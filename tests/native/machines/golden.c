@@ -43,6 +43,7 @@ static void print_frames(void)
     reply.size = 0x3132333435363738;
     reply.digest = 0x4142434445464748;
     reply.ready = FRAME_READY;
+    reply.packed = FRAME_IS_PACKED;
     memset(&reply.seal, 0x5a, sizeof(reply.seal));
     print_bytes("request", &request, sizeof(request));
     print_bytes("reply", &reply, sizeof(reply));

@@ -1,0 +1,105 @@
+/* packed_replies.c - gives peers Files as they stand in the pack files of this node, without
+ * decoding them.
+ *
+ * The bytes are sealed for each reply: the seal of the File covers its plain bytes, which a
+ * peer that keeps the frame does not see.
+ */
+#include "dataplane/peer_server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/packed_seal.h"
+#include "dataplane/packing.h"
+#include "dataplane/staging_table.h"
+#include "shared/catalog.h"
+#include "shared/xxh3.h"
+
+/* How long a peer that fills waits for a frame: else it would compress the File itself. */
+static const uint64_t FRAME_WAIT_NS = SECOND_NS;
+
+/* find - the frame of a File, if the peer can decode it. */
+static bool find(struct engine *e, const struct pending_request *p,
+                 struct unpacking *out)
+{
+    return p->packing && e->packs && packs_take(e->packs, p->file, out) &&
+           packs_id(e->packs, out->tier, p->file) == p->packing;
+}
+
+/* server_frame_there - the File can be sent packed. */
+bool server_frame_there(struct server *s, const struct pending_request *p)
+{
+    struct unpacking found;
+    return find(s->engine, p, &found);
+}
+
+/* server_frame_comes - no program waits for the File, which will soon be packed. */
+bool server_frame_comes(struct server *s, const struct pending_request *p, uint64_t now)
+{
+    const struct engine *e = s->engine;
+    return p->packing && p->flags & FRAME_UNASKED && e->packs &&
+           now - p->since_ns < FRAME_WAIT_NS && table_is_due(e->table, p->file);
+}
+
+/* is_of_file - the frame is that of the File. Whether it is right, the peer finds. */
+static bool is_of_file(const struct engine *e, uint32_t file, const uint8_t *bytes)
+{
+    struct frame_head head;
+    char name[REPLICA_NAME_BYTES + 1];
+    uint8_t expected[FRAME_NAME_BYTES];
+    memcpy(&head, bytes, sizeof(head));
+    catalog_replica_name(e->catalog, file, name);
+    packing_name(name, expected);
+    return memcmp(head.name, expected, sizeof(expected)) == 0;
+}
+
+/* read_frame - -EAGAIN: its segment was given up, or it is damaged. */
+static int read_frame(struct engine *e, uint32_t file, const struct unpacking *u,
+                      uint8_t *bytes)
+{
+    size_t n = u->place.bytes;
+    ssize_t got = pread(u->fd, bytes, n, u->place.offset);
+    if (got == (ssize_t)n && n > sizeof(u->head) && is_of_file(e, file, bytes))
+        return 0;
+    packing_give_up(e, file);
+    return -EAGAIN;
+}
+
+/* certify - the seal of the bytes, or their checksum where the nodes make no seals. */
+static int certify(struct engine *e, const struct pending_request *p,
+                   const uint8_t *bytes, struct frame_reply *head)
+{
+    const struct extent_name name = packed_seal_name(p->file, p->packing, head->size);
+    if (!e->sealer) {
+        head->digest = xxh3(bytes, head->size, 0);
+        return 0;
+    }
+    int rc = seal_nonce(&head->seal);
+    return rc ? rc : seal_make(e->sealer, &name, bytes, &head->seal);
+}
+
+/* server_frame_attach - reads the frame of a reply. -ENOENT: there is none any more;
+ * -EAGAIN: the peer is to ask again. */
+int server_frame_attach(struct server *s, const struct pending_request *p,
+                        struct reply *out)
+{
+    struct unpacking u;
+    if (!find(s->engine, p, &u))
+        return -ENOENT;
+    out->large = u.place.bytes > CHUNK_BYTES;
+    out->bytes = out->large ? malloc(u.place.bytes) : server_take_buffer(s);
+    if (!out->bytes)
+        return -EAGAIN;
+    int rc = read_frame(s->engine, p->file, &u, out->bytes);
+    out->head.size = u.place.bytes;
+    rc = rc ? rc : certify(s->engine, p, out->bytes, &out->head);
+    if (rc) {
+        out->head.size = 0;
+        return -EAGAIN;
+    }
+    out->head.packed = FRAME_IS_PACKED;
+    out->left = out->head.size;
+    return 0;
+}

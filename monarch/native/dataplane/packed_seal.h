@@ -1,0 +1,14 @@
+/* packed_seal.h - what the seal of a frame covers that one node sends to another. */
+#ifndef MONARCH_PACKED_SEAL_H
+#define MONARCH_PACKED_SEAL_H
+
+#include "dataplane/seal.h"
+
+/* packed_seal_name - no seal of an Extent or of Blocks has the same name. */
+static inline struct extent_name packed_seal_name(uint32_t file, uint32_t packing,
+                                                  uint64_t bytes)
+{
+    return (struct extent_name){file, packing, bytes, UINT64_MAX};
+}
+
+#endif
