@@ -73,6 +73,7 @@ class AgentCounters:
         "packed files", "evicted to stay below the memory limit"
     )
     came_packed_files: int = _figure("files", "came packed from peers")
+    packed_extents: int = _figure("pieces", "of 8 MiB of large files were packed")
     mapped_files: int = _figure("files", "large ones that programs were seen to map")
     breakers_opened: int = _figure("times", "a peer was suspended after failures")
     breakers_closed: int = _figure("times", "a suspended peer was resumed")

@@ -303,6 +303,7 @@ class AgentStats:
         # Blocks of a File that is kept in part come as long as the job runs.
         staging = replicas.in_state(ReplicaState.STAGING)
         staging &= policy.kept_whole | ~policy.units.is_large
+        staging[packed] = False
         found.append(("being copied", np.flatnonzero(staging)))
         unstaged = []
         for text, files in found:

@@ -33,26 +33,34 @@ class PresentBlocks:
         first: the first word of each, and the number of all words.
         words: of each Extent, a bit per Block.
         parts: of each large File, a struct part.
+        packed: of each Extent, the packed Tier that holds it, plus 1; or 0.
     """
 
     files: npt.NDArray[np.uint32]
     first: npt.NDArray[np.uint64]
     words: npt.NDArray[np.uint32]
     parts: npt.NDArray[Any]
+    packed: npt.NDArray[np.uint8]
+
+    @property
+    def without_room(self) -> npt.NDArray[np.bool_]:
+        """Which of the large Files will not be whole: no Tier has room for all."""
+        pieces = self.parts["pieces"]
+        return (pieces > 0) & (pieces < native.CONSTANTS["PIECES_PACKED"])
 
     @property
     def in_pieces(self) -> npt.NDArray[np.intp]:
         """The Files that will not be whole: no Tier has room for all of them."""
-        return self.files[self.parts["pieces"] > 0].astype(np.intp)
+        return self.files[self.without_room].astype(np.intp)
 
     def is_in_pieces(self, file: int) -> bool:
         """Return whether a File will not be whole."""
         place = int(np.searchsorted(self.files, file))
         found = place < len(self.files) and self.files[place] == file
-        return bool(found and self.parts["pieces"][place])
+        return bool(found and self.without_room[place])
 
     def sizes(self, file_sizes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-        """Return how many bytes of each Extent there are.
+        """Return how many bytes of each Extent there are; of packed ones, all.
 
         Args:
             file_sizes: of each File of the job.
@@ -68,7 +76,10 @@ class PresentBlocks:
         number = (sizes - 1) // block % in_word
         there = self.words[last] >> number.astype(np.uint32) & np.uint32(1)
         found[last] -= there * (-sizes % block).astype(np.uint64)
-        return found
+        extent = native.CONSTANTS["EXTENT_BYTES"]
+        whole = np.full(len(found), extent, np.uint64)
+        whole[last] = ((sizes - 1) % extent + 1).astype(np.uint64)
+        return np.where(self.packed > 0, whole, found)
 
 
 NO_BLOCKS: Final = PresentBlocks(
@@ -76,6 +87,7 @@ NO_BLOCKS: Final = PresentBlocks(
     np.zeros(1, np.uint64),
     np.zeros(0, np.uint32),
     np.zeros(0, native.DTYPES["part"]),
+    np.zeros(0, np.uint8),
 )
 """Of a job without large Files."""
 
@@ -110,7 +122,8 @@ class PresencePlan:
             "parts": parts,
             "words": words,
             "places": places,
-            "end": places + int(self.first[-1]),
+            "packed": places + int(self.first[-1]),
+            "end": places + 2 * int(self.first[-1]),
         }
 
     @property
@@ -125,7 +138,8 @@ class PresencePlan:
         dtype = native.DTYPES["part"]
         end = places["parts"] + len(self.files) * dtype.itemsize
         parts = memory[places["parts"] : end].view(dtype)
-        return PresentBlocks(self.files, self.first, words, parts)
+        packed = memory[places["packed"] : places["end"]]
+        return PresentBlocks(self.files, self.first, words, parts, packed)
 
     def write(self, memory: Bytes) -> None:
         """Write everything into a zeroed flags segment: no Block is there yet."""
@@ -133,12 +147,12 @@ class PresencePlan:
         dtype = native.DTYPES["presence"]
         record = memory[self.start : self.start + dtype.itemsize].view(dtype)
         record["count"] = len(self.files)
-        for name in ("files", "first", "parts", "words", "places"):
+        for name in ("files", "first", "parts", "words", "places", "packed"):
             record[name] = places[name]
         for name, values in (("files", self.files), ("first", self.first)):
             raw = values.view(np.uint8)
             memory[places[name] : places[name] + len(raw)] = raw
-        memory[places["places"] : places["end"]] = native.CONSTANTS["PLACE_NONE"]
+        memory[places["places"] : places["packed"]] = native.CONSTANTS["PLACE_NONE"]
 
 
 def large_above(cold_mode: native.ColdMode, wait_max_bytes: int) -> int:

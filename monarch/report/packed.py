@@ -11,21 +11,23 @@ def packed_summary(tally: Mapping[str, int]) -> dict[str, Any] | None:
     """Return the figures of packed Tiers; None where nothing was packed or decoded.
 
     Returns:
-        files, bytes, stored_bytes: what was packed, and what it takes of the Tiers,
-            with the heads of frames; ratio: of the two.
+        files, bytes, stored_bytes: what was packed, of large Files each piece, and
+            what it takes of the Tiers, with the heads of frames; ratio: of the two.
+        pieces: of large Files, which are packed by these.
         raw_files: of these, Files that are stored as they are, as they hardly shrink.
         pack_s, decode_s: durations on one processor, added up.
-        decoded_files, decoded_bytes: each decoding counted; decodes_per_file: how
-            often a File was decoded.
+        decoded_files, decoded_bytes: each decoding counted, of large Files the bytes
+            alone; decodes_per_file: how often each byte was decoded.
         dropped_files: whose frames were damaged.
     """
     files, decoded = tally["packed_files"], tally["unpacked_files"]
-    if not (files or decoded):
+    if not (files or decoded or tally["packed_extents"]):
         return None
     stored = tally["stored_bytes"]
     return {
         "files": files,
         "bytes": tally["packed_bytes"],
+        "pieces": tally["packed_extents"],
         "stored_bytes": stored,
         "ratio": tally["packed_bytes"] / stored if stored else 1.0,
         "raw_files": tally["raw_files"],
@@ -33,7 +35,7 @@ def packed_summary(tally: Mapping[str, int]) -> dict[str, Any] | None:
         "decoded_files": decoded,
         "decoded_bytes": tally["unpacked_bytes"],
         "decode_s": tally["unpack_ns"] / 1e9,
-        "decodes_per_file": decoded / files if files else 0.0,
+        "decodes_per_file": tally["unpacked_bytes"] / max(1, tally["packed_bytes"]),
         "dropped_files": tally["frames_dropped"],
     }
 
@@ -52,14 +54,17 @@ def _held(packed: Mapping[str, Any]) -> str:
     size, stored = format_size(packed["bytes"]), format_size(packed["stored_bytes"])
     line = f"  packed: {many(packed['files'], 'files')}, {size} in {stored} "
     line += f"({packed['ratio']:.2f} x)"
+    if packed.get("pieces"):
+        line += f", of large files in {many(packed['pieces'], 'pieces')}"
     if packed["raw_files"]:
         line += f", {format_count(packed['raw_files'])} of them as they are"
     return f"{line}; compressed in {format_duration(packed['pack_s'])} of a processor"
 
 
 def _decoded(packed: Mapping[str, Any]) -> str:
-    decoded = f"  decoded: {many(packed['decoded_files'], 'files')}, "
-    decoded += f"{format_size(packed['decoded_bytes'])} in "
+    files, size = packed["decoded_files"], format_size(packed["decoded_bytes"])
+    number = f"{many(files, 'files')}, " if files else ""
+    decoded = f"  decoded: {number}{size} in "
     decoded += f"{format_duration(packed['decode_s'])} of a processor, "
     decoded += f"{packed['decodes_per_file']:.2f} times each"
     if packed["dropped_files"]:

@@ -164,7 +164,7 @@ def missing_pieces(replicas: Replicas, policy: Policy) -> int:
     missing[first[1:] - 1] = sizes - extent * (counts - 1)
     missing -= blocks.sizes(replicas.sizes).astype(np.int64)
     _, places = _block_units(replicas, policy.units)
-    pieces = np.repeat(blocks.parts["pieces"] > 0, counts)
+    pieces = np.repeat(blocks.without_room, counts)
     return int(missing[policy.kept[places] & pieces].sum())
 
 

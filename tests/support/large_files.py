@@ -31,6 +31,7 @@ SIZES = (
 BATCH = 50
 BYTES_PER_S, FAST, SLOW = 100_000_000, 400_000_000, 60_000_000
 SLOW_FILL = ("--set", "fill.bandwidth=20MB/s")
+PACKED = ("--set", "tiers[0].codec=lz4", "--set", "peers.transit=40MiB")
 LIMIT_S = 200
 CONTEXT_LINES = 12
 
@@ -60,6 +61,7 @@ WAYS = {
     "no-room": Way(tier="ram:48MiB"),
     "disk": Way("ssd:512MiB:{folder}", medium="disk"),
     "soon-whole": Way(bytes_per_s=0),
+    "packed": Way(options=PACKED, bytes_per_s=FAST),
 }
 
 

@@ -81,6 +81,7 @@ def make(policy: Policy, above: int = EXTENT_BYTES) -> Site:
             plan.first,
             np.zeros(count, np.uint32),
             np.zeros(len(plan.files), native.DTYPES["part"]),
+            np.zeros(count, np.uint8),
         ),
     )
     return Site(policy, table.words, Replicas(table))

@@ -160,6 +160,7 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t frames_dropped;       /* damaged ones */
     uint64_t evicted_packed_files; /* because their memory was needed */
     uint64_t came_packed_files;    /* from peers, as frames */
+    uint64_t packed_extents;       /* of large Files */
 };
 
 struct monarch_fetched { /* from one peer, and right */

@@ -6,7 +6,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "dataplane/partial.h"
+#include "dataplane/extent_packing.h"
 #include "dataplane/replica_state.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
@@ -23,23 +23,6 @@ static bool is_free(const struct partial *p, uint32_t block)
     uint32_t taken = present_in(p, block / EXTENT_BLOCKS) |
                      p->claimed[block / EXTENT_BLOCKS];
     return !(taken >> block % EXTENT_BLOCKS & 1);
-}
-
-/* wake_refused - lets programs ask again for Extents that had no room: a Block of another one
- * has come, so that it may go. */
-static void wake_refused(struct engine *e)
-{
-    struct pooled_extent one;
-    while (ring_pop(&e->partials->refused, &one))
-        futex_wake(presence_words(e->flags, one.large) + one.extent, INT_MAX);
-}
-
-static void wake(struct engine *e, struct partial *p, uint32_t block)
-{
-    futex_wake(&p->words[block / EXTENT_BLOCKS], INT_MAX);
-    wake_refused(e);
-    replica_watches_wake(e->catalog);
-    pthread_cond_broadcast(&e->partials->changed);
 }
 
 /* free_run - the first run of free Blocks within one Extent; count 0: none. */
@@ -76,7 +59,7 @@ static void refuse(struct engine *e, struct partial *p, uint32_t block)
     const struct pooled_extent one = {p->large, extent};
     bool never = atomic_load(&p->places[extent]) == PLACE_ORIGIN;
     if (never || !ring_push(&e->partials->refused, &one))
-        wake(e, p, block);
+        partial_wake(e, p, block);
 }
 
 /* set_unasked - no program waits for claimed Blocks so far. */
@@ -129,6 +112,20 @@ static void claim_range(struct engine *e, struct partial *p, uint32_t at, uint32
     }
 }
 
+/* widen - to whole Extents, if these are to be packed and the Pool is short of room: they are
+ * complete sooner, and what had come of them need not leave the Pool before. */
+static void widen(struct engine *e, const struct partial *p, uint32_t *first,
+                  uint32_t *end)
+{
+    uint32_t from = *first - *first % EXTENT_BLOCKS;
+    if (!p->pieces || *first == *end || !table_pool_is_short(e->table) ||
+        !extent_goes_packed(e, p, from / EXTENT_BLOCKS))
+        return;
+    uint32_t to = (*end + EXTENT_BLOCKS - 1) / EXTENT_BLOCKS * EXTENT_BLOCKS;
+    *first = from;
+    *end = to < p->blocks ? to : p->blocks;
+}
+
 /* partial_claim_runs - claims all Blocks of a range that nobody copies yet, of a File that
  * is staged in part. `unasked`: no program waits for them. */
 void partial_claim_runs(struct engine *e, struct block_range range, bool unasked,
@@ -139,11 +136,12 @@ void partial_claim_runs(struct engine *e, struct block_range range, bool unasked
     pthread_mutex_lock(&e->partials->lock);
     struct partial *p = e->partials->all[range.large];
     if (p && !p->ended) {
-        uint32_t end = range.first + range.count;
+        uint32_t first = range.first, end = first + range.count;
         end = end < p->blocks ? end : p->blocks;
         out->order = p->order;
-        out->of_fill = !unasked && take_unasked(p, range.first, end);
-        claim_range(e, p, range.first, end, out);
+        out->of_fill = !unasked && take_unasked(p, first, end);
+        widen(e, p, &first, &end);
+        claim_range(e, p, first, end, out);
         for (uint32_t i = 0; unasked && i < out->count; i++)
             set_unasked(p, out->runs[i]);
     }
@@ -193,6 +191,7 @@ static void unclaim(struct partial *p, struct block_run run)
 static bool is_wanted(struct engine *e, const struct partial *p, uint32_t extent)
 {
     return !p->pieces || (table_keeps_extent(e->table, p->order.file, extent) &&
+                          !extent_is_packed(e, p, extent) &&
                           atomic_load_explicit(&p->places[extent],
                                                memory_order_relaxed) != PLACE_ORIGIN);
 }
@@ -244,7 +243,7 @@ void partial_unclaim(struct engine *e, struct partial *p, struct block_run run,
     if (failed)
         atomic_fetch_add_explicit((_Atomic uint32_t *)&p->part->failures, 1,
                                   memory_order_release);
-    wake(e, p, run.first);
+    partial_wake(e, p, run.first);
     pthread_mutex_unlock(&e->partials->lock);
 }
 
@@ -277,9 +276,12 @@ bool partial_set(struct engine *e, struct partial *p, struct block_run run,
     p->present += run.count;
     uint32_t now = mask | atomic_fetch_or_explicit(&p->words[extent], mask,
                                                    memory_order_release);
-    wake(e, p, run.first);
+    bool whole = now == whole_extent(p, extent);
+    if (whole && p->pieces)
+        extent_came(e, p, extent);
+    partial_wake(e, p, run.first);
     pthread_mutex_unlock(&e->partials->lock);
-    return !p->pieces && now == whole_extent(p, extent);
+    return !p->pieces && whole;
 }
 
 /* partial_extent_finished - counts an Extent that has its checksum; true: it was the last

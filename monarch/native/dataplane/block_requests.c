@@ -3,7 +3,7 @@
  */
 #include "dataplane/demand.h"
 
-#include "dataplane/partial.h"
+#include "dataplane/extent_packing.h"
 #include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
 #include "shared/catalog.h"
@@ -30,9 +30,13 @@ static bool begin_partly(struct engine *e, uint32_t file)
 }
 
 /* blocks_send - has the Blocks of an order, which are claimed, brought by the next source
- * that can be asked; false: its queue is full. */
+ * that can be asked, or decoded; false: its queue is full. */
 bool blocks_send(struct engine *e, struct monarch_order *order)
 {
+    if (extent_unpacks(e, order)) {
+        extent_decode_order(e, order);
+        return order_push(e, order);
+    }
     if (table_block_source(e->table, order) && order_push(e, order))
         return true;
     return false;

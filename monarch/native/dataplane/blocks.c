@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "dataplane/partial.h"
+#include "dataplane/extent_packing.h"
 #include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
@@ -252,6 +252,15 @@ static bool is_full(struct engine *e, const struct transfer *t)
     return order_class(t->order.kind) == CLASS_BACKGROUND && !may_fetch_unasked(e);
 }
 
+/* waits_for_pool - an Extent is to be packed, for which there is no room in the Pool now. */
+static bool waits_for_pool(struct engine *e, const struct transfer *t, uint32_t block)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    bool waits = extent_goes_packed(e, t->partial, block / EXTENT_BLOCKS);
+    pthread_mutex_unlock(&e->partials->lock);
+    return waits;
+}
+
 /* bring - has the next missing Blocks brought, by their owner or by this Transfer itself;
  * UNABLE: not now; ROOMLESS: no Tier has room for them. */
 static int bring(struct engine *e, struct transfer *t, struct block_run next,
@@ -270,7 +279,8 @@ static int bring(struct engine *e, struct transfer *t, struct block_run next,
     order.first_block = run.first;
     order.block_count = run.count;
     if (!run.count)
-        return t->partial->pieces ? ROOMLESS : UNABLE;
+        return t->partial->pieces && !waits_for_pool(e, t, next.first) ? ROOMLESS
+                                                                       : UNABLE;
     if (!peer)
         return copy_run(e, t, run, buffer);
     if (!blocks_send(e, &order)) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/extent_packing.h"
 #include "dataplane/hints.h"
 #include "dataplane/packing.h"
 #include "dataplane/partial.h"
@@ -71,7 +72,8 @@ static bool run_transfer(struct engine *e, struct transfer *t)
     bool partly = t->partial || (!t->begun && partial_applies(e, &t->order));
     bool ended;
     if (transfer_repacks(t))
-        ended = repacking_run(e, t, buffer);
+        ended = t->order.block_count ? extent_packing_run(e, t, buffer)
+                                     : repacking_run(e, t, buffer);
     else
         ended = partly ? blocks_run(e, t, buffer) : transfer_run(e, t, buffer);
     pthread_mutex_lock(&e->lock);

@@ -24,7 +24,8 @@ static const uint64_t FRAME_WAIT_NS = SECOND_NS;
 static bool find(struct engine *e, const struct pending_request *p,
                  struct unpacking *out)
 {
-    return p->packing && e->packs && packs_take(e->packs, p->file, out) &&
+    return p->packing && e->packs &&
+           packs_take(e->packs, packs_row(e->packs, p->file, 0), out) &&
            packs_id(e->packs, out->tier, p->file) == p->packing;
 }
 

@@ -12,6 +12,7 @@
 
 #include "dataplane/codec.h"
 #include "dataplane/demand.h"
+#include "dataplane/extent_packing.h"
 #include "dataplane/packs.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
@@ -71,11 +72,13 @@ struct frame_head packing_head(const struct engine *e, const struct transfer *t,
     return head;
 }
 
-/* append - writes the frame behind the others of its Tier. */
-static int append(struct engine *e, struct transfer *t, struct frame_place *place)
+/* packing_append - writes the frame, with a checksum of its plain bytes, behind the others of
+ * its Tier. */
+int packing_append(struct engine *e, struct transfer *t, uint64_t digest,
+                   struct frame_place *place)
 {
     struct frame_head head = packing_head(e, t, t->frame->tier);
-    head.digest = *t->first_digest;
+    head.digest = digest;
     frame_finish(t->frame, &head);
     t->step = MONARCH_STEP_WRITE;
     return packs_append(e->packs, t->frame, place);
@@ -92,13 +95,13 @@ int packing_publish(struct engine *e, struct transfer *t)
     int rc = table_take_packed(e->table, &t->order, &done);
     if (rc)
         return rc == -ENOSPC ? 0 : rc;
-    rc = append(e, t, &place);
+    rc = packing_append(e, t, *t->first_digest, &place);
     if (rc) {
         table_give_packed(e->table, &t->order, &done);
         return rc;
     }
     t->step = MONARCH_STEP_PUBLISH;
-    if (!packs_set(e->packs, t->order.file, &place)) {
+    if (!packs_set(e->packs, packs_row(e->packs, t->order.file, 0), &place)) {
         table_give_packed(e->table, &t->order, &done);
         return -ECANCELED;
     }
@@ -121,7 +124,7 @@ int packing_decode(struct engine *e, const struct packed_piece *piece, uint8_t *
 void packing_give_up(struct engine *e, uint32_t file)
 {
     table_drop_packed(e->table, file);
-    packs_forget(e->packs, file);
+    packs_forget(e->packs, packs_row(e->packs, file, 0));
 }
 
 /* ---- Files that peers send packed ------------------------------------------------------ */
@@ -149,13 +152,14 @@ void packing_note(struct engine *e, uint32_t file)
 /* packing_waits - a File is to be packed. */
 bool packing_waits(const struct engine *e)
 {
-    return e->packs && packs_waiting(e->packs);
+    return e->packs && (packs_waiting(e->packs) || extents_wait(e));
 }
 
 /* packing_hurries - one is, and the Pool is short of room: programs wait for it. */
 bool packing_hurries(const struct engine *e)
 {
-    return packing_waits(e) && table_pool_is_crowded(e->table);
+    return packing_waits(e) && (table_pool_is_crowded(e->table) ||
+                                (extents_wait(e) && table_pool_is_short(e->table)));
 }
 
 /* packing_next - the order for the next File that is to be packed. */
@@ -165,5 +169,14 @@ bool packing_next(struct engine *e, struct monarch_order *out)
     while (e->packs && packs_next(e->packs, &file))
         if (table_begin_packing(e->table, file, out))
             return true;
-    return false;
+    return extent_next(e, out);
+}
+
+/* packing_undo - that order could not be queued. */
+void packing_undo(struct engine *e, const struct monarch_order *order)
+{
+    if (order->block_count)
+        extent_packing_undo(e, order);
+    else
+        monarch_table_fail(e->table, order, REASON_NONE, 1);
 }

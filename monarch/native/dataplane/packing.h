@@ -15,6 +15,8 @@ bool packing_applies(const struct engine *e, const struct transfer *t);
 int packing_create(struct engine *e, struct transfer *t);
 int packing_write(struct engine *e, struct transfer *t, const void *bytes, size_t n);
 int packing_publish(struct engine *e, struct transfer *t);
+int packing_append(struct engine *e, struct transfer *t, uint64_t digest,
+                   struct frame_place *place);
 struct frame_head packing_head(const struct engine *e, const struct transfer *t,
                                uint32_t tier);
 
@@ -28,8 +30,12 @@ void packing_note(struct engine *e, uint32_t file);
 bool packing_waits(const struct engine *e);
 bool packing_hurries(const struct engine *e);
 bool packing_next(struct engine *e, struct monarch_order *out);
+void packing_undo(struct engine *e, const struct monarch_order *order);
 
 /* repacking.c */
 bool repacking_run(struct engine *e, struct transfer *t, uint8_t *buffer);
+int packing_find(struct engine *e, struct transfer *t, uint64_t row, uint64_t plain);
+int packing_decode_at(struct engine *e, struct transfer *t, uint32_t piece,
+                      uint8_t *buffer);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "dataplane/codec.h"
 #include "dataplane/engine.h"
+#include "dataplane/extent_packing.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "shared/xxh3.h"
@@ -60,7 +61,7 @@ struct packs {
     struct packed_tier tiers[TIERS_MAX];
     struct pack_segment *segments;
     uint32_t segment_count;
-    struct frame_place *places; /* per File */
+    struct frame_place *places; /* per row of the staging table */
     struct ring waiting;        /* numbers of Files */
 };
 
@@ -104,7 +105,8 @@ int packs_new(struct engine *e, struct packs **out)
     *out = p;
     p->engine = e;
     pthread_mutex_init(&p->lock, NULL);
-    p->places = calloc(e->catalog->file_count + 1, sizeof(*p->places));
+    p->places = calloc(e->table->options.first[e->catalog->file_count] + 1,
+                       sizeof(*p->places));
     p->segments = calloc(SEGMENTS_MAX, sizeof(*p->segments));
     if (!p->places || !p->segments ||
         ring_init(&p->waiting, sizeof(uint32_t), WAITING_MAX))
@@ -280,26 +282,40 @@ int packs_append(struct packs *p, const struct frame *f, struct frame_place *out
     return rc ? rc : write_at(fd, f->bytes, f->used, out->offset);
 }
 
-/* packs_set - a File has its frame there from now on; false: the segment was dropped. */
-bool packs_set(struct packs *p, uint32_t file, const struct frame_place *place)
+/* packs_row - that of an Extent of a File. */
+uint64_t packs_row(const struct packs *p, uint32_t file, uint32_t extent)
+{
+    return p->engine->table->options.first[file] + extent;
+}
+
+/* packs_set - a row has its frame there from now on; false: the segment was dropped. */
+bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place)
 {
     pthread_mutex_lock(&p->lock);
     struct pack_segment *s = &p->segments[place->segment - 1];
     bool kept = !s->dropped;
     if (kept) {
-        p->places[file] = *place;
+        p->places[row] = *place;
         s->held += place->bytes;
     }
     pthread_mutex_unlock(&p->lock);
     return kept;
 }
 
-/* packs_take - the place of a File's frame;
- * false: it has none. */
-bool packs_take(struct packs *p, uint32_t file, struct unpacking *out)
+/* packs_has - there is a frame. */
+bool packs_has(struct packs *p, uint64_t row)
 {
     pthread_mutex_lock(&p->lock);
-    const struct frame_place *place = &p->places[file];
+    bool has = p->places[row].segment != 0;
+    pthread_mutex_unlock(&p->lock);
+    return has;
+}
+
+/* packs_take - the place of a frame; false: there is none. */
+bool packs_take(struct packs *p, uint64_t row, struct unpacking *out)
+{
+    pthread_mutex_lock(&p->lock);
+    const struct frame_place *place = &p->places[row];
     bool found = place->segment != 0;
     *out = (struct unpacking){.place = *place, .fd = -1};
     if (found) {
@@ -310,11 +326,11 @@ bool packs_take(struct packs *p, uint32_t file, struct unpacking *out)
     return found;
 }
 
-/* packs_forget - a File has no frame any more. */
-void packs_forget(struct packs *p, uint32_t file)
+/* packs_forget - there is no frame any more. */
+void packs_forget(struct packs *p, uint64_t row)
 {
     pthread_mutex_lock(&p->lock);
-    p->places[file] = (struct frame_place){0};
+    p->places[row] = (struct frame_place){0};
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -327,18 +343,28 @@ static uint32_t last_segment(const struct packs *p, uint32_t tier)
     return 0;
 }
 
+/* drop_frames - those of one File that are in a segment. */
+static void drop_frames(struct packs *p, uint32_t number, uint32_t file,
+                        uint32_t reason)
+{
+    uint64_t row = packs_row(p, file, 0), end = packs_row(p, file + 1, 0);
+    for (uint32_t extent = 0; row < end; row++, extent++) {
+        if (p->places[row].segment != number)
+            continue;
+        p->places[row] = (struct frame_place){0};
+        if (!extent_frame_gone(p->engine, file, extent))
+            table_evict_packed(p->engine->table, file, reason);
+    }
+}
+
 /* drop - empties a segment: Files whose frames are in it are not packed any more. Who reads
  * it at this moment finds a frame that ends too soon. */
 static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason)
 {
     struct pack_segment *s = &p->segments[number - 1];
     uint64_t held = s->held;
-    for (uint64_t file = 0; file < p->engine->catalog->file_count; file++) {
-        if (p->places[file].segment != number)
-            continue;
-        p->places[file] = (struct frame_place){0};
-        table_evict_packed(p->engine->table, (uint32_t)file, reason);
-    }
+    for (uint32_t file = 0; file < p->engine->catalog->file_count; file++)
+        drop_frames(p, number, file, reason);
     s->dropped = true;
     s->held = 0;
     if (p->tiers[s->tier].segment == number)

@@ -10,7 +10,9 @@ struct packed_codec;
 struct packs;
 struct transfer;
 
-struct frame_place { /* where the frame of a File is; segment 0: nowhere */
+/* A frame is that of a small File, or of one Extent of a large one; its row is that of the
+ * staging table. */
+struct frame_place { /* where a frame is; segment 0: nowhere */
     uint32_t segment, offset, bytes;
 };
 
@@ -34,9 +36,11 @@ uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file);
 void packs_head(const struct packed_codec *codec, struct frame_head *out);
 
 int packs_append(struct packs *p, const struct frame *f, struct frame_place *out);
-bool packs_set(struct packs *p, uint32_t file, const struct frame_place *place);
-bool packs_take(struct packs *p, uint32_t file, struct unpacking *out);
-void packs_forget(struct packs *p, uint32_t file);
+uint64_t packs_row(const struct packs *p, uint32_t file, uint32_t extent);
+bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place);
+bool packs_has(struct packs *p, uint64_t row);
+bool packs_take(struct packs *p, uint64_t row, struct unpacking *out);
+void packs_forget(struct packs *p, uint64_t row);
 
 MONARCH_API uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier,
                                                 uint64_t bytes, uint32_t reason);

@@ -40,6 +40,7 @@ int partials_new(struct engine *e, struct partials **out)
     bool made = all->all && all->digests &&
                 !ring_init(&all->handed, sizeof(struct monarch_order), HANDED_MAX) &&
                 !ring_init(&all->pooled, sizeof(struct pooled_extent), POOLED_MAX) &&
+                !ring_init(&all->to_pack, sizeof(struct pooled_extent), POOLED_MAX) &&
                 !ring_init(&all->refused, sizeof(struct pooled_extent), REFUSED_MAX);
     return made ? 0 : -ENOMEM;
 }
@@ -146,6 +147,7 @@ void partials_free(struct engine *e)
     pthread_mutex_destroy(&all->lock);
     ring_free(&all->handed);
     ring_free(&all->pooled);
+    ring_free(&all->to_pack);
     ring_free(&all->refused);
     free(all->digests);
     free(all->all);
@@ -182,28 +184,14 @@ static struct partial *make(struct engine *e, const struct monarch_order *order,
     p->claimed = calloc(2 * (size_t)p->extents, sizeof(*p->claimed));
     p->unasked = p->claimed + p->extents;
     p->digests = calloc(p->blocks, sizeof(*p->digests));
-    p->has_checksum = calloc(p->extents, 1);
+    p->has_checksum = calloc(2 * (size_t)p->extents, 1);
+    p->stays_plain = p->has_checksum + p->extents;
     pthread_mutex_init(&p->opening, NULL);
     catalog_replica_name(e->catalog, order->file, p->name);
     if (p->claimed && p->digests && p->has_checksum)
         return p;
     release(p);
     return NULL;
-}
-
-/* set_places - where its Extents will be, as far as that is known. */
-static void set_places(struct engine *e, struct partial *p)
-{
-    uint32_t file = p->order.file;
-    for (uint32_t i = 0; i < p->extents; i++) {
-        uint8_t place = (uint8_t)p->order.tier;
-        if (p->pieces)
-            place = table_extent_elsewhere(e->table, file, i) ? PLACE_ORIGIN
-                                                              : PLACE_NONE;
-        atomic_store_explicit(&p->places[i], place, memory_order_relaxed);
-    }
-    atomic_store_explicit((_Atomic uint32_t *)&p->part->pieces, p->pieces,
-                          memory_order_release);
 }
 
 static bool same_word(uint32_t a, uint32_t b)
@@ -232,7 +220,7 @@ static struct partial *add(struct engine *e, const struct monarch_order *order)
         return NULL;
     all->all[large] = p;
     partial_count_new(all, p);
-    set_places(e, p);
+    partial_set_places(e, p);
     uint64_t tag = (uint64_t)++all->serial << 32 | part_tag(order->word);
     atomic_store_explicit((_Atomic uint64_t *)&p->part->replica, tag,
                           memory_order_release);

@@ -56,6 +56,7 @@ struct partial {
     uint32_t *claimed;          /* Blocks that are being copied, as `words` */
     uint32_t *unasked;          /* of these, those that fill waits for */
     uint8_t *has_checksum;      /* per Extent */
+    uint8_t *stays_plain;       /* the same: it could not be packed */
     uint64_t *digests;          /* of each Block that is there */
     char name[REPLICA_NAME_BYTES + 1];
 };
@@ -90,7 +91,9 @@ struct partials {
     _Atomic uint32_t abandoned;  /* of these, those that fill has given up */
     struct ring pooled;          /* struct pooled_extent, the oldest first */
     struct ring refused; /* the same, of Extents that programs wait for without room */
-    struct ring handed;  /* struct monarch_order: of Blocks, see partial_hand() */
+    struct ring to_pack; /* the same, of complete ones */
+    _Atomic uint32_t to_pack_count;
+    struct ring handed; /* struct monarch_order: of Blocks, see partial_hand() */
 };
 
 struct held { /* Blocks of a Replica that are there, for another node */
@@ -125,6 +128,7 @@ void partial_clear_postponed(struct partials *all, struct partial *p);
 void partial_abandon(struct engine *e, struct partial *p);
 void partial_postpone(struct engine *e, struct partial *p);
 void partial_resume(struct engine *e, uint32_t file);
+void partial_wake(struct engine *e, struct partial *p, uint32_t block);
 bool partials_incomplete(const struct engine *e);
 bool partials_begun(const struct engine *e);
 uint32_t partials_to_complete(const struct engine *e);
@@ -164,6 +168,7 @@ bool partial_await(struct engine *e, struct partial *p);
 
 /* partial_places.c; the callers hold the lock */
 bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, bool fill);
+void partial_set_places(struct engine *e, struct partial *p);
 void partial_leave_places(struct engine *e, struct partial *p);
 void partial_yield_pool(struct engine *e);
 

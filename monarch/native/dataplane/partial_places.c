@@ -1,10 +1,11 @@
 /* partial_places.c - where the Extents of a large File are that is held in pieces: in the
- * sparse file of a Tier, or in a file of their own in the Pool, which goes as a whole.
+ * sparse file of a Tier, or in a file of their own in the Pool, which goes as a whole. There
+ * are also those that are packed, or will be.
  */
 #include <string.h>
 #include <unistd.h>
 
-#include "dataplane/partial.h"
+#include "dataplane/extent_packing.h"
 #include "dataplane/staging_table.h"
 
 static uint8_t place_of(const struct partial *p, uint32_t extent)
@@ -15,6 +16,25 @@ static uint8_t place_of(const struct partial *p, uint32_t extent)
 static void set_place(struct partial *p, uint32_t extent, uint8_t place)
 {
     atomic_store_explicit(&p->places[extent], place, memory_order_release);
+}
+
+/* partial_set_places - where the Extents of a new one will be, as far as that is known. */
+void partial_set_places(struct engine *e, struct partial *p)
+{
+    uint32_t file = p->order.file;
+    for (uint32_t i = 0; i < p->extents; i++) {
+        uint8_t place = (uint8_t)p->order.tier;
+        if (p->pieces)
+            place = table_extent_elsewhere(e->table, file, i) ? PLACE_ORIGIN
+                                                              : PLACE_NONE;
+        atomic_store_explicit(&p->places[i], place, memory_order_relaxed);
+    }
+    uint32_t pieces = p->pieces;
+    for (uint32_t i = 0; i < p->extents; i++)
+        if (extent_goes_packed(e, p, i))
+            pieces |= PIECES_PACKED;
+    atomic_store_explicit((_Atomic uint32_t *)&p->part->pieces, pieces,
+                          memory_order_release);
 }
 
 static bool is_pooled(uint8_t place)
@@ -32,8 +52,8 @@ static uint32_t count_blocks(const struct partial *p, uint32_t extent)
 static void tell_gone(struct partial *p)
 {
     _Atomic uint32_t *pieces = (_Atomic uint32_t *)&p->part->pieces;
-    uint32_t next = atomic_load(pieces) + 1;
-    atomic_store(pieces, next ? next : 1);
+    uint32_t now = atomic_load(pieces), next = (now + 1) & ~PIECES_PACKED;
+    atomic_store(pieces, (next ? next : 1) | (now & PIECES_PACKED));
 }
 
 /* give_up_file - removes the file of one Extent. A program reads the count of `pieces` before
@@ -64,11 +84,26 @@ void partial_leave_places(struct engine *e, struct partial *p)
             table_give_extent(e->table, p->order.file, i, place);
         set_place(p, i, PLACE_NONE);
     }
+    if (!engine_stopping(e))
+        extents_forget(e, p);
 }
 
-/* yield_one - gives up the oldest Extent in the Pool that no Transfer writes to; false: there
- * is none. */
-static bool yield_one(struct engine *e)
+/* may_yield - the Pool can do without an Extent. One that is to be packed stays until then,
+ * unless its File fails; for fill all do that are not packed. */
+static bool may_yield(struct engine *e, const struct partial *p, uint32_t extent,
+                      bool fill)
+{
+    if (p->claimed[extent])
+        return false;
+    if (fill)
+        return extent_is_packed(e, p, extent);
+    return !extent_goes_packed(e, p, extent) ||
+           atomic_load((_Atomic uint32_t *)&p->part->failures);
+}
+
+/* yield_one - gives up the oldest Extent in the Pool that no Transfer writes to and that may
+ * go; false: there is none. */
+static bool yield_one(struct engine *e, bool fill)
 {
     struct partials *all = e->partials;
     struct pooled_extent oldest;
@@ -78,7 +113,7 @@ static bool yield_one(struct engine *e)
         if (!p || p->ended || oldest.extent >= p->extents ||
             !is_pooled(place_of(p, oldest.extent)))
             continue; /* it has gone */
-        if (p->claimed[oldest.extent]) {
+        if (!may_yield(e, p, oldest.extent, fill)) {
             ring_push(&all->pooled, &oldest);
             continue;
         }
@@ -88,6 +123,50 @@ static bool yield_one(struct engine *e)
     return false;
 }
 
+/* hand_rest - gives all Blocks of an Extent that nobody copies to the thread that listens, as
+ * partial_hand() does; false: there are none. */
+static bool hand_rest(struct engine *e, struct partial *p, uint32_t extent)
+{
+    uint32_t at = extent * EXTENT_BLOCKS, end = at + EXTENT_BLOCKS, first;
+    uint32_t taken = atomic_load(&p->words[extent]) | p->claimed[extent];
+    struct monarch_order order = p->order;
+    bool handed = false;
+    order.kind = (order.kind & MONARCH_PARTLY) | MONARCH_ASKED;
+    for (end = end < p->blocks ? end : p->blocks; at < end; at++) {
+        for (first = at; at < end && !(taken & blocks_mask(at, 1));)
+            at++;
+        order.first_block = first;
+        order.block_count = at - first;
+        if (at == first || !ring_push(&e->partials->handed, &order))
+            continue;
+        p->claimed[extent] |= blocks_mask(first, at - first);
+        p->claims += at - first;
+        handed = true;
+    }
+    if (handed)
+        requests_wake(e);
+    return handed;
+}
+
+/* complete_one - has the oldest Extent completed that waits to be packed and that nobody
+ * copies: it can leave the Pool after that. */
+static void complete_one(struct engine *e)
+{
+    struct partials *all = e->partials;
+    struct pooled_extent oldest;
+    bool found = false;
+    for (uint32_t n = all->pooled.count; n; n--) {
+        ring_pop(&all->pooled, &oldest);
+        ring_push(&all->pooled, &oldest);
+        struct partial *p = all->all[oldest.large];
+        bool there = p && !p->ended && oldest.extent < p->extents &&
+                     is_pooled(place_of(p, oldest.extent));
+        if (!found && there && !p->claimed[oldest.extent] &&
+            extent_goes_packed(e, p, oldest.extent))
+            found = hand_rest(e, p, oldest.extent);
+    }
+}
+
 /* partial_yield_pool - the Pool has no room for a File that programs wait for. It takes the
  * lock itself. */
 void partial_yield_pool(struct engine *e)
@@ -95,7 +174,7 @@ void partial_yield_pool(struct engine *e)
     if (!e->partials)
         return;
     pthread_mutex_lock(&e->partials->lock);
-    yield_one(e);
+    yield_one(e, false);
     pthread_mutex_unlock(&e->partials->lock);
 }
 
@@ -103,10 +182,16 @@ void partial_yield_pool(struct engine *e)
 static int take_room(struct engine *e, const struct partial *p, uint32_t extent,
                      bool fill)
 {
-    int tier = table_take_extent(e->table, p->order.file, extent, !fill);
-    while (tier < 0 && !fill && table_pool_takes(e->table, p->order.file, extent) &&
-           yield_one(e))
-        tier = table_take_extent(e->table, p->order.file, extent, true);
+    uint32_t file = p->order.file;
+    bool packed = extent_is_packed(e, p, extent);
+    bool packs = packed || extent_goes_packed(e, p, extent);
+    unsigned where = packed ? TAKE_POOL : fill ? TAKE_TIER : TAKE_TIER | TAKE_POOL;
+    int tier = table_take_extent(e->table, file, extent, where);
+    while (tier < 0 && (!fill || packs) &&
+           table_pool_takes(e->table, file, extent, packs) && yield_one(e, fill))
+        tier = table_take_extent(e->table, file, extent, where);
+    if (tier < 0 && !fill)
+        complete_one(e);
     return tier;
 }
 
@@ -121,7 +206,8 @@ bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, boo
         return true;
     int tier = take_room(e, p, extent, fill);
     if (tier < 0) {
-        if (!table_pool_takes(e->table, p->order.file, extent))
+        bool packs = extent_is_packed(e, p, extent) || extent_goes_packed(e, p, extent);
+        if (!table_pool_takes(e->table, p->order.file, extent, packs))
             set_place(p, extent, PLACE_ORIGIN);
         return false;
     }

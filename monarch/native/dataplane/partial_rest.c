@@ -1,6 +1,10 @@
 /* partial_rest.c - what partial Replicas lack, and who completes them: a Transfer for
  * programs that wait for all of a File, or fill, now or when peers can give more. */
+#include <limits.h>
+
 #include "dataplane/partial.h"
+#include "dataplane/replica_state.h"
+#include "dataplane/syscalls.h"
 
 static bool lacks(const struct partial *p)
 {
@@ -169,4 +173,22 @@ bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *o
     }
     pthread_mutex_unlock(&e->partials->lock);
     return p != NULL;
+}
+
+/* wake_refused - lets programs ask again for Extents that had no room: a Block of another one
+ * has come, so that it may go. */
+static void wake_refused(struct engine *e)
+{
+    struct pooled_extent one;
+    while (ring_pop(&e->partials->refused, &one))
+        futex_wake(presence_words(e->flags, one.large) + one.extent, INT_MAX);
+}
+
+/* partial_wake - who waits for a Block looks again. */
+void partial_wake(struct engine *e, struct partial *p, uint32_t block)
+{
+    futex_wake(&p->words[block / EXTENT_BLOCKS], INT_MAX);
+    wake_refused(e);
+    replica_watches_wake(e->catalog);
+    pthread_cond_broadcast(&e->partials->changed);
 }

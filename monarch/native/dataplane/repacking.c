@@ -14,26 +14,33 @@
 #include "dataplane/syscalls.h"
 #include "shared/progress.h"
 
-/* begin_unpacking - finds the frame and checks its head. A frame that cannot be read is as
- * one that is damaged: the medium of its Tier is not that of the Transfer. */
-static int begin_unpacking(struct engine *e, struct transfer *t)
+/* packing_find - finds a frame of so many plain bytes and checks its head. A frame that cannot
+ * be read is as one that is damaged: the medium of its Tier is not that of the Transfer. */
+int packing_find(struct engine *e, struct transfer *t, uint64_t row, uint64_t plain)
 {
     struct unpacking *u = &t->unpacking;
     t->step = MONARCH_STEP_VERIFY;
-    if (!packs_take(e->packs, t->order.file, u))
+    if (!packs_take(e->packs, row, u))
         return -EBADMSG;
-    size_t table = frame_pieces(t->size) * sizeof(uint32_t);
+    size_t table = frame_pieces(plain) * sizeof(uint32_t);
     struct frame_head expected = packing_head(e, t, u->tier);
+    expected.plain = (uint32_t)plain;
     expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
     uint8_t bytes[sizeof(u->head) + sizeof(u->lengths)];
     size_t n = sizeof(u->head) + table;
-    if (t->size > EXTENT_BYTES || pread(u->fd, bytes, n, u->place.offset) != (ssize_t)n)
+    if (plain > EXTENT_BYTES || pread(u->fd, bytes, n, u->place.offset) != (ssize_t)n)
         return -EBADMSG;
     memcpy(&u->head, bytes, sizeof(u->head));
     memcpy(u->lengths, bytes + sizeof(u->head), table);
     u->offset = u->place.offset + n;
+    return frame_check(&u->head, u->lengths, &expected);
+}
+
+static int begin_unpacking(struct engine *e, struct transfer *t)
+{
+    uint64_t row = packs_row(e->packs, t->order.file, 0);
     t->from = SOURCE_PACK;
-    int rc = frame_check(&u->head, u->lengths, &expected);
+    int rc = packing_find(e, t, row, t->size);
     return rc ? rc : replica_file_create(e, t);
 }
 
@@ -83,6 +90,18 @@ static int decode(struct engine *e, struct transfer *t, uint8_t *buffer, size_t 
     const struct packed_piece piece = {packs_codec(e->packs, u->tier, t->order.file),
                                        packed, length};
     return packing_decode(e, &piece, buffer, n);
+}
+
+/* packing_decode_at - any piece of a frame that was found. */
+int packing_decode_at(struct engine *e, struct transfer *t, uint32_t piece,
+                      uint8_t *buffer)
+{
+    struct unpacking *u = &t->unpacking;
+    uint32_t left = u->head.plain - piece * PIECE_BYTES;
+    u->offset = u->place.offset + frame_least_bytes(u->head.plain);
+    for (u->piece = 0; u->piece < piece; u->piece++)
+        u->offset += u->lengths[u->piece] & ~FRAME_RAW;
+    return decode(e, t, buffer, left < PIECE_BYTES ? left : PIECE_BYTES);
 }
 
 /* read_plain - the next piece of a Replica in the Pool. */

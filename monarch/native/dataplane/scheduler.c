@@ -235,7 +235,7 @@ static struct root_queue *queue_fill(struct engine *e)
     if (!packing_next(e, &order) && !fill_read(e, &order))
         return NULL;
     if (order.peer != NO_PEER || !scheduler_push(e, &order))
-        monarch_table_fail(e->table, &order, REASON_NONE, 1);
+        packing_undo(e, &order);
     return oldest_order(e, CLASS_BACKGROUND);
 }
 
@@ -308,7 +308,7 @@ static void hurry_packing(struct engine *e)
     while (packing_hurries(e) && packing_next(e, &order)) {
         order.kind &= (uint8_t)~MONARCH_BACKGROUND;
         if (!scheduler_push(e, &order)) {
-            monarch_table_fail(e->table, &order, REASON_NONE, 0);
+            packing_undo(e, &order);
             break;
         }
     }

@@ -242,10 +242,10 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     bool nowhere = row->destination == DESTINATION_NOWHERE;
     if (t->offers[file])
         return begin_adoption(t, order, seen);
-    if (table_is_packed(t, file))
-        return begin_unpacking(t, order, seen);
     if (table_in_part(t, file))
         return begin_large(t, order, seen);
+    if (table_is_packed(t, file))
+        return begin_unpacking(t, order, seen);
     if (nowhere && !(order->kind & MONARCH_HINT)) {
         refuse_word(t, file, seen, REASON_NO_ROOM);
         return VERDICT_NOTHING;

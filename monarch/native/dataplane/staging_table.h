@@ -113,14 +113,28 @@ int table_packing_tier(struct table *t, const struct monarch_order *order);
 void table_count_came_packed(struct table *t);
 bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out);
 
+/* table_extents.c; the callers of the first hold the lock */
+bool table_extents_packed(const struct table *t, uint32_t file);
+int table_extent_packing(struct table *t, uint32_t file, uint32_t extent);
+int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent);
+void table_give_frame(struct table *t, const struct monarch_order *order);
+void table_count_extent(struct table *t, const struct packed_frame *frame,
+                        uint64_t bytes);
+void table_set_large_packed(struct table *t, uint32_t file, uint32_t packed);
+void table_count_decoded(struct table *t, uint64_t bytes, uint64_t ns);
+void table_count_dropped(struct table *t);
+bool table_pool_is_short(struct table *t);
+
+enum { TAKE_TIER = 1, TAKE_POOL = 2 }; /* where an Extent may go */
+
 /* table_pieces.c; the callers of the first three hold the lock */
 bool table_in_pieces(const struct table *t, uint32_t file);
 void table_set_pieces(struct table *t, uint32_t file, bool pieces);
 int table_reserve_large(struct table *t, uint32_t file);
 bool table_extent_elsewhere(struct table *t, uint32_t file, uint32_t extent);
 bool table_keeps_extent(struct table *t, uint32_t file, uint32_t extent);
-int table_take_extent(struct table *t, uint32_t file, uint32_t extent, bool pool);
-bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent);
+int table_take_extent(struct table *t, uint32_t file, uint32_t extent, unsigned where);
+bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool packs);
 void table_give_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t tier);
 bool table_is_in_pieces(struct table *t, uint32_t file);
 
@@ -135,6 +149,10 @@ bool table_in_part(const struct table *t, uint32_t file);
 bool table_block_source(struct table *t, struct monarch_order *order);
 bool table_written(const struct table *t, uint32_t file);
 bool table_packs(const struct table *t, uint32_t tier, uint32_t file);
+bool table_packs_extents(const struct table *t, uint32_t tier, uint32_t file);
+uint64_t table_tier_need(const struct table *t, uint32_t tier, uint32_t file,
+                         uint32_t extent);
+uint64_t table_frame_need(const struct table *t, const struct monarch_order *order);
 uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file);
 void table_count_blocks(struct table *t, uint32_t peer, uint64_t bytes);
 

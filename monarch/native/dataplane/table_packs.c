@@ -40,7 +40,7 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
                       const struct packed_frame *frame)
 {
     struct monarch_account *a = &t->accounts[order->tier];
-    uint64_t need = table_need(t, order->tier, order->file);
+    uint64_t need = table_frame_need(t, order);
     int rc = 0;
     pthread_mutex_lock(&t->lock);
     if (!a->in_service)
@@ -52,7 +52,9 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
         a->used += frame->bytes;
     }
     pthread_mutex_unlock(&t->lock);
-    if (rc == -ENOSPC)
+    if (rc == -ENOSPC && order->block_count)
+        table_give_frame(t, order);
+    else if (rc == -ENOSPC)
         monarch_table_fail(t, order, REASON_NO_ROOM, 0);
     return rc;
 }
@@ -64,7 +66,7 @@ void table_give_packed(struct table *t, const struct monarch_order *order,
     struct monarch_account *a = &t->accounts[order->tier];
     pthread_mutex_lock(&t->lock);
     a->used -= a->in_service ? frame->bytes : 0;
-    a->reserved += table_need(t, order->tier, order->file);
+    a->reserved += table_frame_need(t, order);
     pthread_mutex_unlock(&t->lock);
 }
 

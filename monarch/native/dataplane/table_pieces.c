@@ -2,7 +2,7 @@
  *
  * A File that this node keeps whole, and that one Tier has room for, has its room when it
  * begins. Of any other, each Extent has room when the first of its Blocks is asked for: what
- * is kept in a Tier, the rest in the Pool.
+ * is kept in a Tier, the rest in the Pool. There are also those that a packed Tier is to hold.
  */
 #include "dataplane/staging_table.h"
 
@@ -65,6 +65,10 @@ int table_reserve_large(struct table *t, uint32_t file)
     uint64_t all = t->options.first[file + 1] - t->options.first[file];
     uint64_t kept = goes(t, file, DESTINATION_TIER), nowhere;
     int tier = -1;
+    if (kept && !is_mapped(t, file) && table_extents_packed(t, file)) {
+        table_set_pieces(t, file, true);
+        return 0;
+    }
     if (kept == all) {
         table_set_promised(t, file, false);
         tier = table_reserve_first(t, need);
@@ -106,16 +110,35 @@ bool table_keeps_extent(struct table *t, uint32_t file, uint32_t extent)
     return keeps;
 }
 
-/* table_take_extent - takes room for an Extent: the Tier, the Pool if it may, or -1. */
-int table_take_extent(struct table *t, uint32_t file, uint32_t extent, bool pool)
+/* reserve_plain - the fastest Tier with room for an Extent, unless that is one that packs it:
+ * it comes into the Pool before. */
+static int reserve_plain(struct table *t, uint32_t file, uint32_t extent, bool *packs)
+{
+    for (uint32_t i = 0; i < t->options.tiers; i++) {
+        uint64_t need = table_tier_need(t, i, file, extent);
+        if (!table_reserve_in(t, i, need))
+            continue;
+        *packs = table_packs_extents(t, i, file);
+        if (*packs)
+            table_release(t, i, need);
+        return *packs ? -1 : (int)i;
+    }
+    return -1;
+}
+
+/* table_take_extent - takes room for an Extent, which is packed already if only the Pool is
+ * asked: the Tier, the Pool if it may, or -1. */
+int table_take_extent(struct table *t, uint32_t file, uint32_t extent, unsigned where)
 {
     uint64_t need = table_extent_need(t, file, extent);
     int tier = -1;
     pthread_mutex_lock(&t->lock);
     enum monarch_destination to = row_of(t, file, extent)->destination;
-    if (to == DESTINATION_TIER)
-        tier = table_reserve_first(t, need);
-    if (tier < 0 && pool && to != DESTINATION_NOWHERE && t->uses_pool)
+    bool packs = where == TAKE_POOL;
+    if (where & TAKE_TIER && to == DESTINATION_TIER)
+        tier = reserve_plain(t, file, extent, &packs);
+    bool passes = where & TAKE_POOL && to != DESTINATION_NOWHERE && t->uses_pool;
+    if (tier < 0 && (packs || passes))
         tier = table_reserve_pool(t, need, false);
     if (tier >= 0) {
         t->accounts[tier].reserved -= need;
@@ -125,12 +148,13 @@ int table_take_extent(struct table *t, uint32_t file, uint32_t extent, bool pool
     return tier;
 }
 
-/* table_pool_takes - the Pool would have room for an Extent if it held nothing else. */
-bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent)
+/* table_pool_takes - the Pool would have room for an Extent if it held nothing else. `packs`:
+ * a packed Tier holds it, or is to. */
+bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool packs)
 {
     pthread_mutex_lock(&t->lock);
     const struct monarch_account *pool = &t->accounts[t->options.tiers];
-    bool takes = t->uses_pool && pool->in_service &&
+    bool takes = (t->uses_pool || packs) && pool->in_service &&
                  pool->capacity >= table_extent_need(t, file, extent);
     pthread_mutex_unlock(&t->lock);
     return takes;

@@ -112,6 +112,32 @@ bool table_packs(const struct table *t, uint32_t tier, uint32_t file)
            !table_in_part(t, file);
 }
 
+/* table_packs_extents - the Tier would hold the Extents of a large File as frames. */
+bool table_packs_extents(const struct table *t, uint32_t tier, uint32_t file)
+{
+    return t->ratios[tier] && table_in_part(t, file) &&
+           EXTENT_BYTES <= t->accounts[t->options.tiers].capacity / POOL_PARTS;
+}
+
+/* table_tier_need - what an Extent takes of a Tier, as far as is known. */
+uint64_t table_tier_need(const struct table *t, uint32_t tier, uint32_t file,
+                         uint32_t extent)
+{
+    uint64_t left = t->options.sizes[file] - (uint64_t)extent * EXTENT_BYTES;
+    if (!table_packs_extents(t, tier, file))
+        return table_extent_need(t, file, extent);
+    left = left < EXTENT_BYTES ? left : EXTENT_BYTES;
+    return FRAME_OVERHEAD + left * RATIO_UNIT / t->ratios[tier];
+}
+
+/* table_frame_need - what an order for a frame has reserved. */
+uint64_t table_frame_need(const struct table *t, const struct monarch_order *order)
+{
+    uint32_t extent = order->first_block / EXTENT_BLOCKS;
+    return order->block_count ? table_tier_need(t, order->tier, order->file, extent)
+                              : table_need(t, order->tier, order->file);
+}
+
 /* table_need - what the File takes of a Tier, as far as is known. */
 uint64_t table_need(const struct table *t, uint32_t tier, uint32_t file)
 {
@@ -132,6 +158,6 @@ uint64_t table_kept_need(const struct table *t, uint32_t file)
         return rows->destination == DESTINATION_TIER ? table_need(t, 0, file) : 0;
     for (uint64_t i = 0; i < count; i++)
         if (rows[i].destination == DESTINATION_TIER)
-            sum += table_extent_need(t, file, (uint32_t)i);
+            sum += table_tier_need(t, 0, file, (uint32_t)i);
     return sum;
 }

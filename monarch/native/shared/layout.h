@@ -35,7 +35,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 10u
+#define LAYOUT_VERSION 11u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
@@ -270,6 +270,7 @@ struct presence {
     uint64_t words; /* u32[], a bit per Block */
     uint64_t
         places; /* u8[], where each Extent is: the number of a Tier, or PLACE_... */
+    uint64_t packed; /* u8[], the packed Tier that holds the Extent, plus 1; or 0 */
 };
 
 enum {
@@ -285,9 +286,12 @@ struct part {
     uint32_t
         failures; /* Blocks that could not be copied; programs read the origin then */
     /* 0: all of it will be in one Tier, and READY in the end. Else it is held in pieces:
-     * above 0, another number after each piece that was given up. */
+     * above 0, another number after each piece that was given up, and PIECES_PACKED where
+     * Tiers hold the pieces packed. */
     uint32_t pieces;
 };
+
+#define PIECES_PACKED 0x80000000u
 
 /* When a directory was last found to be what the Catalog says: units of CLOCK_MONOTONIC
  * since the boot, modulo CHECKED_TIMES; from CHECKED_TIMES on, what is known for good. */

@@ -77,6 +77,14 @@ _Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large)
     return (_Atomic uint8_t *)(uintptr_t)at(flags, p->places) + first;
 }
 
+/* presence_packed - which of its Extents are packed. */
+_Atomic uint8_t *presence_packed(const struct flags *flags, uint32_t large)
+{
+    const struct presence *p = at(flags, flags->presence);
+    uint64_t first = ((const uint64_t *)at(flags, p->first))[large];
+    return (_Atomic uint8_t *)(uintptr_t)at(flags, p->packed) + first;
+}
+
 /* presence_extent_name - makes the name of a Replica, in a buffer of EXTENT_NAME_BYTES + 1,
  * that of the file of one Extent. */
 void presence_extent_name(uint32_t extent, char *name)

@@ -33,6 +33,7 @@ uint32_t presence_file(const struct flags *flags, uint32_t large);
 struct part *presence_part(const struct flags *flags, uint32_t large);
 _Atomic uint32_t *presence_words(const struct flags *flags, uint32_t large);
 _Atomic uint8_t *presence_places(const struct flags *flags, uint32_t large);
+_Atomic uint8_t *presence_packed(const struct flags *flags, uint32_t large);
 
 /* Behind the name of the Replica, for a file with one Extent: a dot and its number. */
 enum { EXTENT_NAME_BYTES = REPLICA_NAME_BYTES + 1 + 8 };

@@ -160,13 +160,14 @@ static size_t fill_presence(const struct board *b, struct flags *flags, size_t s
         n++;
     }
     p.places = p.words + words * sizeof(uint32_t);
+    p.packed = p.places + words;
     if (flags && count) {
         ((uint64_t *)((char *)flags + p.first))[n] = words;
         memset((char *)flags + p.places, PLACE_NONE, words);
         flags->presence = start;
         memcpy((char *)flags + start, &p, sizeof(p));
     }
-    return p.places + words - start;
+    return p.packed + words - start;
 }
 
 static void fill_segments(struct board *b)

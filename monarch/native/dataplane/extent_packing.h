@@ -1,0 +1,28 @@
+/* extent_packing.h - Extents of large Files in packed Tiers. */
+#ifndef MONARCH_EXTENT_PACKING_H
+#define MONARCH_EXTENT_PACKING_H
+
+#include "dataplane/partial.h"
+
+/* extent_packing.c */
+bool extent_packing_run(struct engine *e, struct transfer *t, uint8_t *buffer);
+bool extent_unpacks(struct engine *e, const struct monarch_order *order);
+void extent_decode_order(const struct engine *e, struct monarch_order *order);
+
+/* packed_extents.c; the callers of the first four hold the lock of the partial Replicas */
+bool extent_is_packed(struct engine *e, const struct partial *p, uint32_t extent);
+bool extent_goes_packed(struct engine *e, const struct partial *p, uint32_t extent);
+void extent_came(struct engine *e, struct partial *p, uint32_t extent);
+void extents_forget(struct engine *e, const struct partial *p);
+bool extent_packed(struct engine *e, const struct monarch_order *order,
+                   const struct frame_place *place);
+void extent_forget(struct engine *e, uint32_t file, uint32_t extent);
+bool extent_frame_gone(struct engine *e, uint32_t file, uint32_t extent);
+bool extents_wait(const struct engine *e);
+bool extent_next(struct engine *e, struct monarch_order *out);
+void extent_packing_undo(struct engine *e, const struct monarch_order *order);
+void extent_packing_end(struct engine *e, struct partial *p, uint32_t extent);
+uint32_t extent_claim_piece(struct engine *e, struct partial *p, struct block_run piece,
+                            struct block_run asked);
+
+#endif

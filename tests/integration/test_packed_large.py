@@ -1,0 +1,167 @@
+"""Large files in packed Tiers: read once, held by what they shrink, right bytes.
+
+Most tests are those of large files in plain Tiers, with Tiers that have a codec.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from integration.test_large_faults import (  # noqa: F401
+    Place,
+    test_a_stopped_agent_that_goes_on_stages_what_was_filling,
+    test_an_origin_that_fails_in_the_middle_gives_its_error_and_nothing_wrong,
+    test_bytes_are_right_when_the_agent_is_hurt_while_files_fill,
+)
+from integration.test_large_faults import (
+    place as plain_place,  # noqa: F401
+)
+from integration.test_nodes_large import (
+    cluster as plain_cluster,  # noqa: F401
+)
+from integration.test_nodes_large import (  # noqa: F401
+    test_blocks_that_change_on_the_disk_of_their_owner_reach_no_other_node,
+    test_bytes_are_right_when_a_peer_is_hurt_while_large_files_are_read,
+    test_nodes_read_large_files_once_whatever_part_each_reads,
+    test_what_programs_ask_for_is_read_once_without_fill,
+)
+from monarch.codec import Codec
+from monarch.native import codec_library
+from support.clusters import Cluster
+from support.countfs import CountFs
+from support.programs import Outcome, Runner
+
+MIB = 1 << 20
+SIZES = (9 * MIB + 5, 33 * MIB, 24 * MIB + 300_001, 8 * MIB + 1)
+TOTAL = sum(SIZES)
+PACKED = ("--set", "tiers[0].codec=lz4", "--set", "peers.transit=40MiB")
+# Four readers at once, each of other pieces of 8 MiB than the others, on each node.
+LARGER_POOL = ("--set", "peers.transit=96MiB")
+OVERREAD_MAX = 1.02
+
+pytestmark = [
+    pytest.mark.skipif(codec_library(Codec.parse("lz4")) is None, reason="no liblz4"),
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.fixture
+def place(plain_place: Place) -> Place:  # noqa: F811
+    return replace(plain_place, jobs=replace(plain_place.jobs, extra=PACKED))
+
+
+@pytest.fixture
+def cluster(plain_cluster: Cluster) -> Cluster:  # noqa: F811
+    return replace(plain_cluster, extra=(*PACKED, *LARGER_POOL))
+
+
+def words_of(size: int, seed: int) -> bytes:
+    """Words that shrink to a half or less."""
+    rng = random.Random(seed)
+    words = [b"%x" % rng.randrange(1 << 36) for _ in range(400)]
+    part = b" ".join(rng.choice(words) for _ in range(40_000))
+    return (part * (size // len(part) + 1))[seed : seed + size]
+
+
+@pytest.fixture
+def counted(mount_counted: Callable[..., CountFs], tmp_path: Path) -> CountFs:
+    """A counting origin with large files that shrink."""
+    root = tmp_path / "data"
+    root.mkdir()
+    for number, size in enumerate(SIZES):
+        (root / f"{number}.bin").write_bytes(words_of(size, number))
+    return mount_counted(root)
+
+
+READER = """
+import os, random, sys, time
+origin, source, epochs, way = sys.argv[1:5]
+names = sorted(os.listdir(source))
+for epoch in range(int(epochs)):
+    rng = random.Random(epoch)
+    rng.shuffle(names)
+    for name in names:
+        with open(f"{origin}/{name}", "rb") as found, \
+                open(f"{source}/{name}", "rb") as right:
+            size = os.stat(f"{source}/{name}").st_size
+            if way == "all":
+                while piece := found.read(1 << 20):
+                    assert piece == right.read(1 << 20), (epoch, name)
+                assert not right.read(1)
+            for _ in range(20 if way == "some" else 0):
+                at = rng.randrange(size)
+                found.seek(at), right.seek(at)
+                assert found.read(50_000) == right.read(50_000), (epoch, name, at)
+    time.sleep(float(sys.argv[5]))
+"""
+
+
+def read(
+    runner: Runner, view: CountFs, way: str, *options: str, tier: str = "ram:60MiB"
+) -> Outcome:
+    """Read three epochs in this way, and compare each byte."""
+    words = ["python3", "-c", READER, str(view.root), str(view.source), "3", way, "1"]
+    packed = (*PACKED, *options)
+    node = replace(runner, tier=tier)
+    view.reset()
+    return node.under_monarch(words, roots=[view.root], options=packed).succeed()
+
+
+def test_large_files_that_fit_only_packed_are_read_once(
+    runner: Runner, counted: CountFs
+) -> None:
+    outcome = read(runner, counted, "all")
+
+    assert TOTAL <= counted.counts().read_bytes <= OVERREAD_MAX * TOTAL + 2 * MIB
+    packed, tier = outcome.report["packed"], outcome.report["tiers"][0]
+    assert packed["files"] == tier["files"] == len(SIZES)
+    assert packed["pieces"] == sum(-(-size // (8 * MIB)) for size in SIZES)
+    assert packed["bytes"] == TOTAL
+    assert packed["stored_bytes"] == tier["used_bytes"] <= tier["capacity_bytes"]
+    assert packed["ratio"] > 1.5
+    assert outcome.counter("reads_origin") == 0
+
+
+def test_sparse_reads_of_packed_files_decode_what_they_need(
+    runner: Runner, counted: CountFs
+) -> None:
+    outcome = read(runner, counted, "some")
+
+    assert counted.counts().read_bytes <= OVERREAD_MAX * TOTAL + 2 * MIB
+    assert outcome.report["packed"]["files"] == len(SIZES)
+    reads = 3 * 20 * len(SIZES)
+    # Each read is in one or two pieces of 1 MiB.
+    assert outcome.report["packed"]["decoded_bytes"] <= 2 * MIB * reads
+    assert outcome.counter("reads_origin") == 0
+
+
+def test_damaged_frames_of_large_files_are_dropped(
+    runner: Runner, counted: CountFs, tmp_path: Path
+) -> None:
+    medium = tmp_path / "tier"
+    medium.mkdir()
+    harm = f"""
+import pathlib, time
+time.sleep(3)
+for pack in pathlib.Path({str(medium)!r}).rglob("*.pack"):
+    with open(pack, "r+b") as file:
+        size = pack.stat().st_size
+        for at in range(100_000, size, 500_000):
+            file.seek(at)
+            file.write(b"damaged")
+"""
+    for name, text in (("read.py", READER), ("harm.py", harm)):
+        (tmp_path / name).write_text(text)
+    once = f"python3 {tmp_path}/read.py {counted.root} {counted.source}"
+    program = f"{once} 1 all 0 && python3 {tmp_path}/harm.py && {once} 2 all 0"
+    node = replace(runner, tier=f"ssd:60MiB:{medium}")
+
+    outcome = node.under_monarch(
+        ["sh", "-c", program], roots=[counted.root], options=PACKED
+    ).succeed()
+
+    assert outcome.report["packed"]["dropped_files"] >= 1
+    assert counted.counts().read_bytes > 1.1 * TOTAL
