@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/deferred.h"
 #include "dataplane/extent_packing.h"
 #include "dataplane/hints.h"
 #include "dataplane/packing.h"
@@ -71,7 +72,9 @@ static bool run_transfer(struct engine *e, struct transfer *t)
     pthread_mutex_unlock(&e->lock);
     bool partly = t->partial || (!t->begun && partial_applies(e, &t->order));
     bool ended;
-    if (transfer_repacks(t))
+    if (transfer_defers(t))
+        ended = deferred_run(e, t);
+    else if (transfer_repacks(t))
         ended = t->order.block_count ? extent_packing_run(e, t, buffer)
                                      : repacking_run(e, t, buffer);
     else
@@ -171,6 +174,8 @@ static int start(struct engine *e)
     }
     if (!rc && e->pool && e->options.packing_count)
         rc = packs_new(e, &e->packs);
+    if (!rc && e->packs)
+        rc = deferred_new(&e->deferred);
     rc = rc ? rc : partials_new(e, &e->partials);
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
@@ -197,6 +202,7 @@ static void release(struct engine *e)
 {
     scheduler_free(e); /* before the Tiers, which parked Transfers use */
     partials_free(e);
+    deferred_free(e->deferred);
     packs_free(e->packs);
     hints_free(e->hints);
     pool_queue_free(e->pool_queue);

@@ -17,7 +17,6 @@ void extents_forget(struct engine *e, const struct partial *p);
 bool extent_packed(struct engine *e, const struct monarch_order *order,
                    const struct frame_place *place);
 void extent_forget(struct engine *e, uint32_t file, uint32_t extent);
-bool extent_frame_gone(struct engine *e, uint32_t file, uint32_t extent);
 bool extents_wait(const struct engine *e);
 bool extent_next(struct engine *e, struct monarch_order *out);
 void extent_packing_undo(struct engine *e, const struct monarch_order *order);

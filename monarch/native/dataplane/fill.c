@@ -6,6 +6,7 @@
  */
 #include "dataplane/engine.h"
 
+#include "dataplane/deferred.h"
 #include "dataplane/hints.h"
 #include "dataplane/partial.h"
 #include "dataplane/staging_table.h"
@@ -108,7 +109,7 @@ uint64_t fill_fetch_room(const struct engine *e, uint64_t count, uint64_t bytes)
     uint64_t bytes_max = busy ? FETCHED_BYTES_BUSY : FETCHED_BYTES_AHEAD;
     uint64_t most = busy ? FETCHES_BUSY : FETCHES_AHEAD;
     if (!e->table || !left_of(&f->to_fetch) || f->paused || bytes >= bytes_max ||
-        count >= most)
+        count >= most || deferred_is_behind(e))
         return 0;
     uint64_t room = 1 + (bytes_max - bytes) / f->mean_bytes, due = behind(f);
     room = room < most - count ? room : most - count;

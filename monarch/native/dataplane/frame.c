@@ -59,14 +59,16 @@ static void set_length(struct frame *f, uint32_t piece, uint32_t length)
            sizeof(length));
 }
 
-/* frame_add - adds the next piece. -EMSGSIZE: the File has fewer bytes. */
+/* frame_add - adds the next piece, as it is if there is no coder. -EMSGSIZE: the File has fewer bytes. */
 int frame_add(struct frame *f, struct coder *coder, const void *bytes, size_t n)
 {
     if (n > f->plain - f->added || n > PIECE_BYTES)
         return -EMSGSIZE;
     uint64_t began = clock_ns();
     uint8_t *to = f->bytes + f->used;
-    int64_t got = monarch_coder_pack(coder, bytes, n, to, n - n / LEAST_PART - 1);
+    int64_t got = -ENOSPC;
+    if (coder)
+        got = monarch_coder_pack(coder, bytes, n, to, n - n / LEAST_PART - 1);
     if (got < 0 && got != -ENOSPC)
         return (int)got;
     if (got < 0)

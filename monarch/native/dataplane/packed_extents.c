@@ -32,22 +32,6 @@ void extent_came(struct engine *e, struct partial *p, uint32_t extent)
         atomic_fetch_add(&e->partials->to_pack_count, 1);
 }
 
-/* show - that a Tier holds an Extent, plus 1, or 0. A File is packed if all its Extents are. */
-static void show(const struct engine *e, uint32_t file, uint32_t extent,
-                 uint32_t packed)
-{
-    const uint64_t *first = e->table->options.first;
-    uint64_t extents = first[file + 1] - first[file];
-    int64_t large = presence_find(e->flags, file);
-    if (large < 0)
-        return;
-    _Atomic uint8_t *all = presence_packed(e->flags, (uint32_t)large);
-    atomic_store(&all[extent], (uint8_t)packed);
-    for (uint64_t i = 0; packed && i < extents; i++)
-        packed = atomic_load(&all[i]);
-    table_set_large_packed(e->table, file, packed);
-}
-
 /* extent_packed - an Extent is packed from now on; false: its segment was dropped. */
 bool extent_packed(struct engine *e, const struct monarch_order *order,
                    const struct frame_place *place)
@@ -55,14 +39,14 @@ bool extent_packed(struct engine *e, const struct monarch_order *order,
     uint32_t file = order->file, extent = order->first_block / EXTENT_BLOCKS;
     bool set = packs_set(e->packs, packs_row(e->packs, file, extent), place);
     if (set)
-        show(e, file, extent, order->tier + 1u);
+        table_show_extent(e->table, file, extent, order->tier + 1u);
     return set;
 }
 
 /* extent_forget - it is not any more. */
 void extent_forget(struct engine *e, uint32_t file, uint32_t extent)
 {
-    show(e, file, extent, 0);
+    table_show_extent(e->table, file, extent, 0);
     packs_forget(e->packs, packs_row(e->packs, file, extent));
 }
 
@@ -72,16 +56,6 @@ void extents_forget(struct engine *e, const struct partial *p)
     for (uint32_t i = 0; e->packs && i < p->extents; i++)
         if (extent_is_packed(e, p, i))
             extent_forget(e, p->order.file, i);
-}
-
-/* extent_frame_gone - the segment with an Extent was given up: it comes from elsewhere again.
- * False: the File is not large. */
-bool extent_frame_gone(struct engine *e, uint32_t file, uint32_t extent)
-{
-    if (!e->partials || presence_find(e->flags, file) < 0)
-        return false;
-    show(e, file, extent, 0);
-    return true;
 }
 
 /* extents_wait - some are to be packed. */

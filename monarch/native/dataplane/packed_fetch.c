@@ -73,6 +73,7 @@ static int store(struct engine *e, struct transfer *t)
 {
     t->frame = t->came;
     t->came = NULL;
+    t->leaves_plain = false;
     __atomic_store_n(t->first_digest, t->frame->digest, __ATOMIC_RELAXED);
     return transfer_publish(e, t);
 }

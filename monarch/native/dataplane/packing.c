@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "dataplane/codec.h"
+#include "dataplane/deferred.h"
 #include "dataplane/demand.h"
 #include "dataplane/extent_packing.h"
 #include "dataplane/packs.h"
@@ -39,6 +40,8 @@ int packing_create(struct engine *e, struct transfer *t)
 int packing_write(struct engine *e, struct transfer *t, const void *bytes, size_t n)
 {
     struct packed_codec *codec = packs_codec(e->packs, t->frame->tier, t->order.file);
+    if (t->leaves_plain)
+        return frame_add(t->frame, NULL, bytes, n);
     struct coder *coder = packs_coder(e->packs, codec);
     if (!coder)
         return -ENOMEM;
@@ -89,23 +92,28 @@ int packing_append(struct engine *e, struct transfer *t, uint64_t digest,
 int packing_publish(struct engine *e, struct transfer *t)
 {
     struct frame_place place;
+    struct monarch_order order = t->order;
+    if (t->leaves_plain)
+        return deferred_add(e, t);
+    if (transfer_defers(t)) /* its File is staging, and not in the Pool */
+        order.kind &= (uint8_t)~MONARCH_LOCAL;
     const struct packed_frame done = {
         .bytes = t->frame->used, .ns = t->frame->ns, .raw = !t->frame->any_packed};
     t->step = MONARCH_STEP_PUBLISH;
-    int rc = table_take_packed(e->table, &t->order, &done);
+    int rc = table_take_packed(e->table, &order, &done);
     if (rc)
         return rc == -ENOSPC ? 0 : rc;
     rc = packing_append(e, t, *t->first_digest, &place);
     if (rc) {
-        table_give_packed(e->table, &t->order, &done);
+        table_give_packed(e->table, &order, &done);
         return rc;
     }
     t->step = MONARCH_STEP_PUBLISH;
     if (!packs_set(e->packs, packs_row(e->packs, t->order.file, 0), &place)) {
-        table_give_packed(e->table, &t->order, &done);
+        table_give_packed(e->table, &order, &done);
         return -ECANCELED;
     }
-    return table_set_packed(e->table, &t->order, &done);
+    return table_set_packed(e->table, &order, &done);
 }
 
 /* packing_decode - decodes a piece into all of `out`. -EBADMSG: it has not so many bytes. */
@@ -149,10 +157,11 @@ void packing_note(struct engine *e, uint32_t file)
         packs_queue(e->packs, file);
 }
 
-/* packing_waits - a File is to be packed. */
+/* packing_waits - a File is to be packed, or to be compressed for that. */
 bool packing_waits(const struct engine *e)
 {
-    return e->packs && (packs_waiting(e->packs) || extents_wait(e));
+    return e->packs &&
+           (packs_waiting(e->packs) || extents_wait(e) || deferred_waits(e));
 }
 
 /* packing_hurries - one is, and the Pool is short of room: programs wait for it. */

@@ -16,7 +16,6 @@
 
 #include "dataplane/codec.h"
 #include "dataplane/engine.h"
-#include "dataplane/extent_packing.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "shared/xxh3.h"
@@ -352,7 +351,7 @@ static void drop_frames(struct packs *p, uint32_t number, uint32_t file,
         if (p->places[row].segment != number)
             continue;
         p->places[row] = (struct frame_place){0};
-        if (!extent_frame_gone(p->engine, file, extent))
+        if (!table_show_extent(p->engine->table, file, extent, 0))
             table_evict_packed(p->engine->table, file, reason);
     }
 }

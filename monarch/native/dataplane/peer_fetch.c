@@ -23,6 +23,7 @@ int fetch_begin(struct receiver *r, struct fetch *f, const struct monarch_order 
     if (rc)
         return rc;
     f->transfer.step = MONARCH_STEP_READ;
+    f->transfer.leaves_plain = true;
     f->extents = (uint32_t)frame_extents(f->transfer.size);
     f->packing = packing_wanted(r->engine, &f->transfer, &f->packing_tier);
     return 0;

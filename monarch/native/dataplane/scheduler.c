@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "dataplane/deferred.h"
 #include "dataplane/hints.h"
 #include "dataplane/packing.h"
 #include "dataplane/partial.h"
@@ -228,10 +229,22 @@ bool scheduler_has_room(const struct engine *e)
            !oldest_order(e, CLASS_BACKGROUND) && may_hint(e) && readers_free(e);
 }
 
-/* queue_fill - queues the next File that is to be packed, or that of background fill. */
+/* push_deferred - queues the next File that is to be compressed, or the next such File that
+ * a program waits for; false: none. */
+static bool push_deferred(struct engine *e, bool awaited)
+{
+    struct monarch_order order;
+    enum order_class class = awaited ? CLASS_DEMAND : CLASS_BACKGROUND;
+    return e->outstanding[class] < ORDERS_MAX && deferred_next(e, awaited, &order) &&
+           scheduler_push(e, &order);
+}
+
+/* queue_fill - queues the next File that is to be compressed or packed, or that of background fill. */
 static struct root_queue *queue_fill(struct engine *e)
 {
     struct monarch_order order;
+    if (push_deferred(e, false))
+        return oldest_order(e, CLASS_BACKGROUND);
     if (!packing_next(e, &order) && !fill_read(e, &order))
         return NULL;
     if (order.peer != NO_PEER || !scheduler_push(e, &order))
@@ -301,10 +314,13 @@ static struct transfer *take_demand(struct engine *e)
     return t ? run_now(e, t) : NULL;
 }
 
-/* hurry_packing - Files in the Pool are packed before all else while it is short of room. */
+/* hurry_packing - Files in the Pool are packed before all else while it is short of room, and
+ * Files that have come plain if a program waits for them. */
 static void hurry_packing(struct engine *e)
 {
     struct monarch_order order;
+    while (push_deferred(e, true)) {
+    }
     while (packing_hurries(e) && packing_next(e, &order)) {
         order.kind &= (uint8_t)~MONARCH_BACKGROUND;
         if (!scheduler_push(e, &order)) {

@@ -120,7 +120,8 @@ int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent);
 void table_give_frame(struct table *t, const struct monarch_order *order);
 void table_count_extent(struct table *t, const struct packed_frame *frame,
                         uint64_t bytes);
-void table_set_large_packed(struct table *t, uint32_t file, uint32_t packed);
+bool table_show_extent(struct table *t, uint32_t file, uint32_t extent,
+                       uint32_t packed);
 void table_count_decoded(struct table *t, uint64_t bytes, uint64_t ns);
 void table_count_dropped(struct table *t);
 bool table_pool_is_short(struct table *t);

@@ -71,7 +71,7 @@ int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent)
 void table_give_frame(struct table *t, const struct monarch_order *order)
 {
     pthread_mutex_lock(&t->lock);
-    table_release(t, order->tier, table_frame_need(t, order));
+    t->accounts[order->tier].reserved -= table_frame_need(t, order);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -87,13 +87,29 @@ void table_count_extent(struct table *t, const struct packed_frame *frame,
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_set_large_packed - a Tier, plus 1, holds all Extents of a large File; or 0. */
-void table_set_large_packed(struct table *t, uint32_t file, uint32_t packed)
+/* set_packed - a Tier, plus 1, holds all Extents of a large File; or 0. */
+static void set_packed(struct table *t, uint32_t file, uint32_t packed)
 {
     pthread_mutex_lock(&t->lock);
     t->tally.packed_files += packed && !t->packed[file];
     t->packed[file] = (uint8_t)packed;
     pthread_mutex_unlock(&t->lock);
+}
+
+/* table_show_extent - a Tier holds an Extent packed, plus 1, or 0; false: its File is not
+ * large. A File is packed if all its Extents are. */
+bool table_show_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t packed)
+{
+    uint64_t extents = t->options.first[file + 1] - t->options.first[file];
+    int64_t large = t->flags ? presence_find(t->flags, file) : -1;
+    if (large < 0)
+        return false;
+    _Atomic uint8_t *all = presence_packed(t->flags, (uint32_t)large);
+    atomic_store(&all[extent], (uint8_t)packed);
+    for (uint64_t i = 0; packed && i < extents; i++)
+        packed = atomic_load(&all[i]);
+    set_packed(t, file, packed);
+    return true;
 }
 
 /* table_count_decoded - some of an Extent was decoded. */

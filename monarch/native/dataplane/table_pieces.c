@@ -120,7 +120,7 @@ static int reserve_plain(struct table *t, uint32_t file, uint32_t extent, bool *
             continue;
         *packs = table_packs_extents(t, i, file);
         if (*packs)
-            table_release(t, i, need);
+            t->accounts[i].reserved -= need;
         return *packs ? -1 : (int)i;
     }
     return -1;

@@ -56,7 +56,8 @@ struct transfer {
     uint64_t counted_bytes, counted_ns; /* of these, by pace_read() */
     struct frame *frame;                /* for a packed Tier; else `target` */
     struct unpacking unpacking;         /* from a packed Tier */
-    struct frame *came;                 /* a File that a peer has sent packed */
+    struct frame *came; /* a File that a peer has sent packed, or plain before */
+    bool leaves_plain;  /* another thread is to compress its bytes */
     uint64_t unpack_ns;
     struct partial *partial;        /* of a large File, from its first step on */
     uint64_t shift;                 /* where the file with the Blocks begins in it */
