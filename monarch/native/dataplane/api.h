@@ -160,6 +160,7 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t frames_dropped;       /* damaged ones */
     uint64_t evicted_packed_files; /* because their memory was needed */
     uint64_t came_packed_files;    /* from peers, as frames */
+    uint64_t compacted_segments, compacted_bytes; /* dropped; copied out of them */
 };
 
 struct monarch_fetched { /* from one peer, and right */
@@ -294,7 +295,7 @@ struct monarch_options {
     uint32_t seals_only;        /* 1: no checksums are computed */
     uint32_t background_first;  /* running background Transfers at first */
     uint32_t readers_max;       /* of the origin at once, at first; 0: no limit */
-    uint32_t reserved;
+    uint32_t retains;           /* 1: segments get an index when the engine ends */
     struct table *table; /* borrowed; NULL: Python orders every Transfer */
     const struct monarch_packing *packings; /* borrowed */
     uint64_t packing_count;

@@ -26,6 +26,7 @@ enum {
 
 enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 
+struct compaction;
 struct hints;
 struct packs;
 struct partials;
@@ -126,6 +127,7 @@ struct engine {
     struct pool_queue *pool_queue;
     struct hints *hints;       /* NULL: none can be given */
     struct packs *packs;       /* NULL: no Tier is packed */
+    struct compaction *compaction; /* of these; NULL: there are none */
     struct partials *partials; /* NULL: all Files are staged whole */
 
     atomic_bool stopping;
@@ -226,6 +228,7 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended);
 bool scheduler_push(struct engine *e, const struct monarch_order *order);
 
 bool scheduler_has_room(const struct engine *e);
+bool scheduler_is_idle(const struct engine *e);
 void scheduler_want(struct engine *e, uint32_t file);
 void scheduler_want_blocks(struct engine *e, const struct block_want *wanted);
 

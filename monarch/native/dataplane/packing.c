@@ -78,7 +78,7 @@ static int append(struct engine *e, struct transfer *t, struct frame_place *plac
     head.digest = *t->first_digest;
     frame_finish(t->frame, &head);
     t->step = MONARCH_STEP_WRITE;
-    return packs_append(e->packs, t->frame, place);
+    return packs_append(e->packs, t->frame->tier, t->frame->bytes, t->frame->used, place);
 }
 
 /* packing_publish - the last step: the File is packed from now on. What turns out to have no
@@ -102,7 +102,10 @@ int packing_publish(struct engine *e, struct transfer *t)
         table_give_packed(e->table, &t->order, &done);
         return -ECANCELED;
     }
-    return table_set_packed(e->table, &t->order, &done);
+    rc = table_set_packed(e->table, &t->order, &done);
+    if (rc)
+        packs_forget(e->packs, t->order.file);
+    return rc;
 }
 
 /* packing_decode - decodes a piece into all of `out`. -EBADMSG: it has not so many bytes. */

@@ -228,6 +228,13 @@ bool scheduler_has_room(const struct engine *e)
            !oldest_order(e, CLASS_BACKGROUND) && may_hint(e) && readers_free(e);
 }
 
+/* scheduler_is_idle - no Transfer runs for programs, and none waits. */
+bool scheduler_is_idle(const struct engine *e)
+{
+    return !e->demands_running && !oldest_order(e, CLASS_DEMAND) &&
+           !background_ready(e, e->background_limit);
+}
+
 /* queue_fill - queues the next File that is to be packed, or that of background fill. */
 static struct root_queue *queue_fill(struct engine *e)
 {
