@@ -56,7 +56,7 @@ class AgentCounters:
     transit_full: int = _figure("events", "of a transit pool without free space")
     hinted_files: int = _figure("files", "read ahead because of hints")
     hinted_bytes: int = _figure("bytes", "total size of these files")
-    packed_files: int = _figure("files", "packed into packed tiers")
+    packed_files: int = _figure("files", "packed into packed tiers, or adopted so")
     packed_bytes: int = _figure("bytes", "total size of these files")
     stored_bytes: int = _figure("bytes", "that they take of the tiers")
     raw_files: int = _figure(
@@ -74,6 +74,10 @@ class AgentCounters:
     )
     came_packed_files: int = _figure("files", "came packed from peers")
     packed_extents: int = _figure("pieces", "of 8 MiB of large files were packed")
+    compacted_segments: int = _figure(
+        "pack files", "given back because most of what was in them was not needed"
+    )
+    compacted_bytes: int = _figure("bytes", "of frames copied out of these")
     mapped_files: int = _figure("files", "large ones that programs were seen to map")
     breakers_opened: int = _figure("times", "a peer was suspended after failures")
     breakers_closed: int = _figure("times", "a suspended peer was resumed")

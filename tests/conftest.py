@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support import countfs, packed_python, processes
+from support import countfs, processes
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 
@@ -41,7 +41,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--frameworks", action="store_true", help="large framework tests")
     parser.addoption("--launchers", action="store_true", help="real Slurm and MPI")
     parser.addoption("--release", action="store_true", help="wheels of a release")
-    parser.addoption("--packed", action="store_true", help="agents pack their Tiers")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -128,24 +127,13 @@ def _limit_s(item: pytest.Item) -> float:
     return float(marker.args[0] if marker.args else marker.kwargs["timeout"])
 
 
-@pytest.fixture(scope="session")
-def packing_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An interpreter whose agents pack their Tiers."""
-    return packed_python.made(tmp_path_factory.mktemp("python"))
-
-
 @pytest.fixture(autouse=True)
-def own_environment(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hides the surrounding job, preloads and configuration from every test."""
     prefixes = ("MONARCH_STAGING_", "SLURM", "PMI", "PMIX_", "OMPI_", "XDG_CONFIG")
     for name in list(os.environ):
         if name.startswith(prefixes) or name == "LD_PRELOAD":
             monkeypatch.delenv(name)
-    if request.config.getoption("--packed"):
-        python = request.getfixturevalue("packing_python")
-        monkeypatch.setenv(packed_python.VARIABLE, python)
 
 
 @pytest.fixture(autouse=True)

@@ -26,9 +26,10 @@ from monarch.agent.processes import Processes
 from monarch.agent.readers import ReaderLimit
 from monarch.agent.rechecking import Rechecking
 from monarch.agent.recorder import PERIOD_S, Levels, Recorder, levels
+from monarch.agent.retained_packs import packs_in
 from monarch.agent.segments import RunDirectory
 from monarch.agent.setup import Setup
-from monarch.agent.shutdown import Shutdown, claim_all, offer
+from monarch.agent.shutdown import Shutdown, adopt_retained, claim_all
 from monarch.agent.staging import (
     EngineParts,
     MemoryGuard,
@@ -286,16 +287,17 @@ class Agent:
         count_segments(self.setup, self.segments)
         extents = ExtentDigests(*extent_arrays(namespace))
         sealing = self.joining.sealing(spec)
-        self._packed = packed = await self._choose_packing(namespace, spec)
+        self._packed = packed = await self._choose_packing(namespace, spec, manifests)
         storage = make_storage(self.setup, namespace, extents, packed)
         at_once = FillConcurrency(self.setup.config.fill.at_once)
-        readers = self._readers.first()
-        parts = EngineParts(storage.table, at_once, sealing, readers, packed)
+        limits = at_once, sealing, self._readers.first(), packed
+        parts = EngineParts(storage.table, *limits)
         engine = make_engine(self.setup, self.segments, extents, parts)
         stager = make_stager(self.setup, namespace, engine, storage, self.counters)
-        self._staging = Staging(namespace, engine, stager, extents, at_once)
+        self._staging = Staging(namespace, engine, stager, extents, at_once, packed)
         if manifests:
-            await in_thread(offer, stager, namespace, manifests, extents)
+            told = manifests, self.counters, self.notifier.warn
+            await in_thread(adopt_retained, self._staging, *told)
         await self.joining.join(self._staging, self.counters, spec)
         starting = asyncio.ensure_future(self.joining.wait_until_started())
         await self._first_of(starting, None)
@@ -310,8 +312,7 @@ class Agent:
         self._tier_watch = TierWatch(stager, self._turn)
         self._memory = MemoryGuard(stager)
         self._guarded(self._guard)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(engine.event_fd, self._turn)
+        (loop := asyncio.get_running_loop()).add_reader(engine.event_fd, self._turn)
         self._staging.start()
         loop.call_soon(self._turn)
         serve_catalog(self._requests, self._outline)
@@ -321,11 +322,11 @@ class Agent:
         self.notifier.ready(self._start_line(namespace, spec))
 
     async def _choose_packing(
-        self, namespace: Namespace, spec: JobSpec | None
+        self, namespace: Namespace, spec: JobSpec | None, left: dict[int, Manifest]
     ) -> tuple[PackedTier, ...]:
         """Return how Tiers are packed, if some are."""
-        told = spec.packed if spec is not None else ()
-        parts = (self.setup, namespace.inventory, self.notifier.warn, told)
+        told = (spec.packed if spec is not None else ()), packs_in(left)
+        parts = (self.setup, namespace.inventory, self.notifier.warn, *told)
         return await in_thread(choose_packing, *parts)
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:

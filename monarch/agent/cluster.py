@@ -28,6 +28,7 @@ from monarch.agent.job_spec import (
 from monarch.agent.namespace import Namespace
 from monarch.agent.packed_tiers import choose_packing
 from monarch.agent.peer_sockets import Endpoints, PeerSockets, WaitingSockets
+from monarch.agent.retained_packs import left_packs
 from monarch.agent.setup import Setup
 from monarch.agent.staging import Staging
 from monarch.agent.stats import AgentStats
@@ -148,7 +149,9 @@ class Cluster:
             return ()
         roots = [one.mapped() for one in indexed]
         inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
-        chosen = choose_packing(self._setup, inventory, self._notifier.warn)
+        paths, retain = [one.root.path for one in indexed], self._setup.config.retain
+        left = left_packs(self._setup.tiers, paths, retain)
+        chosen = choose_packing(self._setup, inventory, self._notifier.warn, left=left)
         return tuple(one.spec for one in chosen)
 
     def send_catalog(self, namespace: Namespace) -> None:

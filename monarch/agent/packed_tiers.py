@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,6 +15,7 @@ from monarch.agent.job_spec import TierCodec
 from monarch.catalog.patterns import Patterns, Selection
 from monarch.codec import AUTO, CANDIDATES, PIECE_BYTES, PLAIN, Codec
 from monarch.native import Packing, codec_library
+from monarch.tiers.packed import Packs, configuration
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -119,6 +121,7 @@ def choose_packing(
     inventory: Inventory,
     warn: Callable[[str], None],
     told: Sequence[TierCodec] = (),
+    left: Mapping[int, Packs] = MappingProxyType({}),
 ) -> tuple[PackedTier, ...]:
     """Try codecs on pieces of the datasets for each Tier that is to be packed.
 
@@ -127,6 +130,8 @@ def choose_packing(
     Args:
         warn: is told of libraries that this node has not.
         told: what the first node of the job has chosen for all.
+        left: what earlier jobs have left packed, by Tier: as long as it is configured
+            in the same way, nothing is tried again.
     """
     given = {one.tier: one for one in told}
     wanted = [
@@ -136,11 +141,13 @@ def choose_packing(
     ]
     if not wanted:
         return ()
-    agreed = [
-        _agreed(one, given[one.number], warn) for one in wanted if one.number in given
-    ]
-    if len(agreed) == len(wanted) and all(agreed):
-        return tuple(one for one in agreed if one)
+    known = {
+        one.number: _left(one, left.get(one.number), given.get(one.number))
+        or _agreed(one, given.get(one.number), warn)
+        for one in wanted
+    }
+    if all(known.values()):
+        return tuple(one for one in known.values() if one)
     from monarch.origins.trials import read_pieces
     from monarch.selector import draw
 
@@ -149,7 +156,9 @@ def choose_packing(
     count = max(1, budget // piece_bytes)
     sample = draw(inventory.sizes, piece_bytes, pieces=count, seed=len(inventory))
     pieces = read_pieces(inventory, sample)
-    found = tuple(_tried(one, inventory, pieces, warn) for one in wanted)
+    found = tuple(
+        known[one.number] or _tried(one, inventory, pieces, warn) for one in wanted
+    )
     for one in found:
         log.info(
             "packed tier=%s codec=%s ratio=%.2f why=%s",
@@ -175,14 +184,35 @@ def _rules(
     return found
 
 
+def _left(
+    wanted: _Wanted, left: Packs | None, told: TierCodec | None
+) -> PackedTier | None:
+    """Return a Tier packed as an earlier job has left it.
+
+    Returns:
+        None: it is configured in another way, the job packs it in another way, or this
+        node has not the libraries any more.
+    """
+    if left is None or left.configured != configuration(wanted.tier.settings):
+        return None
+    if told is not None and told.codec != str(left.packings[0].codec):
+        return None
+    if any(codec_library(packing.codec) is None for packing in left.packings):
+        return None
+    packings = [replace(one, tier=wanted.number) for one in left.packings]
+    return wanted.packed(packings, told.ratio if told else left.ratio, left.why)
+
+
 def _agreed(
-    wanted: _Wanted, told: TierCodec, warn: Callable[[str], None]
+    wanted: _Wanted, told: TierCodec | None, warn: Callable[[str], None]
 ) -> PackedTier | None:
     """Return a Tier as the first node packs it, too.
 
     Returns:
-        None: its files have to be read first, for a dictionary.
+        None: there is no such node, or files have to be read first, for a dictionary.
     """
+    if told is None:
+        return None
     codecs = (Codec.parse(told.codec), *wanted.codecs)
     if any(codec.dictionary for codec in codecs):
         return None

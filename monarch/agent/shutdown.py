@@ -15,16 +15,19 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from monarch import report as reports
 from monarch.agent.control import Notifier
 from monarch.agent.lifetime import AgentParts, Lifetime
 from monarch.agent.namespace import Namespace
 from monarch.agent.rechecking import unconfirmed
+from monarch.agent.retained_packs import adopt_packs, packs_of
 from monarch.agent.setup import Setup
 from monarch.agent.staging import Staging
 from monarch.agent.stats import AgentStats
 from monarch.background import in_thread, within
+from monarch.metrics import AgentCounters
 from monarch.stager import ExtentDigests, Stager, describe, footprint, match
 from monarch.tiers import Tier
 from monarch.tiers.retained import (
@@ -93,11 +96,11 @@ class Shutdown:
             await self._end_copies(staging)
         report = await self._account(peers)
         retained = True
-        if staging is not None:
-            parts = (setup, staging.stager, staging.namespace, staging.extents)
-            if error := await in_thread(end_namespace, *parts):
-                retained = False
-                notifier.warn(f"the tiers are not retained: {error}")
+        if staging is not None and (
+            error := await in_thread(end_namespace, setup, staging)
+        ):
+            retained = False
+            notifier.warn(f"the tiers are not retained: {error}")
         lost = staging.stager.storage.lost_tiers() if staging is not None else []
         # A million names take seconds to remove: the heartbeat goes on meanwhile.
         await in_thread(remove_tiers, setup, self._run, lost)
@@ -215,9 +218,7 @@ def remove_tiers(setup: Setup, run: Path, lost: Collection[int] = ()) -> None:
                 within(REMOVE_S, partial(tier.remove, run))
 
 
-def end_namespace(
-    setup: Setup, stager: Stager, namespace: Namespace, extents: ExtentDigests
-) -> str:
+def end_namespace(setup: Setup, staging: Staging) -> str:
     """Set all Replicas absent, because programs may still run; retain the Tiers.
 
     Returns:
@@ -226,11 +227,11 @@ def end_namespace(
     reason = ""
     try:
         if setup.config.retain != "job":
-            retain_all(stager, namespace, extents, setup.config.retain)
+            retain_all(staging, setup.config.retain)
     except Exception as error:
         reason = str(error)
         log.exception("tiers not retained")
-    stager.replicas.end()
+    staging.stager.replicas.end()
     return reason
 
 
@@ -249,9 +250,11 @@ def claim_all(tiers: Sequence[Tier], roots: Sequence[bytes]) -> dict[int, Manife
         manifest = claim(tier.directory, tier.home, digest)
         if manifest is None:
             continue
-        tier.add_retained(sum(map(footprint, manifest.sizes.tolist())))
+        held = sum(map(footprint, manifest.sizes.tolist()))
+        held += manifest.packs.stored_bytes if manifest.packs else 0
+        tier.add_retained(held)
         found[number] = manifest
-        log.info("retained claimed tier=%s files=%d", tier.name, len(manifest.names))
+        log.info("retained claimed tier=%s files=%d", tier.name, manifest.files)
     return found
 
 
@@ -283,30 +286,53 @@ def offer(
             (tier.directory / name).unlink(missing_ok=True)
 
 
-def retain_all(
-    stager: Stager, namespace: Namespace, extents: ExtentDigests, retain: str | float
+def adopt_retained(
+    staging: Staging,
+    manifests: dict[int, Manifest],
+    counters: AgentCounters,
+    warn: Callable[[str], None],
 ) -> None:
-    """Retain every Tier with a manifest of its ready Replicas.
+    """Adopt what earlier jobs have retained: Replicas after they are verified.
+
+    Args:
+        warn: is told of packed Files that are as they were, and are not adopted.
+    """
+    offer(staging.stager, staging.namespace, manifests, staging.extents)
+    adopt_packs(staging, manifests, counters, warn)
+
+
+def retain_all(staging: Staging, retain: str | float) -> None:
+    """Retain every Tier with a manifest of its ready Replicas and its pack files.
 
     Those of earlier jobs that were not verified yet are among them: the job that adopts
     them next verifies them.
     """
+    stager, namespace = staging.stager, staging.namespace
     digest = namespace_digest([root.path for root in namespace.roots])
     expires_s = expiry_s(retain, time.time())
     about = _origins(stager, namespace)
-    replicas, unverified = stager.replicas, stager.unverified
+    packed = {one.tier: one for one in staging.packed}
     for number, tier in enumerate(stager.storage.tiers):
-        waiting = np.flatnonzero(unverified == number)
-        held = np.union1d(replicas.ready_in(number), waiting)
-        files = replicas.unwritten(held)
-        if not len(files) or not tier.directory.is_dir():
+        files, packs = _retainable(stager, number), None
+        if number in packed and tier.directory.is_dir():
+            packs = packs_of(tier, packed[number])
+        if not (len(files) or packs) or not tier.directory.is_dir():
             continue
         manifest = describe(
-            files, namespace.name_of, replicas.sizes, extents, expires_s
+            *(files, namespace.name_of, stager.replicas.sizes),
+            *(staging.extents, expires_s),
         )
-        manifest = replace(manifest, origins=replace(about, tier=tier.name))
+        origins = replace(about, tier=tier.name)
+        manifest = replace(manifest, origins=origins, packs=packs)
         retain_directory(tier.directory, tier.home, digest, manifest)
-        log.info("tier retained tier=%s files=%d", tier.name, len(files))
+        log.info("tier retained tier=%s files=%d", tier.name, manifest.files)
+
+
+def _retainable(stager: Stager, tier: int) -> npt.NDArray[np.int64]:
+    """Return the Files of which a Tier has a Replica that no program has written."""
+    waiting = np.flatnonzero(stager.unverified == tier)
+    held = np.union1d(stager.replicas.ready_in(tier), waiting)
+    return stager.replicas.unwritten(held)
 
 
 def _origins(stager: Stager, namespace: Namespace) -> Origins:

@@ -59,6 +59,7 @@ class Staging:
     Attributes:
         extents: the digests of what was staged, for Tiers that are retained.
         concurrency: how many background Transfers read the Origin at once.
+        packed: the Tiers that are packed.
         demand_first: how many of these while programs wait.
     """
 
@@ -67,6 +68,7 @@ class Staging:
     stager: Stager
     extents: ExtentDigests
     concurrency: FillConcurrency
+    packed: Sequence[PackedTier] = ()
     demand_first: DemandFirst = field(default_factory=DemandFirst)
 
     def start(self) -> None:
@@ -137,6 +139,7 @@ def make_engine(
         seals=_seals(setup, extents, parts.sealing) if parts.sealing else None,
         table=parts.table,
         readers_max=parts.readers,
+        retains=config.retain != "job",
         packings=tuple(chain.from_iterable(one.packings for one in parts.packed)),
     )
     return native.Engine(board, options)

@@ -87,8 +87,9 @@ def _row(one: Retained, now_s: float) -> dict[str, Any]:
         "datasets": list(origins.roots) if origins else [],
         "tier": origins.tier if origins else None,
         "path": os.fspath(one.directory),
-        "files": len(manifest.names) if manifest is not None else 0,
+        "files": manifest.files if manifest is not None else 0,
         "bytes": one.size_bytes,
+        "stored_bytes": manifest.stored_bytes if manifest is not None else 0,
         "age_s": max(0.0, now_s - one.since_s),
         "expires_s": None if expires_s == float("inf") else expires_s - now_s,
         "missing": one.missing,
@@ -111,11 +112,17 @@ def _list_parts(rows: Sequence[Mapping[str, Any]]) -> list[Part]:
         tier = f"tier {row['tier']}" if row["tier"] else "a tier"
         parts += [
             names,
-            f"  {tier}: {many(row['files'], 'files')}, {format_size(row['bytes'])}, "
+            f"  {tier}: {many(row['files'], 'files')}, {_size(row)}, "
             f"{format_duration(row['age_s'])} old, {_left(row)}",
             f"  {row['path']}",
         ]
     return parts
+
+
+def _size(row: Mapping[str, Any]) -> str:
+    size, stored = row["bytes"], row["stored_bytes"]
+    packed = f" packed in {format_size(stored)}" if stored != size else ""
+    return format_size(size) + packed
 
 
 def _left(row: Mapping[str, Any]) -> str:
@@ -191,7 +198,7 @@ def evict(options: RunOptions) -> int:
     code, found = 0, _of_tiers(config, roots)
     say = _ignore if options.quiet else print_lines
     for one in found:
-        files = len(one.manifest.names) if one.manifest is not None else 0
+        files = one.manifest.files if one.manifest is not None else 0
         amount = f"{many(files, 'files')}, {format_size(one.size_bytes)}"
         if remove_tree(one.directory):
             say([f"evicted {_names(config)} ({amount}) from {one.directory}"])
@@ -218,7 +225,8 @@ def check(options: RunOptions) -> int:
     from monarch.catalog.inventory import Inventory, catalog_digest
     from monarch.cli.plan import scanned_roots
     from monarch.native import CONSTANTS, replica_name
-    from monarch.stager.verification import Expected, verify
+    from monarch.stager.packed_verification import Expected
+    from monarch.stager.verification import verify
 
     config = _load(options)
     roots = scanned_roots(config, fresh=True)

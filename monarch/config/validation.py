@@ -155,9 +155,6 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
         if tier.codec == PLAIN and tier.codecs:
             text = "files with other codecs are packed, and this tier is not"
             yield ("tiers", number, "codecs"), f"{text}; set its codec, such as none"
-        if tier.codec != PLAIN and config.retain != "job":
-            text = f"{tier.codec} is packed, and packed tiers cannot be retained"
-            yield ("tiers", number, "codec"), f"{text}; use retain: job, or {PLAIN}"
         if tier.codec != PLAIN and config.cold_open.mode == "through":
             text = (
                 f"{tier.codec} is packed, and programs that do not wait never read it"

@@ -71,6 +71,7 @@ class Options:
         readers_max: limit of Transfers that read the origin at once, at first; None:
             there is never one.
         packings: of the Tiers that are packed.
+        retains: whether their pack files get an index when the engine ends.
     """
 
     threads: int
@@ -83,6 +84,7 @@ class Options:
     background_first: int | None = None
     readers_max: int | None = None
     packings: tuple[Packing, ...] = ()
+    retains: bool = False
 
 
 class Engine(Closable):
@@ -265,6 +267,23 @@ class Engine(Closable):
             LIB.monarch_engine_drop_packed(handle, tier, size_bytes, int(reason))
         )
 
+    def adopt_pack(self, tier: int, name: str, files: npt.NDArray[np.uint32]) -> int:
+        """Take over a pack file that an earlier job has left in a Tier.
+
+        Args:
+            files: by entry of its index, the File that the frame is of, or NO_FILE.
+
+        Returns:
+            How many frames; the file is not used if it is none.
+        """
+        record, text = np.zeros(1, DTYPES["monarch_pack"]), os.fsencode(name) + b"\0"
+        numbers = np.ascontiguousarray(files, np.uint32)
+        record["tier"], record["count"] = tier, len(numbers)
+        record["name"] = span(text)[0]
+        record["files"] = span(numbers)[0] if len(numbers) else 0
+        found = LIB.monarch_engine_adopt_pack(self._alive(), span(record)[0])
+        return max(0, int(found))
+
     def keep(self, tier: int, ino: int) -> None:
         """Keep the inode of a removed Replica until its slot is needed."""
         LIB.monarch_engine_keep(self._alive(), tier, ino)
@@ -393,6 +412,7 @@ def _options_record(options: Options) -> npt.NDArray[Any]:
     record["background_max"] = options.background_max
     first = options.background_first
     record["background_first"] = options.background_max if first is None else first
+    record["retains"] = options.retains
     record["readers_max"] = options.readers_max or 0
     record["bandwidth_bytes_per_s"] = options.bandwidth_bytes_per_s or 0
     record["digests"] = span(options.digests)[0]

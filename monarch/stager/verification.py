@@ -22,6 +22,7 @@ from xxhash import xxh3_64_intdigest
 
 from monarch.native import CONSTANTS
 from monarch.stager.adoption import ExtentDigests, match
+from monarch.stager.packed_verification import Expected, Frame, frames_of
 from monarch.tiers.retained import Retained
 
 THREADS: Final = 8
@@ -47,20 +48,6 @@ class Verified:
     foreign: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The Files of the datasets as they are.
-
-    Args:
-        names: the name of the Replica of each File.
-        first: the first Extent of each File, and the number of all Extents.
-    """
-
-    names: Sequence[str]
-    sizes: npt.NDArray[np.uint64]
-    first: npt.NDArray[np.uint64]
-
-
 def verify(
     expected: Expected, retained: Sequence[Retained], progress: Progress
 ) -> Verified:
@@ -72,11 +59,15 @@ def verify(
     extents = ExtentDigests(
         np.zeros(int(expected.first[-1]), np.uint64), expected.first
     )
-    found, places = Verified(), dict[int, Retained]()
+    found, places = Verified(), dict[int, Retained | Frame]()
     names = list(enumerate(expected.names))
     for one in retained:
         if one.manifest is None:
             continue
+        if one.manifest.packs is not None:
+            frames, foreign = frames_of(one.directory, one.manifest.packs, expected)
+            places |= frames
+            found.foreign += foreign
         # A File has one checksum, whichever Tier its Replica is in.
         files, others = match(one.manifest, names, expected.sizes, extents)
         places |= dict.fromkeys(files, one)
@@ -105,12 +96,15 @@ def _batched(files: Iterable[int], count: int) -> Iterator[list[int]]:
 
 def _judge(
     file: int,
-    places: Mapping[int, Retained],
+    places: Mapping[int, Retained | Frame],
     expected: Expected,
     extents: ExtentDigests,
 ) -> str:
     """Return what is wrong with the Replica of a File."""
-    path = os.path.join(places[file].directory, expected.names[file])
+    place = places[file]
+    if isinstance(place, Frame):
+        return place.fault()
+    path = os.path.join(place.directory, expected.names[file])
     return _fault(path, int(expected.sizes[file]), extents.of(file))
 
 

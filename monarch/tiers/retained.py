@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from monarch.atomic_file import whole_file
 from monarch.tiers.directory_lock import is_private, open_private, remove_tree
+from monarch.tiers.packed import Packs
 
 RETAINED: Final = "retained-"
 MANIFEST: Final = "manifest.npz"
@@ -74,6 +75,7 @@ class Manifest:
         first: where each Replica's Extent digests start; one more at the end.
         expires_s: seconds since the epoch, or infinity.
         origins: what they are copies of; None in what older versions have retained.
+        packs: the Files that are packed, beside these; None: there are none.
     """
 
     names: npt.NDArray[np.bytes_]
@@ -82,6 +84,24 @@ class Manifest:
     digests: npt.NDArray[np.uint64]
     expires_s: float = math.inf
     origins: Origins | None = None
+    packs: Packs | None = None
+
+    @property
+    def files(self) -> int:
+        """How many Files are retained."""
+        return len(self.names) + (self.packs.files if self.packs else 0)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of these Files."""
+        packed = self.packs.size_bytes if self.packs else 0
+        return int(self.sizes.sum()) + packed
+
+    @property
+    def stored_bytes(self) -> int:
+        """What their Replicas take, as far as it is known without whole pages."""
+        packed = self.packs.stored_bytes if self.packs else 0
+        return int(self.sizes.sum()) + packed
 
 
 def namespace_digest(roots: Iterable[bytes]) -> str:
@@ -131,7 +151,7 @@ class Retained:
 
     Attributes:
         manifest: None if it is damaged: no job adopts anything.
-        missing: how many Replicas are not there any more.
+        missing: how many Replicas, or packed Files, are not there any more.
         since_s: when it was retained, in seconds since the epoch.
     """
 
@@ -149,15 +169,18 @@ class Retained:
         """
         manifest = read_manifest(directory)
         there = {entry.name for entry in os.scandir(directory)}
-        missing = 0 if manifest is None else len(_names(manifest) - there)
+        missing = 0
+        if manifest is not None:
+            missing = len(_replicas(manifest) - there)
+            missing += manifest.packs.missing(directory) if manifest.packs else 0
         origins = manifest.origins if manifest is not None else None
         since_s = origins.retained_s if origins else directory.stat().st_mtime
         return cls(directory, manifest, missing, since_s)
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all its Replicas."""
-        return 0 if self.manifest is None else int(self.manifest.sizes.sum())
+        """Return the bytes of all its Files."""
+        return 0 if self.manifest is None else self.manifest.size_bytes
 
 
 def retained_in(home: Path) -> list[Retained]:
@@ -193,6 +216,7 @@ def read_manifest(directory: Path) -> Manifest | None:
                 held["digests"].astype(np.uint64),
                 float(held["expires_s"]),
                 _origins(held),
+                _packs(held),
             )
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
@@ -202,6 +226,11 @@ def read_manifest(directory: Path) -> Manifest | None:
 def _origins(held: Mapping[str, Any]) -> Origins | None:
     text = str(held["origins"]) if "origins" in held else ""
     return Origins.read(text) if text else None
+
+
+def _packs(held: Mapping[str, Any]) -> Packs | None:
+    text = held["packs"].tobytes().decode() if "packs" in held else ""
+    return Packs.read(text) if text else None
 
 
 def _is_consistent(manifest: Manifest) -> bool:
@@ -214,6 +243,7 @@ def _is_consistent(manifest: Manifest) -> bool:
 
 def _write(path: Path, manifest: Manifest) -> None:
     """Write the manifest: existence means complete."""
+    packs = manifest.packs.text() if manifest.packs else ""
     with whole_file(path, mode=0o600) as file:
         np.savez(
             file,
@@ -224,11 +254,19 @@ def _write(path: Path, manifest: Manifest) -> None:
             digests=manifest.digests,
             expires_s=manifest.expires_s,
             origins=manifest.origins.text() if manifest.origins else "",
+            # As bytes, not characters: a dictionary is in it.
+            packs=np.frombuffer(packs.encode(), np.uint8),
         )
 
 
-def _names(manifest: Manifest) -> frozenset[str]:
+def _replicas(manifest: Manifest) -> frozenset[str]:
     return frozenset(os.fsdecode(name) for name in manifest.names.tolist())
+
+
+def _names(manifest: Manifest) -> frozenset[str]:
+    """Return the names of all files of a manifest."""
+    segments = manifest.packs.segments if manifest.packs else ()
+    return _replicas(manifest) | {segment.name for segment in segments}
 
 
 def _remove(entry: os.DirEntry[str]) -> None:

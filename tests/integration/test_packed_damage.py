@@ -110,7 +110,9 @@ def zstd_that_declares_a_terabyte(length: int) -> bytes:
 
 
 def zstd_of_another_dictionary(length: int) -> bytes:
-    samples = [b"%d words of a text %d" % (n, n * n) for n in range(2000)]
+    samples: list[bytes | bytearray | memoryview] = [
+        b"%d words of a text %d" % (n, n * n) for n in range(2000)
+    ]
     other = zstandard.train_dictionary(4096, samples)
     compressor = zstandard.ZstdCompressor(dict_data=other)
     assert other.dict_id()

@@ -163,6 +163,7 @@ def test_what_is_retained_is_listed(stage, monarch, data, tmp_path):
         "path": str(retained(tmp_path)),
         "files": FILES,
         "bytes": size,
+        "stored_bytes": size,
         "age_s": pytest.approx(30, abs=30),
         "expires_s": pytest.approx(7 * 86400, abs=60),
         "missing": 0,

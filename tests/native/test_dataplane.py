@@ -41,6 +41,7 @@ SEALED += [("peer_block_faults", "1"), ("peer_block_faults", "only")]
 SKIPPED = 77
 LIMIT_S = "150"  # of one case of a program, which then says where it hangs
 MAGIC = 0x4D52464D  # of a frame in a pack file
+PACK_MAGIC = 0x4B43415048435241  # of the index of one
 
 pytestmark = [
     pytest.mark.slow,
@@ -162,13 +163,20 @@ def frames() -> Iterator[bytes]:
             yield head + struct.pack("<I", size) + room[:size].tobytes()
 
 
+def indexes() -> Iterator[bytes]:
+    """Entries of indexes of pack files, and a whole index, as the fuzzer takes them."""
+    rows = [bytes(16) + struct.pack("<6I", 0, 90, at, 100, 1, 0) for at in (0, 100)]
+    yield b"".join(rows)
+    yield bytes(200) + b"".join(rows) + struct.pack("<QIIQQ", 2, 1, 0, 0, PACK_MAGIC)
+
+
 @pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
 def test_the_pack_fuzzer_finds_nothing(
     tmp_path: Path, soak_count: Callable[[int, int], int]
 ) -> None:
     program, seeds = build_fuzzer("pack_fuzz", tmp_path), tmp_path / "seeds"
     seeds.mkdir()
-    for number, frame in enumerate(frames()):
+    for number, frame in enumerate([*frames(), *indexes()]):
         (seeds / str(number)).write_bytes(frame)
 
     runs = soak_count(20_000, 2_000_000)

@@ -132,10 +132,6 @@ log: debug
             "'gzip' is not valid; use plain, auto, none, lz4, lz4hc:LEVEL (1 to 12)",
         ),
         (
-            "tiers: [{name: r, kind: ram, codec: lz4}]\nretain: node",
-            "lz4 is packed, and packed tiers cannot be retained; use retain: job",
-        ),
-        (
             "tiers: [{name: r, kind: ram, codec: lz4}]\ncold_open: {mode: through}",
             "lz4 is packed, and programs that do not wait never read it",
         ),

@@ -21,6 +21,8 @@ HEADERS = [
         "dataplane/api.h",
         "dataplane/api_peers.h",
         "dataplane/codec.h",
+        "dataplane/pack_adoption.h",
+        "dataplane/pack_index.h",
         "dataplane/wire.h",
     )
 ]

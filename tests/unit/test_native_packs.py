@@ -111,6 +111,8 @@ class Wanted:
     asks: int | None = None
     kept: bool = True
     key: bytes = b""
+    retains: bool = False
+    origin: Path | None = None
 
 
 def add_pool(job: Job) -> None:
@@ -138,7 +140,7 @@ def make() -> Iterator[Callable[..., Node]]:
     def start(contents: list[bytes], wanted: Wanted = Wanted()) -> Node:
         sizes = [len(content) for content in contents]
         (directory / str(len(ended))).mkdir()
-        job = make_job(directory / str(len(ended)), sizes, contents)
+        job = make_job(directory / str(len(ended)), sizes, contents, wanted.origin)
         add_pool(job)
         files = files_of(job, sizes)
         table = Table(files, 1, LARGE_BYTES)
@@ -161,6 +163,7 @@ def make() -> Iterator[Callable[..., Node]]:
         if wanted.key:
             seals = native.Seals.make(wanted.key, len(job.options.digests), only=True)
         options = replace(job.options, table=table, packings=packings, seals=seals)
+        options = replace(options, retains=wanted.retains)
         engine = native.Engine(job.board, options)
         ended.append(Node(job, table, engine))
         return ended[-1]

@@ -115,12 +115,19 @@ def catalog_of(
 
 
 def make_job(
-    base: Path, sizes: Sequence[int] = SIZES, contents: Sequence[bytes] = ()
+    base: Path,
+    sizes: Sequence[int] = SIZES,
+    contents: Sequence[bytes] = (),
+    origin: Path | None = None,
 ) -> Job:
-    """A job on a directory of its own."""
-    origin, tier = base / "origin", base / "tier"
+    """A job on a directory of its own, or over the origin of an earlier one."""
+    tier = base / "tier"
     tier.mkdir(mode=0o700)
-    block = index_of(origin, write_origin(origin, sizes, contents))
+    if origin is None:
+        origin = base / "origin"
+        write_origin(origin, sizes, contents)
+    paths = [origin / f"file{i}" for i in range(len(sizes))]
+    block = index_of(origin, paths)
     slots = 64 + 2 * len(sizes)
     inodes = segment("inodes", native.SegmentKind.INODES, slots * 16)
     inodes[: DTYPES["inodes"].itemsize].view(DTYPES["inodes"])["slot_count"] = slots

@@ -157,10 +157,11 @@ struct monarch_tally {           /* what the data plane has done without Python 
     uint64_t raw_files; /* of these, Files that did not shrink */
     uint64_t pack_ns;
     uint64_t unpacked_files, unpacked_bytes, unpack_ns;
-    uint64_t frames_dropped;       /* damaged ones */
-    uint64_t evicted_packed_files; /* because their memory was needed */
-    uint64_t came_packed_files;    /* from peers, as frames */
-    uint64_t packed_extents;       /* of large Files */
+    uint64_t frames_dropped;                      /* damaged ones */
+    uint64_t evicted_packed_files;                /* because their memory was needed */
+    uint64_t came_packed_files;                   /* from peers, as frames */
+    uint64_t packed_extents;                      /* of large Files */
+    uint64_t compacted_segments, compacted_bytes; /* dropped; copied out of them */
 };
 
 struct monarch_fetched { /* from one peer, and right */
@@ -295,8 +296,8 @@ struct monarch_options {
     uint32_t seals_only;        /* 1: no checksums are computed */
     uint32_t background_first;  /* running background Transfers at first */
     uint32_t readers_max;       /* of the origin at once, at first; 0: no limit */
-    uint32_t reserved;
-    struct table *table; /* borrowed; NULL: Python orders every Transfer */
+    uint32_t retains;           /* 1: segments get an index when the engine ends */
+    struct table *table;        /* borrowed; NULL: Python orders every Transfer */
     const struct monarch_packing *packings; /* borrowed */
     uint64_t packing_count;
 };

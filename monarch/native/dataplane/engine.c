@@ -10,9 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataplane/compaction.h"
 #include "dataplane/deferred.h"
 #include "dataplane/extent_packing.h"
 #include "dataplane/hints.h"
+#include "dataplane/pack_adoption.h"
 #include "dataplane/packing.h"
 #include "dataplane/partial.h"
 #include "dataplane/pool.h"
@@ -194,15 +196,20 @@ static int start(struct engine *e)
     pthread_mutex_lock(&e->lock);
     e->thread_body = work;
     rc = threads_start(e);
+    if (!rc && e->packs)
+        rc = compaction_start(e, &e->compaction);
     pthread_mutex_unlock(&e->lock);
     return rc;
 }
 
 static void release(struct engine *e)
 {
+    compaction_free(e->compaction);
     scheduler_free(e); /* before the Tiers, which parked Transfers use */
     partials_free(e);
     deferred_free(e->deferred);
+    if (e->packs && e->options.retains)
+        pack_adoption_seal(e->packs);
     packs_free(e->packs);
     hints_free(e->hints);
     pool_queue_free(e->pool_queue);
@@ -319,6 +326,7 @@ int monarch_engine_free(struct engine *e, uint32_t timeout_ms)
     if (e->workers) {
         pthread_mutex_lock(&e->lock);
         idle_call_all(e);
+        compaction_wake(e->compaction);
         pthread_mutex_unlock(&e->lock);
         requests_wake(e);
         if (!join_all(e, clock_ns() + timeout_ms * MS_NS))

@@ -27,6 +27,7 @@ enum {
 enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 
 struct deferred;
+struct compaction;
 struct hints;
 struct packs;
 struct partials;
@@ -125,10 +126,11 @@ struct engine {
     struct table *table;   /* NULL: Python orders every Transfer */
     struct pool *pool;     /* NULL: there is none */
     struct pool_queue *pool_queue;
-    struct hints *hints;       /* NULL: none can be given */
-    struct packs *packs;       /* NULL: no Tier is packed */
-    struct deferred *deferred; /* the same */
-    struct partials *partials; /* NULL: all Files are staged whole */
+    struct hints *hints;           /* NULL: none can be given */
+    struct packs *packs;           /* NULL: no Tier is packed */
+    struct deferred *deferred;     /* the same */
+    struct compaction *compaction; /* of these; NULL: there are none */
+    struct partials *partials;     /* NULL: all Files are staged whole */
 
     atomic_bool stopping;
     uint64_t checked_ns;         /* used by the thread that listens to programs */
@@ -228,6 +230,7 @@ void scheduler_return(struct engine *e, struct transfer *t, bool ended);
 bool scheduler_push(struct engine *e, const struct monarch_order *order);
 
 bool scheduler_has_room(const struct engine *e);
+bool scheduler_is_idle(const struct engine *e);
 void scheduler_want(struct engine *e, uint32_t file);
 void scheduler_want_blocks(struct engine *e, const struct block_want *wanted);
 

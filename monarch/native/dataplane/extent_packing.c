@@ -228,7 +228,7 @@ static int unpack(struct engine *e, struct transfer *t, uint8_t *buffer)
  * for them again. After any other error they read the origin. */
 static void end_unpacking(struct engine *e, struct transfer *t, int rc)
 {
-    if (rc == -EBADMSG) {
+    if (rc == -EBADMSG && !packs_moved(e->packs, row_of(e, t), &t->unpacking.place)) {
         extent_forget(e, t->order.file, extent_of(t));
         table_count_dropped(e->table);
     }

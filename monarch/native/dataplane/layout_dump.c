@@ -18,6 +18,8 @@
 #include <stdio.h>
 
 #include "dataplane/codec.h"
+#include "dataplane/pack_adoption.h"
+#include "dataplane/pack_index.h"
 #include "dataplane/wire.h"
 #include "shared/changes.h"
 #include "shared/mountinfo.h"

@@ -68,3 +68,16 @@ void monarch_engine_fill_left(struct engine *e, uint64_t out[2])
     out[1] = e->fill.to_fetch.count - e->fill.to_fetch.next;
     pthread_mutex_unlock(&e->lock);
 }
+
+/* monarch_engine_submit - queues orders and returns how many it accepted: it stops at
+ * the first whose class has ORDERS_MAX orders that are not collected yet. */
+uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *orders,
+                               uint32_t n)
+{
+    uint32_t taken = 0;
+    pthread_mutex_lock(&e->lock);
+    while (taken < n && scheduler_push(e, &orders[taken]))
+        taken++;
+    pthread_mutex_unlock(&e->lock);
+    return taken;
+}

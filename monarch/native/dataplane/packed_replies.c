@@ -64,7 +64,8 @@ static int read_frame(struct engine *e, uint32_t file, const struct unpacking *u
     ssize_t got = pread(u->fd, bytes, n, u->place.offset);
     if (got == (ssize_t)n && n > sizeof(u->head) && is_of_file(e, file, bytes))
         return 0;
-    packing_give_up(e, file);
+    if (!packs_moved(e->packs, packs_row(e->packs, file, 0), &u->place))
+        packing_give_up(e, file);
     return -EAGAIN;
 }
 

@@ -84,7 +84,8 @@ int packing_append(struct engine *e, struct transfer *t, uint64_t digest,
     head.digest = digest;
     frame_finish(t->frame, &head);
     t->step = MONARCH_STEP_WRITE;
-    return packs_append(e->packs, t->frame, place);
+    return packs_append(e->packs, t->frame->tier, t->frame->bytes, t->frame->used,
+                        place);
 }
 
 /* packing_publish - the last step: the File is packed from now on. What turns out to have no
@@ -113,7 +114,10 @@ int packing_publish(struct engine *e, struct transfer *t)
         table_give_packed(e->table, &order, &done);
         return -ECANCELED;
     }
-    return table_set_packed(e->table, &order, &done);
+    rc = table_set_packed(e->table, &order, &done);
+    if (rc)
+        packs_forget(e->packs, packs_row(e->packs, t->order.file, 0));
+    return rc;
 }
 
 /* packing_decode - decodes a piece into all of `out`. -EBADMSG: it has not so many bytes. */

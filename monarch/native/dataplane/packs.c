@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,63 +15,19 @@
 
 #include "dataplane/codec.h"
 #include "dataplane/engine.h"
+#include "dataplane/pack_index.h"
+#include "dataplane/packs_state.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "shared/xxh3.h"
 
 enum {
-    SEGMENT_BYTES_MAX = 256 << 20,
+    SEGMENT_BYTES_MAX = PACK_BYTES_MAX,
     SEGMENT_BYTES_MIN = 16 << 20,
-    SEGMENT_PARTS = 16, /* of a small Tier, a segment is one part of so many */
-    SEGMENTS_MAX = 1 << 14,
+    SEGMENT_PARTS = 16,    /* of a small Tier, a segment is one part of so many */
     WAITING_MAX = 1 << 16, /* Files in the Pool that are to be packed */
-    RULES_MAX = 16,
+    SEGMENT_NAME_BYTES = 32,
 };
-
-struct pack_segment {
-    int fd;
-    uint32_t tier;
-    uint64_t bytes; /* where the next frame goes */
-    uint64_t held;  /* of frames that Files have */
-    bool dropped;
-};
-
-struct spare_coder {
-    struct spare_coder *next;
-    struct coder *coder;
-};
-
-struct packed_codec {
-    bool given;
-    uint32_t id;
-    struct monarch_packing packing;
-    struct spare_coder *spare;
-};
-
-struct packed_tier {
-    struct packed_codec codecs[RULES_MAX]; /* by rule; of a packed Tier only */
-    uint32_t segment; /* the one that is appended to, plus 1; 0: none */
-};
-
-struct packs {
-    struct engine *engine;
-    pthread_mutex_t lock; /* guards the rest; before that of the table */
-    struct packed_tier tiers[TIERS_MAX];
-    struct pack_segment *segments;
-    uint32_t segment_count;
-    struct frame_place *places; /* per row of the staging table */
-    struct ring waiting;        /* numbers of Files */
-};
-
-/* id_of - the same for codecs that decode each other's frames, on all nodes; never 0. */
-static uint32_t id_of(const struct monarch_packing *k)
-{
-    const uint32_t how[] = {k->method, k->shuffle};
-    uint64_t dictionary = 0;
-    if (k->dictionary_bytes)
-        dictionary = xxh3(k->dictionary, k->dictionary_bytes, 0);
-    return (uint32_t)xxh3(how, sizeof(how), dictionary) | 1;
-}
 
 /* add_packing - -EINVAL: there is no such Tier or rule; -ENOSYS: there is no library. */
 static int add_packing(struct packs *p, const struct monarch_packing *one)
@@ -80,7 +35,7 @@ static int add_packing(struct packs *p, const struct monarch_packing *one)
     if (one->tier >= TIERS_MAX || one->rule >= RULES_MAX)
         return -EINVAL;
     p->tiers[one->tier].codecs[one->rule] = (struct packed_codec){
-        .given = true, .id = id_of(one), .packing = *one};
+        .given = true, .id = monarch_packing_id(one), .packing = *one};
     return monarch_codec_library(one->method) ? 0 : -ENOSYS;
 }
 
@@ -133,8 +88,10 @@ void packs_free(struct packs *p)
 {
     if (!p)
         return;
-    for (uint32_t i = 0; p->segments && i < p->segment_count; i++)
+    for (uint32_t i = 0; p->segments && i < p->segment_count; i++) {
         close(p->segments[i].fd);
+        free(p->segments[i].dead);
+    }
     for (uint32_t i = 0; i < TIERS_MAX * RULES_MAX; i++)
         free_spare(&p->tiers[i / RULES_MAX].codecs[i % RULES_MAX]);
     ring_free(&p->waiting);
@@ -143,84 +100,42 @@ void packs_free(struct packs *p)
     free(p);
 }
 
-/* ---- coders ------------------------------------------------------------------------- */
-
-static struct coder *new_coder(const struct monarch_packing *k)
-{
-    struct coder *coder;
-    if (monarch_coder_new(k->method, k->level, k->shuffle, &coder))
-        return NULL;
-    if (!k->dictionary_bytes ||
-        !monarch_coder_learn(coder, k->dictionary, k->dictionary_bytes))
-        return coder;
-    monarch_coder_free(coder);
-    return NULL;
-}
-
-/* packs_codec - the codec of a File in a Tier. */
-struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file)
-{
-    struct packed_codec *codecs = p->tiers[tier].codecs;
-    const uint8_t *rules = codecs[0].packing.rules;
-    return &codecs[rules ? rules[file] : 0];
-}
-
-/* packs_id - by which a peer knows whether it can decode the frame of a File in a Tier. */
-uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file)
-{
-    return packs_codec(p, tier, file)->id;
-}
-
-/* packs_coder - a coder with this codec, until packs_coder_back(); NULL: there is no memory
- * for it. */
-struct coder *packs_coder(struct packs *p, struct packed_codec *codec)
-{
-    pthread_mutex_lock(&p->lock);
-    struct spare_coder *one = codec->spare;
-    if (one)
-        codec->spare = one->next;
-    pthread_mutex_unlock(&p->lock);
-    if (!one)
-        return new_coder(&codec->packing);
-    struct coder *coder = one->coder;
-    free(one);
-    return coder;
-}
-
-/* packs_coder_back - keeps the coder for the next one who needs it. */
-void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder *coder)
-{
-    struct spare_coder *one = coder ? malloc(sizeof(*one)) : NULL;
-    if (!one) {
-        monarch_coder_free(coder);
-        return;
-    }
-    one->coder = coder;
-    pthread_mutex_lock(&p->lock);
-    one->next = codec->spare;
-    codec->spare = one;
-    pthread_mutex_unlock(&p->lock);
-}
-
-/* packs_head - a head with this codec. */
-void packs_head(const struct packed_codec *codec, struct frame_head *out)
-{
-    const struct monarch_packing *k = &codec->packing;
-    *out = (struct frame_head){.method = (uint8_t)k->method,
-                               .shuffle = (uint8_t)k->shuffle,
-                               .level = (int16_t)k->level};
-}
-
 /* ---- segments ----------------------------------------------------------------------- */
 
-/* open_segment - begins a new segment of a Tier; its number plus 1, or -errno. */
+/* empty_segment - one of the Tier that nothing is in or comes to, plus 1; 0: none. */
+static uint32_t empty_segment(const struct packs *p, uint32_t tier)
+{
+    for (uint32_t i = 0; i < p->segment_count; i++) {
+        const struct pack_segment *s = &p->segments[i];
+        if (s->dropped && s->tier == tier && !s->bytes && !s->pending)
+            return i + 1;
+    }
+    return 0;
+}
+
+/* create_segment - a new file; adopted ones have names, too. */
+static int create_segment(struct packs *p, uint32_t tier)
+{
+    char name[SEGMENT_NAME_BYTES];
+    int fd = -EEXIST;
+    while (fd == -EEXIST && p->name < 10 * SEGMENTS_MAX) {
+        snprintf(name, sizeof(name), "segment-%06u.pack", p->name++);
+        fd = file_openat(p->engine->tiers[tier], name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    }
+    return fd;
+}
+
+/* open_segment - begins a segment of a Tier; its number plus 1, or -errno. */
 static int64_t open_segment(struct packs *p, uint32_t tier)
 {
-    char name[32];
+    uint32_t found = empty_segment(p, tier);
+    if (found) {
+        p->segments[found - 1].dropped = false;
+        return found;
+    }
     if (p->segment_count == SEGMENTS_MAX)
         return -ENOSPC;
-    snprintf(name, sizeof(name), "segment-%06u.pack", p->segment_count);
-    int fd = file_openat(p->engine->tiers[tier], name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    int fd = create_segment(p, tier);
     if (fd < 0)
         return fd;
     p->segments[p->segment_count++] = (struct pack_segment){.fd = fd, .tier = tier};
@@ -252,33 +167,98 @@ static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
     struct pack_segment *s = &p->segments[t->segment - 1];
     *out = (struct frame_place){t->segment, (uint32_t)s->bytes, (uint32_t)bytes};
     s->bytes += bytes;
+    s->pending++;
     return 0;
 }
 
-static int write_at(int fd, const uint8_t *bytes, size_t n, uint64_t offset)
+/* drop_segment - nothing of it is needed: gives back all its room. */
+static uint64_t drop_segment(struct packs *p, uint32_t number)
 {
-    size_t put = 0;
-    while (put < n) {
-        ssize_t r = pwrite(fd, bytes + put, n - put, (off_t)(offset + put));
-        if (r > 0)
-            put += (size_t)r;
-        else if (r == 0)
-            return -ENOSPC;
-        else if (errno != EINTR)
-            return -errno;
-    }
-    return 0;
+    struct pack_segment *s = &p->segments[number - 1];
+    uint64_t freed = pack_room_empty(s);
+    if (p->tiers[s->tier].segment == number)
+        p->tiers[s->tier].segment = 0;
+    table_give_room(p->engine->table, s->tier, freed);
+    return freed;
 }
 
-/* packs_append - writes a finished frame behind those of its Tier. A failure leaves a hole,
- * which nothing refers to. */
-int packs_append(struct packs *p, const struct frame *f, struct frame_place *out)
+/* settle - a frame was written, or not. */
+static void settle(struct packs *p, uint32_t number)
+{
+    struct pack_segment *s = &p->segments[number - 1];
+    s->pending--;
+    if (!s->held && !s->pending)
+        drop_segment(p, number);
+}
+
+/* bury - gives back the room of a frame that no File has. */
+static void bury(struct packs *p, const struct frame_place *place)
+{
+    struct pack_segment *s = &p->segments[place->segment - 1];
+    if (!s->dropped)
+        table_give_room(p->engine->table, s->tier,
+                        pack_room_bury(s, place->offset, place->bytes));
+}
+
+/* take_back - a frame could not be written: what is left of it is a hole, unless it is the
+ * last one. The caller gives back what it has taken in the table. */
+static void take_back(struct packs *p, const struct frame_place *place)
+{
+    struct pack_segment *s = &p->segments[place->segment - 1];
+    bool last = s->bytes == (uint64_t)place->offset + place->bytes;
+    if (!s->dropped && last && ftruncate(s->fd, place->offset) == 0) {
+        s->bytes = place->offset;
+    } else if (!s->dropped) {
+        s->room += place->bytes;
+        table_add_room(p->engine->table, s->tier, place->bytes);
+        bury(p, place);
+    }
+    settle(p, place->segment);
+}
+
+/* packs_append - writes bytes of a frame behind those of its Tier; packs_set() or
+ * packs_move() is due after that. */
+int packs_append(struct packs *p, uint32_t tier, const void *bytes, size_t n,
+                 struct frame_place *out)
 {
     pthread_mutex_lock(&p->lock);
-    int rc = allocate(p, f->tier, f->used, out);
+    int rc = allocate(p, tier, n, out);
     int fd = rc ? -1 : p->segments[out->segment - 1].fd;
     pthread_mutex_unlock(&p->lock);
-    return rc ? rc : write_at(fd, f->bytes, f->used, out->offset);
+    if (rc)
+        return rc;
+    rc = file_write_at(fd, bytes, n, out->offset);
+    if (!rc)
+        return 0;
+    pthread_mutex_lock(&p->lock);
+    take_back(p, out);
+    pthread_mutex_unlock(&p->lock);
+    return rc;
+}
+
+/* hold - a frame that was written stands there; false: its segment was dropped. */
+static bool hold(struct packs *p, const struct frame_place *place)
+{
+    struct pack_segment *s = &p->segments[place->segment - 1];
+    bool kept = !s->dropped;
+    s->held += kept ? place->bytes : 0;
+    s->room += kept ? place->bytes : 0;
+    settle(p, place->segment);
+    return kept;
+}
+
+/* let_go - a row leaves its frame. */
+static void let_go(struct packs *p, uint64_t row)
+{
+    const struct frame_place was = p->places[row];
+    if (!was.segment)
+        return;
+    struct pack_segment *s = &p->segments[was.segment - 1];
+    p->places[row] = (struct frame_place){0};
+    s->held -= was.bytes;
+    bury(p, &was);
+    if (!s->held && !s->pending)
+        drop_segment(p, was.segment);
 }
 
 /* packs_row - that of an Extent of a File. */
@@ -287,15 +267,44 @@ uint64_t packs_row(const struct packs *p, uint32_t file, uint32_t extent)
     return p->engine->table->options.first[file] + extent;
 }
 
+/* packs_file - the File of a row. */
+uint32_t packs_file(const struct packs *p, uint64_t row)
+{
+    const uint64_t *first = p->engine->table->options.first;
+    uint64_t low = 0, high = p->engine->catalog->file_count;
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        *(first[middle] <= row ? &low : &high) = middle;
+    }
+    return (uint32_t)low;
+}
+
 /* packs_set - a row has its frame there from now on; false: the segment was dropped. */
 bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place)
 {
     pthread_mutex_lock(&p->lock);
-    struct pack_segment *s = &p->segments[place->segment - 1];
-    bool kept = !s->dropped;
+    bool kept = hold(p, place);
     if (kept) {
+        let_go(p, row);
         p->places[row] = *place;
-        s->held += place->bytes;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return kept;
+}
+
+/* packs_move - the frame of a row was written to another place, where it stands from now
+ * on; if it has another one by now, or none, the copy is no frame. */
+bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
+                const struct frame_place *to)
+{
+    pthread_mutex_lock(&p->lock);
+    bool moved = packs_same(&p->places[row], from), kept = hold(p, to);
+    if (kept && moved) {
+        let_go(p, row);
+        p->places[row] = *to;
+    } else if (kept) {
+        p->segments[to->segment - 1].held -= to->bytes;
+        bury(p, to);
     }
     pthread_mutex_unlock(&p->lock);
     return kept;
@@ -325,12 +334,23 @@ bool packs_take(struct packs *p, uint64_t row, struct unpacking *out)
     return found;
 }
 
-/* packs_forget - there is no frame any more. */
+/* packs_forget - there is no frame any more: the one place where a frame dies. Its room
+ * comes back at once as far as whole pages are free, and by compaction. */
 void packs_forget(struct packs *p, uint64_t row)
 {
     pthread_mutex_lock(&p->lock);
-    p->places[row] = (struct frame_place){0};
+    let_go(p, row);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* packs_moved - the frame of a row is not where it was found: that it could not be read there
+ * tells nothing of it. */
+bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
+{
+    pthread_mutex_lock(&p->lock);
+    bool moved = !packs_same(&p->places[row], found);
+    pthread_mutex_unlock(&p->lock);
+    return moved;
 }
 
 /* last_segment - the newest one of a Tier that holds frames, plus 1; 0: there is none. */
@@ -360,18 +380,9 @@ static void drop_frames(struct packs *p, uint32_t number, uint32_t file,
  * it at this moment finds a frame that ends too soon. */
 static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason)
 {
-    struct pack_segment *s = &p->segments[number - 1];
-    uint64_t held = s->held;
     for (uint32_t file = 0; file < p->engine->catalog->file_count; file++)
         drop_frames(p, number, file, reason);
-    s->dropped = true;
-    s->held = 0;
-    if (p->tiers[s->tier].segment == number)
-        p->tiers[s->tier].segment = 0;
-    if (ftruncate(s->fd, 0))
-        return 0;
-    table_give_room(p->engine->table, s->tier, held);
-    return held;
+    return drop_segment(p, number);
 }
 
 /* monarch_engine_drop_packed - empties the newest segments of a Tier whose memory is needed,

@@ -29,16 +29,30 @@ struct unpacking { /* a frame that is being decoded */
 int packs_new(struct engine *e, struct packs **out);
 void packs_free(struct packs *p);
 
+MONARCH_API uint32_t monarch_packing_id(const struct monarch_packing *k);
+int packing_coder(const struct monarch_packing *k, struct coder **out);
+
 struct packed_codec *packs_codec(struct packs *p, uint32_t tier, uint32_t file);
 struct coder *packs_coder(struct packs *p, struct packed_codec *codec);
 void packs_coder_back(struct packs *p, struct packed_codec *codec, struct coder *coder);
 uint32_t packs_id(struct packs *p, uint32_t tier, uint32_t file);
 void packs_head(const struct packed_codec *codec, struct frame_head *out);
 
-int packs_append(struct packs *p, const struct frame *f, struct frame_place *out);
+/* packs_same - it is the same place. */
+static inline bool packs_same(const struct frame_place *a, const struct frame_place *b)
+{
+    return a->segment == b->segment && a->offset == b->offset && a->bytes == b->bytes;
+}
+
+int packs_append(struct packs *p, uint32_t tier, const void *bytes, size_t n,
+                 struct frame_place *out);
 uint64_t packs_row(const struct packs *p, uint32_t file, uint32_t extent);
-bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place);
+uint32_t packs_file(const struct packs *p, uint64_t row);
 bool packs_has(struct packs *p, uint64_t row);
+bool packs_set(struct packs *p, uint64_t row, const struct frame_place *place);
+bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
+                const struct frame_place *to);
+bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found);
 bool packs_take(struct packs *p, uint64_t row, struct unpacking *out);
 void packs_forget(struct packs *p, uint64_t row);
 

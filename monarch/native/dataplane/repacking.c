@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "dataplane/codec.h"
+#include "dataplane/seal.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "shared/progress.h"
@@ -157,16 +158,37 @@ static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
     return rc ? rc : transfer_publish(e, t);
 }
 
+/* start_over - the frame was moved while it was read: it is read at its new place. */
+static bool start_over(struct engine *e, struct transfer *t)
+{
+    if (!unpacks(e, t) || !packs_moved(e->packs, packs_row(e->packs, t->order.file, 0),
+                                       &t->unpacking.place))
+        return false;
+    seal_drop(&t->sealing);
+    if (t->target >= 0)
+        close(t->target);
+    if (t->named)
+        unlinkat(t->tier, t->temporary, 0);
+    t->target = -1;
+    t->named = t->begun = false;
+    t->offset = 0;
+    return true;
+}
+
 /* repacking_run - continues a Transfer between a packed Tier and the Pool, as
  * transfer_run() does others. */
 bool repacking_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t began = clock_ns();
     int rc = run(e, t, buffer);
+    if (rc == -EBADMSG && start_over(e, t))
+        rc = run(e, t, buffer);
     t->ns += clock_ns() - began;
     if (rc == UNFINISHED)
         return false;
-    if (rc == -EBADMSG && unpacks(e, t))
+    if (rc == -EBADMSG && unpacks(e, t) &&
+        !packs_moved(e->packs, packs_row(e->packs, t->order.file, 0),
+                     &t->unpacking.place))
         packing_give_up(e, t->order.file);
     transfer_end(t, rc);
     return true;

@@ -229,6 +229,13 @@ bool scheduler_has_room(const struct engine *e)
            !oldest_order(e, CLASS_BACKGROUND) && may_hint(e) && readers_free(e);
 }
 
+/* scheduler_is_idle - no Transfer runs for programs, and none waits. */
+bool scheduler_is_idle(const struct engine *e)
+{
+    return !e->demands_running && !oldest_order(e, CLASS_DEMAND) &&
+           !background_ready(e, e->background_limit);
+}
+
 /* push_deferred - queues the next File that is to be compressed, or the next such File that
  * a program waits for; false: none. */
 static bool push_deferred(struct engine *e, bool awaited)
@@ -445,17 +452,4 @@ bool scheduler_push(struct engine *e, const struct monarch_order *order)
         idle_call(e);
     threads_for_demand(e);
     return true;
-}
-
-/* monarch_engine_submit - queues orders and returns how many it accepted: it stops at
- * the first whose class has ORDERS_MAX orders that are not collected yet. */
-uint32_t monarch_engine_submit(struct engine *e, const struct monarch_order *orders,
-                               uint32_t n)
-{
-    uint32_t taken = 0;
-    pthread_mutex_lock(&e->lock);
-    while (taken < n && scheduler_push(e, &orders[taken]))
-        taken++;
-    pthread_mutex_unlock(&e->lock);
-    return taken;
 }

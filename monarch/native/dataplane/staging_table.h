@@ -105,6 +105,12 @@ int table_set_packed(struct table *t, const struct monarch_order *order,
 void table_drop_packed(struct table *t, uint32_t file);
 void table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
 void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
+void table_add_room(struct table *t, uint32_t tier, uint64_t bytes);
+bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes);
+void table_forget_packed(struct table *t, uint32_t file);
+bool table_adopt_packed(struct table *t, uint32_t tier, uint32_t file,
+                        const struct packed_frame *frame);
+void table_count_compacted(struct table *t, uint64_t bytes, uint64_t segments);
 void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns);
 bool table_pool_is_crowded(struct table *t);
 bool table_comes_back(struct table *t, uint32_t file);

@@ -66,6 +66,39 @@ static inline int file_write(int fd, const void *bytes, size_t n)
     return 0;
 }
 
+/* file_write_at - writes all bytes to a place in a file, or fails. */
+static inline int file_write_at(int fd, const void *bytes, size_t n, uint64_t at)
+{
+    size_t put = 0;
+    while (put < n) {
+        ssize_t r = pwrite(fd, (const char *)bytes + put, n - put, (off_t)(at + put));
+        if (r > 0)
+            put += (size_t)r;
+        else if (r == 0)
+            return -ENOSPC;
+        else if (errno != EINTR)
+            return -errno;
+    }
+    return 0;
+}
+
+/* file_read_at - reads `n` bytes from a place in a file, or up to its end; returns their
+ * number. */
+static inline ssize_t file_read_at(int fd, void *buffer, size_t n, uint64_t at)
+{
+    size_t got = 0;
+    while (got < n) {
+        ssize_t r = pread(fd, (char *)buffer + got, n - got, (off_t)(at + got));
+        if (r > 0)
+            got += (size_t)r;
+        else if (r == 0)
+            break;
+        else if (errno != EINTR)
+            return -errno;
+    }
+    return (ssize_t)got;
+}
+
 /* futex_wake - wakes up to `count` threads, of any process, that wait on a word. */
 static inline void futex_wake(void *word, int count)
 {

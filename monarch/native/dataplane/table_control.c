@@ -107,11 +107,12 @@ int monarch_table_publish(struct table *t, const struct monarch_order *order,
 }
 
 /* monarch_table_offer - offers a Replica of an earlier job: it is verified before the File
- * comes from anywhere. 0: its Tier has no room for it. */
+ * comes from anywhere. 0: its Tier has no room for it, or would hold it as a frame. */
 int monarch_table_offer(struct table *t, uint32_t file, uint32_t tier)
 {
     pthread_mutex_lock(&t->lock);
     bool offered = !t->offers[file] && tier < t->options.tiers &&
+                   !table_packs(t, tier, file) &&
                    table_reserve_in(t, tier, footprint(t->options.sizes[file]));
     if (offered) {
         t->offers[file] = (uint8_t)(tier + 1);

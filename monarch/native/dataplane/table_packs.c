@@ -133,11 +133,67 @@ void table_evict_packed(struct table *t, uint32_t file, uint32_t reason)
                              STATE_NEXT(seen, REPLICA_ABSENT, 0, reason), true);
 }
 
+/* table_forget_packed - a packed File was written: no program may have its frame. */
+void table_forget_packed(struct table *t, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    if (table_is_packed(t, file))
+        t->packed[file] = 0;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_take_room - takes room for frames without a Transfer: false if there is none. */
+bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes)
+{
+    struct monarch_account *a = &t->accounts[tier];
+    pthread_mutex_lock(&t->lock);
+    bool taken = a->in_service && a->used + a->reserved + bytes <= a->capacity;
+    a->used += taken ? bytes : 0;
+    pthread_mutex_unlock(&t->lock);
+    return taken;
+}
+
+/* table_adopt_packed - a Tier holds the frame of a File from an earlier job, whose room is
+ * taken. False: the File is packed, or offered, or was written. */
+bool table_adopt_packed(struct table *t, uint32_t tier, uint32_t file,
+                        const struct packed_frame *frame)
+{
+    const struct monarch_order order = {.file = file, .tier = (uint16_t)tier};
+    pthread_mutex_lock(&t->lock);
+    bool may = !t->packed[file] && !t->offers[file] && !table_written(t, file);
+    if (may) {
+        t->packed[file] = (uint8_t)(tier + 1);
+        count_packed(t, &order, frame);
+        t->tally.adopted_files++;
+        t->tally.adopted_bytes += t->options.sizes[file];
+        table_set_promised(t, file, false);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return may;
+}
+
+/* table_count_compacted - frames were copied, or segments became empty by that. */
+void table_count_compacted(struct table *t, uint64_t bytes, uint64_t segments)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.compacted_bytes += bytes;
+    t->tally.compacted_segments += segments;
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* table_give_room - gives back what frames used. */
 void table_give_room(struct table *t, uint32_t tier, uint64_t bytes)
 {
     pthread_mutex_lock(&t->lock);
     table_free_room(t, tier, bytes);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_add_room - what frames use beyond what their Files have taken. */
+void table_add_room(struct table *t, uint32_t tier, uint64_t bytes)
+{
+    pthread_mutex_lock(&t->lock);
+    t->accounts[tier].used += t->accounts[tier].in_service ? bytes : 0;
     pthread_mutex_unlock(&t->lock);
 }
 

@@ -1,10 +1,14 @@
-/* pack_fuzz.c - libFuzzer's door to the reader of frames: whatever stands in a pack file,
- * nothing is read or written outside of it and of the File's own bytes. */
+/* pack_fuzz.c - libFuzzer's door to the readers of frames and of indexes: whatever stands in a
+ * pack file, nothing is read or written outside of it and of the File's own bytes. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "board.h"
 #include "dataplane/codec.h"
 #include "dataplane/frame.h"
+#include "dataplane/pack_index.h"
 
-enum { PLAIN_MAX = 3 * PIECE_BYTES };
+enum { PLAIN_MAX = 3 * PIECE_BYTES, ENTRIES_MAX = 256 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -39,8 +43,41 @@ static void decode(const struct frame_head *head, const uint32_t *lengths,
     }
 }
 
+/* check_index - what is accepted names each byte of the frames once at most. */
+static void check_index(int fd, uint64_t most)
+{
+    struct monarch_pack_entry found[ENTRIES_MAX];
+    int64_t count = monarch_pack_index_read(fd, found, ENTRIES_MAX);
+    uint64_t at = 0;
+    for (int64_t i = 0; i < count && count <= ENTRIES_MAX; i++) {
+        CHECK(found[i].offset >= at && found[i].plain <= EXTENT_BYTES);
+        at = (uint64_t)found[i].offset + found[i].bytes;
+        CHECK(found[i].bytes > frame_least_bytes(found[i].plain) && at <= most);
+    }
+}
+
+/* read_index - first as it is, then as entries with a right checksum behind some frames, so
+ * that the fuzzer comes as far as to what they say. */
+static void read_index(const uint8_t *bytes, size_t n)
+{
+    struct monarch_pack_entry entries[ENTRIES_MAX];
+    uint64_t count = n / sizeof(entries[0]), frames = n * 16;
+    static int fd = -1;
+    if (fd < 0)
+        fd = memfd_create("pack", 0);
+    CHECK(fd >= 0 && ftruncate(fd, 0) == 0);
+    CHECK(pwrite(fd, bytes, n, 0) == (ssize_t)n);
+    check_index(fd, n);
+    if (count > ENTRIES_MAX)
+        return;
+    memcpy(entries, bytes, count * sizeof(entries[0]));
+    CHECK(pack_index_write(fd, frames, entries, count) == 0);
+    check_index(fd, frames);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
+    read_index(bytes, n);
     struct frame_head head, expected;
     uint32_t lengths[FRAME_PIECES_MAX];
     if (n < sizeof(head))

@@ -1,0 +1,117 @@
+"""Packed Tiers that outlive their job: retained by one, adopted by the next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from monarch.agent.namespace import Namespace
+from monarch.agent.packed_tiers import PackedTier
+from monarch.agent.rechecking import unconfirmed
+from monarch.agent.staging import Staging
+from monarch.metrics import AgentCounters
+from monarch.native import NO_FILE, PackIndex, names_of, read_index
+from monarch.report.format import many
+from monarch.tiers import Tier
+from monarch.tiers.packed import Packs, configuration, segments_in
+from monarch.tiers.retained import (
+    RETAINED,
+    Manifest,
+    namespace_digest,
+    read_manifest,
+)
+
+log = logging.getLogger("monarch.agent")
+
+
+def packs_of(tier: Tier, packed: PackedTier) -> Packs | None:
+    """Return what a Tier holds packed when its engine has ended; None: nothing."""
+    segments = tuple(segments_in(tier.directory))
+    if not segments:
+        return None
+    about = configuration(tier.settings)
+    return Packs(segments, about, packed.packings, packed.ratio, packed.why)
+
+
+def left_packs(
+    tiers: Sequence[Tier], roots: Sequence[bytes], retain: str | float
+) -> dict[int, Packs]:
+    """Return what earlier jobs have left packed in Tiers, before it is claimed."""
+    if retain == "job":
+        return {}
+    digest = namespace_digest(roots)
+    manifests = {
+        number: read_manifest(tier.home / f"{RETAINED}{digest}")
+        for number, tier in enumerate(tiers)
+    }
+    return packs_in(manifests)
+
+
+def packs_in(manifests: Mapping[int, Manifest | None]) -> dict[int, Packs]:
+    """Return what is packed of what was retained, by the number of its Tier."""
+    return {
+        number: manifest.packs
+        for number, manifest in manifests.items()
+        if manifest is not None and manifest.packs is not None
+    }
+
+
+def adopt_packs(
+    staging: Staging,
+    manifests: Mapping[int, Manifest],
+    counters: AgentCounters,
+    warn: Callable[[str], None],
+) -> None:
+    """Let the engine take over the pack files of earlier jobs, and remove the others.
+
+    Frames of Files that have changed since have the names of what they were, and are
+    given up; so are those of another codec than this job's, of which one line tells.
+
+    Args:
+        warn: is told of Files that are as they were, and are read again all the same.
+    """
+    left = packs_in(manifests)
+    if not left:
+        return
+    namespace = staging.namespace
+    files = {
+        bytes.fromhex(namespace.name_of(file)): file
+        for file in range(len(namespace.inventory))
+    }
+    for number, packs in left.items():
+        tier, adopted, refused = staging.stager.storage.tiers[number], 0, 0
+        for segment in packs.segments:
+            path = tier.directory / segment.name
+            index = read_index(path)
+            wanted = np.zeros(0, np.uint32)
+            if index is not None:
+                wanted = _wanted(index, files, namespace)
+            numbers = wanted[wanted != NO_FILE]
+            staging.stager.replicas.confirm(numbers.astype(np.int64))
+            found = 0
+            if len(numbers):
+                found = staging.engine.adopt_pack(number, segment.name, wanted)
+            if not found:
+                path.unlink(missing_ok=True)
+            adopted, refused = adopted + found, refused + len(numbers) - found
+        counters.adoptions_refused += refused
+        log.info(
+            "packs adopted tier=%s files=%d refused=%d", tier.name, adopted, refused
+        )
+        if refused:
+            warn(
+                f"tier {tier.name}: {many(refused, 'files')} that an earlier job has "
+                "packed are read again: damaged, without room, or of another codec"
+            )
+
+
+def _wanted(
+    index: PackIndex, files: Mapping[bytes, int], namespace: Namespace
+) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+    """Return by frame the File of this job, or NO_FILE."""
+    found = [files.get(name, NO_FILE) for name in names_of(index)]
+    doubted = unconfirmed(namespace, [file for file in found if file != NO_FILE])
+    kept = [NO_FILE if file in doubted else file for file in found]
+    return np.array(kept, np.uint32)

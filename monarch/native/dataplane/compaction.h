@@ -1,0 +1,12 @@
+/* compaction.h - the thread that gives back what dead frames take of packed Tiers. */
+#ifndef MONARCH_COMPACTION_H
+#define MONARCH_COMPACTION_H
+
+struct compaction;
+struct engine;
+
+int compaction_start(struct engine *e, struct compaction **out);
+void compaction_wake(struct compaction *c);
+void compaction_free(struct compaction *c);
+
+#endif

@@ -1,0 +1,242 @@
+/* pack_adoption.c - writes the indexes of segments when a job that retains its Tiers ends, and
+ * takes over those of an earlier job.
+ *
+ * A frame is adopted if its index is right, its head is that of the File as the Catalog has it,
+ * and this job decodes it by the same codec and dictionary. The checksum of its plain bytes is
+ * compared when it is decoded first. What is not adopted is a hole.
+ */
+#include "dataplane/pack_adoption.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dataplane/engine.h"
+#include "dataplane/pack_index.h"
+#include "dataplane/packing.h"
+#include "dataplane/packs_state.h"
+#include "dataplane/staging_table.h"
+#include "dataplane/syscalls.h"
+#include "shared/catalog.h"
+
+/* ---- the end of a job ----------------------------------------------------------------- */
+
+struct placed { /* an entry, and its segment */
+    uint32_t segment;
+    struct monarch_pack_entry entry;
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct placed *x = a, *y = b;
+    if (x->segment != y->segment)
+        return x->segment < y->segment ? -1 : 1;
+    return x->entry.offset < y->entry.offset ? -1 : x->entry.offset > y->entry.offset;
+}
+
+static void name_of(const struct engine *e, uint32_t file,
+                    uint8_t out[FRAME_NAME_BYTES])
+{
+    char name[REPLICA_NAME_BYTES + 1];
+    catalog_replica_name(e->catalog, file, name);
+    packing_name(name, out);
+}
+
+/* list - all frames that a later job may have, by segment and offset: those of small Files. */
+static uint64_t list(struct packs *p, struct placed *out)
+{
+    const struct engine *e = p->engine;
+    uint64_t n = 0;
+    for (uint32_t file = 0; file < e->catalog->file_count; file++) {
+        const struct frame_place *place = &p->places[packs_row(p, file, 0)];
+        if (!place->segment || table_in_part(e->table, file) ||
+            table_written(e->table, file))
+            continue;
+        struct placed *one = &out[n++];
+        *one = (struct placed){.segment = place->segment};
+        one->entry.plain = (uint32_t)e->table->options.sizes[file];
+        one->entry.offset = place->offset;
+        one->entry.bytes = place->bytes;
+        one->entry.id = packs_id(p, p->segments[place->segment - 1].tier, file);
+        name_of(e, file, one->entry.name);
+    }
+    qsort(out, n, sizeof(*out), compare);
+    return n;
+}
+
+/* seal_one - writes the index of a segment; one that has none is not retained. */
+static void seal_one(struct pack_segment *s, const struct placed *placed, uint64_t n)
+{
+    struct monarch_pack_entry *entries = malloc((n + 1) * sizeof(*entries));
+    for (uint64_t i = 0; entries && i < n; i++)
+        entries[i] = placed[i].entry;
+    if (!entries || pack_index_write(s->fd, s->bytes, entries, n))
+        pack_room_empty(s);
+    free(entries);
+}
+
+/* pack_adoption_seal - writes the indexes of all segments; no thread uses them any more. */
+void pack_adoption_seal(struct packs *p)
+{
+    uint64_t files = p->engine->catalog->file_count;
+    struct placed *all = malloc((files + 1) * sizeof(*all));
+    uint64_t n = all ? list(p, all) : 0, end;
+    for (uint64_t first = 0; first < n; first = end) {
+        for (end = first; end < n && all[end].segment == all[first].segment;)
+            end++;
+        seal_one(&p->segments[all[first].segment - 1], all + first, end - first);
+    }
+    free(all);
+}
+
+/* ---- the beginning of the next one ------------------------------------------------------ */
+
+struct adoption {
+    struct engine *e;
+    const struct monarch_pack *pack;
+    struct monarch_pack_entry *entries;
+    struct pack_segment segment;
+    bool *taken; /* by entry */
+};
+
+/* read_head - 0 if the frame of an entry begins as that of the File does. */
+static int read_head(const struct adoption *a, const struct monarch_pack_entry *one,
+                     uint32_t file, struct packed_frame *out)
+{
+    struct packs *p = a->e->packs;
+    struct frame_head head, expected;
+    uint32_t lengths[FRAME_PIECES_MAX];
+    uint8_t bytes[sizeof(head) + sizeof(lengths)];
+    size_t table = frame_pieces(one->plain) * sizeof(uint32_t);
+    size_t n = sizeof(head) + table;
+    if (file_read_at(a->segment.fd, bytes, n, one->offset) != (ssize_t)n)
+        return -EBADMSG;
+    memcpy(&head, bytes, sizeof(head));
+    memcpy(lengths, bytes + sizeof(head), table);
+    packs_head(packs_codec(p, a->segment.tier, file), &expected);
+    expected.plain = one->plain;
+    expected.stored = one->bytes - (uint32_t)sizeof(head);
+    name_of(a->e, file, expected.name);
+    *out = (struct packed_frame){.bytes = one->bytes, .raw = true};
+    for (uint32_t i = 0; i < frame_pieces(one->plain); i++)
+        out->raw &= (lengths[i] & FRAME_RAW) != 0;
+    return frame_check(&head, lengths, &expected);
+}
+
+/* may_adopt - the frame of an entry is one that this job would have made of the File. */
+static bool may_adopt(const struct adoption *a, uint64_t number,
+                      struct packed_frame *out)
+{
+    const struct monarch_pack_entry *one = &a->entries[number];
+    const struct engine *e = a->e;
+    uint32_t file = a->pack->files[number];
+    if (file >= e->catalog->file_count || one->extent ||
+        one->plain != e->table->options.sizes[file] ||
+        !table_packs(e->table, a->segment.tier, file) ||
+        one->id != packs_id(e->packs, a->segment.tier, file))
+        return false;
+    return read_head(a, one, file, out) == 0;
+}
+
+/* take - under the lock of the packs, with the number of the new segment, plus 1. */
+static uint64_t take(struct adoption *a, uint32_t segment)
+{
+    struct packs *p = a->e->packs;
+    struct packed_frame frame;
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < a->pack->count; i++) {
+        const struct monarch_pack_entry *one = &a->entries[i];
+        uint32_t file = a->pack->files[i];
+        if (!may_adopt(a, i, &frame) || p->places[packs_row(p, file, 0)].segment ||
+            !table_adopt_packed(a->e->table, a->segment.tier, file, &frame))
+            continue;
+        p->places[packs_row(p, file, 0)] = (struct frame_place){segment, one->offset,
+                                                                one->bytes};
+        a->segment.held += one->bytes;
+        a->taken[i] = true;
+        found++;
+    }
+    return found;
+}
+
+/* bury_rest - all that is in no adopted frame. */
+static uint64_t bury_rest(struct adoption *a)
+{
+    uint64_t at = 0, freed = 0;
+    for (uint64_t i = 0; i < a->pack->count; i++) {
+        const struct monarch_pack_entry *one = &a->entries[i];
+        if (!a->taken[i])
+            continue;
+        if (one->offset > at)
+            freed += pack_room_bury(&a->segment, at, one->offset - at);
+        at = (uint64_t)one->offset + one->bytes;
+    }
+    if (ftruncate(a->segment.fd, (off_t)at) == 0) {
+        freed += a->segment.bytes - at;
+        a->segment.room -= a->segment.bytes - at;
+        a->segment.bytes = at;
+    }
+    return freed;
+}
+
+/* adopt - the number of frames, or -errno. */
+static int64_t adopt(struct adoption *a)
+{
+    struct packs *p = a->e->packs;
+    const struct monarch_pack_entry *last = &a->entries[a->pack->count - 1];
+    struct pack_segment *s = &a->segment;
+    s->bytes = s->room = (uint64_t)last->offset + last->bytes;
+    if (p->segment_count == SEGMENTS_MAX ||
+        !table_take_room(a->e->table, s->tier, s->room))
+        return -ENOSPC;
+    uint64_t found = take(a, p->segment_count + 1);
+    uint64_t freed = found ? bury_rest(a) : pack_room_empty(s);
+    table_give_room(a->e->table, s->tier, freed);
+    if (found)
+        p->segments[p->segment_count++] = *s;
+    return (int64_t)found;
+}
+
+/* read_entries - 0 if the segment has an index with an entry for each File of the pack. */
+static int64_t read_entries(struct adoption *a)
+{
+    const struct monarch_pack *pack = a->pack;
+    int fd = file_openat(a->e->tiers[pack->tier], pack->name, O_RDWR, 0);
+    a->segment = (struct pack_segment){.fd = fd, .tier = pack->tier};
+    a->entries = malloc((pack->count + 1) * sizeof(*a->entries));
+    a->taken = calloc(pack->count + 1, sizeof(*a->taken));
+    if (fd < 0)
+        return fd;
+    if (!a->entries || !a->taken)
+        return -ENOMEM;
+    int64_t n = monarch_pack_index_read(fd, a->entries, pack->count);
+    if (n < 0)
+        return n;
+    return n && (uint64_t)n == pack->count ? 0 : -EBADMSG;
+}
+
+/* monarch_engine_adopt_pack - takes over a segment of an earlier job; returns how many of its
+ * frames. -EINVAL: there is no such Tier, or it is not packed; -ENOSPC: it has no room;
+ * -EBADMSG: the segment has no index, or another one. It is not used if none was adopted. */
+int64_t monarch_engine_adopt_pack(struct engine *e, const struct monarch_pack *pack)
+{
+    struct adoption a = {.e = e, .pack = pack};
+    if (!e->packs || pack->tier >= e->table->options.tiers ||
+        !e->packs->tiers[pack->tier].codecs[0].given)
+        return -EINVAL;
+    int64_t rc = read_entries(&a);
+    if (!rc) {
+        pthread_mutex_lock(&e->packs->lock);
+        rc = adopt(&a);
+        pthread_mutex_unlock(&e->packs->lock);
+    }
+    if (rc <= 0) {
+        free(a.segment.dead);
+        if (a.segment.fd >= 0)
+            close(a.segment.fd);
+    }
+    free(a.entries);
+    free(a.taken);
+    return rc;
+}

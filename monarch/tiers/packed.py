@@ -1,0 +1,140 @@
+"""What a retained Tier holds packed, and how it is decoded."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from monarch.codec import Codec
+from monarch.native import Packing, packing_id, read_index
+from monarch.tiers.tier import TierSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A pack file.
+
+    Args:
+        size_bytes: of its Files; stored_bytes: what their frames take.
+    """
+
+    name: str
+    files: int
+    size_bytes: int
+    stored_bytes: int
+
+    @classmethod
+    def at(cls, path: Path) -> Self | None:
+        """Return what is in a pack file; None if its index is not right."""
+        index = read_index(path)
+        if index is None:
+            return None
+        return cls(
+            path.name, len(index), int(index["plain"].sum()), int(index["bytes"].sum())
+        )
+
+
+@dataclass(frozen=True)
+class Packs:
+    """The pack files of a retained Tier.
+
+    Args:
+        configured: how the Tier was configured to be packed.
+        packings: how its Files are packed, by rule; dictionaries included.
+        ratio: at which Files were expected to shrink.
+        why: why the codec was chosen; "" where it was given.
+    """
+
+    segments: tuple[Segment, ...]
+    configured: str
+    packings: tuple[Packing, ...]
+    ratio: float
+    why: str
+
+    @cached_property
+    def by_id(self) -> dict[int, Packing]:
+        """The packings by the mark that frames have in an index."""
+        return {packing_id(packing): packing for packing in self.packings}
+
+    @property
+    def files(self) -> int:
+        """How many Files are packed."""
+        return sum(segment.files for segment in self.segments)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of these Files."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def stored_bytes(self) -> int:
+        """What they take of the Tier."""
+        return sum(segment.stored_bytes for segment in self.segments)
+
+    def missing(self, directory: Path) -> int:
+        """Return how many of the Files are not there any more."""
+        return sum(
+            segment.files
+            for segment in self.segments
+            if Segment.at(directory / segment.name) != segment
+        )
+
+    def text(self) -> str:
+        """Return this as JSON."""
+        return json.dumps(
+            {
+                "segments": [
+                    [one.name, one.files, one.size_bytes, one.stored_bytes]
+                    for one in self.segments
+                ],
+                "configured": self.configured,
+                "packings": [
+                    [
+                        *(one.tier, str(one.codec), one.rule),
+                        base64.b64encode(one.dictionary).decode(),
+                    ]
+                    for one in self.packings
+                ],
+                "ratio": self.ratio,
+                "why": self.why,
+            }
+        )
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return what JSON says.
+
+        Raises:
+            ValueError: it is not of this version.
+        """
+        found = json.loads(text)
+        try:
+            segments = [Segment(*row) for row in found["segments"]]
+            if any("/" in one.name or one.name.startswith(".") for one in segments):
+                raise ValueError("a pack file with a path")
+            packings = [
+                Packing(tier, Codec.parse(codec), base64.b64decode(dictionary), rule)
+                for tier, codec, rule, dictionary in found["packings"]
+            ]
+            ratio, why = float(found["ratio"]), str(found["why"])
+            return cls(
+                tuple(segments), found["configured"], tuple(packings), ratio, why
+            )
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not of this version: {error}") from error
+
+
+def configuration(settings: TierSettings) -> str:
+    """Return how a Tier is configured to be packed, for comparison."""
+    rules = [[list(files), codec] for files, codec in settings.codecs]
+    return json.dumps([settings.codec, rules])
+
+
+def segments_in(directory: Path) -> list[Segment]:
+    """Return the pack files of a directory that have a right index."""
+    found = (Segment.at(path) for path in sorted(directory.glob("segment-*.pack")))
+    return [one for one in found if one is not None]
