@@ -97,6 +97,12 @@ class Staging:
         self.demand_first.forget()
 
 
+THRASHES: Final = (
+    ": each epoch reads each file once, so eviction: lru removes most copies before "
+    "they are read again; use eviction: none"
+)
+
+
 def make_storage(
     setup: Setup,
     namespace: Namespace,
@@ -108,6 +114,9 @@ def make_storage(
     table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
     for one in packed:
         table.pack(one.tier, one.ratio)
+    for number, tier in enumerate(setup.tiers):
+        if tier.settings.evicts:
+            table.evict(number)
     codecs = {one.tier: CodecInUse(one.codec, one.ratio, one.why) for one in packed}
     return Storage(
         setup.tiers,
@@ -211,7 +220,12 @@ def start_line(
     room = int(sum(held)) * (nodes if shared else 1)
     if room >= namespace.room_bytes:
         return line
-    return f"{line}; there is room for {100 * room // namespace.room_bytes}% of it"
+    line += f"; there is room for {100 * room // namespace.room_bytes}% of it"
+    return f"{line}{THRASHES if _evicts(setup) else ''}"
+
+
+def _evicts(setup: Setup) -> bool:
+    return any(tier.settings.evicts for tier in setup.tiers)
 
 
 class MemoryGuard:

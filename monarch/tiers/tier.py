@@ -41,6 +41,8 @@ class TierSettings:
     codec: str = PLAIN
     codecs: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Patterns of names, and the codec of the Files that match."""
+    evicts: bool = False
+    """Replicas leave it for Files that are asked for, the least recently used first."""
 
     @classmethod
     def of(cls, number: int, tier: TierSection) -> Self:
@@ -54,6 +56,7 @@ class TierSettings:
             headroom=tier.headroom,
             codec=tier.codec,
             codecs=tuple((rule.files, rule.codec) for rule in tier.codecs),
+            evicts=tier.eviction == "lru",
         )
 
 

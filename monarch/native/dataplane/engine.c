@@ -169,6 +169,8 @@ static int start(struct engine *e)
     }
     if (!rc && e->pool && e->options.packing_count)
         rc = packs_new(e, &e->packs);
+    if (!rc && e->table && e->flags->recency)
+        rc = eviction_new(e, &e->eviction);
     rc = rc ? rc : partials_new(e, &e->partials);
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
@@ -195,6 +197,7 @@ static void release(struct engine *e)
 {
     scheduler_free(e); /* before the Tiers, which parked Transfers use */
     partials_free(e);
+    eviction_free(e->eviction);
     packs_free(e->packs);
     hints_free(e->hints);
     pool_queue_free(e->pool_queue);

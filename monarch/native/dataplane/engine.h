@@ -26,6 +26,7 @@ enum {
 
 enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 
+struct eviction;
 struct hints;
 struct packs;
 struct partials;
@@ -126,6 +127,7 @@ struct engine {
     struct pool_queue *pool_queue;
     struct hints *hints;       /* NULL: none can be given */
     struct packs *packs;       /* NULL: no Tier is packed */
+    struct eviction *eviction; /* NULL: no Tier evicts */
     struct partials *partials; /* NULL: all Files are staged whole */
 
     atomic_bool stopping;

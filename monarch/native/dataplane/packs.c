@@ -18,22 +18,24 @@
 #include "dataplane/engine.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
+#include "shared/recency.h"
 #include "shared/xxh3.h"
 
 enum {
     SEGMENT_BYTES_MAX = 256 << 20,
     SEGMENT_BYTES_MIN = 16 << 20,
-    SEGMENT_PARTS = 16, /* of a small Tier, a segment is one part of so many */
-    SEGMENTS_MAX = 1 << 14,
-    WAITING_MAX = 1 << 16, /* Files in the Pool that are to be packed */
+    SEGMENT_BYTES_LRU = 1 << 20, /* the same of a Tier from which old ones leave */
+    SEGMENT_PARTS = 16,          /* of a small Tier, a segment is one part of so many */
+    WAITING_MAX = 1 << 16,       /* Files in the Pool that are to be packed */
     RULES_MAX = 16,
 };
 
 struct pack_segment {
     int fd;
     uint32_t tier;
-    uint64_t bytes; /* where the next frame goes */
-    uint64_t held;  /* of frames that Files have */
+    uint64_t bytes;       /* where the next frame goes */
+    uint64_t held;        /* of frames that Files have */
+    uint32_t open_frames; /* that have a place, and may still come to have a File */
     bool dropped;
 };
 
@@ -212,10 +214,27 @@ void packs_head(const struct packed_codec *codec, struct frame_head *out)
 
 /* ---- segments ----------------------------------------------------------------------- */
 
+/* reuse_segment - one of a Tier that was dropped, and that nobody writes to; its number plus
+ * 1, or 0. Who still reads it finds frames of other Files. */
+static uint32_t reuse_segment(struct packs *p, uint32_t tier)
+{
+    for (uint32_t i = 0; i < p->segment_count; i++) {
+        struct pack_segment *s = &p->segments[i];
+        if (s->tier != tier || !s->dropped || s->open_frames)
+            continue;
+        *s = (struct pack_segment){.fd = s->fd, .tier = tier};
+        return i + 1;
+    }
+    return 0;
+}
+
 /* open_segment - begins a new segment of a Tier; its number plus 1, or -errno. */
 static int64_t open_segment(struct packs *p, uint32_t tier)
 {
     char name[32];
+    uint32_t again = reuse_segment(p, tier);
+    if (again)
+        return again;
     if (p->segment_count == SEGMENTS_MAX)
         return -ENOSPC;
     snprintf(name, sizeof(name), "segment-%06u.pack", p->segment_count);
@@ -232,7 +251,9 @@ static uint64_t segment_bytes(const struct packs *p, uint32_t tier)
     struct monarch_account a;
     monarch_table_account(p->engine->table, tier, &a);
     uint64_t part = a.capacity / SEGMENT_PARTS;
-    part = part < SEGMENT_BYTES_MIN ? SEGMENT_BYTES_MIN : part;
+    uint64_t least = p->engine->table->evicts[tier] ? SEGMENT_BYTES_LRU
+                                                    : SEGMENT_BYTES_MIN;
+    part = part < least ? least : part;
     return part < SEGMENT_BYTES_MAX ? part : SEGMENT_BYTES_MAX;
 }
 
@@ -251,6 +272,7 @@ static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
     struct pack_segment *s = &p->segments[t->segment - 1];
     *out = (struct frame_place){t->segment, (uint32_t)s->bytes, (uint32_t)bytes};
     s->bytes += bytes;
+    s->open_frames++;
     return 0;
 }
 
@@ -277,7 +299,15 @@ int packs_append(struct packs *p, const struct frame *f, struct frame_place *out
     int rc = allocate(p, f->tier, f->used, out);
     int fd = rc ? -1 : p->segments[out->segment - 1].fd;
     pthread_mutex_unlock(&p->lock);
-    return rc ? rc : write_at(fd, f->bytes, f->used, out->offset);
+    if (rc)
+        return rc;
+    rc = write_at(fd, f->bytes, f->used, out->offset);
+    if (rc) {
+        pthread_mutex_lock(&p->lock);
+        p->segments[out->segment - 1].open_frames--;
+        pthread_mutex_unlock(&p->lock);
+    }
+    return rc;
 }
 
 /* packs_set - a File has its frame there from now on; false: the segment was dropped. */
@@ -286,6 +316,7 @@ bool packs_set(struct packs *p, uint32_t file, const struct frame_place *place)
     pthread_mutex_lock(&p->lock);
     struct pack_segment *s = &p->segments[place->segment - 1];
     bool kept = !s->dropped;
+    s->open_frames--;
     if (kept) {
         p->places[file] = *place;
         s->held += place->bytes;
@@ -294,8 +325,7 @@ bool packs_set(struct packs *p, uint32_t file, const struct frame_place *place)
     return kept;
 }
 
-/* packs_take - the place of a File's frame;
- * false: it has none. */
+/* packs_take - the place of a File's frame; false: it has none. */
 bool packs_take(struct packs *p, uint32_t file, struct unpacking *out)
 {
     pthread_mutex_lock(&p->lock);
@@ -328,8 +358,8 @@ static uint32_t last_segment(const struct packs *p, uint32_t tier)
 }
 
 /* drop - empties a segment: Files whose frames are in it are not packed any more. Who reads
- * it at this moment finds a frame that ends too soon. */
-static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason)
+ * it at this moment finds a frame that ends too soon. Adds how many Files there were. */
+static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason, uint64_t *files)
 {
     struct pack_segment *s = &p->segments[number - 1];
     uint64_t held = s->held;
@@ -337,7 +367,7 @@ static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason)
         if (p->places[file].segment != number)
             continue;
         p->places[file] = (struct frame_place){0};
-        table_evict_packed(p->engine->table, (uint32_t)file, reason);
+        *files += table_evict_packed(p->engine->table, (uint32_t)file, reason);
     }
     s->dropped = true;
     s->held = 0;
@@ -355,13 +385,49 @@ uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier, uint64_t by
                                     uint32_t reason)
 {
     struct packs *p = e->packs;
-    uint64_t freed = 0;
+    uint64_t freed = 0, files = 0;
     uint32_t number;
     if (!p)
         return 0;
     pthread_mutex_lock(&p->lock);
     while (freed < bytes && (number = last_segment(p, tier)))
-        freed += drop(p, number, reason);
+        freed += drop(p, number, reason, &files);
+    pthread_mutex_unlock(&p->lock);
+    table_count_dropped(e->table, files);
+    return freed;
+}
+
+/* packs_uses - how long ago the Files of each segment were used; false: there are more than
+ * `max`. */
+bool packs_uses(struct packs *p, struct segment_use *uses, uint32_t max)
+{
+    const struct flags *flags = p->engine->flags;
+    uint32_t now = recency_tick(flags);
+    pthread_mutex_lock(&p->lock);
+    bool fits = p->segment_count <= max;
+    for (uint32_t i = 0; fits && i < p->segment_count; i++) {
+        uint32_t tier = p->segments[i].tier;
+        uses[i] = (struct segment_use){.tier = tier,
+                                       .grows = p->tiers[tier].segment == i + 1};
+    }
+    for (uint64_t i = 0; fits && i < p->engine->catalog->file_count; i++) {
+        if (!p->places[i].segment)
+            continue;
+        struct segment_use *use = &uses[p->places[i].segment - 1];
+        use->files++;
+        use->ages += now -
+                     atomic_load_explicit(recency_of(flags, i), memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return fits;
+}
+
+/* packs_drop - empties a segment; returns how many bytes it held. Its Files can be asked
+ * for. */
+uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files)
+{
+    pthread_mutex_lock(&p->lock);
+    uint64_t freed = drop(p, segment + 1, REASON_NONE, files);
     pthread_mutex_unlock(&p->lock);
     return freed;
 }

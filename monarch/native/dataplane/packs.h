@@ -24,6 +24,14 @@ struct unpacking { /* a frame that is being decoded */
     int fd;          /* the same; borrowed */
 };
 
+struct segment_use {      /* of the Files whose frames are in a segment */
+    uint64_t files, ages; /* how many; ticks since they were used, added up */
+    uint32_t tier;
+    bool grows; /* frames are appended to it */
+};
+
+enum { SEGMENTS_MAX = 1 << 14 };
+
 int packs_new(struct engine *e, struct packs **out);
 void packs_free(struct packs *p);
 
@@ -40,6 +48,9 @@ void packs_forget(struct packs *p, uint32_t file);
 
 MONARCH_API uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier,
                                                 uint64_t bytes, uint32_t reason);
+
+bool packs_uses(struct packs *p, struct segment_use *uses, uint32_t max);
+uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);
 
 void packs_queue(struct packs *p, uint32_t file);
 bool packs_waiting(struct packs *p);

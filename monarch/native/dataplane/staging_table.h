@@ -37,6 +37,7 @@ struct table {
     uint8_t *packed;
     uint64_t due_bytes;         /* of Files that are to be packed */
     uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
+    bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are asked for */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
     uint64_t busy_since_ns; /* when in_flight was 0 last */
     uint32_t at_origin;     /* Transfers that run and may read it */
@@ -90,10 +91,22 @@ int table_reserve_first(struct table *t, uint64_t need);
 int table_reserve_file(struct table *t, uint32_t file);
 int table_reserve_spare(struct table *t, uint64_t need);
 int table_reserve_pool(struct table *t, uint64_t need, bool yields);
+uint64_t table_free_bytes(const struct table *t, uint32_t tier);
 bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need);
 void table_free_room(struct table *t, uint32_t tier, uint64_t need);
 int64_t table_spare_bytes(const struct table *t);
 void table_set_promised(struct table *t, uint32_t file, bool promised);
+
+/* table_evictions.c; the callers of the first four hold the lock */
+bool table_can_evict(const struct table *t, uint32_t file);
+bool table_makes_room(const struct table *t, const struct monarch_order *order,
+                      uint8_t destination);
+int table_large_verdict(const struct table *t, const struct monarch_order *order);
+uint32_t table_absent_reason(const struct table *t, uint32_t file);
+bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *need);
+bool table_has_free(struct table *t, uint32_t tier, uint64_t need);
+void table_count_evicted(struct table *t, uint32_t tier, uint64_t files,
+                         uint64_t bytes);
 
 /* table_packs.c */
 int table_take_packed(struct table *t, const struct monarch_order *order,
@@ -103,7 +116,8 @@ void table_give_packed(struct table *t, const struct monarch_order *order,
 int table_set_packed(struct table *t, const struct monarch_order *order,
                      const struct packed_frame *frame);
 void table_drop_packed(struct table *t, uint32_t file);
-void table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
+bool table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
+void table_count_dropped(struct table *t, uint64_t files);
 void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
 void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns);
 bool table_pool_is_crowded(struct table *t);

@@ -3,8 +3,10 @@
  */
 #include "dataplane/staging_table.h"
 
-static uint64_t free_of(const struct monarch_account *a)
+/* table_free_bytes - what a Tier can still take. */
+uint64_t table_free_bytes(const struct table *t, uint32_t tier)
 {
+    const struct monarch_account *a = &t->accounts[tier];
     uint64_t taken = a->used + a->reserved;
     return a->in_service && a->capacity > taken ? a->capacity - taken : 0;
 }
@@ -12,10 +14,9 @@ static uint64_t free_of(const struct monarch_account *a)
 /* table_reserve_in - reserves room in this very Tier. */
 bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need)
 {
-    struct monarch_account *a = &t->accounts[tier];
-    if (need > free_of(a))
+    if (need > table_free_bytes(t, tier))
         return false;
-    a->reserved += need;
+    t->accounts[tier].reserved += need;
     return true;
 }
 
@@ -42,7 +43,7 @@ int64_t table_spare_bytes(const struct table *t)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < t->options.tiers; i++)
-        sum += free_of(&t->accounts[i]);
+        sum += table_free_bytes(t, i);
     return (int64_t)(sum - t->promised_bytes);
 }
 
@@ -69,7 +70,7 @@ int table_reserve_pool(struct table *t, uint64_t need, bool yields)
 {
     uint32_t pool = t->options.tiers;
     uint64_t ahead = t->accounts[pool].capacity / 8;
-    if (yields && free_of(&t->accounts[pool]) < need + ahead)
+    if (yields && table_free_bytes(t, pool) < need + ahead)
         return -1;
     return table_reserve_in(t, pool, need) ? (int)pool : -1;
 }
