@@ -214,21 +214,6 @@ def test_tier_sanity_tells_of_a_capacity_below_the_dataset(run, dataset) -> None
     assert "there is room" not in whole
 
 
-def test_job_tells_that_lru_gains_nothing_where_an_epoch_is_larger_than_the_tier(
-    run, dataset
-) -> None:
-    words = ["--data", dataset.root, "--set", "tiers[0].eviction=lru"]
-    room = sum(path.stat().st_size for path in dataset.paths)
-    short, whole = (
-        " ".join(run([*words, "--tier", f"ram:{size}B:/dev/shm"], "true").text.split())
-        for size in (room // 2, 2 * room + 41 * 4096)
-    )
-
-    says = "eviction: lru removes most copies before they are read again; use eviction"
-    assert says in short
-    assert "eviction" not in whole
-
-
 def test_tier_sanity_is_told_by_config_check(
     monarch_command, dataset, disk, tmp_path
 ) -> None:

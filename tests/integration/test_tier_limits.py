@@ -330,3 +330,23 @@ def test_many_readers_of_three_times_a_tier_get_the_right_bytes(
     opens = PROCESSES * THREADS * count
     assert counters["opens_origin"] <= 0.05 * opens
     assert outcome.report["agent"]["evicted_files"] == 0, "memory was not short"
+
+
+def test_job_tells_that_lru_gains_nothing_where_an_epoch_is_larger_than_the_tiers(
+    site: Site, tmp_path: Path
+) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    for number in range(3):
+        (root / f"{number}.bin").write_bytes(os.urandom(MIB))
+
+    def told(eviction: str, size: int) -> str:
+        site.configure(root, eviction=eviction, sizes=(size, MIB))
+        command = [str(site.runner.command), "run", "-c", str(site.config), "--"]
+        outcome = finish(start([*command, "true"])).succeed()
+        return " ".join(outcome.stderr.decode().split())
+
+    says = "eviction: lru removes most copies before they are read again; use eviction"
+    assert says in told("lru", MIB)
+    assert "eviction" not in told("lru", 4 * MIB)
+    assert "eviction" not in told("none", MIB)
