@@ -243,16 +243,12 @@ def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:
 
 
 def packed_footprints(sizes: Bytes, units: Units, packed: Sequence[TierCodec]) -> Bytes:
-    """Return what each File is expected to take of the first Tier.
-
-    Large Files are not packed.
-    """
+    """Return what each File is expected to take of the first Tier."""
     ratio = next((one.ratio for one in packed if not one.tier), None)
-    needs = footprints(sizes)
     if ratio is None:
-        return needs
-    small = (sizes / ratio).astype(np.uint64) + np.uint64(FRAME_BYTES)
-    found: Bytes = np.where(units.is_large, needs, small)
+        return footprints(sizes)
+    frames = np.where(units.is_large, np.diff(units.first), 1).astype(np.uint64)
+    found: Bytes = (sizes / ratio).astype(np.uint64) + frames * np.uint64(FRAME_BYTES)
     return found
 
 

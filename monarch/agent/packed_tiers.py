@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from monarch.agent.setup import Setup
     from monarch.catalog.inventory import Inventory
     from monarch.origins.trials import Pieces, Trial
+    from monarch.selector import Link
     from monarch.tiers import Tier
 
 SAMPLE_PARTS: Final = 100
@@ -34,6 +35,8 @@ BATCH_FILES: Final = 32
 TOLERANCE: Final = 0.05
 PACK_BYTES_PER_S: Final = 20e6
 """What a thread has to compress: a terabyte on 16 threads in an hour."""
+MEMORY: Final = (100_000.0, 4e9)
+"""Files and bytes that memory gives to one reader in a second."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -246,7 +249,8 @@ def _tried(
         rules = wanted.rules[pieces.files]
     rest, why = pieces.part(rules == 0), ""
     if tier.settings.codec == AUTO:
-        trial, why = _choose(wanted, inventory, pieces, rest)
+        speed = _speed_of(tier, warn)
+        trial, why = _choose(wanted, inventory, (pieces, rest), speed)
     else:
         trial = _given(tier, Codec.parse(tier.settings.codec), rest, warn)
     packings, ratios = [_packing(number, trial, rest)], [trial.ratio]
@@ -274,19 +278,38 @@ def _given(
     return trials[0]
 
 
+def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
+    """Return how fast a Tier is; as fast as memory, if it cannot be written now.
+
+    The choice is careful then: a fast Tier waits for no slow codec.
+    """
+    from monarch.selector import Link
+    from monarch.tiers.speed import measure_speed
+
+    try:
+        return Link(*measure_speed(tier.directory))
+    except OSError as error:
+        warn(
+            f"tier {tier.name}: its speed cannot be measured ({error.strerror}): the "
+            "codec is chosen as for memory"
+        )
+        return Link(*MEMORY)
+
+
 def _choose(
-    wanted: _Wanted, inventory: Inventory, pieces: Pieces, rest: Pieces
+    wanted: _Wanted, inventory: Inventory, read: tuple[Pieces, Pieces], speed: Link
 ) -> tuple[Trial, str]:
     """Return the trial of the codec that lets a Tier hold most, and why.
 
     Args:
-        pieces: by all of them the origin is judged.
-        rest: those of Files of no rule, which have their share of the Tier.
+        read: all pieces, by which the origin is judged; and those of Files of no
+            rule, which have their share of the Tier.
+        speed: of the Tier.
     """
     from monarch.origins.trials import try_codecs
     from monarch.selector import Link, Load, Rule, choose
-    from monarch.tiers.speed import measure_speed
 
+    pieces, rest = read
     trials, _ = try_codecs(rest, CANDIDATES)
     share = float(wanted.shares(inventory)[0])
     file_bytes = inventory.total_bytes / max(1, len(inventory))
@@ -297,7 +320,7 @@ def _choose(
         threads=len(os.sched_getaffinity(0)),
         dataset_bytes=share * inventory.total_bytes,
         budget_bytes=share * wanted.tier.capacity_bytes,
-        tier=Link(*measure_speed(wanted.tier.directory)),
+        tier=speed,
         origin=Link(max(1, len(pieces)) / read_s, max(1, pieces.total_bytes) / read_s),
         tolerance=TOLERANCE,
         pack_bytes_per_s=PACK_BYTES_PER_S,

@@ -114,8 +114,8 @@ class Tier(Section):
     )
     codec: TierCodec = Field(
         default=PLAIN,
-        description="plain: each copy is a file. Others pack copies of files up to "
-        "8 MiB into few large files, from which they are decoded when a program opens "
+        description="plain: each copy is a file. Others pack copies into few large "
+        "files, from which they are decoded when a program opens or reads "
         "them: none stores them as they are, zstd:LEVEL, lz4 and lz4hc:LEVEL compress "
         "them; +shuffle2, +shuffle4 or +shuffle8 groups the bytes of numbers of that "
         "size before, +dict trains a dictionary that small files share. auto: the one "

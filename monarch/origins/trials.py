@@ -136,6 +136,8 @@ def _read(path: bytes, offset: int, length: int) -> bytes:
     except OSError:
         return b""
     try:
+        # Else the kernel reads more than this piece.
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return os.pread(fd, length, offset)
     except OSError:
         return b""

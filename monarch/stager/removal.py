@@ -68,10 +68,12 @@ class Removal:
 
     def retire(self, tier: int) -> bool:
         """Take a Tier out of service; False if it is so already."""
+        packed = len(self._storage.packed_in(tier))
         if not self._ledger.retire(tier):
             return False
         self._counters.tiers_lost += 1
-        lost = self._replicas.change_ready(self._replicas.ready_in(tier), tier)
+        ready = self._replicas.ready_in(tier)
+        lost = packed + self._replicas.change_ready(ready, tier)
         for ino in self._replicas.inodes_in(tier):
             self._recogniser.keep(tier, ino)
         self._counters.replicas_lost += lost

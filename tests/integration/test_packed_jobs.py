@@ -3,8 +3,12 @@
 Most tests are those of jobs with plain Tiers, with nodes whose Tiers have a codec.
 """
 
+import errno
+import hashlib
 import random
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +53,6 @@ FILES, MEAN_BYTES = 300, 40_000
 # What is read to try codecs counts, too.
 OVERREAD_MAX = 1.02 + 0.01
 READERS, EPOCHS = 4, 3
-THREADS = 4
 
 pytestmark = pytest.mark.skipif(
     codec_library(Codec.parse("zstd:1")) is None, reason="no libzstd"
@@ -124,37 +127,91 @@ def test_tier_that_holds_a_dataset_only_packed_reads_it_once(
     assert tier["codec"] == codec or codec == "auto"
 
 
+READ_ALL = """
+import hashlib, random, sys
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pool
+from pathlib import Path
+right = dict(line.split() for line in open(sys.argv[2]))
+paths = sorted(map(str, Path(sys.argv[1]).rglob("*.txt")))
+turns, threads = int(sys.argv[3]), 4
+def read(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest() == right[Path(path).name]
+def run(number):
+    mixed = random.Random(number % turns).sample(paths, len(paths))
+    with ThreadPoolExecutor(threads) as readers:
+        return all(readers.map(read, mixed if turns > 1 else paths))
+with Pool(8) as processes:
+    assert all(processes.map(run, range(8 * turns), 1))
+"""
+
+
+def read_by_32_threads(
+    node: Runner, folder: Path, turns: int, *options: str
+) -> dict[str, Any]:
+    """The report of a job whose 8 processes read all files right, by 4 threads each."""
+    sums = folder.parent / "sums"
+    lines = [
+        f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+        for path in folder.rglob("*.txt")
+    ]
+    sums.write_text("".join(lines))
+    program = folder.parent / "threads.py"
+    program.write_text(READ_ALL)
+    words = ["python3", str(program), str(folder), str(sums), str(turns)]
+    # All are packed before the first is read.
+    command = ["sh", "-c", 'sleep 2; exec "$@"', "sh", *words]
+    codec = ("--set", "tiers[0].codec=zstd:3", *options)
+    outcome = node.under_monarch(command, roots=[folder], options=codec).succeed()
+    return dict(outcome.report)
+
+
 def test_many_threads_that_open_a_packed_file_decode_it_once(
-    runner: Runner, folder: Path, tmp_path: Path
+    runner: Runner, folder: Path
 ) -> None:
-    program = tmp_path / "threads.py"
-    program.write_text(
-        "import sys\n"
-        "from concurrent.futures import ThreadPoolExecutor\n"
-        "from multiprocessing import Pool\n"
-        "from pathlib import Path\n"
-        "paths = sorted(map(str, Path(sys.argv[1]).rglob('*.txt')))\n"
-        "def read(path):\n"
-        "    with open(path, 'rb') as file:\n"
-        "        return hash(file.read()) is None\n"
-        "def run(number):\n"
-        f"    with ThreadPoolExecutor({THREADS}) as threads:\n"
-        "        return sum(threads.map(read, paths))\n"
-        "with Pool(8) as processes:\n"
-        "    assert sum(processes.map(run, range(8), 1)) == 0\n"
-    )
-    staged = ["--set", "tiers[0].codec=zstd:3"]
-    words = ["sh", "-c", f'$0 {folder}/.. ; exec "$@"', "true", "python3"]
+    report = read_by_32_threads(runner, folder, 1)
 
-    outcome = runner.under_monarch(
-        [*words, str(program), str(folder)], roots=[folder], options=staged
-    )
-
-    assert outcome.succeed()
-    packed, agent = outcome.report["packed"], outcome.report["agent"]
-    # Fill packs some before a program asks; what programs ask for comes plain.
+    packed, agent = report["packed"], report["agent"]
+    # Fill packs before a program asks; what programs ask for earlier comes plain.
     assert packed["decoded_files"] + agent["transit_files"] == FILES
     assert agent["transit_full"] == 0
+
+
+def test_memory_of_decoded_files_is_bounded_by_the_pool(
+    runner: Runner, run_root: Path, folder: Path
+) -> None:
+    """By what its files take of memory, seen from outside while others come."""
+    bound, most = 2 << 20, 0
+    ended = threading.Event()
+
+    def look() -> None:
+        nonlocal most
+        while not ended.wait(0.01):
+            most = max(most, decoded_bytes(run_root))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        transit = ("--set", f"peers.transit={bound}B")
+        report = read_by_32_threads(runner, folder, 2, *transit)
+    finally:
+        ended.set()
+        looking.join()
+
+    assert 0 < most <= 1.1 * bound
+    # The set does not fit the pool: files are decoded again when they are opened again.
+    assert report["packed"]["decoded_files"] > FILES
+    assert total(folder) > 4 * bound
+
+
+def decoded_bytes(run_root: Path) -> int:
+    """What the files in the pools of all jobs below take."""
+    found = 0
+    for place in run_root.glob("**/transit/*"):
+        with suppress(OSError):  # it has just gone
+            found += place.stat().st_blocks * 512
+    return found
 
 
 def test_four_nodes_hold_together_what_fits_only_packed(
@@ -266,3 +323,28 @@ def test_auto_has_nothing_to_choose_where_rules_match_all(
     assert outcome.succeed()
     assert outcome.report["packed"]["ratio"] <= 1.0
     assert outcome.report["tiers"][0]["expected_ratio"] == pytest.approx(1.0)
+
+
+def test_codec_is_chosen_for_a_tier_whose_speed_cannot_be_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from monarch.agent import packed_tiers
+    from monarch.config import Tier as TierSection
+    from monarch.tiers import TierSettings, open_tier, speed
+
+    section = TierSection(name="ram", kind="ram", codec="auto")
+    tier = open_tier(TierSettings.of(0, section), "test")
+
+    def measure(directory: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(speed, "measure_speed", measure)
+    told: list[str] = []
+
+    found = packed_tiers._speed_of(tier, told.append)
+
+    assert found.bytes_per_s == packed_tiers.MEMORY[1]
+    assert told == [
+        "tier ram: its speed cannot be measured (No space left on device): the codec "
+        "is chosen as for memory"
+    ]

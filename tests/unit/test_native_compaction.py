@@ -25,6 +25,7 @@ from unit.test_native_packs import (  # noqa: F401
     Wanted,
     make,
     spoil,
+    text,
 )
 
 PAGE = 4096
@@ -236,3 +237,16 @@ def test_tier_whose_room_was_taken_away_loses_nothing(
     assert node.tally["compacted_bytes"] == 0
     assert node.packed(*range(0, 40, 2))
     assert agrees(node)
+
+
+def test_tier_out_of_service_gives_no_frames(make: Callable[..., Node]) -> None:
+    """Its medium may hang; what it held comes from elsewhere."""
+    node = make([text(300_000, number) for number in range(3)])
+    node.fill(0, 1, 2)
+
+    assert node.table.retire(TIER)
+
+    assert (node.table.packed() < 0).all()
+    node.engine.demand(1)
+    wait_until(lambda: not node.tally["in_flight"], "it has ended")
+    assert node.tally["unpacked_files"] == 0

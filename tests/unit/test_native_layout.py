@@ -43,7 +43,8 @@ ENUMS = {
     "monarch_verdict": native.Verdict,
     "monarch_destination": Destination,
 }
-LOCAL = {"change_seen"}  # a value that a process holds for itself
+# Values that a process holds for itself, or that stand in files.
+LOCAL = {"change_seen", "pack_tail"}
 UNITS = {"opens", "bytes", "calls", "marks"}
 
 

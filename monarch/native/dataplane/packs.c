@@ -24,8 +24,7 @@
 enum {
     SEGMENT_BYTES_MAX = PACK_BYTES_MAX,
     SEGMENT_BYTES_MIN = 16 << 20,
-    SEGMENT_PARTS = 16,    /* of a small Tier, a segment is one part of so many */
-    WAITING_MAX = 1 << 16, /* Files in the Pool that are to be packed */
+    SEGMENT_PARTS = 16, /* of a small Tier, a segment is one part of so many */
     SEGMENT_NAME_BYTES = 32,
 };
 
@@ -63,7 +62,7 @@ int packs_new(struct engine *e, struct packs **out)
                        sizeof(*p->places));
     p->segments = calloc(SEGMENTS_MAX, sizeof(*p->segments));
     if (!p->places || !p->segments ||
-        ring_init(&p->waiting, sizeof(uint32_t), WAITING_MAX))
+        ring_init(&p->waiting, sizeof(uint32_t), (uint32_t)e->catalog->file_count + 1))
         return -ENOMEM;
     int rc = 0;
     for (uint32_t i = 0; !rc && i < e->options.packing_count; i++)
@@ -310,11 +309,21 @@ bool packs_move(struct packs *p, uint64_t row, const struct frame_place *from,
     return kept;
 }
 
+/* is_there - there is a frame, in a Tier that is used: the medium of another one may hang. */
+static bool is_there(const struct packs *p, const struct frame_place *place)
+{
+    struct monarch_account a;
+    if (!place->segment)
+        return false;
+    monarch_table_account(p->engine->table, p->segments[place->segment - 1].tier, &a);
+    return a.in_service;
+}
+
 /* packs_has - there is a frame. */
 bool packs_has(struct packs *p, uint64_t row)
 {
     pthread_mutex_lock(&p->lock);
-    bool has = p->places[row].segment != 0;
+    bool has = is_there(p, &p->places[row]);
     pthread_mutex_unlock(&p->lock);
     return has;
 }
@@ -324,7 +333,7 @@ bool packs_take(struct packs *p, uint64_t row, struct unpacking *out)
 {
     pthread_mutex_lock(&p->lock);
     const struct frame_place *place = &p->places[row];
-    bool found = place->segment != 0;
+    bool found = is_there(p, place);
     *out = (struct unpacking){.place = *place, .fd = -1};
     if (found) {
         out->fd = p->segments[place->segment - 1].fd;

@@ -171,6 +171,16 @@ void monarch_table_shrink(struct table *t, uint32_t tier)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* leave_packed - what a Tier holds packed is absent. */
+static void leave_packed(struct table *t, uint32_t tier)
+{
+    for (uint64_t file = 0; file < t->options.files; file++)
+        if ((t->packed[file] & ~(uint32_t)PACKED_DUE) == tier + 1) {
+            table_clear_due(t, (uint32_t)file);
+            t->packed[file] = 0;
+        }
+}
+
 /* monarch_table_retire - takes a Tier out of service: 1, or 0 if it is so already. What
  * is reserved comes back as Transfers end; nothing is published into it any more. */
 int monarch_table_retire(struct table *t, uint32_t tier)
@@ -180,6 +190,7 @@ int monarch_table_retire(struct table *t, uint32_t tier)
     int retired = a->in_service != 0;
     a->in_service = 0;
     a->used = 0;
+    leave_packed(t, tier);
     pthread_mutex_unlock(&t->lock);
     return retired;
 }
