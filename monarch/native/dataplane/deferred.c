@@ -117,8 +117,6 @@ struct frame *deferred_take(struct engine *e, const struct monarch_order *order)
 {
     struct deferred *d = e->deferred;
     struct frame *plain = NULL;
-    if (!d) /* an order that is wrong: no Tier is packed */
-        return NULL;
     pthread_mutex_lock(&d->lock);
     struct waiting **at = &d->first;
     while (*at && !((*at)->pushed && (*at)->order.file == order->file &&

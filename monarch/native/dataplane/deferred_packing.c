@@ -8,7 +8,10 @@
 static int begin(struct engine *e, struct transfer *t)
 {
     int rc = transfer_prepare(e, t);
-    t->came = deferred_take(e, &t->order);
+    if (!rc && !e->deferred) /* no Tier is packed */
+        rc = -EINVAL;
+    if (e->deferred)
+        t->came = deferred_take(e, &t->order);
     if (rc)
         return rc;
     return t->came ? packing_create(e, t) : -ECANCELED;

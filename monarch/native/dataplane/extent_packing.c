@@ -270,6 +270,10 @@ static void end(struct engine *e, struct transfer *t, bool out, int rc)
 bool extent_packing_run(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
     uint64_t began = clock_ns();
+    if (!e->packs || !e->partials) {
+        transfer_end(t, -EINVAL);
+        return true;
+    }
     bool out = unpacks(e, t);
     int rc = t->begun ? 0 : begin(e, t);
     if (!rc)
