@@ -191,7 +191,7 @@ static void unclaim(struct partial *p, struct block_run run)
 static bool is_wanted(struct engine *e, const struct partial *p, uint32_t extent)
 {
     return !p->pieces || (table_keeps_extent(e->table, p->order.file, extent) &&
-                          !extent_is_packed(e, p, extent) &&
+                          !extent_is_packed(e, p->order.file, extent) &&
                           atomic_load_explicit(&p->places[extent],
                                                memory_order_relaxed) != PLACE_ORIGIN);
 }

@@ -33,7 +33,7 @@ static bool begin_partly(struct engine *e, uint32_t file)
  * that can be asked, or decoded; false: its queue is full. */
 bool blocks_send(struct engine *e, struct monarch_order *order)
 {
-    if (extent_unpacks(e, order)) {
+    if (extent_is_packed(e, order->file, order->first_block / EXTENT_BLOCKS)) {
         extent_decode_order(e, order);
         return order_push(e, order);
     }

@@ -173,7 +173,7 @@ static int copy_run(struct engine *e, struct transfer *t, struct block_run run,
     rc = rc ? rc : fetch(e, t, buffer, want);
     if (!rc) {
         t->step = MONARCH_STEP_WRITE;
-        rc = blocks_write(t->target, buffer, want, t->offset - t->shift);
+        rc = file_write_at(t->target, buffer, want, t->offset - t->shift);
     }
     if (rc) {
         partial_unclaim(e, t->partial, run, rc != -ECANCELED);

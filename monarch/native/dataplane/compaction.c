@@ -120,20 +120,6 @@ static bool find(struct compaction *c, uint64_t *row, struct unpacking *out)
     return found && packs_take(e->packs, *row, out);
 }
 
-/* is_frame - the bytes begin as the frame of the File does. */
-static bool is_frame(const struct engine *e, uint32_t file, const struct unpacking *u,
-                     const uint8_t *bytes)
-{
-    struct frame_head head;
-    char name[REPLICA_NAME_BYTES + 1];
-    uint8_t expected[FRAME_NAME_BYTES];
-    memcpy(&head, bytes, sizeof(head));
-    catalog_replica_name(e->catalog, file, name);
-    packing_name(name, expected);
-    return head.magic == FRAME_MAGIC && head.stored == u->place.bytes - sizeof(head) &&
-           memcmp(head.name, expected, sizeof(expected)) == 0;
-}
-
 /* copy - 0, or -errno: there is no room for the copy, and the frame stays. */
 static int copy(struct engine *e, uint64_t row, const struct unpacking *u,
                 const uint8_t *bytes)
@@ -171,7 +157,7 @@ static int move(struct engine *e, uint64_t row, const struct unpacking *u)
         return -ENOMEM;
     int rc = 0;
     if (file_read_at(u->fd, bytes, n, u->place.offset) == (ssize_t)n &&
-        n > sizeof(struct frame_head) && is_frame(e, file, u, bytes))
+        n > sizeof(struct frame_head) && packing_is_of(e, file, bytes))
         rc = copy(e, row, u, bytes);
     else if (!packs_moved(e->packs, row, &u->place))
         drop(e, file, row);

@@ -18,13 +18,6 @@
 
 enum { PIECE_BLOCKS = PIECE_BYTES / BLOCK_BYTES, UNFINISHED = 1 };
 
-/* extent_unpacks - what the order is to bring is in a frame of this node. */
-bool extent_unpacks(struct engine *e, const struct monarch_order *order)
-{
-    uint32_t extent = order->first_block / EXTENT_BLOCKS;
-    return e->packs && packs_has(e->packs, packs_row(e->packs, order->file, extent));
-}
-
 /* extent_decode_order - makes an order for Blocks one that decodes them. */
 void extent_decode_order(const struct engine *e, struct monarch_order *order)
 {
@@ -78,9 +71,8 @@ static int pack_piece(struct engine *e, struct transfer *t, uint8_t *buffer)
     int rc = borrow(e, t);
     if (rc)
         return rc;
-    if (pread(t->target, buffer, n, (off_t)t->frame->added) != (ssize_t)n)
-        return -EBADMSG;
-    if (!same_blocks(t, first, buffer, n))
+    if (file_read_at(t->target, buffer, n, t->frame->added) != (ssize_t)n ||
+        !same_blocks(t, first, buffer, n))
         return -EBADMSG;
     t->chain = xxh3(buffer, n, t->chain);
     return packing_write(e, t, buffer, n);
@@ -126,15 +118,20 @@ static int pack(struct engine *e, struct transfer *t, uint8_t *buffer)
     return rc ? rc : put(e, t);
 }
 
-/* end_packing - what could not be packed may leave the Pool as it is. */
+/* end_packing - what could not be packed may leave the Pool as it is. What is not what had
+ * come leaves it now, and is brought again. */
 static void end_packing(struct engine *e, struct transfer *t, int rc)
 {
-    if (rc && rc != -ENOSPC) /* else its room was given back already */
+    if (rc)
         table_give_frame(e->table, &t->order);
-    if (t->partial && rc)
-        t->partial->stays_plain[extent_of(t)] = true;
-    if (t->partial)
-        extent_packing_end(e, t->partial, extent_of(t));
+    if (!t->partial)
+        return;
+    if (rc == -EBADMSG) {
+        table_count_dropped(e->table);
+        partial_give_up_extent(e, t->partial, extent_of(t));
+    }
+    t->partial->stays_plain[extent_of(t)] = rc && rc != -EBADMSG;
+    extent_packing_end(e, t->partial, extent_of(t));
 }
 
 /* ---- out of it ------------------------------------------------------------------------ */
@@ -152,7 +149,7 @@ static int set_run(struct engine *e, struct transfer *t, struct block_run run,
 {
     uint64_t offset = (uint64_t)run.first * BLOCK_BYTES;
     size_t n = (size_t)frame_block_bytes(t->size, run.first, run.count);
-    int rc = blocks_write(t->target, bytes, n, offset - t->shift);
+    int rc = file_write_at(t->target, bytes, n, offset - t->shift);
     if (rc)
         partial_unclaim(e, t->partial, run, true);
     else

@@ -6,11 +6,11 @@
 
 /* extent_packing.c */
 bool extent_packing_run(struct engine *e, struct transfer *t, uint8_t *buffer);
-bool extent_unpacks(struct engine *e, const struct monarch_order *order);
 void extent_decode_order(const struct engine *e, struct monarch_order *order);
 
-/* packed_extents.c; the callers of the first four hold the lock of the partial Replicas */
-bool extent_is_packed(struct engine *e, const struct partial *p, uint32_t extent);
+/* packed_extents.c; the callers of the next four but the first hold the lock of the partial
+ * Replicas */
+bool extent_is_packed(struct engine *e, uint32_t file, uint32_t extent);
 bool extent_goes_packed(struct engine *e, const struct partial *p, uint32_t extent);
 void extent_came(struct engine *e, struct partial *p, uint32_t extent);
 void extents_forget(struct engine *e, const struct partial *p);

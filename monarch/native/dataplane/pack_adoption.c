@@ -35,14 +35,6 @@ static int compare(const void *a, const void *b)
     return x->entry.offset < y->entry.offset ? -1 : x->entry.offset > y->entry.offset;
 }
 
-static void name_of(const struct engine *e, uint32_t file,
-                    uint8_t out[FRAME_NAME_BYTES])
-{
-    char name[REPLICA_NAME_BYTES + 1];
-    catalog_replica_name(e->catalog, file, name);
-    packing_name(name, out);
-}
-
 /* list - all frames that a later job may have, by segment and offset: those of small Files. */
 static uint64_t list(struct packs *p, struct placed *out)
 {
@@ -59,7 +51,7 @@ static uint64_t list(struct packs *p, struct placed *out)
         one->entry.offset = place->offset;
         one->entry.bytes = place->bytes;
         one->entry.id = packs_id(p, p->segments[place->segment - 1].tier, file);
-        name_of(e, file, one->entry.name);
+        packing_file_name(e, file, one->entry.name);
     }
     qsort(out, n, sizeof(*out), compare);
     return n;
@@ -117,7 +109,7 @@ static int read_head(const struct adoption *a, const struct monarch_pack_entry *
     packs_head(packs_codec(p, a->segment.tier, file), &expected);
     expected.plain = one->plain;
     expected.stored = one->bytes - (uint32_t)sizeof(head);
-    name_of(a->e, file, expected.name);
+    packing_file_name(a->e, file, expected.name);
     *out = (struct packed_frame){.bytes = one->bytes, .raw = true};
     for (uint32_t i = 0; i < frame_pieces(one->plain); i++)
         out->raw &= (lengths[i] & FRAME_RAW) != 0;

@@ -11,16 +11,16 @@
 #include "dataplane/staging_table.h"
 
 /* extent_is_packed - this node holds it packed. */
-bool extent_is_packed(struct engine *e, const struct partial *p, uint32_t extent)
+bool extent_is_packed(struct engine *e, uint32_t file, uint32_t extent)
 {
-    return e->packs && packs_has(e->packs, packs_row(e->packs, p->order.file, extent));
+    return e->packs && packs_has(e->packs, packs_row(e->packs, file, extent));
 }
 
 /* extent_goes_packed - it is to be packed, and is not. */
 bool extent_goes_packed(struct engine *e, const struct partial *p, uint32_t extent)
 {
     return e->packs && p->pieces && !p->stays_plain[extent] &&
-           !extent_is_packed(e, p, extent) &&
+           !extent_is_packed(e, p->order.file, extent) &&
            table_extent_packing(e->table, p->order.file, extent) >= 0;
 }
 
@@ -54,7 +54,7 @@ void extent_forget(struct engine *e, uint32_t file, uint32_t extent)
 void extents_forget(struct engine *e, const struct partial *p)
 {
     for (uint32_t i = 0; e->packs && i < p->extents; i++)
-        if (extent_is_packed(e, p, i))
+        if (extent_is_packed(e, p->order.file, i))
             extent_forget(e, p->order.file, i);
 }
 

@@ -44,25 +44,13 @@ bool server_frame_comes(struct server *s, const struct pending_request *p, uint6
            now - p->since_ns < FRAME_WAIT_NS && table_is_due(e->table, p->file);
 }
 
-/* is_of_file - the frame is that of the File. Whether it is right, the peer finds. */
-static bool is_of_file(const struct engine *e, uint32_t file, const uint8_t *bytes)
-{
-    struct frame_head head;
-    char name[REPLICA_NAME_BYTES + 1];
-    uint8_t expected[FRAME_NAME_BYTES];
-    memcpy(&head, bytes, sizeof(head));
-    catalog_replica_name(e->catalog, file, name);
-    packing_name(name, expected);
-    return memcmp(head.name, expected, sizeof(expected)) == 0;
-}
-
 /* read_frame - -EAGAIN: its segment was given up, or it is damaged. */
 static int read_frame(struct engine *e, uint32_t file, const struct unpacking *u,
                       uint8_t *bytes)
 {
     size_t n = u->place.bytes;
     ssize_t got = pread(u->fd, bytes, n, u->place.offset);
-    if (got == (ssize_t)n && n > sizeof(u->head) && is_of_file(e, file, bytes))
+    if (got == (ssize_t)n && n > sizeof(u->head) && packing_is_of(e, file, bytes))
         return 0;
     if (!packs_moved(e->packs, packs_row(e->packs, file, 0), &u->place))
         packing_give_up(e, file);

@@ -17,6 +17,7 @@
 #include "dataplane/packs.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
+#include "shared/catalog.h"
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
@@ -62,6 +63,26 @@ void packing_name(const char *replica, uint8_t out[FRAME_NAME_BYTES])
 {
     for (int i = 0; i < FRAME_NAME_BYTES; i++)
         out[i] = (uint8_t)(digit(replica[2 * i]) << 4 | digit(replica[2 * i + 1]));
+}
+
+/* packing_file_name - that of the Replica of a File. */
+void packing_file_name(const struct engine *e, uint32_t file,
+                       uint8_t out[FRAME_NAME_BYTES])
+{
+    char name[REPLICA_NAME_BYTES + 1];
+    catalog_replica_name(e->catalog, file, name);
+    packing_name(name, out);
+}
+
+/* packing_is_of - bytes begin as a frame of the File does. */
+bool packing_is_of(const struct engine *e, uint32_t file, const uint8_t *bytes)
+{
+    struct frame_head head;
+    uint8_t expected[FRAME_NAME_BYTES];
+    memcpy(&head, bytes, sizeof(head));
+    packing_file_name(e, file, expected);
+    return head.magic == FRAME_MAGIC &&
+           memcmp(head.name, expected, sizeof(expected)) == 0;
 }
 
 /* packing_head - the head that the frame of a File has in a Tier. */

@@ -21,6 +21,9 @@ struct frame_head packing_head(const struct engine *e, const struct transfer *t,
                                uint32_t tier);
 
 void packing_name(const char *replica, uint8_t out[FRAME_NAME_BYTES]);
+void packing_file_name(const struct engine *e, uint32_t file,
+                       uint8_t out[FRAME_NAME_BYTES]);
+bool packing_is_of(const struct engine *e, uint32_t file, const uint8_t *bytes);
 int packing_decode(struct engine *e, const struct packed_piece *piece, uint8_t *out,
                    size_t n);
 uint32_t packing_wanted(struct engine *e, const struct transfer *t, uint32_t *tier);

@@ -171,11 +171,11 @@ bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, boo
 void partial_set_places(struct engine *e, struct partial *p);
 void partial_leave_places(struct engine *e, struct partial *p);
 void partial_yield_pool(struct engine *e);
+void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent);
 
 /* partial_files.c */
 void partial_return(struct transfer *t);
 void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out);
-int blocks_write(int fd, const uint8_t *bytes, size_t n, uint64_t offset);
 int partial_borrow(struct engine *e, struct transfer *t, uint32_t extent, bool source);
 
 /* blocks.c */

@@ -128,22 +128,6 @@ void partial_return(struct transfer *t)
     t->shift = 0;
 }
 
-/* blocks_write - writes all bytes at an offset. */
-int blocks_write(int fd, const uint8_t *bytes, size_t n, uint64_t offset)
-{
-    size_t put = 0;
-    while (put < n) {
-        ssize_t more = pwrite(fd, bytes + put, n - put, (off_t)(offset + put));
-        if (more > 0)
-            put += (size_t)more;
-        else if (more == 0)
-            return -ENOSPC;
-        else if (errno != EINTR)
-            return -errno;
-    }
-    return 0;
-}
-
 /* blocks_digest - the checksum of each Block of some. */
 void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out)
 {

@@ -73,6 +73,16 @@ static void give_up_file(struct engine *e, struct partial *p, uint32_t extent)
     table_give_extent(e->table, p->order.file, extent, tier);
 }
 
+/* partial_give_up_extent - what the Pool has of an Extent is damaged. It takes the lock
+ * itself. */
+void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent)
+{
+    pthread_mutex_lock(&e->partials->lock);
+    if (is_pooled(place_of(p, extent)))
+        give_up_file(e, p, extent);
+    pthread_mutex_unlock(&e->partials->lock);
+}
+
 /* partial_leave_places - gives all its room back; its sparse files are removed already. */
 void partial_leave_places(struct engine *e, struct partial *p)
 {
@@ -96,7 +106,7 @@ static bool may_yield(struct engine *e, const struct partial *p, uint32_t extent
     if (p->claimed[extent])
         return false;
     if (fill)
-        return extent_is_packed(e, p, extent);
+        return extent_is_packed(e, p->order.file, extent);
     return !extent_goes_packed(e, p, extent) ||
            atomic_load((_Atomic uint32_t *)&p->part->failures);
 }
@@ -183,7 +193,7 @@ static int take_room(struct engine *e, const struct partial *p, uint32_t extent,
                      bool fill)
 {
     uint32_t file = p->order.file;
-    bool packed = extent_is_packed(e, p, extent);
+    bool packed = extent_is_packed(e, p->order.file, extent);
     bool packs = packed || extent_goes_packed(e, p, extent);
     unsigned where = packed ? TAKE_POOL : fill ? TAKE_TIER : TAKE_TIER | TAKE_POOL;
     int tier = table_take_extent(e->table, file, extent, where);
@@ -206,7 +216,8 @@ bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, boo
         return true;
     int tier = take_room(e, p, extent, fill);
     if (tier < 0) {
-        bool packs = extent_is_packed(e, p, extent) || extent_goes_packed(e, p, extent);
+        bool packs = extent_is_packed(e, p->order.file, extent) ||
+                     extent_goes_packed(e, p, extent);
         if (!table_pool_takes(e->table, p->order.file, extent, packs))
             set_place(p, extent, PLACE_ORIGIN);
         return false;

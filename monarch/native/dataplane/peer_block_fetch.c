@@ -11,6 +11,7 @@
 
 #include "dataplane/partial.h"
 #include "dataplane/staging_table.h"
+#include "dataplane/syscalls.h"
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
@@ -113,7 +114,7 @@ int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_repl
     rc = partial_borrow(e, t, run.first / EXTENT_BLOCKS, false);
     t->step = rc ? t->step : MONARCH_STEP_WRITE;
     uint64_t offset = (uint64_t)run.first * BLOCK_BYTES - t->shift;
-    rc = rc ? rc : blocks_write(t->target, bytes, head->size, offset);
+    rc = rc ? rc : file_write_at(t->target, bytes, head->size, offset);
     partial_return(t);
     if (rc)
         return rc;

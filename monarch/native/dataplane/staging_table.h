@@ -44,6 +44,13 @@ struct table {
     struct monarch_tally tally;
 };
 
+/* account_free - what may be reserved of a Tier. */
+static inline uint64_t account_free(const struct monarch_account *a)
+{
+    uint64_t taken = a->used + a->reserved;
+    return a->in_service && a->capacity > taken ? a->capacity - taken : 0;
+}
+
 /* footprint - what a File of this size takes of a Tier: whole pages. */
 static inline uint64_t footprint(uint64_t bytes)
 {

@@ -9,17 +9,11 @@
 
 enum { NO_TIER = -1 };
 
-static uint64_t free_of(const struct monarch_account *a)
-{
-    uint64_t taken = a->used + a->reserved;
-    return a->in_service && a->capacity > taken ? a->capacity - taken : 0;
-}
-
 /* fitting - the first Tier with room for an Extent, as a frame where it packs; NO_TIER. */
 static int fitting(const struct table *t, uint32_t file, uint32_t extent)
 {
     for (uint32_t i = 0; i < t->options.tiers; i++)
-        if (table_tier_need(t, i, file, extent) <= free_of(&t->accounts[i]))
+        if (table_tier_need(t, i, file, extent) <= account_free(&t->accounts[i]))
             return (int)i;
     return NO_TIER;
 }
@@ -32,7 +26,7 @@ bool table_extents_packed(const struct table *t, uint32_t file)
     for (uint32_t i = 0; i < t->options.tiers; i++) {
         if (table_packs_extents(t, i, file))
             return true;
-        if (need <= free_of(&t->accounts[i]))
+        if (need <= account_free(&t->accounts[i]))
             return false;
     }
     return false;
@@ -134,7 +128,7 @@ bool table_pool_is_short(struct table *t)
 {
     pthread_mutex_lock(&t->lock);
     const struct monarch_account *pool = &t->accounts[t->options.tiers];
-    bool is_short = free_of(pool) < pool->capacity / 4;
+    bool is_short = account_free(pool) < pool->capacity / 4;
     pthread_mutex_unlock(&t->lock);
     return is_short;
 }

@@ -35,7 +35,8 @@ void monarch_table_packed(struct table *t, uint8_t *out)
 /* ---- Files that are packed ------------------------------------------------------------ */
 
 /* table_take_packed - exchanges what was reserved for a File for the room of its frame.
- * -ENOSPC: there is none, and the order has ended; -ENXIO: the Tier is out of service. */
+ * -ENOSPC: there is none, and the order of a small File has ended; -ENXIO: the Tier is out of
+ * service. */
 int table_take_packed(struct table *t, const struct monarch_order *order,
                       const struct packed_frame *frame)
 {
@@ -52,9 +53,7 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
         a->used += frame->bytes;
     }
     pthread_mutex_unlock(&t->lock);
-    if (rc == -ENOSPC && order->block_count)
-        table_give_frame(t, order);
-    else if (rc == -ENOSPC)
+    if (rc == -ENOSPC && !order->block_count)
         monarch_table_fail(t, order, REASON_NO_ROOM, 0);
     return rc;
 }

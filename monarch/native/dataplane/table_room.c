@@ -3,17 +3,11 @@
  */
 #include "dataplane/staging_table.h"
 
-static uint64_t free_of(const struct monarch_account *a)
-{
-    uint64_t taken = a->used + a->reserved;
-    return a->in_service && a->capacity > taken ? a->capacity - taken : 0;
-}
-
 /* table_reserve_in - reserves room in this very Tier. */
 bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need)
 {
     struct monarch_account *a = &t->accounts[tier];
-    if (need > free_of(a))
+    if (need > account_free(a))
         return false;
     a->reserved += need;
     return true;
@@ -42,7 +36,7 @@ int64_t table_spare_bytes(const struct table *t)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < t->options.tiers; i++)
-        sum += free_of(&t->accounts[i]);
+        sum += account_free(&t->accounts[i]);
     return (int64_t)(sum - t->promised_bytes);
 }
 
@@ -69,7 +63,7 @@ int table_reserve_pool(struct table *t, uint64_t need, bool yields)
 {
     uint32_t pool = t->options.tiers;
     uint64_t ahead = t->accounts[pool].capacity / 8;
-    if (yields && free_of(&t->accounts[pool]) < need + ahead)
+    if (yields && account_free(&t->accounts[pool]) < need + ahead)
         return -1;
     return table_reserve_in(t, pool, need) ? (int)pool : -1;
 }
