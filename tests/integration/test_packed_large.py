@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from integration.test_large_faults import (
+    TOTAL as FAULTY_TOTAL,
+)
 from integration.test_large_faults import (  # noqa: F401
     Place,
+    leave_no_room,
+    small_disk,
+    told,
     test_a_stopped_agent_that_goes_on_stages_what_was_filling,
     test_an_origin_that_fails_in_the_middle_gives_its_error_and_nothing_wrong,
     test_bytes_are_right_when_the_agent_is_hurt_while_files_fill,
@@ -32,6 +38,7 @@ from monarch.codec import Codec
 from monarch.native import codec_library
 from support.clusters import Cluster
 from support.countfs import CountFs
+from support.processes import WAIT_S, wait_until
 from support.programs import Outcome, Runner
 
 MIB = 1 << 20
@@ -209,3 +216,30 @@ time.sleep(8)
 
     assert outcome.report["packed"]["dropped_files"] == 1
     assert view.counts().read_bytes > 16 * MIB + 4 * MIB
+
+
+@pytest.mark.root
+def test_pieces_that_find_a_full_disk_are_read_right(
+    place: Place,
+    small_disk: Path,  # noqa: F811
+) -> None:
+    """What was packed before stays; what the Tier says to use is what is there."""
+    tier = ("--tier", f"ssd:90MiB:{small_disk}")
+    job = place.start(place.reader("order", 0), *tier)
+    place.read_some(FAULTY_TOTAL // 3)
+
+    ballast = leave_no_room(small_disk)
+    place.read_some(FAULTY_TOTAL)
+
+    def stored() -> int:
+        packs = small_disk.rglob("*.pack")
+        return sum(one.stat().st_blocks * 512 for one in packs)
+
+    def is_what_is_there() -> bool:
+        return abs(int(place.tier_report()["used_bytes"]) - stored()) <= MIB
+
+    assert ballast.stat().st_size > 8 * MIB
+    wait_until(is_what_is_there, "the room of the frames alone is used")
+    place.stop.touch()
+    [found] = told(job.end(WAIT_S).well())
+    assert found.keys() == {"right"}
