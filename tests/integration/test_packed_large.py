@@ -17,10 +17,10 @@ from integration.test_large_faults import (  # noqa: F401
     Place,
     leave_no_room,
     small_disk,
-    told,
     test_a_stopped_agent_that_goes_on_stages_what_was_filling,
     test_an_origin_that_fails_in_the_middle_gives_its_error_and_nothing_wrong,
     test_bytes_are_right_when_the_agent_is_hurt_while_files_fill,
+    told,
 )
 from integration.test_large_faults import (
     place as plain_place,  # noqa: F401
