@@ -163,6 +163,8 @@ _GAUGES: Final = (
 )
 _COUNTERS: Final = (
     _counter("agent_cpu_seconds", "seconds", "of CPU that the agent has used"),
+    _counter("tier_lru_files", "files", "that have left a tier for others", "tier"),
+    _counter("tier_lru_bytes", "bytes", "that these have given back", "tier"),
     _counter(
         "processes", "processes", "of the job, by whether Monarch works", "active"
     ),

@@ -111,6 +111,8 @@ def _about_files(live: Live, stats: AgentStats) -> Iterator[Sample]:
         yield Sample("tier_used_bytes", (tier.name,), tier.used_bytes)
         yield Sample("tier_files", (tier.name,), tier.files)
         yield Sample("tier_in_service", (tier.name,), int(tier.in_service))
+        yield Sample("tier_lru_files", (tier.name,), tier.lru_files)
+        yield Sample("tier_lru_bytes", (tier.name,), tier.lru_bytes)
 
 
 def _about_programs(stats: AgentStats) -> Iterator[Sample]:

@@ -287,6 +287,7 @@ def open_policy(setup: Setup, *, inner_mounts: bool) -> OpenPolicy:
         cold_timeout_ns=int(cold.timeout * 1e9),
         inner_mounts=inner_mounts,
         programs_excluded=setup.config.programs.exclude,
+        notes_use=any(tier.settings.evicts for tier in setup.tiers),
     )
 
 

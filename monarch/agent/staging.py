@@ -26,6 +26,7 @@ from monarch.stager import (
 from monarch.stager.concurrency import MOST
 from monarch.tiers import RamTier
 from monarch.tiers.memory import read_memory
+from monarch.tiers.tier import LRU_ADVICE
 from monarch.units import format_count, format_size
 
 DEMAND_THREADS: Final = 32
@@ -110,6 +111,9 @@ def make_storage(
     table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
     for one in packed:
         table.pack(one.tier, one.ratio)
+    for number, tier in enumerate(setup.tiers):
+        if tier.settings.evicts:
+            table.evict(number)
     codecs = {one.tier: CodecInUse(one.codec, one.ratio, one.why) for one in packed}
     return Storage(
         setup.tiers,
@@ -214,7 +218,12 @@ def start_line(
     room = int(sum(held)) * (nodes if shared else 1)
     if room >= namespace.room_bytes:
         return line
-    return f"{line}; there is room for {100 * room // namespace.room_bytes}% of it"
+    line += f"; there is room for {100 * room // namespace.room_bytes}% of it"
+    return f"{line}{f': {LRU_ADVICE}' if _evicts(setup) else ''}"
+
+
+def _evicts(setup: Setup) -> bool:
+    return any(tier.settings.evicts for tier in setup.tiers)
 
 
 class MemoryGuard:

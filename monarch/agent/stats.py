@@ -268,8 +268,12 @@ class AgentStats:
                 for tier in self.setup.tiers
             )
         storage, replicas = self.stager.storage, self.stager.replicas
-        return tuple(
-            reports.TierFigures(
+        found = []
+        accounts = storage.ledger.accounts
+        for number, (tier, account) in enumerate(
+            zip(storage.tiers, accounts, strict=True)
+        ):
+            figures = reports.TierFigures(
                 tier.name,
                 tier.kind,
                 tier.capacity_bytes,
@@ -278,10 +282,9 @@ class AgentStats:
                 account.in_service,
                 *astuple(storage.codecs.get(number, CodecInUse())),
             )
-            for number, (tier, account) in enumerate(
-                zip(storage.tiers, storage.ledger.accounts, strict=True)
-            )
-        )
+            evicted, size_bytes = account.evicted_files, account.evicted_bytes
+            found.append(replace(figures, lru_files=evicted, lru_bytes=size_bytes))
+        return tuple(found)
 
     def _pool(self) -> dict[str, Any]:
         account = self.stager.pool_account if self.stager is not None else None

@@ -35,6 +35,7 @@ class OpenPolicy:
     Attributes:
         cold_wait_max_whole_bytes: the largest File that is waited for whole.
         inner_mounts: something is mounted on a catalogued name of the agent's.
+        notes_use: it notes when each File was opened last.
     """
 
     cold_mode: int
@@ -43,6 +44,7 @@ class OpenPolicy:
     programs_excluded: tuple[str, ...] = ()
     inner_mounts: bool = False
     cold_wait_max_whole_bytes: int = 0
+    notes_use: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ class CatalogPlan:
     @property
     def flags_length(self) -> int:
         """Return the bytes of the flags segment."""
-        return self.checked_place + 4 * self.directory_count
+        notes = self.file_count if self.policy.notes_use else 0
+        return self.recency_place + 4 * notes
 
     @property
     def whole_place(self) -> int:
@@ -109,6 +112,11 @@ class CatalogPlan:
         """Return the offset, in the flags segment, of when directories were checked."""
         files = self.file_count if self.whole_place else 0
         return aligned(self.presence.end + files)
+
+    @property
+    def recency_place(self) -> int:
+        """Return the offset, in the flags segment, of when Files were opened last."""
+        return self.checked_place + 4 * self.directory_count
 
     @property
     def inode_slots(self) -> int:
@@ -169,6 +177,9 @@ class CatalogPlan:
             self.presence.write(memory)
         record["whole"] = self.whole_place
         record["checked"] = self.checked_place
+        record["tick"] = 1  # what was never opened is older
+        if self.policy.notes_use:
+            record["recency"] = self.recency_place
 
     def write_inodes(self, memory: Bytes, generation: int) -> None:
         """Write the header of the inodes segment, without any inode."""

@@ -117,6 +117,8 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     placement = _place(nodes, dataset, mode, copies)
     found = forecast(placement, dataset.sizes)
     description = describe(dataset.names, found, mode, placement.copies, epochs)
+    if options["capacity"] is None:
+        description["notes"] = _notes(config, left=found.left_bytes > 0)
     parts = plan_parts(description)
     if options["simulate"]:
         from monarch.cli.plan_simulation import simulation, simulation_parts
@@ -129,6 +131,29 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
         click.echo(json.dumps(description, indent=2))
     else:
         print_parts(parts)
+
+
+def _notes(config: Config, *, left: bool) -> list[str]:
+    """Return what the numbers of a plan do not say of the configured Tiers.
+
+    Args:
+        left: there is no room for all files.
+    """
+    from monarch.codec import PLAIN
+    from monarch.tiers.tier import LRU_ADVICE
+
+    used = config.used_tiers
+    packed = [tier.name for tier in used if tier.codec != PLAIN or tier.codecs]
+    evicts = [tier.name for tier in used if tier.eviction == "lru"]
+    found = []
+    if packed:
+        found.append(
+            f"tier {', '.join(packed)} is packed and may hold more than this plan "
+            "says; see `monarch codecs`"
+        )
+    if evicts and left:
+        found.append(f"tier {', '.join(evicts)}: {LRU_ADVICE}")
+    return found
 
 
 def _names(count: int | None, config: Config) -> Sequence[str]:

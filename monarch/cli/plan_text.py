@@ -53,6 +53,7 @@ def describe(
             "moved": _ratio(worst.owned_files, found.files),
             "bytes_read_again": max(s.only_here_bytes for s in found.shares),
         },
+        "notes": [],
     }
 
 
@@ -65,6 +66,7 @@ def plan_parts(plan: Description) -> list[Part]:
         _left(plan),
         _origin_table(plan),
         _loss(plan),
+        *(f"  {note}" for note in plan["notes"]),
     ]
 
 

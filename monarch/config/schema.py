@@ -128,6 +128,14 @@ class Tier(Section):
         description="Other codecs for files with some names; the first rule whose "
         "patterns match decides.",
     )
+    eviction: Literal["none", "lru"] = Field(
+        default="none",
+        description="none: a copy stays until the job ends, and files that find no "
+        "room are read from the origin. lru: the copies that were opened longest ago "
+        "leave for a file that a program asks for. It gains where programs use some "
+        "files often; each epoch reads each file once, so that of a larger dataset a "
+        "copy leaves before it is read again. Background fill lets nothing leave.",
+    )
 
 
 class ColdOpen(Section):

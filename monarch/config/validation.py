@@ -160,6 +160,9 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
                 f"{tier.codec} is packed, and programs that do not wait never read it"
             )
             yield ("tiers", number, "codec"), f"{text}; use cold_open.mode: auto"
+        if tier.eviction != "none" and config.peers.copies is not None:
+            text = f"{tier.eviction} contradicts peers.copies: copies leave the tier"
+            yield ("tiers", number, "eviction"), f"{text}; use none, or no copies"
         first = names.setdefault(tier.name, number)
         if first != number:
             text = f"duplicate name {tier.name!r} (first in tiers[{first}])"

@@ -205,6 +205,7 @@ class Verdict(IntEnum):
     PASSED = _ENUMS["monarch_verdict"]["VERDICT_PASSED"]
     WRITTEN = _ENUMS["monarch_verdict"]["VERDICT_WRITTEN"]
     WHOLE = _ENUMS["monarch_verdict"]["VERDICT_WHOLE"]
+    EVICT = _ENUMS["monarch_verdict"]["VERDICT_EVICT"]
 
 
 class Step(IntEnum):

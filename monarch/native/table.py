@@ -26,6 +26,10 @@ class Account(NamedTuple):
     used_bytes: int
     reserved_bytes: int
     in_service: bool
+    evicted_files: int = 0
+    """To make room for others, by recency."""
+    evicted_bytes: int = 0
+    """The room that they have given back."""
 
     @property
     def free_bytes(self) -> int:
@@ -200,13 +204,17 @@ class Table(Closable):
         """Return the account of a Tier, or of the Pool."""
         out = np.zeros(1, DTYPES["monarch_account"])
         LIB.monarch_table_account(self.handle, tier, span(out)[0])
-        capacity, used, reserved, in_service = out[0].tolist()
-        return Account(capacity, used, reserved, bool(in_service))
+        capacity, used, reserved, in_service, *evicted = out[0].tolist()
+        return Account(capacity, used, reserved, bool(in_service), *evicted)
 
     @property
     def spare_bytes(self) -> int:
         """The room that kept Files will not need; below 0: not all of them have any."""
         return int(LIB.monarch_table_spare(self.handle))
+
+    def evict(self, tier: int) -> None:
+        """Let Replicas leave a Tier for Files that are asked for and have no room."""
+        LIB.monarch_table_evict(self.handle, tier)
 
     # -- packed Tiers ----------------------------------------------------------------
 

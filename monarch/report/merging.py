@@ -177,6 +177,8 @@ def _tiers(parts: Sequence[Snapshot]) -> tuple[TierFigures, ...]:
                 "/".join(dict.fromkeys(tier.codec for tier in tiers)),
                 tiers[0].expected_ratio,
                 tiers[0].why,
+                sum(tier.lru_files for tier in tiers),
+                sum(tier.lru_bytes for tier in tiers),
             )
         )
     return tuple(total)

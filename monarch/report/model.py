@@ -78,6 +78,8 @@ class TierFigures:
         codec: with which its Files are packed; plain: they are not.
         expected_ratio: at which they were expected to shrink.
         why: why the codec was chosen; "" where it was given.
+        lru_files: that have left it for others, as they were opened longest ago.
+        lru_bytes: the room that these have given back.
     """
 
     name: str
@@ -89,6 +91,8 @@ class TierFigures:
     codec: str = "plain"
     expected_ratio: float = 1.0
     why: str = ""
+    lru_files: int = 0
+    lru_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,6 +298,8 @@ def tier_lines(report: Report) -> list[str]:
         if tier.get("codec", PLAIN) != PLAIN:
             expected = f"{tier['expected_ratio']:.2f} x expected"
             line += f", packed with {tier['codec']} ({expected})"
+        if tier.get("lru_files"):
+            line += f", {many(tier['lru_files'], unit)} evicted by lru"
         if not tier["in_service"]:
             nodes = where(report, partial(_has_lost, number))
             line += f"; out of service {nodes}".rstrip()

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 
 PATH_BYTES_MAX: Final = 191
 
+LRU_ADVICE: Final = (
+    "each epoch reads each file once, so eviction: lru removes most copies before they "
+    "are read again; use eviction: none"
+)
+"""For a dataset that is larger than the Tiers."""
+
 
 @dataclass(frozen=True, slots=True)
 class TierSettings:
@@ -41,6 +47,8 @@ class TierSettings:
     codec: str = PLAIN
     codecs: tuple[tuple[tuple[str, ...], str], ...] = ()
     """Patterns of names, and the codec of the Files that match."""
+    evicts: bool = False
+    """Replicas leave it for Files that are asked for, the least recently used first."""
 
     @classmethod
     def of(cls, number: int, tier: TierSection) -> Self:
@@ -54,6 +62,7 @@ class TierSettings:
             headroom=tier.headroom,
             codec=tier.codec,
             codecs=tuple((rule.files, rule.codec) for rule in tier.codecs),
+            evicts=tier.eviction == "lru",
         )
 
 

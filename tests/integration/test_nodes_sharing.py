@@ -209,3 +209,18 @@ def test_nodes_without_the_secret_work_alone_after_a_warning(make_cluster, tmp_p
     outcome = cluster.run(Plan(1), *missing).right(opens=2 * FILES)
 
     assert "works alone" in said(outcome)
+
+
+def test_nodes_whose_tiers_evict_get_right_bytes_of_more_than_they_hold(make_cluster):
+    cluster = make_cluster()
+    share = int(0.12 * cluster.size_bytes)  # of four nodes: half of the dataset
+    tier = ("--tier", f"ram:{share}B:{cluster.ram}")
+    lru = ("--set", "tiers[0].eviction=lru")
+
+    outcome = cluster.run(Plan(2), *tier, *PARTITION, *lru)
+    outcome.right(opens=8 * FILES)
+
+    tiers = outcome.report["tiers"]
+    assert tiers[0]["lru_files"] > 0
+    assert outcome.report["agent"]["evicted_files"] == 0
+    assert tiers[0]["used_bytes"] <= tiers[0]["capacity_bytes"]

@@ -193,7 +193,7 @@ def test_piece_that_is_damaged_before_it_is_packed_is_brought_again(
     (root / "0.bin").write_bytes(words_of(16 * MIB + 5, 1))
     view = mount_counted(root)
     harm = f"""
-import pathlib, time
+import contextlib, pathlib, time
 found = []
 while not found:
     time.sleep(0.005)
@@ -202,7 +202,14 @@ while not found:
 with open(found[0], "r+b") as file:
     file.seek((8 << 20) - 5000)
     file.write(b"damaged")
-time.sleep(8)
+for _ in range(600):
+    time.sleep(0.1)
+    with contextlib.suppress(FileNotFoundError), open(found[0], "rb") as file:
+        file.seek((8 << 20) - 5000)
+        if file.read(7) == b"damaged":
+            continue
+    break
+time.sleep(0.5)
 """
     for name, text in (("read.py", READER), ("harm.py", harm)):
         (tmp_path / name).write_text(text)

@@ -31,7 +31,7 @@ PARTS = ("board", "bytes", "fault", "peer", "nodes")
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
 NAMES += ["peer_blocks", "peer_block_faults"]
-NAMES += ["marks", "tables", "blocks", "whole", "readers", "packs"]
+NAMES += ["marks", "tables", "blocks", "whole", "readers", "packs", "evictions"]
 # What must hold too where engines make seals, and receivers check them.
 SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
 SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]

@@ -53,6 +53,10 @@ class Life:
         self.follow()
         for place in range(TIERS + 1):
             self.set_capacity(place)
+        for tier in range(TIERS):
+            if random.random() < 0.2:
+                self.table.evict(tier)
+                self.model.evicts.add(tier)
 
     def file(self) -> int:
         return self.random.randrange(len(self.model.sizes))

@@ -85,6 +85,7 @@ class Model:
         self.accounts = [Room() for _ in range(TIERS + 1)]
         self.rows: list[Row] = []
         self.uses_pool = False
+        self.evicts: set[int] = set()
         self.is_stopping = False
         self.fetched = [(0, 0)] * PEERS
         self.tally: Counter[str] = Counter(dict.fromkeys(TALLIED, 0))
@@ -189,18 +190,23 @@ class Model:
     def _begin_copy(self, file: int, kind: int) -> tuple[Verdict, Order | None]:
         asked, hinted = bool(kind & OrderKind.ASKED), bool(kind & OrderKind.HINT)
         nowhere = self.rows[file].destination is Destination.NOWHERE
-        if nowhere and not hinted:
+        makes = (asked or hinted) and self._makes_room(file)
+        if nowhere and not (hinted or makes):
+            if self._can_evict(file):
+                return Verdict.PASSED, None
             return self._refuse(file, Reason.NO_ROOM)
         if not asked and not nowhere and not self._may_fill(file):
             self.tally["passed_over"] += 1
             return Verdict.PASSED, None
         peer = NO_PEER if nowhere else self._source(file)
-        pooled = hinted or (asked and self.uses_pool)
-        place = self._reserve(file, peer, pooled=pooled)
+        pooled = (hinted or (asked and self.uses_pool)) and not makes
+        place = self._reserve(file, peer, pooled=pooled, makes=makes)
         if place is not None:
             return self._launch(file, place, kind, peer)
-        if hinted:
-            return Verdict.POOL, None
+        if makes or hinted:
+            return Verdict.EVICT if makes else Verdict.POOL, None
+        if not asked and self._can_evict(file):
+            return Verdict.PASSED, None
         pool = self.accounts[POOL]
         fits = pool.in_service and self.need(file) <= pool.capacity
         if not self.uses_pool or (asked and not fits):
@@ -222,10 +228,22 @@ class Model:
         there = [one for one in self.rows[file].sources if not self.peers[one][1]]
         return not there or self.peers[there[0]][0]
 
-    def _reserve(self, file: int, peer: int, *, pooled: bool) -> int | None:
+    def _can_evict(self, file: int) -> bool:
+        """Whether a Tier would have room if others left it."""
+        tiers = [self.accounts[tier] for tier in self.evicts]
+        return any(t.in_service and self.need(file) <= t.capacity for t in tiers)
+
+    def _makes_room(self, file: int) -> bool:
+        """Others leave for what this node keeps, and for what no node does."""
+        here = self.rows[file].destination in (Destination.TIER, Destination.NOWHERE)
+        return here and self._can_evict(file)
+
+    def _reserve(
+        self, file: int, peer: int, *, pooled: bool, makes: bool
+    ) -> int | None:
         need, destination = self.need(file), self.rows[file].destination
         place = None
-        if destination is Destination.TIER:
+        if destination is Destination.TIER or makes:
             self.promised.discard(file)
             place = self._first_free(need)
         elif peer == NO_PEER or destination is Destination.SPARE:

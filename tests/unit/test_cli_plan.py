@@ -330,3 +330,15 @@ def test_a_dataset_inside_another_is_refused_as_by_a_job(plan, dataset):
 
     assert "class1" in said.err
     assert said.err.count("\n") == 1
+
+
+def test_plan_tells_what_its_numbers_do_not_say_of_the_tiers(plan, described):
+    lru = ("--set", "tiers[0].eviction=lru")
+    small, large = ("--tier", "ram:800KiB"), ("--tier", "ram:8MiB")
+
+    assert "use eviction: none" in " ".join(plan(*small, *lru).out.split())
+    assert fits(plan(*small, *lru).out)
+    assert described(*large, *lru)["notes"] == []
+    assert described(*small)["notes"] == []
+    (note,) = described(*small, "--set", "tiers[0].codec=auto")["notes"]
+    assert "may hold more than this plan says; see `monarch codecs`" in note

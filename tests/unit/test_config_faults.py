@@ -136,6 +136,14 @@ log: debug
             "lz4 is packed, and programs that do not wait never read it",
         ),
         (
+            "tiers: [{name: r, kind: ram, eviction: lru}]\npeers: {copies: 2}",
+            "lru contradicts peers.copies: copies leave the tier; use none, or no",
+        ),
+        (
+            "tiers: [{name: r, kind: ram, eviction: lur}]",
+            "'lur' is not valid; use none or lru; did you mean 'lru'?",
+        ),
+        (
             "peers: {copies: 2, mode: replicate}",
             "2 copies contradict peers.mode: replicate; use mode auto or partition",
         ),

@@ -133,6 +133,8 @@ struct monarch_table_row { /* of an Extent; a small File has one */
 struct monarch_account { /* used + reserved never exceed the capacity */
     uint64_t capacity, used, reserved;
     uint64_t in_service;
+    uint64_t evicted_files,
+        evicted_bytes; /* to make room, by recency; bytes: that room */
 };
 
 enum { /* bits of a peer */
@@ -198,6 +200,7 @@ enum monarch_verdict {
     VERDICT_PASSED,    /* fill must not begin it now */
     VERDICT_WRITTEN,   /* it is, and a Replica of an earlier job is in its Tier */
     VERDICT_WHOLE,     /* it can only be staged whole */
+    VERDICT_EVICT,     /* a Tier has room for it once Replicas have been evicted */
 };
 
 struct table;
@@ -228,6 +231,19 @@ struct monarch_order { /* one Transfer */
 
 #define NO_PEER 0xffffffffu
 
+struct monarch_lru_view {  /* of the Files of a job; arrays by their numbers */
+    const uint32_t *words; /* state words */
+    const uint32_t *used;  /* the tick of the last use */
+    uint64_t files;
+    uint32_t tier, now; /* whose Replicas; the tick of this moment */
+};
+
+struct monarch_lru_file {
+    uint32_t file, age; /* ticks since it was used */
+};
+
+MONARCH_API uint32_t monarch_lru_oldest(const struct monarch_lru_view *view,
+                                        struct monarch_lru_file *out, uint32_t max);
 MONARCH_API int monarch_table_new(const struct monarch_table_options *options,
                                   struct table **out);
 MONARCH_API void monarch_table_free(struct table *t);
@@ -256,6 +272,7 @@ MONARCH_API void monarch_table_fetched(struct table *t, uint32_t peer,
 MONARCH_API int64_t monarch_table_spare(struct table *t);
 MONARCH_API void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio);
 MONARCH_API void monarch_table_packed(struct table *t, uint8_t *out);
+MONARCH_API void monarch_table_evict(struct table *t, uint32_t tier);
 MONARCH_API void monarch_table_stop(struct table *t);
 MONARCH_API void monarch_table_tally(struct table *t, struct monarch_tally *out);
 

@@ -15,7 +15,7 @@ enum { CHECKED_MAX = 16 }; /* written Files that are told of in one beat */
 static bool begin_partly(struct engine *e, uint32_t file)
 {
     struct monarch_order order;
-    switch (table_begin_partly(e->table, file, &order)) {
+    switch (eviction_begin_partly(e, file, &order)) {
     case VERDICT_BEGUN:
         if (partial_add(e, &order))
             return true;

@@ -75,7 +75,7 @@ void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind)
     }
     if ((kind & MONARCH_ASKED) && (engine_is_awaited(e, file) || is_whole(e, file)))
         kind |= MONARCH_AWAITED;
-    switch (monarch_table_begin(e->table, file, kind, &order)) {
+    switch (eviction_begin(e, file, kind, &order)) {
     case VERDICT_BEGUN:
         begin(e, &order);
         break;

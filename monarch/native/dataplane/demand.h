@@ -9,6 +9,15 @@ bool demand_wanted(const struct engine *e, uint32_t file);
 void demand(struct engine *e, uint32_t file);
 void demand_for_peer(struct engine *e, uint32_t file);
 
+/* eviction.c */
+int eviction_new(struct engine *e, struct eviction **out);
+void eviction_free(struct eviction *v);
+int eviction_begin(struct engine *e, uint32_t file, uint32_t kind,
+                   struct monarch_order *out);
+int eviction_begin_partly(struct engine *e, uint32_t file, struct monarch_order *out);
+bool eviction_go_on_packing(struct eviction *v);
+void eviction_beat(struct eviction *v);
+
 /* orders.c */
 bool order_push(struct engine *e, const struct monarch_order *order);
 void start_order(struct engine *e, const struct monarch_order *order);

@@ -37,6 +37,18 @@ static bool follow_hints(struct engine *e)
     return true;
 }
 
+/* follow_packing - makes room for Files that are to be packed, outside the lock; false: none
+ * has asked for it. */
+static bool follow_packing(struct engine *e)
+{
+    if (!e->eviction)
+        return false;
+    pthread_mutex_unlock(&e->lock);
+    bool followed = eviction_go_on_packing(e->eviction);
+    pthread_mutex_lock(&e->lock);
+    return followed;
+}
+
 /* look - looks at the slots of programs, then takes what is to be run now. */
 static struct transfer *look(struct engine *e)
 {
@@ -54,7 +66,7 @@ static struct transfer *look(struct engine *e)
 static struct transfer *find_transfer(struct engine *e)
 {
     struct transfer *t = look(e);
-    if (t || follow_hints(e))
+    if (t || follow_hints(e) || follow_packing(e))
         return t;
     idle_answer(e);
     t = look(e);
@@ -178,6 +190,8 @@ static int start(struct engine *e)
         rc = packs_new(e, &e->packs);
     if (!rc && e->packs)
         rc = deferred_new(&e->deferred);
+    if (!rc && e->table && e->flags->recency)
+        rc = eviction_new(e, &e->eviction);
     rc = rc ? rc : partials_new(e, &e->partials);
     if (!rc && e->options.seal_key)
         rc = sealer_new(e->options.seal_key, e->catalog->digest, &e->sealer);
@@ -210,6 +224,7 @@ static void release(struct engine *e)
     deferred_free(e->deferred);
     if (e->packs && e->options.retains)
         pack_adoption_seal(e->packs);
+    eviction_free(e->eviction);
     packs_free(e->packs);
     hints_free(e->hints);
     pool_queue_free(e->pool_queue);

@@ -28,6 +28,7 @@ enum order_class { CLASS_DEMAND, CLASS_BACKGROUND, CLASS_COUNT };
 
 struct deferred;
 struct compaction;
+struct eviction;
 struct hints;
 struct packs;
 struct partials;
@@ -130,6 +131,7 @@ struct engine {
     struct packs *packs;           /* NULL: no Tier is packed */
     struct deferred *deferred;     /* the same */
     struct compaction *compaction; /* of these; NULL: there are none */
+    struct eviction *eviction;     /* NULL: no Tier evicts */
     struct partials *partials;     /* NULL: all Files are staged whole */
 
     atomic_bool stopping;

@@ -172,10 +172,10 @@ static enum look begin(struct engine *e, const struct hint_order *o,
     uint64_t need = footprint(c->sizes[file]), budget = budget_of(e);
     if (need <= budget && is_full(c, need, budget))
         return LOOK_BLOCKED;
-    int verdict = monarch_table_begin(e->table, file, kind, out);
+    int verdict = eviction_begin(e, file, kind, out);
     if (verdict == VERDICT_POOL && need <= budget) {
         pool_make_room(e->pool, need);
-        verdict = monarch_table_begin(e->table, file, kind, out);
+        verdict = eviction_begin(e, file, kind, out);
     }
     if (verdict == VERDICT_WRITTEN)
         report_file(e, file);

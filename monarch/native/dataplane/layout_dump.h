@@ -31,6 +31,7 @@ struct row {
         uint32_t *: "u4", \
         uint64_t *: "u8", \
         void *: "p8", \
+        const uint32_t *: "p8", \
         const uint64_t *: "p8", \
         struct segment: "segment", \
         struct monarch_seal: "monarch_seal", \

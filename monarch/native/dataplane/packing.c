@@ -200,9 +200,12 @@ bool packing_hurries(const struct engine *e)
 bool packing_next(struct engine *e, struct monarch_order *out)
 {
     uint32_t file;
-    while (e->packs && packs_next(e->packs, &file))
+    while (e->packs && packs_next(e->packs, &file)) {
         if (table_begin_packing(e->table, file, out))
             return true;
+        if (table_is_due(e->table, file))
+            packs_block(e->packs, file);
+    }
     return extent_next(e, out);
 }
 

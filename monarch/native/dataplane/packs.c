@@ -24,7 +24,8 @@
 enum {
     SEGMENT_BYTES_MAX = PACK_BYTES_MAX,
     SEGMENT_BYTES_MIN = 16 << 20,
-    SEGMENT_PARTS = 16, /* of a small Tier, a segment is one part of so many */
+    SEGMENT_BYTES_LRU = 1 << 20, /* the same of a Tier from which old ones leave */
+    SEGMENT_PARTS = 16,          /* of a small Tier, a segment is one part of so many */
     SEGMENT_NAME_BYTES = 32,
 };
 
@@ -147,7 +148,9 @@ static uint64_t segment_bytes(const struct packs *p, uint32_t tier)
     struct monarch_account a;
     monarch_table_account(p->engine->table, tier, &a);
     uint64_t part = a.capacity / SEGMENT_PARTS;
-    part = part < SEGMENT_BYTES_MIN ? SEGMENT_BYTES_MIN : part;
+    uint64_t least = p->engine->table->evicts[tier] ? SEGMENT_BYTES_LRU
+                                                    : SEGMENT_BYTES_MIN;
+    part = part < least ? least : part;
     return part < SEGMENT_BYTES_MAX ? part : SEGMENT_BYTES_MAX;
 }
 
@@ -170,8 +173,8 @@ static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
     return 0;
 }
 
-/* drop_segment - nothing of it is needed: gives back all its room. */
-static uint64_t drop_segment(struct packs *p, uint32_t number)
+/* packs_empty - nothing of a segment is needed: gives back all its room; under the lock. */
+uint64_t packs_empty(struct packs *p, uint32_t number)
 {
     struct pack_segment *s = &p->segments[number - 1];
     uint64_t freed = pack_room_empty(s);
@@ -187,7 +190,7 @@ static void settle(struct packs *p, uint32_t number)
     struct pack_segment *s = &p->segments[number - 1];
     s->pending--;
     if (!s->held && !s->pending)
-        drop_segment(p, number);
+        packs_empty(p, number);
 }
 
 /* bury - gives back the room of a frame that no File has. */
@@ -257,7 +260,7 @@ static void let_go(struct packs *p, uint64_t row)
     s->held -= was.bytes;
     bury(p, &was);
     if (!s->held && !s->pending)
-        drop_segment(p, was.segment);
+        packs_empty(p, was.segment);
 }
 
 /* packs_row - that of an Extent of a File. */
@@ -362,55 +365,6 @@ bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
     return moved;
 }
 
-/* last_segment - the newest one of a Tier that holds frames, plus 1; 0: there is none. */
-static uint32_t last_segment(const struct packs *p, uint32_t tier)
-{
-    for (uint32_t n = p->segment_count; n; n--)
-        if (p->segments[n - 1].tier == tier && p->segments[n - 1].held)
-            return n;
-    return 0;
-}
-
-/* drop_frames - those of one File that are in a segment. */
-static void drop_frames(struct packs *p, uint32_t number, uint32_t file,
-                        uint32_t reason)
-{
-    uint64_t row = packs_row(p, file, 0), end = packs_row(p, file + 1, 0);
-    for (uint32_t extent = 0; row < end; row++, extent++) {
-        if (p->places[row].segment != number)
-            continue;
-        p->places[row] = (struct frame_place){0};
-        if (!table_show_extent(p->engine->table, file, extent, 0))
-            table_evict_packed(p->engine->table, file, reason);
-    }
-}
-
-/* drop - empties a segment: Files whose frames are in it are not packed any more. Who reads
- * it at this moment finds a frame that ends too soon. */
-static uint64_t drop(struct packs *p, uint32_t number, uint32_t reason)
-{
-    for (uint32_t file = 0; file < p->engine->catalog->file_count; file++)
-        drop_frames(p, number, file, reason);
-    return drop_segment(p, number);
-}
-
-/* monarch_engine_drop_packed - empties the newest segments of a Tier whose memory is needed,
- * until so much is free; returns how much. Their Files are absent for the reason. */
-uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier, uint64_t bytes,
-                                    uint32_t reason)
-{
-    struct packs *p = e->packs;
-    uint64_t freed = 0;
-    uint32_t number;
-    if (!p)
-        return 0;
-    pthread_mutex_lock(&p->lock);
-    while (freed < bytes && (number = last_segment(p, tier)))
-        freed += drop(p, number, reason);
-    pthread_mutex_unlock(&p->lock);
-    return freed;
-}
-
 /* ---- Files that are to be packed ------------------------------------------------------ */
 
 /* packs_queue - a File in the Pool is to be packed when there is time. */
@@ -425,7 +379,7 @@ void packs_queue(struct packs *p, uint32_t file)
 bool packs_waiting(struct packs *p)
 {
     pthread_mutex_lock(&p->lock);
-    bool waits = p->waiting.count > 0;
+    bool waits = p->waiting.count > 0 && !p->blocked;
     pthread_mutex_unlock(&p->lock);
     return waits;
 }
@@ -434,7 +388,34 @@ bool packs_waiting(struct packs *p)
 bool packs_next(struct packs *p, uint32_t *file)
 {
     pthread_mutex_lock(&p->lock);
-    bool found = ring_pop(&p->waiting, file);
+    bool found = !p->blocked && ring_pop(&p->waiting, file);
     pthread_mutex_unlock(&p->lock);
     return found;
+}
+
+/* packs_block - nothing is packed until room was made for this File, or could not be. */
+void packs_block(struct packs *p, uint32_t file)
+{
+    pthread_mutex_lock(&p->lock);
+    p->blocked = ring_push(&p->waiting, &file);
+    p->blocked_by = file;
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* packs_blocked - a File has no room; false: none. */
+bool packs_blocked(struct packs *p, uint32_t *file)
+{
+    pthread_mutex_lock(&p->lock);
+    bool blocked = p->blocked;
+    *file = p->blocked_by;
+    pthread_mutex_unlock(&p->lock);
+    return blocked;
+}
+
+/* packs_unblock - packing goes on. */
+void packs_unblock(struct packs *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->blocked = false;
+    pthread_mutex_unlock(&p->lock);
 }

@@ -26,6 +26,14 @@ struct unpacking { /* a frame that is being decoded */
     int fd;          /* the same; borrowed */
 };
 
+struct segment_use {       /* of the Files whose frames are in a segment */
+    uint64_t frames, ages; /* how many; ticks since they were used, added up */
+    uint32_t tier;
+    bool grows; /* frames are appended to it */
+};
+
+enum { SEGMENTS_MAX = 1 << 14 };
+
 int packs_new(struct engine *e, struct packs **out);
 void packs_free(struct packs *p);
 
@@ -56,11 +64,19 @@ bool packs_moved(struct packs *p, uint64_t row, const struct frame_place *found)
 bool packs_take(struct packs *p, uint64_t row, struct unpacking *out);
 void packs_forget(struct packs *p, uint64_t row);
 
+/* pack_drops.c */
 MONARCH_API uint64_t monarch_engine_drop_packed(struct engine *e, uint32_t tier,
                                                 uint64_t bytes, uint32_t reason);
 
+void packs_uses(struct packs *p, struct segment_use *uses);
+uint64_t packs_drop(struct packs *p, uint32_t segment, uint64_t *files);
+
+/* packs.c, Files that are to be packed */
 void packs_queue(struct packs *p, uint32_t file);
 bool packs_waiting(struct packs *p);
 bool packs_next(struct packs *p, uint32_t *file);
+void packs_block(struct packs *p, uint32_t file);
+bool packs_blocked(struct packs *p, uint32_t *file);
+void packs_unblock(struct packs *p);
 
 #endif

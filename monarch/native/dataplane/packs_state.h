@@ -9,10 +9,7 @@
 #include "dataplane/ring.h"
 #include "shared/layout.h"
 
-enum {
-    SEGMENTS_MAX = 1 << 14,
-    RULES_MAX = 16,
-};
+enum { RULES_MAX = 16 };
 
 struct spare_coder {
     struct spare_coder *next;
@@ -40,6 +37,10 @@ struct packs {
     uint32_t name;              /* of the next new segment */
     struct frame_place *places; /* per row of the staging table */
     struct ring waiting;        /* numbers of Files */
+    bool blocked;               /* these wait until others have left a Tier */
+    uint32_t blocked_by;        /* one of them */
 };
+
+uint64_t packs_empty(struct packs *p, uint32_t number);
 
 #endif

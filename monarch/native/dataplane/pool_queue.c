@@ -88,10 +88,10 @@ static enum monarch_verdict begin(struct pool_queue *q, uint32_t file,
     struct table *t = q->engine->table;
     pool_make_room(q->engine->pool, footprint(t->options.sizes[file]));
     int kind = MONARCH_ASKED | MONARCH_AWAITED;
-    int verdict = monarch_table_begin(t, file, kind, order);
+    int verdict = eviction_begin(q->engine, file, kind, order);
     if (verdict == VERDICT_POOL) {
         partial_yield_pool(q->engine);
-        verdict = monarch_table_begin(t, file, kind, order);
+        verdict = eviction_begin(q->engine, file, kind, order);
     }
     return (enum monarch_verdict)verdict;
 }

@@ -71,6 +71,8 @@ static void run_each_beat(struct engine *e)
     e->checked_ns = now;
     health_check(e);
     blocks_check(e);
+    if (e->eviction)
+        eviction_beat(e->eviction);
     pthread_mutex_lock(&e->lock);
     completions_expire(e, &e->done);
     pthread_mutex_unlock(&e->lock);

@@ -35,15 +35,15 @@ bool table_uses_pool(struct table *t)
 
 /* ---- the beginning of a Transfer --------------------------------------------------- */
 
-/* POOL_FULL - a File that a program waits for has to go into the Pool, which has no room. */
-enum { NO_TIER = -1, POOL_FULL = -2 };
+/* POOL_FULL - a File that a program waits for has to go into the Pool, which has no room.
+ * MAKES_ROOM - Replicas can leave a Tier for it. */
+enum { NO_TIER = -1, POOL_FULL = -2, MAKES_ROOM = -3 };
 
 /* plain_first - a packed Tier is to hold a File that a program waits for or will open: it
  * gets the plain bytes from the Pool, and the File is packed later. */
 static int plain_first(struct table *t, const struct monarch_order *order, int tier)
 {
     uint32_t file = order->file;
-    table_release(t, (uint32_t)tier, table_need(t, (uint32_t)tier, file));
     table_set_promised(t, file, table_kept_need(t, file) > 0);
     int pool = table_reserve_pool(t, need_of(t, file),
                                   order->kind & MONARCH_BACKGROUND);
@@ -59,24 +59,33 @@ static bool wants_plain(const struct monarch_order *order)
     return (order->kind & MONARCH_HINT) || !(order->kind & MONARCH_BACKGROUND);
 }
 
-/* reserve - the Tier, the Pool, NO_TIER or POOL_FULL. */
+/* reserve - the Tier, the Pool, NO_TIER, POOL_FULL or MAKES_ROOM. */
 static int reserve(struct table *t, uint32_t file, const struct monarch_order *order,
                    const struct monarch_table_row *row)
 {
     uint64_t need = need_of(t, file);
     int tier = NO_TIER;
-    if (row->destination == DESTINATION_TIER) {
+    bool makes = table_makes_room(t, order, row->destination);
+    if (row->destination == DESTINATION_TIER || makes) {
         table_set_promised(t, file, false);
         tier = table_reserve_file(t, file);
     } else if ((order->peer == NO_PEER || row->destination == DESTINATION_SPARE) &&
                (int64_t)need <= table_spare_bytes(t)) {
         tier = table_reserve_file(t, file);
     }
-    if (tier >= 0 && table_packs(t, (uint32_t)tier, file) && wants_plain(order))
+    bool plain = wants_plain(order);
+    if (plain && tier >= 0 && table_packs(t, (uint32_t)tier, file)) {
+        table_release(t, (uint32_t)tier, table_need(t, (uint32_t)tier, file));
         return plain_first(t, order, tier);
+    }
+    int packed = plain && makes && tier < 0 ? table_evicting_pack(t, file) : NO_TIER;
+    if (packed >= 0)
+        return plain_first(t, order, packed);
     bool asked = (order->kind & MONARCH_ASKED) && t->uses_pool;
-    if (tier >= 0 || !(asked || (order->kind & MONARCH_HINT)))
+    if (tier >= 0 || !(asked || makes || (order->kind & MONARCH_HINT)))
         return tier;
+    if (makes)
+        return MAKES_ROOM;
     return table_reserve_pool(t, need, table_yields(t, file, order->kind));
 }
 
@@ -132,6 +141,8 @@ static enum monarch_verdict no_room(struct table *t, const struct monarch_order 
     uint32_t file = order->file;
     if (order->kind & MONARCH_HINT)
         return VERDICT_POOL;
+    if (!asked && table_can_evict(t, file)) /* programs may still have it staged */
+        return VERDICT_PASSED;
     const struct monarch_account *pool = &t->accounts[t->options.tiers];
     bool pooled = pool->in_service && need_of(t, file) <= pool->capacity;
     if (!t->uses_pool || (asked && !pooled)) {
@@ -186,6 +197,9 @@ static enum monarch_verdict begin_reserved(struct table *t, struct monarch_order
 static enum monarch_verdict begin_large(struct table *t, struct monarch_order *order,
                                         uint32_t seen)
 {
+    int verdict = table_large_verdict(t, order);
+    if (verdict != VERDICT_BEGUN)
+        return (enum monarch_verdict)verdict;
     int tier = table_reserve_large(t, order->file);
     order->peer = NO_PEER;
     if (tier < 0) {
@@ -239,25 +253,30 @@ static enum monarch_verdict begin(struct table *t, struct monarch_order *order,
     uint32_t file = order->file;
     const struct monarch_table_row *row = &t->rows[t->options.first[file]];
     bool asked = order->kind & MONARCH_ASKED;
-    bool nowhere = row->destination == DESTINATION_NOWHERE;
+    bool elsewhere = row->destination == DESTINATION_NOWHERE;
+    bool nowhere = elsewhere && !table_makes_room(t, order, row->destination);
     if (t->offers[file])
         return begin_adoption(t, order, seen);
     if (table_in_part(t, file))
         return begin_large(t, order, seen);
     if (table_is_packed(t, file))
         return begin_unpacking(t, order, seen);
+    if (nowhere && !asked && table_can_evict(t, file))
+        return VERDICT_PASSED;
     if (nowhere && !(order->kind & MONARCH_HINT)) {
         refuse_word(t, file, seen, REASON_NO_ROOM);
         return VERDICT_NOTHING;
     }
-    if (!asked && !nowhere && !table_may_fill(t, row, 0)) {
+    if (!asked && !elsewhere && !table_may_fill(t, row, 0)) {
         t->tally.passed_over++;
         return VERDICT_PASSED;
     }
-    order->peer = nowhere ? NO_PEER : table_choose_source(t, row);
+    order->peer = elsewhere ? NO_PEER : table_choose_source(t, row);
     int tier = reserve(t, file, order, row);
     if (tier == POOL_FULL)
         return VERDICT_POOL;
+    if (tier == MAKES_ROOM)
+        return VERDICT_EVICT;
     if (tier < 0)
         return no_room(t, order, seen);
     order->tier = (uint16_t)tier;

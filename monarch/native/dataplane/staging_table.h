@@ -37,6 +37,8 @@ struct table {
     uint8_t *packed;
     uint64_t due_bytes;         /* of Files that are to be packed */
     uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
+    bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are asked for */
+    bool stays_full;        /* none could leave when a File was to be packed */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
     uint64_t busy_since_ns; /* when in_flight was 0 last */
     uint32_t at_origin;     /* Transfers that run and may read it */
@@ -102,6 +104,19 @@ void table_free_room(struct table *t, uint32_t tier, uint64_t need);
 int64_t table_spare_bytes(const struct table *t);
 void table_set_promised(struct table *t, uint32_t file, bool promised);
 
+/* table_evictions.c; the callers of the first five hold the lock */
+bool table_can_evict(const struct table *t, uint32_t file);
+int table_evicting_pack(const struct table *t, uint32_t file);
+bool table_makes_room(const struct table *t, const struct monarch_order *order,
+                      uint8_t destination);
+int table_large_verdict(const struct table *t, const struct monarch_order *order);
+uint32_t table_absent_reason(const struct table *t, uint32_t file);
+bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *need);
+bool table_has_free(struct table *t, uint32_t tier, uint64_t need);
+void table_stays_full(struct table *t, bool stays);
+void table_count_evicted(struct table *t, uint32_t tier, uint64_t files,
+                         uint64_t bytes);
+
 /* table_packs.c */
 int table_take_packed(struct table *t, const struct monarch_order *order,
                       const struct packed_frame *frame);
@@ -110,7 +125,8 @@ void table_give_packed(struct table *t, const struct monarch_order *order,
 int table_set_packed(struct table *t, const struct monarch_order *order,
                      const struct packed_frame *frame);
 void table_drop_packed(struct table *t, uint32_t file);
-void table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
+bool table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
+void table_count_evicted_packed(struct table *t, uint64_t files);
 void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
 void table_add_room(struct table *t, uint32_t tier, uint64_t bytes);
 bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes);

@@ -6,6 +6,7 @@
 
 #include "dataplane/clock.h"
 #include "dataplane/replica_state.h"
+#include "shared/recency.h"
 
 /* table_count_busy - a Transfer has begun; under the lock. */
 void table_count_busy(struct table *t)
@@ -108,6 +109,8 @@ int table_publish(struct table *t, const struct monarch_order *order, uint32_t f
     struct monarch_account *a = &t->accounts[order->tier];
     uint64_t need = table_need(t, order->tier, order->file);
     int rc = 0;
+    if (t->flags) /* before it is READY, and can be evicted */
+        recency_note(t->flags, order->file);
     pthread_mutex_lock(&t->lock);
     if (!a->in_service)
         rc = -ENXIO;

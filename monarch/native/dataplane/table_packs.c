@@ -10,6 +10,7 @@
 #include <errno.h>
 
 #include "dataplane/replica_state.h"
+#include "shared/recency.h"
 
 /* Packing hurries when this part of the Pool waits for it. */
 enum { CROWDED_PARTS = 3 };
@@ -44,6 +45,7 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
     uint64_t need = table_frame_need(t, order);
     int rc = 0;
     pthread_mutex_lock(&t->lock);
+    uint32_t reason = table_absent_reason(t, order->file);
     if (!a->in_service)
         rc = -ENXIO;
     else if (a->used + a->reserved - need + frame->bytes > a->capacity)
@@ -54,7 +56,7 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
     }
     pthread_mutex_unlock(&t->lock);
     if (rc == -ENOSPC && !order->block_count)
-        monarch_table_fail(t, order, REASON_NO_ROOM, 0);
+        monarch_table_fail(t, order, reason, 0);
     return rc;
 }
 
@@ -98,6 +100,8 @@ int table_set_packed(struct table *t, const struct monarch_order *order,
         t->packed[file] = (uint8_t)(order->tier + 1);
         count_packed(t, order, frame);
         table_set_promised(t, file, false);
+        if (t->flags)
+            recency_note(t->flags, file);
         if (!from_pool)
             table_count_published(t, order);
         table_count_idle(t);
@@ -118,11 +122,12 @@ void table_drop_packed(struct table *t, uint32_t file)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_evict_packed - the frame of a File is given up; it is absent for the reason. */
-void table_evict_packed(struct table *t, uint32_t file, uint32_t reason)
+/* table_evict_packed - the frame of a File is given up, if it has one; it is absent for the
+ * reason. */
+bool table_evict_packed(struct table *t, uint32_t file, uint32_t reason)
 {
     pthread_mutex_lock(&t->lock);
-    t->tally.evicted_packed_files += table_is_packed(t, file);
+    bool packed = table_is_packed(t, file);
     table_clear_due(t, file);
     t->packed[file] = 0;
     pthread_mutex_unlock(&t->lock);
@@ -130,6 +135,15 @@ void table_evict_packed(struct table *t, uint32_t file, uint32_t reason)
     if (STATE_OF(seen) == REPLICA_ABSENT && STATE_REASON(seen) == REASON_NONE)
         replica_state_change(t->words, file, &seen,
                              STATE_NEXT(seen, REPLICA_ABSENT, 0, reason), true);
+    return packed;
+}
+
+/* table_count_evicted_packed - the frames of so many Files were given up for their memory. */
+void table_count_evicted_packed(struct table *t, uint64_t files)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.evicted_packed_files += files;
+    pthread_mutex_unlock(&t->lock);
 }
 
 /* table_forget_packed - a packed File was written: no program may have its frame. */
@@ -208,13 +222,14 @@ void table_count_unpacked(struct table *t, uint64_t bytes, uint64_t ns)
 
 /* ---- Files in the Pool that are to be packed -------------------------------------------- */
 
-/* table_comes_back - a File that leaves the Pool is packed, and can be decoded again. */
+/* table_comes_back - a File that leaves the Pool can be had again: it is packed, or others
+ * leave a Tier for it. */
 bool table_comes_back(struct table *t, uint32_t file)
 {
     pthread_mutex_lock(&t->lock);
-    bool packed = table_is_packed(t, file);
+    bool comes = table_is_packed(t, file) || table_can_evict(t, file);
     pthread_mutex_unlock(&t->lock);
-    return packed;
+    return comes;
 }
 
 /* table_is_due - a File in the Pool is to be packed: it stays there until then. */
@@ -263,7 +278,8 @@ void table_count_came_packed(struct table *t)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* table_begin_packing - the order to pack a File that is in the Pool; false: it cannot be. */
+/* table_begin_packing - the order to pack a File that is in the Pool; false: it cannot be, or is
+ * due until others have left the Tier for it. */
 bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out)
 {
     uint32_t seen = atomic_load_explicit(&t->words[file], memory_order_acquire);
@@ -278,9 +294,9 @@ bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *o
         t->accounts[tier].reserved -= table_need(t, (uint32_t)tier, file);
         tier = -1;
     }
-    if (tier < 0) {
+    if (tier < 0 && !(may && table_can_evict(t, file) && !t->stays_full)) {
         table_clear_due(t, file);
-    } else {
+    } else if (tier >= 0) {
         *out = (struct monarch_order){.file = file,
                                       .tier = (uint16_t)tier,
                                       .kind = MONARCH_LOCAL | MONARCH_BACKGROUND,

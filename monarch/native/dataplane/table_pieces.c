@@ -69,17 +69,17 @@ int table_reserve_large(struct table *t, uint32_t file)
         table_set_pieces(t, file, true);
         return 0;
     }
-    if (kept == all) {
+    nowhere = goes(t, file, DESTINATION_NOWHERE);
+    if (kept == all || (nowhere == all && table_can_evict(t, file))) {
         table_set_promised(t, file, false);
         tier = table_reserve_first(t, need);
         if (tier < 0)
-            table_set_promised(t, file, true);
+            table_set_promised(t, file, kept > 0);
     } else if (goes(t, file, DESTINATION_SPARE) == all) {
         tier = table_reserve_spare(t, need);
     }
     if (tier >= 0)
         return tier;
-    nowhere = goes(t, file, DESTINATION_NOWHERE);
     if (is_mapped(t, file) || (!kept && (nowhere == all || !t->uses_pool)))
         return -1;
     table_set_pieces(t, file, true);

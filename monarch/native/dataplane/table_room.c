@@ -9,7 +9,7 @@ bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need)
     struct monarch_account *a = &t->accounts[tier];
     if (need > account_free(a))
         return false;
-    a->reserved += need;
+    t->accounts[tier].reserved += need;
     return true;
 }
 

@@ -35,7 +35,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 11u
+#define LAYOUT_VERSION 12u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
@@ -243,8 +243,9 @@ struct flags {
     uint32_t changes;    /* offset of the struct changes of an outline; else 0 */
     uint64_t
         opened; /* offset of u8[file_count]: opens of each File, modulo 256; or 0 */
-    uint32_t hinted; /* 1: programs count their opens there */
-    uint32_t reserved;
+    uint32_t hinted;   /* 1: programs count their opens there */
+    uint32_t tick;     /* a coarse clock that the agent advances, see recency.h */
+    uint64_t recency;  /* offset of u32[file_count]: the tick of the last open; or 0 */
     uint64_t presence; /* offset of the struct presence; or 0 */
     /* Offset of u8[file_count], or 0. WHOLE_...: an open of this large File waits until it
      * is staged whole. The agent writes. */

@@ -15,6 +15,7 @@
 #include "process.h"
 #include "sys.h"
 #include "invalidate.h"
+#include "shared/recency.h"
 #include "wait.h"
 
 #if defined(__x86_64__)
@@ -37,10 +38,12 @@ enum { MOVES_MAX = 8 }; /* Replicas that leave before they are opened, of one op
 static const int SERVABLE = O_CLOEXEC | O_NOATIME | O_NOCTTY | O_NONBLOCK | O_DIRECT |
                             O_SYNC | O_NOFOLLOW | LARGEFILE;
 
-/* note_open - for hints, which go on as programs open what they have announced. */
+/* note_open - for Tiers that evict by recency, and for hints, which go on as programs open
+ * what they have announced. */
 static void note_open(const struct redirect *s)
 {
     struct flags *f = s->seg->flags;
+    recency_note(f, s->file);
     if (!atomic_load_explicit((_Atomic uint32_t *)&f->hinted, memory_order_relaxed) ||
         f->opened + s->file >= f->seg.length)
         return;

@@ -174,11 +174,13 @@ static void fill_segments(struct board *b)
 {
     size_t opened = flags_bytes(b->files + 1ul), end = opened + b->files;
     size_t presence = (end + 7) / 8 * 8;
-    size_t flags = presence + fill_presence(b, NULL, presence);
+    size_t recency = presence + (fill_presence(b, NULL, presence) + 7) / 8 * 8;
+    size_t flags = recency + b->files * sizeof(uint32_t);
     size_t inodes = inodes_bytes(2ul * b->files + 8);
     b->flags = shared_memory(flags);
     b->flags->seg = segment_head(SEGMENT_FLAGS, flags);
     b->flags->opened = opened;
+    b->recency = recency;
     fill_presence(b, b->flags, presence);
     b->requests = shared_memory(sizeof(struct requests));
     b->requests->seg = segment_head(SEGMENT_REQUESTS, sizeof(struct requests));

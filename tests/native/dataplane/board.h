@@ -37,6 +37,7 @@ struct board {
     struct monarch_seal *seals;
     struct monarch_options options;
     struct engine *engine;
+    uint64_t recency; /* where flags->recency may point before the engine starts */
 };
 
 extern const uint8_t board_key[SEAL_KEY_BYTES];
