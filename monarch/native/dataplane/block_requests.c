@@ -7,6 +7,7 @@
 #include "dataplane/peer_client.h"
 #include "dataplane/staging_table.h"
 #include "shared/catalog.h"
+#include "shared/recency.h"
 
 enum { CHECKED_MAX = 16 }; /* written Files that are told of in one beat */
 
@@ -100,6 +101,8 @@ void blocks_requested(struct engine *e, uint64_t request, bool unasked)
     uint32_t file = presence_file(e->flags, range.large);
     uint32_t word = replica_load(e->catalog, file);
     atomic_store_explicit(&e->asked_ns, clock_ns(), memory_order_relaxed);
+    if (!unasked)
+        recency_note(e->flags, file);
     if (STATE_OF(word) == REPLICA_ABSENT && !begin_partly(e, file))
         return;
     partial_claim_runs(e, range, unasked, &claims);

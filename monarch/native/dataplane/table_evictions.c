@@ -51,14 +51,15 @@ bool table_makes_room(const struct table *t, const struct monarch_order *order,
 }
 
 /* table_large_verdict - a large File has to be in one Tier as a whole, where others can
- * leave it: BEGUN: it may begin. */
+ * leave it: BEGUN: it may begin. One that is held packed has the room that is free when its
+ * Extents come. */
 int table_large_verdict(const struct table *t, const struct monarch_order *order)
 {
     uint64_t row = t->options.first[order->file];
     uint64_t end = t->options.first[order->file + 1];
     uint64_t need = footprint(t->options.sizes[order->file]);
     uint8_t to = t->rows[row].destination;
-    if (!table_can_evict(t, order->file) ||
+    if (!table_can_evict(t, order->file) || table_extents_packed(t, order->file) ||
         (to != DESTINATION_TIER && to != DESTINATION_NOWHERE))
         return VERDICT_BEGUN;
     for (; row < end; row++)
