@@ -70,7 +70,7 @@ def adopt_packs(
     given up; so are those of another codec than this job's, of which one line tells.
 
     Args:
-        warn: is told of Files that are as they were, and are read again all the same.
+        warn: is told of frames of Files that are as they were, and cannot be used.
     """
     left = packs_in(manifests)
     if not left:
@@ -98,12 +98,12 @@ def adopt_packs(
             adopted, refused = adopted + found, refused + len(numbers) - found
         counters.adoptions_refused += refused
         log.info(
-            "packs adopted tier=%s files=%d refused=%d", tier.name, adopted, refused
+            "packs adopted tier=%s frames=%d refused=%d", tier.name, adopted, refused
         )
         if refused:
             warn(
-                f"tier {tier.name}: {many(refused, 'files')} that an earlier job has "
-                "packed are read again: damaged, without room, or of another codec"
+                f"tier {tier.name}: {many(refused, 'packed copies')} of an earlier job "
+                "cannot be used: damaged, without room, or of another codec"
             )
 
 

@@ -17,7 +17,8 @@ from monarch.native.library import LIB, span
 PACK_ENTRY = DTYPES["monarch_pack_entry"]
 NO_FILE = CONSTANTS["NO_FILE"]
 PackIndex: TypeAlias = npt.NDArray[Any]
-"""By frame: name of its Replica, extent, plain, offset, bytes, id of its packing."""
+"""By frame: name of its Replica, extent, plain, offset, bytes, id of its packing, and
+how many Blocks of a large File it has; 0: it is that of a small one."""
 
 
 def _open(path: Path) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from monarch.native import (
+    CONSTANTS,
     PackIndex,
     Packing,
     is_frame_right,
@@ -32,10 +33,21 @@ class Expected:
     sizes: npt.NDArray[np.uint64]
     first: npt.NDArray[np.uint64]
 
+    def extents(self, file: int) -> int:
+        """Return how many Extents a File has."""
+        return int(self.first[file + 1]) - int(self.first[file])
+
+    def bytes_of(self, file: int, extent: int) -> int:
+        """Return the size of an Extent of a File; 0: it has no such Extent."""
+        if extent >= self.extents(file):
+            return 0
+        left = int(self.sizes[file]) - extent * CONSTANTS["EXTENT_BYTES"]
+        return min(left, CONSTANTS["EXTENT_BYTES"])
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where a File is packed.
+    """Where a File, or an Extent of a large one, is packed.
 
     Args:
         entry: a row of the index of the pack file.
@@ -57,12 +69,27 @@ class Frame:
         return "" if right else "its copy has another checksum"
 
 
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The frames of a File: one, or one for each Extent of a large one."""
+
+    frames: Sequence[Frame]
+
+    def fault(self) -> str:
+        """Decode all; return what is wrong with the first that is not right, or ""."""
+        return next(filter(None, (frame.fault() for frame in self.frames)), "")
+
+
 def frames_of(
     directory: Path, packs: Packs, expected: Expected
-) -> tuple[dict[int, Frame], int]:
-    """Return the frames of Files of now, and how many others there are."""
+) -> tuple[dict[int, Frames], int]:
+    """Return the frames of Files of now, and how many others there are.
+
+    A large File of which some Extents have no frame is not among them: a job reads
+    these from the origin.
+    """
     files = {bytes.fromhex(name): file for file, name in enumerate(expected.names)}
-    found: dict[int, Frame] = {}
+    found: dict[int, dict[int, Frame]] = {}
     foreign = 0
     for segment in packs.segments:
         path = directory / segment.name
@@ -70,10 +97,14 @@ def frames_of(
         if index is None:
             continue  # its Files are not staged
         for name, entry in zip(names_of(index), index, strict=True):
-            file = files.get(name)
-            if file is None or int(entry["plain"]) != int(expected.sizes[file]):
+            file, extent = files.get(name), int(entry["extent"])
+            if file is None or int(entry["plain"]) != expected.bytes_of(file, extent):
                 foreign += 1
             else:
                 packing = packs.by_id.get(int(entry["id"]))
-                found[file] = Frame(path, entry, packing)
-    return found, foreign
+                found.setdefault(file, {})[extent] = Frame(path, entry, packing)
+    return {
+        file: Frames(tuple(frames.values()))
+        for file, frames in found.items()
+        if len(frames) == expected.extents(file)
+    }, foreign

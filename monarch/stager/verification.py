@@ -22,7 +22,7 @@ from xxhash import xxh3_64_intdigest
 
 from monarch.native import CONSTANTS
 from monarch.stager.adoption import ExtentDigests, match
-from monarch.stager.packed_verification import Expected, Frame, frames_of
+from monarch.stager.packed_verification import Expected, Frames, frames_of
 from monarch.tiers.retained import Retained
 
 THREADS: Final = 8
@@ -59,7 +59,7 @@ def verify(
     extents = ExtentDigests(
         np.zeros(int(expected.first[-1]), np.uint64), expected.first
     )
-    found, places = Verified(), dict[int, Retained | Frame]()
+    found, places = Verified(), dict[int, Retained | Frames]()
     names = list(enumerate(expected.names))
     for one in retained:
         if one.manifest is None:
@@ -96,13 +96,13 @@ def _batched(files: Iterable[int], count: int) -> Iterator[list[int]]:
 
 def _judge(
     file: int,
-    places: Mapping[int, Retained | Frame],
+    places: Mapping[int, Retained | Frames],
     expected: Expected,
     extents: ExtentDigests,
 ) -> str:
     """Return what is wrong with the Replica of a File."""
     place = places[file]
-    if isinstance(place, Frame):
+    if isinstance(place, Frames):
         return place.fault()
     path = os.path.join(place.directory, expected.names[file])
     return _fault(path, int(expected.sizes[file]), extents.of(file))

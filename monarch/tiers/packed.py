@@ -19,7 +19,8 @@ class Segment:
     """A pack file.
 
     Args:
-        size_bytes: of its Files; stored_bytes: what their frames take.
+        files: that begin in it: of a large one each Extent has a frame.
+        size_bytes: of what is packed in it; stored_bytes: what the frames take.
     """
 
     name: str
@@ -33,9 +34,9 @@ class Segment:
         index = read_index(path)
         if index is None:
             return None
-        return cls(
-            path.name, len(index), int(index["plain"].sum()), int(index["bytes"].sum())
-        )
+        files = int((index["extent"] == 0).sum())
+        plain, stored = int(index["plain"].sum()), int(index["bytes"].sum())
+        return cls(path.name, files, plain, stored)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def test_job_with_another_codec_reads_again_and_says_so(
     report = agent.status()["report"]
     agent.stop()
 
-    assert f"{FILES} files that an earlier job has packed are read again" in warning
+    assert f"{FILES} packed copies of an earlier job cannot be used" in warning
     assert report["staging"]["adopted_files"] == 0
     assert site.read_bytes() >= total(folder)
 

@@ -44,7 +44,7 @@ ENUMS = {
     "monarch_destination": Destination,
 }
 # Values that a process holds for itself, or that stand in files.
-LOCAL = {"change_seen", "pack_tail"}
+LOCAL = {"change_seen", "pack_list", "pack_tail"}
 UNITS = {"opens", "bytes", "calls", "marks"}
 
 

@@ -37,7 +37,7 @@ from unit.test_native_packs import (  # noqa: F401
 )
 
 TAIL = struct.Struct("<QIIQQ")
-MAGIC, VERSION = 0x4B43415048435241, 1
+MAGIC, VERSION = 0x4B43415048435241, 2
 ENTRY_BYTES = 40
 FILES = 30
 
@@ -175,7 +175,7 @@ def seal(path: Path, change: Callable[[Any], None]) -> None:
     assert index is not None
     change(index)
     frames = path.read_bytes()[: -TAIL.size - index.nbytes]
-    said = struct.pack("<QQ", len(index), VERSION)
+    said = struct.pack("<QQQ", len(index), 0, VERSION)
     digest = xxhash.xxh3_64_intdigest(index.tobytes(), xxhash.xxh3_64_intdigest(said))
     tail = TAIL.pack(len(index), VERSION, 0, digest, MAGIC)
     path.write_bytes(frames + index.tobytes() + tail)
@@ -210,9 +210,12 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "truncated to a tail": only_tail,
     "empty": lambda path: os.truncate(path, 0),
     "magic": lambda path: tail(path, 24, b"\0"),
-    "version": lambda path: tail(path, 8, b"\x02"),
+    "version": lambda path: tail(path, 8, b"\x01"),
     "checksum": lambda path: tail(path, 16, b"\0\0"),
     "count": lambda path: tail(path, 0, b"\xff" * 8),
+    "count of blocks": lambda path: tail(path, 12, b"\xff" * 4),
+    "an extent of a small file": lambda path: seal(path, put("extent", 3, 1)),
+    "blocks that are not there": lambda path: seal(path, put("blocks", 3, 1)),
     "fewer entries": lambda path: tail(path, 0, b"\x01"),
     "a bit of an entry": lambda path: spoil(
         path, path.stat().st_size - TAIL.size - 3 * ENTRY_BYTES, b"\xff"
@@ -238,6 +241,7 @@ def test_damaged_index_is_not_trusted(
     first = make(contents, how)
     first.fill(*range(FILES))
     left = leave(first)
+    seal(left, lambda _: None)
     right = read_index(left)
     assert right is not None
 

@@ -220,10 +220,10 @@ static void release(struct engine *e)
 {
     compaction_free(e->compaction);
     scheduler_free(e); /* before the Tiers, which parked Transfers use */
-    partials_free(e);
-    deferred_free(e->deferred);
     if (e->packs && e->options.retains)
         pack_adoption_seal(e->packs);
+    partials_free(e);
+    deferred_free(e->deferred);
     eviction_free(e->eviction);
     packs_free(e->packs);
     hints_free(e->hints);

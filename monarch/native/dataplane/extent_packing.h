@@ -23,5 +23,9 @@ void extent_packing_undo(struct engine *e, const struct monarch_order *order);
 void extent_packing_end(struct engine *e, struct partial *p, uint32_t extent);
 uint32_t extent_claim_piece(struct engine *e, struct partial *p, struct block_run piece,
                             struct block_run asked);
+bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
+                         uint32_t blocks);
+const uint64_t *extent_digests(const struct engine *e, uint32_t file, uint32_t extent);
+void extents_restore(struct engine *e, struct partial *p);
 
 #endif

@@ -13,17 +13,20 @@
 #include <unistd.h>
 
 #include "dataplane/engine.h"
+#include "dataplane/extent_packing.h"
 #include "dataplane/pack_index.h"
 #include "dataplane/packing.h"
 #include "dataplane/packs_state.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
+#include "dataplane/wire.h"
 #include "shared/catalog.h"
 
 /* ---- the end of a job ----------------------------------------------------------------- */
 
-struct placed { /* an entry, and its segment */
+struct placed { /* an entry, its segment, and the checksums of its Blocks */
     uint32_t segment;
+    const uint64_t *digests;
     struct monarch_pack_entry entry;
 };
 
@@ -35,24 +38,51 @@ static int compare(const void *a, const void *b)
     return x->entry.offset < y->entry.offset ? -1 : x->entry.offset > y->entry.offset;
 }
 
-/* list - all frames that a later job may have, by segment and offset: those of small Files. */
-static uint64_t list(struct packs *p, struct placed *out)
+/* place_one - the frame of a row. */
+static struct placed place_one(const struct packs *p, uint32_t file, uint32_t extent)
+{
+    const struct frame_place *place = &p->places[packs_row(p, file, extent)];
+    uint32_t tier = p->segments[place->segment - 1].tier;
+    struct placed one = {
+        .segment = place->segment,
+        .entry = {.extent = extent,
+                  .offset = place->offset,
+                  .bytes = place->bytes,
+                  .id = packs_id(p->engine->packs, tier, file)},
+    };
+    one.entry.plain = (uint32_t)frame_extent_bytes(
+        p->engine->table->options.sizes[file], extent);
+    packing_file_name(p->engine, file, one.entry.name);
+    return one;
+}
+
+/* list_file - the frames of a File that a later job may have: of a large one, those whose
+ * Blocks can be compared. */
+static uint64_t list_file(const struct packs *p, uint32_t file, struct placed *out)
 {
     const struct engine *e = p->engine;
-    uint64_t n = 0;
-    for (uint32_t file = 0; file < e->catalog->file_count; file++) {
-        const struct frame_place *place = &p->places[packs_row(p, file, 0)];
-        if (!place->segment || table_in_part(e->table, file) ||
-            table_written(e->table, file))
+    bool large = table_in_part(e->table, file);
+    uint64_t row = packs_row(p, file, 0), end = packs_row(p, file + 1, 0), n = 0;
+    if (table_written(e->table, file))
+        return 0;
+    for (uint32_t extent = 0; row < end; row++, extent++) {
+        const uint64_t *digests = large ? extent_digests(e, file, extent) : NULL;
+        if (!p->places[row].segment || (large && !digests))
             continue;
-        struct placed *one = &out[n++];
-        *one = (struct placed){.segment = place->segment};
-        one->entry.plain = (uint32_t)e->table->options.sizes[file];
-        one->entry.offset = place->offset;
-        one->entry.bytes = place->bytes;
-        one->entry.id = packs_id(p, p->segments[place->segment - 1].tier, file);
-        packing_file_name(e, file, one->entry.name);
+        out[n] = place_one(p, file, extent);
+        out[n].digests = digests;
+        out[n].entry.blocks = large ? blocks_of(out[n].entry.plain) : 0;
+        n++;
     }
+    return n;
+}
+
+/* list - all frames that a later job may have, by segment and offset. */
+static uint64_t list(struct packs *p, struct placed *out)
+{
+    uint64_t n = 0;
+    for (uint32_t file = 0; file < p->engine->catalog->file_count; file++)
+        n += list_file(p, file, out + n);
     qsort(out, n, sizeof(*out), compare);
     return n;
 }
@@ -60,19 +90,28 @@ static uint64_t list(struct packs *p, struct placed *out)
 /* seal_one - writes the index of a segment; one that has none is not retained. */
 static void seal_one(struct pack_segment *s, const struct placed *placed, uint64_t n)
 {
-    struct monarch_pack_entry *entries = malloc((n + 1) * sizeof(*entries));
-    for (uint64_t i = 0; entries && i < n; i++)
-        entries[i] = placed[i].entry;
-    if (!entries || pack_index_write(s->fd, s->bytes, entries, n))
+    struct pack_list list = {.count = n};
+    for (uint64_t i = 0; i < n; i++)
+        list.blocks += placed[i].entry.blocks;
+    list.entries = malloc((n + 1) * sizeof(*list.entries));
+    list.digests = malloc((list.blocks + 1) * sizeof(*list.digests));
+    bool made = list.entries && list.digests;
+    uint64_t *at = list.digests;
+    for (uint64_t i = 0; made && i < n; i++) {
+        list.entries[i] = placed[i].entry;
+        for (uint32_t k = 0; k < placed[i].entry.blocks; k++)
+            *at++ = placed[i].digests[k];
+    }
+    if (!made || pack_index_write(s->fd, s->bytes, &list))
         pack_room_empty(s);
-    free(entries);
+    pack_list_free(&list);
 }
 
 /* pack_adoption_seal - writes the indexes of all segments; no thread uses them any more. */
 void pack_adoption_seal(struct packs *p)
 {
-    uint64_t files = p->engine->catalog->file_count;
-    struct placed *all = malloc((files + 1) * sizeof(*all));
+    uint64_t rows = packs_row(p, (uint32_t)p->engine->catalog->file_count, 0);
+    struct placed *all = malloc((rows + 1) * sizeof(*all));
     uint64_t n = all ? list(p, all) : 0, end;
     for (uint64_t first = 0; first < n; first = end) {
         for (end = first; end < n && all[end].segment == all[first].segment;)
@@ -87,7 +126,7 @@ void pack_adoption_seal(struct packs *p)
 struct adoption {
     struct engine *e;
     const struct monarch_pack *pack;
-    struct monarch_pack_entry *entries;
+    struct pack_list list;
     struct pack_segment segment;
     bool *taken; /* by entry */
 };
@@ -120,33 +159,54 @@ static int read_head(const struct adoption *a, const struct monarch_pack_entry *
 static bool may_adopt(const struct adoption *a, uint64_t number,
                       struct packed_frame *out)
 {
-    const struct monarch_pack_entry *one = &a->entries[number];
+    const struct monarch_pack_entry *one = &a->list.entries[number];
     const struct engine *e = a->e;
-    uint32_t file = a->pack->files[number];
-    if (file >= e->catalog->file_count || one->extent ||
-        one->plain != e->table->options.sizes[file] ||
-        !table_packs(e->table, a->segment.tier, file) ||
-        one->id != packs_id(e->packs, a->segment.tier, file))
+    uint32_t file = a->pack->files[number], tier = a->segment.tier;
+    if (file >= e->catalog->file_count)
+        return false;
+    uint64_t row = packs_row(e->packs, file, one->extent);
+    uint64_t size = e->table->options.sizes[file];
+    bool large = table_in_part(e->table, file);
+    if (row >= packs_row(e->packs, file + 1, 0) || e->packs->places[row].segment ||
+        large != (one->blocks != 0) || one->id != packs_id(e->packs, tier, file) ||
+        one->plain != frame_extent_bytes(size, one->extent) ||
+        !(large ? table_packs_extents : table_packs)(e->table, tier, file))
         return false;
     return read_head(a, one, file, out) == 0;
+}
+
+/* adopt_one - true: the frame of an entry is that of a File from now on. */
+static bool adopt_one(struct adoption *a, uint64_t number, uint32_t segment,
+                      const uint64_t *digests)
+{
+    const struct monarch_pack_entry *one = &a->list.entries[number];
+    struct packs *p = a->e->packs;
+    struct packed_frame frame;
+    uint32_t file = a->pack->files[number];
+    if (!may_adopt(a, number, &frame))
+        return false;
+    uint64_t row = packs_row(p, file, one->extent);
+    if (one->blocks && !extent_keep_digests(p, row, digests, one->blocks))
+        return false;
+    if (one->blocks ? !table_adopt_extent(a->e->table, a->segment.tier, one, file)
+                    : !table_adopt_packed(a->e->table, a->segment.tier, file, &frame))
+        return false;
+    p->places[row] = (struct frame_place){segment, one->offset, one->bytes};
+    return true;
 }
 
 /* take - under the lock of the packs, with the number of the new segment, plus 1. */
 static uint64_t take(struct adoption *a, uint32_t segment)
 {
-    struct packs *p = a->e->packs;
-    struct packed_frame frame;
+    const uint64_t *digests = a->list.digests;
     uint64_t found = 0;
     for (uint64_t i = 0; i < a->pack->count; i++) {
-        const struct monarch_pack_entry *one = &a->entries[i];
-        uint32_t file = a->pack->files[i];
-        if (!may_adopt(a, i, &frame) || p->places[packs_row(p, file, 0)].segment ||
-            !table_adopt_packed(a->e->table, a->segment.tier, file, &frame))
+        const struct monarch_pack_entry *one = &a->list.entries[i];
+        a->taken[i] = adopt_one(a, i, segment, digests);
+        digests += one->blocks;
+        if (!a->taken[i])
             continue;
-        p->places[packs_row(p, file, 0)] = (struct frame_place){segment, one->offset,
-                                                                one->bytes};
         a->segment.held += one->bytes;
-        a->taken[i] = true;
         found++;
     }
     return found;
@@ -157,7 +217,7 @@ static uint64_t bury_rest(struct adoption *a)
 {
     uint64_t at = 0, freed = 0;
     for (uint64_t i = 0; i < a->pack->count; i++) {
-        const struct monarch_pack_entry *one = &a->entries[i];
+        const struct monarch_pack_entry *one = &a->list.entries[i];
         if (!a->taken[i])
             continue;
         if (one->offset > at)
@@ -176,7 +236,7 @@ static uint64_t bury_rest(struct adoption *a)
 static int64_t adopt(struct adoption *a)
 {
     struct packs *p = a->e->packs;
-    const struct monarch_pack_entry *last = &a->entries[a->pack->count - 1];
+    const struct monarch_pack_entry *last = &a->list.entries[a->pack->count - 1];
     struct pack_segment *s = &a->segment;
     s->bytes = s->room = (uint64_t)last->offset + last->bytes;
     if (p->segment_count == SEGMENTS_MAX ||
@@ -196,16 +256,15 @@ static int64_t read_entries(struct adoption *a)
     const struct monarch_pack *pack = a->pack;
     int fd = file_openat(a->e->tiers[pack->tier], pack->name, O_RDWR, 0);
     a->segment = (struct pack_segment){.fd = fd, .tier = pack->tier};
-    a->entries = malloc((pack->count + 1) * sizeof(*a->entries));
     a->taken = calloc(pack->count + 1, sizeof(*a->taken));
     if (fd < 0)
         return fd;
-    if (!a->entries || !a->taken)
+    if (!a->taken)
         return -ENOMEM;
-    int64_t n = monarch_pack_index_read(fd, a->entries, pack->count);
-    if (n < 0)
-        return n;
-    return n && (uint64_t)n == pack->count ? 0 : -EBADMSG;
+    int rc = pack_index_load(fd, &a->list);
+    if (rc)
+        return rc;
+    return a->list.count && a->list.count == pack->count ? 0 : -EBADMSG;
 }
 
 /* monarch_engine_adopt_pack - takes over a segment of an earlier job; returns how many of its
@@ -228,7 +287,7 @@ int64_t monarch_engine_adopt_pack(struct engine *e, const struct monarch_pack *p
         if (a.segment.fd >= 0)
             close(a.segment.fd);
     }
-    free(a.entries);
+    pack_list_free(&a.list);
     free(a.taken);
     return rc;
 }

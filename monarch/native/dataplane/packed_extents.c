@@ -7,7 +7,11 @@
  */
 #include "dataplane/extent_packing.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "dataplane/packing.h"
+#include "dataplane/packs_state.h"
 #include "dataplane/staging_table.h"
 
 /* extent_is_packed - this node holds it packed. */
@@ -58,6 +62,59 @@ void extents_forget(struct engine *e, const struct partial *p)
             extent_forget(e, p->order.file, i);
 }
 
+/* all_of - the Blocks of an Extent. */
+static struct block_run all_of(const struct partial *p, uint32_t extent)
+{
+    uint32_t first = extent * EXTENT_BLOCKS, left = p->blocks - first;
+    return (struct block_run){first, left < EXTENT_BLOCKS ? left : EXTENT_BLOCKS};
+}
+
+/* extent_keep_digests - what the Blocks of an adopted Extent have to decode to; false: there is
+ * no memory. Under the lock of the packs. */
+bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
+                         uint32_t blocks)
+{
+    size_t n = blocks * sizeof(*digests);
+    if (!p->digests)
+        p->digests = calloc(packs_row(p, (uint32_t)p->engine->catalog->file_count, 0),
+                            sizeof(*p->digests));
+    if (!p->digests)
+        return false;
+    free(p->digests[row]);
+    p->digests[row] = malloc(n);
+    if (p->digests[row])
+        memcpy(p->digests[row], digests, n);
+    return p->digests[row] != NULL;
+}
+
+/* extent_digests - the checksums of the Blocks of an Extent, all of which have come; NULL: they
+ * are not known. No thread uses it any more. */
+const uint64_t *extent_digests(const struct engine *e, uint32_t file, uint32_t extent)
+{
+    const struct packs *packs = e->packs;
+    int64_t large = presence_find(e->flags, file);
+    const struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    if (p)
+        return p->ended ? NULL : p->digests + (size_t)extent * EXTENT_BLOCKS;
+    return packs->digests ? packs->digests[packs_row(packs, file, extent)] : NULL;
+}
+
+/* extents_restore - a File begins to be staged of which an earlier job has left Extents. */
+void extents_restore(struct engine *e, struct partial *p)
+{
+    struct packs *packs = e->packs;
+    if (!packs)
+        return;
+    pthread_mutex_lock(&packs->lock);
+    for (uint32_t i = 0; packs->digests && i < p->extents; i++) {
+        struct block_run all = all_of(p, i);
+        const uint64_t *kept = packs->digests[packs_row(packs, p->order.file, i)];
+        if (kept)
+            memcpy(p->digests + all.first, kept, all.count * sizeof(*kept));
+    }
+    pthread_mutex_unlock(&packs->lock);
+}
+
 /* extents_wait - some are to be packed. */
 bool extents_wait(const struct engine *e)
 {
@@ -67,13 +124,6 @@ bool extents_wait(const struct engine *e)
 static uint32_t present_in(const struct partial *p, uint32_t extent)
 {
     return atomic_load_explicit(&p->words[extent], memory_order_relaxed);
-}
-
-/* all_of - the Blocks of an Extent. */
-static struct block_run all_of(const struct partial *p, uint32_t extent)
-{
-    uint32_t first = extent * EXTENT_BLOCKS, left = p->blocks - first;
-    return (struct block_run){first, left < EXTENT_BLOCKS ? left : EXTENT_BLOCKS};
 }
 
 static bool is_pooled(const struct partial *p, uint32_t extent)

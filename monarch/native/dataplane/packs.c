@@ -94,6 +94,12 @@ void packs_free(struct packs *p)
     }
     for (uint32_t i = 0; i < TIERS_MAX * RULES_MAX; i++)
         free_spare(&p->tiers[i / RULES_MAX].codecs[i % RULES_MAX]);
+    uint64_t rows = p->digests
+                        ? packs_row(p, (uint32_t)p->engine->catalog->file_count, 0)
+                        : 0;
+    for (uint64_t i = 0; i < rows; i++)
+        free(p->digests[i]);
+    free(p->digests);
     ring_free(&p->waiting);
     free(p->segments);
     free(p->places);

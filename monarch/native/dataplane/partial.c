@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataplane/extent_packing.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "shared/catalog.h"
@@ -219,6 +220,7 @@ static struct partial *add(struct engine *e, const struct monarch_order *order)
     if (!p)
         return NULL;
     all->all[large] = p;
+    extents_restore(e, p);
     partial_count_new(all, p);
     partial_set_places(e, p);
     uint64_t tag = (uint64_t)++all->serial << 32 | part_tag(order->word);

@@ -17,6 +17,8 @@ struct packed_frame { /* what has become of a File */
     bool raw; /* no piece of it has shrunk */
 };
 
+struct monarch_pack_entry;
+
 struct table {
     struct monarch_table_options options; /* fixed */
     _Atomic uint32_t *words;              /* of the options */
@@ -149,6 +151,8 @@ int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent);
 void table_give_frame(struct table *t, const struct monarch_order *order);
 void table_count_extent(struct table *t, const struct packed_frame *frame,
                         uint64_t bytes);
+bool table_adopt_extent(struct table *t, uint32_t tier,
+                        const struct monarch_pack_entry *entry, uint32_t file);
 bool table_show_extent(struct table *t, uint32_t file, uint32_t extent,
                        uint32_t packed);
 void table_count_decoded(struct table *t, uint64_t bytes, uint64_t ns);

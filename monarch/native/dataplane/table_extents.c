@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "dataplane/pack_index.h"
 #include "shared/presence.h"
 
 enum { NO_TIER = -1 };
@@ -103,6 +104,28 @@ bool table_show_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t
     for (uint64_t i = 0; packed && i < extents; i++)
         packed = atomic_load(&all[i]);
     set_packed(t, file, packed);
+    return true;
+}
+
+/* table_adopt_extent - a Tier holds the frame of an Extent from an earlier job, whose room is
+ * taken. False: the File is offered plain, or was written. */
+bool table_adopt_extent(struct table *t, uint32_t tier,
+                        const struct monarch_pack_entry *entry, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    bool may = !t->offers[file] && !table_written(t, file);
+    pthread_mutex_unlock(&t->lock);
+    if (!may || !table_show_extent(t, file, entry->extent, tier + 1))
+        return false;
+    pthread_mutex_lock(&t->lock);
+    t->tally.packed_extents++;
+    t->tally.packed_bytes += entry->plain;
+    t->tally.stored_bytes += entry->bytes;
+    t->tally.adopted_bytes += entry->plain;
+    t->tally.adopted_files += t->packed[file] != 0;
+    if (t->packed[file])
+        table_set_promised(t, file, false);
+    pthread_mutex_unlock(&t->lock);
     return true;
 }
 

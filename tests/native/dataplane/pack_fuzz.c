@@ -51,6 +51,7 @@ static void check_index(int fd, uint64_t most)
     uint64_t at = 0;
     for (int64_t i = 0; i < count && count <= ENTRIES_MAX; i++) {
         CHECK(found[i].offset >= at && found[i].plain <= EXTENT_BYTES);
+        CHECK(found[i].blocks <= EXTENT_BLOCKS);
         at = (uint64_t)found[i].offset + found[i].bytes;
         CHECK(found[i].bytes > frame_least_bytes(found[i].plain) && at <= most);
     }
@@ -61,17 +62,23 @@ static void check_index(int fd, uint64_t most)
 static void read_index(const uint8_t *bytes, size_t n)
 {
     struct monarch_pack_entry entries[ENTRIES_MAX];
-    uint64_t count = n / sizeof(entries[0]), frames = n * 16;
+    uint64_t digests[ENTRIES_MAX], frames = n * 16;
+    struct pack_list list = {entries, digests, n / sizeof(entries[0]), 0};
     static int fd = -1;
     if (fd < 0)
         fd = memfd_create("pack", 0);
     CHECK(fd >= 0 && ftruncate(fd, 0) == 0);
     CHECK(pwrite(fd, bytes, n, 0) == (ssize_t)n);
     check_index(fd, n);
-    if (count > ENTRIES_MAX)
+    if (list.count > ENTRIES_MAX)
         return;
-    memcpy(entries, bytes, count * sizeof(entries[0]));
-    CHECK(pack_index_write(fd, frames, entries, count) == 0);
+    memcpy(entries, bytes, list.count * sizeof(entries[0]));
+    memcpy(digests, bytes, n < sizeof(digests) ? n : sizeof(digests));
+    for (uint64_t i = 0; i < list.count; i++)
+        list.blocks += entries[i].blocks;
+    if (list.blocks > ENTRIES_MAX)
+        return;
+    CHECK(pack_index_write(fd, frames, &list) == 0);
     check_index(fd, frames);
 }
 
