@@ -67,6 +67,23 @@ bool partial_hold(struct engine *e, uint32_t file, struct block_run run,
     return found;
 }
 
+/* partial_digests - the checksums of some Blocks of an Extent that is packed; false: they are
+ * not known. */
+bool partial_digests(struct engine *e, uint32_t file, struct block_run run,
+                     uint64_t *out)
+{
+    int64_t large = e->partials ? presence_find(e->flags, file) : -1;
+    if (large < 0)
+        return false;
+    pthread_mutex_lock(&e->partials->lock);
+    const struct partial *p = e->partials->all[large];
+    bool known = p && !p->ended;
+    if (known)
+        memcpy(out, p->digests + run.first, run.count * sizeof(*out));
+    pthread_mutex_unlock(&e->partials->lock);
+    return known;
+}
+
 /* partial_held_still - the Replica is the same after its bytes were read. */
 bool partial_held_still(struct engine *e, uint32_t file, const struct held *held)
 {

@@ -26,6 +26,7 @@ uint32_t extent_claim_piece(struct engine *e, struct partial *p, struct block_ru
 bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
                          uint32_t blocks);
 const uint64_t *extent_digests(const struct engine *e, uint32_t file, uint32_t extent);
+uint32_t extent_packing_wanted(struct engine *e, uint32_t file, uint32_t *tier);
 void extents_restore(struct engine *e, struct partial *p);
 
 #endif

@@ -115,6 +115,17 @@ void extents_restore(struct engine *e, struct partial *p)
     pthread_mutex_unlock(&packs->lock);
 }
 
+/* extent_packing_wanted - by packs_id(), the packing that this node has for large Files, and the
+ * Tier whose it is; 0: none. */
+uint32_t extent_packing_wanted(struct engine *e, uint32_t file, uint32_t *tier)
+{
+    int found = e->packs ? table_extents_tier(e->table, file) : -1;
+    if (found < 0)
+        return 0;
+    *tier = (uint32_t)found;
+    return packs_id(e->packs, *tier, file);
+}
+
 /* extents_wait - some are to be packed. */
 bool extents_wait(const struct engine *e)
 {

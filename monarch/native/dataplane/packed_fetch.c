@@ -21,7 +21,8 @@ void packed_fetch_request(const struct fetch *f, struct frame_request *out)
     bool unasked = f->order.kind & MONARCH_BACKGROUND &&
                    !(f->order.kind & MONARCH_HINT);
     out->kind = FRAME_PACKED;
-    out->extent = f->packing;
+    out->extent = 0;
+    out->packing = f->packing;
     out->flags = unasked ? FRAME_UNASKED : 0;
 }
 

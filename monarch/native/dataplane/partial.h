@@ -40,6 +40,7 @@ struct partial {
     bool drops_pages; /* of the source; known before it is read */
     struct part_file files[TIERS_MAX];
     atomic_bool from_origin; /* some Blocks have come from there */
+    atomic_bool asks_plain;  /* a peer has sent a damaged frame: it is to decode them */
     /* guarded by the lock of all partial Replicas */
     struct monarch_order order; /* by which its room is reserved */
     uint32_t users;             /* Transfers */
@@ -140,6 +141,8 @@ bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *o
 /* block_serving.c */
 bool partial_hold(struct engine *e, uint32_t file, struct block_run run,
                   struct held *out);
+bool partial_digests(struct engine *e, uint32_t file, struct block_run run,
+                     uint64_t *out);
 bool partial_held_still(struct engine *e, uint32_t file, const struct held *held);
 void partial_note_adopted(struct engine *e, const struct monarch_order *order,
                           const uint8_t *bytes, size_t n, uint64_t offset);

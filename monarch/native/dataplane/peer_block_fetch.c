@@ -7,27 +7,42 @@
 #include "dataplane/peer_client.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "dataplane/partial.h"
+#include "dataplane/extent_packing.h"
+#include "dataplane/packed_seal.h"
+#include "dataplane/packing.h"
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "shared/progress.h"
 #include "shared/xxh3.h"
+
+/* run_of - the Blocks of an order from one on, up to the end of their piece. */
+static struct block_run run_of(const struct monarch_order *order, uint32_t first)
+{
+    uint32_t left = order->first_block + order->block_count - first;
+    uint32_t piece = FRAME_BLOCKS_MAX - first % FRAME_BLOCKS_MAX;
+    return (struct block_run){first, left < piece ? left : piece};
+}
 
 /* block_fetch_begin - -ECANCELED or -EAGAIN: the partial Replica has ended; else see
  * transfer_prepare(). */
 int block_fetch_begin(struct receiver *r, struct fetch *f)
 {
     struct transfer *t = &f->transfer;
-    uint32_t pieces = (t->order.block_count + FRAME_BLOCKS_MAX - 1) / FRAME_BLOCKS_MAX;
-    f->extents = pieces;
+    uint32_t first = t->order.first_block, end = first + t->order.block_count;
+    f->extents = (end + FRAME_BLOCKS_MAX - 1) / FRAME_BLOCKS_MAX -
+                 first / FRAME_BLOCKS_MAX;
     int rc = partial_enter(r->engine, &t->order, &t->partial);
     if (rc)
         return rc;
     table_busy(r->engine->table, true);
     rc = transfer_prepare(r->engine, t);
     t->step = rc ? t->step : MONARCH_STEP_READ;
+    if (!rc && !t->partial->asks_plain)
+        f->packing = extent_packing_wanted(r->engine, t->order.file, &f->packing_tier);
     return rc;
 }
 
@@ -36,13 +51,15 @@ void block_fetch_request(const struct fetch *f, uint32_t number,
                          struct frame_request *out)
 {
     const struct monarch_order *order = &f->transfer.order;
-    uint32_t left = order->block_count - number * FRAME_BLOCKS_MAX;
+    uint32_t piece = order->first_block / FRAME_BLOCKS_MAX + number;
+    uint32_t first = number ? piece * FRAME_BLOCKS_MAX : order->first_block;
     out->kind = FRAME_BLOCKS;
-    out->extent = order->first_block + number * FRAME_BLOCKS_MAX;
-    out->blocks = (uint8_t)(left < FRAME_BLOCKS_MAX ? left : FRAME_BLOCKS_MAX);
-    out->wanted = (uint8_t)left;
+    out->extent = first;
+    out->blocks = (uint8_t)run_of(order, first).count;
+    out->wanted = (uint8_t)(order->first_block + order->block_count - first);
     bool unasked = order->kind & MONARCH_BACKGROUND && !f->wanted;
     out->flags = unasked ? FRAME_UNASKED : 0;
+    out->packing = f->packing;
 }
 
 /* block_fetch_want - tells the peer that programs wait for what fill has requested. */
@@ -57,16 +74,15 @@ struct frame_request block_fetch_want(const struct receiver *r, const struct fet
     return request;
 }
 
-/* is_correct - a node of the job has sent these bytes as these Blocks. */
+/* check - a node of the job has sent these bytes as these Blocks. */
 static int check(const struct receiver *r, const struct fetch *f,
-                 const struct frame_reply *head, const uint8_t *bytes)
+                 const struct frame_reply *head, struct block_run run,
+                 const uint8_t *bytes)
 {
-    const struct extent_name name = {
-        .file = head->file,
-        .extent = head->extent,
-        .bytes = head->size,
-        .blocks = (head->size + BLOCK_BYTES - 1) / BLOCK_BYTES,
-    };
+    struct extent_name name = {head->file, run.first, head->size, run.count};
+    if (head->packed)
+        name = packed_blocks_name(head->file, run.first, run.count, f->packing,
+                                  head->size);
     struct monarch_seal seal = head->seal;
     bool correct;
     if (r->options.sealed) {
@@ -97,36 +113,85 @@ static void complete_extent(struct engine *e, const struct monarch_order *from,
         partial_finish_later(e, order.file);
 }
 
-/* block_fetch_add - all bytes of one reply: verifies them, writes them, and lets programs
- * read them. -EBADMSG: they were changed on the way. */
-int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
-                    const uint8_t *bytes)
+/* take - writes Blocks that are right, and lets programs read them. */
+static int take(struct engine *e, struct fetch *f, struct block_run run,
+                const uint8_t *bytes)
 {
-    struct engine *e = r->engine;
     struct transfer *t = &f->transfer;
     uint64_t digests[FRAME_BLOCKS_MAX];
-    struct block_run run = {head->extent, blocks_of(head->size)};
-    t->step = MONARCH_STEP_VERIFY;
-    t->bytes += head->size;
-    int rc = check(r, f, head, bytes);
-    if (rc)
-        return rc;
-    rc = partial_borrow(e, t, run.first / EXTENT_BLOCKS, false);
+    size_t n = (size_t)frame_block_bytes(t->size, run.first, run.count);
+    int rc = partial_borrow(e, t, run.first / EXTENT_BLOCKS, false);
     t->step = rc ? t->step : MONARCH_STEP_WRITE;
     uint64_t offset = (uint64_t)run.first * BLOCK_BYTES - t->shift;
-    rc = rc ? rc : file_write_at(t->target, bytes, head->size, offset);
+    rc = rc ? rc : file_write_at(t->target, bytes, n, offset);
     partial_return(t);
     if (rc)
         return rc;
     t->step = MONARCH_STEP_READ;
-    blocks_digest(bytes, head->size, digests);
-    table_count_blocks(e->table, f->order.peer, head->size);
+    blocks_digest(bytes, n, digests);
+    table_count_blocks(e->table, f->order.peer, n);
     progress_store(e->requests, t->order.file, run.first + run.count);
     if (run.first == 0)
         first_bytes_came(e, t, bytes);
     if (partial_set(e, t->partial, run, digests))
         complete_extent(e, &t->order, run.first / EXTENT_BLOCKS);
     return 0;
+}
+
+/* decode - decodes the piece of a reply into a buffer, and takes its Blocks. -EBADMSG: they are
+ * not what had come to the peer. */
+static int decode(struct engine *e, struct fetch *f, struct block_run run,
+                  const uint8_t *bytes, size_t n, uint8_t *buffer)
+{
+    struct transfer *t = &f->transfer;
+    uint64_t digests[FRAME_BLOCKS_MAX];
+    uint32_t begin = run.first - run.first % FRAME_BLOCKS_MAX;
+    size_t front = run.count * sizeof(*digests);
+    const struct packed_piece piece = {
+        packs_codec(e->packs, f->packing_tier, t->order.file), bytes + front,
+        n - front};
+    uint8_t *own = buffer + (size_t)(run.first - begin) * BLOCK_BYTES;
+    uint64_t began = clock_ns();
+    int rc = packing_decode(e, &piece, buffer,
+                            frame_block_bytes(t->size, begin, FRAME_BLOCKS_MAX));
+    if (rc)
+        return rc;
+    size_t plain = (size_t)frame_block_bytes(t->size, run.first, run.count);
+    blocks_digest(own, plain, digests);
+    if (memcmp(digests, bytes, front) != 0)
+        return -EBADMSG;
+    table_count_decoded(e->table, plain, clock_ns() - began);
+    return take(e, f, run, own);
+}
+
+/* take_packed - the same of Blocks that have come packed. */
+static int take_packed(struct receiver *r, struct fetch *f, struct block_run run,
+                       const uint8_t *bytes, size_t n)
+{
+    uint8_t *buffer = malloc(PIECE_BYTES);
+    int rc = buffer ? decode(r->engine, f, run, bytes, n, buffer) : -ENOMEM;
+    free(buffer);
+    if (rc == -EBADMSG) {
+        f->transfer.partial->asks_plain = true;
+        traffic_add(&r->traffic[f->order.peer].corrupt, 1);
+    }
+    return rc;
+}
+
+/* block_fetch_add - all bytes of one reply: verifies them, writes them, and lets programs
+ * read them. -EBADMSG: they were changed on the way. */
+int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_reply *head,
+                    const uint8_t *bytes)
+{
+    struct transfer *t = &f->transfer;
+    struct block_run run = run_of(&t->order, head->extent);
+    t->step = MONARCH_STEP_VERIFY;
+    t->bytes += frame_block_bytes(t->size, run.first, run.count);
+    int rc = check(r, f, head, run, bytes);
+    if (rc)
+        return rc;
+    return head->packed ? take_packed(r, f, run, bytes, head->size)
+                        : take(r->engine, f, run, bytes);
 }
 
 /* is_own - the failure is one of this node, or the File has changed. */
@@ -143,10 +208,17 @@ static uint8_t next_source(const struct monarch_order *order, int status)
     return late ? SOURCES_MAX : (uint8_t)(order->tried + 1);
 }
 
+/* was_damaged - the peer has sent a damaged piece. It is asked for plain Blocks: it finds the
+ * damage when it decodes them, and has them brought again. */
+static bool was_damaged(const struct fetch *f, int status)
+{
+    return status == -EBADMSG && f->packing && f->transfer.partial->asks_plain;
+}
+
 /* go_on - what of the claimed Blocks has not come is asked of the next source; by fill it is
  * left. */
 static void go_on(struct engine *e, struct partial *p, const struct monarch_order *from,
-                  int status)
+                  uint8_t next)
 {
     struct block_run whole = {from->first_block, from->block_count};
     struct block_run runs[EXTENT_BLOCKS];
@@ -155,7 +227,7 @@ static void go_on(struct engine *e, struct partial *p, const struct monarch_orde
         struct monarch_order order = *from;
         order.first_block = runs[i].first;
         order.block_count = runs[i].count;
-        order.tried = next_source(from, status);
+        order.tried = next;
         if ((order.kind & MONARCH_BACKGROUND) || !partial_hand(e, &order))
             partial_unclaim(e, p, runs[i], false);
     }
@@ -197,7 +269,8 @@ int block_fetch_end(struct receiver *r, struct fetch *f, int status)
     if (status && is_own(t, status))
         status = fail(e, p, &t->order, status) ? status : 0;
     else if (status)
-        go_on(e, p, &t->order, status);
+        go_on(e, p, &t->order,
+              was_damaged(f, status) ? t->order.tried : next_source(&t->order, status));
     partial_leave(e, p, false);
     if (!status && (t->order.kind & MONARCH_BACKGROUND))
         fill_on(e, t->order.file);
@@ -211,6 +284,6 @@ void block_fetch_refuse(struct receiver *r, const struct monarch_order *order,
     struct partial *p;
     if (partial_enter(r->engine, order, &p))
         return;
-    go_on(r->engine, p, order, status);
+    go_on(r->engine, p, order, next_source(order, status));
     partial_leave(r->engine, p, false);
 }

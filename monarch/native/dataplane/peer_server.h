@@ -98,6 +98,11 @@ bool server_frame_comes(struct server *s, const struct pending_request *p,
 int server_frame_attach(struct server *s, const struct pending_request *p,
                         struct reply *out);
 
+/* packed_block_replies.c */
+bool server_piece_there(struct server *s, const struct pending_request *p);
+int server_piece_attach(struct server *s, const struct pending_request *p,
+                        struct reply *out);
+
 /* peer_server_connection.c */
 int connection_read(struct server *s, struct server_connection *c);
 int connection_send(struct server *s, struct server_connection *c, uint64_t now);

@@ -25,7 +25,8 @@ static struct block_run run_of(const struct pending_request *p)
 bool server_blocks_there(struct server *s, const struct pending_request *p)
 {
     struct held held;
-    return partial_hold(s->engine, p->file, run_of(p), &held);
+    return server_piece_there(s, p) ||
+           partial_hold(s->engine, p->file, run_of(p), &held);
 }
 
 /* server_blocks_ask - has the Blocks of a request brought, with those that the peer will
@@ -181,6 +182,9 @@ int server_blocks_attach(struct server *s, const struct pending_request *p,
     struct engine *e = s->engine;
     struct held held;
     uint64_t size = catalog_entry(e->catalog, p->file, NULL)->size;
+    int sent = server_piece_attach(s, p, out);
+    if (sent != -ENOENT)
+        return sent;
     if (!partial_hold(e, p->file, run_of(p), &held))
         return -EAGAIN;
     if (!(out->bytes = server_take_buffer(s)))

@@ -50,13 +50,12 @@ static int take_frame(struct server *s, struct server_connection *c,
             server_blocks_want(s, c, f);
         return 0;
     }
-    bool packed = f->kind == FRAME_PACKED;
     struct pending_request *p = &c->pending[c->pending_count++];
     *p = (struct pending_request){.id = f->id,
                                   .since_ns = now,
                                   .file = f->file,
-                                  .extent = packed ? 0 : f->extent,
-                                  .packing = packed ? f->extent : 0,
+                                  .extent = f->extent,
+                                  .packing = f->packing,
                                   .blocks = f->blocks,
                                   .wanted = f->wanted,
                                   .flags = f->flags,
@@ -219,7 +218,7 @@ static void begin_head(struct server_connection *c, const struct pending_request
                                      .status = status,
                                      .id = p->id,
                                      .file = p->file,
-                                     .extent = p->packing ? p->packing : p->extent,
+                                     .extent = p->extent,
                                      .ready = p->ready ? FRAME_READY : 0}};
 }
 

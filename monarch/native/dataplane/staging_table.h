@@ -151,6 +151,7 @@ int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent);
 void table_give_frame(struct table *t, const struct monarch_order *order);
 void table_count_extent(struct table *t, const struct packed_frame *frame,
                         uint64_t bytes);
+int table_extents_tier(struct table *t, uint32_t file);
 bool table_adopt_extent(struct table *t, uint32_t tier,
                         const struct monarch_pack_entry *entry, uint32_t file);
 bool table_show_extent(struct table *t, uint32_t file, uint32_t extent,

@@ -33,6 +33,18 @@ bool table_extents_packed(const struct table *t, uint32_t file)
     return false;
 }
 
+/* table_extents_tier - the Tier that packs Extents of a File; -1: none. */
+int table_extents_tier(struct table *t, uint32_t file)
+{
+    int tier = -1;
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; tier < 0 && i < t->options.tiers; i++)
+        if (table_packs_extents(t, i, file))
+            tier = (int)i;
+    pthread_mutex_unlock(&t->lock);
+    return tier;
+}
+
 static int packing(const struct table *t, uint32_t file, uint32_t extent)
 {
     uint64_t row = t->options.first[file] + extent;

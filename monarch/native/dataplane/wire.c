@@ -28,18 +28,21 @@ static bool names_blocks(const struct frame_request *f, uint64_t size)
     uint64_t end = (uint64_t)f->extent + f->blocks;
     return f->blocks && f->blocks <= FRAME_BLOCKS_MAX && f->blocks <= f->wanted &&
            !(f->flags & ~FRAME_UNASKED) && end <= blocks &&
-           f->extent % EXTENT_BLOCKS + f->wanted <= EXTENT_BLOCKS;
+           f->extent % EXTENT_BLOCKS + f->wanted <= EXTENT_BLOCKS &&
+           (!f->packing ||
+            (f->kind == FRAME_BLOCKS && frame_in_piece(f->extent, f->blocks)));
 }
 
 static bool names_extent(const struct frame_request *f, uint64_t size)
 {
-    return !f->blocks && !f->wanted && !f->flags && f->extent < frame_extents(size);
+    return !f->blocks && !f->wanted && !f->flags && !f->packing &&
+           f->extent < frame_extents(size);
 }
 
 static bool names_packed(const struct frame_request *f, uint64_t size)
 {
-    return !f->blocks && !f->wanted && !(f->flags & ~FRAME_UNASKED) && f->extent &&
-           size && size <= EXTENT_BYTES;
+    return !f->blocks && !f->wanted && !(f->flags & ~FRAME_UNASKED) && f->packing &&
+           !f->extent && size && size <= EXTENT_BYTES;
 }
 
 /* names_its_bytes - what a request names is in a File of this size. */
@@ -54,7 +57,7 @@ static bool names_its_bytes(const struct frame_request *f, uint64_t size)
  * malformed. */
 int frame_check_request(const struct catalog *cat, const struct frame_request *f)
 {
-    if (f->magic != FRAME_REQUEST_MAGIC ||
+    if (f->magic != FRAME_REQUEST_MAGIC || f->reserved ||
         (f->kind < FRAME_EXTENT || f->kind > FRAME_PACKED))
         return -EPROTO;
     if (f->catalog_digest != cat->digest)
@@ -83,6 +86,9 @@ static bool has_size(const struct catalog *cat, const struct frame_request *requ
     uint64_t plain = frame_reply_bytes(cat, request);
     if (!f->packed)
         return f->size == plain;
+    if (request->kind == FRAME_BLOCKS)
+        return request->packing && f->size > request->blocks * sizeof(uint64_t) &&
+               f->size <= CHUNK_BYTES;
     return request->kind == FRAME_PACKED && f->size > frame_least_bytes(plain) &&
            f->size <= frame_least_bytes(plain) + plain;
 }

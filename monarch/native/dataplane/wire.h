@@ -2,7 +2,8 @@
  *
  * A request names one Extent of one File of a Catalog that both nodes have, or some
  * Blocks of one Extent of a large File; it contains no path. A File that both nodes can pack
- * alike is sent as it stands in a pack file, if it does. Each request gets one reply,
+ * alike is sent as it stands in a pack file, if it does; of a large one the piece in which the
+ * Blocks are, behind a checksum (u64) of each of them. Each request gets one reply,
  * in any order, except that the replies for the Extents of one File keep the order of its
  * requests. A reply with status 0 is followed by `size` bytes. Any number of replies with -EINPROGRESS may precede the reply: the request is
  * known and waits for its File. One comes at once, the others show that the node is
@@ -17,6 +18,7 @@
 #define MONARCH_WIRE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "dataplane/api_peers.h"
@@ -48,9 +50,9 @@ struct frame_request {
     uint8_t flags; /* FRAME_UNASKED */
     uint64_t id;
     uint64_t catalog_digest;
-    /* Or the number of the first Block in the File, or the packing that the client can
-     * decode, see packs_id(). */
-    uint32_t file, extent;
+    uint32_t file, extent; /* or the number of the first Block in the File */
+    uint32_t packing;      /* that the client can decode, see packs_id(); or 0 */
+    uint32_t reserved;
 };
 
 struct frame_reply {
@@ -73,7 +75,7 @@ struct frame_reply {
     struct monarch_seal seal; /* zero where the nodes of the job make none */
 };
 
-_Static_assert(sizeof(struct frame_request) == 32, "request");
+_Static_assert(sizeof(struct frame_request) == 40, "request");
 _Static_assert(sizeof(struct frame_reply) == 80, "reply");
 
 /* frame_extents - the number of Extents of a File; an empty File has one. */
@@ -87,6 +89,12 @@ static inline uint64_t frame_extent_bytes(uint64_t size, uint32_t extent)
 {
     uint64_t left = size - (uint64_t)extent * EXTENT_BYTES;
     return left < EXTENT_BYTES ? left : EXTENT_BYTES;
+}
+
+/* frame_in_piece - some Blocks are in one piece of a frame. */
+static inline bool frame_in_piece(uint32_t first, uint32_t blocks)
+{
+    return first % FRAME_BLOCKS_MAX + blocks <= FRAME_BLOCKS_MAX;
 }
 
 /* frame_block_bytes - the size of some Blocks of a File. */

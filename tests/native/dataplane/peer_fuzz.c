@@ -13,7 +13,7 @@ static void expect_true_request(const struct frame_request *f)
 {
     CHECK(f->file < FILES);
     if (f->kind == FRAME_PACKED)
-        CHECK(f->extent && sizes[f->file] && sizes[f->file] <= EXTENT_BYTES);
+        CHECK(f->packing && sizes[f->file] && sizes[f->file] <= EXTENT_BYTES);
     else if (f->kind == FRAME_EXTENT)
         CHECK(f->extent < frame_extents(sizes[f->file]));
     else
@@ -38,7 +38,9 @@ static void expect_true_reply(const struct frame_request *asked,
     if (f->status)
         CHECK(f->status < 0 && !f->size);
     else if (f->packed)
-        CHECK(asked->kind == FRAME_PACKED && f->size && f->size <= most_bytes(asked));
+        CHECK(asked->packing && f->size &&
+              f->size <=
+                  (asked->kind == FRAME_BLOCKS ? CHUNK_BYTES : most_bytes(asked)));
     else
         CHECK(f->size ==
               (asked->kind == FRAME_PACKED ? sizes[f->file] : most_bytes(asked)));

@@ -35,6 +35,7 @@ static void print_frames(void)
     request.catalog_digest = 0xfedcba9876543210;
     request.file = 0x11121314;
     request.extent = 0x21222324;
+    request.packing = 0x51525354;
     reply.magic = FRAME_REPLY_MAGIC;
     reply.status = -11;
     reply.id = request.id;

@@ -1,0 +1,111 @@
+"""Blocks of large files pass packed from node to node, and damage goes no further."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from integration.test_packed_large import words_of
+from integration.test_tier_limits import blocks_below
+from monarch.codec import Codec
+from monarch.native import codec_library
+from support.certified import HEAD_BYTES, head_of
+from support.clusters import Cluster
+from support.nodes import Outcome, Plan
+from support.processes import wait_until
+
+MIB = 1 << 20
+NODES, EPOCHS = 2, 3
+SIZES = (33 * MIB + 12_345, 9 * MIB + 1, 17 * MIB - 5, 24 * MIB + 256 * 1024 + 7)
+# Each node keeps its own part, and room for a few pieces of the others.
+OPTIONS = (
+    *("--set", "peers.mode=partition", "--set", "peers.transit=40MiB"),
+    *("--set", "cold_open.wait_max=1MiB"),
+)
+
+pytestmark = [
+    pytest.mark.skipif(codec_library(Codec.parse("zstd:1")) is None, reason="no zstd"),
+    pytest.mark.timeout(240),
+]
+
+
+@pytest.fixture
+def packed(make_cluster: Callable[..., Cluster]) -> Callable[[str], Cluster]:
+    """Two nodes with a codec, and large files that shrink."""
+
+    def make(codec: str) -> Cluster:
+        cluster = make_cluster(NODES, sizes=SIZES)
+        for number, (name, size) in enumerate(sorted(cluster.sizes.items())):
+            body = words_of(size - HEAD_BYTES, number)
+            (cluster.origin.source / name).write_bytes(head_of(name, body) + body)
+        return replace(
+            cluster, extra=(*cluster.extra, "--set", f"tiers[0].codec={codec}")
+        )
+
+    return make
+
+
+def exchanged(outcome: Outcome) -> tuple[int, int]:
+    """The bytes that peers have sent, and those of files that these were."""
+    peers = [peer for node in outcome.report["nodes"] for peer in node["peers"]]
+    assert sum(peer["corrupt"] for peer in peers) == 0
+    sent = sum(peer["served_bytes"] for peer in peers)
+    return sent, sum(peer["fetched_bytes"] for peer in peers)
+
+
+@pytest.mark.parametrize("reading", ["order", "random"])
+def test_peers_send_blocks_as_they_are_packed(
+    packed: Callable[[str], Cluster], reading: str
+) -> None:
+    cluster = packed("zstd:1")
+    plan = Plan(EPOCHS, reading=reading)
+
+    outcome = cluster.run(plan, *OPTIONS).right(opens=EPOCHS * NODES * len(SIZES))
+
+    sent, files = exchanged(outcome)
+    assert files >= cluster.size_bytes / 2, "each node has read what the other keeps"
+    # What is fetched before it is packed comes plain.
+    assert sent < 0.75 * files
+
+
+def test_blocks_that_are_stored_as_they_are_come_so(
+    packed: Callable[[str], Cluster],
+) -> None:
+    cluster = packed("none")
+
+    outcome = cluster.run(Plan(EPOCHS, reading="random"), *OPTIONS)
+
+    outcome.right(opens=EPOCHS * NODES * len(SIZES))
+    sent, files = exchanged(outcome)
+    assert files <= sent < 1.01 * files
+
+
+def spoil(tier: Path) -> int:
+    """Change bytes all over the pack files of a node; return in how many places."""
+    places = 0
+    for segment in tier.glob("segment-*.pack"):
+        with segment.open("r+b") as file:
+            for at in range(5000, segment.stat().st_size, 40_000):
+                file.seek(at)
+                file.write(b"\x55\xaa")
+                places += 1
+    return places
+
+
+@pytest.mark.parametrize("codec", ["zstd:1", "none"])
+def test_pieces_that_are_damaged_at_their_owner_reach_no_other_node(
+    packed: Callable[[str], Cluster], codec: str
+) -> None:
+    cluster = packed(codec)
+    plan = Plan((0, 2), reading="order")
+    job = cluster.start(plan, *OPTIONS, hold=[1])
+    job.await_epoch(1, parties=plan.workers)
+    [tier] = cluster.ram.glob(f"*/*.{cluster.nodes[0].name}/ram")
+    wait_until(lambda: blocks_below(tier) > MIB, "packed extents")
+
+    assert spoil(tier) > 10
+
+    job.release(1)
+    outcome = job.finish().right(opens=2 * len(SIZES))
+    assert outcome.report["packed"]["dropped_files"] > 0
