@@ -88,8 +88,6 @@ void server_blocks_want(struct server *s, struct server_connection *c,
                         const struct frame_request *f);
 int server_blocks_attach(struct server *s, const struct pending_request *p,
                          struct reply *out);
-uint8_t *server_take_buffer(struct server *s);
-void server_return_buffer(struct server *s, uint8_t **buffer);
 
 /* packed_replies.c */
 bool server_frame_there(struct server *s, const struct pending_request *p);
@@ -97,6 +95,10 @@ bool server_frame_comes(struct server *s, const struct pending_request *p,
                         uint64_t now);
 int server_frame_attach(struct server *s, const struct pending_request *p,
                         struct reply *out);
+
+/* server_buffers.c */
+uint8_t *server_take_buffer(struct server *s);
+void server_return_buffer(struct server *s, uint8_t **buffer);
 
 /* packed_block_replies.c */
 bool server_piece_there(struct server *s, const struct pending_request *p);

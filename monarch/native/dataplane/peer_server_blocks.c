@@ -57,22 +57,6 @@ void server_blocks_want(struct server *s, struct server_connection *c,
     server_blocks_ask(s, &all);
 }
 
-/* server_take_buffer - of CHUNK_BYTES, or NULL. */
-uint8_t *server_take_buffer(struct server *s)
-{
-    return s->spare_count ? s->spares[--s->spare_count] : malloc(CHUNK_BYTES);
-}
-
-/* server_return_buffer - of a reply that has been sent, or NULL. */
-void server_return_buffer(struct server *s, uint8_t **buffer)
-{
-    if (*buffer && s->spare_count < SERVER_SPARES_MAX)
-        s->spares[s->spare_count++] = *buffer;
-    else
-        free(*buffer);
-    *buffer = NULL;
-}
-
 static int read_all(int fd, uint8_t *buffer, size_t n, uint64_t offset)
 {
     for (size_t done = 0; done < n;) {
