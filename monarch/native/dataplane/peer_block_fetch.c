@@ -19,12 +19,31 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
-/* run_of - the Blocks of an order from one on, up to the end of their piece. */
-static struct block_run run_of(const struct monarch_order *order, uint32_t first)
+/* begin_of - the first Block of piece `number` of an order. What may come packed is asked for
+ * by the pieces of a frame. */
+static uint32_t begin_of(const struct fetch *f, uint32_t number)
 {
+    uint32_t first = f->transfer.order.first_block;
+    uint32_t into = f->packing ? first % FRAME_BLOCKS_MAX : 0;
+    return number ? first - into + number * FRAME_BLOCKS_MAX : first;
+}
+
+/* run_of - the Blocks of a piece that begins with this one. */
+static struct block_run run_of(const struct fetch *f, uint32_t first)
+{
+    const struct monarch_order *order = &f->transfer.order;
     uint32_t left = order->first_block + order->block_count - first;
-    uint32_t piece = FRAME_BLOCKS_MAX - first % FRAME_BLOCKS_MAX;
-    return (struct block_run){first, left < piece ? left : piece};
+    uint32_t most = FRAME_BLOCKS_MAX - (f->packing ? first % FRAME_BLOCKS_MAX : 0);
+    return (struct block_run){first, left < most ? left : most};
+}
+
+static uint32_t count_pieces(const struct fetch *f)
+{
+    const struct monarch_order *order = &f->transfer.order;
+    uint32_t number = 1;
+    while (begin_of(f, number) < order->first_block + order->block_count)
+        number++;
+    return number;
 }
 
 /* block_fetch_begin - -ECANCELED or -EAGAIN: the partial Replica has ended; else see
@@ -32,17 +51,15 @@ static struct block_run run_of(const struct monarch_order *order, uint32_t first
 int block_fetch_begin(struct receiver *r, struct fetch *f)
 {
     struct transfer *t = &f->transfer;
-    uint32_t first = t->order.first_block, end = first + t->order.block_count;
-    f->extents = (end + FRAME_BLOCKS_MAX - 1) / FRAME_BLOCKS_MAX -
-                 first / FRAME_BLOCKS_MAX;
     int rc = partial_enter(r->engine, &t->order, &t->partial);
     if (rc)
         return rc;
     table_busy(r->engine->table, true);
     rc = transfer_prepare(r->engine, t);
     t->step = rc ? t->step : MONARCH_STEP_READ;
-    if (!rc && !t->partial->asks_plain)
+    if (!t->partial->asks_plain)
         f->packing = extent_packing_wanted(r->engine, t->order.file, &f->packing_tier);
+    f->extents = count_pieces(f);
     return rc;
 }
 
@@ -51,11 +68,10 @@ void block_fetch_request(const struct fetch *f, uint32_t number,
                          struct frame_request *out)
 {
     const struct monarch_order *order = &f->transfer.order;
-    uint32_t piece = order->first_block / FRAME_BLOCKS_MAX + number;
-    uint32_t first = number ? piece * FRAME_BLOCKS_MAX : order->first_block;
+    uint32_t first = begin_of(f, number);
     out->kind = FRAME_BLOCKS;
     out->extent = first;
-    out->blocks = (uint8_t)run_of(order, first).count;
+    out->blocks = (uint8_t)run_of(f, first).count;
     out->wanted = (uint8_t)(order->first_block + order->block_count - first);
     bool unasked = order->kind & MONARCH_BACKGROUND && !f->wanted;
     out->flags = unasked ? FRAME_UNASKED : 0;
@@ -184,7 +200,7 @@ int block_fetch_add(struct receiver *r, struct fetch *f, const struct frame_repl
                     const uint8_t *bytes)
 {
     struct transfer *t = &f->transfer;
-    struct block_run run = run_of(&t->order, head->extent);
+    struct block_run run = run_of(f, head->extent);
     t->step = MONARCH_STEP_VERIFY;
     t->bytes += frame_block_bytes(t->size, run.first, run.count);
     int rc = check(r, f, head, run, bytes);
