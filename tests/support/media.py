@@ -19,7 +19,7 @@ from support.countfs import CountFs
 from support.nodes import Outcome, Plan
 
 PROGRAM = countfs.SOURCE.with_name("tierfs.c")
-BURST_US = 50_000
+BURST_US = 100_000
 """So late may whoever reads be, because CPUs are busy, before a medium loses time."""
 POOL_PARTS = 16
 """The Pool has room for one part of so many of what a node reads."""
