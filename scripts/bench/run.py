@@ -27,6 +27,7 @@ import origins
 import packed
 import packed_tier
 import peers
+import scaling
 import simulation
 import staging
 import start
@@ -56,6 +57,7 @@ PARTS: dict[str, Measure] = {
     "packed-tier": lambda monarch, work, _: packed_tier.measure(monarch, work),
     "peers": lambda monarch, work, _: peers.measure(monarch, work),
     "nodes": lambda monarch, work, _: nodes.measure(monarch, work),
+    "scaling": lambda monarch, work, _: scaling.measure(monarch, work),
     "simulation": lambda monarch, work, _: simulation.measure(monarch, work),
     "catalog": lambda _, work, size: catalog.measure(work, size.names),
     "loader-criteria": lambda _, work, __: loader_criteria.measure(work),

@@ -42,7 +42,7 @@ from integration.test_nodes_written import (  # noqa: F401
 )
 from monarch.codec import Codec
 from monarch.native import codec_library
-from support.certified import HEAD_BYTES, head_of
+from support.certified import fill_anew
 from support.clusters import Cluster
 from support.countfs import CountFs
 from support.jobs import Jobs
@@ -218,10 +218,7 @@ def test_four_nodes_hold_together_what_fits_only_packed(
     make_cluster: Callable[..., Cluster],
 ) -> None:
     nodes = make_cluster()
-    for number, (name, size) in enumerate(sorted(nodes.sizes.items())):
-        content = body(size - HEAD_BYTES, number)
-        place = nodes.origin.source / name
-        place.write_bytes(head_of(name, content) + content)
+    fill_anew(nodes.origin.source, body)
     share = int(0.15 * nodes.size_bytes)
     tier = ("--tier", f"ram:{share}B:{nodes.ram}")
     small = ("--set", "peers.mode=partition", "--set", "peers.transit=1MiB")

@@ -9,7 +9,7 @@ import hashlib
 import os
 import random
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 HEAD_BYTES = 16
@@ -38,6 +38,18 @@ def make_sized(root: Path, sizes: Iterable[int], rng: random.Random) -> int:
         path.write_bytes(head_of(name, body) + body)
         total += size
     return total
+
+
+def fill_anew(root: Path, body: Callable[[int, int], bytes]) -> None:
+    """Give each file other bytes, of the same size: its body is body(size, number)."""
+    for number, path in enumerate(sorted(root.rglob("part*"))):
+        content = body(path.stat().st_size - HEAD_BYTES, number)
+        path.write_bytes(head_of(str(path.relative_to(root)), content) + content)
+
+
+def hex_digits(size: int, number: int) -> bytes:
+    """Bytes that shrink to a half."""
+    return random.Random(number).randbytes(size // 2 + 1).hex().encode()[:size]
 
 
 def is_right(root: Path, name: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from support.certified import make_certified, make_sized
 from support.commands import Command
 from support.countfs import CountFs
 from support.nodes import Job, Node, Outcome, Plan
+from support.processes import wait_until
 from support.spaces import Space
 
 READER = Path(__file__).with_name("epoch_reader.py")
@@ -104,6 +106,19 @@ class Cluster:
     def run(self, plan: Plan, *options: str, **more: Any) -> Outcome:
         """Run a job to its good end."""
         return self.start(plan, *options, **more).finish()
+
+    def held(self, node: Node) -> int:
+        """How many files the first Tier of a node holds."""
+        words = [str(self.command), "status", "--json"]
+        done = subprocess.run(
+            words, env=node.environ, capture_output=True, text=True, check=False
+        )
+        tiers = json.loads(done.stdout)["tiers"] if done.returncode == 0 else []
+        return int(tiers[0]["files"]) if tiers else 0
+
+    def await_held(self, files: int) -> None:
+        """Wait until the first Tiers of all nodes hold so many files together."""
+        wait_until(lambda: sum(map(self.held, self.nodes)) == files, "files to be held")
 
     def kill(self) -> None:
         """Kill what still runs on all nodes."""

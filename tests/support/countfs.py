@@ -43,8 +43,11 @@ class CountFs:
 
     def counts(self) -> Counts:
         """The counts of this moment."""
-        lines = os.pread(self._counts, COUNTS_BYTES_MAX, 0).decode().splitlines()
-        return Counts(**{name: int(value) for name, value in map(str.split, lines)})
+        return Counts(**self._numbers())
+
+    def read_bytes(self) -> int:
+        """The bytes read until this moment, which tierfs.c counts, too."""
+        return self._numbers()["read_bytes"]
 
     def set(self, **settings: str | int) -> None:
         """Changes settings while the mount is in use; see countfs.c for their names."""
@@ -54,6 +57,10 @@ class CountFs:
     def reset(self) -> None:
         """Zeroes the counts."""
         self.set(reset=1)
+
+    def _numbers(self) -> dict[str, int]:
+        lines = os.pread(self._counts, COUNTS_BYTES_MAX, 0).decode().splitlines()
+        return {name: int(value) for name, value in map(str.split, lines)}
 
 
 def missing() -> str | None:

@@ -3,11 +3,12 @@
  *     tierfs SOURCE MOUNTPOINT [KEY=VALUE ...]
  *
  * returns when the mount is there. Lines "KEY=VALUE" written to MOUNTPOINT/.control change
- * a setting; neither it nor .counts, which reads as nothing, is listed.
+ * a setting; MOUNTPOINT/.counts tells how many bytes were read. Neither is listed.
  *
  *     eio        0 = well; 1 = reads of data fail with EIO; 2 = opens too; 3 = all does
  *     stall      not empty: all requests wait until it is
  *     bw         bytes per second over all readers, 0 = unlimited
+ *     burst_us   so many microseconds in which nothing was read are made up for
  */
 #define FUSE_USE_VERSION 35
 #include <dirent.h>
@@ -32,9 +33,10 @@
 #endif
 
 enum { NO_FILE = 0, READS = 1, OPENS = 2, ALL = 3, LINE_BYTES = 256 };
-enum { SECOND_NS = 1000000000, BURST_NS = 2000000 };
+enum { SECOND_NS = 1000000000, US_NS = 1000, BURST_US = 2000 };
 
-static atomic_int eio, stalled, bytes_per_s;
+static atomic_int eio, stalled, bytes_per_s, burst_us = BURST_US;
+static atomic_ullong read_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t given_ns; /* when the medium has given all that was asked for */
 static int source_fd = -1;
@@ -69,7 +71,8 @@ static void pace(ssize_t n)
         return;
     pthread_mutex_lock(&lock);
     clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t earliest = now.tv_sec * (int64_t)SECOND_NS + now.tv_nsec - BURST_NS;
+    int64_t earliest = now.tv_sec * (int64_t)SECOND_NS + now.tv_nsec;
+    earliest -= (int64_t)burst_us * US_NS;
     given_ns = given_ns < earliest ? earliest : given_ns;
     given_ns += n * (int64_t)SECOND_NS / bytes_per_s;
     const struct timespec until = {given_ns / SECOND_NS, given_ns % SECOND_NS};
@@ -90,6 +93,8 @@ static int set(const char *line)
         stalled = line[6] && line[6] != '\n';
     else if (strncmp(line, "bw=", 3) == 0)
         bytes_per_s = atoi(line + 3);
+    else if (strncmp(line, "burst_us=", 9) == 0)
+        burst_us = atoi(line + 9);
     else
         return -EINVAL;
     return 0;
@@ -135,17 +140,30 @@ static int fs_create(const char *path, mode_t mode, struct fuse_file_info *fi)
     return error ? error : keep(openat(source_fd, below(path), flags, mode), fi);
 }
 
+/* tell_counts - what is read of .counts. */
+static int tell_counts(char *out, size_t size, off_t offset)
+{
+    char line[LINE_BYTES];
+    int n = snprintf(line, sizeof(line), "read_bytes %llu\n", read_bytes) - (int)offset;
+    if (n <= 0)
+        return 0;
+    n = (size_t)n < size ? n : (int)size;
+    memcpy(out, line + offset, (size_t)n);
+    return n;
+}
+
 static int fs_read(const char *path, char *out, size_t size, off_t offset,
                    struct fuse_file_info *fi)
 {
     if (is_own(path))
-        return 0;
+        return tell_counts(out, size, offset);
     int error = enter(READS);
     if (error)
         return error;
     ssize_t n = pread((int)fi->fh, out, size, offset);
     if (n < 0)
         return -errno;
+    read_bytes += (unsigned long long)n;
     pace(n);
     return (int)n;
 }
