@@ -231,8 +231,9 @@ class Agent:
     async def _start(self) -> None:
         self.run.place_shim()
         await self.joining.open()
+        partial = not self._lifetime.needs_all_datasets
         indexing = asyncio.ensure_future(
-            self.joining.index(partial=not self._lifetime.needs_all_datasets)
+            self.joining.index(self.counters, partial=partial)
         )
         wait_max_s = self._lifetime.late_after_s
         await self._first_of(indexing, wait_max_s)
@@ -327,7 +328,9 @@ class Agent:
         """Return how Tiers are packed, if some are."""
         told = (spec.packed if spec is not None else ()), packs_in(left)
         parts = (self.setup, namespace.inventory, self.notifier.warn, *told)
-        return await in_thread(choose_packing, *parts)
+        choice = await in_thread(choose_packing, *parts)
+        choice.count_in(self.counters)
+        return choice.tiers
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
         """Return the line to print at the start; "" if another node prints it."""

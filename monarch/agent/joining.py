@@ -102,10 +102,13 @@ class Joining:
         membership = self._reported.bootstrap.node_list
         return ClusterStats(membership, mesh.view, mesh.tampered, self._links)
 
-    async def index(self, *, partial: bool) -> tuple[list[Indexed], JobSpec | None]:
+    async def index(
+        self, counters: AgentCounters, *, partial: bool
+    ) -> tuple[list[Indexed], JobSpec | None]:
         """Take the Catalog of the first node, or index the datasets.
 
         Args:
+            counters: of what is read to choose codecs for all nodes.
             partial: whether a dataset may have an empty index.
         """
         if self.cluster is not None and self.cluster.bootstrap.number:
@@ -117,7 +120,7 @@ class Joining:
         indexed = await in_thread(index_datasets, *parts)
         if self.cluster is None or self.cluster.bootstrap.number:
             return indexed, None
-        found = await self.cluster.offer(indexed)
+        found = await self.cluster.offer(indexed, counters)
         return found if await self._agree(self.cluster, found[1]) else (indexed, None)
 
     async def _receive(self, cluster: Cluster, timeout_s: float) -> Found | None:

@@ -6,14 +6,17 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from monarch.agent.job_spec import TierCodec
+from monarch.background import within
 from monarch.catalog.patterns import Patterns, Selection
 from monarch.codec import AUTO, CANDIDATES, PIECE_BYTES, PLAIN, Codec
+from monarch.metrics import AgentCounters
 from monarch.native import Packing, codec_library
 from monarch.tiers.packed import Packs, configuration
 
@@ -35,6 +38,8 @@ BATCH_FILES: Final = 32
 TOLERANCE: Final = 0.05
 PACK_BYTES_PER_S: Final = 20e6
 """What a thread has to compress: a terabyte on 16 threads in an hour."""
+SPEED_MAX_S: Final = 2.0
+"""A Tier that takes longer to be measured does not delay the job."""
 MEMORY: Final = (100_000.0, 4e9)
 """Files and bytes that memory gives to one reader in a second."""
 
@@ -75,6 +80,25 @@ class PackedTier:
     def spec(self) -> TierCodec:
         """Return what all nodes of the job must know of it."""
         return TierCodec(self.tier, str(self.packings[0].codec), self.ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How Tiers are packed, and what of the origin was read to know it.
+
+    Attributes:
+        busy_ns: how long each read took, added up.
+    """
+
+    tiers: tuple[PackedTier, ...] = ()
+    read_bytes: int = 0
+    busy_ns: int = 0
+
+    def count_in(self, counters: AgentCounters) -> None:
+        """Add what was read to what the agent has read of the origin."""
+        counters.tried_bytes += self.read_bytes
+        counters.origin_read_bytes += self.read_bytes
+        counters.origin_busy_ns += self.busy_ns
 
 
 def _shown(patterns: Sequence[str]) -> str:
@@ -125,7 +149,7 @@ def choose_packing(
     warn: Callable[[str], None],
     told: Sequence[TierCodec] = (),
     left: Mapping[int, Packs] = MappingProxyType({}),
-) -> tuple[PackedTier, ...]:
+) -> Choice:
     """Try codecs on pieces of the datasets for each Tier that is to be packed.
 
     It takes a second or some, and is for another thread than the event loop's.
@@ -143,14 +167,14 @@ def choose_packing(
         if tier.settings.codec != PLAIN
     ]
     if not wanted:
-        return ()
+        return Choice()
     known = {
         one.number: _left(one, left.get(one.number), given.get(one.number))
         or _agreed(one, given.get(one.number), warn)
         for one in wanted
     }
     if all(known.values()):
-        return tuple(one for one in known.values() if one)
+        return Choice(tuple(one for one in known.values() if one))
     from monarch.origins.trials import read_pieces
     from monarch.selector import draw
 
@@ -167,7 +191,7 @@ def choose_packing(
             "packed tier=%s codec=%s ratio=%.2f why=%s",
             *(setup.tiers[one.tier].name, one.codec, one.ratio, one.why or "given"),
         )
-    return found
+    return Choice(found, pieces.total_bytes, int(pieces.busy_s * 1e9))
 
 
 def _rules(
@@ -279,7 +303,7 @@ def _given(
 
 
 def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
-    """Return how fast a Tier is; as fast as memory, if it cannot be written now.
+    """Return how fast a Tier is; as fast as memory, if it cannot be told now.
 
     The choice is careful then: a fast Tier waits for no slow codec.
     """
@@ -287,10 +311,11 @@ def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
     from monarch.tiers.speed import measure_speed
 
     try:
-        return Link(*measure_speed(tier.directory))
+        return Link(*within(SPEED_MAX_S, partial(measure_speed, tier.directory)))
     except OSError as error:
+        why = error.strerror or "it does not answer"
         warn(
-            f"tier {tier.name}: its speed cannot be measured ({error.strerror}): the "
+            f"tier {tier.name}: its speed cannot be measured ({why}): the "
             "codec is chosen as for memory"
         )
         return Link(*MEMORY)
