@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from support import countfs, processes
+from support import countfs, processes, tier_codecs
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
+from support.tier_codecs import PLAIN
 
 pytest_plugins = (
     "support.fixtures",
@@ -41,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--frameworks", action="store_true", help="large framework tests")
     parser.addoption("--launchers", action="store_true", help="real Slurm and MPI")
     parser.addoption("--release", action="store_true", help="wheels of a release")
+    parser.addoption("--codec", help="of the first tier of all jobs, if not plain")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -127,13 +129,32 @@ def _limit_s(item: pytest.Item) -> float:
     return float(marker.args[0] if marker.args else marker.kwargs["timeout"])
 
 
+@pytest.fixture(scope="session")
+def packing_python(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """A function that gives an interpreter whose agents pack their first Tier."""
+    folder = tmp_path_factory.mktemp("python")
+    return lambda codec: tier_codecs.packing_python(folder, codec)
+
+
+@pytest.fixture
+def tier_codec(request: pytest.FixtureRequest) -> str:
+    """The codec of the first Tier of this test's jobs, where it gives none itself."""
+    return str(getattr(request, "param", request.config.getoption("--codec") or PLAIN))
+
+
 @pytest.fixture(autouse=True)
-def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def own_environment(
+    monkeypatch: pytest.MonkeyPatch,
+    tier_codec: str,
+    packing_python: Callable[[str], str],
+) -> None:
     """Hides the surrounding job, preloads and configuration from every test."""
     prefixes = ("MONARCH_STAGING_", "SLURM", "PMI", "PMIX_", "OMPI_", "XDG_CONFIG")
     for name in list(os.environ):
         if name.startswith(prefixes) or name == "LD_PRELOAD":
             monkeypatch.delenv(name)
+    if tier_codec != PLAIN:
+        monkeypatch.setenv(tier_codecs.PYTHON, packing_python(tier_codec))
 
 
 @pytest.fixture(autouse=True)
