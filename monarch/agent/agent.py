@@ -21,7 +21,7 @@ from monarch.agent.loaders import LoaderRows
 from monarch.agent.mapped_files import MappedFiles
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
-from monarch.agent.packed_tiers import PackedTier, choose_packing
+from monarch.agent.packed_tiers import Known, PackedTier, choose_packing
 from monarch.agent.processes import Processes
 from monarch.agent.readers import ReaderLimit
 from monarch.agent.rechecking import Rechecking
@@ -231,9 +231,8 @@ class Agent:
     async def _start(self) -> None:
         self.run.place_shim()
         await self.joining.open()
-        partial = not self._lifetime.needs_all_datasets
         indexing = asyncio.ensure_future(
-            self.joining.index(self.counters, partial=partial)
+            self.joining.index(self.counters, whole=self._lifetime.needs_all_datasets)
         )
         wait_max_s = self._lifetime.late_after_s
         await self._first_of(indexing, wait_max_s)
@@ -326,11 +325,10 @@ class Agent:
         self, namespace: Namespace, spec: JobSpec | None, left: dict[int, Manifest]
     ) -> tuple[PackedTier, ...]:
         """Return how Tiers are packed, if some are."""
-        told = (spec.packed if spec is not None else ()), packs_in(left)
-        parts = (self.setup, namespace.inventory, self.notifier.warn, *told)
+        known = Known(spec.packed if spec is not None else (), packs_in(left))
+        parts = (self.setup, namespace.inventory, self.notifier.warn, known)
         choice = await in_thread(choose_packing, *parts)
-        choice.count_in(self.counters)
-        return choice.tiers
+        return choice.counted(self.counters)
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
         """Return the line to print at the start; "" if another node prints it."""

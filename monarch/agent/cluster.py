@@ -25,7 +25,7 @@ from monarch.agent.job_spec import (
     seal_key,
 )
 from monarch.agent.namespace import Namespace
-from monarch.agent.packed_tiers import Choice, choose_packing
+from monarch.agent.packed_tiers import Choice, Known, choose_packing
 from monarch.agent.peer_sockets import Endpoints, PeerSockets, WaitingSockets
 from monarch.agent.retained_packs import left_packs
 from monarch.agent.setup import Setup
@@ -131,8 +131,7 @@ class Cluster:
         if (found := await self._offered_before(view)) is not None:
             return found
         choice = await in_thread(self._choose_packing, indexed)
-        choice.count_in(counters)
-        packed = tuple(one.spec for one in choice.tiers)
+        packed = tuple(one.spec for one in choice.counted(counters))
         spec = make_job_spec(names, view, self._setup.config, indexed, packed)
         self._warn_no_seals(spec, view)
         if warning := self._unseen(view):
@@ -152,7 +151,8 @@ class Cluster:
         inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
         paths, retain = [one.root.path for one in indexed], self._setup.config.retain
         left = left_packs(self._setup.tiers, paths, retain)
-        return choose_packing(self._setup, inventory, self._notifier.warn, left=left)
+        known = Known(left=left, for_others=True)
+        return choose_packing(self._setup, inventory, self._notifier.warn, known)
 
     def send_catalog(self, namespace: Namespace) -> None:
         """Begin to send the Catalog to all other nodes, if it is this node's.

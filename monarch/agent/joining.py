@@ -103,20 +103,20 @@ class Joining:
         return ClusterStats(membership, mesh.view, mesh.tampered, self._links)
 
     async def index(
-        self, counters: AgentCounters, *, partial: bool
+        self, counters: AgentCounters, *, whole: bool
     ) -> tuple[list[Indexed], JobSpec | None]:
         """Take the Catalog of the first node, or index the datasets.
 
         Args:
             counters: of what is read to choose codecs for all nodes.
-            partial: whether a dataset may have an empty index.
+            whole: whether no dataset may have an empty index.
         """
         if self.cluster is not None and self.cluster.bootstrap.number:
             timeout_s = self._setup.config.peers.join_timeout
             if found := await self._receive(self.cluster, timeout_s):
                 return found
             self._warn_late()
-        parts = (self._setup, self._notifier, partial, self.indexings)
+        parts = (self._setup, self._notifier, not whole, self.indexings)
         indexed = await in_thread(index_datasets, *parts)
         if self.cluster is None or self.cluster.bootstrap.number:
             return indexed, None

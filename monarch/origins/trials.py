@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from monarch.background import begin
-from monarch.codec import RATIO_MIN, Codec
+from monarch.codec import DICTIONARY_FILES_MAX_BYTES, RATIO_MIN, Codec
 from monarch.native import Coder, codec_library
 from monarch.selector import Candidate
 
@@ -32,8 +32,6 @@ EACH_S: Final = 0.2
 PIECES_LEAST: Final = 8
 DICTIONARY_BYTES: Final = 112 << 10
 """What zstd's own trainer makes by default."""
-DICTIONARY_FILES_MAX_BYTES: Final = 64 << 10
-"""Larger pieces contain enough of their own to refer to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
