@@ -16,7 +16,13 @@ import pytest
 from support import countfs, processes, tier_codecs
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
-from support.tier_codecs import PLAIN
+from support.tier_codecs import (
+    AUTO,
+    IN_BOTH_MODES,
+    PLAIN,
+    is_listed,
+    reason_for_plain,
+)
 
 pytest_plugins = (
     "support.fixtures",
@@ -96,12 +102,29 @@ def pytest_collection_modifyitems(
     for item in items:
         if _is_soak(config) and "soak_count" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S), append=False)
+        if _codec_of(item) != PLAIN and (why := reason_for_plain(item.nodeid)):
+            item.add_marker(pytest.mark.skip(reason=f"needs a plain tier: it {why}"))
         for marker, (met, reason) in skips.items():
             if not met and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
     if hasattr(config, "workerinput"):
         # A slow test that ran last would keep one worker busy and the others idle.
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Lets the acceptance of plain Tiers hold for packed ones."""
+    nodeid, given = metafunc.definition.nodeid, metafunc.config.getoption("--codec")
+    if given is None and is_listed(
+        nodeid, {n.partition("[")[0] for n in IN_BOTH_MODES}
+    ):
+        metafunc.parametrize("tier_codec", (PLAIN, AUTO), indirect=True)
+
+
+def _codec_of(item: pytest.Item) -> str:
+    """The codec of the first Tier of a test's jobs, where it gives none itself."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return str(params.get("tier_codec", item.config.getoption("--codec") or PLAIN))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -139,7 +162,7 @@ def packing_python(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
 @pytest.fixture
 def tier_codec(request: pytest.FixtureRequest) -> str:
     """The codec of the first Tier of this test's jobs, where it gives none itself."""
-    return str(getattr(request, "param", request.config.getoption("--codec") or PLAIN))
+    return _codec_of(request.node)
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +191,8 @@ def own_umask() -> Iterator[None]:
 @pytest.fixture
 def run_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The root of run directories of this test, below its own temporary directory."""
-    root = tmp_path / "run-root"
+    # Named as by default: so are the paths of what is decoded from a packed Tier.
+    root = tmp_path / "monarch-0"
     root.mkdir(mode=0o700)
     monkeypatch.setenv("MONARCH_STAGING_RUN_DIR", str(root))
     yield root

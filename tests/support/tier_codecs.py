@@ -1,16 +1,95 @@
-"""Runs tests of plain Tiers with packed ones: `pytest --codec auto`.
+"""Runs tests of plain Tiers with packed ones: `pytest --codec auto` all of them.
 
 Agents run in an interpreter that gives the first Tier of each configuration the codec,
-wherever the configuration may have one; what a test configures itself stays.
+wherever the configuration may have one; what a test configures itself stays, and so do
+Tiers that outlive their job.
 """
 
 import runpy
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 PYTHON = "MONARCH_STAGING_PYTHON"
 PLAIN = "plain"
+AUTO = "auto"
+IN_BOTH_MODES = (
+    "integration/test_hung_parts.py::"
+    "test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere[all]",
+    "integration/test_large_reads.py::"
+    "test_readers_that_wait_for_a_file_that_becomes_whole_are_served",
+    "integration/test_nodes_faults.py::test_copies_on_several_nodes_outlive_the_others",
+    "integration/test_nodes_report.py::"
+    "test_the_report_of_a_job_agrees_with_what_the_origin_has_counted",
+    "integration/test_nodes_report.py::"
+    "test_what_two_nodes_say_of_each_other_is_the_same",
+    "integration/test_nodes_sharing.py::"
+    "test_a_cold_file_that_all_want_at_once_is_read_once",
+    "integration/test_nodes_sharing.py::"
+    "test_a_node_whose_programs_have_ended_serves_until_the_job_ends",
+    "integration/test_origin_once.py",
+    "integration/test_programs.py::test_a_library_of_formats_reads_the_same",
+    "integration/test_unknown_names.py::"
+    "test_moved_and_written_file_of_an_overlay_is_never_read_as_it_was",
+    "semantics/test_semantics.py",
+    "semantics/test_writes.py",
+)
+"""Of one node and of four: they run with packed Tiers, too, if no codec is given."""
+PLAIN_ONLY = {
+    "removes, counts or spoils Replicas that are files of their own": (
+        "integration/test_agent_faults.py::test_a_removed_replica_is_staged_again",
+        "integration/test_agent_faults.py::"
+        "test_a_removed_tier_directory_is_survived_by_the_next_tier",
+        "integration/test_agent_life.py::"
+        "test_a_killed_agent_leaves_nothing_that_the_next_one_trusts",
+        "integration/test_agents_in_turn.py::"
+        "test_redirected_descriptor_of_a_lost_replica_is_the_origins_file",
+        "integration/test_faults.py::"
+        "test_a_removed_replica_is_read_from_the_origin_and_staged_again",
+        "integration/test_faults.py::"
+        "test_a_removed_tier_directory_leaves_the_bytes_right",
+    ),
+    "programs have files of the Tier open: of a packed one, decoded ones of the Pool": (
+        "integration/test_hung_parts.py::"
+        "test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere[opens]",
+        "integration/test_hung_parts.py::"
+        "test_an_error_of_a_tier_under_an_open_file_reaches_the_program",
+        "semantics/test_fine_print_places.py::test_errors_and_delays",
+        "semantics/test_fine_print_places.py::test_noexec",
+    ),
+    "measures a full Tier by files that shrink, and a Pool that plain Tiers give": (
+        "integration/test_hints.py::test_a_dataset_larger_than_the_tiers_is_read_ahead",
+        "integration/test_hints.py::test_a_dataset_that_the_tiers_hold_needs_no_pool",
+        "integration/test_hints.py::test_without_hints_the_tier_keeps_its_room",
+    ),
+    "expects the start line of a plain Tier": (
+        "integration/test_agent_life.py::test_the_start_line_says_what_is_staged_where",
+    ),
+    "forges what peers send plain": (
+        "integration/test_nodes_attacks.py::"
+        "test_checksums_alone_do_not_keep_out_who_forges_them",
+    ),
+}
+"""Tests that have no meaning with packed Tiers, by the reason."""
+
+
+def in_blocks(codec: str) -> int:
+    """How many of a dataset with one large File are read by Blocks once all is staged:
+    a packed Tier makes no file of it."""
+    return int(codec != PLAIN)
+
+
+def is_listed(nodeid: str, names: Iterable[str]) -> bool:
+    """Whether a test, or its function or file, is among names below tests/."""
+    name = nodeid.removeprefix("tests/")
+    return any(name == one or name.startswith((f"{one}[", f"{one}::")) for one in names)
+
+
+def reason_for_plain(nodeid: str) -> str:
+    """Why a test needs plain Tiers; "" if it does not."""
+    found = (why for why, names in PLAIN_ONLY.items() if is_listed(nodeid, names))
+    return next(found, "")
 
 
 def packing_python(folder: Path, codec: str) -> str:
@@ -33,7 +112,8 @@ def pack(codec: str) -> None:
 
     def packed(layers: loading._Layers, environment: Environment) -> Config:
         config = validated(layers, environment)
-        if not config.tiers or config.tiers[0].codec != PLAIN:
+        # Tiers that are kept are tested by test_packed_retained.py.
+        if not config.tiers or config.tiers[0].codec != PLAIN or config.retain != "job":
             return config
         first = config.tiers[0].model_copy(update={"codec": codec})
         changed = config.model_copy(update={"tiers": (first, *config.tiers[1:])})
