@@ -115,9 +115,7 @@ def pytest_collection_modifyitems(
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Lets the acceptance of plain Tiers hold for packed ones."""
     nodeid, given = metafunc.definition.nodeid, metafunc.config.getoption("--codec")
-    if given is None and is_listed(
-        nodeid, {n.partition("[")[0] for n in IN_BOTH_MODES}
-    ):
+    if given is None and is_listed(nodeid, IN_BOTH_MODES):
         metafunc.parametrize("tier_codec", (PLAIN, AUTO), indirect=True)
 
 

@@ -1,14 +1,22 @@
 """How a job chooses codecs at its start: in bounded time, and what it read is told."""
 
+import json
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from monarch.agent import packed_tiers
 from monarch.codec import Codec
+from monarch.config import Tier as TierSection
 from monarch.native import codec_library
+from monarch.origins import trials
+from monarch.tiers import TierSettings, speed
 from support.clusters import Cluster
 from support.countfs import CountFs
 from support.nodes import Plan
@@ -85,3 +93,53 @@ def test_what_the_first_node_has_read_for_all_is_in_the_report(
     report, read = outcome.report, cluster.origin.counts().read_bytes
     assert report["agent"]["tried_bytes"] > 0
     assert report["origin"]["agent_read_bytes"] == read
+
+
+def choice_among(
+    monkeypatch: pytest.MonkeyPatch, pieces: list[bytes], known: packed_tiers.Known
+) -> Codec:
+    """What is chosen for files of which these are pieces, at an origin that is slow."""
+    weights = np.full(len(pieces), 1 / len(pieces))
+    files = np.arange(len(pieces))
+    read = trials.Pieces(pieces, weights, 0, 10.0, files)
+    monkeypatch.setattr(trials, "read_pieces", lambda inventory, sample: read)
+    monkeypatch.setattr(speed, "measure_speed", lambda directory: (1000.0, 1e7))
+    section = TierSection(name="ram", kind="ram", codec="auto")
+    tier: Any = SimpleNamespace(
+        settings=TierSettings.of(0, section),
+        name="ram",
+        directory=Path(),
+        capacity_bytes=sum(map(len, pieces)) // 10,
+    )
+    setup: Any = SimpleNamespace(tiers=[tier])
+    inventory: Any = Files(pieces)
+    found = packed_tiers.choose_packing(setup, inventory, print, known)
+    return found.tiers[0].packings[0].codec
+
+
+class Files:
+    """As many files as pieces, and as large."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.sizes = np.array(list(map(len, pieces)), np.uint64)
+        self.total_bytes = int(self.sizes.sum())
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+def test_dictionary_is_chosen_by_a_node_that_chooses_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a job, each node would read a sample of its own to train it."""
+    rng = random.Random(3)
+    pieces = [
+        json.dumps({"image": f"n{rng.randrange(10**6):08}.jpg", "box": [n, 7]}).encode()
+        for n in range(3000)
+    ]
+
+    alone = choice_among(monkeypatch, pieces, packed_tiers.Known())
+    for_others = choice_among(monkeypatch, pieces, packed_tiers.Known(for_others=True))
+
+    assert alone.dictionary
+    assert not for_others.dictionary
