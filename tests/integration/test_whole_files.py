@@ -9,15 +9,12 @@ import pytest
 
 from support.countfs import CountFs
 from support.nodes import Plan
-from support.programs import Outcome, Runner
+from support.programs import TRIED_TIMES, Outcome, Runner
 
 Mount = Callable[..., CountFs]
 
 LARGE = (9 << 20) + 5
 OVERREAD_MAX = 1.02
-# What is read to choose a codec. Each open of a file drops here what is cached of it:
-# some pages are read again.
-TRIED_TIMES = 3
 NO_FILL = ("--set", "fill.enabled=false")
 FORMATS = [
     *("env/data.mdb", "train.lmdb", "other.mdb", "model-00001.safetensors"),

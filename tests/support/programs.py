@@ -18,6 +18,9 @@ PROGRAM_TIMEOUT_S = 100
 EMPTY: Mapping[str, str] = {}
 READY = ("opens_hit_", "opens_unpacked")
 """Opens of what a Tier holds: plain, or packed, which is then decoded into the Pool."""
+TRIED_TIMES = 3
+"""So often, at most, it is read to choose a codec where each open of a file drops what
+the kernel has cached of it."""
 
 Words = Sequence[str | os.PathLike[str]]
 
