@@ -21,6 +21,7 @@ from support.tier_codecs import (
     IN_BOTH_MODES,
     PLAIN,
     is_listed,
+    known_fault,
     reason_for_plain,
 )
 
@@ -102,14 +103,22 @@ def pytest_collection_modifyitems(
     for item in items:
         if _is_soak(config) and "soak_count" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S), append=False)
-        if _codec_of(item) != PLAIN and (why := reason_for_plain(item.nodeid)):
-            item.add_marker(pytest.mark.skip(reason=f"needs a plain tier: it {why}"))
+        if _codec_of(item) != PLAIN:
+            _judge_packed(item)
         for marker, (met, reason) in skips.items():
             if not met and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
     if hasattr(config, "workerinput"):
         # A slow test that ran last would keep one worker busy and the others idle.
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _judge_packed(item: pytest.Item) -> None:
+    """Skips what has no meaning with packed Tiers, and lets known faults fail."""
+    if why := reason_for_plain(item.nodeid):
+        item.add_marker(pytest.mark.skip(reason=f"needs a plain tier: {why}"))
+    if why := known_fault(item.nodeid):
+        item.add_marker(pytest.mark.xfail(reason=why, strict=True))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -5,10 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from support.tier_codecs import IN_BOTH_MODES, PLAIN_ONLY, is_listed, reason_for_plain
+from support.tier_codecs import (
+    FAULTS,
+    IN_BOTH_MODES,
+    PLAIN_ONLY,
+    is_listed,
+    reason_for_plain,
+)
 
 TESTS = Path(__file__).parents[1]
-LISTED = [*IN_BOTH_MODES, *(name for names in PLAIN_ONLY.values() for name in names)]
+EXCEPTED = [*PLAIN_ONLY.values(), *FAULTS.values()]
+LISTED = [*IN_BOTH_MODES, *(name for names in EXCEPTED for name in names)]
 
 
 @pytest.mark.parametrize("name", LISTED)
