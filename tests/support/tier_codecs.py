@@ -71,6 +71,8 @@ PLAIN_ONLY = {
     "waits until a large File is one in the Tier: a packed one is read by Blocks": (
         "integration/test_large_reads.py::"
         "test_fill_completes_what_programs_have_read_in_part",
+        "integration/test_programs_zeroed.py::"
+        "test_programs_read_right_bytes_from_a_zeroed_origin",
     ),
     "forges what peers send plain": (
         "integration/test_nodes_attacks.py::"
@@ -79,7 +81,12 @@ PLAIN_ONLY = {
 }
 """Tests that have no meaning with packed Tiers, by the reason."""
 FAULTS = {
-    "a stream gets the origin of a large file that is packed, at each open": (
+    "with a packed Tier a stream gets the origin of a large File, at each open": (
+        "integration/test_whole_files.py::test_what_fopen_opens_is_staged_whole",
+        "integration/test_whole_files.py::"
+        "test_what_was_read_in_part_is_completed_for_an_open_that_waits",
+        "integration/test_whole_files.py::"
+        "test_files_are_waited_for_once_another_one_was_seen_to_be_mapped[staged]",
         "semantics/test_semantics.py::test_large_file_that_is_mapped",
     ),
 }
