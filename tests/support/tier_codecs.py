@@ -73,6 +73,7 @@ PLAIN_ONLY = {
         "test_fill_completes_what_programs_have_read_in_part",
         "integration/test_programs_zeroed.py::"
         "test_programs_read_right_bytes_from_a_zeroed_origin",
+        "semantics/test_large_files.py::test_large_file",
     ),
     "forges what peers send plain": (
         "integration/test_nodes_attacks.py::"
