@@ -76,6 +76,8 @@ class Codec:
         return cls(method, number, shuffle, bool(found["dictionary"]))
 
 
+DICTIONARY_FILES_MAX_BYTES: Final = 64 << 10
+"""Larger files contain enough of their own to refer to."""
 CANDIDATES: Final = tuple(
     map(
         Codec.parse,

@@ -19,6 +19,8 @@ class AgentCounters:
     origin_read_bytes: int = _figure(
         "bytes", "read from the origin, failed transfers included"
     )
+    tried_bytes: int = _figure("bytes", "of these were read to choose codecs")
+    tried_reads: int = _figure("reads", "of the origin to choose codecs")
     staged_files: int = _figure("files", "copied from the origin into a tier")
     staged_bytes: int = _figure("bytes", "total size of the staged files")
     demand_transfers: int = _figure("transfers", "started because a program waited")

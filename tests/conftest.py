@@ -13,9 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from support import countfs, processes
+from support import countfs, processes, tier_codecs
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
+from support.tier_codecs import (
+    AUTO,
+    IN_BOTH_MODES,
+    PLAIN,
+    is_listed,
+    known_fault,
+    reason_for_plain,
+)
 
 pytest_plugins = (
     "support.fixtures",
@@ -41,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--frameworks", action="store_true", help="large framework tests")
     parser.addoption("--launchers", action="store_true", help="real Slurm and MPI")
     parser.addoption("--release", action="store_true", help="wheels of a release")
+    parser.addoption("--codec", help="of the first tier of all jobs, if not plain")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,12 +103,35 @@ def pytest_collection_modifyitems(
     for item in items:
         if _is_soak(config) and "soak_count" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SOAK_LIMIT_S), append=False)
+        if _codec_of(item) != PLAIN:
+            _judge_packed(item)
         for marker, (met, reason) in skips.items():
             if not met and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
     if hasattr(config, "workerinput"):
         # A slow test that ran last would keep one worker busy and the others idle.
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def _judge_packed(item: pytest.Item) -> None:
+    """Skips what has no meaning with packed Tiers, and lets known faults fail."""
+    if why := reason_for_plain(item.nodeid):
+        item.add_marker(pytest.mark.skip(reason=f"needs a plain tier: {why}"))
+    if why := known_fault(item.nodeid):
+        item.add_marker(pytest.mark.xfail(reason=why, strict=True))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Lets the acceptance of plain Tiers hold for packed ones."""
+    nodeid, given = metafunc.definition.nodeid, metafunc.config.getoption("--codec")
+    if given is None and is_listed(nodeid, IN_BOTH_MODES):
+        metafunc.parametrize("tier_codec", (PLAIN, AUTO), indirect=True)
+
+
+def _codec_of(item: pytest.Item) -> str:
+    """The codec of the first Tier of a test's jobs, where it gives none itself."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return str(params.get("tier_codec", item.config.getoption("--codec") or PLAIN))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -127,13 +159,32 @@ def _limit_s(item: pytest.Item) -> float:
     return float(marker.args[0] if marker.args else marker.kwargs["timeout"])
 
 
+@pytest.fixture(scope="session")
+def packing_python(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """A function that gives an interpreter whose agents pack their first Tier."""
+    folder = tmp_path_factory.mktemp("python")
+    return lambda codec: tier_codecs.packing_python(folder, codec)
+
+
+@pytest.fixture
+def tier_codec(request: pytest.FixtureRequest) -> str:
+    """The codec of the first Tier of this test's jobs, where it gives none itself."""
+    return _codec_of(request.node)
+
+
 @pytest.fixture(autouse=True)
-def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def own_environment(
+    monkeypatch: pytest.MonkeyPatch,
+    tier_codec: str,
+    packing_python: Callable[[str], str],
+) -> None:
     """Hides the surrounding job, preloads and configuration from every test."""
     prefixes = ("MONARCH_STAGING_", "SLURM", "PMI", "PMIX_", "OMPI_", "XDG_CONFIG")
     for name in list(os.environ):
         if name.startswith(prefixes) or name == "LD_PRELOAD":
             monkeypatch.delenv(name)
+    if tier_codec != PLAIN:
+        monkeypatch.setenv(tier_codecs.PYTHON, packing_python(tier_codec))
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +198,8 @@ def own_umask() -> Iterator[None]:
 @pytest.fixture
 def run_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The root of run directories of this test, below its own temporary directory."""
-    root = tmp_path / "run-root"
+    # Named as by default: so are the paths of what is decoded from a packed Tier.
+    root = tmp_path / "monarch-0"
     root.mkdir(mode=0o700)
     monkeypatch.setenv("MONARCH_STAGING_RUN_DIR", str(root))
     yield root

@@ -21,7 +21,7 @@ from monarch.agent.loaders import LoaderRows
 from monarch.agent.mapped_files import MappedFiles
 from monarch.agent.namespace import Namespace, extent_arrays, publish
 from monarch.agent.outline import Outline, outline_roots, serve_catalog
-from monarch.agent.packed_tiers import PackedTier, choose_packing
+from monarch.agent.packed_tiers import Known, PackedTier, choose_packing
 from monarch.agent.processes import Processes
 from monarch.agent.readers import ReaderLimit
 from monarch.agent.rechecking import Rechecking
@@ -232,7 +232,7 @@ class Agent:
         self.run.place_shim()
         await self.joining.open()
         indexing = asyncio.ensure_future(
-            self.joining.index(partial=not self._lifetime.needs_all_datasets)
+            self.joining.index(self.counters, whole=self._lifetime.needs_all_datasets)
         )
         wait_max_s = self._lifetime.late_after_s
         await self._first_of(indexing, wait_max_s)
@@ -325,9 +325,10 @@ class Agent:
         self, namespace: Namespace, spec: JobSpec | None, left: dict[int, Manifest]
     ) -> tuple[PackedTier, ...]:
         """Return how Tiers are packed, if some are."""
-        told = (spec.packed if spec is not None else ()), packs_in(left)
-        parts = (self.setup, namespace.inventory, self.notifier.warn, *told)
-        return await in_thread(choose_packing, *parts)
+        known = Known(spec.packed if spec is not None else (), packs_in(left))
+        parts = (self.setup, namespace.inventory, self.notifier.warn, known)
+        choice = await in_thread(choose_packing, *parts)
+        return choice.counted(self.counters)
 
     def _start_line(self, namespace: Namespace, spec: JobSpec | None) -> str:
         """Return the line to print at the start; "" if another node prints it."""

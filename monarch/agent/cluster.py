@@ -17,7 +17,6 @@ from monarch.agent.job_spec import (
     GivenIndexes,
     Integrity,
     JobSpec,
-    TierCodec,
     can_seal,
     datasets_payload,
     indexes_from_blocks,
@@ -26,7 +25,7 @@ from monarch.agent.job_spec import (
     seal_key,
 )
 from monarch.agent.namespace import Namespace
-from monarch.agent.packed_tiers import choose_packing
+from monarch.agent.packed_tiers import Choice, Known, choose_packing
 from monarch.agent.peer_sockets import Endpoints, PeerSockets, WaitingSockets
 from monarch.agent.retained_packs import left_packs
 from monarch.agent.setup import Setup
@@ -119,7 +118,7 @@ class Cluster:
 
     # -- the catalog ------------------------------------------------------------
 
-    async def offer(self, indexed: list[Indexed]) -> Found:
+    async def offer(self, indexed: list[Indexed], counters: AgentCounters) -> Found:
         """Fix the job spec, by which the other nodes work, too.
 
         If the others have both from an earlier agent of this node, these stay: with two
@@ -131,7 +130,8 @@ class Cluster:
         view, names = self.mesh.view, self.bootstrap.nodes
         if (found := await self._offered_before(view)) is not None:
             return found
-        packed = await in_thread(self._choose_packing, indexed)
+        choice = await in_thread(self._choose_packing, indexed)
+        packed = tuple(one.spec for one in choice.counted(counters))
         spec = make_job_spec(names, view, self._setup.config, indexed, packed)
         self._warn_no_seals(spec, view)
         if warning := self._unseen(view):
@@ -143,16 +143,16 @@ class Cluster:
         }
         return indexed, spec
 
-    def _choose_packing(self, indexed: list[Indexed]) -> tuple[TierCodec, ...]:
+    def _choose_packing(self, indexed: list[Indexed]) -> Choice:
         """Choose for all nodes how Tiers are packed, if some are."""
         if all(tier.settings.codec == PLAIN for tier in self._setup.tiers):
-            return ()
+            return Choice()
         roots = [one.mapped() for one in indexed]
         inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
         paths, retain = [one.root.path for one in indexed], self._setup.config.retain
         left = left_packs(self._setup.tiers, paths, retain)
-        chosen = choose_packing(self._setup, inventory, self._notifier.warn, left=left)
-        return tuple(one.spec for one in chosen)
+        known = Known(left=left, for_others=True)
+        return choose_packing(self._setup, inventory, self._notifier.warn, known)
 
     def send_catalog(self, namespace: Namespace) -> None:
         """Begin to send the Catalog to all other nodes, if it is this node's.

@@ -102,22 +102,25 @@ class Joining:
         membership = self._reported.bootstrap.node_list
         return ClusterStats(membership, mesh.view, mesh.tampered, self._links)
 
-    async def index(self, *, partial: bool) -> tuple[list[Indexed], JobSpec | None]:
+    async def index(
+        self, counters: AgentCounters, *, whole: bool
+    ) -> tuple[list[Indexed], JobSpec | None]:
         """Take the Catalog of the first node, or index the datasets.
 
         Args:
-            partial: whether a dataset may have an empty index.
+            counters: of what is read to choose codecs for all nodes.
+            whole: whether no dataset may have an empty index.
         """
         if self.cluster is not None and self.cluster.bootstrap.number:
             timeout_s = self._setup.config.peers.join_timeout
             if found := await self._receive(self.cluster, timeout_s):
                 return found
             self._warn_late()
-        parts = (self._setup, self._notifier, partial, self.indexings)
+        parts = (self._setup, self._notifier, not whole, self.indexings)
         indexed = await in_thread(index_datasets, *parts)
         if self.cluster is None or self.cluster.bootstrap.number:
             return indexed, None
-        found = await self.cluster.offer(indexed)
+        found = await self.cluster.offer(indexed, counters)
         return found if await self._agree(self.cluster, found[1]) else (indexed, None)
 
     async def _receive(self, cluster: Cluster, timeout_s: float) -> Found | None:

@@ -5,15 +5,24 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from monarch.agent.job_spec import TierCodec
+from monarch.background import within
 from monarch.catalog.patterns import Patterns, Selection
-from monarch.codec import AUTO, CANDIDATES, PIECE_BYTES, PLAIN, Codec
+from monarch.codec import (
+    AUTO,
+    CANDIDATES,
+    DICTIONARY_FILES_MAX_BYTES,
+    PIECE_BYTES,
+    PLAIN,
+    Codec,
+)
+from monarch.metrics import AgentCounters
 from monarch.native import Packing, codec_library
 from monarch.tiers.packed import Packs, configuration
 
@@ -27,7 +36,8 @@ if TYPE_CHECKING:
     from monarch.tiers import Tier
 
 SAMPLE_PARTS: Final = 100
-"""A job reads one part of so many of its dataset twice: to try codecs, too."""
+"""A job reads one part of so many of its dataset twice, to try codecs, too; of one that
+its packed Tiers cannot hold, such a part of what they can."""
 SAMPLE_BYTES_MAX: Final = 128 << 20
 PIECES: Final = 128
 PIECE_BYTES_MIN: Final = 16 << 10
@@ -35,6 +45,8 @@ BATCH_FILES: Final = 32
 TOLERANCE: Final = 0.05
 PACK_BYTES_PER_S: Final = 20e6
 """What a thread has to compress: a terabyte on 16 threads in an hour."""
+SPEED_MAX_S: Final = 2.0
+"""A Tier that takes longer to be measured does not delay the job."""
 MEMORY: Final = (100_000.0, 4e9)
 """Files and bytes that memory gives to one reader in a second."""
 
@@ -77,6 +89,45 @@ class PackedTier:
         return TierCodec(self.tier, str(self.packings[0].codec), self.ratio)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known before a codec is tried.
+
+    Attributes:
+        told: what the first node of the job has chosen for all.
+        left: what earlier jobs have left packed, by Tier: as long as it is configured
+            in the same way, nothing is tried again.
+        for_others: this node chooses for all. No dictionary is chosen then: each node
+            would read a sample of the origin to train it.
+    """
+
+    told: Sequence[TierCodec] = ()
+    left: Mapping[int, Packs] = field(default_factory=dict)
+    for_others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How Tiers are packed, and what of the origin was read to know it.
+
+    Attributes:
+        busy_ns: how long each read took, added up.
+    """
+
+    tiers: tuple[PackedTier, ...] = ()
+    read_bytes: int = 0
+    reads: int = 0
+    busy_ns: int = 0
+
+    def counted(self, counters: AgentCounters) -> tuple[PackedTier, ...]:
+        """Return the Tiers; what was read is added to what the agent has read."""
+        counters.tried_bytes += self.read_bytes
+        counters.tried_reads += self.reads
+        counters.origin_read_bytes += self.read_bytes
+        counters.origin_busy_ns += self.busy_ns
+        return self.tiers
+
+
 def _shown(patterns: Sequence[str]) -> str:
     more = len(patterns) - 1
     return f"{patterns[0]} and {more} more" if more else patterns[0]
@@ -89,11 +140,13 @@ class _Wanted:
     Attributes:
         rules: by File, the rule that applies, 0 for none; None: there are none.
         codecs: of the rules.
+        shares_words: a dictionary may be chosen.
     """
 
     number: int
     tier: Tier
     rules: npt.NDArray[np.uint8] | None
+    shares_words: bool = True
 
     @property
     def codecs(self) -> tuple[Codec, ...]:
@@ -123,38 +176,36 @@ def choose_packing(
     setup: Setup,
     inventory: Inventory,
     warn: Callable[[str], None],
-    told: Sequence[TierCodec] = (),
-    left: Mapping[int, Packs] = MappingProxyType({}),
-) -> tuple[PackedTier, ...]:
+    beside: Known,
+) -> Choice:
     """Try codecs on pieces of the datasets for each Tier that is to be packed.
 
     It takes a second or some, and is for another thread than the event loop's.
 
     Args:
         warn: is told of libraries that this node has not.
-        told: what the first node of the job has chosen for all.
-        left: what earlier jobs have left packed, by Tier: as long as it is configured
-            in the same way, nothing is tried again.
     """
-    given = {one.tier: one for one in told}
+    given, left = {one.tier: one for one in beside.told}, beside.left
+    shares_words = not beside.for_others and _are_small(inventory)
     wanted = [
-        _Wanted(number, tier, _rules(tier.settings.codecs, inventory))
+        _Wanted(number, tier, _rules(tier.settings.codecs, inventory), shares_words)
         for number, tier in enumerate(setup.tiers)
         if tier.settings.codec != PLAIN
     ]
     if not wanted:
-        return ()
+        return Choice()
     known = {
         one.number: _left(one, left.get(one.number), given.get(one.number))
         or _agreed(one, given.get(one.number), warn)
         for one in wanted
     }
     if all(known.values()):
-        return tuple(one for one in known.values() if one)
+        return Choice(tuple(one for one in known.values() if one))
     from monarch.origins.trials import read_pieces
     from monarch.selector import draw
 
-    budget = min(SAMPLE_BYTES_MAX, inventory.total_bytes // SAMPLE_PARTS)
+    held = sum(one.tier.capacity_bytes for one in wanted)
+    budget = min(SAMPLE_BYTES_MAX, min(held, inventory.total_bytes) // SAMPLE_PARTS)
     piece_bytes = min(max(budget // PIECES, PIECE_BYTES_MIN), PIECE_BYTES)
     count = max(1, budget // piece_bytes)
     sample = draw(inventory.sizes, piece_bytes, pieces=count, seed=len(inventory))
@@ -167,7 +218,16 @@ def choose_packing(
             "packed tier=%s codec=%s ratio=%.2f why=%s",
             *(setup.tiers[one.tier].name, one.codec, one.ratio, one.why or "given"),
         )
-    return found
+    busy_ns = int(pieces.busy_s * 1e9)
+    return Choice(found, pieces.total_bytes, len(pieces) + pieces.failed, busy_ns)
+
+
+def _are_small(inventory: Inventory) -> bool:
+    """Return whether Files may share a dictionary.
+
+    Pieces that are read of larger ones may be small, but are not what is packed.
+    """
+    return inventory.total_bytes <= DICTIONARY_FILES_MAX_BYTES * len(inventory)
 
 
 def _rules(
@@ -279,7 +339,7 @@ def _given(
 
 
 def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
-    """Return how fast a Tier is; as fast as memory, if it cannot be written now.
+    """Return how fast a Tier is; as fast as memory, if it cannot be told now.
 
     The choice is careful then: a fast Tier waits for no slow codec.
     """
@@ -287,10 +347,11 @@ def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
     from monarch.tiers.speed import measure_speed
 
     try:
-        return Link(*measure_speed(tier.directory))
+        return Link(*within(SPEED_MAX_S, partial(measure_speed, tier.directory)))
     except OSError as error:
+        why = error.strerror or "it does not answer"
         warn(
-            f"tier {tier.name}: its speed cannot be measured ({error.strerror}): the "
+            f"tier {tier.name}: its speed cannot be measured ({why}): the "
             "codec is chosen as for memory"
         )
         return Link(*MEMORY)
@@ -310,7 +371,9 @@ def _choose(
     from monarch.selector import Link, Load, Rule, choose
 
     pieces, rest = read
-    trials, _ = try_codecs(rest, CANDIDATES)
+    shared = wanted.shares_words
+    candidates = [one for one in CANDIDATES if shared or not one.dictionary]
+    trials, _ = try_codecs(rest, candidates)
     share = float(wanted.shares(inventory)[0])
     file_bytes = inventory.total_bytes / max(1, len(inventory))
     read_s = max(pieces.read_s, 1e-9)
@@ -325,8 +388,8 @@ def _choose(
         tolerance=TOLERANCE,
         pack_bytes_per_s=PACK_BYTES_PER_S,
     )
-    candidates = [trial.candidate(file_bytes) for trial in trials]
-    choice = choose(load, candidates, Rule.SYNC)
+    tried = [trial.candidate(file_bytes) for trial in trials]
+    choice = choose(load, tried, Rule.SYNC)
     chosen = choice.judged.index(choice.chosen)
     return trials[chosen], choice.why
 

@@ -95,7 +95,8 @@ class PeerTraffic:
         return replace(
             peer,
             fetched_files=events.fetched_files,
-            fetched_bytes=events.fetched_bytes,
+            # As the peer counts: packed Files come as they are stored.
+            fetched_bytes=fetched.bytes,
             fetch_failures=events.failures,
             late=events.late,
             corrupt=events.corrupt,

@@ -61,6 +61,8 @@ def top_parts(figures: Figures, *, ascii_only: bool = False) -> list[Part]:
         parts.append(_wait_line(figures["waits"]))
     if figures["nodes"]:
         parts += ["", *node_lines(figures["nodes"]), _nodes(figures["nodes"])]
+    if ascii_only:
+        return [p.replace("µs", "us") if isinstance(p, str) else p for p in parts]
     return parts
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from monarch.codec import RATIO_MIN, Codec
+from monarch.background import begin
+from monarch.codec import DICTIONARY_FILES_MAX_BYTES, RATIO_MIN, Codec
 from monarch.native import Coder, codec_library
 from monarch.selector import Candidate
 
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
 READERS: Final = 8
 READ_S: Final = 2.0
 """No further piece is read after this time."""
+READ_MAX_S: Final = 2.5
+"""What has not come by then is not waited for: an origin may hang."""
 EACH_S: Final = 0.2
 """How long a codec is tried; at least a few pieces are."""
 PIECES_LEAST: Final = 8
 DICTIONARY_BYTES: Final = 112 << 10
 """What zstd's own trainer makes by default."""
-DICTIONARY_FILES_MAX_BYTES: Final = 64 << 10
-"""Larger pieces contain enough of their own to refer to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +43,7 @@ class Pieces:
         failed: pieces that could not be read.
         read_s: how long reading took.
         files: of which File each is, by number.
+        busy_s: how long each was read, added up.
     """
 
     bytes_of: Sequence[bytes]
@@ -49,6 +51,7 @@ class Pieces:
     failed: int
     read_s: float
     files: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    busy_s: float = 0.0
 
     def __len__(self) -> int:
         return len(self.bytes_of)
@@ -109,23 +112,31 @@ def read_pieces(inventory: Inventory, sample: Sample) -> Pieces:
     """
     began = time.monotonic()
     places = list(zip(sample.files, sample.offsets, sample.lengths, strict=True))
+    read: dict[int, tuple[bytes, float]] = {}
+    numbers = iter(range(len(places)))
 
-    def read(number: int) -> bytes | None:
-        if time.monotonic() - began > READ_S and number >= PIECES_LEAST:
-            return None
-        file, offset, length = places[number]
-        return _read(inventory.path(int(file)), int(offset), int(length))
+    def read_some() -> None:
+        for number in numbers:
+            begin_s = time.monotonic()
+            if begin_s - began > READ_S and number >= PIECES_LEAST:
+                return
+            file, offset, length = places[number]
+            piece = _read(inventory.path(int(file)), int(offset), int(length))
+            read[number] = piece, time.monotonic() - begin_s
 
-    with ThreadPoolExecutor(READERS) as readers:
-        found = list(readers.map(read, range(len(places))))
-    kept = [number for number, piece in enumerate(found) if piece]
+    for wait in [begin(read_some) for _ in range(READERS)]:
+        with suppress(TimeoutError):
+            wait(max(0.0, began + READ_MAX_S - time.monotonic()))
+    found = dict(sorted(read.copy().items()))  # a late thread may still add to it
+    kept = [number for number, (piece, _) in found.items() if piece]
     weights = sample.weights[kept]
     return Pieces(
-        [piece for piece in found if piece],
+        [found[number][0] for number in kept],
         weights / weights.sum() if kept else weights,
-        sum(piece == b"" for piece in found),
+        len(found) - len(kept),
         time.monotonic() - began,
         sample.files[kept],
+        sum(took_s for _, took_s in found.values()),
     )
 
 

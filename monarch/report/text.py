@@ -238,6 +238,8 @@ def _origin(report: Report) -> str:
     line = (
         f"  origin: {format_size(report['origin']['agent_read_bytes'])} read by Monarch"
     )
+    if tried := report["agent"].get("tried_bytes"):
+        line += f", {format_size(tried)} of it to choose codecs"
     if reads := report.get("reads", {}).get("origin_bytes"):
         line += f", {format_size(reads)} read by programs of large files"
     if others := unmeasured(with_headline(report)):

@@ -375,7 +375,7 @@ def test_mistyped_report_directory_is_an_error_before_the_run(
     assert done.stderr.startswith(
         f"monarch: report.file: the directory {tmp_path}/repotrs of "
     )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "run-root"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "monarch-0"]
 
 
 def test_report_directory_of_a_template_is_made(

@@ -15,6 +15,7 @@ from support.agents import AgentProcess, start_agent
 from support.countfs import CountFs
 from support.dataset import Dataset, make_dataset
 from support.processes import wait_until
+from support.tier_codecs import PLAIN
 
 SERVED_S = 3.0
 """Ample for an open that is served or sent on; others may wait ten times longer."""
@@ -209,21 +210,28 @@ def content_of(paths: list[Path]) -> bytes:
     "harm", [{"eio": 2}, {"eio": 3}, {"stall": "all"}], ids=["opens", "all", "hangs"]
 )
 def test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere(
-    staged: AgentProcess, dataset: Dataset, medium: CountFs, harm: dict[str, str | int]
+    staged: AgentProcess,
+    dataset: Dataset,
+    medium: CountFs,
+    harm: dict[str, str | int],
+    tier_codec: str,
 ) -> None:
+    # What is in the Pool stays there: pieces of the large file, which were packed from
+    # it, and what programs have read while the packed Tier failed.
+    count = len(dataset.paths) - (6 if tier_codec != PLAIN else 0)
     medium.set(**harm)
     try:
         if "stall" not in harm:  # an open on a medium that hangs has no end
             assert staged.read(*dataset.paths[:5]) == content_of(dataset.paths[:5])
         staged.await_figure("tiers_lost", 1)
-        staged.await_staged(len(dataset.paths))
+        staged.await_staged(count)
         tiers = staged.status()["report"]["tiers"]
         times = open_all(staged, dataset.paths)
     finally:
         medium.set(eio=0, stall="")
 
     assert [tier["in_service"] for tier in tiers] == [False, True]
-    assert tiers[1]["files"] == len(dataset.paths)
+    assert tiers[1]["files"] >= count
     assert max(times) < SERVED_S
     assert staged.figures()["agent_errors"] == 0
     assert staged.stop() == 0

@@ -1,9 +1,11 @@
 """Whatever becomes of a node, the others read right bytes and wait for it briefly."""
 
+import json
 import math
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -138,7 +140,6 @@ def test_a_frozen_agent_that_goes_on_is_a_node_again(make_cluster):
 
 # The silence after which a node is given up, and the end of a job; both under load.
 END_MAX_S = 20.0
-NAME_CHARS = 32  # of a Replica
 
 
 @pytest.mark.parametrize("victim", [0, 2], ids=["the first", "another"])
@@ -183,9 +184,14 @@ def test_copies_on_several_nodes_outlive_the_others(make_cluster, copies, lost):
 
 
 def all_kept(cluster: Cluster, copies: int) -> bool:
-    """Whether there are as many Replicas as are wanted."""
-    there = [path for path in cluster.ram.rglob("*") if len(path.name) == NAME_CHARS]
-    return len(there) >= copies * FILES
+    """Whether there are as many Replicas as are wanted, plain or packed."""
+    held = 0
+    for node in cluster.nodes:
+        words = [str(cluster.command), "status", "--json"]
+        said = subprocess.run(words, env=node.environ, capture_output=True, check=True)
+        tiers = json.loads(said.stdout)["report"]["tiers"]
+        held += sum(tier["files"] for tier in tiers)
+    return held >= copies * FILES
 
 
 @pytest.mark.root

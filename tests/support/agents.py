@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from monarch.agent.control import ask
+from support import tier_codecs
 
 
 @dataclass
@@ -102,7 +103,8 @@ def start_agent(run: Path, options: Sequence[str]) -> AgentProcess:
     """Start an agent as the launcher does, and return without waiting for it."""
     run.mkdir(mode=0o700, parents=True, exist_ok=True)
     reading, writing = os.pipe()
-    command = [sys.executable, "-P", "-m", "monarch", "agent", "--run-dir", str(run)]
+    python = os.environ.get(tier_codecs.PYTHON, sys.executable)
+    command = [python, "-P", "-m", "monarch", "agent", "--run-dir", str(run)]
     command += ["--notify-fd", str(writing), "--", *options, "--", "true"]
     log = os.open(run / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:

@@ -62,7 +62,7 @@ class Launch:
     @property
     def run_root(self) -> Path:
         """The root of run directories."""
-        return self.folder / "run-root"
+        return self.folder / "monarch-0"
 
     @property
     def journal(self) -> Path:

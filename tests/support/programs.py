@@ -16,7 +16,11 @@ from support import compiler
 CONSUMERS = Path(__file__).parents[1] / "frameworks" / "consumers"
 PROGRAM_TIMEOUT_S = 100
 EMPTY: Mapping[str, str] = {}
-REDIRECTED = ("opens_miss", "opens_hit_")
+READY = ("opens_hit_", "opens_unpacked")
+"""Opens of what a Tier holds: plain, or packed, which is then decoded into the Pool."""
+TRIED_TIMES = 3
+"""So often, at most, it is read to choose a codec where each open of a file drops what
+the kernel has cached of it."""
 
 Words = Sequence[str | os.PathLike[str]]
 
@@ -38,11 +42,8 @@ class Outcome:
     @property
     def redirected_opens(self) -> int:
         """The opens that a Tier has answered, by the report."""
-        return sum(
-            value
-            for name, value in self.report["counters"].items()
-            if name.startswith(REDIRECTED)
-        )
+        counters = self.report["counters"]
+        return ready_opens(counters) + int(counters["opens_miss"])
 
     def counter(self, name: str) -> int:
         """One total of the programs' counters, by the report."""
@@ -53,10 +54,25 @@ class Outcome:
         """The bytes that the agent has read from the origin, by the report."""
         return int(self.report["origin"]["agent_read_bytes"])
 
+    @property
+    def copied_bytes(self) -> int:
+        """Those without what was read to choose the codec of a packed Tier."""
+        return self.origin_bytes - tried_bytes(self.report)
+
     def succeed(self) -> "Outcome":
         """Gives the outcome itself, which must be that of a success."""
         assert self.status == 0, self.stderr.decode()
         return self
+
+
+def ready_opens(counters: Mapping[str, int]) -> int:
+    """The opens of what a Tier held."""
+    return sum(value for name, value in counters.items() if name.startswith(READY))
+
+
+def tried_bytes(report: Mapping[str, Any]) -> int:
+    """The bytes that were read from the origin to choose codecs, by a report."""
+    return int(report["agent"]["tried_bytes"])
 
 
 def consumer(name: str, *words: str | os.PathLike[str]) -> list[str]:

@@ -174,7 +174,7 @@ def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
     server.counts[0] = NOTHING._replace(
         replies=5, ranges=3, bytes=500, refused=2, malformed=1
     )
-    receiver.counts[0] = NOTHING._replace(malformed=2)
+    receiver.counts[0] = NOTHING._replace(malformed=2, bytes=40)
     sources.connected(0)
     table.answer(0, 70)
     sources.lost(0)
@@ -184,7 +184,7 @@ def test_what_went_to_and_came_from_a_peer_is_reported(view, placement):
 
     assert (peer.served_files, peer.served_ranges) == (2, 3)
     assert (peer.served_bytes, peer.refused) == (500, 2)
-    assert (peer.fetched_files, peer.fetched_bytes, peer.malformed) == (1, 70, 3)
+    assert (peer.fetched_files, peer.fetched_bytes, peer.malformed) == (1, 40, 3)
     assert (peer.breaker_opened, peer.breaker_closed) == (1, 1)
 
 

@@ -2,7 +2,10 @@
 
 import json
 import os
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,9 @@ import zstandard
 from monarch.cli import main
 from monarch.codec import CANDIDATES, Codec
 from monarch.native import Coder, codec_library
-from monarch.origins.trials import Pieces, try_codecs
+from monarch.origins import trials as origin_trials
+from monarch.origins.trials import Pieces, read_pieces, try_codecs
+from monarch.selector import Sample
 
 NAMES = ["lz4", "lz4hc:9", "zstd:3", "zstd:-5", "lz4+shuffle2", "zstd:1+shuffle8"]
 LENGTHS = [1, 2, 7, 4095, 4096, 100_003, 1 << 20]
@@ -137,6 +142,37 @@ def test_dictionary_of_another_codec_cannot_unpack() -> None:
         assert coder.unpack(packed, room(len(pieces[0])))
     with Coder(codec) as coder:
         assert not coder.unpack(packed, room(len(pieces[0])))
+
+
+@pytest.mark.parametrize("hung", [1, origin_trials.READERS])
+def test_origin_that_hangs_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, hung: int
+) -> None:
+    """What other readers have got by then is taken, if there are others."""
+    count, end = 40, threading.Event()
+
+    def read(path: bytes, offset: int, length: int) -> bytes:
+        if offset < hung:
+            end.wait()
+        return bytes(length)
+
+    class Paths:
+        def path(self, file: int) -> bytes:
+            return b"%d" % file
+
+    monkeypatch.setattr(origin_trials, "_read", read)
+    numbers, weights = np.arange(count), np.full(count, 1 / count)
+    sample = Sample(numbers, numbers, np.full(count, 100), weights)
+    inventory: Any = Paths()
+    began = time.monotonic()
+    pieces = read_pieces(inventory, sample)
+    took_s = time.monotonic() - began
+    end.set()
+
+    assert took_s < origin_trials.READ_MAX_S + 1
+    assert len(pieces) == (count - hung if hung == 1 else 0)
+    assert pieces.files.tolist() == numbers[count - len(pieces) :].tolist()
+    assert pieces.failed == 0
 
 
 @needs_libraries

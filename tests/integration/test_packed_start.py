@@ -1,0 +1,145 @@
+"""How a job chooses codecs at its start: in bounded time, and what it read is told."""
+
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from monarch.agent import packed_tiers
+from monarch.codec import Codec
+from monarch.config import Tier as TierSection
+from monarch.native import codec_library
+from monarch.origins import trials
+from monarch.tiers import TierSettings, speed
+from support.clusters import Cluster
+from support.countfs import CountFs
+from support.nodes import Plan
+from support.programs import Runner
+
+AUTO = ("--set", "tiers[0].codec=auto")
+FILES, FILE_BYTES = 200, 20_000
+START_MAX_S = 5.0
+"""What a choice may take in all, where the origin does not answer."""
+
+pytestmark = pytest.mark.skipif(
+    codec_library(Codec.parse("zstd:1")) is None, reason="no libzstd"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "data"
+    root.mkdir()
+    for number in range(FILES):
+        content = random.Random(number).randbytes(FILE_BYTES)
+        (root / f"{number}.bin").write_bytes(content)
+    return root
+
+
+def test_origin_that_hangs_does_not_delay_the_start_without_limit(
+    runner: Runner, folder: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    """Its names are known from an earlier job: what hangs is the trial of codecs."""
+    view = mount_counted(folder)
+    options = ("--set", "fill.enabled=false")
+    time.sleep(2.5)  # else directories have changed too recently to be saved
+    runner.under_monarch(["true"], roots=[view.root], options=options).succeed()
+    view.set(stall=".bin")
+    began = time.monotonic()
+    plain = runner.under_monarch(["true"], roots=[view.root], options=options)
+    plain_s = time.monotonic() - began
+    began = time.monotonic()
+
+    packed = runner.under_monarch(
+        ["true"], roots=[view.root], options=(*options, *AUTO)
+    )
+
+    took_s = time.monotonic() - began
+    view.set(stall="")
+    assert plain.succeed()
+    assert packed.succeed()
+    assert packed.report["agent"]["tried_bytes"] == 0
+    assert took_s - plain_s < START_MAX_S
+
+
+def test_what_is_read_to_choose_a_codec_is_in_the_report(
+    runner: Runner, folder: Path, mount_counted: Callable[..., CountFs]
+) -> None:
+    view = mount_counted(folder)
+    view.reset()
+
+    outcome = runner.under_monarch(
+        ["true"], roots=[view.root], options=("--set", "fill.enabled=false", *AUTO)
+    ).succeed()
+
+    read = view.counts().read_bytes
+    assert 0 < read <= 0.01 * FILES * FILE_BYTES
+    assert outcome.origin_bytes == outcome.report["agent"]["tried_bytes"] == read
+
+
+def test_what_the_first_node_has_read_for_all_is_in_the_report(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = make_cluster(3)
+
+    outcome = cluster.run(Plan(2), *AUTO).right(opens=6 * len(cluster.sizes))
+
+    report, read = outcome.report, cluster.origin.counts().read_bytes
+    assert report["agent"]["tried_bytes"] > 0
+    assert report["origin"]["agent_read_bytes"] == read
+
+
+def choice_among(
+    monkeypatch: pytest.MonkeyPatch, pieces: list[bytes], known: packed_tiers.Known
+) -> Codec:
+    """What is chosen for files of which these are pieces, at an origin that is slow."""
+    weights = np.full(len(pieces), 1 / len(pieces))
+    files = np.arange(len(pieces))
+    read = trials.Pieces(pieces, weights, 0, 10.0, files)
+    monkeypatch.setattr(trials, "read_pieces", lambda inventory, sample: read)
+    monkeypatch.setattr(speed, "measure_speed", lambda directory: (1000.0, 1e7))
+    section = TierSection(name="ram", kind="ram", codec="auto")
+    tier: Any = SimpleNamespace(
+        settings=TierSettings.of(0, section),
+        name="ram",
+        directory=Path(),
+        capacity_bytes=sum(map(len, pieces)) // 10,
+    )
+    setup: Any = SimpleNamespace(tiers=[tier])
+    inventory: Any = Files(pieces)
+    found = packed_tiers.choose_packing(setup, inventory, print, known)
+    return found.tiers[0].packings[0].codec
+
+
+class Files:
+    """As many files as pieces, and as large."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.sizes = np.array(list(map(len, pieces)), np.uint64)
+        self.total_bytes = int(self.sizes.sum())
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+def test_dictionary_is_chosen_by_a_node_that_chooses_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a job, each node would read a sample of its own to train it."""
+    rng = random.Random(3)
+    pieces = [
+        json.dumps({"image": f"n{rng.randrange(10**6):08}.jpg", "box": [n, 7]}).encode()
+        for n in range(3000)
+    ]
+
+    alone = choice_among(monkeypatch, pieces, packed_tiers.Known())
+    for_others = choice_among(monkeypatch, pieces, packed_tiers.Known(for_others=True))
+
+    assert alone.dictionary
+    assert not for_others.dictionary

@@ -1,0 +1,166 @@
+"""Runs tests of plain Tiers with packed ones: `pytest --codec auto` all of them.
+
+Agents run in an interpreter that gives the first Tier of each configuration the codec,
+wherever the configuration may have one; what a test configures itself stays, and so do
+Tiers that outlive their job.
+"""
+
+import runpy
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+PYTHON = "MONARCH_STAGING_PYTHON"
+PLAIN = "plain"
+AUTO = "auto"
+IN_BOTH_MODES = (
+    "integration/test_large_reads.py::"
+    "test_readers_that_wait_for_a_file_that_becomes_whole_are_served",
+    "integration/test_nodes_faults.py::test_copies_on_several_nodes_outlive_the_others",
+    "integration/test_nodes_report.py::"
+    "test_the_report_of_a_job_agrees_with_what_the_origin_has_counted",
+    "integration/test_nodes_report.py::"
+    "test_what_two_nodes_say_of_each_other_is_the_same",
+    "integration/test_nodes_sharing.py::"
+    "test_a_cold_file_that_all_want_at_once_is_read_once",
+    "integration/test_nodes_sharing.py::"
+    "test_a_node_whose_programs_have_ended_serves_until_the_job_ends",
+    "integration/test_origin_once.py",
+    "integration/test_programs.py::test_a_library_of_formats_reads_the_same",
+    "integration/test_unknown_names.py::"
+    "test_moved_and_written_file_of_an_overlay_is_never_read_as_it_was",
+    "semantics/test_semantics.py",
+    "semantics/test_writes.py",
+)
+"""Of one node and of four: they run with packed Tiers, too, if no codec is given."""
+PLAIN_ONLY = {
+    "removes, counts or spoils Replicas that are files of their own": (
+        "integration/test_agent_faults.py::test_a_removed_replica_is_staged_again",
+        "integration/test_agent_faults.py::"
+        "test_a_removed_tier_directory_is_survived_by_the_next_tier",
+        "integration/test_agent_life.py::"
+        "test_a_killed_agent_leaves_nothing_that_the_next_one_trusts",
+        "integration/test_agents_in_turn.py::"
+        "test_redirected_descriptor_of_a_lost_replica_is_the_origins_file",
+        "integration/test_nodes_large.py::"
+        "test_blocks_that_change_after_their_file_was_whole_reach_no_other_node",
+        "integration/test_faults.py::"
+        "test_a_removed_replica_is_read_from_the_origin_and_staged_again",
+        "integration/test_faults.py::"
+        "test_a_removed_tier_directory_leaves_the_bytes_right",
+    ),
+    "programs have files of the Tier open: of a packed one, decoded ones of the Pool": (
+        "integration/test_hung_parts.py::"
+        "test_a_tier_that_fails_is_withdrawn_and_its_files_are_staged_elsewhere[opens]",
+        "integration/test_hung_parts.py::"
+        "test_an_error_of_a_tier_under_an_open_file_reaches_the_program",
+        "semantics/test_fine_print_places.py::test_errors_and_delays",
+        "semantics/test_fine_print_places.py::test_noexec",
+    ),
+    "measures a full Tier by files that shrink, and a Pool that plain Tiers give": (
+        "integration/test_hints.py::test_a_dataset_larger_than_the_tiers_is_read_ahead",
+        "integration/test_hints.py::test_a_dataset_that_the_tiers_hold_needs_no_pool",
+        "integration/test_hints.py::test_without_hints_the_tier_keeps_its_room",
+    ),
+    "expects what Monarch says of a job with a plain Tier": (
+        "integration/test_agent_life.py::test_the_start_line_says_what_is_staged_where",
+        "integration/test_first_use.py::"
+        "test_lines_on_a_terminal_of_80_columns_end_between_words",
+    ),
+    "waits until a large File is one in the Tier: a packed one is read by Blocks": (
+        "integration/test_large_reads.py::"
+        "test_fill_completes_what_programs_have_read_in_part",
+        "integration/test_programs_zeroed.py::"
+        "test_programs_read_right_bytes_from_a_zeroed_origin",
+        "semantics/test_large_files.py::test_large_file",
+    ),
+    "forges what peers send plain": (
+        "integration/test_nodes_attacks.py::"
+        "test_checksums_alone_do_not_keep_out_who_forges_them",
+    ),
+}
+"""Tests that have no meaning with packed Tiers, by the reason."""
+FAULTS = {
+    "with a packed Tier a stream gets the origin of a large File, at each open": (
+        "integration/test_whole_files.py::test_what_fopen_opens_is_staged_whole",
+        "integration/test_whole_files.py::"
+        "test_what_was_read_in_part_is_completed_for_an_open_that_waits",
+        "integration/test_whole_files.py::"
+        "test_files_are_waited_for_once_another_one_was_seen_to_be_mapped[staged]",
+        "semantics/test_semantics.py::test_large_file_that_is_mapped",
+    ),
+}
+"""What does not hold with packed Tiers and should; these tests must fail."""
+
+
+def in_blocks(codec: str) -> int:
+    """How many of a dataset with one large File are read by Blocks once all is staged:
+    a packed Tier makes no file of it."""
+    return int(codec != PLAIN)
+
+
+def is_listed(nodeid: str, names: Iterable[str]) -> bool:
+    """Whether a test, or its function or file, is among names below tests/."""
+    name = nodeid.removeprefix("tests/")
+    return any(name == one or name.startswith((f"{one}[", f"{one}::")) for one in names)
+
+
+def reason_for_plain(nodeid: str) -> str:
+    """Why a test needs plain Tiers; "" if it does not."""
+    return _reason(nodeid, PLAIN_ONLY)
+
+
+def known_fault(nodeid: str) -> str:
+    """Why a test fails with packed Tiers; "" if it must not."""
+    return _reason(nodeid, FAULTS)
+
+
+def _reason(nodeid: str, listed: Mapping[str, Iterable[str]]) -> str:
+    for name in (PLAIN, AUTO):  # of a test that runs in both modes
+        nodeid = nodeid.replace(f"[{name}-", "[").replace(f"-{name}]", "]")
+        nodeid = nodeid.removesuffix(f"[{name}]")
+    return next((why for why, names in listed.items() if is_listed(nodeid, names)), "")
+
+
+def packing_python(folder: Path, codec: str) -> str:
+    """The path of such an interpreter, made in a folder."""
+    place = folder / f"python-{codec}"
+    words = shlex.join([sys.executable, "-I", str(Path(__file__).resolve()), codec])
+    place.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    place.chmod(0o755)
+    return str(place)
+
+
+def pack(codec: str) -> None:
+    """Let each configuration that is read have a packed Tier."""
+    from monarch.config import loading
+    from monarch.config.schema import Config
+    from monarch.config.types import Environment
+    from monarch.config.validation import conflicts
+
+    validated = loading._Layers.validated
+
+    def packed(layers: loading._Layers, environment: Environment) -> Config:
+        config = validated(layers, environment)
+        # Tiers that are kept are tested by test_packed_retained.py.
+        if not config.tiers or config.tiers[0].codec != PLAIN or config.retain != "job":
+            return config
+        first = config.tiers[0].model_copy(update={"codec": codec})
+        changed = config.model_copy(update={"tiers": (first, *config.tiers[1:])})
+        return config if any(conflicts(changed)) else changed
+
+    loading._Layers.validated = packed  # type: ignore[assignment, method-assign]
+
+
+def main() -> None:
+    """Run `CODEC ... -m monarch WORDS...`."""
+    codec, *words = sys.argv[1:]
+    module = words.index("-m") + 1
+    sys.argv = words[module:]
+    pack(codec)
+    runpy.run_module(words[module], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
