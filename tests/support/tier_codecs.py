@@ -82,13 +82,9 @@ PLAIN_ONLY = {
 }
 """Tests that have no meaning with packed Tiers, by the reason."""
 FAULTS = {
-    "with a packed Tier a stream gets the origin of a large File, at each open": (
-        "integration/test_whole_files.py::test_what_fopen_opens_is_staged_whole",
+    "what a packed Tier holds of a large File in part is not made whole for a stream": (
         "integration/test_whole_files.py::"
         "test_what_was_read_in_part_is_completed_for_an_open_that_waits",
-        "integration/test_whole_files.py::"
-        "test_files_are_waited_for_once_another_one_was_seen_to_be_mapped[staged]",
-        "semantics/test_semantics.py::test_large_file_that_is_mapped",
     ),
 }
 """What does not hold with packed Tiers and should; these tests must fail."""

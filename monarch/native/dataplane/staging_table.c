@@ -200,7 +200,7 @@ static enum monarch_verdict begin_large(struct table *t, struct monarch_order *o
     int verdict = table_large_verdict(t, order);
     if (verdict != VERDICT_BEGUN)
         return (enum monarch_verdict)verdict;
-    int tier = table_reserve_large(t, order->file);
+    int tier = table_reserve_large(t, order);
     order->peer = NO_PEER;
     if (tier < 0) {
         refuse_word(t, order->file, seen, REASON_NO_ROOM);

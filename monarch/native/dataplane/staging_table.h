@@ -165,7 +165,7 @@ enum { TAKE_TIER = 1, TAKE_POOL = 2 }; /* where an Extent may go */
 /* table_pieces.c; the callers of the first three hold the lock */
 bool table_in_pieces(const struct table *t, uint32_t file);
 void table_set_pieces(struct table *t, uint32_t file, bool pieces);
-int table_reserve_large(struct table *t, uint32_t file);
+int table_reserve_large(struct table *t, const struct monarch_order *order);
 bool table_extent_elsewhere(struct table *t, uint32_t file, uint32_t extent);
 bool table_keeps_extent(struct table *t, uint32_t file, uint32_t extent);
 int table_take_extent(struct table *t, uint32_t file, uint32_t extent, unsigned where);

@@ -58,14 +58,17 @@ static bool is_mapped(const struct table *t, uint32_t file)
 }
 
 /* table_reserve_large - begins a large File: the Tier that has room for all of it, or any
- * one where its Extents get theirs one by one. -1: it has no room at all. */
-int table_reserve_large(struct table *t, uint32_t file)
+ * one where its Extents get theirs one by one. -1: it has no room at all. One that a program
+ * waits for whole is not packed, if it has room. */
+int table_reserve_large(struct table *t, const struct monarch_order *order)
 {
+    uint32_t file = order->file;
+    bool whole = is_mapped(t, file) || order->kind & MONARCH_AWAITED;
     uint64_t need = footprint(t->options.sizes[file]);
     uint64_t all = t->options.first[file + 1] - t->options.first[file];
     uint64_t kept = goes(t, file, DESTINATION_TIER), nowhere;
     int tier = -1;
-    if (kept && !is_mapped(t, file) && table_extents_packed(t, file)) {
+    if (kept && !whole && table_extents_packed(t, file)) {
         table_set_pieces(t, file, true);
         return 0;
     }
