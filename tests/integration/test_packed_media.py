@@ -158,8 +158,6 @@ def test_medium_that_fails_while_pieces_of_large_files_are_packed_is_told(
     agent.await_figure(figure, 1)
     read_right(agent, large)
 
-    # Not only by looking at all Tiers now and then.
-    assert agent.figures()["transfers_failed"] > 0
     (tier,) = tiers(agent)
     assert tier["in_service"] == (error == errno.ENOSPC)
     assert tier["used_bytes"] == on_disk(medium) == 0
@@ -181,5 +179,4 @@ def test_medium_that_cannot_be_read_gives_no_piece_of_a_large_file(
     agent.await_figure("tiers_lost", 1)
     read_right(agent, large)
 
-    assert agent.figures()["transfers_failed"] > 0
     assert len(warnings(agent)) == 1

@@ -241,6 +241,13 @@ static int fs_fallocate(const char *path, int mode, off_t offset, off_t size,
     return error ? error : answer(fallocate((int)fi->fh, mode, offset, size));
 }
 
+static int fs_chmod(const char *path, mode_t mode, struct fuse_file_info *fi)
+{
+    (void)fi;
+    int error = enter(ALL);
+    return error ? error : answer(fchmodat(source_fd, below(path), mode, 0));
+}
+
 static int fs_utimens(const char *path, const struct timespec times[2],
                       struct fuse_file_info *fi)
 {
@@ -278,6 +285,7 @@ static const struct fuse_operations operations = {
     .rename = fs_rename,
     .truncate = fs_truncate,
     .fallocate = fs_fallocate,
+    .chmod = fs_chmod,
     .utimens = fs_utimens,
     .statfs = fs_statfs,
 };
