@@ -4,6 +4,7 @@ what one node has damaged it gets from another one."""
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,17 +50,18 @@ def with_medium(node: Node, home: Path, medium: Path) -> Node:
     return replace(node, prefix=("unshare", "-m", "sh", "-c", script, "sh"))
 
 
-def packed_files(node: Node) -> int:
+def has_all(node: Node) -> bool:
+    """It holds all files packed."""
     [run] = node.run_root.iterdir()
     report = ask(run, {"op": "status"})["report"]
-    return int(report["packed"]["files"]) if report["packed"] else 0
+    return bool(report["packed"]) and report["packed"]["files"] == FILES
 
 
 def end(cluster: Cluster, job: Job, epochs: int) -> None:
     """Let a job go on to its end when each node holds all files packed."""
     job.await_epoch(1)
     for node in cluster.nodes:
-        wait_until(lambda n=node: packed_files(n) == FILES, f"{node.name} has all")
+        wait_until(partial(has_all, node), f"{node.name} has all")
     job.release(1)
     job.finish().right(opens=epochs * len(cluster.nodes) * FILES)
 
