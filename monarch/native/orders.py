@@ -47,6 +47,7 @@ class Completion(NamedTuple):
         expired: Python was silent for too long, and the File is absent already.
         blocks: how many Blocks of a large File it was to bring; 0: the whole File.
         bytes: read from the Origin or received, also by a failed Transfer.
+        alone: it tells of the Tier alone; no order has ended.
     """
 
     file: int
@@ -60,6 +61,7 @@ class Completion(NamedTuple):
     bytes: int
     ns: int
     blocks: int = 0
+    alone: bool = False
 
     @property
     def order(self) -> Order:
@@ -81,21 +83,16 @@ def unpack(row: npt.NDArray[Any]) -> Order:
 
 def completions(rows: npt.NDArray[Any]) -> list[Completion]:
     """Return the completions of some records."""
-    return [
-        Completion(
-            file,
-            tier,
-            kind,
-            Step(step),
-            peer,
-            word,
-            status,
-            expired=bool(late),
-            bytes=n,
-            ns=ns,
-            blocks=blocks,
-        )
-        for file, tier, kind, step, peer, word, status, late, blocks, _, n, ns, _ in (
-            rows.tolist()
-        )
-    ]
+    return [_completion(row) for row in rows.tolist()]
+
+
+def _completion(row: tuple[int, ...]) -> Completion:
+    file, tier, kind, step, peer, word, status, late, blocks, alone, n, ns, _ = row
+    return Completion(
+        *(file, tier, kind, Step(step), peer, word, status),
+        expired=bool(late),
+        bytes=n,
+        ns=ns,
+        blocks=blocks,
+        alone=bool(alone),
+    )

@@ -136,6 +136,9 @@ class Outcomes:
 
     def end(self, done: Completion) -> None:
         """Handle the end of an order of the engine."""
+        if done.alone:
+            self._judge_tier(done)
+            return
         transfer = self._dispatch.end(done)
         if done.status:
             self._failed(transfer, done)
@@ -165,6 +168,14 @@ class Outcomes:
         self._stopping = True
         for transfer in transfers:
             self._ends.drop(transfer, Reason.STOPPING)
+
+    def _judge_tier(self, done: Completion) -> None:
+        """Handle an error of a Tier that leaves its File where it is."""
+        _, tier_outcome = self._ends.judge(done)
+        if tier_outcome is TierOutcome.FAILED:
+            self._losses.withdraw(done.tier, os.strerror(-done.status))
+        elif tier_outcome is TierOutcome.FULL:
+            self._ends.shrink(done.tier)
 
     def _failed(self, transfer: Transfer, done: Completion) -> None:
         outcome, tier_outcome = self._ends.judge(done)

@@ -9,6 +9,8 @@
  *     stall      not empty: all requests wait until it is
  *     bw         bytes per second over all readers, 0 = unlimited
  *     burst_us   so many microseconds in which nothing was read are made up for
+ *     wbw        the same over all writers
+ *     write      errno with which writes of data fail, 0 = well
  */
 #define FUSE_USE_VERSION 35
 #include <dirent.h>
@@ -36,6 +38,7 @@ enum { NO_FILE = 0, READS = 1, OPENS = 2, ALL = 3, LINE_BYTES = 256 };
 enum { SECOND_NS = 1000000000, US_NS = 1000, BURST_US = 2000 };
 
 static atomic_int eio, stalled, bytes_per_s, burst_us = BURST_US;
+static atomic_int written_per_s, write_error;
 static atomic_ullong read_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int64_t given_ns; /* when the medium has given all that was asked for */
@@ -64,17 +67,17 @@ static int enter(int fails_from)
 }
 
 /* pace - waits until a medium of this bandwidth has given so many more bytes. */
-static void pace(ssize_t n)
+static void pace(ssize_t n, int rate)
 {
     struct timespec now;
-    if (!bytes_per_s)
+    if (!rate)
         return;
     pthread_mutex_lock(&lock);
     clock_gettime(CLOCK_MONOTONIC, &now);
     int64_t earliest = now.tv_sec * (int64_t)SECOND_NS + now.tv_nsec;
     earliest -= (int64_t)burst_us * US_NS;
     given_ns = given_ns < earliest ? earliest : given_ns;
-    given_ns += n * (int64_t)SECOND_NS / bytes_per_s;
+    given_ns += n * (int64_t)SECOND_NS / rate;
     const struct timespec until = {given_ns / SECOND_NS, given_ns % SECOND_NS};
     pthread_mutex_unlock(&lock);
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
@@ -95,6 +98,10 @@ static int set(const char *line)
         bytes_per_s = atoi(line + 3);
     else if (strncmp(line, "burst_us=", 9) == 0)
         burst_us = atoi(line + 9);
+    else if (strncmp(line, "wbw=", 4) == 0)
+        written_per_s = atoi(line + 4);
+    else if (strncmp(line, "write=", 6) == 0)
+        write_error = atoi(line + 6);
     else
         return -EINVAL;
     return 0;
@@ -164,7 +171,7 @@ static int fs_read(const char *path, char *out, size_t size, off_t offset,
     if (n < 0)
         return -errno;
     read_bytes += (unsigned long long)n;
-    pace(n);
+    pace(n, bytes_per_s);
     return (int)n;
 }
 
@@ -179,8 +186,9 @@ static int fs_write(const char *path, const char *bytes, size_t size, off_t offs
         return wrong ? wrong : (int)size;
     }
     int error = enter(ALL);
-    if (error)
-        return error;
+    if (error || write_error)
+        return error ? error : -write_error;
+    pace((ssize_t)size, written_per_s);
     ssize_t n = pwrite((int)fi->fh, bytes, size, offset);
     return n < 0 ? -errno : (int)n;
 }
@@ -244,6 +252,21 @@ static int fs_truncate(const char *path, off_t size, struct fuse_file_info *fi)
     return answer(ftruncate((int)fi->fh, size));
 }
 
+static int fs_fallocate(const char *path, int mode, off_t offset, off_t size,
+                        struct fuse_file_info *fi)
+{
+    (void)path;
+    int error = enter(ALL);
+    return error ? error : answer(fallocate((int)fi->fh, mode, offset, size));
+}
+
+static int fs_chmod(const char *path, mode_t mode, struct fuse_file_info *fi)
+{
+    (void)fi;
+    int error = enter(ALL);
+    return error ? error : answer(fchmodat(source_fd, below(path), mode, 0));
+}
+
 static int fs_utimens(const char *path, const struct timespec times[2],
                       struct fuse_file_info *fi)
 {
@@ -280,6 +303,8 @@ static const struct fuse_operations operations = {
     .mkdir = fs_mkdir,
     .rename = fs_rename,
     .truncate = fs_truncate,
+    .fallocate = fs_fallocate,
+    .chmod = fs_chmod,
     .utimens = fs_utimens,
     .statfs = fs_statfs,
 };

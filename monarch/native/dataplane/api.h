@@ -360,7 +360,8 @@ struct monarch_completion { /* of an order that has failed or is to be reported 
                          else -errno */
     uint32_t expired; /* 1: Python was silent, its File is absent and busy already */
     uint32_t blocks;  /* of how many Blocks it was; 0: of the whole File */
-    uint32_t reserved;
+    uint32_t
+        alone; /* 1: it tells of the Tier alone; the Transfer of the File goes on */
     uint64_t bytes; /* read from the origin or received, also by a failed Transfer */
     uint64_t ns;    /* running time, without the time in which it was parked */
     uint64_t ended_ns;

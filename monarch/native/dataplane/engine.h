@@ -262,6 +262,7 @@ bool fill_fetch(struct engine *e, struct monarch_order *out);
 void report_file(struct engine *e, uint32_t file);
 void report_file_locked(struct engine *e, uint32_t file);
 void report_completion(struct engine *e, const struct monarch_completion *done);
+void report_tier(struct engine *e, const struct transfer *t, uint32_t tier, int status);
 void completions_expire(struct engine *e, struct ring *done);
 
 /* A program that has been served is expected to ask again at once. */

@@ -96,6 +96,8 @@ static int put(struct engine *e, struct transfer *t)
     if (rc)
         return rc;
     rc = packing_append(e, t, t->chain, &place);
+    if (rc)
+        report_tier(e, t, t->order.tier, rc);
     if (!rc && !extent_packed(e, &t->order, &place))
         rc = -ECANCELED;
     if (rc)

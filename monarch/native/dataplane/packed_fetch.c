@@ -118,6 +118,8 @@ static void keep(struct engine *e, struct transfer *t)
     kept.frame->tier = order.tier;
     t->came = NULL;
     int rc = put(e, &kept);
+    if (rc && kept.step == MONARCH_STEP_WRITE)
+        report_tier(e, &kept, order.tier, rc);
     if (rc)
         monarch_table_fail(e->table, &order, REASON_NONE, 0);
     transfer_end(&kept, rc);

@@ -15,8 +15,19 @@
 #include "dataplane/syscalls.h"
 #include "shared/progress.h"
 
-/* packing_find - finds a frame of so many plain bytes and checks its head. A frame that cannot
- * be read is as one that is damaged: the medium of its Tier is not that of the Transfer. */
+/* read_frame - reads bytes of a frame. One that cannot be read is as one that is damaged: the
+ * medium of its Tier, of which Python hears, is not that of the Transfer. */
+static int read_frame(struct engine *e, const struct transfer *t, void *out, size_t n,
+                      uint64_t at)
+{
+    const struct unpacking *u = &t->unpacking;
+    ssize_t got = file_read_at(u->fd, out, n, at);
+    if (got < 0)
+        report_tier(e, t, u->tier, (int)got);
+    return got == (ssize_t)n ? 0 : -EBADMSG;
+}
+
+/* packing_find - finds a frame of so many plain bytes and checks its head. */
 int packing_find(struct engine *e, struct transfer *t, uint64_t row, uint64_t plain)
 {
     struct unpacking *u = &t->unpacking;
@@ -29,7 +40,7 @@ int packing_find(struct engine *e, struct transfer *t, uint64_t row, uint64_t pl
     expected.stored = u->place.bytes - (uint32_t)sizeof(u->head);
     uint8_t bytes[sizeof(u->head) + sizeof(u->lengths)];
     size_t n = sizeof(u->head) + table;
-    if (plain > EXTENT_BYTES || pread(u->fd, bytes, n, u->place.offset) != (ssize_t)n)
+    if (plain > EXTENT_BYTES || read_frame(e, t, bytes, n, u->place.offset))
         return -EBADMSG;
     memcpy(&u->head, bytes, sizeof(u->head));
     memcpy(u->lengths, bytes + sizeof(u->head), table);
@@ -82,7 +93,7 @@ static int decode(struct engine *e, struct transfer *t, uint8_t *buffer, size_t 
     bool raw = u->lengths[u->piece] & FRAME_RAW;
     uint8_t *packed = raw ? buffer : buffer + PIECE_BYTES;
     t->step = MONARCH_STEP_VERIFY;
-    if (pread(u->fd, packed, length, (off_t)u->offset) != (ssize_t)length)
+    if (read_frame(e, t, packed, length, u->offset))
         return -EBADMSG;
     u->piece++;
     u->offset += length;

@@ -3,6 +3,7 @@
 #include "dataplane/engine.h"
 
 #include "dataplane/staging_table.h"
+#include "dataplane/transfer.h"
 
 /* report_file_locked - the same for those that hold the lock. */
 void report_file_locked(struct engine *e, uint32_t file)
@@ -54,6 +55,27 @@ void report_completion(struct engine *e, const struct monarch_completion *done)
         engine_signal(e);
 }
 
+/* report_tier - tells Python of an error of a packed Tier by which no Transfer fails: its File
+ * stays where it is, or comes from elsewhere. Dropped if too much is not collected, as the
+ * next error is told as well. */
+void report_tier(struct engine *e, const struct transfer *t, uint32_t tier, int status)
+{
+    const struct monarch_completion done = {.file = t->order.file,
+                                            .tier = (uint16_t)tier,
+                                            .kind = MONARCH_LOCAL | MONARCH_BACKGROUND,
+                                            .step = t->step,
+                                            .peer = NO_PEER,
+                                            .status = status,
+                                            .alone = 1,
+                                            .ended_ns = clock_ns()};
+    pthread_mutex_lock(&e->lock);
+    if (e->outstanding[CLASS_BACKGROUND] < ORDERS_MAX) {
+        e->outstanding[CLASS_BACKGROUND]++;
+        report_completion(e, &done);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
 /* completions_expire - makes the Files of failed Transfers absent for which Python has
  * decided nothing in time, so that programs read the origin. Under the lock of `done`. */
 void completions_expire(struct engine *e, struct ring *done)
@@ -68,7 +90,7 @@ void completions_expire(struct engine *e, struct ring *done)
                                             .kind = c->kind,
                                             .peer = c->peer,
                                             .word = c->word};
-        if (c->status && !c->expired)
+        if (c->status && !c->expired && !c->alone)
             c->expired = (uint32_t)monarch_table_fail(e->table, &order, REASON_BUSY, 1);
     }
 }

@@ -105,6 +105,8 @@ int table_set_packed(struct table *t, const struct monarch_order *order,
         if (!from_pool)
             table_count_published(t, order);
         table_count_idle(t);
+    } else { /* who has ended it has given back what was reserved, as was done before */
+        t->accounts[order->tier].reserved += table_frame_need(t, order);
     }
     pthread_mutex_unlock(&t->lock);
     if (ended && !from_pool)

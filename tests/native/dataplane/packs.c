@@ -12,7 +12,14 @@
 #include "dataplane/packs.h"
 #include "shared/catalog.h"
 
-enum { FILES = 120, SIZE = 40000, READERS = 3, ROUNDS = 400, POOL_FILES = 16 };
+enum {
+    FILES = 120,
+    SIZE = 40000,
+    READERS = 3,
+    ROUNDS = 400,
+    POOL_FILES = 16,
+    MOVES = 3
+};
 enum { TIER, POOL };
 
 static struct board *board;
@@ -171,6 +178,94 @@ static void memory_may_be_taken_back_at_any_moment(void)
     end();
 }
 
+/* ---- frames that move ------------------------------------------------------------------ */
+
+static atomic_bool stopping;
+static atomic_uint gone; /* Files below this one are written */
+
+static void *reader_until_stop(void *seed)
+{
+    unsigned state = (unsigned)(uintptr_t)seed;
+    while (!stopping) {
+        uint32_t below = gone;
+        open_one(below + (uint32_t)rand_r(&state) % (FILES - below));
+        poll(NULL, 0, 20); /* frames move while nothing else runs */
+    }
+    return NULL;
+}
+
+static struct monarch_tally tally_now(void)
+{
+    struct monarch_tally tally;
+    monarch_table_tally(table, &tally);
+    return tally;
+}
+
+/* write_third - marks a third of the rest written: so much of a segment is dead then that
+ * what is left of it moves into another one. */
+static void write_third(void)
+{
+    uint32_t from = gone, to = from + (FILES - from) / 3 + 1;
+    gone = to;
+    for (uint32_t i = from; i < to; i++)
+        __atomic_store_n(&board->flags->written[i], 1, __ATOMIC_RELEASE);
+}
+
+static void await_moved(uint64_t segments)
+{
+    for (int i = 0; i < 3000 && tally_now().compacted_segments < segments; i++)
+        poll(NULL, 0, 10);
+    CHECK(tally_now().compacted_segments >= segments);
+}
+
+static void await_packed(void)
+{
+    for (int i = 0; i < 3000 && tally_now().packed_files < FILES; i++)
+        poll(NULL, 0, 10);
+}
+
+/* move_frames - rounds of compaction beside readers; with `drops` segments go beside them,
+ * too. */
+static void move_frames(bool drops)
+{
+    uint32_t files[FILES];
+    pthread_t threads[READERS];
+    begin(64 << 20);
+    stopping = false;
+    gone = served = 0;
+    fill_all(files);
+    await_packed();
+    for (uintptr_t i = 0; i < READERS; i++)
+        CHECK(pthread_create(&threads[i], NULL, reader_until_stop, (void *)(i + 1)) ==
+              0);
+    for (unsigned round = 1; round <= MOVES; round++) {
+        write_third();
+        await_moved(drops ? 1 : round);
+        if (drops)
+            monarch_engine_drop_packed(board->engine, TIER, 1, REASON_NONE);
+    }
+    stopping = true;
+    for (int i = 0; i < READERS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void frames_may_move_while_they_are_read(void)
+{
+    move_frames(false);
+    for (uint32_t file = gone; file < FILES; file++)
+        open_one(file);
+    CHECK(tally_now().frames_dropped == 0 && served > 0);
+    CHECK(tally_now().origin_read_bytes == (uint64_t)FILES * SIZE);
+    end();
+}
+
+static void segments_may_go_while_frames_move(void)
+{
+    move_frames(true);
+    CHECK(tally_now().frames_dropped == 0 && served > 0);
+    end();
+}
+
 int main(void)
 {
     if (!monarch_codec_library(METHOD_LZ4)) {
@@ -179,5 +274,7 @@ int main(void)
     }
     readers_beside_fill_find_right_bytes();
     memory_may_be_taken_back_at_any_moment();
+    frames_may_move_while_they_are_read();
+    segments_may_go_while_frames_move();
     return PASS;
 }
