@@ -20,6 +20,26 @@
 /* How long a peer that fills waits for a frame: else it would compress the File itself. */
 static const uint64_t FRAME_WAIT_NS = SECOND_NS;
 
+/* ---- buffers of replies whose bytes are in memory --------------------------------------- */
+
+/* server_take_buffer - of CHUNK_BYTES, or NULL. */
+uint8_t *server_take_buffer(struct server *s)
+{
+    return s->spare_count ? s->spares[--s->spare_count] : malloc(CHUNK_BYTES);
+}
+
+/* server_return_buffer - of a reply that has been sent, or NULL. */
+void server_return_buffer(struct server *s, uint8_t **buffer)
+{
+    if (*buffer && s->spare_count < SERVER_SPARES_MAX)
+        s->spares[s->spare_count++] = *buffer;
+    else
+        free(*buffer);
+    *buffer = NULL;
+}
+
+/* ---- frames ---------------------------------------------------------------------------- */
+
 /* find - the frame of a File, if the peer can decode it. */
 static bool find(struct engine *e, const struct pending_request *p,
                  struct unpacking *out)

@@ -154,43 +154,45 @@ static int take(struct engine *e, struct fetch *f, struct block_run run,
     return 0;
 }
 
-/* decode - decodes the piece of a reply into a buffer, and takes its Blocks. -EBADMSG: they are
- * not what had come to the peer. */
-static int decode(struct engine *e, struct fetch *f, struct block_run run,
-                  const uint8_t *bytes, size_t n, uint8_t *buffer)
+/* decode - decodes the piece of a reply, behind so many checksums, into a buffer; returns 0 if
+ * the Blocks are what had come to the peer, else -EBADMSG. */
+static int decode(struct engine *e, const struct fetch *f, struct block_run run,
+                  const struct packed_piece *piece, uint8_t *buffer)
 {
-    struct transfer *t = &f->transfer;
-    uint64_t digests[FRAME_BLOCKS_MAX];
-    uint32_t begin = run.first - run.first % FRAME_BLOCKS_MAX;
+    uint64_t size = f->transfer.size, digests[FRAME_BLOCKS_MAX];
     size_t front = run.count * sizeof(*digests);
-    const struct packed_piece piece = {
-        packs_codec(e->packs, f->packing_tier, t->order.file), bytes + front,
-        n - front};
-    uint8_t *own = buffer + (size_t)(run.first - begin) * BLOCK_BYTES;
+    uint32_t into = run.first % FRAME_BLOCKS_MAX, begin = run.first - into;
+    size_t n = (size_t)frame_block_bytes(size, begin, FRAME_BLOCKS_MAX);
     uint64_t began = clock_ns();
-    int rc = packing_decode(e, &piece, buffer,
-                            frame_block_bytes(t->size, begin, FRAME_BLOCKS_MAX));
+    int rc = packing_decode(e, piece, buffer, n);
     if (rc)
         return rc;
-    size_t plain = (size_t)frame_block_bytes(t->size, run.first, run.count);
-    blocks_digest(own, plain, digests);
-    if (memcmp(digests, bytes, front) != 0)
+    n = (size_t)frame_block_bytes(size, run.first, run.count);
+    blocks_digest(buffer + (size_t)into * BLOCK_BYTES, n, digests);
+    if (memcmp(digests, piece->bytes - front, front) != 0)
         return -EBADMSG;
-    table_count_decoded(e->table, plain, clock_ns() - began);
-    return take(e, f, run, own);
+    table_count_decoded(e->table, n, clock_ns() - began);
+    return 0;
 }
 
 /* take_packed - the same of Blocks that have come packed. */
 static int take_packed(struct receiver *r, struct fetch *f, struct block_run run,
                        const uint8_t *bytes, size_t n)
 {
+    size_t front = run.count * sizeof(uint64_t);
+    const struct packed_piece piece = {
+        packs_codec(r->engine->packs, f->packing_tier, f->transfer.order.file),
+        bytes + front, n - front};
     uint8_t *buffer = malloc(PIECE_BYTES);
-    int rc = buffer ? decode(r->engine, f, run, bytes, n, buffer) : -ENOMEM;
-    free(buffer);
+    int rc = buffer ? decode(r->engine, f, run, &piece, buffer) : -ENOMEM;
     if (rc == -EBADMSG) {
         f->transfer.partial->asks_plain = true;
         traffic_add(&r->traffic[f->order.peer].corrupt, 1);
     }
+    if (!rc)
+        rc = take(r->engine, f, run,
+                  buffer + (size_t)(run.first % FRAME_BLOCKS_MAX) * BLOCK_BYTES);
+    free(buffer);
     return rc;
 }
 

@@ -90,15 +90,13 @@ int server_blocks_attach(struct server *s, const struct pending_request *p,
                          struct reply *out);
 
 /* packed_replies.c */
+uint8_t *server_take_buffer(struct server *s);
+void server_return_buffer(struct server *s, uint8_t **buffer);
 bool server_frame_there(struct server *s, const struct pending_request *p);
 bool server_frame_comes(struct server *s, const struct pending_request *p,
                         uint64_t now);
 int server_frame_attach(struct server *s, const struct pending_request *p,
                         struct reply *out);
-
-/* server_buffers.c */
-uint8_t *server_take_buffer(struct server *s);
-void server_return_buffer(struct server *s, uint8_t **buffer);
 
 /* packed_block_replies.c */
 bool server_piece_there(struct server *s, const struct pending_request *p);
