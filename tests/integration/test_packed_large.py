@@ -45,9 +45,6 @@ MIB = 1 << 20
 SIZES = (9 * MIB + 5, 33 * MIB, 24 * MIB + 300_001, 8 * MIB + 1)
 TOTAL = sum(SIZES)
 PACKED = ("--set", "tiers[0].codec=lz4", "--set", "peers.transit=40MiB")
-# As by default. In a small one Extents of all readers contend, and what a peer cannot
-# give in time is read from the origin.
-LARGER_POOL = ("--set", "peers.transit=256MiB")
 OVERREAD_MAX = 1.02
 
 pytestmark = [
@@ -69,7 +66,7 @@ def overread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cluster(plain_cluster: Cluster) -> Cluster:  # noqa: F811
-    return replace(plain_cluster, extra=(*PACKED, *LARGER_POOL))
+    return replace(plain_cluster, extra=PACKED)
 
 
 def words_of(size: int, seed: int) -> bytes:
