@@ -151,7 +151,10 @@ class Cluster:
         inventory = Inventory(roots, CONSTANTS["EXTENT_BYTES"])
         paths, retain = [one.root.path for one in indexed], self._setup.config.retain
         left = left_packs(self._setup.tiers, paths, retain)
-        known = Known(left=left, for_others=True)
+        peers = self._setup.config.peers
+        shared = peers.mode in ("auto", "partition")
+        rooms = len(self.bootstrap.nodes) / (peers.copies or 1) if shared else 1.0
+        known = Known(left=left, for_others=True, rooms=max(1.0, rooms))
         return choose_packing(self._setup, inventory, self._notifier.warn, known)
 
     def send_catalog(self, namespace: Namespace) -> None:

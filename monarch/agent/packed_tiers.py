@@ -99,11 +99,14 @@ class Known:
             in the same way, nothing is tried again.
         for_others: this node chooses for all. No dictionary is chosen then: each node
             would read a sample of the origin to train it.
+        rooms: how often the nodes of the job have the room of this one's Tiers for one
+            copy of each File.
     """
 
     told: Sequence[TierCodec] = ()
     left: Mapping[int, Packs] = field(default_factory=dict)
     for_others: bool = False
+    rooms: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,12 +144,14 @@ class _Wanted:
         rules: by File, the rule that applies, 0 for none; None: there are none.
         codecs: of the rules.
         shares_words: a dictionary may be chosen.
+        rooms: see Known.
     """
 
     number: int
     tier: Tier
     rules: npt.NDArray[np.uint8] | None
     shares_words: bool = True
+    rooms: float = 1.0
 
     @property
     def codecs(self) -> tuple[Codec, ...]:
@@ -188,7 +193,10 @@ def choose_packing(
     given, left = {one.tier: one for one in beside.told}, beside.left
     shares_words = not beside.for_others and _are_small(inventory)
     wanted = [
-        _Wanted(number, tier, _rules(tier.settings.codecs, inventory), shares_words)
+        _Wanted(
+            *(number, tier, _rules(tier.settings.codecs, inventory)),
+            *(shares_words, beside.rooms),
+        )
         for number, tier in enumerate(setup.tiers)
         if tier.settings.codec != PLAIN
     ]
@@ -204,7 +212,7 @@ def choose_packing(
     from monarch.origins.trials import read_pieces
     from monarch.selector import draw
 
-    held = sum(one.tier.capacity_bytes for one in wanted)
+    held = int(beside.rooms * sum(one.tier.capacity_bytes for one in wanted))
     budget = min(SAMPLE_BYTES_MAX, min(held, inventory.total_bytes) // SAMPLE_PARTS)
     piece_bytes = min(max(budget // PIECES, PIECE_BYTES_MIN), PIECE_BYTES)
     count = max(1, budget // piece_bytes)
@@ -382,7 +390,7 @@ def _choose(
         file_bytes=file_bytes,
         threads=len(os.sched_getaffinity(0)),
         dataset_bytes=share * inventory.total_bytes,
-        budget_bytes=share * wanted.tier.capacity_bytes,
+        budget_bytes=share * wanted.rooms * wanted.tier.capacity_bytes,
         tier=speed,
         origin=Link(max(1, len(pieces)) / read_s, max(1, pieces.total_bytes) / read_s),
         tolerance=TOLERANCE,

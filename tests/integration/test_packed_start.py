@@ -95,15 +95,21 @@ def test_what_the_first_node_has_read_for_all_is_in_the_report(
     assert report["origin"]["agent_read_bytes"] == read
 
 
+SLOW_TIER, MEMORY = (1000.0, 1e7), (1e5, 4e9)
+
+
 def choice_among(
-    monkeypatch: pytest.MonkeyPatch, pieces: list[bytes], known: packed_tiers.Known
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: list[bytes],
+    known: packed_tiers.Known,
+    tier_speed: tuple[float, float] = SLOW_TIER,
 ) -> Codec:
     """What is chosen for files of which these are pieces, at an origin that is slow."""
     weights = np.full(len(pieces), 1 / len(pieces))
     files = np.arange(len(pieces))
     read = trials.Pieces(pieces, weights, 0, 10.0, files)
     monkeypatch.setattr(trials, "read_pieces", lambda inventory, sample: read)
-    monkeypatch.setattr(speed, "measure_speed", lambda directory: (1000.0, 1e7))
+    monkeypatch.setattr(speed, "measure_speed", lambda directory: tier_speed)
     section = TierSection(name="ram", kind="ram", codec="auto")
     tier: Any = SimpleNamespace(
         settings=TierSettings.of(0, section),
@@ -143,3 +149,23 @@ def test_dictionary_is_chosen_by_a_node_that_chooses_for_itself(
 
     assert alone.dictionary
     assert not for_others.dictionary
+
+
+def test_codec_suffices_where_all_nodes_together_have_the_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stronger one would cost the first epoch time, and hold no more."""
+    rng = random.Random(4)
+    words = [b"%x" % rng.randrange(1 << 40) for _ in range(3000)]
+    pieces = [
+        b" ".join(words[int(3000 * rng.random() ** 6)] for _ in range(12_000))
+        for _ in range(64)
+    ]
+
+    def chosen(rooms: float) -> Codec:
+        known = packed_tiers.Known(for_others=True, rooms=rooms)
+        return choice_among(monkeypatch, pieces, known, MEMORY)
+
+    alone, together = chosen(rooms=1.0), chosen(rooms=6.0)
+    assert alone.method == "zstd"
+    assert together.method != "zstd" or together.level < alone.level, (alone, together)
