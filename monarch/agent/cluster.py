@@ -377,7 +377,7 @@ def _first_left(view: View) -> bool:
 
 
 def _settings(bootstrap: Bootstrap, setup: Setup) -> PeerSettings:
-    capacities = tuple(tier.capacity_bytes for tier in setup.tiers)
+    capacities = tuple(tier.usable_bytes for tier in setup.tiers)
     own = bootstrap.addresses.get(bootstrap.number)
     return PeerSettings(
         identity=Identity(bootstrap.job, bootstrap.number, bootstrap.secret),

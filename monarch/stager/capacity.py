@@ -15,11 +15,8 @@ from monarch.codec import PLAIN
 from monarch.native import Account, Table, following_generation
 from monarch.tiers import Tier
 from monarch.tiers.probe import grants_leases
+from monarch.tiers.tier import PAGE_BYTES
 
-PAGE_BYTES: Final = 4096
-SEGMENT_PARTS: Final = 16
-SEGMENT_BYTES_MIN: Final = 16 << 20
-SEGMENT_BYTES_LRU: Final = 1 << 20
 _NO_FILES: Final = np.zeros(0, np.intp)
 FILE_FAILURES_MAX: Final = 2
 LACKS: Final = frozenset(
@@ -211,17 +208,6 @@ class Ledger:
         )
 
 
-def _ends_of_segments(tier: Tier) -> int:
-    """Return what the last pages of the segments of a packed Tier take unused.
-
-    As in packs.c, a segment is a part of the Tier, but not too small. One grows, and
-    one may have ended early.
-    """
-    least_bytes = SEGMENT_BYTES_LRU if tier.settings.evicts else SEGMENT_BYTES_MIN
-    segments = min(SEGMENT_PARTS, max(0, tier.capacity_bytes) // least_bytes)
-    return PAGE_BYTES * (segments + 2)
-
-
 class Storage:
     """Where the Replicas of this node are: its Tiers and the Pool, with their accounts.
 
@@ -252,8 +238,7 @@ class Storage:
         self.pool_number = len(self.tiers)
         self.table = table
         for number, tier in enumerate(self.tiers):
-            ends = _ends_of_segments(tier) if number in codecs else 0
-            table.set_capacity(number, max(0, tier.capacity_bytes - ends))
+            table.set_capacity(number, tier.usable_bytes)
         self.ledger = Ledger(table, len(self.tiers))
         self._pool = pool
         self.pool_wanted_bytes = 0 if pool is None else pool.capacity_bytes

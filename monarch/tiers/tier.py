@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from monarch.config import Tier as TierSection
 
 PATH_BYTES_MAX: Final = 191
+PAGE_BYTES: Final = 4096
+SEGMENT_PARTS: Final = 16
+SEGMENT_BYTES_MIN: Final = 16 << 20
+SEGMENT_BYTES_LRU: Final = 1 << 20
 
 LRU_ADVICE: Final = (
     "each epoch reads each file once, so eviction: lru removes most copies before they "
@@ -120,6 +124,19 @@ class Tier(ABC):
     def directory(self) -> Path:
         """The directory of the Replicas."""
         return self.job_directory / self.settings.name
+
+    @property
+    def usable_bytes(self) -> int:
+        """What copies may take: of a packed Tier not the unused ends of last pages.
+
+        As in packs.c, a segment is a part of the Tier, but not too small. One grows,
+        and one may have ended early.
+        """
+        if self.settings.codec == PLAIN:
+            return max(0, self.capacity_bytes)
+        least = SEGMENT_BYTES_LRU if self.settings.evicts else SEGMENT_BYTES_MIN
+        segments = min(SEGMENT_PARTS, max(0, self.capacity_bytes) // least)
+        return max(0, self.capacity_bytes - PAGE_BYTES * (segments + 2))
 
     @property
     def name(self) -> str:

@@ -58,12 +58,6 @@ def place(plain_place: Place) -> Place:  # noqa: F811
     return replace(plain_place, jobs=replace(plain_place.jobs, extra=PACKED))
 
 
-@pytest.fixture(autouse=True)
-def overread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One part in a hundred is read to try the codec, beside what is read twice."""
-    monkeypatch.setattr("integration.test_nodes_large.OVERREAD_MAX", 1.03)
-
-
 @pytest.fixture
 def cluster(plain_cluster: Cluster) -> Cluster:  # noqa: F811
     return replace(plain_cluster, extra=PACKED)

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from monarch.native import OrderKind, Reason, ReplicaState, Step
-from monarch.stager.capacity import PAGE_BYTES
+from monarch.tiers.tier import PAGE_BYTES
 from support import stages
 from support.fake_engine import FILL_MAX
 from support.stages import FILL, Stage

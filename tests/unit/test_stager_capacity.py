@@ -9,18 +9,22 @@ from hypothesis import strategies as st
 
 from monarch import native
 from monarch.agent import staging
+from monarch.config import Tier as TierSection
 from monarch.native import Account, Table
 from monarch.stager.capacity import (
-    PAGE_BYTES,
+    CodecInUse,
     FileOutcome,
     Ledger,
+    Storage,
     TierOutcome,
     TransferEnd,
     footprint,
     footprints,
 )
 from monarch.stager.eviction import bytes_to_free, choose_victims
+from monarch.tiers.kinds import SsdTier
 from monarch.tiers.memory import Memory
+from monarch.tiers.tier import PAGE_BYTES, TierSettings
 from support.stages import make_stage, table_files
 
 SIZES = st.integers(0, 40 * PAGE_BYTES)
@@ -239,3 +243,19 @@ def test_the_account_of_the_pool_lies_behind_those_of_the_tiers():
         FileOutcome.RESTART,
         TierOutcome.FULL,
     )
+
+
+@pytest.mark.parametrize("codec", ["plain", "lz4"])
+def test_nodes_are_told_of_the_room_that_the_table_gives(tmp_path, codec):
+    """Else a Placement fills a Tier with Files of which the last find no room."""
+    section = TierSection(name="ssd", kind="ssd", path=str(tmp_path), codec=codec)
+    settings = TierSettings.of(0, section)
+    tier = SsdTier(settings, "job.n")
+    tier.capacity_bytes = 100 * PAGE_BYTES
+    table = Table(table_files([PAGE_BYTES]), 1, 0)
+    codecs = {0: CodecInUse(codec)} if codec == "lz4" else {}
+
+    storage = Storage([tier], table, codecs=codecs)
+
+    assert storage.ledger.account(0).capacity_bytes == tier.usable_bytes
+    assert (tier.usable_bytes < tier.capacity_bytes) == (codec == "lz4")
