@@ -45,6 +45,9 @@ MIB = 1 << 20
 SIZES = (9 * MIB + 5, 33 * MIB, 24 * MIB + 300_001, 8 * MIB + 1)
 TOTAL = sum(SIZES)
 PACKED = ("--set", "tiers[0].codec=lz4", "--set", "peers.transit=40MiB")
+# As by default. In a small one Extents of all readers contend, and what a peer cannot
+# give in time is read from the origin.
+LARGER_POOL = ("--set", "peers.transit=256MiB")
 OVERREAD_MAX = 1.02
 
 pytestmark = [
@@ -60,7 +63,7 @@ def place(plain_place: Place) -> Place:  # noqa: F811
 
 @pytest.fixture
 def cluster(plain_cluster: Cluster) -> Cluster:  # noqa: F811
-    return replace(plain_cluster, extra=PACKED)
+    return replace(plain_cluster, extra=(*PACKED, *LARGER_POOL))
 
 
 def words_of(size: int, seed: int) -> bytes:
