@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pytest
 
 from monarch.agent.control import ask
 from support import countfs, large_files
+from support.changing_files import descriptors, files_below
 from support.commands import Command, Ended
 from support.countfs import CountFs
 from support.jobs import Jobs
@@ -118,17 +120,17 @@ def held(
     folder: Path, agent: psutil.Process | None = None
 ) -> dict[int, os.stat_result]:
     """The large files of a Tier, by inode, and those without a name in an agent."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    if agent:
-        paths += nameless(folder, agent)
-    found = (path.stat() for path in paths)
+    found = list(files_below(folder).values())
+    for path in nameless(folder, agent) if agent else ():
+        with suppress(FileNotFoundError):
+            found.append(path.stat())
     return {one.st_ino: one for one in found if one.st_size > MIB}
 
 
 def nameless(folder: Path, agent: psutil.Process) -> list[Path]:
     """What an agent has open below a Tier, as names of its descriptors."""
-    entries = Path(f"/proc/{agent.pid}/fd").iterdir()
-    return [one for one in entries if os.readlink(one).startswith(f"{folder}/")]
+    leading = descriptors(agent.pid).items()
+    return [path for path, to in leading if to.startswith(f"{folder}/")]
 
 
 def next_job_is_clean(place: Place) -> None:
@@ -245,9 +247,8 @@ def test_files_removed_from_the_tier_while_they_fill_are_read_right(
     place.jobs.wait_for_agent()
     place.read_some(TOTAL // 2)
 
-    for path in place.jobs.ram.rglob("*"):
-        if path.is_file():
-            path.unlink()
+    for path in files_below(place.jobs.ram):
+        path.unlink(missing_ok=True)
     place.read_some(TOTAL)
     place.stop.touch()
 
@@ -267,8 +268,8 @@ def test_a_byte_that_changes_on_disk_while_a_file_fills_reaches_no_other_job(
     agent = place.agent()
     place.read_some(TOTAL // 2)
 
-    named = [path for path in place.jobs.ram.rglob("*") if path.is_file()]
-    large = [path for path in named if path.stat().st_size > MIB]
+    named = files_below(place.jobs.ram)
+    large = [path for path, one in named.items() if one.st_size > MIB]
     hurt = [flip(path) for path in (*large, *nameless(place.jobs.ram, agent))]
     wait_until(lambda: place.tier_report()["files"] == len(SIZES), "staging of all")
     place.stop.touch()

@@ -20,6 +20,7 @@ from monarch.config.schema import Metrics
 from monarch.errors import UsageError
 from monarch.metrics import JOB_LABEL, metrics
 from support.agents import AgentProcess, start_agent
+from support.changing_files import descriptors
 from support.commands import without_doubts
 from support.dataset import Dataset
 from support.processes import wait_until
@@ -83,7 +84,9 @@ def test_a_scrape_agrees_with_the_report_and_has_all_metrics(
     agent.listen("ready")
     agent.await_staged(FILES)
     agent.read(*dataset.paths)
+    # The opens of a program are seen at once, the program when the agent looks again.
     wait_until(lambda: agent.status()["report"]["hits"]["opens"] == FILES)
+    wait_until(lambda: agent.status()["report"]["coverage"]["processes"])
 
     found = families(scrape(agent))
     report = agent.status()["report"]
@@ -152,9 +155,9 @@ def test_metrics_are_given_to_this_machine_only(start):
     port = int(agent.status()["metrics"].split(":")[2].split("/")[0])
 
     inodes = {
-        os.readlink(fd)[8:-1]
-        for fd in Path(f"/proc/{agent.process.pid}/fd").iterdir()
-        if os.readlink(fd).startswith("socket:[")
+        to[8:-1]
+        for to in descriptors(agent.process.pid).values()
+        if to.startswith("socket:[")
     }
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = [row[1] for row in rows if row[3] == "0A" and row[9] in inodes]

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from monarch import native
+from support.changing_files import disk_bytes
 from support.clusters import Cluster
 from support.nodes import JOB_LIMIT_S, Job, Outcome, Plan
 from support.processes import wait_until
@@ -127,11 +128,6 @@ def test_bytes_are_right_when_a_peer_is_hurt_while_large_files_are_read(
         cluster.kill()
 
 
-def allocated(folder: Path) -> int:
-    """The bytes that files below a folder take."""
-    return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
-
-
 def flip_blocks(folder: Path) -> int:
     """Change a byte of each Block below a folder that has been filled; return of how
     many."""
@@ -174,7 +170,7 @@ def test_blocks_that_change_on_the_disk_of_their_owner_reach_no_other_node(
     plan = Plan((0, 1, 1), reading="random")
     job = start_slowly(cluster, plan, *FILL["without fill"], rng=Random(4))
     [tier] = cluster.ram.glob(f"*/*.{cluster.nodes[0].name}/ram")
-    wait_until(lambda: allocated(tier) >= 2 * MIB, "Blocks of which it is the owner")
+    wait_until(lambda: disk_bytes(tier) >= 2 * MIB, "Blocks of which it is the owner")
 
     flipped = flip_blocks(tier)
 

@@ -22,7 +22,10 @@ WAIT = """
 import os, pathlib, sys, time
 root, before, since = pathlib.Path(sys.argv[1]), -1, time.monotonic()
 while time.monotonic() - since < 1.5:
-    found = sum(p.stat().st_blocks * 512 for p in root.rglob("*.pack"))
+    try:
+        found = sum(p.stat().st_blocks * 512 for p in root.rglob("*.pack"))
+    except FileNotFoundError:
+        continue
     if found != before:
         before, since = found, time.monotonic()
     time.sleep(0.05)

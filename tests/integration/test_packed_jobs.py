@@ -8,7 +8,6 @@ import hashlib
 import random
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,7 @@ from integration.test_nodes_written import (  # noqa: F401
 from monarch.codec import Codec
 from monarch.native import codec_library
 from support.certified import fill_anew
+from support.changing_files import files_below
 from support.clusters import Cluster
 from support.countfs import CountFs
 from support.jobs import Jobs
@@ -207,11 +207,8 @@ def test_memory_of_decoded_files_is_bounded_by_the_pool(
 
 def decoded_bytes(run_root: Path) -> int:
     """What the files in the pools of all jobs below take."""
-    found = 0
-    for place in run_root.glob("**/transit/*"):
-        with suppress(OSError):  # it has just gone
-            found += place.stat().st_blocks * 512
-    return found
+    files = files_below(run_root).items()
+    return sum(one.st_blocks * 512 for p, one in files if p.parent.name == "transit")
 
 
 def test_four_nodes_hold_together_what_fits_only_packed(

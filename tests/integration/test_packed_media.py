@@ -20,6 +20,7 @@ from integration.test_packed_jobs import FILES, body, folder  # noqa: F401
 from monarch.codec import Codec
 from monarch.native import codec_library
 from support.agents import AgentProcess
+from support.changing_files import disk_bytes
 from support.countfs import CountFs
 from support.processes import wait_until
 
@@ -59,8 +60,7 @@ def tiers(agent: AgentProcess) -> list[dict[str, Any]]:
 
 def on_disk(medium: CountFs) -> int:
     """What pack files take of a medium."""
-    packs = medium.source.rglob("*.pack")
-    return sum(path.stat().st_blocks * 512 for path in packs)
+    return disk_bytes(medium.source, ".pack")
 
 
 def used_is_what_is_there(agent: AgentProcess, medium: CountFs) -> bool:

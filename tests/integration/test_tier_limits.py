@@ -17,6 +17,7 @@ import pytest
 
 from monarch.codec import Codec
 from monarch.native import codec_library
+from support.changing_files import disk_bytes
 from support.programs import Outcome, Runner, finish, read_report, stage, start
 from support.stages import memory_directory
 
@@ -76,21 +77,9 @@ class Usage:
         count together. So it is done twice.
         """
         for name, place in tiers.items():
-            seen = min(blocks_below(place), blocks_below(place))
+            seen = min(disk_bytes(place), disk_bytes(place))
             self.most[name] = max(self.most.get(name, 0), seen)
         self.samples += 1
-
-
-def blocks_below(place: Path) -> int:
-    """What `du` says of the files in a directory."""
-    total = 0
-    for parent, _, names in os.walk(place):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(parent, name)).st_blocks * 512
-            except FileNotFoundError:
-                continue
-    return total
 
 
 @contextmanager

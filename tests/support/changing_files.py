@@ -1,0 +1,29 @@
+"""Looks at files that come and go meanwhile."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def files_below(folder: Path, suffix: str = "") -> dict[Path, os.stat_result]:
+    """The files of a tree whose names end so, as far as they are still there."""
+    found = {}
+    for parent, _, names in os.walk(folder):
+        for path in [Path(parent, name) for name in names if name.endswith(suffix)]:
+            with suppress(FileNotFoundError):
+                found[path] = path.lstat()
+    return found
+
+
+def disk_bytes(folder: Path, suffix: str = "") -> int:
+    """What `du` says of such files."""
+    return sum(one.st_blocks * 512 for one in files_below(folder, suffix).values())
+
+
+def descriptors(pid: int) -> dict[Path, str]:
+    """What the descriptors of a process lead to."""
+    found = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found[path] = os.readlink(path)
+    return found
