@@ -17,7 +17,7 @@ from monarch.records.streams import masked_crc
 from support.processes import wait_until
 
 RANK = """
-import json, sys, time
+import json, os, sys, time
 from monarch.loader import Loader, LoaderError
 
 options = json.loads(sys.argv[1])
@@ -35,6 +35,10 @@ with Loader(plan["path"], **options) as loader:
             states.append(loader.state_dict())
             print(json.dumps([batches[-1], states[-1]]), flush=True)
             time.sleep(plan.get("pause_s", 0))
+            if len(batches) == 1 and plan.get("meeting"):
+                open(f"{plan['meeting']}/{options['rank']}", "w").close()
+                while len(os.listdir(plan["meeting"])) < options["world_size"]:
+                    time.sleep(0.01)
     print(json.dumps(loader.stats()), flush=True)
 """
 
@@ -129,9 +133,10 @@ def readers() -> list[int]:
     for folder in Path("/proc").iterdir():
         try:
             command = (folder / "cmdline").read_bytes()
+            is_own = folder.stat().st_uid == os.getuid()
         except OSError:
             continue
-        if b"monarch.loader.reader" in command and folder.stat().st_uid == os.getuid():
+        if b"monarch.loader.reader" in command and is_own:
             found.append(int(folder.name))
     return found
 

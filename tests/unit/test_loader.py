@@ -77,8 +77,12 @@ def test_the_number_of_ranks_does_not_change_global_batches(packed, remainder):
     assert len({stats["reader_pid"] for _, stats in ended}) == 1
 
 
-def test_one_reader_reads_the_dataset_once_for_all_ranks(packed):
-    started = ranks(4, packed, batch_size=8, remainder="uneven", **SMALL)
+def test_one_reader_reads_the_dataset_once_for_all_ranks(packed, tmp_path):
+    # In training no rank goes on from its first batch before all ranks have theirs.
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    plan = {"meeting": str(meeting)}
+    started = ranks(4, packed, plan, batch_size=8, remainder="uneven", **SMALL)
 
     ended = [one.ended()[1] for one in started]
 
