@@ -13,7 +13,6 @@ import numpy as np
 
 from monarch.agent.job_spec import TierCodec
 from monarch.background import within
-from monarch.catalog.patterns import Patterns, Selection
 from monarch.codec import (
     AUTO,
     CANDIDATES,
@@ -194,7 +193,7 @@ def choose_packing(
     shares_words = not beside.for_others and _are_small(inventory)
     wanted = [
         _Wanted(
-            *(number, tier, _rules(tier.settings.codecs, inventory)),
+            *(number, tier, _rules(tier, inventory)),
             *(shares_words, beside.rooms),
         )
         for number, tier in enumerate(setup.tiers)
@@ -238,21 +237,10 @@ def _are_small(inventory: Inventory) -> bool:
     return inventory.total_bytes <= DICTIONARY_FILES_MAX_BYTES * len(inventory)
 
 
-def _rules(
-    codecs: Sequence[tuple[tuple[str, ...], str]], inventory: Inventory
-) -> npt.NDArray[np.uint8] | None:
-    """Return by File the number of the first rule whose patterns match, or 0."""
-    if not codecs:
-        return None
-    names = [Selection(Patterns(include=files)) for files, _ in codecs]
-    everything = np.arange(len(inventory), dtype=np.int64)
-    found = np.zeros(len(inventory), np.uint8)
-    for file, path in enumerate(inventory.relatives(everything)):
-        for rule, selection in enumerate(names, start=1):
-            if selection.includes(path):
-                found[file] = rule
-                break
-    return found
+def _rules(tier: Tier, inventory: Inventory) -> npt.NDArray[np.uint8] | None:
+    """Return by File the number of the rule for its codec, or 0."""
+    patterns = [files for files, _ in tier.settings.codecs]
+    return inventory.first_matches(patterns) if patterns else None
 
 
 def _left(

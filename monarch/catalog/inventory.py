@@ -14,6 +14,7 @@ from xxhash import xxh3_64_intdigest
 
 from monarch import native
 from monarch.catalog.block import Block
+from monarch.catalog.patterns import Patterns, Selection
 from monarch.errors import UsageError, shown
 
 
@@ -98,6 +99,19 @@ class Inventory:
             for reference in block.entries["path"][entries].tolist():
                 at = reference >> 16
                 yield arena[at : at + (reference & 0xFFFF)].tobytes()
+
+    def first_matches(
+        self, patterns: Sequence[tuple[str, ...]]
+    ) -> npt.NDArray[np.uint8]:
+        """Return by File which patterns are the first that match, from 1 on, or 0."""
+        wanted = [Selection(Patterns(include=one)) for one in patterns]
+        found = np.zeros(len(self), np.uint8)
+        if not wanted:
+            return found
+        for file, path in enumerate(self.relatives(np.arange(len(self)))):
+            hits = (n for n, one in enumerate(wanted, start=1) if one.includes(path))
+            found[file] = next(hits, 0)
+        return found
 
     def path(self, file: int) -> bytes:
         """Return the absolute path of a File on its Origin."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from monarch.cli.options import shared_options
 from monarch.cli.terminal import print_line, print_parts
 from monarch.codec import CANDIDATES, PIECE_BYTES, Codec
 from monarch.errors import UsageError
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from monarch.config import Config
     from monarch.config import Tier as TierSection
     from monarch.origins.trials import Pieces, Trial
-    from monarch.selector import Choice, Load, Rule
+    from monarch.selector import Choice, Link, Load, Rule
 
 EPILOG = """\b
 Examples:
   monarch codecs /pfs/imagenet
   monarch codecs /pfs/volumes --tier ssd:200GB:/local --batch 64
   monarch codecs /pfs/text --compute 60ms --codec zstd:19 --json
+  monarch codecs -c tiers.yaml
 
 A sample of the files is read, at least 64 pieces, and each codec is tried on it for
 0.2 s. Nothing is staged.
@@ -36,6 +38,10 @@ THREADS_MAX: Final = 256
 TOLERANCE: Final = 0.05
 PACK_BYTES_PER_S: Final = 20e6
 """What a thread has to compress: a terabyte on 16 threads in an hour."""
+
+
+Rules = tuple[tuple[str, ...], ...]
+"""The patterns of the rules by which some Files have a codec of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,25 @@ class Question:
         from monarch.selector import Rule
 
         return Rule.ASYNC if self.compute_s else Rule.SYNC
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tried:
+    """What codecs have made of the Files that have none by a rule.
+
+    Attributes:
+        pieces: of these Files.
+        origin: how fast it gave the pieces of all Files.
+        missing: why other codecs could not be tried.
+        ruled_files, ruled_bytes: those that have one.
+    """
+
+    pieces: Pieces
+    origin: Link
+    trials: list[Trial]
+    missing: tuple[tuple[Codec, str], ...]
+    ruled_files: int
+    ruled_bytes: int
 
 
 def _codec(
@@ -81,13 +106,15 @@ def _duration(context: object, option: object, text: str | None) -> float:
 
 
 @click.command("codecs", epilog=EPILOG)
-@click.argument("path", metavar="PATH")
+@click.argument("path", metavar="[PATH]", required=False)
+@shared_options("config", "settings")
 @click.option(
     "--tier",
     "tiers",
     multiple=True,
     metavar="KIND:CAPACITY[:PATH]",
-    help="The tier that is to be packed, such as ssd:200GB:/local.",
+    help="The tier that is to be packed, such as ssd:200GB:/local; replaces those of "
+    "the configuration.",
 )
 @click.option(
     "--batch",
@@ -120,26 +147,25 @@ def _duration(context: object, option: object, text: str | None) -> float:
     help="A codec to try too, such as zstd:19. May be given more than once.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def codecs(
-    path: str, tiers: tuple[str, ...], as_json: bool, threads: int | None, **asked: Any
-) -> None:
+def codecs(path: str | None, as_json: bool, threads: int | None, **asked: Any) -> None:
     """Measure how much codecs shrink the files below PATH, and choose one.
 
     A packed tier holds its files compressed. The codec is chosen that lets the tier
-    hold most of the dataset while a batch takes no longer to read.
+    hold most of the dataset while a batch takes no longer to read. Without PATH the
+    files are those of the configured datasets; those for which `tiers[].codecs` names
+    a codec do not count.
     """
     from monarch.catalog.inventory import Inventory
     from monarch.cli.plan import scanned_roots
-    from monarch.config import RunOptions, current_directory, load
     from monarch.native import CONSTANTS
 
-    options = RunOptions(data=(path,), tiers=tiers)
-    config = load(options, os.environ, current_directory()).config
+    config = _load(path, asked)
     count = threads or len(os.sched_getaffinity(0))
     question = Question(asked["batch"], count, asked["compute_s"], asked["codecs"])
     inventory = Inventory(scanned_roots(config), CONSTANTS["EXTENT_BYTES"])
     if not inventory.total_bytes:
-        raise UsageError(f"{path}: no file with bytes; name a dataset's directory")
+        where = path or "the configured datasets"
+        raise UsageError(f"{where}: no file with bytes; name a dataset's directory")
     answer = _answer(inventory, config, question)
     if as_json:
         click.echo(json.dumps(answer, indent=1))
@@ -147,9 +173,24 @@ def codecs(
         print_parts(_parts(answer))
 
 
+def _load(path: str | None, asked: dict[str, Any]) -> Config:
+    from monarch.config import RunOptions, current_directory, load
+
+    options = RunOptions(
+        config=asked["config"],
+        settings=asked["settings"],
+        data=(path,) if path else (),
+        tiers=asked["tiers"],
+    )
+    config = load(options, os.environ, current_directory()).config
+    if not config.datasets:
+        raise UsageError("no files to try: give PATH, or -c FILE with datasets")
+    return config
+
+
 def _answer(inventory: Inventory, config: Config, question: Question) -> dict[str, Any]:
     """Read a sample, try the codecs, and choose one for each Tier."""
-    from monarch.origins.trials import read_pieces, try_codecs
+    from monarch.origins.trials import read_pieces
     from monarch.selector import draw
 
     sample = draw(inventory.sizes, PIECE_BYTES, seed=len(inventory))
@@ -158,11 +199,19 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
     if not len(pieces):
         raise UsageError("none of the files could be read; check their permissions")
     print_line("monarch: tries codecs on them ...")
-    trials, missing = try_codecs(pieces, dict.fromkeys((*CANDIDATES, *question.codecs)))
-    tiers = [
-        _choose(inventory, tier, number, (pieces, trials), question)
-        for number, tier in enumerate(config.used_tiers)
-    ]
+    tried: dict[Rules, Tried] = {}
+    tiers = []
+    for number, tier in enumerate(config.used_tiers):
+        rules = tuple(rule.files for rule in tier.codecs)
+        if rules not in tried:
+            tried[rules] = _try(inventory, pieces, rules, question)
+        if not len(tried[rules].pieces):
+            raise UsageError(
+                f"tiers[{number}].codecs: they name a codec for all files that were "
+                "tried; there is none to choose"
+            )
+        tiers.append(_choose(inventory, tier, number, tried[rules], question))
+    missing = {codec: why for one in tried.values() for codec, why in one.missing}
     return {
         "files": len(inventory),
         "bytes": inventory.total_bytes,
@@ -182,11 +231,28 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
     }
 
 
+def _try(
+    inventory: Inventory, pieces: Pieces, rules: Rules, question: Question
+) -> Tried:
+    """Try the codecs on pieces of the Files for which no rule names one."""
+    from monarch.origins.trials import try_codecs
+    from monarch.selector import Link
+
+    origin = Link(len(pieces) / pieces.read_s, pieces.total_bytes / pieces.read_s)
+    ruled = inventory.first_matches(rules) > 0
+    rest = pieces.part(~ruled[pieces.files]) if rules else pieces
+    trials, missing = try_codecs(rest, dict.fromkeys((*CANDIDATES, *question.codecs)))
+    ruled_bytes = int(inventory.sizes[ruled].sum())
+    return Tried(
+        rest, origin, trials, tuple(missing.items()), int(ruled.sum()), ruled_bytes
+    )
+
+
 def _choose(
     inventory: Inventory,
     section: TierSection,
     number: int,
-    tried: tuple[Pieces, list[Trial]],
+    tried: Tried,
     question: Question,
 ) -> dict[str, Any]:
     """Return what was predicted of each codec in one Tier, and the choice."""
@@ -194,33 +260,36 @@ def _choose(
     from monarch.tiers import TierSettings, open_tier
     from monarch.tiers.speed import measure_speed
 
-    pieces, trials = tried
     tier = open_tier(TierSettings.of(number, section), "codecs")
     tier.resolve()
     speed = Link(*measure_speed(tier.settings.path))
-    origin = Link(len(pieces) / pieces.read_s, pieces.total_bytes / pieces.read_s)
     file_bytes = inventory.total_bytes / len(inventory)
+    left_bytes = inventory.total_bytes - tried.ruled_bytes
     load = Load(
         batch_files=question.batch,
         file_bytes=file_bytes,
         threads=question.threads,
-        dataset_bytes=inventory.total_bytes,
-        budget_bytes=tier.capacity_bytes,
+        dataset_bytes=left_bytes,
+        budget_bytes=tier.capacity_bytes * left_bytes / inventory.total_bytes,
         tier=speed,
-        origin=origin,
+        origin=tried.origin,
         compute_s=question.compute_s,
         tolerance=TOLERANCE,
         pack_bytes_per_s=PACK_BYTES_PER_S,
     )
-    candidates = [trial.candidate(file_bytes) for trial in trials]
+    candidates = [trial.candidate(file_bytes) for trial in tried.trials]
     choice = choose(load, candidates, question.rule)
-    return _described(section.name, load, choice, trials)
+    return {
+        "tier": section.name,
+        "capacity_bytes": tier.capacity_bytes,
+        "ruled_files": tried.ruled_files,
+        "ruled_bytes": tried.ruled_bytes,
+        **_described(load, choice, tried.trials),
+    }
 
 
-def _described(
-    name: str, load: Load, choice: Choice, trials: list[Trial]
-) -> dict[str, Any]:
-    """Return a Tier with its codecs as JSON."""
+def _described(load: Load, choice: Choice, trials: list[Trial]) -> dict[str, Any]:
+    """Return how fast a Tier is, and its codecs, as JSON."""
     assert load.origin is not None
     rows = []
     for trial, one in zip(trials, choice.judged, strict=True):
@@ -241,8 +310,6 @@ def _described(
             }
         )
     return {
-        "tier": name,
-        "capacity_bytes": load.budget_bytes,
         "tier_files_per_s": load.tier.files_per_s,
         "tier_bytes_per_s": load.tier.bytes_per_s,
         "origin_files_per_s": load.origin.files_per_s,
@@ -281,6 +348,14 @@ def _table(tier: dict[str, Any], rule: str) -> Table:
     return Table(titles, (17, 7, 9, 8, 8, 10, 10, 6), tuple(rows))
 
 
+def _ruled(tier: dict[str, Any]) -> list[Part]:
+    """Return what is not tried, because a rule names its codec."""
+    if not tier["ruled_files"]:
+        return []
+    files, size = many(tier["ruled_files"], "files"), format_size(tier["ruled_bytes"])
+    return [f"  {files}, {size}, have another codec by its rules and do not count"]
+
+
 def _parts(answer: dict[str, Any]) -> list[Part]:
     """Return the answer as text."""
     sample = answer["sample"]
@@ -297,6 +372,7 @@ def _parts(answer: dict[str, Any]) -> list[Part]:
             f"{_rate(tier['tier_bytes_per_s'])} MB/s and "
             f"{tier['tier_files_per_s']:,.0f} files/s; the origin gave "
             f"{_rate(tier['origin_bytes_per_s'])} MB/s",
+            *_ruled(tier),
             _table(tier, answer["rule"]),
             f"chosen: {tier['chosen']}: {tier['why']}",
         ]

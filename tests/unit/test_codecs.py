@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import threading
 import time
 from pathlib import Path
@@ -231,6 +232,47 @@ def test_codecs_prints_what_each_codec_makes_of_a_dataset(
     assert rows[best]["held"] == max(
         row["held"] for row in rows.values() if row["feasible"]["sync"]
     )
+
+
+@needs_libraries
+def test_codecs_tries_none_on_files_for_which_a_rule_names_one(
+    dataset: Path, capsys: Capture
+) -> None:
+    rng = random.Random(1)
+    for number in range(80):
+        (dataset / f"{number}.jpg").write_bytes(rng.randbytes(50_000))
+    tiers = dataset.parent / "tiers.yaml"
+    rule = "{files: ['*.jpg'], codec: none}"
+    tiers.write_text(
+        f"datasets: [{{path: {dataset}}}]\n"
+        "tiers:\n"
+        f"- {{name: ram, kind: ram, capacity: 1MB, codec: auto, codecs: [{rule}]}}\n"
+    )
+
+    answer = json.loads(codecs(capsys, "-c", tiers, "--json"))
+    text = codecs(capsys, "-c", tiers)
+
+    [tier] = answer["tiers"]
+    assert (tier["ruled_files"], tier["ruled_bytes"]) == (80, 80 * 50_000)
+    ratios = {row["codec"]: row["ratio"] for row in tier["codecs"]}
+    assert ratios["zstd:1+shuffle4"] > 3, "of all files it would be less than 2"
+    assert (
+        "  80 files, 3.8 MiB, have another codec by its rules and do not count" in text
+    )
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_codecs_of_files_that_all_have_one_by_a_rule_says_so(
+    dataset: Path, capsys: Capture
+) -> None:
+    rule = 'tiers[0].codecs=[{files: ["*.bin"], codec: none}]'
+    words = ("--set", "tiers[0].codec=none", "--set", rule)
+
+    assert "tiers[0].codecs: " in codecs(capsys, dataset, *words, code=2)
+
+
+def test_codecs_without_files_says_so(capsys: Capture) -> None:
+    assert "give PATH, or -c FILE" in codecs(capsys, code=2)
 
 
 @needs_libraries
