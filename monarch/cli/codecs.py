@@ -75,7 +75,7 @@ class Tried:
     pieces: Pieces
     origin: Link
     trials: list[Trial]
-    missing: tuple[tuple[Codec, str], ...]
+    missing: dict[Codec, str]
     ruled_files: int
     ruled_bytes: int
 
@@ -211,7 +211,6 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
                 "tried; there is none to choose"
             )
         tiers.append(_choose(inventory, tier, number, tried[rules], question))
-    missing = {codec: why for one in tried.values() for codec, why in one.missing}
     return {
         "files": len(inventory),
         "bytes": inventory.total_bytes,
@@ -226,7 +225,6 @@ def _answer(inventory: Inventory, config: Config, question: Question) -> dict[st
         "compute_s": question.compute_s or None,
         "rule": question.rule.value,
         "tolerance": TOLERANCE,
-        "not_tried": {str(codec): why for codec, why in missing.items()},
         "tiers": tiers,
     }
 
@@ -243,9 +241,7 @@ def _try(
     rest = pieces.part(~ruled[pieces.files]) if rules else pieces
     trials, missing = try_codecs(rest, dict.fromkeys((*CANDIDATES, *question.codecs)))
     ruled_bytes = int(inventory.sizes[ruled].sum())
-    return Tried(
-        rest, origin, trials, tuple(missing.items()), int(ruled.sum()), ruled_bytes
-    )
+    return Tried(rest, origin, trials, missing, int(ruled.sum()), ruled_bytes)
 
 
 def _choose(
@@ -285,6 +281,7 @@ def _choose(
         "ruled_files": tried.ruled_files,
         "ruled_bytes": tried.ruled_bytes,
         **_described(load, choice, tried.trials),
+        "not_tried": {str(codec): why for codec, why in tried.missing.items()},
     }
 
 
@@ -375,6 +372,7 @@ def _parts(answer: dict[str, Any]) -> list[Part]:
             *_ruled(tier),
             _table(tier, answer["rule"]),
             f"chosen: {tier['chosen']}: {tier['why']}",
+            *(f"not tried: {name}: {why}" for name, why in tier["not_tried"].items()),
         ]
     parts += [
         "",
@@ -384,5 +382,4 @@ def _parts(answer: dict[str, Any]) -> list[Part]:
         f"{' or the computation' if answer['compute_s'] else ''}, and a thread packs "
         f"{_rate(PACK_BYTES_PER_S)} MB/s.",
     ]
-    parts += [f"not tried: {name}: {why}" for name, why in answer["not_tried"].items()]
     return parts

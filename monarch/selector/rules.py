@@ -143,14 +143,17 @@ def choose(load: Load, candidates: Sequence[Candidate], rule: Rule) -> Choice:
     """Return the feasible candidate that lets the Tier hold most of the dataset.
 
     Of those that hold the same, the one whose batch is read fastest, then the one that
-    decompresses fastest, then the first. Files as they are compete as `none`, and are
-    always feasible.
+    decompresses fastest, then the first. Where others are read as fast within the
+    tolerance, it is the one of them that packs fastest: packing takes processors from
+    the job. Files as they are compete as `none`, and are always feasible.
     """
     if RAW.name not in {candidate.name for candidate in candidates}:
         candidates = (RAW, *candidates)
     judged = tuple(_judge(load, candidate) for candidate in candidates)
     allowed = [one for one in judged if one.feasible[rule]]
     best = max(allowed, key=_merit)
+    alike = [one for one in allowed if _is_alike(one, best, load.tolerance)]
+    best = max(alike, key=lambda one: one.candidate.pack_bytes_per_s)
     return Choice(best, _why(best, judged, rule), judged)
 
 
@@ -170,6 +173,17 @@ def _merit(one: Judged) -> tuple[float, float, float]:
     # Nobody gains by holding more than all. While not all is held, the higher ratio
     # holds more.
     return one.held, -one.batch_s, -one.candidate.decode_s
+
+
+def _is_alike(one: Judged, best: Judged, tolerance: float) -> bool:
+    """Return whether one is as good as the best, apart from packing.
+
+    That it may be taken by the synchronous rule too keeps a choice from changing to a
+    lower ratio where the job computes longer.
+    """
+    may = one is best or one.feasible[Rule.SYNC]
+    as_fast = one.batch_s <= (1 + tolerance) * best.batch_s
+    return may and as_fast and one.held == best.held
 
 
 def _why(best: Judged, judged: Sequence[Judged], rule: Rule) -> str:

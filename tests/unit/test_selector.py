@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,28 +100,51 @@ def io_s(load: Load, ratio: float, decode_s: float) -> float:
 def brute_force(load: Load, candidates: Sequence[Candidate], rule: Rule) -> set[str]:
     """All names that no other feasible candidate beats: several if they are equal."""
     plain = io_s(load, 1.0, 0.0)
-    limit = plain if rule is Rule.SYNC else max(plain, load.compute_s)
-    limit *= 1 + load.tolerance
-    feasible = [("none", 1.0, 0.0)]
-    for one in candidates:
-        time = io_s(load, one.ratio, one.decode_s)
-        if time <= limit and one.pack_bytes_per_s >= load.pack_bytes_per_s:
-            feasible.append((one.name, one.ratio, one.decode_s))
+    limit = (1 + load.tolerance) * (
+        plain if rule is Rule.SYNC else max(plain, load.compute_s)
+    )
+    feasible = [
+        one
+        for one in candidates
+        if io_s(load, one.ratio, one.decode_s) <= limit
+        and one.pack_bytes_per_s >= load.pack_bytes_per_s
+    ]
+    feasible.append(Candidate("none", 1.0, 0.0))
 
-    def beats(a: tuple[str, float, float], b: tuple[str, float, float]) -> bool:
-        held = [
-            min(1.0, load.budget_bytes * r / load.dataset_bytes) for _, r, _ in (a, b)
+    def held(one: Candidate) -> float:
+        return min(1.0, load.budget_bytes * one.ratio / load.dataset_bytes)
+
+    def time_s(one: Candidate) -> float:
+        return io_s(load, one.ratio, one.decode_s)
+
+    def beats(a: Candidate, b: Candidate) -> bool:
+        if not np.isclose(held(a), held(b), rtol=1e-12):
+            return held(a) > held(b)
+        if not np.isclose(time_s(a), time_s(b), rtol=1e-9, atol=0):
+            return time_s(a) < time_s(b)
+        return a.decode_s < b.decode_s
+
+    best = [a for a in feasible if not any(beats(b, a) for b in feasible)]
+
+    def alike(edge: float) -> list[Candidate]:
+        """What is read as fast, and would be taken without computation, too."""
+        share = 1 + load.tolerance + edge
+        times = share * time_s(best[0]), share * plain
+        return [
+            one
+            for one in feasible
+            if np.isclose(held(one), held(best[0]), rtol=1e-12)
+            and time_s(one) <= min(times)
         ]
-        if not np.isclose(held[0], held[1], rtol=1e-12):
-            return held[0] > held[1]
-        times = [io_s(load, r, d) for _, r, d in (a, b)]
-        if not np.isclose(times[0], times[1], rtol=1e-9, atol=0):
-            return times[0] < times[1]
-        return a[2] < b[2]
 
-    return {
-        one[0] for one in feasible if not any(beats(other, one) for other in feasible)
-    }
+    # What is at the edge may be taken or not.
+    least = max(one.pack_bytes_per_s for one in (*alike(-1e-9), min(best, key=_pack)))
+    found = [*alike(1e-9), *best]
+    return {one.name for one in found if one.pack_bytes_per_s >= least}
+
+
+def _pack(one: Candidate) -> float:
+    return one.pack_bytes_per_s
 
 
 def test_selector_equals_brute_force() -> None:
@@ -142,16 +166,11 @@ def test_more_computation_never_gives_a_lower_ratio() -> None:
     for _ in range(TRIES // 5):
         load, candidates, _ = random_case(rng)
         times = sorted(10 ** rng.uniform(-5, 2) for _ in range(4))
-        loads = [_with_compute(load, time) for time in times]
+        loads = [replace(load, compute_s=time) for time in times]
 
         ratios = [ratio_of(choose(one, candidates, Rule.ASYNC)) for one in loads]
 
         assert ratios == sorted(ratios), (load, candidates, times)
-
-
-def _with_compute(load: Load, compute_s: float) -> Load:
-    values = {name: getattr(load, name) for name in Load.__slots__}
-    return Load(**{**values, "compute_s": compute_s})
 
 
 def test_files_are_held_as_they_are_where_no_codec_is_fast_enough() -> None:
@@ -165,7 +184,7 @@ def test_files_are_held_as_they_are_where_no_codec_is_fast_enough() -> None:
 
 def test_a_codec_that_packs_too_slowly_is_not_chosen() -> None:
     load = fanstore_load()
-    keeps_up = _replace_pack(load, 20e6)
+    keeps_up = replace(load, pack_bytes_per_s=20e6)
     candidates = [
         Candidate("fast", 1.5, 1e-4, 100e6),
         Candidate("slow", 2.0, 1e-4, 2e6),
@@ -175,18 +194,28 @@ def test_a_codec_that_packs_too_slowly_is_not_chosen() -> None:
     assert choose(keeps_up, candidates, Rule.SYNC).chosen.candidate.name == "fast"
 
 
-def _replace_pack(load: Load, rate: float) -> Load:
-    values = {name: getattr(load, name) for name in Load.__slots__}
-    return Load(**{**values, "pack_bytes_per_s": rate})
-
-
 def test_a_dataset_that_fits_is_compressed_only_where_that_reads_faster() -> None:
-    values = {name: getattr(fanstore_load(), name) for name in Load.__slots__}
-    fits = Load(**{**values, "dataset_bytes": 1e9})
-    quick = Load(**{**values, "dataset_bytes": 1e9, "tier": Link(1e6, 1e11)})
+    fits = replace(fanstore_load(), dataset_bytes=1e9)
+    quick = replace(fits, tier=Link(1e6, 1e11))
 
     assert choose(fits, FANSTORE, Rule.SYNC).chosen.candidate.name == "lzsse8"
     assert choose(quick, FANSTORE, Rule.SYNC).chosen.candidate.name == "none"
+
+
+def test_of_codecs_that_hold_and_read_alike_the_one_that_packs_fastest_is_taken() -> (
+    None
+):
+    fits = replace(fanstore_load(), dataset_bytes=1e9, tolerance=0.05)
+    candidates = [
+        Candidate("small", 4.0, 1e-4, 20e6),
+        Candidate("quick", 3.9, 1e-4, 300e6),
+    ]
+
+    assert choose(fits, candidates, Rule.SYNC).chosen.candidate.name == "quick"
+    exact = replace(fits, tolerance=0.0)
+    assert choose(exact, candidates, Rule.SYNC).chosen.candidate.name == "small"
+    full = replace(fits, budget_bytes=fits.dataset_bytes / 8)
+    assert choose(full, candidates, Rule.SYNC).chosen.candidate.name == "small"
 
 
 # -- the sample ------------------------------------------------------------------------
