@@ -47,7 +47,7 @@ from support.clusters import Cluster
 from support.countfs import CountFs
 from support.jobs import Jobs
 from support.nodes import Plan
-from support.programs import Runner, consumer
+from support.programs import Runner, Words, consumer
 
 FILES, MEAN_BYTES = 300, 40_000
 # What is read to try codecs counts, too.
@@ -128,13 +128,19 @@ def test_tier_that_holds_a_dataset_only_packed_reads_it_once(
 
 
 READ_ALL = """
-import hashlib, random, sys
+import hashlib, json, random, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pool
 from pathlib import Path
 right = dict(line.split() for line in open(sys.argv[2]))
 paths = sorted(map(str, Path(sys.argv[1]).rglob("*.txt")))
 turns, threads = int(sys.argv[3]), 4
+def packed():
+    words = [sys.argv[4], "status", "--json"]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)["tiers"][0]["files"]
+while packed() < len(paths):
+    time.sleep(0.1)
 def read(path):
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest() == right[Path(path).name]
@@ -150,7 +156,10 @@ with Pool(8) as processes:
 def read_by_32_threads(
     node: Runner, folder: Path, turns: int, *options: str
 ) -> dict[str, Any]:
-    """The report of a job whose 8 processes read all files right, by 4 threads each."""
+    """The report of a job whose 8 processes read all files right, by 4 threads each.
+
+    They begin when all files are packed.
+    """
     sums = folder.parent / "sums"
     lines = [
         f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n"
@@ -159,9 +168,7 @@ def read_by_32_threads(
     sums.write_text("".join(lines))
     program = folder.parent / "threads.py"
     program.write_text(READ_ALL)
-    words = ["python3", str(program), str(folder), str(sums), str(turns)]
-    # All are packed before the first is read.
-    command = ["sh", "-c", 'sleep 2; exec "$@"', "sh", *words]
+    command: Words = ["python3", program, folder, sums, str(turns), node.command]
     codec = ("--set", "tiers[0].codec=zstd:3", *options)
     outcome = node.under_monarch(command, roots=[folder], options=codec).succeed()
     return dict(outcome.report)

@@ -20,6 +20,7 @@ from support.programs import Runner
 
 MIB = 1 << 20
 POOL_BYTES = 2 * MIB
+TURNS = 3
 # Each thread that copies for programs has, at most, a small file as it is and packed,
 # and what zstd:3 needs to pack and to unpack: less than 2 MiB together.
 GROWTH_MAX = DEMAND_THREADS * 2 * MIB
@@ -49,7 +50,7 @@ def test_memory_of_the_agent_does_not_grow_with_what_is_decoded(
     looking.start()
     try:
         transit = ("--set", f"peers.transit={POOL_BYTES}B")
-        report = read_by_32_threads(runner, folder, 2, *transit)
+        report = read_by_32_threads(runner, folder, TURNS, *transit)
     finally:
         ended.set()
         looking.join()
