@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from monarch.agent.control import ask
 from support import tier_codecs
+from support.processes import WAIT_S
 
 
 @dataclass
@@ -43,7 +44,9 @@ class AgentProcess:
 
     def await_figure(self, name: str, least: int) -> dict[str, int]:
         """Return the figures as soon as one of them has come this far."""
+        end_s = time.monotonic() + WAIT_S
         while (figures := self.figures())[name] < least:
+            assert time.monotonic() < end_s, (name, self.status()["report"])
             time.sleep(0.01)
         return figures
 

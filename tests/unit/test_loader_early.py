@@ -16,7 +16,8 @@ from monarch.records import open_records
 from monarch.records.groups import group
 from monarch.records.headers import has_cached_pages
 from support.countfs import CountFs
-from support.loaders import numbered, write_tfrecord
+from support.loaders import is_running, numbered, write_tfrecord
+from support.processes import wait_until
 
 COUNT = 1009
 LATE_S = 3.0
@@ -112,6 +113,9 @@ def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
             next(batches)
         state = loader.state_dict()
         wanted = rest_of(batches)
+        reader = loader.stats()["reader_pid"]
+    # What an ending reader is told, nobody counts.
+    wait_until(lambda: not is_running(reader), "the end of the first reader")
 
     began = time.monotonic()
     with Loader(packed, 32, **mixed) as loader:
@@ -121,7 +125,7 @@ def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
         assert time.monotonic() - began < LATE_S
         assert found + rest_of(batches) == wanted
         sizes = loader.stats()["request_sizes"]
-    # Records alone, not their groups; what an ending reader was told, nobody counts.
+    # Records alone, not their groups.
     assert sum(n for power, n in sizes.items() if 1 << int(power) < 8192) > 24
 
 
