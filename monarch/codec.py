@@ -90,3 +90,9 @@ CANDIDATES: Final = tuple(
     )
 )
 """What is tried where the codec is chosen by measurement."""
+BATCH_FILES: Final = 32
+"""What a job reads for one iteration, where the user does not say."""
+TOLERANCE: Final = 0.05
+"""Reading a batch may take longer by this share than from plain files."""
+PACK_BYTES_PER_S: Final = 20e6
+"""What a thread has to compress: a terabyte on 16 threads in an hour."""

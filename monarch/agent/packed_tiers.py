@@ -15,10 +15,13 @@ from monarch.agent.job_spec import TierCodec
 from monarch.background import within
 from monarch.codec import (
     AUTO,
+    BATCH_FILES,
     CANDIDATES,
     DICTIONARY_FILES_MAX_BYTES,
+    PACK_BYTES_PER_S,
     PIECE_BYTES,
     PLAIN,
+    TOLERANCE,
     Codec,
 )
 from monarch.metrics import AgentCounters
@@ -40,10 +43,6 @@ its packed Tiers cannot hold, such a part of what they can."""
 SAMPLE_BYTES_MAX: Final = 128 << 20
 PIECES: Final = 128
 PIECE_BYTES_MIN: Final = 16 << 10
-BATCH_FILES: Final = 32
-TOLERANCE: Final = 0.05
-PACK_BYTES_PER_S: Final = 20e6
-"""What a thread has to compress: a terabyte on 16 threads in an hour."""
 SPEED_MAX_S: Final = 2.0
 """A Tier that takes longer to be measured does not delay the job."""
 MEMORY: Final = (100_000.0, 4e9)

@@ -11,17 +11,28 @@ import click
 
 from monarch.cli.options import shared_options
 from monarch.cli.terminal import print_line, print_parts
-from monarch.codec import CANDIDATES, PIECE_BYTES, Codec
+from monarch.codec import (
+    BATCH_FILES,
+    CANDIDATES,
+    PACK_BYTES_PER_S,
+    PIECE_BYTES,
+    TOLERANCE,
+    Codec,
+)
 from monarch.errors import UsageError
 from monarch.report.format import Part, Table, many, percent
 from monarch.units import format_size
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from monarch.catalog.inventory import Inventory
     from monarch.config import Config
     from monarch.config import Tier as TierSection
     from monarch.origins.trials import Pieces, Trial
-    from monarch.selector import Choice, Link, Load, Rule
+    from monarch.selector import Choice, Load, Rule
+    from monarch.tiers import Tier
 
 EPILOG = """\b
 Examples:
@@ -33,15 +44,7 @@ Examples:
 A sample of the files is read, at least 64 pieces, and each codec is tried on it for
 0.2 s. Nothing is staged.
 """
-BATCH_FILES: Final = 32
 THREADS_MAX: Final = 256
-TOLERANCE: Final = 0.05
-PACK_BYTES_PER_S: Final = 20e6
-"""What a thread has to compress: a terabyte on 16 threads in an hour."""
-
-
-Rules = tuple[tuple[str, ...], ...]
-"""The patterns of the rules by which some Files have a codec of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +70,11 @@ class Tried:
 
     Attributes:
         pieces: of these Files.
-        origin: how fast it gave the pieces of all Files.
         missing: why other codecs could not be tried.
         ruled_files, ruled_bytes: those that have one.
     """
 
     pieces: Pieces
-    origin: Link
     trials: list[Trial]
     missing: dict[Codec, str]
     ruled_files: int
@@ -190,75 +191,69 @@ def _load(path: str | None, asked: dict[str, Any]) -> Config:
 
 def _answer(inventory: Inventory, config: Config, question: Question) -> dict[str, Any]:
     """Read a sample, try the codecs, and choose one for each Tier."""
-    from monarch.origins.trials import read_pieces
-    from monarch.selector import draw
-
-    sample = draw(inventory.sizes, PIECE_BYTES, seed=len(inventory))
-    print_line(f"monarch: reads {many(len(sample), 'pieces')} of the files ...")
-    pieces = read_pieces(inventory, sample)
-    if not len(pieces):
-        raise UsageError("none of the files could be read; check their permissions")
-    print_line("monarch: tries codecs on them ...")
-    tried: dict[Rules, Tried] = {}
-    tiers = []
-    for number, tier in enumerate(config.used_tiers):
-        rules = tuple(rule.files for rule in tier.codecs)
-        if rules not in tried:
-            tried[rules] = _try(inventory, pieces, rules, question)
-        if not len(tried[rules].pieces):
+    tiers = [_resolved(n, one) for n, one in enumerate(config.used_tiers)]
+    rules = [tuple(files for files, _ in tier.settings.codecs) for tier in tiers]
+    ruled = {one: inventory.first_matches(one) > 0 for one in rules}
+    for number, one in enumerate(rules):
+        if not inventory.sizes[~ruled[one]].any():
             raise UsageError(
-                f"tiers[{number}].codecs: they name a codec for all files that were "
-                "tried; there is none to choose"
+                f"tiers[{number}].codecs: they name a codec for all files; there is "
+                "none to choose"
             )
-        tiers.append(_choose(inventory, tier, number, tried[rules], question))
+    tried = {one: _try(inventory, ruled[one], question) for one in ruled}
     return {
         "files": len(inventory),
         "bytes": inventory.total_bytes,
-        "sample": {
-            "pieces": len(pieces),
-            "bytes": pieces.total_bytes,
-            "failed": pieces.failed,
-            "read_s": pieces.read_s,
-        },
         "batch_files": question.batch,
         "threads": question.threads,
         "compute_s": question.compute_s or None,
         "rule": question.rule.value,
         "tolerance": TOLERANCE,
-        "tiers": tiers,
+        "tiers": [
+            _choose(inventory, tier, tried[one], question)
+            for tier, one in zip(tiers, rules, strict=True)
+        ],
     }
 
 
-def _try(
-    inventory: Inventory, pieces: Pieces, rules: Rules, question: Question
-) -> Tried:
-    """Try the codecs on pieces of the Files for which no rule names one."""
-    from monarch.origins.trials import try_codecs
-    from monarch.selector import Link
-
-    origin = Link(len(pieces) / pieces.read_s, pieces.total_bytes / pieces.read_s)
-    ruled = inventory.first_matches(rules) > 0
-    rest = pieces.part(~ruled[pieces.files]) if rules else pieces
-    trials, missing = try_codecs(rest, dict.fromkeys((*CANDIDATES, *question.codecs)))
-    ruled_bytes = int(inventory.sizes[ruled].sum())
-    return Tried(rest, origin, trials, missing, int(ruled.sum()), ruled_bytes)
-
-
-def _choose(
-    inventory: Inventory,
-    section: TierSection,
-    number: int,
-    tried: Tried,
-    question: Question,
-) -> dict[str, Any]:
-    """Return what was predicted of each codec in one Tier, and the choice."""
-    from monarch.selector import Link, Load, choose
+def _resolved(number: int, section: TierSection) -> Tier:
     from monarch.tiers import TierSettings, open_tier
-    from monarch.tiers.speed import measure_speed
 
     tier = open_tier(TierSettings.of(number, section), "codecs")
     tier.resolve()
+    return tier
+
+
+def _try(
+    inventory: Inventory, ruled: npt.NDArray[np.bool_], question: Question
+) -> Tried:
+    """Try the codecs on pieces of the Files for which no rule names one."""
+    from monarch.origins.trials import read_pieces, try_codecs
+    from monarch.selector import draw
+
+    sizes = inventory.sizes.copy()
+    sizes[ruled] = 0
+    sample = draw(sizes, PIECE_BYTES, seed=len(inventory))
+    print_line(f"monarch: reads {many(len(sample), 'pieces')} of the files ...")
+    pieces = read_pieces(inventory, sample)
+    if not len(pieces):
+        raise UsageError("none of the files could be read; check their permissions")
+    print_line("monarch: tries codecs on them ...")
+    trials, missing = try_codecs(pieces, dict.fromkeys((*CANDIDATES, *question.codecs)))
+    ruled_bytes = inventory.total_bytes - int(sizes.sum())
+    return Tried(pieces, trials, missing, int(ruled.sum()), ruled_bytes)
+
+
+def _choose(
+    inventory: Inventory, tier: Tier, tried: Tried, question: Question
+) -> dict[str, Any]:
+    """Return what was predicted of each codec in one Tier, and the choice."""
+    from monarch.selector import Link, Load, choose
+    from monarch.tiers.speed import measure_speed
+
+    pieces = tried.pieces
     speed = Link(*measure_speed(tier.settings.path))
+    origin = Link(len(pieces) / pieces.read_s, pieces.total_bytes / pieces.read_s)
     file_bytes = inventory.total_bytes / len(inventory)
     left_bytes = inventory.total_bytes - tried.ruled_bytes
     load = Load(
@@ -268,7 +263,7 @@ def _choose(
         dataset_bytes=left_bytes,
         budget_bytes=tier.capacity_bytes * left_bytes / inventory.total_bytes,
         tier=speed,
-        origin=tried.origin,
+        origin=origin,
         compute_s=question.compute_s,
         tolerance=TOLERANCE,
         pack_bytes_per_s=PACK_BYTES_PER_S,
@@ -276,10 +271,16 @@ def _choose(
     candidates = [trial.candidate(file_bytes) for trial in tried.trials]
     choice = choose(load, candidates, question.rule)
     return {
-        "tier": section.name,
+        "tier": tier.name,
         "capacity_bytes": tier.capacity_bytes,
         "ruled_files": tried.ruled_files,
         "ruled_bytes": tried.ruled_bytes,
+        "sample": {
+            "pieces": len(pieces),
+            "bytes": pieces.total_bytes,
+            "failed": pieces.failed,
+            "read_s": pieces.read_s,
+        },
         **_described(load, choice, tried.trials),
         "not_tried": {str(codec): why for codec, why in tried.missing.items()},
     }
@@ -345,23 +346,27 @@ def _table(tier: dict[str, Any], rule: str) -> Table:
     return Table(titles, (17, 7, 9, 8, 8, 10, 10, 6), tuple(rows))
 
 
-def _ruled(tier: dict[str, Any]) -> list[Part]:
-    """Return what is not tried, because a rule names its codec."""
-    if not tier["ruled_files"]:
-        return []
-    files, size = many(tier["ruled_files"], "files"), format_size(tier["ruled_bytes"])
-    return [f"  {files}, {size}, have another codec by its rules and do not count"]
+def _tried_on(tier: dict[str, Any]) -> list[Part]:
+    """Return on what codecs were tried, and on what not, as a rule names its codec."""
+    sample = tier["sample"]
+    pieces, size = many(sample["pieces"], "pieces"), format_size(sample["bytes"])
+    parts: list[Part] = [f"  tried on {pieces}, {size}"]
+    if sample["failed"]:
+        parts.append(f"  {many(sample['failed'], 'pieces')} could not be read")
+    if tier["ruled_files"]:
+        files, size = many(tier["ruled_files"], "files"), tier["ruled_bytes"]
+        parts.append(
+            f"  {files}, {format_size(size)}, have another codec by its rules and do "
+            "not count"
+        )
+    return parts
 
 
 def _parts(answer: dict[str, Any]) -> list[Part]:
     """Return the answer as text."""
-    sample = answer["sample"]
     parts: list[Part] = [
-        f"monarch: {many(answer['files'], 'files')}, {format_size(answer['bytes'])}; "
-        f"tried on {many(sample['pieces'], 'pieces')}, {format_size(sample['bytes'])}"
+        f"monarch: {many(answer['files'], 'files')}, {format_size(answer['bytes'])}"
     ]
-    if sample["failed"]:
-        parts.append(f"  {many(sample['failed'], 'pieces')} could not be read")
     for tier in answer["tiers"]:
         parts += [
             "",
@@ -369,7 +374,7 @@ def _parts(answer: dict[str, Any]) -> list[Part]:
             f"{_rate(tier['tier_bytes_per_s'])} MB/s and "
             f"{tier['tier_files_per_s']:,.0f} files/s; the origin gave "
             f"{_rate(tier['origin_bytes_per_s'])} MB/s",
-            *_ruled(tier),
+            *_tried_on(tier),
             _table(tier, answer["rule"]),
             f"chosen: {tier['chosen']}: {tier['why']}",
             *(f"not tried: {name}: {why}" for name, why in tier["not_tried"].items()),
