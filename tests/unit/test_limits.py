@@ -18,8 +18,18 @@ def run_pytest(folder: Path, body: str) -> subprocess.CompletedProcess[str]:
         "conftest.STUCK_GRACE_S = 0.5\n"
         "sys.exit(pytest.main(sys.argv[1:], plugins=[conftest]))\n"
     )
+    # Without a base of its own this run would remove the files of earlier runs first.
+    base = f"--basetemp={folder / 'base'}"
+    words: list[str | Path] = [
+        "-c",
+        config,
+        "--rootdir",
+        folder,
+        base,
+        folder / "test_late.py",
+    ]
     return subprocess.run(
-        [sys.executable, "-c", script, "-c", config, "--rootdir", folder, folder],
+        [sys.executable, "-c", script, *words],
         env={"PYTHONPATH": str(HERE), "PATH": "/usr/bin:/bin", "PYTHONSAFEPATH": "1"},
         capture_output=True,
         text=True,
