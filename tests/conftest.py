@@ -206,6 +206,14 @@ def run_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     processes.kill_agents(f"{root}/")
 
 
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory in memory for Tiers: those of jobs of one name are the same one in
+    /dev/shm, and tests that run at the same time have jobs of the same name."""
+    with tempfile.TemporaryDirectory(prefix="monarch-test-", dir="/dev/shm") as place:
+        yield Path(place)
+
+
 @pytest.fixture(scope="session")
 def monarch_command() -> Path:
     """The installed native command `monarch`."""

@@ -274,7 +274,7 @@ def test_ram_replicas_take_and_keep_no_memory_that_the_job_needs(
 
 
 def test_a_program_beside_those_of_a_dead_agent_sees_what_they_write(
-    begin, dataset, monarch_command, tmp_path
+    begin, dataset, monarch_command, tmp_path, memory
 ):
     # In a place of its own: nothing of a killed agent is to be met by other tests.
     agent = begin(*ssd(tmp_path / "a"))
@@ -297,6 +297,7 @@ def test_a_program_beside_those_of_a_dead_agent_sees_what_they_write(
 
     with before:
         run = [str(monarch_command), "run", "--job", "j", "--data", str(dataset.root)]
+        run += ["--tier", f"ram:64MiB:{memory}"]
         script = f"echo began; read go; head -c3 {path}"
         beside = subprocess.Popen(
             [*run, "--", "sh", "-c", script],

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -16,17 +15,15 @@ PATIENCE_S = 30
 
 
 @pytest.fixture
-def words(monarch_command: Path, run_root: Path, dataset: Dataset):
+def words(monarch_command: Path, run_root: Path, dataset: Dataset, memory: Path):
     """A function that returns the command line of an agent of job `early`."""
-    # Tests that run at the same time have agents of the same name.
-    with tempfile.TemporaryDirectory(prefix="monarch-test-", dir="/dev/shm") as tier:
-        staging = ["--data", str(dataset.root), "--tier", f"ram:64MiB:{tier}"]
-        staging += ["--set", "agent.linger=1s"]
+    staging = ["--data", str(dataset.root), "--tier", f"ram:64MiB:{memory}"]
+    staging += ["--set", "agent.linger=1s"]
 
-        def line(*options):
-            return [str(monarch_command), "agent", "--job", "early", *staging, *options]
+    def line(*options):
+        return [str(monarch_command), "agent", "--job", "early", *staging, *options]
 
-        yield line
+    return line
 
 
 def begin(words):

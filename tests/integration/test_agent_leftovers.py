@@ -154,10 +154,10 @@ def test_command_that_a_program_gives_does_not_run_under_its_shim(
 
 
 def test_agent_waits_for_a_process_that_has_just_taken_its_slot(
-    run_root: Path, monarch_command: Path, dataset: Dataset, tmp_path: Path
+    run_root: Path, monarch_command: Path, dataset: Dataset, memory: Path
 ) -> None:
     command = [str(monarch_command), "run", "--job", "j", "--data", str(dataset.root)]
-    options = ["--set", "agent.linger=20s"]
+    options = ["--tier", f"ram:64MiB:{memory}", "--set", "agent.linger=20s"]
     script = (
         "import os, sys, time\n"
         "reading, writing = os.pipe()\n"

@@ -379,10 +379,11 @@ def test_mistyped_report_directory_is_an_error_before_the_run(
 
 
 def test_report_directory_of_a_template_is_made(
-    monarch_command, run_root, dataset, tmp_path
+    monarch_command, run_root, dataset, tmp_path, memory
 ) -> None:
     place = tmp_path / "%j" / "%n.json"
     run = [monarch_command, "run", "--job", "j", "--data", dataset.root, "-q"]
+    run += ["--tier", f"ram:64MiB:{memory}"]
 
     subprocess.run([*run, "--report", place, "--", "true"], check=True)
 

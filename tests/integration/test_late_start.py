@@ -33,13 +33,13 @@ def slow(dataset: Dataset, mount_counted: Callable[[Path], CountFs]) -> CountFs:
 
 
 @pytest.fixture
-def start(run_root: Path, slow: CountFs) -> Iterator[Start]:
+def start(run_root: Path, slow: CountFs, memory: Path) -> Iterator[Start]:
     """Starts an agent whose programs do not wait for the scan."""
     started: list[AgentProcess] = []
 
     def begin(*options: str) -> AgentProcess:
-        tier = ["--tier", "ram:64MiB", "--set", "catalog.wait_max=200ms"]
-        given = ["--data", str(slow.root), *tier, *options]
+        given = ["--data", str(slow.root), "--tier", f"ram:64MiB:{memory}"]
+        given += ["--set", "catalog.wait_max=200ms", *options]
         agent = start_agent(run_root / "j.n", given)
         started.append(agent)
         return agent
