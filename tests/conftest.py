@@ -21,7 +21,6 @@ from support.tier_codecs import (
     IN_BOTH_MODES,
     PLAIN,
     is_listed,
-    known_fault,
     reason_for_plain,
 )
 
@@ -114,11 +113,9 @@ def pytest_collection_modifyitems(
 
 
 def _judge_packed(item: pytest.Item) -> None:
-    """Skips what has no meaning with packed Tiers, and lets known faults fail."""
+    """Skips what has no meaning with packed Tiers."""
     if why := reason_for_plain(item.nodeid):
         item.add_marker(pytest.mark.skip(reason=f"needs a plain tier: {why}"))
-    if why := known_fault(item.nodeid):
-        item.add_marker(pytest.mark.xfail(reason=why, strict=True))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -50,9 +50,10 @@ def cluster(make_cluster) -> Cluster:
 
 def read_once(cluster: Cluster) -> None:
     """The origin has been read once in the whole job."""
-    read_bytes = cluster.origin.counts().read_bytes
-    read_bytes -= tried_bytes(cluster.jobs[-1].notes().report)
-    assert cluster.size_bytes <= read_bytes <= OVERREAD_MAX * cluster.size_bytes
+    report = cluster.jobs[-1].notes().report
+    read_bytes = cluster.origin.counts().read_bytes - tried_bytes(report)
+    most_bytes = OVERREAD_MAX * cluster.size_bytes
+    assert cluster.size_bytes <= read_bytes <= most_bytes, report
 
 
 def opens_of(plan: Plan) -> int:

@@ -81,13 +81,6 @@ PLAIN_ONLY = {
     ),
 }
 """Tests that have no meaning with packed Tiers, by the reason."""
-FAULTS = {
-    "what a packed Tier holds of a large File in part is not made whole for a stream": (
-        "integration/test_whole_files.py::"
-        "test_what_was_read_in_part_is_completed_for_an_open_that_waits",
-    ),
-}
-"""What does not hold with packed Tiers and should; these tests must fail."""
 
 
 def in_blocks(codec: str) -> int:
@@ -105,11 +98,6 @@ def is_listed(nodeid: str, names: Iterable[str]) -> bool:
 def reason_for_plain(nodeid: str) -> str:
     """Why a test needs plain Tiers; "" if it does not."""
     return _reason(nodeid, PLAIN_ONLY)
-
-
-def known_fault(nodeid: str) -> str:
-    """Why a test fails with packed Tiers; "" if it must not."""
-    return _reason(nodeid, FAULTS)
 
 
 def _reason(nodeid: str, listed: Mapping[str, Iterable[str]]) -> str:

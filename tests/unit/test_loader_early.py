@@ -124,9 +124,10 @@ def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
         found = rest_of([next(batches)])
         assert time.monotonic() - began < LATE_S
         assert found + rest_of(batches) == wanted
-        sizes = loader.stats()["request_sizes"]
+        stats = loader.stats()
     # Records alone, not their groups.
-    assert sum(n for power, n in sizes.items() if 1 << int(power) < 8192) > 24
+    small = [n for power, n in stats["request_sizes"].items() if 1 << int(power) < 8192]
+    assert sum(small) > 24, stats
 
 
 def test_a_rank_that_begins_beside_an_ending_reader_does_not_wait(

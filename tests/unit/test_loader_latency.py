@@ -75,7 +75,8 @@ def test_the_ramp_up_has_exact_numbers(ahead, slow_start):
 def test_a_slow_start_asks_for_one_batch_after_the_other(tmp_path, slow_start, most):
     """C3 at the source: requests that are outstanding after the first five batches."""
     log = tmp_path / "log"
-    source = source_of(200_000, log=str(log))  # none are neighbours
+    # None are neighbours; all that is asked for is before the first reply comes.
+    source = source_of(200_000, rtt_s=1.0, log=str(log))
     options: Any = {"prefetch_batches": 4, "slow_start": slow_start}
     with loader_of(source, 16, **options) as loader:
         rate(loader, 5, skip=0)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from support.tier_codecs import (
-    FAULTS,
     IN_BOTH_MODES,
     PLAIN_ONLY,
     is_listed,
@@ -14,8 +13,7 @@ from support.tier_codecs import (
 )
 
 TESTS = Path(__file__).parents[1]
-EXCEPTED = [*PLAIN_ONLY.values(), *FAULTS.values()]
-LISTED = [*IN_BOTH_MODES, *(name for names in EXCEPTED for name in names)]
+LISTED = [*IN_BOTH_MODES, *(name for names in PLAIN_ONLY.values() for name in names)]
 
 
 @pytest.mark.parametrize("name", LISTED)

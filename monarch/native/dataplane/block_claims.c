@@ -310,6 +310,22 @@ bool partial_hand(struct engine *e, const struct monarch_order *order)
     return taken;
 }
 
+/* partial_hand_complete - has a thread that copies complete an Extent whose last Block has
+ * come by an order: also of fill as demand, for a program that waits for the File would let no
+ * background begin. */
+void partial_hand_complete(struct engine *e, const struct monarch_order *from,
+                           uint32_t extent)
+{
+    struct monarch_order order = *from;
+    order.peer = NO_PEER;
+    order.kind = (uint8_t)((from->kind & MONARCH_PARTLY) | MONARCH_ASKED);
+    order.tried = BLOCKS_HAVE_COME;
+    order.first_block = extent * EXTENT_BLOCKS;
+    order.block_count = 1;
+    if (!partial_hand(e, &order))
+        partial_finish_later(e, order.file);
+}
+
 /* partial_take_handed - the next of these. */
 bool partial_take_handed(struct engine *e, struct monarch_order *out)
 {

@@ -261,27 +261,35 @@ static bool waits_for_pool(struct engine *e, const struct transfer *t, uint32_t 
     return waits;
 }
 
-/* bring - has the next missing Blocks brought, by their owner or by this Transfer itself;
- * UNABLE: not now; ROOMLESS: no Tier has room for them. */
+/* is_decoded - Blocks of a File that is gathered are in a frame. */
+static bool is_decoded(struct engine *e, const struct transfer *t, struct block_run run)
+{
+    return t->partial->gathers &&
+           extent_is_packed(e, t->order.file, run.first / EXTENT_BLOCKS);
+}
+
+/* bring - has the next missing Blocks brought, by their owner, out of a frame or by this
+ * Transfer itself; UNABLE: not now; ROOMLESS: no Tier has room for them. */
 static int bring(struct engine *e, struct transfer *t, struct block_run next,
                  uint8_t *buffer)
 {
     struct monarch_order order = t->order;
     order.first_block = next.first;
     order.tried = 0;
-    bool may = table_block_source(e->table, &order);
-    bool peer = order.peer != NO_PEER;
-    if (!may || (peer && is_full(e, t)))
+    bool packed = is_decoded(e, t, next);
+    bool may = packed || table_block_source(e->table, &order);
+    bool sent = packed || order.peer != NO_PEER;
+    if (!may || (sent && is_full(e, t)))
         return UNABLE;
-    bool unasked = peer && order_class(order.kind) == CLASS_BACKGROUND;
-    uint32_t most = peer ? next.count : next_count(t, next.first);
+    bool unasked = sent && order_class(order.kind) == CLASS_BACKGROUND;
+    uint32_t most = sent ? next.count : next_count(t, next.first);
     struct block_run run = partial_claim_next(e, t->partial, next.first, most, unasked);
     order.first_block = run.first;
     order.block_count = run.count;
     if (!run.count)
         return t->partial->pieces && !waits_for_pool(e, t, next.first) ? ROOMLESS
                                                                        : UNABLE;
-    if (!peer)
+    if (!sent)
         return copy_run(e, t, run, buffer);
     if (!blocks_send(e, &order)) {
         partial_unclaim(e, t->partial, run, false);
@@ -328,7 +336,8 @@ static int leave(struct engine *e, struct transfer *t, int rc)
 /* complete - brings what is missing. For programs it waits for what others copy. */
 static int complete(struct engine *e, struct transfer *t, uint8_t *buffer)
 {
-    int rc = bring_missing(e, t, buffer);
+    int rc = partial_gather(e, t, buffer);
+    rc = rc ? rc : bring_missing(e, t, buffer);
     bool background = order_class(t->order.kind) == CLASS_BACKGROUND;
     if ((background || t->partial->pieces) && (!rc || rc == UNABLE))
         return leave(e, t, rc);

@@ -14,7 +14,7 @@ bool demand_wanted(const struct engine *e, uint32_t file)
     if (STATE_OF(word) == REPLICA_READY)
         return true;
     if (STATE_OF(word) == REPLICA_STAGING)
-        return partial_lacks(e, file);
+        return partial_lacks(e, file) || partial_is_to_be_whole(e, file);
     return STATE_OF(word) == REPLICA_ABSENT && STATE_REASON(word) == REASON_NONE;
 }
 
@@ -69,7 +69,8 @@ void monarch_engine_demand(struct engine *e, uint32_t file, uint32_t kind)
 {
     struct monarch_order order;
     /* Of another node it is not known what waits there. */
-    if ((kind & MONARCH_ASKED) && partial_lacks(e, file)) {
+    if ((kind & MONARCH_ASKED) &&
+        (partial_lacks(e, file) || partial_is_to_be_whole(e, file))) {
         begin_rest(e, file);
         return;
     }

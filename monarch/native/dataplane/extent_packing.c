@@ -14,6 +14,7 @@
 #include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 #include "dataplane/wire.h"
+#include "shared/progress.h"
 #include "shared/xxh3.h"
 
 enum { PIECE_BLOCKS = PIECE_BYTES / BLOCK_BYTES, UNFINISHED = 1 };
@@ -152,10 +153,11 @@ static int set_run(struct engine *e, struct transfer *t, struct block_run run,
     uint64_t offset = (uint64_t)run.first * BLOCK_BYTES;
     size_t n = (size_t)frame_block_bytes(t->size, run.first, run.count);
     int rc = file_write_at(t->target, bytes, n, offset - t->shift);
+    progress_store(e->requests, t->order.file, run.first + run.count);
     if (rc)
         partial_unclaim(e, t->partial, run, true);
-    else
-        partial_set(e, t->partial, run, t->partial->digests + run.first);
+    else if (partial_set(e, t->partial, run, t->partial->digests + run.first))
+        partial_hand_complete(e, &t->order, extent_of(t));
     return rc;
 }
 
@@ -223,11 +225,20 @@ static int unpack(struct engine *e, struct transfer *t, uint8_t *buffer)
     return rc;
 }
 
+/* is_useless - a frame is damaged; or nothing is decoded of it, for a File that waits to be
+ * whole. */
+static bool is_useless(const struct transfer *t, int rc)
+{
+    return rc == -EBADMSG ||
+           (rc && rc != -ECANCELED && t->partial && t->partial->gathers);
+}
+
 /* end_unpacking - a damaged frame is dropped: the Blocks come from elsewhere when programs ask
  * for them again. After any other error they read the origin. */
 static void end_unpacking(struct engine *e, struct transfer *t, int rc)
 {
-    if (rc == -EBADMSG && !packs_moved(e->packs, row_of(e, t), &t->unpacking.place)) {
+    if (is_useless(t, rc) &&
+        !packs_moved(e->packs, row_of(e, t), &t->unpacking.place)) {
         extent_forget(e, t->order.file, extent_of(t));
         table_count_dropped(e->table);
     }

@@ -62,13 +62,6 @@ void extents_forget(struct engine *e, const struct partial *p)
             extent_forget(e, p->order.file, i);
 }
 
-/* all_of - the Blocks of an Extent. */
-static struct block_run all_of(const struct partial *p, uint32_t extent)
-{
-    uint32_t first = extent * EXTENT_BLOCKS, left = p->blocks - first;
-    return (struct block_run){first, left < EXTENT_BLOCKS ? left : EXTENT_BLOCKS};
-}
-
 /* extent_keep_digests - what the Blocks of an adopted Extent have to decode to; false: there is
  * no memory. Under the lock of the packs. */
 bool extent_keep_digests(struct packs *p, uint64_t row, const uint64_t *digests,
@@ -107,7 +100,7 @@ void extents_restore(struct engine *e, struct partial *p)
         return;
     pthread_mutex_lock(&packs->lock);
     for (uint32_t i = 0; packs->digests && i < p->extents; i++) {
-        struct block_run all = all_of(p, i);
+        struct block_run all = partial_extent_blocks(p, i);
         const uint64_t *kept = packs->digests[packs_row(packs, p->order.file, i)];
         if (kept)
             memcpy(p->digests + all.first, kept, all.count * sizeof(*kept));
@@ -149,7 +142,7 @@ static bool begin(struct engine *e, struct pooled_extent one, struct monarch_ord
     if (!p || p->ended || one.extent >= p->extents || !is_pooled(p, one.extent) ||
         p->claimed[one.extent])
         return false;
-    struct block_run all = all_of(p, one.extent);
+    struct block_run all = partial_extent_blocks(p, one.extent);
     uint32_t mask = blocks_mask(all.first, all.count);
     if (present_in(p, one.extent) != mask || !extent_goes_packed(e, p, one.extent))
         return false;

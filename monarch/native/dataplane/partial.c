@@ -101,7 +101,7 @@ static void remove_files(struct engine *e, struct partial *p)
 {
     for (int i = 0; i < TIERS_MAX; i++)
         remove_file(e, p, i);
-    if (p->pieces)
+    if (p->pieces || p->gathers)
         partial_leave_places(e, p);
 }
 
@@ -124,6 +124,8 @@ static void drop(struct engine *e, struct partial *p)
         remove_files(e, p);
     else
         keep_digests(all, p);
+    if (p->gathers && !engine_stopping(e)) /* its frames are of no use any more */
+        extents_forget(e, p);
     close_files(all, p);
     all->all[p->large] = NULL;
     release(p);

@@ -36,6 +36,7 @@ struct partial {
     pthread_mutex_t
         opening;      /* held while its files are opened; before the lock of all */
     bool pieces;      /* its Extents have room one by one */
+    bool gathers;     /* it was in pieces, and will be whole: see partial_whole.c */
     int source;       /* or -1; kept while a Transfer uses it */
     bool drops_pages; /* of the source; known before it is read */
     struct part_file files[TIERS_MAX];
@@ -61,6 +62,14 @@ struct partial {
     uint64_t *digests;          /* of each Block that is there */
     char name[REPLICA_NAME_BYTES + 1];
 };
+
+/* partial_extent_blocks - the Blocks of an Extent. */
+static inline struct block_run partial_extent_blocks(const struct partial *p,
+                                                     uint32_t extent)
+{
+    uint32_t first = extent * EXTENT_BLOCKS, left = p->blocks - first;
+    return (struct block_run){first, left < EXTENT_BLOCKS ? left : EXTENT_BLOCKS};
+}
 
 struct block_claims {           /* of one range */
     struct monarch_order order; /* by which the File is staged */
@@ -136,6 +145,7 @@ uint32_t partials_to_complete(const struct engine *e);
 void partials_retry(struct engine *e);
 bool partial_next_incomplete(struct engine *e, bool begun, struct monarch_order *out);
 bool partial_lacks(const struct engine *e, uint32_t file);
+bool partial_is_to_be_whole(const struct engine *e, uint32_t file);
 bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out);
 
 /* block_serving.c */
@@ -166,6 +176,8 @@ bool partial_set(struct engine *e, struct partial *p, struct block_run run,
 bool partial_extent_finished(struct engine *e, struct partial *p, uint32_t extent);
 bool partial_unfinished(struct partial *p, uint32_t *extent);
 bool partial_hand(struct engine *e, const struct monarch_order *order);
+void partial_hand_complete(struct engine *e, const struct monarch_order *from,
+                           uint32_t extent);
 bool partial_take_handed(struct engine *e, struct monarch_order *out);
 bool partial_await(struct engine *e, struct partial *p);
 
@@ -175,6 +187,12 @@ void partial_set_places(struct engine *e, struct partial *p);
 void partial_leave_places(struct engine *e, struct partial *p);
 void partial_yield_pool(struct engine *e);
 void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent);
+uint32_t partial_hide_extent(struct partial *p, uint32_t extent);
+void partial_remove_extent(struct engine *e, const struct partial *p, uint32_t extent,
+                           uint32_t tier);
+
+/* partial_whole.c */
+int partial_gather(struct engine *e, struct transfer *t, uint8_t *buffer);
 
 /* partial_files.c */
 void partial_return(struct transfer *t);

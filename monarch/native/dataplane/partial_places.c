@@ -30,9 +30,11 @@ void partial_set_places(struct engine *e, struct partial *p)
         atomic_store_explicit(&p->places[i], place, memory_order_relaxed);
     }
     uint32_t pieces = p->pieces;
+    bool packed = false;
     for (uint32_t i = 0; i < p->extents; i++)
-        if (extent_goes_packed(e, p, i))
-            pieces |= PIECES_PACKED;
+        packed = packed || extent_is_packed(e, file, i) || extent_goes_packed(e, p, i);
+    pieces |= p->pieces && packed ? PIECES_PACKED : 0;
+    p->gathers = !p->pieces && packed;
     atomic_store_explicit((_Atomic uint32_t *)&p->part->pieces, pieces,
                           memory_order_release);
 }
@@ -51,26 +53,40 @@ static uint32_t count_blocks(const struct partial *p, uint32_t extent)
 /* tell_gone - from here on what programs have looked up and read is looked up again. */
 static void tell_gone(struct partial *p)
 {
+    const uint32_t kinds = PIECES_PACKED | PIECES_STAY;
     _Atomic uint32_t *pieces = (_Atomic uint32_t *)&p->part->pieces;
-    uint32_t now = atomic_load(pieces), next = (now + 1) & ~PIECES_PACKED;
-    atomic_store(pieces, (next ? next : 1) | (now & PIECES_PACKED));
+    uint32_t now = atomic_load(pieces), next = (now + 1) & ~kinds;
+    atomic_store(pieces, (next ? next : 1) | (now & kinds));
 }
 
-/* give_up_file - removes the file of one Extent. A program reads the count of `pieces` before
- * it looks for Blocks and after it has read: so it must change when no Block is told any
- * more, and before there can be another file of the name, without its Blocks. */
-static void give_up_file(struct engine *e, struct partial *p, uint32_t extent)
+/* partial_hide_extent - no program finds Blocks in the file of one Extent any more: the Tier
+ * with that file. A program reads the count of `pieces` before it looks for Blocks and after
+ * it has read: so it must change when no Block is told any more, and before there can be
+ * another file of the name, without its Blocks. */
+uint32_t partial_hide_extent(struct partial *p, uint32_t extent)
 {
-    char name[EXTENT_NAME_BYTES + 1];
     uint32_t tier = place_of(p, extent) & ~(uint32_t)PLACE_FILE;
     p->present -= count_blocks(p, extent);
     atomic_store(&p->words[extent], 0);
     set_place(p, extent, PLACE_NONE);
     tell_gone(p);
+    return tier;
+}
+
+/* partial_remove_extent - removes that file. */
+void partial_remove_extent(struct engine *e, const struct partial *p, uint32_t extent,
+                           uint32_t tier)
+{
+    char name[EXTENT_NAME_BYTES + 1];
     memcpy(name, p->name, REPLICA_NAME_BYTES);
     presence_extent_name(extent, name);
     unlinkat(e->tiers[tier], name, 0);
     table_give_extent(e->table, p->order.file, extent, tier);
+}
+
+static void give_up_file(struct engine *e, struct partial *p, uint32_t extent)
+{
+    partial_remove_extent(e, p, extent, partial_hide_extent(p, extent));
 }
 
 /* partial_give_up_extent - what the Pool has of an Extent is damaged. It takes the lock
@@ -83,14 +99,15 @@ void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent
     pthread_mutex_unlock(&e->partials->lock);
 }
 
-/* partial_leave_places - gives all its room back; its sparse files are removed already. */
+/* partial_leave_places - gives the room of its Extents back; its sparse files are removed
+ * already. */
 void partial_leave_places(struct engine *e, struct partial *p)
 {
     for (uint32_t i = 0; i < p->extents && !engine_stopping(e); i++) {
         uint8_t place = place_of(p, i);
         if (is_pooled(place))
             give_up_file(e, p, i);
-        else if (place < TIERS_MAX)
+        else if (place < TIERS_MAX && p->pieces)
             table_give_extent(e->table, p->order.file, i, place);
         set_place(p, i, PLACE_NONE);
     }

@@ -4,6 +4,7 @@
 
 #include "dataplane/partial.h"
 #include "dataplane/replica_state.h"
+#include "dataplane/staging_table.h"
 #include "dataplane/syscalls.h"
 
 static bool lacks(const struct partial *p)
@@ -158,14 +159,79 @@ bool partial_lacks(const struct engine *e, uint32_t file)
     return found;
 }
 
+/* partial_is_to_be_whole - a program waits for all of a File that is in pieces and may be
+ * whole. */
+bool partial_is_to_be_whole(const struct engine *e, uint32_t file)
+{
+    int64_t large = e->partials ? presence_find(e->flags, file) : -1;
+    if (large < 0 || !engine_is_awaited(e, file))
+        return false;
+    uint32_t pieces = part_pieces(presence_part(e->flags, (uint32_t)large));
+    return pieces & PIECES_PACKED && !(pieces & PIECES_STAY);
+}
+
+static uint8_t place_of(const struct partial *p, uint32_t extent)
+{
+    return atomic_load_explicit(&p->places[extent], memory_order_acquire);
+}
+
+/* is_at_rest - no Transfer uses it, and none is on its way. */
+static bool is_at_rest(const struct partial *p)
+{
+    bool rests = !p->users && !p->completing;
+    for (uint32_t i = 0; rests && i < p->extents; i++)
+        rests = !p->claimed[i];
+    return rests;
+}
+
+/* may_move - what there is of it is packed, or in the Pool. */
+static bool may_move(const struct partial *p)
+{
+    bool may = part_pieces(p->part) & PIECES_PACKED;
+    for (uint32_t i = 0; may && i < p->extents; i++)
+        may = place_of(p, i) == PLACE_NONE || place_of(p, i) & PLACE_FILE;
+    return may;
+}
+
+/* make_whole - gives a File in pieces the room for all of it: the Transfer of its rest gathers
+ * it. Where there is no such room, programs are told; while a Transfer uses it, they ask
+ * again. */
+static void make_whole(struct engine *e, struct partial *p)
+{
+    uint32_t file = p->order.file;
+    if (!may_move(p) || table_make_whole(e->table, file, false) < 0) {
+        atomic_fetch_or((_Atomic uint32_t *)&p->part->pieces, PIECES_STAY);
+        return;
+    }
+    int tier = is_at_rest(p) ? table_make_whole(e->table, file, true) : -1;
+    if (tier < 0)
+        return;
+    p->order.tier = (uint16_t)tier;
+    p->pieces = false;
+    p->gathers = true;
+    for (uint32_t i = 0; i < p->extents; i++) {
+        struct block_run all = partial_extent_blocks(p, i);
+        if (place_of(p, i) == PLACE_NONE) {
+            atomic_store_explicit(&p->places[i], (uint8_t)tier, memory_order_release);
+            continue;
+        }
+        p->claimed[i] = blocks_mask(all.first, all.count);
+        p->claims += all.count;
+    }
+}
+
 /* partial_order_rest - an order for the rest of such a File, as demand: a program waits for
  * all of it. */
 bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out)
 {
     pthread_mutex_lock(&e->partials->lock);
-    struct partial *p = incomplete_of(e, file);
+    int64_t large = presence_find(e->flags, file);
+    struct partial *p = large < 0 ? NULL : e->partials->all[large];
+    if (p && p->pieces && !p->ended && partial_is_to_be_whole(e, file))
+        make_whole(e, p);
+    p = incomplete_of(e, file);
     if (p && p->pieces)
-        p = NULL; /* it will not be whole */
+        p = NULL; /* it will not be whole, or not yet */
     if (p) {
         partial_set_stage(e->partials, p, (struct stage){.completing = true});
         *out = p->order;

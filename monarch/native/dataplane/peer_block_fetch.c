@@ -114,21 +114,6 @@ static int check(const struct receiver *r, const struct fetch *f,
     return correct ? 0 : -EBADMSG;
 }
 
-/* complete_extent - has a thread that copies complete an Extent whose last Block came: also
- * of fill as demand, for a program that waits for the File would let no background begin. */
-static void complete_extent(struct engine *e, const struct monarch_order *from,
-                            uint32_t extent)
-{
-    struct monarch_order order = *from;
-    order.peer = NO_PEER;
-    order.kind = (uint8_t)((from->kind & MONARCH_PARTLY) | MONARCH_ASKED);
-    order.tried = BLOCKS_HAVE_COME;
-    order.first_block = extent * EXTENT_BLOCKS;
-    order.block_count = 1;
-    if (!partial_hand(e, &order))
-        partial_finish_later(e, order.file);
-}
-
 /* take - writes Blocks that are right, and lets programs read them. */
 static int take(struct engine *e, struct fetch *f, struct block_run run,
                 const uint8_t *bytes)
@@ -150,7 +135,7 @@ static int take(struct engine *e, struct fetch *f, struct block_run run,
     if (run.first == 0)
         first_bytes_came(e, t, bytes);
     if (partial_set(e, t->partial, run, digests))
-        complete_extent(e, &t->order, run.first / EXTENT_BLOCKS);
+        partial_hand_complete(e, &t->order, run.first / EXTENT_BLOCKS);
     return 0;
 }
 

@@ -172,6 +172,7 @@ int table_take_extent(struct table *t, uint32_t file, uint32_t extent, unsigned 
 bool table_pool_takes(struct table *t, uint32_t file, uint32_t extent, bool packs);
 void table_give_extent(struct table *t, uint32_t file, uint32_t extent, uint32_t tier);
 bool table_is_in_pieces(struct table *t, uint32_t file);
+int table_make_whole(struct table *t, uint32_t file, bool takes);
 
 /* table_sources.c; the callers of the first four hold the lock */
 uint32_t table_choose_source(const struct table *t,

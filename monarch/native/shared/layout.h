@@ -287,12 +287,13 @@ struct part {
     uint32_t
         failures; /* Blocks that could not be copied; programs read the origin then */
     /* 0: all of it will be in one Tier, and READY in the end. Else it is held in pieces:
-     * above 0, another number after each piece that was given up, and PIECES_PACKED where
-     * Tiers hold the pieces packed. */
+     * above 0, another number after each piece that was given up, PIECES_PACKED where Tiers
+     * hold the pieces packed, and PIECES_STAY where there is no room for all of them plain. */
     uint32_t pieces;
 };
 
 #define PIECES_PACKED 0x80000000u
+#define PIECES_STAY 0x40000000u
 
 /* When a directory was last found to be what the Catalog says: units of CLOCK_MONOTONIC
  * since the boot, modulo CHECKED_TIMES; from CHECKED_TIMES on, what is known for good. */

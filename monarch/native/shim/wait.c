@@ -159,11 +159,15 @@ static bool is_partial(const struct segments *seg, uint64_t file, uint32_t word)
                part_tag(word);
 }
 
-/* in_pieces - the File will not be whole on this node. */
+/* in_pieces - the File will not be whole on this node. One that a packed Tier was to hold
+ * will be, if there is room for it plain: the agent is asked. */
 static bool in_pieces(const struct segments *seg, uint64_t file)
 {
     int64_t large = presence_find(seg->flags, file);
-    return large >= 0 && part_pieces(presence_part(seg->flags, (uint32_t)large));
+    if (large < 0)
+        return false;
+    uint32_t pieces = part_pieces(presence_part(seg->flags, (uint32_t)large));
+    return pieces && (!(pieces & PIECES_PACKED) || pieces & PIECES_STAY);
 }
 
 /* judge - true: wait on; false: the reason is set; asks again for a File that nobody
