@@ -35,6 +35,8 @@ _START: Final = (
 )
 _NO_GPU: Final = {f"{name}_VISIBLE_DEVICES": "" for name in ("CUDA", "HIP", "ROCR")}
 _START_S: Final = 5.0
+_READY_S: Final = 20.0
+"""How long figures wait for a reader that starts, on a busy machine."""
 _PAUSE_S: Final = 0.01
 _NEVER: Final = 1 << 60
 """An epoch that no rank comes to."""
@@ -175,17 +177,22 @@ class ReaderLink:
             self._wait_until(deadline)
 
     def figures(self, limit_s: float) -> dict[str, Any]:
-        """Return what the reader has counted; nothing if it does not say so in time."""
+        """Return what the reader has counted; nothing if it does not say so in time.
+
+        A reader that starts has the time for that as well.
+        """
         if self._channel is None:
             return {}
         self._figures = None
-        restarts = self.restarts
+        restarts, has_heard = self.restarts, self._has_heard
         self._say("stats")
-        deadline = time.monotonic() + limit_s
+        deadline = time.monotonic() + (limit_s if has_heard else _READY_S)
         while time.monotonic() < deadline:
             self._pump()
             if self._figures is not None or self.restarts != restarts:
                 break
+            if self._has_heard and not has_heard:
+                has_heard, deadline = True, time.monotonic() + limit_s
             self._wait_until(deadline)
         return self._figures or {}
 

@@ -142,9 +142,12 @@ def readers() -> list[int]:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process is there and no zombie."""
+    """Return whether a process is there and no zombie.
+
+    Its first thread may be one while others end, which still have its sockets open.
+    """
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return state != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:
         return False
-    return state != "Z"

@@ -127,7 +127,7 @@ def test_a_rank_goes_on_in_mid_epoch_without_waiting_for_the_reader(
         stats = loader.stats()
     # Records alone, not their groups.
     small = [n for power, n in stats["request_sizes"].items() if 1 << int(power) < 8192]
-    assert sum(small) > 24, stats
+    assert sum(small) > 24, str(stats)
 
 
 def test_a_rank_that_begins_beside_an_ending_reader_does_not_wait(

@@ -36,7 +36,7 @@ struct table {
     uint8_t *pieces; /* a bit per File: its Extents have room one by one */
     /* Per File: the Tier that holds it packed, plus 1, or PACKED_DUE and the Tier for which it
      * is to be packed. */
-    uint8_t *packed;
+    _Atomic uint8_t *packed;
     uint64_t due_bytes;         /* of Files that are to be packed */
     uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
     bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are asked for */

@@ -28,7 +28,7 @@ void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio)
 void monarch_table_packed(struct table *t, uint8_t *out)
 {
     for (uint64_t file = 0; file < t->options.files; file++) {
-        uint8_t packed = __atomic_load_n(&t->packed[file], __ATOMIC_RELAXED);
+        uint8_t packed = atomic_load_explicit(&t->packed[file], memory_order_relaxed);
         out[file] = packed & PACKED_DUE ? 0 : packed;
     }
 }
