@@ -53,7 +53,7 @@ def read_once(cluster: Cluster) -> None:
     report = cluster.jobs[-1].notes().report
     read_bytes = cluster.origin.counts().read_bytes - tried_bytes(report)
     most_bytes = OVERREAD_MAX * cluster.size_bytes
-    assert cluster.size_bytes <= read_bytes <= most_bytes, report
+    assert cluster.size_bytes <= read_bytes <= most_bytes, str(report)
 
 
 def opens_of(plan: Plan) -> int:

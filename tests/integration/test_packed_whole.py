@@ -228,3 +228,17 @@ def test_what_an_earlier_job_has_packed_is_made_whole(job: Job) -> None:
     assert job.view.counts().read_bytes == 0
     assert job.running.stop() == 0
     assert os.listdir(job.run_root) == []
+
+
+def test_room_that_other_files_need_is_not_taken(job: Job) -> None:
+    """Of 80 MiB that fit in 26 MiB, 24 MiB plain would fit before the rest."""
+    job.begin(*NO_FILL, size="26MiB")
+    part = job.start(READS_PART, job.view.root / "0.bin", 5000)
+    part.communicate(timeout=60)
+    job.read(STREAM, "0.bin")
+
+    assert job.waits[1] == 0
+    for name in ("0.bin", "1.bin", "2.bin"):
+        names = (job.view.root / name, job.view.source / name, job.tier)
+        assert job.start(READS_ON, *names).communicate(timeout=60)[0] == ""
+    job.await_packed()

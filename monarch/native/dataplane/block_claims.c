@@ -271,9 +271,9 @@ bool partial_set(struct engine *e, struct partial *p, struct block_run run,
     uint32_t extent = run.first / EXTENT_BLOCKS;
     uint32_t mask = blocks_mask(run.first, run.count);
     pthread_mutex_lock(&e->partials->lock);
-    if (digests !=
-        p->digests + run.first) /* they are known, and others compare with them */
-        memcpy(p->digests + run.first, digests, run.count * sizeof(*digests));
+    uint64_t *kept = p->digests + run.first;
+    if (digests != kept) /* else they are known, and others compare with them */
+        memcpy(kept, digests, run.count * sizeof(*digests));
     unclaim(p, run);
     p->present += run.count;
     uint32_t now = mask | atomic_fetch_or_explicit(&p->words[extent], mask,

@@ -90,14 +90,15 @@ int table_reserve_large(struct table *t, const struct monarch_order *order)
 }
 
 /* table_make_whole - the Tier with room for all of a File in pieces, every one of which this
- * node keeps; -1: there is none. `takes`: it has this room from now on. */
+ * node keeps; -1: there is none but what is promised to others. `takes`: it has this room from
+ * now on. */
 int table_make_whole(struct table *t, uint32_t file, bool takes)
 {
     uint64_t need = footprint(t->options.sizes[file]);
     uint64_t all = t->options.first[file + 1] - t->options.first[file];
     pthread_mutex_lock(&t->lock);
     bool kept = goes(t, file, DESTINATION_TIER) == all;
-    int tier = kept ? table_reserve_first(t, need) : -1;
+    int tier = kept ? table_reserve_spare(t, need) : -1;
     if (tier >= 0 && !takes)
         t->accounts[tier].reserved -= need;
     if (tier >= 0 && takes) {
