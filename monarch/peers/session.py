@@ -120,8 +120,10 @@ class Session:
             done, _ = await asyncio.wait(
                 (reading, writing), return_when=asyncio.FIRST_COMPLETED
             )
-            for task in done:
-                task.result()
+            # What was read says why nothing can be sent any more.
+            for task in (reading, writing):
+                if task in done:
+                    task.result()
             return reading in done
         finally:
             for task in (reading, writing):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,14 @@ from monarch.peers.protocol import (
     Conversation,
     Identity,
     Kind,
+    Message,
     ProtocolError,
     Role,
     State,
 )
 from monarch.peers.protocol.conversation import VERSION
+from monarch.peers.protocol.marks import MarkLog
+from monarch.peers.session import Session, Timing
 from support.conversations import HEAD, SAMPLES, SECRET, nonces, reach, server, shake
 from support.meddling import WAYS, Meddler
 from support.meshes import make_node
@@ -87,6 +91,43 @@ def test_a_frame_of_another_connection_is_refused():
 
     with pytest.raises(AlteredError):
         host.receive(frame)
+
+
+class Meddled:
+    """A connection whose next frame is altered, after which nothing can be sent."""
+
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+
+    async def receive(self) -> Message:
+        await self.heard.wait()
+        raise AlteredError("a frame was altered")
+
+    async def send(self, *_: object) -> None:
+        await self.heard.wait()
+        raise ProtocolError("HEARTBEAT is not allowed in state closed")
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def test_an_altered_frame_is_told_though_a_heartbeat_fails_for_it():
+    """Both ends of a session end at once: which is looked at first is chance."""
+
+    async def main():
+        connection: Any = Meddled()
+        beat = lambda: [Message(Kind.HEARTBEAT, SAMPLES[Kind.HEARTBEAT])]  # noqa: E731
+        who: Any = None
+        marks = MarkLog(lambda _: None, lambda: None)
+        session = Session(connection, Timing.of(2), who, beat, marks)
+        running = asyncio.create_task(session.run(lambda _: None))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.001, connection.heard.set)
+        with pytest.raises(AlteredError):
+            await running
+
+    for _ in range(20):
+        asyncio.run(main())
 
 
 # -- between two nodes --------------------------------------------------------------
