@@ -94,6 +94,7 @@ def held(
     assert outcome.succeed()
     report = outcome.report
     assert report["tiers"][0]["used_bytes"] == report["packed"]["stored_bytes"]
+    assert int(outcome.stdout) <= BUDGET
     return report["packed"], int(outcome.stdout)
 
 

@@ -245,8 +245,10 @@ static int64_t adopt(struct adoption *a)
     uint64_t found = take(a, p->segment_count + 1);
     uint64_t freed = found ? bury_rest(a) : pack_room_empty(s);
     table_give_room(a->e->table, s->tier, freed);
-    if (found)
+    if (found) {
+        s->rounded = table_round_pack(a->e->table, s->tier, true);
         p->segments[p->segment_count++] = *s;
+    }
     return (int64_t)found;
 }
 

@@ -13,6 +13,7 @@ struct pack_segment {
     uint64_t room;  /* that it takes: its frames and holes, without pages given back */
     uint32_t pending; /* frames that are being written */
     bool dropped;     /* it is empty, and can be begun again */
+    bool rounded;     /* a page is reserved for it, see table_round_pack() */
     bool stuck;       /* it could not be compacted; until its next frame dies */
     uint16_t *dead;   /* per page: bytes of it that no File has; NULL: none died */
 };

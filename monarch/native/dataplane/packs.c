@@ -171,6 +171,8 @@ static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
         if (opened < 0)
             return (int)opened;
         t->segment = (uint32_t)opened;
+        p->segments[opened - 1].rounded = table_round_pack(p->engine->table, tier,
+                                                           true);
     }
     struct pack_segment *s = &p->segments[t->segment - 1];
     *out = (struct frame_place){t->segment, (uint32_t)s->bytes, (uint32_t)bytes};
@@ -187,6 +189,8 @@ uint64_t packs_empty(struct packs *p, uint32_t number)
     if (p->tiers[s->tier].segment == number)
         p->tiers[s->tier].segment = 0;
     table_give_room(p->engine->table, s->tier, freed);
+    if (s->rounded)
+        s->rounded = table_round_pack(p->engine->table, s->tier, false);
     return freed;
 }
 

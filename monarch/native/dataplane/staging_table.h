@@ -130,6 +130,7 @@ void table_drop_packed(struct table *t, uint32_t file);
 bool table_evict_packed(struct table *t, uint32_t file, uint32_t reason);
 void table_count_evicted_packed(struct table *t, uint64_t files);
 void table_give_room(struct table *t, uint32_t tier, uint64_t bytes);
+bool table_round_pack(struct table *t, uint32_t tier, bool rounds);
 void table_add_room(struct table *t, uint32_t tier, uint64_t bytes);
 bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes);
 void table_forget_packed(struct table *t, uint32_t file);

@@ -12,8 +12,10 @@
 #include "dataplane/replica_state.h"
 #include "shared/recency.h"
 
-/* Packing hurries when this part of the Pool waits for it. */
-enum { CROWDED_PARTS = 3 };
+enum {
+    PAGE = 4096,
+    CROWDED_PARTS = 3, /* packing hurries when this part of the Pool waits for it */
+};
 
 /* monarch_table_pack - a Tier is packed; the ratio that is expected, in parts of 1024. */
 void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio)
@@ -35,7 +37,8 @@ void monarch_table_packed(struct table *t, uint8_t *out)
 
 /* ---- Files that are packed ------------------------------------------------------------ */
 
-/* table_take_packed - exchanges what was reserved for a File for the room of its frame.
+/* table_take_packed - exchanges what was reserved for a File for the room of its frame, which
+ * leaves a page for the segment that may begin with it.
  * -ENOSPC: there is none, and the order of a small File has ended; -ENXIO: the Tier is out of
  * service. */
 int table_take_packed(struct table *t, const struct monarch_order *order,
@@ -48,7 +51,7 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
     uint32_t reason = table_absent_reason(t, order->file);
     if (!a->in_service)
         rc = -ENXIO;
-    else if (a->used + a->reserved - need + frame->bytes > a->capacity)
+    else if (a->used + a->reserved - need + frame->bytes + PAGE > a->capacity)
         rc = -ENOSPC;
     if (!rc) {
         a->reserved -= need;
@@ -164,6 +167,21 @@ bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes)
     pthread_mutex_lock(&t->lock);
     bool taken = a->in_service && a->used + a->reserved + bytes <= a->capacity;
     a->used += taken ? bytes : 0;
+    pthread_mutex_unlock(&t->lock);
+    return taken;
+}
+
+/* table_round_pack - reserves a page for a segment that begins: its file takes whole ones, of
+ * which its frames fill the last one in part. False: there is no room. Or gives it back. */
+bool table_round_pack(struct table *t, uint32_t tier, bool rounds)
+{
+    struct monarch_account *a = &t->accounts[tier];
+    pthread_mutex_lock(&t->lock);
+    bool taken = rounds && account_free(a) >= PAGE;
+    if (taken)
+        a->reserved += PAGE;
+    if (!rounds)
+        a->reserved -= PAGE;
     pthread_mutex_unlock(&t->lock);
     return taken;
 }
