@@ -261,6 +261,16 @@ static bool waits_for_pool(struct engine *e, const struct transfer *t, uint32_t 
     return waits;
 }
 
+/* is_needless - fill would read for nodes that are gone, and no program runs on this one: all
+ * leave when the job ends, and what is not fetched by then is of no use. */
+static bool is_needless(struct engine *e, const struct monarch_order *order)
+{
+    pthread_mutex_lock(&e->lock);
+    bool paused = e->fill.paused;
+    pthread_mutex_unlock(&e->lock);
+    return paused && order->tried && order_class(order->kind) == CLASS_BACKGROUND;
+}
+
 /* is_decoded - Blocks of a File that is gathered are in a frame. */
 static bool is_decoded(struct engine *e, const struct transfer *t, struct block_run run)
 {
@@ -279,7 +289,7 @@ static int bring(struct engine *e, struct transfer *t, struct block_run next,
     bool packed = is_decoded(e, t, next);
     bool may = packed || table_block_source(e->table, &order);
     bool sent = packed || order.peer != NO_PEER;
-    if (!may || (sent && is_full(e, t)))
+    if (!may || (sent && is_full(e, t)) || (!sent && is_needless(e, &order)))
         return UNABLE;
     bool unasked = sent && order_class(order.kind) == CLASS_BACKGROUND;
     uint32_t most = sent ? next.count : next_count(t, next.first);
