@@ -11,7 +11,7 @@ from monarch.units import format_count, format_duration
 
 LINE_CHARACTERS: Final = 80 - len("monarch: ")
 """A longer line wraps on a terminal, and only its end tells how long it takes."""
-PATH_CHARACTERS_MIN: Final = 8
+PATH_CHARACTERS_MIN: Final = 6
 MILLION: Final = 1_000_000
 
 WINDOW_S: Final = 5.0
