@@ -42,16 +42,6 @@ static bool unpacks(const struct engine *e, const struct transfer *t)
     return table_is_pool(e->table, t->order.tier);
 }
 
-/* same_blocks - bytes from a Block on are what had come. */
-static bool same_blocks(const struct transfer *t, uint32_t first, const uint8_t *bytes,
-                        size_t n)
-{
-    uint64_t digests[PIECE_BLOCKS];
-    blocks_digest(bytes, n, digests);
-    size_t count = (n + BLOCK_BYTES - 1) / BLOCK_BYTES;
-    return memcmp(digests, t->partial->digests + first, count * sizeof(*digests)) == 0;
-}
-
 /* ---- into the Tier -------------------------------------------------------------------- */
 
 /* borrow - the file of the Extent in the Pool; the order keeps naming the packed Tier. */
@@ -73,7 +63,7 @@ static int pack_piece(struct engine *e, struct transfer *t, uint8_t *buffer)
     if (rc)
         return rc;
     if (file_read_at(t->target, buffer, n, t->frame->added) != (ssize_t)n ||
-        !same_blocks(t, first, buffer, n))
+        !blocks_same(t->partial, first, buffer, n))
         return -EBADMSG;
     t->chain = xxh3(buffer, n, t->chain);
     return packing_write(e, t, buffer, n);
@@ -161,26 +151,13 @@ static int set_run(struct engine *e, struct transfer *t, struct block_run run,
     return rc;
 }
 
-/* next_run - takes the first run of Blocks out of the bits of a piece. */
-static struct block_run next_run(struct block_run piece, uint32_t *bits)
-{
-    struct block_run run = {piece.first, 0};
-    while (!(*bits & blocks_mask(run.first, 1)))
-        run.first++;
-    while (run.first + run.count < piece.first + piece.count &&
-           *bits & blocks_mask(run.first + run.count, 1))
-        run.count++;
-    *bits &= ~blocks_mask(run.first, run.count);
-    return run;
-}
-
 /* spread - writes what was claimed of a piece, or gives it up: programs ask for it again. */
 static int spread(struct engine *e, struct transfer *t, struct block_run piece,
                   uint32_t bits, const uint8_t *bytes)
 {
     int rc = 0;
     while (bits) {
-        struct block_run run = next_run(piece, &bits);
+        struct block_run run = blocks_next_run(piece, &bits, piece.count);
         size_t at = (size_t)(run.first - piece.first) * BLOCK_BYTES;
         if (!bytes || rc)
             partial_unclaim(e, t->partial, run, rc != 0);
@@ -203,7 +180,7 @@ static int unpack_piece(struct engine *e, struct transfer *t, uint8_t *buffer)
     t->next_block += asked.count;
     int rc = packing_decode_at(e, t, piece.first % EXTENT_BLOCKS / PIECE_BLOCKS,
                                buffer);
-    if (!rc && !same_blocks(t, piece.first, buffer, n))
+    if (!rc && !blocks_same(t->partial, piece.first, buffer, n))
         rc = -EBADMSG;
     table_count_decoded(e->table, rc ? 0 : n, clock_ns() - began);
     int put_rc = spread(e, t, piece, bits, rc ? NULL : buffer);

@@ -63,6 +63,17 @@ struct partial {
     char name[REPLICA_NAME_BYTES + 1];
 };
 
+/* partial_place - where an Extent is. */
+static inline uint8_t partial_place(const struct partial *p, uint32_t extent)
+{
+    return atomic_load_explicit(&p->places[extent], memory_order_acquire);
+}
+
+static inline void partial_set_place(struct partial *p, uint32_t extent, uint8_t place)
+{
+    atomic_store_explicit(&p->places[extent], place, memory_order_release);
+}
+
 /* partial_extent_blocks - the Blocks of an Extent. */
 static inline struct block_run partial_extent_blocks(const struct partial *p,
                                                      uint32_t extent)
@@ -197,6 +208,9 @@ int partial_gather(struct engine *e, struct transfer *t, uint8_t *buffer);
 /* partial_files.c */
 void partial_return(struct transfer *t);
 void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out);
+bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
+                 size_t n);
+struct block_run blocks_next_run(struct block_run all, uint32_t *bits, uint32_t most);
 int partial_borrow(struct engine *e, struct transfer *t, uint32_t extent, bool source);
 
 /* blocks.c */

@@ -134,3 +134,26 @@ void blocks_digest(const uint8_t *bytes, size_t n, uint64_t *out)
     for (size_t at = 0; at < n; at += BLOCK_BYTES)
         *out++ = xxh3(bytes + at, n - at < BLOCK_BYTES ? n - at : BLOCK_BYTES, 0);
 }
+
+/* blocks_same - bytes from a Block on, CHUNK_BYTES at most, are what had come. */
+bool blocks_same(const struct partial *p, uint32_t first, const uint8_t *bytes,
+                 size_t n)
+{
+    uint64_t digests[CHUNK_BYTES / BLOCK_BYTES];
+    size_t count = (n + BLOCK_BYTES - 1) / BLOCK_BYTES;
+    blocks_digest(bytes, n, digests);
+    return memcmp(digests, p->digests + first, count * sizeof(*digests)) == 0;
+}
+
+/* blocks_next_run - takes the next run, of so many at most, out of the bits of some Blocks. */
+struct block_run blocks_next_run(struct block_run all, uint32_t *bits, uint32_t most)
+{
+    struct block_run run = {all.first, 0};
+    while (!(*bits & blocks_mask(run.first, 1)))
+        run.first++;
+    while (run.count < most && run.first + run.count < all.first + all.count &&
+           *bits & blocks_mask(run.first + run.count, 1))
+        run.count++;
+    *bits &= ~blocks_mask(run.first, run.count);
+    return run;
+}

@@ -8,16 +8,6 @@
 #include "dataplane/extent_packing.h"
 #include "dataplane/staging_table.h"
 
-static uint8_t place_of(const struct partial *p, uint32_t extent)
-{
-    return atomic_load_explicit(&p->places[extent], memory_order_relaxed);
-}
-
-static void set_place(struct partial *p, uint32_t extent, uint8_t place)
-{
-    atomic_store_explicit(&p->places[extent], place, memory_order_release);
-}
-
 /* partial_set_places - where the Extents of a new one will be, as far as that is known. */
 void partial_set_places(struct engine *e, struct partial *p)
 {
@@ -65,10 +55,10 @@ static void tell_gone(struct partial *p)
  * another file of the name, without its Blocks. */
 uint32_t partial_hide_extent(struct partial *p, uint32_t extent)
 {
-    uint32_t tier = place_of(p, extent) & ~(uint32_t)PLACE_FILE;
+    uint32_t tier = partial_place(p, extent) & ~(uint32_t)PLACE_FILE;
     p->present -= count_blocks(p, extent);
     atomic_store(&p->words[extent], 0);
-    set_place(p, extent, PLACE_NONE);
+    partial_set_place(p, extent, PLACE_NONE);
     tell_gone(p);
     return tier;
 }
@@ -94,7 +84,7 @@ static void give_up_file(struct engine *e, struct partial *p, uint32_t extent)
 void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent)
 {
     pthread_mutex_lock(&e->partials->lock);
-    if (is_pooled(place_of(p, extent)))
+    if (is_pooled(partial_place(p, extent)))
         give_up_file(e, p, extent);
     pthread_mutex_unlock(&e->partials->lock);
 }
@@ -104,12 +94,12 @@ void partial_give_up_extent(struct engine *e, struct partial *p, uint32_t extent
 void partial_leave_places(struct engine *e, struct partial *p)
 {
     for (uint32_t i = 0; i < p->extents && !engine_stopping(e); i++) {
-        uint8_t place = place_of(p, i);
+        uint8_t place = partial_place(p, i);
         if (is_pooled(place))
             give_up_file(e, p, i);
         else if (place < TIERS_MAX && p->pieces)
             table_give_extent(e->table, p->order.file, i, place);
-        set_place(p, i, PLACE_NONE);
+        partial_set_place(p, i, PLACE_NONE);
     }
     if (!engine_stopping(e))
         extents_forget(e, p);
@@ -138,7 +128,7 @@ static bool yield_one(struct engine *e, bool fill)
         ring_pop(&all->pooled, &oldest);
         struct partial *p = all->all[oldest.large];
         if (!p || p->ended || oldest.extent >= p->extents ||
-            !is_pooled(place_of(p, oldest.extent)))
+            !is_pooled(partial_place(p, oldest.extent)))
             continue; /* it has gone */
         if (!may_yield(e, p, oldest.extent, fill)) {
             ring_push(&all->pooled, &oldest);
@@ -187,7 +177,7 @@ static void complete_one(struct engine *e)
         ring_push(&all->pooled, &oldest);
         struct partial *p = all->all[oldest.large];
         bool there = p && !p->ended && oldest.extent < p->extents &&
-                     is_pooled(place_of(p, oldest.extent));
+                     is_pooled(partial_place(p, oldest.extent));
         if (!found && there && !p->claimed[oldest.extent] &&
             extent_goes_packed(e, p, oldest.extent))
             found = hand_rest(e, p, oldest.extent);
@@ -226,7 +216,7 @@ static int take_room(struct engine *e, const struct partial *p, uint32_t extent,
  * the origin's from now on. */
 bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, bool fill)
 {
-    uint8_t place = place_of(p, extent);
+    uint8_t place = partial_place(p, extent);
     if (place == PLACE_ORIGIN)
         return false;
     if (place != PLACE_NONE)
@@ -236,14 +226,14 @@ bool partial_has_place(struct engine *e, struct partial *p, uint32_t extent, boo
         bool packs = extent_is_packed(e, p->order.file, extent) ||
                      extent_goes_packed(e, p, extent);
         if (!table_pool_takes(e->table, p->order.file, extent, packs))
-            set_place(p, extent, PLACE_ORIGIN);
+            partial_set_place(p, extent, PLACE_ORIGIN);
         return false;
     }
     if (!table_is_pool(e->table, (uint32_t)tier)) {
-        set_place(p, extent, (uint8_t)tier);
+        partial_set_place(p, extent, (uint8_t)tier);
         return true;
     }
-    set_place(p, extent, (uint8_t)tier | PLACE_FILE);
+    partial_set_place(p, extent, (uint8_t)tier | PLACE_FILE);
     if (ring_push(&e->partials->pooled, &(struct pooled_extent){p->large, extent}))
         return true;
     give_up_file(e, p, extent);

@@ -170,11 +170,6 @@ bool partial_is_to_be_whole(const struct engine *e, uint32_t file)
     return pieces & PIECES_PACKED && !(pieces & PIECES_STAY);
 }
 
-static uint8_t place_of(const struct partial *p, uint32_t extent)
-{
-    return atomic_load_explicit(&p->places[extent], memory_order_acquire);
-}
-
 /* is_at_rest - no Transfer uses it, and none is on its way. */
 static bool is_at_rest(const struct partial *p)
 {
@@ -189,7 +184,7 @@ static bool may_move(const struct partial *p)
 {
     bool may = part_pieces(p->part) & PIECES_PACKED;
     for (uint32_t i = 0; may && i < p->extents; i++)
-        may = place_of(p, i) == PLACE_NONE || place_of(p, i) & PLACE_FILE;
+        may = partial_place(p, i) == PLACE_NONE || partial_place(p, i) & PLACE_FILE;
     return may;
 }
 
@@ -211,8 +206,8 @@ static void make_whole(struct engine *e, struct partial *p)
     p->gathers = true;
     for (uint32_t i = 0; i < p->extents; i++) {
         struct block_run all = partial_extent_blocks(p, i);
-        if (place_of(p, i) == PLACE_NONE) {
-            atomic_store_explicit(&p->places[i], (uint8_t)tier, memory_order_release);
+        if (partial_place(p, i) == PLACE_NONE) {
+            partial_set_place(p, i, (uint8_t)tier);
             continue;
         }
         p->claimed[i] = blocks_mask(all.first, all.count);

@@ -23,37 +23,6 @@ struct moving { /* an Extent, out of the Pool */
     uint32_t extent, bits; /* of the Blocks that are there */
 };
 
-static uint8_t place_of(const struct partial *p, uint32_t extent)
-{
-    return atomic_load_explicit(&p->places[extent], memory_order_acquire);
-}
-
-static void set_place(struct partial *p, uint32_t extent, uint32_t place)
-{
-    atomic_store_explicit(&p->places[extent], (uint8_t)place, memory_order_release);
-}
-
-/* next_run - the next Blocks out of the bits of an Extent, as many as are read at once. */
-static struct block_run next_run(struct block_run all, uint32_t *bits)
-{
-    struct block_run run = {all.first, 0};
-    while (!(*bits & blocks_mask(run.first, 1)))
-        run.first++;
-    while (run.count < CHUNK_BLOCKS && run.first + run.count < all.first + all.count &&
-           *bits & blocks_mask(run.first + run.count, 1))
-        run.count++;
-    *bits &= ~blocks_mask(run.first, run.count);
-    return run;
-}
-
-static bool is_as_it_came(const struct partial *p, struct block_run run,
-                          const uint8_t *bytes, size_t n)
-{
-    uint64_t digests[CHUNK_BLOCKS];
-    blocks_digest(bytes, n, digests);
-    return memcmp(digests, p->digests + run.first, run.count * sizeof(*digests)) == 0;
-}
-
 /* move_run - moves Blocks; those that are damaged come again. */
 static int move_run(struct engine *e, struct transfer *t, int from,
                     struct block_run run, uint8_t *buffer)
@@ -62,7 +31,7 @@ static int move_run(struct engine *e, struct transfer *t, int from,
     size_t n = (size_t)frame_block_bytes(t->size, run.first, run.count);
     uint64_t at = (uint64_t)run.first * BLOCK_BYTES;
     if (file_read_at(from, buffer, n, at % EXTENT_BYTES) != (ssize_t)n ||
-        !is_as_it_came(p, run, buffer, n))
+        !blocks_same(p, run.first, buffer, n))
         return 0;
     progress_store(e->requests, t->order.file, run.first + run.count);
     t->step = MONARCH_STEP_WRITE;
@@ -79,7 +48,8 @@ static int copy_out(struct engine *e, struct transfer *t, struct moving m,
     struct block_run all = partial_extent_blocks(t->partial, m.extent);
     int rc = partial_borrow(e, t, m.extent, false);
     while (!rc && m.bits && m.from >= 0) {
-        rc = move_run(e, t, m.from, next_run(all, &m.bits), buffer);
+        rc = move_run(e, t, m.from, blocks_next_run(all, &m.bits, CHUNK_BLOCKS),
+                      buffer);
         health_note_step(e, t);
     }
     partial_return(t);
@@ -97,7 +67,7 @@ static int move(struct engine *e, struct transfer *t, uint32_t extent, uint8_t *
     pthread_mutex_lock(&e->partials->lock);
     m.bits = atomic_load(&p->words[extent]);
     uint32_t pool = partial_hide_extent(p, extent);
-    set_place(p, extent, p->order.tier);
+    partial_set_place(p, extent, (uint8_t)p->order.tier);
     pthread_mutex_unlock(&e->partials->lock);
     m.from = file_openat(e->tiers[pool], name, O_RDONLY, 0);
     int rc = copy_out(e, t, m, buffer);
@@ -116,7 +86,7 @@ int partial_gather(struct engine *e, struct transfer *t, uint8_t *buffer)
     if (!p->gathers || !part_pieces(p->part))
         return 0;
     for (uint32_t i = 0; !rc && i < p->extents; i++) {
-        if (place_of(p, i) & PLACE_FILE)
+        if (partial_place(p, i) & PLACE_FILE)
             rc = engine_stopping(e) ? -ECANCELED : move(e, t, i, buffer);
     }
     if (!rc)
