@@ -76,7 +76,7 @@ static int fetch(struct engine *e, struct transfer *t, uint8_t *buffer, size_t w
     origin_drop(e, t, t->offset, (uint64_t)got);
     if (want >= CHUNK_BYTES)
         transfer_note_read(e, t, clock_ns() - began, (uint32_t)(want / CHUNK_BYTES));
-    t->bytes += (uint64_t)got;
+    transfer_count_read(e, t, (uint64_t)got);
     if (engine_stopping(e))
         return -ECANCELED;
     if (transfer_written(e, t) || (size_t)got != want)

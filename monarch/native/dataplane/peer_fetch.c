@@ -141,7 +141,7 @@ static void push_arrival(struct receiver *r, const struct monarch_completion *ar
     bool heard = arrival->status || order_reported(r->engine, arrival->kind);
     t->running--;
     if (r->engine->table)
-        table_count(r->engine->table, arrival->ns, 0);
+        table_count(r->engine->table, arrival->ns);
     pthread_mutex_lock(&r->lock);
     r->background -= arrival->kind & MONARCH_BACKGROUND;
     r->background_bytes -= fetch_background_bytes(r, arrival->kind, arrival->file,

@@ -45,7 +45,7 @@ uint32_t monarch_engine_requests(struct engine *e, uint32_t *files, uint32_t max
 void report_completion(struct engine *e, const struct monarch_completion *done)
 {
     if (e->table)
-        table_count(e->table, done->ns, done->bytes);
+        table_count(e->table, done->ns);
     if (!done->status && !order_reported(e, done->kind)) {
         e->outstanding[order_class(done->kind)]--;
         return;

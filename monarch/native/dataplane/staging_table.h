@@ -209,6 +209,7 @@ bool table_uses_pool(struct table *t);
 int table_begin_partly(struct table *t, uint32_t file, struct monarch_order *out);
 void table_refuse(struct table *t, uint32_t file, uint32_t reason);
 int table_publish(struct table *t, const struct monarch_order *order, uint32_t fixed);
-void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes);
+void table_count(struct table *t, uint64_t ns);
+void table_count_read(struct table *t, uint64_t bytes);
 
 #endif

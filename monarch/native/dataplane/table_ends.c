@@ -129,11 +129,18 @@ int table_publish(struct table *t, const struct monarch_order *order, uint32_t f
 }
 
 /* table_count - counts what a Transfer took, whether it has failed or not. */
-void table_count(struct table *t, uint64_t ns, uint64_t origin_bytes)
+void table_count(struct table *t, uint64_t ns)
 {
     pthread_mutex_lock(&t->lock);
     t->tally.transfer_ns += ns;
-    t->tally.origin_read_bytes += origin_bytes;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* table_count_read - counts bytes that the origin has given. */
+void table_count_read(struct table *t, uint64_t bytes)
+{
+    pthread_mutex_lock(&t->lock);
+    t->tally.origin_read_bytes += bytes;
     pthread_mutex_unlock(&t->lock);
 }
 

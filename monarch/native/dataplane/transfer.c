@@ -241,6 +241,15 @@ static size_t next_bytes(const struct transfer *t)
     return left < n ? left : n;
 }
 
+/* transfer_count_read - counts what the origin has given, before anybody can see the File
+ * READY: the report never tells less than was staged. */
+void transfer_count_read(struct engine *e, struct transfer *t, uint64_t bytes)
+{
+    t->bytes += bytes;
+    if (e->table)
+        table_count_read(e->table, bytes);
+}
+
 /* copy_next - reads some chunks, writes them and adds them to checksum and seal. The read
  * that should reach the end requests one byte more and must not get it. */
 static int copy_next(struct engine *e, struct transfer *t, uint8_t *buffer)
@@ -252,13 +261,13 @@ static int copy_next(struct engine *e, struct transfer *t, uint8_t *buffer)
     ssize_t got = read_chunks(e, t, buffer, want + (want == left), want);
     if (got < 0)
         return (int)got;
+    if (!transfer_adopts(t))
+        transfer_count_read(e, t, (uint64_t)got);
     origin_drop(e, t, t->offset, (uint64_t)got);
     if (engine_stopping(e))
         return -ECANCELED;
     if (transfer_written(e, t)) /* perhaps by a program on another node */
         return -ESTALE;
-    if (!transfer_adopts(t))
-        t->bytes += (uint64_t)got;
     if ((size_t)got != want)
         return transfer_adopts(t) ? -EBADMSG : -ESTALE;
     int rc = 0;

@@ -93,6 +93,7 @@ void transfer_end(struct transfer *t, int status);
 void transfer_note_read(struct engine *e, struct transfer *t, uint64_t ns,
                         uint32_t chunks);
 
+void transfer_count_read(struct engine *e, struct transfer *t, uint64_t bytes);
 int transfer_add(struct engine *e, struct transfer *t, const uint8_t *bytes, size_t n);
 
 int extent_begin(struct engine *e, struct transfer *t,

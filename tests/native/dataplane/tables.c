@@ -331,14 +331,27 @@ static void nothing_is_lost(void)
     CHECK(board_names(board, ".part") == 0);
 }
 
+/* look_at_figures - what was staged has been read, at any time that one looks. */
+static void *look_at_figures(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&finished) < PROGRAMS) {
+        struct monarch_tally t = tally();
+        CHECK(t.origin_read_bytes >= t.staged_bytes);
+        poll(NULL, 0, 0);
+    }
+    return NULL;
+}
+
 static void whatever_happens_programs_get_what_they_ask_for(void)
 {
-    pthread_t programs[PROGRAMS];
+    pthread_t programs[PROGRAMS], looks;
     begin();
     for (uint32_t i = 0; i < FILES; i++)
         to_read[i] = i;
     for (uintptr_t i = 0; i < PROGRAMS; i++)
         CHECK(!pthread_create(&programs[i], NULL, run_program, (void *)i));
+    CHECK(!pthread_create(&looks, NULL, look_at_figures, NULL));
     for (uint32_t turn = 0; turn < TURNS; turn++) {
         disturb(turn);
         for (int i = 0; i < 5; i++) {
@@ -355,6 +368,7 @@ static void whatever_happens_programs_get_what_they_ask_for(void)
     }
     for (int i = 0; i < PROGRAMS; i++)
         pthread_join(programs[i], NULL);
+    pthread_join(looks, NULL);
     CHECK(opened + refused == PROGRAMS * FILES);
     CHECK(opened > PROGRAMS * FILES / 4);
     for (uint32_t i = 0; i < HINTING; i++)
