@@ -423,10 +423,9 @@ class ReaderLink:
 
     def _start(self, listener: int) -> None:
         _started[:] = [one for one in _started if one.poll() is None]
+        settings = {**self._settings, "starter_offers": self._early is not None}
         with (
-            _memory(
-                lambda file: file.write(json.dumps(self._settings).encode())
-            ) as given,
+            _memory(lambda file: file.write(json.dumps(settings).encode())) as given,
             _memory(self._index.write) as index,
         ):
             fds = given.fileno(), index.fileno(), listener

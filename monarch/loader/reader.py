@@ -38,7 +38,8 @@ _TICK_S: Final = 0.02
 _LONELY_S: Final = 10.0
 """How long a reader waits for its first rank."""
 _OFFERS_S: Final = 0.5
-"""How long a rank may take to offer what it reads: else it is read again."""
+"""How long a rank may take to offer what it reads: else it is read again. Also how long
+the rank that has started the reader may take to come, as others may come before it."""
 _LOOK_S: Final = 0.002
 _MADE_MAX: Final = 2
 """How many buffers are made between two looks at what has come: each takes a while."""
@@ -106,6 +107,8 @@ class NodeReader:
         self._select.register(listener, selectors.EVENT_READ)
         self._select.register(self._woken, selectors.EVENT_READ)
         self._begun_s = time.monotonic()
+        offers_s = _OFFERS_S if settings["starter_offers"] else 0.0
+        self._starter_until_s = self._begun_s + offers_s
         self._had_members = False
         self._hinted = -1
         self._short: Key | None = None
@@ -186,6 +189,7 @@ class NodeReader:
             if version != VERSION:
                 raise ValueError("another version")
             if offers:
+                self._starter_until_s = 0.0
                 member.offers_until_s = time.monotonic() + _OFFERS_S
             self._say(member, "ready")
             return False
@@ -268,7 +272,8 @@ class NodeReader:
         """Begin what is needed next, as far as there is room, and tell the ranks."""
         now = time.monotonic()
         self._again_s = None
-        if any(one.offers_until_s > now for one in self._members.values()):
+        offers = (one.offers_until_s for one in self._members.values())
+        if max(offers, default=0.0) > now or self._starter_until_s > now:
             self._again_s = _LOOK_S
             return
         wanted = sorted({key for one in self._members.values() for key in one.keys})

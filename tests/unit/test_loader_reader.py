@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -22,7 +23,7 @@ from monarch.loader.link import ReaderLink
 from monarch.loader.order import Batches, RecordOrder
 from monarch.loader.portions import EVERYBODY, Key, Portions
 from monarch.loader.reader import NodeReader
-from monarch.loader.wire import listen
+from monarch.loader.wire import VERSION, connect, listen
 from monarch.records import open_records
 from monarch.records.groups import group
 from monarch.records.sources import FileSource
@@ -136,7 +137,9 @@ class Rank:
 class Node:
     """A reader, with what it reads and its ranks, in one process."""
 
-    def __init__(self, path: str, data: bytes, window: int, memory: int) -> None:
+    def __init__(
+        self, path: str, data: bytes, window: int, memory: int, starter_offers: bool
+    ) -> None:
         self.index = open_records(path).index
         self.key = f"test-{id(self)}-{next(names)}"
         groups = group(self.index, 8000)
@@ -150,6 +153,7 @@ class Node:
         self._listener.setblocking(False)
         given = {"threads": 1, "token_server": None, "readers_max": None}
         given["memory_limit"] = memory * BUFFER
+        given["starter_offers"] = starter_offers
         source: Any = None
         self._reader = NodeReader(self._listener, self.portions, source, given)
         reads: Any = self._reader._readers
@@ -184,6 +188,11 @@ class Node:
     def reads(self) -> bool:
         """Whether something is being read or decoded."""
         return bool(self._reads.open)
+
+    @property
+    def read_offsets(self) -> set[int]:
+        """Where the reads begin that have not ended."""
+        return {read.range.offset for read in self._reads.open}
 
     def end_all(self) -> None:
         """End all reads."""
@@ -236,11 +245,13 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @contextmanager
-def node(path: str, window: int, memory: int) -> Iterator[Node]:
+def node(
+    path: str, window: int, memory: int, starter_offers: bool = False
+) -> Iterator[Node]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "Readers", FakeReads)
         data = b"" if "::" in path else Path(path).read_bytes()
-        one = Node(path, data, window, memory)
+        one = Node(path, data, window, memory, starter_offers)
         try:
             yield one
         finally:
@@ -280,6 +291,44 @@ def test_a_portion_that_a_rank_offers_is_not_read_but_given_to_others(
         other.act(rng)
         other.check()
         assert other.has_batch
+
+
+def test_what_the_starting_rank_offers_is_not_read_for_one_that_came_before_it(
+    packed: dict[str, str],
+) -> None:
+    with node(packed["read"], 1, 4, starter_offers=True) as one:
+        one.join(0)
+        one.turn()
+        one.turn()
+        assert not one.reads
+
+        starter = connect(one.key, 1.0)
+        assert starter is not None
+        starter.send("hello", VERSION, 1, True)
+        one.turn()
+        offered(one, Key(0, 0, EVERYBODY))
+        assert not one.reads
+        starter.send("go")
+        one.turn()
+        assert one.read_offsets == {
+            part.offset
+            for position in range(1, 4)
+            for part in one.portions.find(Key(0, position, EVERYBODY)).ranges()
+        }
+        starter.close()
+
+
+def test_a_reader_does_not_wait_long_for_a_starting_rank_that_never_comes(
+    packed: dict[str, str],
+) -> None:
+    with node(packed["read"], 1, 4, starter_offers=True) as one:
+        one.join(0)
+        one.turn()
+        one.turn()
+        assert not one.reads
+        time.sleep(reader._OFFERS_S)
+        one.turn()
+        assert one.reads
 
 
 @pytest.mark.parametrize("pages", [1, 64])
