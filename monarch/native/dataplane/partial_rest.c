@@ -159,15 +159,26 @@ bool partial_lacks(const struct engine *e, uint32_t file)
     return found;
 }
 
-/* partial_is_to_be_whole - a program waits for all of a File that is in pieces and may be
- * whole. */
+/* is_to_be_whole - a program waits for all of a File that is in pieces and may be whole; under
+ * the lock. */
+static bool is_to_be_whole(const struct engine *e, const struct partial *p)
+{
+    uint32_t pieces = part_pieces(p->part);
+    return !p->ended && pieces & PIECES_PACKED && !(pieces & PIECES_STAY) &&
+           engine_is_awaited(e, p->order.file);
+}
+
+/* partial_is_to_be_whole - the same of a File that may not be staged at all. */
 bool partial_is_to_be_whole(const struct engine *e, uint32_t file)
 {
     int64_t large = e->partials ? presence_find(e->flags, file) : -1;
-    if (large < 0 || !engine_is_awaited(e, file))
+    if (large < 0)
         return false;
-    uint32_t pieces = part_pieces(presence_part(e->flags, (uint32_t)large));
-    return pieces & PIECES_PACKED && !(pieces & PIECES_STAY);
+    pthread_mutex_lock(&e->partials->lock);
+    const struct partial *p = e->partials->all[large];
+    bool found = p && is_to_be_whole(e, p);
+    pthread_mutex_unlock(&e->partials->lock);
+    return found;
 }
 
 /* is_at_rest - no Transfer uses it, and none is on its way. */
@@ -222,7 +233,7 @@ bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *o
     pthread_mutex_lock(&e->partials->lock);
     int64_t large = presence_find(e->flags, file);
     struct partial *p = large < 0 ? NULL : e->partials->all[large];
-    if (p && p->pieces && !p->ended && partial_is_to_be_whole(e, file))
+    if (p && p->pieces && is_to_be_whole(e, p))
         make_whole(e, p);
     p = incomplete_of(e, file);
     if (p && p->pieces)
