@@ -358,9 +358,10 @@ static bool is_stalled(uint32_t root)
     return health.stalled >> root & 1;
 }
 
+/* is_begun - from then on, who asks for all of it is heard: programs ask again until then. */
 static bool is_begun(uint32_t file)
 {
-    return STATE_OF(board_state(board, file)) == REPLICA_STAGING;
+    return part_load(presence_part(board->flags, file)) != 0;
 }
 
 static bool lacks_one(uint32_t file)
