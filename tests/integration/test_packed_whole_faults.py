@@ -160,6 +160,32 @@ def test_file_that_a_program_writes_under_a_whole_copy_is_read_as_it_is_then(
     assert agent.stop() == 0
 
 
+def test_room_that_comes_later_is_used(
+    begin: Begin, medium: CountFs, large: list[Path]
+) -> None:
+    """Of 42 MiB 16 are free: too little for all of the second file, until the frames of
+    the first one are of no use."""
+    agent = begin(
+        *("--data", large[0].parent, "--tier", f"ssd:42MiB:{medium.root}"),
+        *(*PACKED, "--set", LARGE_POOL),
+    )
+    wait_until(lambda: agent.figures()["packed_extents"] == EXTENTS)
+    assert streamed(agent, large[1]).communicate(timeout=60)[0] == right(large[1])
+    assert agent.status()["report"]["waits"]["whole_served"] == 0
+    assert copies(medium) == []
+
+    assert program(agent, WRITE, large[0]).communicate(timeout=30)[0] == ""
+
+    def is_served() -> bool:
+        found = streamed(agent, large[1]).communicate(timeout=60)[0]
+        assert found == right(large[1])
+        return int(agent.status()["report"]["waits"]["whole_served"]) > 0
+
+    wait_until(is_served)
+    assert [one.stat().st_size for one in copies(medium)] == [LARGE[1]]
+    assert agent.stop() == 0
+
+
 def test_job_that_ends_in_a_whole_copy_leaves_nothing(
     start: Begin, medium: CountFs, large: list[Path]
 ) -> None:

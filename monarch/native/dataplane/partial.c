@@ -362,6 +362,7 @@ static bool check(struct engine *e, struct partial *p)
         return false;
     }
     partial_clear_postponed(e->partials, p);
+    partial_reconsider(e, p);
     return !p->condemned && table_written(e->table, p->order.file);
 }
 

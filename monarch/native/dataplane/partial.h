@@ -157,6 +157,7 @@ void partials_retry(struct engine *e);
 bool partial_next_incomplete(struct engine *e, bool begun, struct monarch_order *out);
 bool partial_lacks(const struct engine *e, uint32_t file);
 bool partial_is_to_be_whole(const struct engine *e, uint32_t file);
+void partial_reconsider(struct engine *e, struct partial *p);
 bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out);
 
 /* block_serving.c */

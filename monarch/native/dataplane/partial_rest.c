@@ -226,6 +226,15 @@ static void make_whole(struct engine *e, struct partial *p)
     }
 }
 
+/* partial_reconsider - a File in pieces that had no room for all of it may have it by now, as
+ * others take less than was expected, or have left; under the lock. */
+void partial_reconsider(struct engine *e, struct partial *p)
+{
+    if (part_pieces(p->part) & PIECES_STAY && may_move(p) &&
+        table_make_whole(e->table, p->order.file, false) >= 0)
+        atomic_fetch_and((_Atomic uint32_t *)&p->part->pieces, ~PIECES_STAY);
+}
+
 /* partial_order_rest - an order for the rest of such a File, as demand: a program waits for
  * all of it. */
 bool partial_order_rest(struct engine *e, uint32_t file, struct monarch_order *out)

@@ -172,8 +172,8 @@ int monarch_table_fail(struct table *t, const struct monarch_order *order,
         table_give_up(t, order);
         count_ended(t, order);
     }
-    if (ended && promise && !table_is_packed(t, file))
-        table_set_promised(t, file, table_kept_need(t, file) > 0);
+    if (ended && !table_is_packed(t, file))
+        table_set_promised(t, file, promise && table_kept_need(t, file) > 0);
     pthread_mutex_unlock(&t->lock);
     if (ended)
         replica_state_wake(t->words, file);

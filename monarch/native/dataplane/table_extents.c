@@ -94,12 +94,15 @@ void table_count_extent(struct table *t, const struct packed_frame *frame,
     pthread_mutex_unlock(&t->lock);
 }
 
-/* set_packed - a Tier, plus 1, holds all Extents of a large File; or 0. */
+/* set_packed - a Tier, plus 1, holds all Extents of a large File, which needs no room any
+ * more; or 0. */
 static void set_packed(struct table *t, uint32_t file, uint32_t packed)
 {
     pthread_mutex_lock(&t->lock);
     t->tally.packed_files += packed && !t->packed[file];
     t->packed[file] = (uint8_t)packed;
+    if (packed)
+        table_set_promised(t, file, false);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -135,8 +138,6 @@ bool table_adopt_extent(struct table *t, uint32_t tier,
     t->tally.stored_bytes += entry->bytes;
     t->tally.adopted_bytes += entry->plain;
     t->tally.adopted_files += t->packed[file] != 0;
-    if (t->packed[file])
-        table_set_promised(t, file, false);
     pthread_mutex_unlock(&t->lock);
     return true;
 }
