@@ -342,7 +342,8 @@ def _speed_of(tier: Tier, warn: Callable[[str], None]) -> Link:
     from monarch.tiers.speed import measure_speed
 
     try:
-        return Link(*within(SPEED_MAX_S, partial(measure_speed, tier.directory)))
+        measure = partial(measure_speed, tier.directory, tier.capacity_bytes)
+        return Link(*within(SPEED_MAX_S, measure))
     except OSError as error:
         why = error.strerror or "it does not answer"
         warn(

@@ -252,7 +252,7 @@ def _choose(
     from monarch.tiers.speed import measure_speed
 
     pieces = tried.pieces
-    speed = Link(*measure_speed(tier.settings.path))
+    speed = Link(*measure_speed(tier.settings.path, tier.capacity_bytes))
     origin = Link(len(pieces) / pieces.read_s, pieces.total_bytes / pieces.read_s)
     file_bytes = inventory.total_bytes / len(inventory)
     left_bytes = inventory.total_bytes - tried.ruled_bytes

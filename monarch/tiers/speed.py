@@ -26,22 +26,31 @@ class Speed(NamedTuple):
     bytes_per_s: float
 
 
-def measure_speed(directory: Path) -> Speed:
+def measure_speed(directory: Path, room_bytes: int) -> Speed:
     """Write files into a directory and read them, past the page cache where it can be.
 
     They are gone afterwards.
 
+    Args:
+        room_bytes: they take no more.
+
     Raises:
         OSError: the directory cannot be written, or is full.
     """
+    files = min(FILES, room_bytes // 4 // FILE_BYTES)
+    if not files:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    room_bytes -= files * FILE_BYTES
+    size = min(BYTES, room_bytes // FILE_BYTES * FILE_BYTES)
     with TemporaryDirectory(prefix=".monarch-speed-", dir=directory) as folder:
-        return Speed(_files(Path(folder)), _bytes(Path(folder) / "large"))
+        opens = _files(Path(folder), files)
+        return Speed(opens, _bytes(Path(folder) / "large", size))
 
 
-def _files(folder: Path) -> float:
+def _files(folder: Path, files: int) -> float:
     """Return how many small files are opened, read and closed in a second."""
     block = os.urandom(FILE_BYTES)
-    paths = [os.fspath(folder / str(number)) for number in range(FILES)]
+    paths = [os.fspath(folder / str(number)) for number in range(files)]
     for path in paths:
         with open(path, "wb") as file:
             file.write(block)
@@ -59,19 +68,22 @@ def _files(folder: Path) -> float:
     return count / (time.monotonic() - began)
 
 
-def _bytes(path: Path) -> float:
-    """Return how many bytes of a large file are read in a second."""
-    with mmap.mmap(-1, BLOCK_BYTES) as block:
-        block[:] = os.urandom(BLOCK_BYTES)
+def _bytes(path: Path, size: int) -> float:
+    """Return how many bytes of a file of this size, in pages, are read in a second."""
+    with mmap.mmap(-1, min(BLOCK_BYTES, size)) as block:
+        block[:] = os.urandom(len(block))
         with open(path, "wb") as file:
-            for _ in range(BYTES // BLOCK_BYTES):
+            for _ in range(size // len(block)):
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
         fd = _open_directly(path)
         try:
             began, count = time.monotonic(), 0
-            while count < BYTES and time.monotonic() - began < SECONDS:
+            while (
+                count < size // len(block) * len(block)
+                and time.monotonic() - began < SECONDS
+            ):
                 count += os.preadv(fd, [block], count)
             return count / (time.monotonic() - began)
         finally:

@@ -21,7 +21,7 @@ FILE_BYTES = 200_000
 WAIT = """
 import os, pathlib, sys, time
 root, before, since = pathlib.Path(sys.argv[1]), -1, time.monotonic()
-while time.monotonic() - since < 1.5:
+while time.monotonic() - since < 4:
     try:
         found = sum(p.stat().st_blocks * 512 for p in root.rglob("*.pack"))
     except FileNotFoundError:

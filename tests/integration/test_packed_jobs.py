@@ -336,7 +336,7 @@ def test_codec_is_chosen_for_a_tier_whose_speed_cannot_be_measured(
     section = TierSection(name="ram", kind="ram", codec="auto")
     tier = open_tier(TierSettings.of(0, section), "test")
 
-    def measure(directory: Path) -> None:
+    def measure(directory: Path, room_bytes: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(speed, "measure_speed", measure)

@@ -109,7 +109,7 @@ def choice_among(
     files = np.arange(len(pieces))
     read = trials.Pieces(pieces, weights, 0, 10.0, files)
     monkeypatch.setattr(trials, "read_pieces", lambda inventory, sample: read)
-    monkeypatch.setattr(speed, "measure_speed", lambda directory: tier_speed)
+    monkeypatch.setattr(speed, "measure_speed", lambda *_: tier_speed)
     section = TierSection(name="ram", kind="ram", codec="auto")
     tier: Any = SimpleNamespace(
         settings=TierSettings.of(0, section),

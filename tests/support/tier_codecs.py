@@ -6,7 +6,6 @@ Tiers that outlive their job.
 """
 
 import runpy
-import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -62,6 +61,8 @@ PLAIN_ONLY = {
         "integration/test_hints.py::test_a_dataset_larger_than_the_tiers_is_read_ahead",
         "integration/test_hints.py::test_a_dataset_that_the_tiers_hold_needs_no_pool",
         "integration/test_hints.py::test_without_hints_the_tier_keeps_its_room",
+        "integration/test_tier_limits.py::"
+        "test_files_go_to_the_first_tier_that_has_room_and_then_to_none",
     ),
     "expects what Monarch says of a job with a plain Tier": (
         "integration/test_agent_life.py::test_the_start_line_says_what_is_staged_where",
@@ -110,8 +111,15 @@ def _reason(nodeid: str, listed: Mapping[str, Iterable[str]]) -> str:
 def packing_python(folder: Path, codec: str) -> str:
     """The path of such an interpreter, made in a folder."""
     place = folder / f"python-{codec}"
-    words = shlex.join([sys.executable, "-I", str(Path(__file__).resolve()), codec])
-    place.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    own = str(Path(__file__).resolve())
+    # No shell, which would complain of its own where the working directory is gone.
+    lines = [
+        f"#!{sys.executable} -I",
+        "import runpy, sys",
+        f"sys.argv[1:1] = [{codec!r}]",
+    ]
+    lines.append(f"runpy.run_path({own!r}, run_name='__main__')")
+    place.write_text("\n".join(lines) + "\n")
     place.chmod(0o755)
     return str(place)
 

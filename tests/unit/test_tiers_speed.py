@@ -1,0 +1,45 @@
+"""How fast a medium is, is measured within the room that a Tier has."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from monarch.tiers import speed
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the files of a directory had, each time that one was written."""
+    found: list[int] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        found.append(sum(path.stat().st_size for path in files))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+@pytest.mark.parametrize("room", [16 << 10, 100_000, MIB, 19 * MIB + 1, 1 << 40])
+def test_no_more_room_is_taken_than_there_is(
+    tmp_path: Path, most: list[int], room: int
+) -> None:
+    found = speed.measure_speed(tmp_path, room)
+
+    assert found.files_per_s > 0
+    assert found.bytes_per_s > 0
+    at_most = speed.BYTES + speed.FILES * speed.FILE_BYTES
+    assert min(room, at_most) / 2 < max(most) <= min(room, at_most)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_room_nothing_is_measured(tmp_path: Path, most: list[int]) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        speed.measure_speed(tmp_path, 10_000)
+
+    assert most == []
