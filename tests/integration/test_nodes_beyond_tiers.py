@@ -6,14 +6,16 @@ import pytest
 
 from support.clusters import Cluster
 from support.nodes import Plan
+from support.tier_codecs import PLAIN
 
 MIB = 1 << 20
 NODES, EPOCHS = 4, 3
 SIZE = 96 * MIB + 123_457
-# The Pool, in which bytes pass through, is a part of a Tier.
-TIER, POOL = 24 * MIB, 8 * MIB
-HELD = NODES * (TIER - POOL)
-LATER_MAX = 1 - HELD / SIZE + 0.02
+# What a node holds besides the Pool, in which bytes pass through and are decoded.
+NODE = 16 * MIB
+# A packed Tier needs an Extent in the Pool for each that is being read.
+POOL, POOL_OF_PACKED = 8 * MIB, 24 * MIB
+LATER_MAX = 1 - NODES * NODE / SIZE + 0.02
 BYTES_PER_S = 200_000_000
 
 
@@ -25,20 +27,22 @@ def cluster(make_cluster) -> Cluster:
     return made
 
 
-def options(cluster: Cluster, *more: str) -> list[str]:
+@pytest.fixture
+def options(cluster: Cluster, tier_codec: str) -> list[str]:
     """Small Tiers, and a Pool that cannot stand in for one."""
-    words = ["--tier", f"ram:{TIER}B:{cluster.ram}", "--set"]
-    return [*words, f"peers.transit={POOL}B", *more]
+    pool = POOL if tier_codec == PLAIN else POOL_OF_PACKED
+    words = ["--tier", f"ram:{NODE + pool}B:{cluster.ram}", "--set"]
+    return [*words, f"peers.transit={pool}B"]
 
 
 @pytest.mark.parametrize("reading", ["order", "random"])
 @pytest.mark.parametrize("mode", ["auto", "partition"])
 @pytest.mark.parametrize("sharding", ["parts", "dealt"])
 def test_nodes_hold_as_much_of_a_file_as_fits(
-    cluster: Cluster, sharding: str, mode: str, reading: str
+    cluster: Cluster, options: list[str], sharding: str, mode: str, reading: str
 ) -> None:
     plan = Plan(EPOCHS, workers=1, sharding=sharding, reading=reading)
-    words = options(cluster, "--set", f"peers.mode={mode}")
+    words = [*options, "--set", f"peers.mode={mode}"]
     job = cluster.start(plan, *words, hold=range(1, EPOCHS))
     given = []
     for epoch in range(1, EPOCHS):
