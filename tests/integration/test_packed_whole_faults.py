@@ -52,9 +52,9 @@ pytestmark = pytest.mark.skipif(
 def start(begin: Begin, medium: CountFs, large: list[Path]) -> Begin:
     """A function that starts an agent and waits until all files are packed."""
 
-    def packed(*options: str) -> AgentProcess:
+    def packed(*options: str, size: str = "256MiB") -> AgentProcess:
         agent = begin(
-            *("--data", large[0].parent, "--tier", f"ssd:256MiB:{medium.root}"),
+            *("--data", large[0].parent, "--tier", f"ssd:{size}:{medium.root}"),
             *(*PACKED, "--set", LARGE_POOL, *options),
         )
         wait_until(lambda: agent.figures()["packed_extents"] == EXTENTS)
@@ -161,15 +161,11 @@ def test_file_that_a_program_writes_under_a_whole_copy_is_read_as_it_is_then(
 
 
 def test_room_that_comes_later_is_used(
-    begin: Begin, medium: CountFs, large: list[Path]
+    start: Begin, medium: CountFs, large: list[Path]
 ) -> None:
     """Of 42 MiB 16 are free: too little for all of the second file, until the frames of
     the first one are of no use."""
-    agent = begin(
-        *("--data", large[0].parent, "--tier", f"ssd:42MiB:{medium.root}"),
-        *(*PACKED, "--set", LARGE_POOL),
-    )
-    wait_until(lambda: agent.figures()["packed_extents"] == EXTENTS)
+    agent = start(size="42MiB")
     assert streamed(agent, large[1]).communicate(timeout=60)[0] == right(large[1])
     assert agent.status()["report"]["waits"]["whole_served"] == 0
     assert copies(medium) == []

@@ -293,15 +293,21 @@ def test_a_portion_that_a_rank_offers_is_not_read_but_given_to_others(
         assert other.has_batch
 
 
-def test_what_the_starting_rank_offers_is_not_read_for_one_that_came_before_it(
-    packed: dict[str, str],
-) -> None:
-    with node(packed["read"], 1, 4, starter_offers=True) as one:
+@contextmanager
+def node_that_is_being_started(path: str) -> Iterator[Node]:
+    """A rank has come, but not the one that has started the reader, which waits."""
+    with node(path, 1, 4, starter_offers=True) as one:
         one.join(0)
         one.turn()
         one.turn()
         assert not one.reads
+        yield one
 
+
+def test_what_the_starting_rank_offers_is_not_read_for_one_that_came_before_it(
+    packed: dict[str, str],
+) -> None:
+    with node_that_is_being_started(packed["read"]) as one:
         starter = connect(one.key, 1.0)
         assert starter is not None
         starter.send("hello", VERSION, 1, True)
@@ -321,11 +327,7 @@ def test_what_the_starting_rank_offers_is_not_read_for_one_that_came_before_it(
 def test_a_reader_does_not_wait_long_for_a_starting_rank_that_never_comes(
     packed: dict[str, str],
 ) -> None:
-    with node(packed["read"], 1, 4, starter_offers=True) as one:
-        one.join(0)
-        one.turn()
-        one.turn()
-        assert not one.reads
+    with node_that_is_being_started(packed["read"]) as one:
         time.sleep(reader._OFFERS_S)
         one.turn()
         assert one.reads
