@@ -110,7 +110,7 @@ def make_storage(
     files = namespace.table_files(extents.first)
     table = native.Table(files, len(setup.tiers), _urgent_bytes_max(setup))
     for one in packed:
-        table.pack(one.tier, one.ratio)
+        table.pack(one.tier, one.ratio, setup.tiers[one.tier].last_pages)
     for number, tier in enumerate(setup.tiers):
         if tier.settings.evicts:
             table.evict(number)

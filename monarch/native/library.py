@@ -101,7 +101,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_table_spare": (ctypes.c_int64, (_P,)),
     "monarch_table_evict": (None, (_P, _U32)),
     "monarch_lru_oldest": (_U32, (_P, _P, _U32)),
-    "monarch_table_pack": (None, (_P, _U32, _U32)),
+    "monarch_table_pack": (None, (_P, _U32, _U32, _U32)),
     "monarch_table_packed": (None, (_P, _P)),
     "monarch_table_stop": (None, (_P,)),
     "monarch_table_tally": (None, (_P, _P)),

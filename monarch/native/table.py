@@ -218,9 +218,14 @@ class Table(Closable):
 
     # -- packed Tiers ----------------------------------------------------------------
 
-    def pack(self, tier: int, ratio: float) -> None:
-        """Say that a Tier is packed, and how much Files are expected to shrink."""
-        LIB.monarch_table_pack(self.handle, tier, max(1, int(ratio * 1024)))
+    def pack(self, tier: int, ratio: float, last_pages: int = 0) -> None:
+        """Say that a Tier is packed, and how much Files are expected to shrink.
+
+        Args:
+            last_pages: that segments have beside the capacity of the Tier.
+        """
+        parts = max(1, int(ratio * 1024))
+        LIB.monarch_table_pack(self.handle, tier, parts, last_pages)
 
     def packed(self) -> npt.NDArray[np.int16]:
         """Return the Tier that holds each File packed; -1: none does."""

@@ -30,6 +30,8 @@ PAGE_BYTES: Final = 4096
 SEGMENT_PARTS: Final = 16
 SEGMENT_BYTES_MIN: Final = 16 << 20
 SEGMENT_BYTES_LRU: Final = 1 << 20
+SEGMENT_BYTES_FULL: Final = (256 - 9) << 20
+"""What one of the largest size holds at least: the next frame had no place in it."""
 
 LRU_ADVICE: Final = (
     "each epoch reads each file once, so eviction: lru removes most copies before they "
@@ -127,16 +129,21 @@ class Tier(ABC):
 
     @property
     def usable_bytes(self) -> int:
-        """What copies may take: of a packed Tier not the unused ends of last pages.
+        """What copies may take: of a packed Tier not the last pages of its segments."""
+        return max(0, self.capacity_bytes - PAGE_BYTES * self.last_pages)
 
-        As in packs.c, a segment is a part of the Tier, but not too small. One grows,
-        and one may have ended early.
+    @property
+    def last_pages(self) -> int:
+        """Pages of a packed Tier that frames fill in part: the last one of each segment.
+
+        As in packs.c, a segment is a part of the Tier, but neither too small nor too
+        large. One grows, and one may have been cut off by an earlier job.
         """
         if self.settings.codec == PLAIN:
-            return max(0, self.capacity_bytes)
+            return 0
+        size = max(0, self.capacity_bytes)
         least = SEGMENT_BYTES_LRU if self.settings.evicts else SEGMENT_BYTES_MIN
-        segments = min(SEGMENT_PARTS, max(0, self.capacity_bytes) // least)
-        return max(0, self.capacity_bytes - PAGE_BYTES * (segments + 2))
+        return 2 + max(min(SEGMENT_PARTS, size // least), size // SEGMENT_BYTES_FULL)
 
     @property
     def name(self) -> str:

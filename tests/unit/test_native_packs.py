@@ -118,6 +118,7 @@ class Wanted:
     key: bytes = b""
     retains: bool = False
     origin: Path | None = None
+    last_pages: int = 0
 
 
 def add_pool(job: Job) -> None:
@@ -155,7 +156,7 @@ def make() -> Iterator[Callable[..., Node]]:
             rows["destination"] = Destination.SPARE
         if wanted.asks is not None:
             rows["sources"][:, 0] = wanted.asks
-        table.pack(TIER, wanted.ratio)
+        table.pack(TIER, wanted.ratio, wanted.last_pages)
         table.set_capacity(TIER, wanted.tier_bytes)
         table.set_capacity(POOL, wanted.pool_bytes)
         table.follow(rows, 0, NODES, uses_pool=not wanted.kept)

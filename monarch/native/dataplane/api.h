@@ -270,7 +270,8 @@ MONARCH_API void monarch_table_account(struct table *t, uint32_t tier,
 MONARCH_API void monarch_table_fetched(struct table *t, uint32_t peer,
                                        struct monarch_fetched *out);
 MONARCH_API int64_t monarch_table_spare(struct table *t);
-MONARCH_API void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio);
+MONARCH_API void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio,
+                                    uint32_t last_pages);
 MONARCH_API void monarch_table_packed(struct table *t, uint8_t *out);
 MONARCH_API void monarch_table_evict(struct table *t, uint32_t tier);
 MONARCH_API void monarch_table_stop(struct table *t);

@@ -160,13 +160,20 @@ static uint64_t segment_bytes(const struct packs *p, uint32_t tier)
     return part < SEGMENT_BYTES_MAX ? part : SEGMENT_BYTES_MAX;
 }
 
+/* ends - a segment takes no more: what it holds has filled it. The last frame goes beyond its
+ * size, so that no Tier has more segments than parts of that size. */
+static bool ends(const struct packs *p, const struct pack_segment *s, uint64_t bytes)
+{
+    return s->bytes >= segment_bytes(p, s->tier) ||
+           s->bytes + bytes > SEGMENT_BYTES_MAX;
+}
+
 /* allocate - a place for so many bytes at the end of a segment, under the lock. */
 static int allocate(struct packs *p, uint32_t tier, uint64_t bytes,
                     struct frame_place *out)
 {
     struct packed_tier *t = &p->tiers[tier];
-    if (!t->segment ||
-        p->segments[t->segment - 1].bytes + bytes > segment_bytes(p, tier)) {
+    if (!t->segment || ends(p, &p->segments[t->segment - 1], bytes)) {
         int64_t opened = open_segment(p, tier);
         if (opened < 0)
             return (int)opened;

@@ -39,6 +39,10 @@ struct table {
     _Atomic uint8_t *packed;
     uint64_t due_bytes;         /* of Files that are to be packed */
     uint32_t ratios[TIERS_MAX]; /* that are expected, in parts of 1024; 0: not packed */
+    struct last_pages {         /* of segments, which frames fill in part */
+        uint32_t beside;        /* that the Tier has beside its capacity */
+        uint32_t segments;      /* that have one */
+    } last_pages[TIERS_MAX];
     bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are asked for */
     bool stays_full;        /* none could leave when a File was to be packed */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
@@ -97,6 +101,8 @@ static inline void table_set_due(struct table *t, uint32_t file, uint32_t tier)
 }
 
 /* table_room.c; the callers hold the lock */
+uint64_t table_page_ahead(const struct table *t, uint32_t tier);
+uint64_t table_free_in(const struct table *t, uint32_t tier);
 int table_reserve_first(struct table *t, uint64_t need);
 int table_reserve_file(struct table *t, uint32_t file);
 int table_reserve_spare(struct table *t, uint64_t need);

@@ -66,7 +66,7 @@ int table_large_verdict(const struct table *t, const struct monarch_order *order
         if (t->rows[row].destination != to)
             return VERDICT_BEGUN;
     for (uint32_t i = 0; i < t->options.tiers; i++)
-        if (account_free(&t->accounts[i]) >= need)
+        if (table_free_in(t, i) >= need)
             return VERDICT_BEGUN;
     return is_wanted(order) ? VERDICT_EVICT : VERDICT_PASSED;
 }
@@ -91,7 +91,7 @@ bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *ne
 bool table_has_free(struct table *t, uint32_t tier, uint64_t need)
 {
     pthread_mutex_lock(&t->lock);
-    bool has = account_free(&t->accounts[tier]) >= need;
+    bool has = table_free_in(t, tier) >= need;
     pthread_mutex_unlock(&t->lock);
     return has;
 }

@@ -14,7 +14,7 @@ enum { NO_TIER = -1 };
 static int fitting(const struct table *t, uint32_t file, uint32_t extent)
 {
     for (uint32_t i = 0; i < t->options.tiers; i++)
-        if (table_tier_need(t, i, file, extent) <= account_free(&t->accounts[i]))
+        if (table_tier_need(t, i, file, extent) <= table_free_in(t, i))
             return (int)i;
     return NO_TIER;
 }
@@ -27,7 +27,7 @@ bool table_extents_packed(const struct table *t, uint32_t file)
     for (uint32_t i = 0; i < t->options.tiers; i++) {
         if (table_packs_extents(t, i, file))
             return true;
-        if (need <= account_free(&t->accounts[i]))
+        if (need <= table_free_in(t, i))
             return false;
     }
     return false;

@@ -13,15 +13,17 @@
 #include "shared/recency.h"
 
 enum {
-    PAGE = 4096,
     CROWDED_PARTS = 3, /* packing hurries when this part of the Pool waits for it */
 };
 
-/* monarch_table_pack - a Tier is packed; the ratio that is expected, in parts of 1024. */
-void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio)
+/* monarch_table_pack - a Tier is packed; the ratio that is expected, in parts of 1024. So many
+ * of its segments have their last pages beside its capacity. */
+void monarch_table_pack(struct table *t, uint32_t tier, uint32_t ratio,
+                        uint32_t last_pages)
 {
     pthread_mutex_lock(&t->lock);
     t->ratios[tier] = ratio;
+    t->last_pages[tier].beside = last_pages;
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -37,8 +39,7 @@ void monarch_table_packed(struct table *t, uint8_t *out)
 
 /* ---- Files that are packed ------------------------------------------------------------ */
 
-/* table_take_packed - exchanges what was reserved for a File for the room of its frame, which
- * leaves a page for the segment that may begin with it.
+/* table_take_packed - exchanges what was reserved for a File for the room of its frame.
  * -ENOSPC: there is none, and the order of a small File has ended; -ENXIO: the Tier is out of
  * service. */
 int table_take_packed(struct table *t, const struct monarch_order *order,
@@ -51,7 +52,9 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
     uint32_t reason = table_absent_reason(t, order->file);
     if (!a->in_service)
         rc = -ENXIO;
-    else if (a->used + a->reserved - need + frame->bytes + PAGE > a->capacity)
+    else if (a->used + a->reserved - need + frame->bytes +
+                 table_page_ahead(t, order->tier) >
+             a->capacity)
         rc = -ENOSPC;
     if (!rc) {
         a->reserved -= need;
@@ -171,17 +174,24 @@ bool table_take_room(struct table *t, uint32_t tier, uint64_t bytes)
     return taken;
 }
 
-/* table_round_pack - reserves a page for a segment that begins: its file takes whole ones, of
- * which its frames fill the last one in part. False: there is no room. Or gives it back. */
+/* table_round_pack - takes a page for a segment that begins: its file has whole ones, of which
+ * its frames fill the last one in part. It is one beside the capacity, as long as there are
+ * such, else it is reserved. False: there is no room. Or gives it back. */
 bool table_round_pack(struct table *t, uint32_t tier, bool rounds)
 {
     struct monarch_account *a = &t->accounts[tier];
+    struct last_pages *pages = &t->last_pages[tier];
     pthread_mutex_lock(&t->lock);
-    bool taken = rounds && account_free(a) >= PAGE;
-    if (taken)
-        a->reserved += PAGE;
-    if (!rounds)
-        a->reserved -= PAGE;
+    uint64_t page = pages->segments + !!rounds > pages->beside ? PAGE_BYTES : 0;
+    bool taken = rounds && account_free(a) >= page;
+    if (taken) {
+        pages->segments++;
+        a->reserved += page;
+    }
+    if (!rounds) {
+        pages->segments--;
+        a->reserved -= page;
+    }
     pthread_mutex_unlock(&t->lock);
     return taken;
 }
@@ -298,6 +308,21 @@ void table_count_came_packed(struct table *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* reserve_frame - the packed Tier that has room for a File in the Pool, or -1. One that need
+ * not be kept leaves what is promised to others. */
+static int reserve_frame(struct table *t, uint32_t file)
+{
+    uint8_t to = t->rows[t->options.first[file]].destination;
+    bool keeps = to == DESTINATION_TIER || table_can_evict(t, file);
+    if (!keeps && (int64_t)table_need(t, 0, file) > table_spare_bytes(t))
+        return -1;
+    int tier = table_reserve_file(t, file);
+    if (tier < 0 || table_packs(t, (uint32_t)tier, file))
+        return tier;
+    t->accounts[tier].reserved -= table_need(t, (uint32_t)tier, file);
+    return -1;
+}
+
 /* table_begin_packing - the order to pack a File that is in the Pool; false: it cannot be, or is
  * due until others have left the Tier for it. */
 bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out)
@@ -309,11 +334,7 @@ bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *o
                table_is_pool(t, STATE_TIER(seen)) && !table_written(t, file) &&
                !atomic_load_explicit(&t->stopping, memory_order_relaxed);
     if (may)
-        tier = table_reserve_file(t, file);
-    if (tier >= 0 && !table_packs(t, (uint32_t)tier, file)) {
-        t->accounts[tier].reserved -= table_need(t, (uint32_t)tier, file);
-        tier = -1;
-    }
+        tier = reserve_frame(t, file);
     if (tier < 0 && !(may && table_can_evict(t, file) && !t->stays_full)) {
         table_clear_due(t, file);
     } else if (tier >= 0) {

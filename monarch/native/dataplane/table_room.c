@@ -3,11 +3,26 @@
  */
 #include "dataplane/staging_table.h"
 
+/* table_page_ahead - what has to stay free of a Tier: a page for the segment that may begin
+ * with the next frame, where none is left beside its capacity. */
+uint64_t table_page_ahead(const struct table *t, uint32_t tier)
+{
+    const struct last_pages *pages = &t->last_pages[tier];
+    return t->ratios[tier] && pages->segments >= pages->beside ? PAGE_BYTES : 0;
+}
+
+/* table_free_in - what may be reserved of a Tier. */
+uint64_t table_free_in(const struct table *t, uint32_t tier)
+{
+    uint64_t found = account_free(&t->accounts[tier]);
+    uint64_t ahead = table_page_ahead(t, tier);
+    return found > ahead ? found - ahead : 0;
+}
+
 /* table_reserve_in - reserves room in this very Tier. */
 bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need)
 {
-    struct monarch_account *a = &t->accounts[tier];
-    if (need > account_free(a))
+    if (need > table_free_in(t, tier))
         return false;
     t->accounts[tier].reserved += need;
     return true;
@@ -36,7 +51,7 @@ int64_t table_spare_bytes(const struct table *t)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < t->options.tiers; i++)
-        sum += account_free(&t->accounts[i]);
+        sum += table_free_in(t, i);
     return (int64_t)(sum - t->promised_bytes);
 }
 

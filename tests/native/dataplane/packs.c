@@ -66,7 +66,7 @@ static void begin(uint64_t tier_bytes)
     const struct monarch_plan plan = {.rows = rows};
     CHECK(monarch_table_new(&options, &table) == 0);
     CHECK(monarch_table_follow(table, &plan) == 0);
-    monarch_table_pack(table, TIER, 1024);
+    monarch_table_pack(table, TIER, 1024, 0);
     monarch_table_set_capacity(table, TIER, tier_bytes);
     monarch_table_set_capacity(table, POOL, POOL_FILES * 40960);
     board->options.table = table;
