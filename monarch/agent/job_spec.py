@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 SEAL_LIBRARY: Final = "OpenSSL's library (libcrypto.so.3)"
 _PURPOSE: Final = b"monarch seals 1\0"
 _NAMES_MAX: Final = 3
+_POOL_PARTS: Final = 4
+"""As in the data plane, which packs only what fits so often into the Pool."""
 
 
 # -- integrity ----------------------------------------------------------------------
@@ -156,6 +158,7 @@ class JobSpec:
         large_above_bytes: larger Files are placed by Extents.
         packed: the packed Tiers.
         copies: how many of each File are wanted; None: as the mode says.
+        pool_bytes: of the Pool, by which some Files are too large to be packed.
     """
 
     nodes: tuple[Node, ...]
@@ -165,6 +168,7 @@ class JobSpec:
     large_above_bytes: int
     packed: tuple[TierCodec, ...] = ()
     copies: int | None = None
+    pool_bytes: int = 0
 
     def place(self, sizes: Bytes, first_rows: Bytes) -> Placement:
         """Return the Placement, which is the same on all nodes.
@@ -174,7 +178,7 @@ class JobSpec:
             first_rows: the first row of each in the staging table, and their number.
         """
         units = Units.of(first_rows, large_files(sizes, self.large_above_bytes))
-        needs = packed_footprints(sizes, units, self.packed)
+        needs = packed_footprints(sizes, units, self.packed, self.pool_bytes)
         wanted = Copies(self.mode, self.copies)
         return Placement(self.nodes, needs, self.digest, wanted, units)
 
@@ -188,6 +192,7 @@ class JobSpec:
             "large_above": self.large_above_bytes,
             "copies": self.copies,
             "packed": [list(one) for one in self.packed],
+            "pool": self.pool_bytes,
         }
 
     @classmethod
@@ -207,7 +212,8 @@ class JobSpec:
             )
             wanted = payload["copies"]
             copies = None if wanted is None else int(wanted)
-            return cls(nodes, mode, digest, integrity, large, packed, copies)
+            pool = int(payload["pool"])
+            return cls(nodes, mode, digest, integrity, large, packed, copies, pool)
         except (KeyError, TypeError, ValueError) as error:
             raise MonarchError(f"its job spec is not valid ({error})") from error
 
@@ -229,9 +235,8 @@ def make_job_spec(
     )
     digest = catalog_digest([one.mapped() for one in indexed])
     large = large_above(native.ColdMode[cold.mode.upper()], cold.wait_max)
-    return JobSpec(
-        nodes, Mode(peers.mode), digest, integrity, large, packed, peers.copies
-    )
+    wanted = peers.copies, peers.transit
+    return JobSpec(nodes, Mode(peers.mode), digest, integrity, large, packed, *wanted)
 
 
 def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:
@@ -242,14 +247,24 @@ def _capacity(member: Member, packed: Sequence[TierCodec]) -> int:
     return int(sum(size * ratios.get(tier, 1.0) / first for tier, size in sizes))
 
 
-def packed_footprints(sizes: Bytes, units: Units, packed: Sequence[TierCodec]) -> Bytes:
-    """Return what each File is expected to take of the first Tier."""
+def packed_footprints(
+    sizes: Bytes, units: Units, packed: Sequence[TierCodec], pool_bytes: int
+) -> Bytes:
+    """Return what each File is expected to take of the first Tier.
+
+    It is plain if the Pool cannot hold four of it, or four Extents of a large File, and
+    if it is longer than an Extent and yet not placed by Extents.
+    """
+    extent = native.CONSTANTS["EXTENT_BYTES"]
+    plain = footprints(sizes)
     ratio = next((one.ratio for one in packed if not one.tier), None)
     if ratio is None:
-        return footprints(sizes)
+        return plain
     frames = np.where(units.is_large, np.diff(units.first), 1).astype(np.uint64)
     found: Bytes = (sizes / ratio).astype(np.uint64) + frames * np.uint64(FRAME_BYTES)
-    return found
+    fits = np.where(units.is_large, extent, plain) <= pool_bytes // _POOL_PARTS
+    needs: Bytes = np.where(fits & (units.is_large | (sizes <= extent)), found, plain)
+    return needs
 
 
 def _takes_part(member: Member, integrity: Integrity) -> bool:

@@ -11,12 +11,15 @@ from monarch.agent.job_spec import (
     GivenIndexes,
     Integrity,
     JobSpec,
+    TierCodec,
     indexes_from_blocks,
+    packed_footprints,
 )
 from monarch.catalog.patterns import Patterns
+from monarch.catalog.presence import large_files
 from monarch.errors import MonarchError
 from monarch.origins.dataset import Dataset, prepare_index
-from monarch.placement import Mode, Node
+from monarch.placement import Mode, Node, Units
 from support.placements import EXTENT_BYTES, first_rows
 
 
@@ -114,3 +117,32 @@ def test_all_nodes_cut_large_files_as_the_spec_says(above: int, units: int) -> N
     assert found.units.rows == 8
     assert found.placed.all() == (units == 8)
     assert found.nodes == nodes
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("pool", "above", "packed"),
+    [
+        (256 * MIB, 0, [True, True, True]),
+        (31 * MIB, 0, [True, True, False]),
+        (2 * MIB, 0, [True, False, False]),
+        (0, 0, [False, False, False]),
+        (256 * MIB, 1 << 62, [True, True, False]),
+    ],
+)
+def test_room_is_expected_of_what_the_data_plane_packs(
+    pool: int, above: int, packed: list[bool]
+) -> None:
+    """A node that expects too little of a File is given more than it can hold."""
+    sizes = np.array([MIB // 2, 7 * MIB, 24 * MIB], np.uint64)
+    units = Units.of(first_rows(sizes), large_files(sizes, above))
+
+    needs = packed_footprints(sizes, units, [TierCodec(0, "zstd:1", 2.0)], pool)
+
+    assert (needs < 1.1 * sizes / 2).tolist() == packed
+    rest = ~np.array(packed)
+    assert (needs[rest] == sizes[rest]).all()
+    plain = packed_footprints(sizes, units, [], pool)
+    assert (plain == sizes).all()

@@ -273,8 +273,8 @@ def test_room_is_right_whatever_comes_and_goes(make: Callable[..., Node]) -> Non
 def test_of_a_packed_tier_the_segment_used_longest_ago_leaves(
     make: Callable[..., Node],
 ) -> None:
-    size = 200_000  # a segment holds five
-    node = make([size] * 24, 4 * MIB, codec="none")
+    size = 210_000  # a segment of 1 MiB is full with the fifth
+    node = make([size] * 24, 21 * size, codec="none")
 
     def fill(files: range) -> None:
         node.engine.fill(np.array(files, np.uint32), np.zeros(0, np.uint32))
@@ -293,6 +293,6 @@ def test_of_a_packed_tier_the_segment_used_longest_ago_leaves(
     assert node.account.evicted_files == 5
     wait_until(lambda: node.table.packed()[20] == TIER, "it is packed")
     sizes = sum(one.stat().st_size for one in node.job.tier.iterdir())
-    assert sizes == node.account.used_bytes <= 4 * MIB
+    assert sizes == node.account.used_bytes <= 21 * size
     node.engine.demand(5)
     wait_until(partial(node.is_ready, 5), "what has left comes again")
