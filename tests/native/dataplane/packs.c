@@ -9,7 +9,8 @@
 #include "board.h"
 #include "dataplane/codec.h"
 #include "dataplane/engine.h"
-#include "dataplane/packs.h"
+#include "dataplane/packs_state.h"
+#include "fault.h"
 #include "shared/catalog.h"
 
 enum {
@@ -25,7 +26,7 @@ enum { TIER, POOL };
 static struct board *board;
 static struct table *table;
 static uint64_t first[FILES + 1];
-static const struct monarch_packing packing = {
+static struct monarch_packing packing = {
     .tier = TIER, .method = METHOD_LZ4, .shuffle = 1};
 static atomic_uint served, asked_in_vain;
 
@@ -266,6 +267,96 @@ static void segments_may_go_while_frames_move(void)
     end();
 }
 
+/* ---- a frame that moves between the reads of its head and of its bytes ------------------- */
+
+static struct { /* the frame that is being moved */
+    int fd;
+    off_t at;
+    size_t n;
+} held;
+static enum { MOVES_NOTHING, READ_TO_MOVE, READ_TO_DECODE, DECODED } _Atomic phase;
+
+static void await_phase(unsigned wanted)
+{
+    for (int i = 0; i < 3000 && phase < wanted; i++)
+        poll(NULL, 0, 1);
+    CHECK(phase >= wanted);
+}
+
+static bool is_compaction(void)
+{
+    char name[16] = "";
+    pthread_getname_np(pthread_self(), name, sizeof(name));
+    return strcmp(name, "compaction") == 0;
+}
+
+/* is_hole - there are zeros where the middle of a frame was. */
+static bool is_hole(const uint8_t *bytes, size_t n)
+{
+    static const uint8_t zeros[1024];
+    CHECK(n > 2 * sizeof(zeros));
+    return memcmp(bytes + n / 2, zeros, sizeof(zeros)) == 0;
+}
+
+/* decode_while_it_moves - the head of the frame was read; now its place is given back. */
+static ssize_t decode_while_it_moves(int fd, void *buffer, size_t n, off_t at)
+{
+    uint64_t before = tally_now().compacted_bytes;
+    phase = READ_TO_DECODE;
+    for (int i = 0; i < 3000 && tally_now().compacted_bytes == before; i++)
+        poll(NULL, 0, 1);
+    CHECK(tally_now().compacted_bytes > before);
+    ssize_t got = __real_pread(fd, buffer, n, at);
+    CHECK(got == 0 || is_hole(buffer, n));
+    phase = DECODED;
+    return got;
+}
+
+static ssize_t held_pread(int fd, void *buffer, size_t n, off_t at)
+{
+    if (phase == MOVES_NOTHING && is_compaction()) {
+        held.fd = fd;
+        held.at = at;
+        held.n = n;
+        phase = READ_TO_MOVE;
+        await_phase(READ_TO_DECODE);
+    } else if (phase == READ_TO_MOVE && fd == held.fd && at > held.at &&
+               at < held.at + (off_t)held.n) {
+        return decode_while_it_moves(fd, buffer, n, at);
+    }
+    return __real_pread(fd, buffer, n, at);
+}
+
+static uint32_t held_file(void)
+{
+    const struct frame_place *places = board->engine->packs->places;
+    for (uint32_t file = gone; file < FILES; file++)
+        if (places[file].segment && places[file].offset == held.at)
+            return file;
+    return FILES;
+}
+
+static void frame_that_moves_while_it_is_decoded_is_decoded_at_its_new_place(void)
+{
+    uint32_t files[FILES];
+    packing.method = METHOD_NONE; /* frames of several pages */
+    begin(64 << 20);
+    gone = served = asked_in_vain = 0;
+    fill_all(files);
+    await_packed();
+    fault_pread = held_pread;
+    write_third();
+    await_phase(READ_TO_MOVE);
+    CHECK(held_file() < FILES);
+    open_one(held_file());
+    CHECK(phase == DECODED && served == 1 && asked_in_vain == 0);
+    fault_pread = NULL;
+    await_moved(1);
+    CHECK(tally_now().frames_dropped == 0 && tally_now().unpacked_files == 1);
+    CHECK(tally_now().origin_read_bytes == (uint64_t)FILES * SIZE);
+    end();
+}
+
 int main(void)
 {
     if (!monarch_codec_library(METHOD_LZ4)) {
@@ -276,5 +367,6 @@ int main(void)
     memory_may_be_taken_back_at_any_moment();
     frames_may_move_while_they_are_read();
     segments_may_go_while_frames_move();
+    frame_that_moves_while_it_is_decoded_is_decoded_at_its_new_place();
     return PASS;
 }
