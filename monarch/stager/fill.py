@@ -54,6 +54,7 @@ class Fill:
         self._enabled = settings.fill
         self._news = 0
         self._passed_over = 0
+        self._crowded = self._packed = 0
 
     def __repr__(self) -> str:
         left = sum(self._engine.fill_left())
@@ -90,6 +91,20 @@ class Fill:
         self._news = news
         if missed and self._enabled:
             self._engine.fill(policy.to_read_in_part, policy.to_fetch)
+
+    def check_room(self, policy: Policy, crowded: int, packed: int) -> None:
+        """Look again at Files without room, if frames took less than was expected.
+
+        Args:
+            crowded: how many Files found none since the start, while frames were under
+                way.
+            packed: how many Files were packed since then.
+        """
+        if crowded == self._crowded or packed == self._packed or not self.is_done:
+            return
+        self._crowded, self._packed = crowded, packed
+        if self._enabled:
+            self._engine.fill(policy.to_read, policy.to_fetch)
 
 
 class ReadingAhead:

@@ -280,9 +280,14 @@ class Stager:
             self._dispatch.order(file, asked=False)
 
     def _check_news(self) -> None:
-        if not self._stopping and self.policy.uses_pool:
-            sources = self._dispatch.sources
-            passed = self.table.tally()["passed_over"] + sources.abandoned
+        if self._stopping:
+            return
+        tally, sources = self.table.tally(), self._dispatch.sources
+        if self.storage.packs:
+            packed = tally["packed_files"]
+            self._fill.check_room(self.policy, tally["crowded"], packed)
+        if self.policy.uses_pool:
+            passed = tally["passed_over"] + sources.abandoned
             self._fill.check_news(self.policy, sources.news, passed)
 
     # -- ends of Transfers ------------------------------------------------------

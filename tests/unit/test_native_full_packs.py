@@ -82,12 +82,8 @@ def test_spare_copies_leave_the_room_of_files_that_are_to_be_kept(
     for file in range(len(kept), COUNT):
         node.engine.demand(file)
     wait_until(lambda: all(map(node.is_ready, range(len(kept), COUNT))), "spares")
-    wait_until(lambda: is_idle(node), "no copy runs")
+    wait_until(node.is_idle, "no copy runs")
     spares = int((node.table.packed() >= 0).sum())
     node.fill(*kept.tolist())
 
     assert 0 < spares <= COUNT // 4
-
-
-def is_idle(node: Node) -> bool:
-    return node.tally["in_flight"] == 0

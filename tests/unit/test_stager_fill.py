@@ -162,3 +162,18 @@ def test_large_files_that_are_kept_in_part_are_looked_at_again_with_what_is_fetc
     Fill(engine, FILL).check_news(policy, 1, 1)
 
     assert lists == [[20, 21, 22], policy.to_fetch.tolist()]
+
+
+def test_files_without_room_are_looked_at_again_once_for_each_file_that_was_packed():
+    policy = Policy.cluster(place_sizes([Node("a", 20 * PAGE)], np.full(9, PAGE)), 0)
+    looks: list[int] = []
+    engine: Any = SimpleNamespace(
+        fill=lambda read, fetch: looks.append(len(read)), fill_left=lambda: (0, 0)
+    )
+    fill = Fill(engine, FILL)
+
+    for crowded, packed in ((0, 0), (0, 3), (2, 3), (3, 3), (3, 4), (4, 4)):
+        fill.check_room(policy, crowded, packed)
+
+    # At (2, 3), and at (3, 4): before that no frame had come.
+    assert looks == [9, 9]

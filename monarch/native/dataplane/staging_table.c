@@ -78,7 +78,11 @@ static int reserve(struct table *t, uint32_t file, const struct monarch_order *o
         table_release(t, (uint32_t)tier, table_need(t, (uint32_t)tier, file));
         return plain_first(t, order, tier);
     }
-    int packed = plain && makes && tier < 0 ? table_evicting_pack(t, file) : NO_TIER;
+    int packed = NO_TIER;
+    if (plain && tier < 0 && row->destination == DESTINATION_TIER)
+        packed = table_crowded_tier(t, file);
+    if (plain && makes && tier < 0 && packed < 0)
+        packed = table_evicting_pack(t, file);
     if (packed >= 0)
         return plain_first(t, order, packed);
     bool asked = (order->kind & MONARCH_ASKED) && t->uses_pool;
@@ -141,6 +145,12 @@ static enum monarch_verdict no_room(struct table *t, const struct monarch_order 
     uint32_t file = order->file;
     if (order->kind & MONARCH_HINT)
         return VERDICT_POOL;
+    const struct monarch_table_row *row = &t->rows[t->options.first[file]];
+    if (!asked && row->destination == DESTINATION_TIER &&
+        table_crowded_tier(t, file) >= 0) {
+        t->tally.crowded++;
+        return VERDICT_PASSED;
+    }
     if (!asked && table_can_evict(t, file)) /* programs may still have it staged */
         return VERDICT_PASSED;
     const struct monarch_account *pool = &t->accounts[t->options.tiers];

@@ -125,7 +125,7 @@ void table_stays_full(struct table *t, bool stays);
 void table_count_evicted(struct table *t, uint32_t tier, uint64_t files,
                          uint64_t bytes);
 
-/* table_packs.c */
+/* table_packs.c; the caller of table_crowded_tier() holds the lock */
 int table_take_packed(struct table *t, const struct monarch_order *order,
                       const struct packed_frame *frame);
 void table_give_packed(struct table *t, const struct monarch_order *order,
@@ -148,6 +148,7 @@ bool table_pool_is_crowded(struct table *t);
 bool table_comes_back(struct table *t, uint32_t file);
 bool table_is_due(struct table *t, uint32_t file);
 int table_packing_tier(struct table *t, const struct monarch_order *order);
+int table_crowded_tier(const struct table *t, uint32_t file);
 void table_count_came_packed(struct table *t);
 bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out);
 

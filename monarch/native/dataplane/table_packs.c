@@ -300,6 +300,22 @@ int table_packing_tier(struct table *t, const struct monarch_order *order)
     return found;
 }
 
+/* table_crowded_tier - the packed Tier whose room for a File is reserved for frames that are
+ * under way, which may turn out to be smaller; -1: none. */
+int table_crowded_tier(const struct table *t, uint32_t file)
+{
+    for (uint32_t i = 0; i < t->options.tiers; i++) {
+        const struct monarch_account *a = &t->accounts[i];
+        const struct last_pages *pages = &t->last_pages[i];
+        uint64_t held = a->used + table_page_ahead(t, i) + table_need(t, i, file);
+        if (pages->segments > pages->beside)
+            held += (uint64_t)(pages->segments - pages->beside) * PAGE_BYTES;
+        if (a->in_service && table_packs(t, i, file) && held <= a->capacity)
+            return (int)i;
+    }
+    return -1;
+}
+
 /* table_count_came_packed - a peer has sent a File as a frame. */
 void table_count_came_packed(struct table *t)
 {
