@@ -7,6 +7,7 @@ import random
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -363,6 +364,30 @@ def test_an_origin_that_is_slow_for_a_time_is_waited_for(place: Place) -> None:
     place.origin.set(bw=0)
 
     assert told(job.end(WAIT_S).well()) == [{"right": TOTAL}]
+
+
+READ_AMID_SIGNALS = """
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.pread.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long)
+libc.pread.restype = ctypes.c_ssize_t
+fd, piece, size = os.open(sys.argv[1], os.O_RDONLY), 1 << 20, 40 << 20
+buffer = ctypes.create_string_buffer(piece)
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 20e-6, 20e-6)
+found = set()
+for at in range(0, size, piece):
+    ctypes.set_errno(77)
+    found.add((libc.pread(fd, buffer, piece, at), ctypes.get_errno()))
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(found)
+"""
+
+
+def test_a_read_that_waits_amid_signals_leaves_errno_as_it_was(place: Place) -> None:
+    program = [sys.executable, "-c", READ_AMID_SIGNALS, place.paths[0]]
+    ended = place.start(program).end(WAIT_S).well()
+    assert ended.stdout == f"{ {(MIB, 77)} }\n"
 
 
 def test_a_file_cut_at_the_origin_while_it_fills_ends_no_program(place: Place) -> None:

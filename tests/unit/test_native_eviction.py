@@ -285,13 +285,12 @@ def test_of_a_packed_tier_the_segment_used_longest_ago_leaves(
     node.used[:20] = now
     node.used[5:10] = (now - OLD) % 2**32
     node.engine.demand(20)
-    wait_until(partial(node.is_ready, 20), "it is in the pool")
+    wait_until(lambda: node.table.packed()[20] == TIER, "it is packed")
 
     packed = node.table.packed()
     assert np.flatnonzero(packed[:20] != TIER).tolist() == [5, 6, 7, 8, 9]
     assert node.state(5) == ABSENT
     assert node.account.evicted_files == 5
-    wait_until(lambda: node.table.packed()[20] == TIER, "it is packed")
     sizes = sum(one.stat().st_size for one in node.job.tier.iterdir())
     assert sizes == node.account.used_bytes <= 21 * size
     node.engine.demand(5)

@@ -122,8 +122,10 @@ bool wait_request(const struct segments *seg, uint64_t file)
 static void slice(_Atomic uint32_t *word, uint32_t seen, uint64_t left_ns)
 {
     struct timespec t = {.tv_nsec = left_ns < SLICE_NS ? (long)left_ns : SLICE_NS};
+    int kept = errno;
     sys_call(SYS_futex, (long)word, FUTEX_WAIT, (long)seen, (long)&t, 0);
     poll(NULL, 0, 0);
+    errno = kept; /* a signal may have interrupted the poll */
 }
 
 static void record(const struct segments *seg, enum wait_source source, uint64_t ns)
