@@ -188,6 +188,8 @@ class Ledger:
         cause = -end.status
         if cause in LACKS:
             return FileOutcome.POSTPONE, TierOutcome.UNCHANGED
+        if cause == errno.ECANCELED:
+            return FileOutcome.RETRY, TierOutcome.UNCHANGED
         if end.adoption and not (end.at_tier and cause in _FULL):
             # A Replica that does not verify says nothing about the File or the Tier.
             return FileOutcome.RESTART, TierOutcome.UNCHANGED

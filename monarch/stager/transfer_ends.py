@@ -64,7 +64,8 @@ class Ends:
         foreign = taken or (status == -errno.ESTALE and not order.is_adoption)
         end = TransferEnd(status, at_tier and not foreign, order.is_adoption)
         outcomes = self._ledger.classify(order.file, generation(order.word), end)
-        self._count_failed(done)
+        if status != -errno.ECANCELED:  # nothing has failed: it is not needed any more
+            self._count_failed(done)
         if order.is_adoption or taken:
             self._removal.unlink(order.file, order.tier)
         if outcomes[1] is TierOutcome.FULL:

@@ -335,6 +335,8 @@ def test_many_readers_of_three_times_a_tier_get_the_right_bytes(
     opens = PROCESSES * THREADS * count
     assert counters["opens_origin"] <= 0.05 * opens
     assert outcome.report["agent"]["evicted_files"] == 0, "memory was not short"
+    assert ram["in_service"]
+    assert outcome.report["errors"] == [], "what leaves is no error"
 
 
 def test_job_tells_that_lru_gains_nothing_where_an_epoch_is_larger_than_the_tiers(

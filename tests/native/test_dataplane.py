@@ -20,7 +20,7 @@ BUILDER = Path(__file__).with_name("segment_builder.c")
 NATIVE = compiler.NATIVE
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow"]
 FLAGS += ["-Werror", f"-I{PROGRAMS}", f"-I{NATIVE}"]
-CALLS = ("read", "pread", "write", "openat", "linkat", "syscall")
+CALLS = ("read", "pread", "write", "pwrite", "openat", "linkat", "syscall")
 WRAPPED = ",".join(["-Wl", *(f"--wrap={call}" for call in CALLS)])
 MODES = {
     "bare": (),

@@ -208,7 +208,7 @@ def test_data_plane_passes_on_the_other_machine(
     names = ("board", "bytes", "fault", "peer", "nodes")
     parts = [folder / f"{part}.c" for part in names]
     parts += [*NATIVE.glob("dataplane/*.c"), HERE / "segment_builder.c"]
-    calls = ("read", "pread", "write", "openat", "linkat", "syscall")
+    calls = ("read", "pread", "write", "pwrite", "openat", "linkat", "syscall")
     wraps = ",".join(["-Wl", *(f"--wrap={call}" for call in calls)])
     program = there(name, folder / f"{name}.c", *sorted(parts), *SHARED, wraps)
 

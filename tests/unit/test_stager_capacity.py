@@ -89,6 +89,17 @@ def test_what_the_node_lacks_is_no_fault_of_a_file_or_a_tier(cause, at_tier):
     assert has_no_failures(ledger, 7)
 
 
+@pytest.mark.parametrize("at_tier", [False, True])
+def test_a_transfer_that_is_not_needed_any_more_is_no_failure(at_tier):
+    ledger = make_ledger(10 * PAGE_BYTES)
+    outcome = TransferEnd(-errno.ECANCELED, at_tier=at_tier)
+
+    seen = {ledger.classify(7, number, outcome) for number in range(10)}
+
+    assert seen == {(FileOutcome.RETRY, TierOutcome.UNCHANGED)}
+    assert has_no_failures(ledger, 7)
+
+
 def test_a_copy_that_does_not_verify_is_no_fault_of_its_tier():
     ledger = make_ledger(10 * PAGE_BYTES)
     outcome = TransferEnd(-errno.EBADMSG, at_tier=True)

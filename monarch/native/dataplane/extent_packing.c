@@ -217,7 +217,8 @@ static void end_unpacking(struct engine *e, struct transfer *t, int rc)
     if (is_useless(t, rc) &&
         !packs_moved(e->packs, row_of(e, t), &t->unpacking.place)) {
         extent_forget(e, t->order.file, extent_of(t));
-        table_count_dropped(e->table);
+        if (t->unpacking.place.segment) /* else it had left before */
+            table_count_dropped(e->table);
     }
     if (!t->partial || t->next_block >= t->end_block)
         return;

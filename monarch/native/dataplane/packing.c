@@ -21,6 +21,10 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
+enum {
+    DROPS_MAX = 4, /* of segments under a frame that is being written */
+};
+
 /* packing_applies - the Transfer is to end in a packed Tier, as a frame. */
 bool packing_applies(const struct engine *e, const struct transfer *t)
 {
@@ -109,11 +113,24 @@ int packing_append(struct engine *e, struct transfer *t, uint64_t digest,
                         place);
 }
 
+/* place_frame - writes the frame and gives it to its File; again if its segment was dropped
+ * meanwhile for others. -ECANCELED: that has happened too often. */
+static int place_frame(struct engine *e, struct transfer *t)
+{
+    uint64_t row = packs_row(e->packs, t->order.file, 0);
+    for (int n = 0; n < DROPS_MAX; n++) {
+        struct frame_place place;
+        int rc = packing_append(e, t, *t->first_digest, &place);
+        if (rc || packs_set(e->packs, row, &place))
+            return rc;
+    }
+    return -ECANCELED;
+}
+
 /* packing_publish - the last step: the File is packed from now on. What turns out to have no
  * room is refused, or stays where it is. */
 int packing_publish(struct engine *e, struct transfer *t)
 {
-    struct frame_place place;
     struct monarch_order order = t->order;
     if (t->leaves_plain)
         return deferred_add(e, t);
@@ -125,16 +142,12 @@ int packing_publish(struct engine *e, struct transfer *t)
     int rc = table_take_packed(e->table, &order, &done);
     if (rc)
         return rc == -ENOSPC ? 0 : rc;
-    rc = packing_append(e, t, *t->first_digest, &place);
+    rc = place_frame(e, t);
     if (rc) {
         table_give_packed(e->table, &order, &done);
         return rc;
     }
     t->step = MONARCH_STEP_PUBLISH;
-    if (!packs_set(e->packs, packs_row(e->packs, t->order.file, 0), &place)) {
-        table_give_packed(e->table, &order, &done);
-        return -ECANCELED;
-    }
     rc = table_set_packed(e->table, &order, &done);
     if (rc)
         packs_forget(e->packs, packs_row(e->packs, t->order.file, 0));

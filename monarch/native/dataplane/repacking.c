@@ -169,11 +169,19 @@ static int run(struct engine *e, struct transfer *t, uint8_t *buffer)
     return rc ? rc : transfer_publish(e, t);
 }
 
+/* has_left - the frame was not found, or is not where it was: nothing is wrong with it. */
+static bool has_left(struct engine *e, const struct transfer *t)
+{
+    const struct frame_place *found = &t->unpacking.place;
+    return unpacks(e, t) &&
+           (!found->segment ||
+            packs_moved(e->packs, packs_row(e->packs, t->order.file, 0), found));
+}
+
 /* start_over - the frame was moved while it was read: it is read at its new place. */
 static bool start_over(struct engine *e, struct transfer *t)
 {
-    if (!unpacks(e, t) || !packs_moved(e->packs, packs_row(e->packs, t->order.file, 0),
-                                       &t->unpacking.place))
+    if (!has_left(e, t))
         return false;
     seal_drop(&t->sealing);
     if (t->target >= 0)
@@ -184,6 +192,20 @@ static bool start_over(struct engine *e, struct transfer *t)
     t->named = t->begun = false;
     t->offset = 0;
     return true;
+}
+
+/* give_up - a frame that is damaged is dropped. What had left before it was decoded is no
+ * error: programs ask for the File again. */
+static int give_up(struct engine *e, const struct transfer *t)
+{
+    if (!has_left(e, t)) {
+        packing_give_up(e, t->order.file);
+        return -EBADMSG;
+    }
+    if (!packs_has(e->packs, packs_row(e->packs, t->order.file, 0)))
+        table_forget_packed(e->table, t->order.file);
+    monarch_table_fail(e->table, &t->order, REASON_NONE, 1);
+    return 0;
 }
 
 /* repacking_run - continues a Transfer between a packed Tier and the Pool, as
@@ -197,10 +219,8 @@ bool repacking_run(struct engine *e, struct transfer *t, uint8_t *buffer)
     t->ns += clock_ns() - began;
     if (rc == UNFINISHED)
         return false;
-    if (rc == -EBADMSG && unpacks(e, t) &&
-        !packs_moved(e->packs, packs_row(e->packs, t->order.file, 0),
-                     &t->unpacking.place))
-        packing_give_up(e, t->order.file);
+    if (rc == -EBADMSG && unpacks(e, t))
+        rc = give_up(e, t);
     transfer_end(t, rc);
     return true;
 }

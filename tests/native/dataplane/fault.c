@@ -12,6 +12,7 @@
 ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
 ssize_t (*_Atomic fault_pread)(int fd, void *buffer, size_t n, off_t at);
 ssize_t (*_Atomic fault_write)(int fd, const void *bytes, size_t n);
+ssize_t (*_Atomic fault_pwrite)(int fd, const void *bytes, size_t n, off_t at);
 int (*_Atomic fault_rename)(void);
 int (*_Atomic fault_statx)(unsigned flags, unsigned mask, void *out);
 int fault_unnamed, fault_itself;
@@ -23,6 +24,7 @@ int __wrap_linkat(int from, const char *old, int to, const char *new, int flags)
 ssize_t __wrap_read(int fd, void *buffer, size_t n);
 ssize_t __wrap_pread(int fd, void *buffer, size_t n, off_t at);
 ssize_t __wrap_write(int fd, const void *bytes, size_t n);
+ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at);
 long __wrap_syscall(long number, ...);
 
 ssize_t __wrap_read(int fd, void *buffer, size_t n)
@@ -41,6 +43,12 @@ ssize_t __wrap_write(int fd, const void *bytes, size_t n)
 {
     ssize_t (*hook)(int, const void *, size_t) = fault_write;
     return hook ? hook(fd, bytes, n) : __real_write(fd, bytes, n);
+}
+
+ssize_t __wrap_pwrite(int fd, const void *bytes, size_t n, off_t at)
+{
+    ssize_t (*hook)(int, const void *, size_t, off_t) = fault_pwrite;
+    return hook ? hook(fd, bytes, n, at) : __real_pwrite(fd, bytes, n, at);
 }
 
 long __wrap_syscall(long number, ...)

@@ -10,6 +10,7 @@ struct engine;
 extern ssize_t (*_Atomic fault_read)(int fd, void *buffer, size_t n);
 extern ssize_t (*_Atomic fault_write)(int fd, const void *bytes, size_t n);
 extern ssize_t (*_Atomic fault_pread)(int fd, void *buffer, size_t n, off_t at);
+extern ssize_t (*_Atomic fault_pwrite)(int fd, const void *bytes, size_t n, off_t at);
 extern int (*_Atomic fault_rename)(void); /* 0: the real call, else errno */
 extern int (*_Atomic fault_statx)(unsigned flags, unsigned mask, void *out); /* errno */
 extern int fault_unnamed; /* errno of every O_TMPFILE, 0: the real call */
@@ -22,5 +23,6 @@ long __real_syscall(long number, ...);
 ssize_t __real_read(int fd, void *buffer, size_t n);
 ssize_t __real_pread(int fd, void *buffer, size_t n, off_t at);
 ssize_t __real_write(int fd, const void *bytes, size_t n);
+ssize_t __real_pwrite(int fd, const void *bytes, size_t n, off_t at);
 
 #endif

@@ -357,6 +357,73 @@ static void frame_that_moves_while_it_is_decoded_is_decoded_at_its_new_place(voi
     end();
 }
 
+/* ---- segments that are dropped ---------------------------------------------------------- */
+
+static void drop_all(void)
+{
+    CHECK(monarch_engine_drop_packed(board->engine, TIER, UINT64_MAX, REASON_NONE) > 0);
+}
+
+static ssize_t dropping_pwrite(int fd, const void *bytes, size_t n, off_t at)
+{
+    fault_pwrite = NULL;
+    drop_all();
+    return __real_pwrite(fd, bytes, n, at);
+}
+
+static ssize_t dropping_pread(int fd, void *buffer, size_t n, off_t at)
+{
+    fault_pread = NULL;
+    drop_all();
+    return __real_pread(fd, buffer, n, at);
+}
+
+static bool nothing_has_failed(void)
+{
+    struct monarch_completion done;
+    return tally_now().frames_dropped == 0 &&
+           monarch_engine_completions(board->engine, &done, 1) == 0;
+}
+
+static void frame_whose_segment_goes_while_it_is_written_is_written_again(void)
+{
+    uint32_t files[FILES], last = FILES - 1;
+    begin(64 << 20);
+    served = asked_in_vain = 0;
+    gone = 0;
+    fill_all(files);
+    await_packed();
+    drop_all();
+    monarch_engine_fill(board->engine,
+                        &(struct monarch_fill){.to_read = files, .read_count = 1});
+    for (int i = 0; i < 3000 && tally_now().packed_files == FILES; i++)
+        poll(NULL, 0, 1);
+    fault_pwrite = dropping_pwrite;
+    monarch_engine_fill(board->engine,
+                        &(struct monarch_fill){.to_read = &last, .read_count = 1});
+    for (int i = 0; i < 3000 && tally_now().packed_files == FILES + 1; i++)
+        poll(NULL, 0, 1);
+    CHECK(!fault_pwrite && tally_now().packed_files == FILES + 2);
+    open_one(last);
+    CHECK(served == 1 && tally_now().unpacked_files == 1 && nothing_has_failed());
+    end();
+}
+
+static void frame_that_goes_while_it_is_decoded_is_no_error(void)
+{
+    uint32_t files[FILES];
+    begin(64 << 20);
+    served = asked_in_vain = 0;
+    fill_all(files);
+    await_packed();
+    fault_pread = dropping_pread;
+    open_one(0);
+    CHECK(!fault_pread && served == 1 && asked_in_vain == 0);
+    CHECK(tally_now().origin_read_bytes == (uint64_t)(FILES + 1) * SIZE);
+    CHECK(nothing_has_failed());
+    end();
+}
+
 int main(void)
 {
     if (!monarch_codec_library(METHOD_LZ4)) {
@@ -368,5 +435,7 @@ int main(void)
     frames_may_move_while_they_are_read();
     segments_may_go_while_frames_move();
     frame_that_moves_while_it_is_decoded_is_decoded_at_its_new_place();
+    frame_whose_segment_goes_while_it_is_written_is_written_again();
+    frame_that_goes_while_it_is_decoded_is_no_error();
     return PASS;
 }
