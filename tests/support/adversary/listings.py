@@ -208,7 +208,8 @@ def inherit_listing(play: Play) -> str:
 
 ASKS: tuple[Callable[[str], object], ...] = (
     *(os.stat, os.lstat, os.listdir, os.readlink),
-    lambda path: os.close(os.open(path, os.O_RDONLY)),
+    # What has come may be a pipe, whose other end nobody opens.
+    lambda path: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)),
     lambda path: os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY)),
     lambda path: os.access(path, os.R_OK),
     lambda path: os.access(path, os.F_OK),

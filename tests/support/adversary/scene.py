@@ -95,7 +95,7 @@ class Scene:
             self._count(lines)
         # The last one that was played may have ended the program: the others go on.
         failures = [
-            sequences.judge(batch[number], plain[number], found.get(number, []))
+            sequences.judge(batch[number], plain.get(number, []), found.get(number, []))
             for number in range(max(found, default=0) + 1)
         ]
         rest = batch[len(failures) :]

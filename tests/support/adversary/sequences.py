@@ -140,6 +140,9 @@ def judge(steps: Steps, plain: Sequence[Line], found: Sequence[Line]) -> Failure
     before: Line = {}
     deviated = False
     for number in range(len(steps.steps) + 1):
+        if number >= len(plain):
+            why = ("the program ended here without Monarch, too",)
+            return Failure(steps, number - 1, why, tuple(trace))
         if number >= len(found):
             trace.append(told_step(plain[number]))
             return Failure(steps, number - 1, ("the program ended here",), tuple(trace))
