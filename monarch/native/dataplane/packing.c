@@ -140,6 +140,7 @@ int packing_publish(struct engine *e, struct transfer *t)
         .bytes = t->frame->used, .ns = t->frame->ns, .raw = !t->frame->any_packed};
     t->step = MONARCH_STEP_PUBLISH;
     int rc = table_take_packed(e->table, &order, &done);
+    packing_go_on(e);
     if (rc)
         return rc == -ENOSPC ? 0 : rc;
     rc = place_frame(e, t);
@@ -207,6 +208,14 @@ bool packing_hurries(const struct engine *e)
 {
     return packing_waits(e) && (table_pool_is_crowded(e->table) ||
                                 (extents_wait(e) && table_pool_is_short(e->table)));
+}
+
+/* packing_go_on - frames under way may have left room for Files that found none. Where others
+ * leave a Tier for them, eviction_go_on_packing() does it. */
+void packing_go_on(struct engine *e)
+{
+    if (e->packs && !e->eviction)
+        packs_unblock(e->packs);
 }
 
 /* packing_next - the order for the next File that is to be packed. */

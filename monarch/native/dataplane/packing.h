@@ -32,6 +32,7 @@ void packing_give_up(struct engine *e, uint32_t file);
 void packing_note(struct engine *e, uint32_t file);
 bool packing_waits(const struct engine *e);
 bool packing_hurries(const struct engine *e);
+void packing_go_on(struct engine *e);
 bool packing_next(struct engine *e, struct monarch_order *out);
 void packing_undo(struct engine *e, const struct monarch_order *order);
 

@@ -8,6 +8,7 @@
 #include "dataplane/demand.h"
 
 #include "dataplane/hints.h"
+#include "dataplane/packing.h"
 #include "dataplane/partial.h"
 #include "dataplane/syscalls.h"
 #include "shared/catalog.h"
@@ -71,6 +72,7 @@ static void run_each_beat(struct engine *e)
     e->checked_ns = now;
     health_check(e);
     blocks_check(e);
+    packing_go_on(e); /* a frame may have come to nothing */
     if (e->eviction)
         eviction_beat(e->eviction);
     pthread_mutex_lock(&e->lock);

@@ -339,8 +339,18 @@ static int reserve_frame(struct table *t, uint32_t file)
     return -1;
 }
 
+/* may_have_room - others leave a Tier for a File that found no room, or frames under way hold
+ * some of what is for it. */
+static bool may_have_room(const struct table *t, uint32_t file)
+{
+    if (table_can_evict(t, file))
+        return !t->stays_full;
+    return t->rows[t->options.first[file]].destination == DESTINATION_TIER &&
+           table_crowded_tier(t, file) >= 0;
+}
+
 /* table_begin_packing - the order to pack a File that is in the Pool; false: it cannot be, or is
- * due until others have left the Tier for it. */
+ * due until there is room for it. */
 bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *out)
 {
     uint32_t seen = atomic_load_explicit(&t->words[file], memory_order_acquire);
@@ -351,7 +361,7 @@ bool table_begin_packing(struct table *t, uint32_t file, struct monarch_order *o
                !atomic_load_explicit(&t->stopping, memory_order_relaxed);
     if (may)
         tier = reserve_frame(t, file);
-    if (tier < 0 && !(may && table_can_evict(t, file) && !t->stays_full)) {
+    if (tier < 0 && !(may && may_have_room(t, file))) {
         table_clear_due(t, file);
     } else if (tier >= 0) {
         *out = (struct monarch_order){.file = file,

@@ -424,6 +424,42 @@ static void frame_that_goes_while_it_is_decoded_is_no_error(void)
     end();
 }
 
+/* ---- room that a frame under way holds --------------------------------------------------- */
+
+static atomic_bool release_read;
+
+/* held_read - the first read of a File, by fill, lasts until it is let go. */
+static ssize_t held_read(int fd, void *buffer, size_t n)
+{
+    static atomic_bool holds;
+    if (n >= SIZE && !atomic_exchange(&holds, true))
+        for (int i = 0; i < 5000 && !release_read; i++)
+            poll(NULL, 0, 1);
+    return __real_read(fd, buffer, n);
+}
+
+static void file_that_a_program_waited_for_gets_room_when_a_frame_takes_less(void)
+{
+    uint32_t one = 0;
+    begin(140000);
+    served = asked_in_vain = 0;
+    monarch_table_pack(table, TIER, 512, 0); /* twice what it will take */
+    fault_read = held_read;
+    monarch_engine_fill(board->engine,
+                        &(struct monarch_fill){.to_read = &one, .read_count = 1});
+    for (int i = 0; i < 3000 && STATE_OF(board_state(board, 0)) != REPLICA_STAGING; i++)
+        poll(NULL, 0, 1);
+    open_one(1);
+    CHECK(served == 1 && tally_now().packed_files == 0);
+    poll(NULL, 0, 200); /* its packing is tried meanwhile */
+    release_read = true;
+    for (int i = 0; i < 3000 && tally_now().packed_files < 2; i++)
+        poll(NULL, 0, 1);
+    CHECK(tally_now().packed_files == 2 && nothing_has_failed());
+    fault_read = NULL;
+    end();
+}
+
 int main(void)
 {
     if (!monarch_codec_library(METHOD_LZ4)) {
@@ -437,5 +473,6 @@ int main(void)
     frame_that_moves_while_it_is_decoded_is_decoded_at_its_new_place();
     frame_whose_segment_goes_while_it_is_written_is_written_again();
     frame_that_goes_while_it_is_decoded_is_no_error();
+    file_that_a_program_waited_for_gets_room_when_a_frame_takes_less();
     return PASS;
 }

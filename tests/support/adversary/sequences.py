@@ -141,8 +141,8 @@ def judge(steps: Steps, plain: Sequence[Line], found: Sequence[Line]) -> Failure
     deviated = False
     for number in range(len(steps.steps) + 1):
         if number >= len(plain):
-            why = ("the program ended here without Monarch, too",)
-            return Failure(steps, number - 1, why, tuple(trace))
+            early = ("the program ended here without Monarch, too",)
+            return Failure(steps, number - 1, early, tuple(trace))
         if number >= len(found):
             trace.append(told_step(plain[number]))
             return Failure(steps, number - 1, ("the program ended here",), tuple(trace))
