@@ -17,7 +17,7 @@ import pytest
 
 from monarch.codec import Codec
 from monarch.native import codec_library
-from support.changing_files import disk_bytes
+from support.changing_files import data_bytes
 from support.programs import Outcome, Runner, finish, read_report, stage, start
 from support.stages import memory_directory
 
@@ -65,7 +65,7 @@ with Pool(8) as processes:
 
 @dataclass
 class Usage:
-    """The most that was seen of each Tier's directory, in bytes of blocks."""
+    """The most that was seen of each Tier's directory, in bytes of pages."""
 
     most: dict[str, int] = field(default_factory=dict)
     samples: int = 0
@@ -77,7 +77,7 @@ class Usage:
         count together. So it is done twice.
         """
         for name, place in tiers.items():
-            seen = min(disk_bytes(place), disk_bytes(place))
+            seen = min(data_bytes(place), data_bytes(place))
             self.most[name] = max(self.most.get(name, 0), seen)
         self.samples += 1
 

@@ -4,6 +4,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from monarch.tiers.tier import PAGE_BYTES
+
 
 def files_below(folder: Path, suffix: str = "") -> dict[Path, os.stat_result]:
     """The files of a tree whose names end so, as far as they are still there."""
@@ -18,6 +20,17 @@ def files_below(folder: Path, suffix: str = "") -> dict[Path, os.stat_result]:
 def disk_bytes(folder: Path, suffix: str = "") -> int:
     """What `du` says of such files."""
     return sum(one.st_blocks * 512 for one in files_below(folder, suffix).values())
+
+
+def data_bytes(folder: Path) -> int:
+    """What the bytes of files take of a disk, in whole pages.
+
+    `du` counts, too, the blocks in which a file system keeps the extents of a file.
+    """
+    return sum(
+        min(one.st_blocks * 512, -(-one.st_size // PAGE_BYTES) * PAGE_BYTES)
+        for one in files_below(folder).values()
+    )
 
 
 def descriptors(pid: int) -> dict[Path, str]:
