@@ -188,7 +188,7 @@ class Ledger:
         cause = -end.status
         if cause in LACKS:
             return FileOutcome.POSTPONE, TierOutcome.UNCHANGED
-        if cause == errno.ECANCELED:
+        if cause == errno.ECANCELED and end.at_tier:
             return FileOutcome.RETRY, TierOutcome.UNCHANGED
         if end.adoption and not (end.at_tier and cause in _FULL):
             # A Replica that does not verify says nothing about the File or the Tier.

@@ -64,7 +64,7 @@ class Ends:
         foreign = taken or (status == -errno.ESTALE and not order.is_adoption)
         end = TransferEnd(status, at_tier and not foreign, order.is_adoption)
         outcomes = self._ledger.classify(order.file, generation(order.word), end)
-        if status != -errno.ECANCELED:  # nothing has failed: it is not needed any more
+        if not (at_tier and status == -errno.ECANCELED):  # else it was not needed
             self._count_failed(done)
         if order.is_adoption or taken:
             self._removal.unlink(order.file, order.tier)

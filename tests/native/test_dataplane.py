@@ -27,11 +27,12 @@ MODES = {
     "address": compiler.ADDRESS,
     "thread": compiler.THREAD,
 }
-PARTS = ("board", "bytes", "fault", "peer", "nodes")
+PARTS = ("board", "bytes", "fault", "peer", "nodes", "packed")
 NAMES = ["copies", "origins", "faults", "adoptions", "queues", "roots", "requests"]
 NAMES += ["storm", "peer_fetches", "peer_waits", "peer_faults"]
 NAMES += ["peer_blocks", "peer_block_faults"]
-NAMES += ["marks", "tables", "blocks", "whole", "readers", "packs", "evictions"]
+NAMES += ["marks", "tables", "blocks", "whole", "readers"]
+NAMES += ["packs", "pack_drops", "evictions"]
 # What must hold too where engines make seals, and receivers check them.
 SEALED = [("adoptions", "1"), ("queues", "1"), ("peer_fetches", "1")]
 SEALED += [("peer_fetches", "only"), ("peer_faults", "only")]

@@ -408,7 +408,8 @@ bool eviction_go_on_packing(struct eviction *v)
 {
     struct engine *e = v->engine;
     uint32_t file;
-    if (!e->packs || !packs_blocked(e->packs, &file))
+    if (!e->packs || !packs_blocked(e->packs, &file) ||
+        !table_others_leave(e->table, file))
         return false;
     table_stays_full(e->table, !make_room(v, file));
     packs_unblock(e->packs);

@@ -78,7 +78,6 @@ static int begin_packing(struct transfer *t)
 /* put - the frame is complete: the Extent is packed from now on. */
 static int put(struct engine *e, struct transfer *t)
 {
-    struct frame_place place;
     const struct packed_frame done = {
         .bytes = t->frame->used, .ns = t->frame->ns, .raw = !t->frame->any_packed};
     if (transfer_written(e, t))
@@ -86,16 +85,16 @@ static int put(struct engine *e, struct transfer *t)
     int rc = table_take_packed(e->table, &t->order, &done);
     if (rc)
         return rc;
-    rc = packing_append(e, t, t->chain, &place);
-    if (rc)
+    rc = packing_place(e, t, row_of(e, t), t->chain);
+    if (rc && rc != -ECANCELED)
         report_tier(e, t, t->order.tier, rc);
-    if (!rc && !extent_packed(e, &t->order, &place))
-        rc = -ECANCELED;
-    if (rc)
+    if (rc) {
         table_give_packed(e->table, &t->order, &done);
-    else
-        table_count_extent(e->table, &done, t->frame->plain);
-    return rc;
+        return rc;
+    }
+    table_show_extent(e->table, t->order.file, extent_of(t), t->order.tier + 1u);
+    table_count_extent(e->table, &done, t->frame->plain);
+    return 0;
 }
 
 /* pack - 0, -errno or UNFINISHED. */

@@ -14,8 +14,6 @@ bool extent_is_packed(struct engine *e, uint32_t file, uint32_t extent);
 bool extent_goes_packed(struct engine *e, const struct partial *p, uint32_t extent);
 void extent_came(struct engine *e, struct partial *p, uint32_t extent);
 void extents_forget(struct engine *e, const struct partial *p);
-bool extent_packed(struct engine *e, const struct monarch_order *order,
-                   const struct frame_place *place);
 void extent_forget(struct engine *e, uint32_t file, uint32_t extent);
 bool extents_wait(const struct engine *e);
 bool extent_next(struct engine *e, struct monarch_order *out);

@@ -36,17 +36,6 @@ void extent_came(struct engine *e, struct partial *p, uint32_t extent)
         atomic_fetch_add(&e->partials->to_pack_count, 1);
 }
 
-/* extent_packed - an Extent is packed from now on; false: its segment was dropped. */
-bool extent_packed(struct engine *e, const struct monarch_order *order,
-                   const struct frame_place *place)
-{
-    uint32_t file = order->file, extent = order->first_block / EXTENT_BLOCKS;
-    bool set = packs_set(e->packs, packs_row(e->packs, file, extent), place);
-    if (set)
-        table_show_extent(e->table, file, extent, order->tier + 1u);
-    return set;
-}
-
 /* extent_forget - it is not any more. */
 void extent_forget(struct engine *e, uint32_t file, uint32_t extent)
 {

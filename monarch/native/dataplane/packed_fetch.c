@@ -111,8 +111,10 @@ static void keep(struct engine *e, struct transfer *t)
 {
     struct transfer kept;
     struct monarch_order order;
-    if (!table_begin_packing(e->table, t->order.file, &order))
+    if (!table_begin_packing(e->table, t->order.file, &order)) {
+        packing_note(e, t->order.file); /* it may have room later */
         return;
+    }
     transfer_init(&kept, &order);
     kept.frame = t->came;
     kept.frame->tier = order.tier;

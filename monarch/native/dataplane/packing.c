@@ -21,10 +21,6 @@
 #include "shared/progress.h"
 #include "shared/xxh3.h"
 
-enum {
-    DROPS_MAX = 4, /* of segments under a frame that is being written */
-};
-
 /* packing_applies - the Transfer is to end in a packed Tier, as a frame. */
 bool packing_applies(const struct engine *e, const struct transfer *t)
 {
@@ -100,10 +96,10 @@ struct frame_head packing_head(const struct engine *e, const struct transfer *t,
     return head;
 }
 
-/* packing_append - writes the frame, with a checksum of its plain bytes, behind the others of
- * its Tier. */
-int packing_append(struct engine *e, struct transfer *t, uint64_t digest,
-                   struct frame_place *place)
+/* append - writes the frame, with a checksum of its plain bytes, behind the others of its
+ * Tier. */
+static int append(struct engine *e, struct transfer *t, uint64_t digest,
+                  struct frame_place *place)
 {
     struct frame_head head = packing_head(e, t, t->frame->tier);
     head.digest = digest;
@@ -113,14 +109,14 @@ int packing_append(struct engine *e, struct transfer *t, uint64_t digest,
                         place);
 }
 
-/* place_frame - writes the frame and gives it to its File; again if its segment was dropped
+/* packing_place - writes the frame, and it is that of the row; again if its segment was dropped
  * meanwhile for others. -ECANCELED: that has happened too often. */
-static int place_frame(struct engine *e, struct transfer *t)
+int packing_place(struct engine *e, struct transfer *t, uint64_t row, uint64_t digest)
 {
-    uint64_t row = packs_row(e->packs, t->order.file, 0);
+    enum { DROPS_MAX = 4 };
     for (int n = 0; n < DROPS_MAX; n++) {
         struct frame_place place;
-        int rc = packing_append(e, t, *t->first_digest, &place);
+        int rc = append(e, t, digest, &place);
         if (rc || packs_set(e->packs, row, &place))
             return rc;
     }
@@ -143,7 +139,7 @@ int packing_publish(struct engine *e, struct transfer *t)
     packing_go_on(e);
     if (rc)
         return rc == -ENOSPC ? 0 : rc;
-    rc = place_frame(e, t);
+    rc = packing_place(e, t, packs_row(e->packs, order.file, 0), *t->first_digest);
     if (rc) {
         table_give_packed(e->table, &order, &done);
         return rc;
@@ -214,7 +210,9 @@ bool packing_hurries(const struct engine *e)
  * leave a Tier for them, eviction_go_on_packing() does it. */
 void packing_go_on(struct engine *e)
 {
-    if (e->packs && !e->eviction)
+    uint32_t file;
+    if (e->packs && packs_blocked(e->packs, &file) &&
+        !table_others_leave(e->table, file))
         packs_unblock(e->packs);
 }
 

@@ -15,8 +15,7 @@ bool packing_applies(const struct engine *e, const struct transfer *t);
 int packing_create(struct engine *e, struct transfer *t);
 int packing_write(struct engine *e, struct transfer *t, const void *bytes, size_t n);
 int packing_publish(struct engine *e, struct transfer *t);
-int packing_append(struct engine *e, struct transfer *t, uint64_t digest,
-                   struct frame_place *place);
+int packing_place(struct engine *e, struct transfer *t, uint64_t row, uint64_t digest);
 struct frame_head packing_head(const struct engine *e, const struct transfer *t,
                                uint32_t tier);
 

@@ -178,11 +178,9 @@ static bool has_left(struct engine *e, const struct transfer *t)
             packs_moved(e->packs, packs_row(e->packs, t->order.file, 0), found));
 }
 
-/* start_over - the frame was moved while it was read: it is read at its new place. */
-static bool start_over(struct engine *e, struct transfer *t)
+/* drop_copy - nothing is left of what was decoded. */
+static void drop_copy(struct transfer *t)
 {
-    if (!has_left(e, t))
-        return false;
     seal_drop(&t->sealing);
     if (t->target >= 0)
         close(t->target);
@@ -190,13 +188,21 @@ static bool start_over(struct engine *e, struct transfer *t)
         unlinkat(t->tier, t->temporary, 0);
     t->target = -1;
     t->named = t->begun = false;
-    t->offset = 0;
+    t->offset = t->chain = 0;
+}
+
+/* start_over - the frame was moved while it was read: it is read at its new place. */
+static bool start_over(struct engine *e, struct transfer *t)
+{
+    if (!has_left(e, t))
+        return false;
+    drop_copy(t);
     return true;
 }
 
 /* give_up - a frame that is damaged is dropped. What had left before it was decoded is no
  * error: programs ask for the File again. */
-static int give_up(struct engine *e, const struct transfer *t)
+static int give_up(struct engine *e, struct transfer *t)
 {
     if (!has_left(e, t)) {
         packing_give_up(e, t->order.file);
@@ -204,6 +210,7 @@ static int give_up(struct engine *e, const struct transfer *t)
     }
     if (!packs_has(e->packs, packs_row(e->packs, t->order.file, 0)))
         table_forget_packed(e->table, t->order.file);
+    drop_copy(t); /* before another Transfer of the File may begin */
     monarch_table_fail(e->table, &t->order, REASON_NONE, 1);
     return 0;
 }

@@ -138,6 +138,19 @@ void table_refuse(struct table *t, uint32_t file, uint32_t reason)
         refuse_word(t, file, seen, reason);
 }
 
+/* is_crowded_out - a File that is to be kept has no room as long as frames under way hold some:
+ * fill looks at it again. */
+static bool is_crowded_out(struct table *t, uint32_t file)
+{
+    const struct monarch_table_row *row = &t->rows[t->options.first[file]];
+    if (row->destination != DESTINATION_TIER || table_crowded_tier(t, file) < 0)
+        return false;
+    t->tally.crowded++;
+    table_set_promised(t, file,
+                       !table_is_packed(t, file) && table_kept_need(t, file) > 0);
+    return true;
+}
+
 static enum monarch_verdict no_room(struct table *t, const struct monarch_order *order,
                                     uint32_t seen)
 {
@@ -145,13 +158,9 @@ static enum monarch_verdict no_room(struct table *t, const struct monarch_order 
     uint32_t file = order->file;
     if (order->kind & MONARCH_HINT)
         return VERDICT_POOL;
-    const struct monarch_table_row *row = &t->rows[t->options.first[file]];
-    if (!asked && row->destination == DESTINATION_TIER &&
-        table_crowded_tier(t, file) >= 0) {
-        t->tally.crowded++;
-        return VERDICT_PASSED;
-    }
     if (!asked && table_can_evict(t, file)) /* programs may still have it staged */
+        return VERDICT_PASSED;
+    if ((!asked || order->kind & MONARCH_BACKGROUND) && is_crowded_out(t, file))
         return VERDICT_PASSED;
     const struct monarch_account *pool = &t->accounts[t->options.tiers];
     bool pooled = pool->in_service && need_of(t, file) <= pool->capacity;

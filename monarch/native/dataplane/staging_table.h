@@ -43,6 +43,7 @@ struct table {
         uint32_t beside;        /* that the Tier has beside its capacity */
         uint32_t segments;      /* that have one */
     } last_pages[TIERS_MAX];
+    uint64_t frames_ns[TIERS_MAX]; /* when a frame was begun or came last */
     bool evicts[TIERS_MAX]; /* Replicas leave the Tier for Files that are asked for */
     bool stays_full;        /* none could leave when a File was to be packed */
     uint8_t *offers; /* per File: the Tier with a Replica of an earlier job, plus 1 */
@@ -105,6 +106,7 @@ uint64_t table_page_ahead(const struct table *t, uint32_t tier);
 uint64_t table_free_in(const struct table *t, uint32_t tier);
 int table_reserve_first(struct table *t, uint64_t need);
 int table_reserve_file(struct table *t, uint32_t file);
+int table_reserve_packed(struct table *t, uint32_t file);
 int table_reserve_spare(struct table *t, uint64_t need);
 int table_reserve_pool(struct table *t, uint64_t need, bool yields);
 bool table_reserve_in(struct table *t, uint32_t tier, uint64_t need);
@@ -114,6 +116,7 @@ void table_set_promised(struct table *t, uint32_t file, bool promised);
 
 /* table_evictions.c; the callers of the first five hold the lock */
 bool table_can_evict(const struct table *t, uint32_t file);
+bool table_others_leave(struct table *t, uint32_t file);
 int table_evicting_pack(const struct table *t, uint32_t file);
 bool table_makes_room(const struct table *t, const struct monarch_order *order,
                       uint8_t destination);

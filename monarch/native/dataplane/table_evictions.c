@@ -26,6 +26,15 @@ bool table_can_evict(const struct table *t, uint32_t file)
     return false;
 }
 
+/* table_others_leave - the same, for a caller without the lock. */
+bool table_others_leave(struct table *t, uint32_t file)
+{
+    pthread_mutex_lock(&t->lock);
+    bool leave = table_can_evict(t, file);
+    pthread_mutex_unlock(&t->lock);
+    return leave;
+}
+
 /* table_evicting_pack - the packed Tier that others leave for the File when it is packed; -1:
  * none. */
 int table_evicting_pack(const struct table *t, uint32_t file)

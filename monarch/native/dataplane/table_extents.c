@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "dataplane/clock.h"
 #include "dataplane/pack_index.h"
 #include "shared/presence.h"
 
@@ -68,8 +69,10 @@ int table_reserve_frame(struct table *t, uint32_t file, uint32_t extent)
 {
     pthread_mutex_lock(&t->lock);
     int tier = packing(t, file, extent);
-    if (tier >= 0)
+    if (tier >= 0) {
         t->accounts[tier].reserved += table_tier_need(t, (uint32_t)tier, file, extent);
+        t->frames_ns[tier] = clock_ns();
+    }
     pthread_mutex_unlock(&t->lock);
     return tier;
 }

@@ -9,12 +9,15 @@
 
 #include <errno.h>
 
+#include "dataplane/clock.h"
 #include "dataplane/replica_state.h"
 #include "shared/recency.h"
 
 enum {
     CROWDED_PARTS = 3, /* packing hurries when this part of the Pool waits for it */
 };
+
+static const uint64_t CROWDED_NS = 2 * SECOND_NS;
 
 /* monarch_table_pack - a Tier is packed; the ratio that is expected, in parts of 1024. So many
  * of its segments have their last pages beside its capacity. */
@@ -59,6 +62,7 @@ int table_take_packed(struct table *t, const struct monarch_order *order,
     if (!rc) {
         a->reserved -= need;
         a->used += frame->bytes;
+        t->frames_ns[order->tier] = clock_ns();
     }
     pthread_mutex_unlock(&t->lock);
     if (rc == -ENOSPC && !order->block_count)
@@ -300,17 +304,20 @@ int table_packing_tier(struct table *t, const struct monarch_order *order)
     return found;
 }
 
-/* table_crowded_tier - the packed Tier whose room for a File is reserved for frames that are
- * under way, which may turn out to be smaller; -1: none. */
+/* table_crowded_tier - the packed Tier whose room for a File is reserved, for frames that are
+ * under way and may turn out to be smaller; -1: none. What is reserved for long is for others:
+ * where no frame has begun or come for a time, nothing is expected of them. */
 int table_crowded_tier(const struct table *t, uint32_t file)
 {
+    uint64_t now = clock_ns();
     for (uint32_t i = 0; i < t->options.tiers; i++) {
         const struct monarch_account *a = &t->accounts[i];
         const struct last_pages *pages = &t->last_pages[i];
         uint64_t held = a->used + table_page_ahead(t, i) + table_need(t, i, file);
         if (pages->segments > pages->beside)
             held += (uint64_t)(pages->segments - pages->beside) * PAGE_BYTES;
-        if (a->in_service && table_packs(t, i, file) && held <= a->capacity)
+        if (a->in_service && table_packs(t, i, file) && held <= a->capacity &&
+            now - t->frames_ns[i] < CROWDED_NS)
             return (int)i;
     }
     return -1;
@@ -332,11 +339,7 @@ static int reserve_frame(struct table *t, uint32_t file)
     bool keeps = to == DESTINATION_TIER || table_can_evict(t, file);
     if (!keeps && (int64_t)table_need(t, 0, file) > table_spare_bytes(t))
         return -1;
-    int tier = table_reserve_file(t, file);
-    if (tier < 0 || table_packs(t, (uint32_t)tier, file))
-        return tier;
-    t->accounts[tier].reserved -= table_need(t, (uint32_t)tier, file);
-    return -1;
+    return table_reserve_packed(t, file);
 }
 
 /* may_have_room - others leave a Tier for a File that found no room, or frames under way hold

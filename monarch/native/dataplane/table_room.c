@@ -3,6 +3,8 @@
  */
 #include "dataplane/staging_table.h"
 
+#include "dataplane/clock.h"
+
 /* table_page_ahead - what has to stay free of a Tier: a page for the segment that may begin
  * with the next frame, where none is left beside its capacity. */
 uint64_t table_page_ahead(const struct table *t, uint32_t tier)
@@ -37,11 +39,29 @@ int table_reserve_first(struct table *t, uint64_t need)
     return -1;
 }
 
+static bool reserve_file_in(struct table *t, uint32_t tier, uint32_t file)
+{
+    if (!table_reserve_in(t, tier, table_need(t, tier, file)))
+        return false;
+    if (table_packs(t, tier, file))
+        t->frames_ns[tier] = clock_ns();
+    return true;
+}
+
 /* table_reserve_file - the fastest Tier that has room for a small File, or -1. */
 int table_reserve_file(struct table *t, uint32_t file)
 {
     for (uint32_t i = 0; i < t->options.tiers; i++)
-        if (table_reserve_in(t, i, table_need(t, i, file)))
+        if (reserve_file_in(t, i, file))
+            return (int)i;
+    return -1;
+}
+
+/* table_reserve_packed - the fastest packed Tier that has room for its frame, or -1. */
+int table_reserve_packed(struct table *t, uint32_t file)
+{
+    for (uint32_t i = 0; i < t->options.tiers; i++)
+        if (table_packs(t, i, file) && reserve_file_in(t, i, file))
             return (int)i;
     return -1;
 }

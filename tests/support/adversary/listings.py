@@ -206,8 +206,10 @@ def inherit_listing(play: Play) -> str:
     return str(status)
 
 
+LINK_ASKS: tuple[Callable[[str], object], ...] = (os.lstat, os.readlink)
 ASKS: tuple[Callable[[str], object], ...] = (
-    *(os.stat, os.lstat, os.listdir, os.readlink),
+    *LINK_ASKS,
+    *(os.stat, os.listdir),
     # What has come may be a pipe, whose other end nobody opens.
     lambda path: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)),
     lambda path: os.close(os.open(path, os.O_RDONLY | os.O_DIRECTORY)),
@@ -225,9 +227,10 @@ def ask_for_missing(play: Play) -> str:
     for change in (None, _make, None, os.unlink):
         if change:
             told.append(str(truth.attempt(change, name)))
-        true = truth.attempt(truth.raw_stat, path)
-        there = not isinstance(true, str) and stat.S_IFMT(true[0])
         for ask in ASKS:
+            # What has come may be a link that leads nowhere.
+            true = truth.attempt(truth.raw_stat, path, ask not in LINK_ASKS)
+            there = not isinstance(true, str) and stat.S_IFMT(true[0])
             shown = truth.attempt(ask, path)
             if not there and shown not in (False, true):
                 play.wrong.append(f"{path} is {true}, but shown as {shown}")
