@@ -299,7 +299,8 @@ def test_files_go_to_the_first_tier_that_has_room_and_then_to_none(
         assert counters["opens_origin"] > 0
         assert not any(tier["lru_files"] for tier in tiers.values())
     else:
-        assert counters["opens_origin"] == 0
+        # An open does not wait long for room in a pool whose files are being packed.
+        assert counters["opens_origin"] == counters["origin_busy"] <= 2 * packed
         assert tiers["ram"]["lru_files"] > 0
 
 
