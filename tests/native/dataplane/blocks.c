@@ -27,46 +27,12 @@ static const uint64_t SIZE = 3ull * EXTENT_BYTES + 300000;
 
 static struct board *board;
 static struct table *table;
-static struct monarch_table_row rows[FILES * 4];
-static uint64_t first[FILES + 1];
-static uint32_t bases[1], to_read[FILES] = {0, 1, 2};
-
-static uint32_t *words(void)
-{
-    return (uint32_t *)(uintptr_t)replica_word(board->catalog, 0);
-}
-
-static void make_table(void)
-{
-    for (uint32_t i = 0; i <= FILES; i++)
-        first[i] = 4 * i;
-    const struct monarch_table_options options = {
-        .sizes = board->sizes,
-        .words = words(),
-        .marks = board->flags->written,
-        .root_marks = board->flags->roots,
-        .bases = bases,
-        .first = first,
-        .files = FILES,
-        .roots = 1,
-        .tiers = 1,
-        .large_bytes = EXTENT_BYTES,
-    };
-    CHECK(monarch_table_new(&options, &table) == 0);
-    monarch_table_set_capacity(table, 0, ROOM);
-    for (uint32_t i = 0; i < FILES * 4; i++)
-        rows[i] = (struct monarch_table_row){
-            .destination = DESTINATION_TIER,
-            .sources = {NO_SOURCE, NO_SOURCE, NO_SOURCE}};
-    const struct monarch_plan plan = {.rows = rows};
-    CHECK(monarch_table_follow(table, &plan) == 0);
-    board->options.table = table;
-}
+static uint32_t to_read[FILES] = {0, 1, 2};
 
 static void begin(void)
 {
     board = board_new_equal(FILES, SIZE);
-    make_table();
+    table = board_table(board, 4, EXTENT_BYTES, ROOM);
     board_start(board, 3, 2);
 }
 

@@ -269,6 +269,41 @@ void board_free(struct board *b)
     free(b->digest_first);
 }
 
+struct table *board_table(struct board *b, uint32_t extents, uint64_t large_bytes,
+                          uint64_t tier_bytes)
+{
+    static const uint32_t base;
+    struct table *table;
+    uint32_t count = b->files * extents;
+    struct monarch_table_row *rows = calloc(count, sizeof(*rows));
+    CHECK(rows);
+    for (uint32_t i = 0; i <= b->files; i++)
+        b->first[i] = (uint64_t)i * extents;
+    for (uint32_t i = 0; i < count; i++)
+        rows[i] = (struct monarch_table_row){
+            .destination = DESTINATION_TIER,
+            .sources = {NO_SOURCE, NO_SOURCE, NO_SOURCE}};
+    const struct monarch_table_options options = {
+        .sizes = b->sizes,
+        .words = (uint32_t *)(uintptr_t)replica_word(b->catalog, 0),
+        .marks = b->flags->written,
+        .root_marks = b->flags->roots,
+        .bases = &base,
+        .first = b->first,
+        .files = b->files,
+        .roots = 1,
+        .tiers = 1,
+        .large_bytes = large_bytes,
+    };
+    const struct monarch_plan plan = {.rows = rows};
+    CHECK(monarch_table_new(&options, &table) == 0);
+    monarch_table_set_capacity(table, 0, tier_bytes);
+    CHECK(monarch_table_follow(table, &plan) == 0);
+    free(rows);
+    b->options.table = table;
+    return table;
+}
+
 /* board_start - a new engine; options other than these two are set in b->options, also
  * a lower limit of background Transfers at first. */
 void board_start(struct board *b, uint32_t threads, uint32_t background_max)

@@ -29,6 +29,7 @@ struct board {
     char base[256], origin[300], tier[300];
     uint32_t files;
     uint64_t sizes[FILES_MAX];
+    uint64_t first[FILES_MAX + 1]; /* Extents, of a table */
     struct catalog *catalog;
     struct flags *flags;
     struct requests *requests;
@@ -49,6 +50,10 @@ struct board *board_new_equal(uint32_t files, uint64_t size);
 void board_free(struct board *b);
 void board_start(struct board *b, uint32_t threads, uint32_t background_max);
 void board_stop(struct board *b);
+/* board_table - for its engine, a table of one Tier that is to keep all Files, of so many
+ * Extents each. */
+struct table *board_table(struct board *b, uint32_t extents, uint64_t large_bytes,
+                          uint64_t tier_bytes);
 void board_set_key(struct board *b, const uint8_t *key); /* of engines to come */
 
 void board_origin_path(const struct board *b, uint32_t file, char out[512]);

@@ -29,9 +29,6 @@ enum {
 
 static struct board *board;
 static struct table *table;
-static struct monarch_table_row rows[FILES];
-static uint64_t first[FILES + 1];
-static uint32_t bases[1];
 static atomic_uint finished, opened, refused;
 
 static uint32_t *words(void)
@@ -49,28 +46,8 @@ static struct monarch_account account(void)
 static void begin(void)
 {
     board = board_new_equal(FILES, BYTES);
-    for (uint32_t i = 0; i <= FILES; i++)
-        first[i] = i;
-    for (uint32_t i = 0; i < FILES; i++)
-        rows[i] = (struct monarch_table_row){
-            .destination = DESTINATION_TIER,
-            .sources = {NO_SOURCE, NO_SOURCE, NO_SOURCE}};
-    const struct monarch_table_options options = {.sizes = board->sizes,
-                                                  .words = words(),
-                                                  .marks = board->flags->written,
-                                                  .root_marks = board->flags->roots,
-                                                  .bases = bases,
-                                                  .first = first,
-                                                  .files = FILES,
-                                                  .roots = 1,
-                                                  .tiers = 1,
-                                                  .large_bytes = 1 << 20};
-    const struct monarch_plan plan = {.rows = rows, .peers = 1};
-    CHECK(monarch_table_new(&options, &table) == 0);
-    monarch_table_set_capacity(table, 0, HELD * ROOM);
+    table = board_table(board, 1, 1 << 20, HELD * ROOM);
     monarch_table_evict(table, 0);
-    CHECK(monarch_table_follow(table, &plan) == 0);
-    board->options.table = table;
     board->flags->recency = board->recency;
     board_start(board, 3, 2);
 }

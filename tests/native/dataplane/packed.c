@@ -10,7 +10,6 @@
 
 struct board *board;
 struct table *table;
-static uint64_t first[FILES + 1];
 struct monarch_packing packing = {.tier = TIER, .method = METHOD_LZ4, .shuffle = 1};
 atomic_uint served, asked_in_vain;
 
@@ -26,35 +25,11 @@ static void add_pool(void)
 
 void begin_job_with(const uint64_t *sizes, uint64_t tier_bytes)
 {
-    static const uint32_t base;
-    struct monarch_table_row rows[FILES];
     board = sizes ? board_new(FILES, sizes) : board_new_equal(FILES, SIZE);
     add_pool();
-    for (uint32_t i = 0; i <= FILES; i++)
-        first[i] = i;
-    const struct monarch_table_options options = {
-        .sizes = board->sizes,
-        .words = (uint32_t *)(uintptr_t)replica_word(board->catalog, 0),
-        .marks = board->flags->written,
-        .root_marks = board->flags->roots,
-        .bases = &base,
-        .first = first,
-        .files = FILES,
-        .roots = 1,
-        .tiers = 1,
-        .large_bytes = EXTENT_BYTES,
-    };
-    for (uint32_t i = 0; i < FILES; i++)
-        rows[i] = (struct monarch_table_row){
-            .destination = DESTINATION_TIER,
-            .sources = {NO_SOURCE, NO_SOURCE, NO_SOURCE}};
-    const struct monarch_plan plan = {.rows = rows};
-    CHECK(monarch_table_new(&options, &table) == 0);
-    CHECK(monarch_table_follow(table, &plan) == 0);
+    table = board_table(board, 1, EXTENT_BYTES, tier_bytes);
     monarch_table_pack(table, TIER, 1024, 0);
-    monarch_table_set_capacity(table, TIER, tier_bytes);
     monarch_table_set_capacity(table, POOL, POOL_FILES * 40960);
-    board->options.table = table;
     board->options.packings = &packing;
     board->options.packing_count = 1;
     board_start(board, 4, 2);

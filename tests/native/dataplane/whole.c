@@ -84,39 +84,14 @@ static void each_read_shows(void)
 
 /* ---- whom a large File makes wait -------------------------------------------------- */
 
-static uint64_t first[FILES + 1];
 static struct table *table;
 
 /* begin_table - a table by which programs wait for no File that is not awaited, and an
  * engine that may copy nothing in the background. */
 static void begin_table(void)
 {
-    static const uint32_t base;
-    struct monarch_table_row rows[FILES];
     board = board_new_equal(FILES, SIZE / 4);
-    for (uint32_t i = 0; i <= FILES; i++)
-        first[i] = i;
-    const struct monarch_table_options options = {
-        .sizes = board->sizes,
-        .words = (uint32_t *)(uintptr_t)replica_word(board->catalog, 0),
-        .marks = board->flags->written,
-        .root_marks = board->flags->roots,
-        .bases = &base,
-        .first = first,
-        .files = FILES,
-        .roots = 1,
-        .tiers = 1,
-        .large_bytes = 1000,
-    };
-    for (uint32_t i = 0; i < FILES; i++)
-        rows[i] = (struct monarch_table_row){
-            .destination = DESTINATION_TIER,
-            .sources = {NO_SOURCE, NO_SOURCE, NO_SOURCE}};
-    const struct monarch_plan plan = {.rows = rows};
-    CHECK(monarch_table_new(&options, &table) == 0);
-    CHECK(monarch_table_follow(table, &plan) == 0);
-    monarch_table_set_capacity(table, 0, 1ull << 30);
-    board->options.table = table;
+    table = board_table(board, 1, 1000, 1ull << 30);
     board_start(board, 2, 1);
     monarch_engine_set_background(board->engine, 0, 0);
 }
