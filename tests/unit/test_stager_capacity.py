@@ -99,6 +99,15 @@ def test_a_transfer_that_is_not_needed_any_more_is_no_failure():
     assert has_no_failures(ledger, 7)
 
 
+def test_an_origin_that_cancels_reads_is_given_up_as_after_other_errors():
+    ledger = make_ledger(10 * PAGE_BYTES)
+    outcome = TransferEnd(-errno.ECANCELED)
+
+    verdicts = [ledger.classify(7, number, outcome)[0] for number in (4, 5)]
+
+    assert verdicts == [FileOutcome.RETRY, FileOutcome.GIVE_UP]
+
+
 def test_a_copy_that_does_not_verify_is_no_fault_of_its_tier():
     ledger = make_ledger(10 * PAGE_BYTES)
     outcome = TransferEnd(-errno.EBADMSG, at_tier=True)

@@ -83,6 +83,7 @@ static int put(struct engine *e, struct transfer *t)
     if (transfer_written(e, t))
         return -ESTALE;
     int rc = table_take_packed(e->table, &t->order, &done);
+    packing_go_on(e);
     if (rc)
         return rc;
     rc = packing_place(e, t, row_of(e, t), t->chain);

@@ -116,12 +116,12 @@ void table_set_promised(struct table *t, uint32_t file, bool promised);
 
 /* table_evictions.c; the callers of the first five hold the lock */
 bool table_can_evict(const struct table *t, uint32_t file);
-bool table_others_leave(struct table *t, uint32_t file);
 int table_evicting_pack(const struct table *t, uint32_t file);
 bool table_makes_room(const struct table *t, const struct monarch_order *order,
                       uint8_t destination);
 int table_large_verdict(const struct table *t, const struct monarch_order *order);
 uint32_t table_absent_reason(const struct table *t, uint32_t file);
+bool table_others_leave(struct table *t, uint32_t file);
 bool table_evicts_in(struct table *t, uint32_t tier, uint32_t file, uint64_t *need);
 bool table_has_free(struct table *t, uint32_t tier, uint64_t need);
 void table_stays_full(struct table *t, bool stays);

@@ -6,6 +6,14 @@
 #include "fault.h"
 #include "packed.h"
 
+static void fill_one(uint32_t file)
+{
+    static uint32_t listed[FILES]; /* as long as fill reads it */
+    listed[file] = file;
+    monarch_engine_fill(board->engine, &(struct monarch_fill){.to_read = &listed[file],
+                                                              .read_count = 1});
+}
+
 /* ---- segments that are dropped ---------------------------------------------------------- */
 
 static void drop_all(void)
@@ -36,23 +44,21 @@ static bool nothing_has_failed(void)
 
 static void frame_whose_segment_goes_while_it_is_written_is_written_again(void)
 {
-    uint32_t files[FILES], last = FILES - 1;
+    uint32_t files[FILES];
     begin_job(64 << 20);
     served = asked_in_vain = 0;
     fill_all(files);
     await_packed();
     drop_all();
-    monarch_engine_fill(board->engine,
-                        &(struct monarch_fill){.to_read = files, .read_count = 1});
+    fill_one(0);
     for (int i = 0; i < 3000 && tally_now().packed_files == FILES; i++)
         poll(NULL, 0, 1);
     fault_pwrite = dropping_pwrite;
-    monarch_engine_fill(board->engine,
-                        &(struct monarch_fill){.to_read = &last, .read_count = 1});
+    fill_one(FILES - 1);
     for (int i = 0; i < 3000 && tally_now().packed_files == FILES + 1; i++)
         poll(NULL, 0, 1);
     CHECK(!fault_pwrite && tally_now().packed_files == FILES + 2);
-    open_one(last);
+    open_one(FILES - 1);
     CHECK(served == 1 && tally_now().unpacked_files == 1 && nothing_has_failed());
     end_job();
 }
@@ -74,38 +80,79 @@ static void frame_that_goes_while_it_is_decoded_is_no_error(void)
 
 /* ---- room that a frame under way holds --------------------------------------------------- */
 
-static atomic_bool release_read;
+static atomic_bool holds, release_read;
 
 /* held_read - the first read of a File, by fill, lasts until it is let go. */
 static ssize_t held_read(int fd, void *buffer, size_t n)
 {
-    static atomic_bool holds;
     if (n >= SIZE && !atomic_exchange(&holds, true))
         for (int i = 0; i < 5000 && !release_read; i++)
             poll(NULL, 0, 1);
     return __real_read(fd, buffer, n);
 }
 
-static void file_that_a_program_waited_for_gets_room_when_a_frame_takes_less(void)
+/* begin_crowded - the frame of a File is under way, and holds twice what it will take: there
+ * is no room for another one meanwhile. */
+static void begin_crowded(void)
 {
-    uint32_t one = 0;
     begin_job(140000);
     served = asked_in_vain = 0;
-    monarch_table_pack(table, TIER, 512, 0); /* twice what it will take */
+    holds = release_read = false;
+    monarch_table_pack(table, TIER, 512, 0);
     fault_read = held_read;
-    monarch_engine_fill(board->engine,
-                        &(struct monarch_fill){.to_read = &one, .read_count = 1});
+    fill_one(0);
     for (int i = 0; i < 3000 && STATE_OF(board_state(board, 0)) != REPLICA_STAGING; i++)
         poll(NULL, 0, 1);
+}
+
+static void end_crowded(uint64_t packed)
+{
+    release_read = true;
+    for (int i = 0; i < 3000 && tally_now().packed_files < packed; i++)
+        poll(NULL, 0, 1);
+    CHECK(tally_now().packed_files == packed && nothing_has_failed());
+    fault_read = NULL;
+    end_job();
+}
+
+static void file_that_a_program_waited_for_gets_room_when_a_frame_takes_less(void)
+{
+    begin_crowded();
     open_one(1);
     CHECK(served == 1 && tally_now().packed_files == 0);
     poll(NULL, 0, 200); /* its packing is tried meanwhile */
-    release_read = true;
-    for (int i = 0; i < 3000 && tally_now().packed_files < 2; i++)
+    end_crowded(2);
+}
+
+/* pass_over - fill comes to a File that has no room. */
+static void pass_over(uint32_t file)
+{
+    uint64_t left[2] = {1};
+    fill_one(file);
+    for (int i = 0; i < 3000 && left[0]; i++) {
+        monarch_engine_fill_left(board->engine, left);
         poll(NULL, 0, 1);
-    CHECK(tally_now().packed_files == 2 && nothing_has_failed());
-    fault_read = NULL;
-    end_job();
+    }
+    CHECK(STATE_OF(board_state(board, file)) == REPLICA_ABSENT);
+    CHECK(STATE_REASON(board_state(board, file)) == REASON_NONE);
+}
+
+static void file_that_is_passed_over_keeps_its_promise(void)
+{
+    begin_crowded();
+    uint64_t promised = table->promised_bytes;
+    pass_over(1);
+    CHECK(tally_now().crowded == 1 && table->promised_bytes == promised);
+    end_crowded(1);
+}
+
+static void fill_is_not_to_look_again_where_others_leave(void)
+{
+    begin_crowded();
+    monarch_table_evict(table, TIER);
+    pass_over(1);
+    CHECK(tally_now().crowded == 0);
+    end_crowded(1);
 }
 
 static void room_that_is_reserved_for_long_is_not_waited_for(void)
@@ -130,6 +177,8 @@ int main(void)
     frame_whose_segment_goes_while_it_is_written_is_written_again();
     frame_that_goes_while_it_is_decoded_is_no_error();
     file_that_a_program_waited_for_gets_room_when_a_frame_takes_less();
+    file_that_is_passed_over_keeps_its_promise();
+    fill_is_not_to_look_again_where_others_leave();
     room_that_is_reserved_for_long_is_not_waited_for();
     return PASS;
 }
