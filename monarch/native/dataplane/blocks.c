@@ -265,10 +265,8 @@ static bool waits_for_pool(struct engine *e, const struct transfer *t, uint32_t 
  * leave when the job ends, and what is not fetched by then is of no use. */
 static bool is_needless(struct engine *e, const struct monarch_order *order)
 {
-    pthread_mutex_lock(&e->lock);
-    bool paused = e->fill.paused;
-    pthread_mutex_unlock(&e->lock);
-    return paused && order->tried && order_class(order->kind) == CLASS_BACKGROUND;
+    return order->tried && order_class(order->kind) == CLASS_BACKGROUND &&
+           fill_paused(e);
 }
 
 /* is_decoded - Blocks of a File that is gathered are in a frame. */

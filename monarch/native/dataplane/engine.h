@@ -95,7 +95,7 @@ struct fill_list {
 
 struct fill {
     struct fill_list to_read, to_fetch;
-    bool paused;         /* nothing is fetched from peers */
+    bool paused;         /* no program runs here: nothing is fetched from peers */
     uint64_t mean_bytes; /* of all Files */
 };
 
@@ -256,6 +256,7 @@ void readers_leave(struct engine *e, struct transfer *t);
 bool fill_may_read(const struct engine *e);
 bool fill_read(struct engine *e, struct monarch_order *out);
 uint64_t fill_fetch_room(const struct engine *e, uint64_t count, uint64_t bytes);
+bool fill_paused(struct engine *e);
 bool fill_fetch(struct engine *e, struct monarch_order *out);
 
 /* reports.c - Files that Python alone can judge */

@@ -122,3 +122,12 @@ bool fill_fetch(struct engine *e, struct monarch_order *out)
 {
     return take(e, &e->fill.to_fetch, out);
 }
+
+/* fill_paused - no program runs on this node. */
+bool fill_paused(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool paused = e->fill.paused;
+    pthread_mutex_unlock(&e->lock);
+    return paused;
+}

@@ -218,11 +218,20 @@ static bool was_damaged(const struct fetch *f, int status)
     return status == -EBADMSG && f->packing && f->transfer.partial->asks_plain;
 }
 
-/* go_on - what of the claimed Blocks has not come is asked of the next source; by fill it is
- * left. */
-static void go_on(struct engine *e, struct partial *p, const struct monarch_order *from,
-                  uint8_t next)
+/* is_needless - no program runs on this node, and the connection has ended: as the job ends,
+ * nodes leave before all that programs have asked for ahead has come. Programs of other nodes
+ * that wait ask again, which ends with -ENOTCONN if the peer is still in the table. */
+static bool is_needless(struct engine *e, int status)
 {
+    return (status == -ECONNRESET || status == -ECANCELED) && fill_paused(e);
+}
+
+/* go_on - what of the claimed Blocks has not come is asked of the next source; what was for
+ * fill, or is needless, is left. */
+static void go_on(struct engine *e, struct partial *p, const struct monarch_order *from,
+                  int status, uint8_t next)
+{
+    bool leaves = (from->kind & MONARCH_BACKGROUND) || is_needless(e, status);
     struct block_run whole = {from->first_block, from->block_count};
     struct block_run runs[EXTENT_BLOCKS];
     uint32_t n = partial_still_claimed(e, p, whole, runs);
@@ -231,10 +240,10 @@ static void go_on(struct engine *e, struct partial *p, const struct monarch_orde
         order.first_block = runs[i].first;
         order.block_count = runs[i].count;
         order.tried = next;
-        if ((order.kind & MONARCH_BACKGROUND) || !partial_hand(e, &order))
+        if (leaves || !partial_hand(e, &order))
             partial_unclaim(e, p, runs[i], false);
     }
-    if (from->kind & MONARCH_BACKGROUND)
+    if (leaves)
         partial_abandon(e, p);
 }
 
@@ -272,7 +281,7 @@ int block_fetch_end(struct receiver *r, struct fetch *f, int status)
     if (status && is_own(t, status))
         status = fail(e, p, &t->order, status) ? status : 0;
     else if (status)
-        go_on(e, p, &t->order,
+        go_on(e, p, &t->order, status,
               was_damaged(f, status) ? t->order.tried : next_source(&t->order, status));
     partial_leave(e, p, false);
     if (!status && (t->order.kind & MONARCH_BACKGROUND))
@@ -287,6 +296,6 @@ void block_fetch_refuse(struct receiver *r, const struct monarch_order *order,
     struct partial *p;
     if (partial_enter(r->engine, order, &p))
         return;
-    go_on(r->engine, p, order, next_source(order, status));
+    go_on(r->engine, p, order, status, next_source(order, status));
     partial_leave(r->engine, p, false);
 }

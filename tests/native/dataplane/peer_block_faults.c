@@ -193,6 +193,27 @@ static void who_closes_in_mid_reply_is_passed_over(uint16_t next)
     came_from(next == OWNER);
 }
 
+/* As a job ends, what was asked for ahead is not read by each node of its own. */
+static void what_no_program_waits_for_is_not_read_in_place_of_who_leaves(bool known)
+{
+    begin(NO_SOURCE);
+    int fd = played_connect(&nodes);
+    node_ask(&nodes.asker, 0, FIRST, COUNT);
+    struct frame_request asked = played_take(fd);
+    if (known)
+        played_refuse(fd, &asked, -EINPROGRESS);
+    monarch_engine_fill_pause(nodes.asker.board->engine, 1);
+    close(fd);
+    failed_by_played(-ECONNRESET);
+    poll(NULL, 0, 300);
+    CHECK(node_present(&nodes.asker) == 0);
+    CHECK(node_origin_bytes(&nodes.asker) == 0);
+    node_ask(&nodes.asker, 0, FIRST, COUNT); /* as for a program of another node */
+    failed_by_played(-ENOTCONN);
+    node_read(&nodes.asker, 0, FIRST, COUNT);
+    came_from(false);
+}
+
 static void be_impatient(void)
 {
     nodes.receives = (struct monarch_receiver_options){.peers = PEERS,
@@ -338,6 +359,8 @@ int main(void)
     who_may_not_be_asked_is_not();
     who_closes_in_mid_reply_is_passed_over(OWNER);
     who_closes_in_mid_reply_is_passed_over(NO_SOURCE);
+    what_no_program_waits_for_is_not_read_in_place_of_who_leaves(false);
+    what_no_program_waits_for_is_not_read_in_place_of_who_leaves(true);
     who_is_late_is_not_waited_for(false);
     who_is_late_is_not_waited_for(true);
     who_comes_on_with_the_file_is_waited_for();
