@@ -139,8 +139,7 @@ class MappedFiles:
         entry = native.index_find(block.memory, mapping.path[len(prefix.path) + 1 :])
         if entry < 0:
             return []
-        number = int(block.entries["file"][entry])
-        return [self._namespace.bases[prefix.root] + number]
+        return [self._namespace.inventory.number_of(prefix.root, entry)]
 
     def _note(self, files: list[int]) -> None:
         for file in filter(self._whole.may_learn, files):

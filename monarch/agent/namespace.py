@@ -24,6 +24,7 @@ from monarch.origins.dataset import (
     Indexed,
     empty_index,
     prepare_index,
+    share_indexed,
 )
 from monarch.origins.progress import Advance, Progress, ScanRate, scan_line
 from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
@@ -66,7 +67,9 @@ def index_datasets(
             late = time.monotonic() >= deadline_s
             if late and indexing.hangs and any(one.result for one in others):
                 break
-    return [_result(indexing, others, notifier) for indexing in indexings]
+    return share_indexed(
+        [_result(indexing, others, notifier) for indexing in indexings]
+    )
 
 
 def _result(
@@ -243,8 +246,7 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
         open_policy(
             setup,
             inner_mounts=any(
-                native.mounts_cover(one.index.block.memory, one.root.path)
-                for one in indexed
+                native.mounts_cover(one.block.memory, one.root.path) for one in indexed
             ),
         ),
     )

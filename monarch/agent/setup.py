@@ -175,7 +175,9 @@ def _datasets(config: Config, environ: Mapping[str, str]) -> tuple[Dataset, ...]
     return tuple(
         Dataset(
             path=dataset.path,
-            patterns=Patterns(dataset.include, dataset.exclude, dataset.never),
+            patterns=Patterns(
+                dataset.include, dataset.exclude, dataset.never, dataset.links
+            ),
             aliases=dataset.aliases,
             index_file=Path(dataset.index) if dataset.index else None,
             saved=saved,

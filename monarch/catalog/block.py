@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,16 @@ class Block:
         start = reference >> 16
         return self.arena[start : start + (reference & 0xFFFF)].tobytes()
 
+    @property
+    def name_count(self) -> int:
+        """Return the number of Entries of names; those outside the root follow."""
+        return int(self.header["name_count"])
+
+    @property
+    def hop_start(self) -> int:
+        """Return the first Entry of a directory or link outside the root."""
+        return self.name_count + int(self.header["outer_count"])
+
     def sizes(self) -> npt.NDArray[np.uint64]:
         """Return the size of each File."""
         sizes: npt.NDArray[np.uint64] = self.entries["size"][self.first_entry]
@@ -100,13 +110,39 @@ class Block:
         modes: npt.NDArray[np.uint32] = self.attrs["mode"][self.entries["attr"]]
         return modes
 
-    def move_to_device(self, device: int) -> None:
-        """Replace the device number of the root's file system by this machine's."""
+    def move_to_devices(self, devices: Mapping[int, int]) -> None:
+        """Replace the device numbers of file systems by those of this machine."""
         header = self.memory[: _HEADER.itemsize].view(_HEADER)
-        devices = self.attrs["dev"]
-        devices[devices == header["root_dev"]] = device
-        header["root_dev"] = device
+        known = self.attrs["dev"].copy()
+        for before, now in devices.items():
+            self.attrs["dev"][known == before] = now
+        root_dev = int(header["root_dev"][0])
+        header["root_dev"] = devices.get(root_dev, root_dev)
         native.index_finish(self.memory)
+
+    def is_outer(self, entry: int) -> bool:
+        """Return whether an Entry is the target of a link that leaves the root."""
+        return self.name_count <= entry < self.hop_start
+
+    def lookup_path(self, entry: int) -> bytes:
+        """Return a path that leads to an Entry from the root, without its last link.
+
+        For a file that only a link leads to there is none; it is that of the link.
+        """
+        path = self.path(entry)
+        is_directory = self.attrs["mode"][self.entries["attr"][entry]] & 0o170000
+        if self.is_outer(entry) and is_directory == stat.S_IFDIR:
+            return path + b"/."
+        return path or b"."
+
+    def devices(self) -> dict[int, int]:
+        """Return a directory's Entry for each device, the root's first."""
+        places = np.fromiter(self.directories(), np.int64)
+        found = self.attrs["dev"][self.entries["attr"][places]].tolist()
+        first: dict[int, int] = {}
+        for dev, place in zip(found, places.tolist(), strict=True):
+            first.setdefault(dev, place)
+        return first
 
     def directories(self) -> Iterator[int]:
         """Iterate over one Entry of each directory, the root first."""

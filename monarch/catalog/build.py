@@ -50,28 +50,40 @@ def unlisted_links(survey: Survey, block: Block) -> int:
 class _Listed:
     """All names of a survey in the order of its listings, and their order by path.
 
-    Row 0 is the root itself; then come the names of the first listing, and so on.
+    Row 0 is the root itself; then come the names of the first listing, and so on, then
+    the targets and hops outside the root, in the order of their Entries.
     """
 
     def __init__(self, survey: Survey) -> None:
         listings = survey.listings
         counts = [len(listing) for listing in listings]
         self.bases = (1 + np.cumsum([0, *counts])[:-1]).tolist()
-        self._top = survey.top
+        self._top, self._outside = survey.top, survey.outside
         self.lengths = np.concatenate(
-            [[0], *(np.diff(listing.ends, prepend=0) for listing in listings)]
+            [
+                [0],
+                *(np.diff(listing.ends, prepend=0) for listing in listings),
+                [len(path) for path in (*survey.outside.outer, *survey.outside.hops)],
+            ]
         ).astype(np.int64)
         self._listings = listings
+        self.names = 1 + sum(counts)
         self.order = self._ordered()
+        self.outer_links = self._rows_of(survey.outside.outer)
         self.starts, self.arena_bytes = self._placed()
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def sorted_rows(self) -> Records:
-        """Return the rows in the order of their paths."""
+        """Return the rows in the order of their Entries."""
         rows = [self._top.astype(ROW), *(listing.rows for listing in self._listings)]
+        rows += [self._outside.outer_rows, self._outside.hop_rows]
         return np.concatenate(rows)[self.order]
+
+    def _rows_of(self, links: tuple[bytes, ...]) -> list[int]:
+        found = self.find(set(links))
+        return [found[link] for link in links]
 
     def _ordered(self) -> Numbers:
         """Return the row numbers in the order of their paths.
@@ -93,14 +105,16 @@ class _Listed:
         starts = np.array([piece[1] for piece in pieces], np.int64)
         counts = np.array([piece[2] for piece in pieces], np.int64)
         places = np.cumsum(counts) - counts
-        return np.repeat(starts - places, counts) + np.arange(len(self))
+        names = np.repeat(starts - places, counts) + np.arange(self.names)
+        return np.concatenate([names, np.arange(self.names, len(self))])
 
     def arena(self) -> Iterator[bytes]:
-        """Yield the paths of each listing, each path with a NUL behind it."""
+        """Yield the paths of each listing, and of hops, with a NUL behind each."""
         yield b"\0"  # the root
         for listing in self._listings:
             names = listing.names()
             yield b"".join([names[number] + b"\0" for number in listing.order.tolist()])
+        yield b"".join([path + b"\0" for path in self._outside.hops])
 
     def _placed(self) -> tuple[Numbers, int]:
         """Return where the path of each row begins in the arena, and its length."""
@@ -108,10 +122,13 @@ class _Listed:
             base + listing.order.astype(np.int64)
             for base, listing in zip(self.bases, self._listings, strict=True)
         ]
-        rows = np.concatenate([np.zeros(1, np.int64), *orders])
+        outer = self.names + len(self.outer_links)
+        hops = np.arange(outer, len(self), dtype=np.int64)
+        rows = np.concatenate([np.zeros(1, np.int64), *orders, hops])
         ends = np.cumsum(self.lengths[rows] + 1)
-        starts = np.empty(len(rows), np.int64)
+        starts = np.empty(len(self), np.int64)
         starts[rows] = ends - self.lengths[rows] - 1
+        starts[self.names : outer] = starts[self.outer_links]
         return starts, int(ends[-1])
 
     def whole_directories(self) -> dict[int, int]:
@@ -122,6 +139,9 @@ class _Listed:
         holders = {
             listing.path: number for number, listing in enumerate(self._listings)
         }
+        outer = dict(
+            zip(self._outside.outer, range(self.names, len(self)), strict=False)
+        )
         begins = {}
         for base, listing in zip(self.bases, self._listings, strict=True):
             if not listing.whole:
@@ -130,6 +150,9 @@ class _Listed:
             begin = int(self.starts[rows[0]]) if len(rows) else self.arena_bytes
             if not listing.path:
                 begins[0] = begin
+                continue
+            if listing.path in outer:
+                begins[outer[listing.path]] = begin
                 continue
             holder = holders.get(dirname(listing.path))
             if holder is None:
@@ -140,8 +163,18 @@ class _Listed:
                 begins[self.bases[holder] + place] = begin
         return begins
 
+    def targets(self, paths: set[bytes]) -> dict[bytes, int]:
+        """Return the row numbers of the links and targets in `Survey.links`."""
+        outer = [path + b"/" for path in self._outside.outer]
+        beyond = dict(
+            zip(
+                (*outer, *self._outside.hops), range(self.names, len(self)), strict=True
+            )
+        )
+        return self.find(paths - beyond.keys()) | beyond
+
     def find(self, paths: set[bytes]) -> dict[bytes, int]:
-        """Return the row numbers of the paths that are listed."""
+        """Return the row numbers of the names that are listed."""
         found = {b"": 0} if b"" in paths else {}
         wanted: dict[bytes, set[bytes]] = {}
         for path in paths - {b""}:
@@ -208,7 +241,10 @@ class _Draft:
         dtypes, rows = native.DTYPES, len(self._rows)
         counts = {
             "entries": (dtypes["entry"].itemsize, rows),
-            "slots": (dtypes["slot"].itemsize, _slot_count(rows, SLOTS_PER_ENTRY)),
+            "slots": (
+                dtypes["slot"].itemsize,
+                _slot_count(self._listed.names, SLOTS_PER_ENTRY),
+            ),
             "inode_slots": (
                 dtypes["slot"].itemsize,
                 _slot_count(rows, INODE_SLOTS_PER_ENTRY),
@@ -239,12 +275,15 @@ class _Draft:
         header["scanned_ns"] = self._survey.scanned_ns
         header["scan_euid"] = self._survey.scan_euid
         header["scan_rights"] = self._survey.scan_rights
+        header["name_count"] = self._listed.names
+        header["outer_count"] = len(self._survey.outside.outer)
+        header["holder_count"] = self._survey.outside.holders
         header["entry_count"] = len(self._rows)
         header["file_count"] = len(self._files.first)
         header["dir_count"] = len(self._directories.first)
         header["attr_count"] = len(self._attrs)
         rows = len(self._rows)
-        header["slot_count"] = _slot_count(rows, SLOTS_PER_ENTRY)
+        header["slot_count"] = _slot_count(self._listed.names, SLOTS_PER_ENTRY)
         header["inode_slot_count"] = _slot_count(rows, INODE_SLOTS_PER_ENTRY)
         header["arena_bytes"] = self._listed.arena_bytes
 
@@ -286,7 +325,7 @@ class _Draft:
 
     def _point_links(self, entries: Records, place: Numbers) -> None:
         listed, links = self._listed, self._survey.links
-        rows = listed.find(set(links) | set(links.values()))
+        rows = listed.targets(set(links) | set(links.values()))
         entries["target"][self._links] = NONE32
         for link, target in links.items():
             if link in rows and target in rows:

@@ -82,6 +82,12 @@ class Inventory:
             raise IndexError(f"File {file} of {len(self)}")
         return bisect_right(self._bases, file) - 1
 
+    def number_of(self, root: int, entry: int) -> int:
+        """Return the number of the File that an Entry of a root names."""
+        file = int(self._roots[root].block.entries["file"][entry])
+        shared = native.CONSTANTS["FILE_SHARED"]
+        return file & ~shared if file & shared else self._bases[root] + file
+
     def relative(self, file: int) -> bytes:
         """Return the first root-relative path of a File."""
         number = self.root_of(file)

@@ -1,22 +1,24 @@
-"""Symbolic links: which ones are catalogued, and the names below directory links.
+"""Symbolic links: their targets, what they pass, and the names below directory links.
 
-A program that changes a catalogued name marks the Files that depend on it. A link that
-passes through a name outside the Catalog could change its target without a mark, so
-such a link is left to the origin.
+A program that changes a catalogued name marks the Files that depend on it. So each
+directory and link that a link passes is catalogued, also outside the root.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from posixpath import dirname
+from typing import NamedTuple
 
 import numpy as np
 
+from monarch.catalog.block import Records
 from monarch.catalog.patterns import Selection
 from monarch.catalog.survey import PATH_BYTES_MAX, Listing, Survey, Unmanaged
+from monarch.native import ScanKind
 
 HOPS_MAX = 40
 """Links in one path that the kernel follows (path_resolution(7))."""
@@ -26,77 +28,95 @@ LINK_NAMES_MAX = 4_000_000
 """The maximum number of names below directory links of one root."""
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """The names of a scan through which a link may pass.
+class Goal(NamedTuple):
+    """Where a link leads, as the kernel resolves it.
 
     Attributes:
-        root: realpath of the root.
-        texts: path of a link below the root → the text of the link.
-        directories: paths of the directories that were read; that of the root is empty.
+        path: the real path of the target.
+        hops: the real paths of the directories and links that are passed.
+        found: metadata, of which item ``number`` is that of the target.
+        kind: what the target is.
+        dev: the device of the target.
+        guarded: the kernel may refuse to follow the link.
+    """
+
+    path: bytes
+    hops: tuple[bytes, ...]
+    found: Records
+    number: int
+    kind: ScanKind
+    dev: int
+    guarded: bool
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    """Return the path of a name in a directory, which may be the root of all."""
+    return directory.rstrip(b"/") + b"/" + name
+
+
+def below(root: bytes, path: bytes) -> bytes | None:
+    """Return a real path relative to a root, None if it is not below it."""
+    if path == root:
+        return b""
+    return path[len(root) + 1 :] if path.startswith(root + b"/") else None
+
+
+def holds(directory: bytes, path: bytes) -> bool:
+    """Return whether a path is a directory or below it; empty: the top of all paths."""
+    top = directory.rstrip(b"/")
+    return not top or path == top or path.startswith(top + b"/")
+
+
+@dataclass(frozen=True, slots=True)
+class Crossings:
+    """The links of a scan that were resolved, before each has an Entry as its target.
+
+    Attributes:
+        goals: the name of a link → where it leads.
+        entered: the name of a link to a directory that was read for it, or for another
+            link → the target, as in `Survey.links`.
     """
 
     root: bytes
-    texts: Mapping[bytes, bytes]
-    directories: Container[bytes]
+    goals: Mapping[bytes, Goal]
+    entered: Mapping[bytes, bytes]
 
-    def goal(self, link: bytes) -> bytes | None:
-        """Return the target of a link, as a path below the root.
+    def targets(self, listed: Callable[[set[bytes]], set[bytes]]) -> dict[bytes, bytes]:
+        """Return the target of each link, as in `Survey.links`.
 
-        Returns:
-            None if a step is not catalogued: a directory that was not read, a link
-            that is not listed, or a path outside the root.
+        Args:
+            listed: returns those of some paths below the root that are catalogued.
         """
-        here = _parent(link)
-        steps: list[bytes] = []
-        text: bytes | None = self.texts[link]
-        for _ in range(HOPS_MAX):
-            if text is None or not self._leads_below(text):
-                break
-            here = b"" if text.startswith(b"/") else here
-            steps += self._names(text)
-            here, text = self._walk(here, steps)
-            if text is None:
-                return here if not steps else None
-        return None
+        inside = {
+            link: below(self.root, goal.path) for link, goal in self.goals.items()
+        }
+        names = listed({path for path in inside.values() if path is not None})
+        found = {}
+        first: dict[bytes, bytes] = {}
+        for link in sorted(self.goals):
+            path, real = inside[link], self.goals[link].path
+            if path is not None and path in names:
+                found[link] = path
+            elif link in self.entered:
+                found[link] = self.entered[link]
+            else:
+                found[link] = first.setdefault(real, link) + b"/"
+        return found
 
-    def _walk(self, here: bytes, steps: list[bytes]) -> tuple[bytes, bytes | None]:
-        """Follow steps, last first, to the next link; return its directory and text."""
-        while steps and here in self.directories and (here or steps[-1] != b".."):
-            name = steps.pop()
-            if name == b"..":
-                here = _parent(here)
-                continue
-            path = here + b"/" + name if here else name
-            if path in self.texts:
-                return here, self.texts[path]
-            here = path
-        return here, None
+    def hops(self) -> set[bytes]:
+        """Return the real paths that links pass."""
+        return {
+            hop for hops in {goal.hops for goal in self.goals.values()} for hop in hops
+        }
 
-    def _leads_below(self, text: bytes) -> bool:
-        absolute = text.startswith(b"/")
-        return not absolute or (text + b"/").startswith(self.root + b"/")
+    def holders(self, targets: Iterable[bytes]) -> set[bytes]:
+        """Return the directories that hold files to which links lead.
 
-    def _names(self, text: bytes) -> list[bytes]:
-        below = text[len(self.root) :] if text.startswith(b"/") else text
-        return [name for name in below.split(b"/") if name not in (b"", b".")][::-1]
-
-
-def _parent(path: bytes) -> bytes:
-    return path.rpartition(b"/")[0]
-
-
-def catalogued_links(
-    names: Names, targets: Mapping[bytes, bytes]
-) -> dict[bytes, bytes]:
-    """Return the links of which every step is catalogued, with their targets.
-
-    Args:
-        targets: path of a link → the path below the root to which the kernel resolved.
-    """
-    return {
-        link: target for link, target in targets.items() if names.goal(link) == target
-    }
+        Args:
+            targets: of links, as in `Survey.links`.
+        """
+        ends = (self.goals[path[:-1]] for path in targets if path.endswith(b"/"))
+        return {dirname(goal.path) for goal in ends if goal.kind is ScanKind.FILE}
 
 
 # -- names below directory links --------------------------------------------------
@@ -104,35 +124,47 @@ def catalogued_links(
 
 @dataclass(frozen=True, slots=True)
 class _DirectoryLink:
-    """A directory link, and the real directories of the links that lead to it."""
+    """A directory link, and the directories of the links that lead to it."""
 
     link: bytes
     target: bytes
     chain: tuple[bytes, ...]
 
 
-def follow_links(survey: Survey, selection: Selection) -> Survey:
-    """Add a Listing for each directory below each directory link of a survey."""
-    return _Expansion(survey, selection).run()
+def follow_links(
+    survey: Survey, selection: Selection, copies: Mapping[bytes, bytes]
+) -> Survey:
+    """Add a Listing for each directory below each directory link of a survey.
+
+    Args:
+        copies: a directory that was read by another name before → that name.
+    """
+    return _Expansion(survey, selection, copies).run()
 
 
 class _Expansion:
-    def __init__(self, survey: Survey, selection: Selection) -> None:
+    def __init__(
+        self, survey: Survey, selection: Selection, copies: Mapping[bytes, bytes]
+    ) -> None:
         self._survey = survey
         self._selection = selection
         self._listed = [listing.path for listing in survey.listings]
         self._links = dict(survey.links)
+        # Links, and directories whose names stand below another name of them.
+        self._leading = (*survey.links.items(), *copies.items())
         self._below: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        for link, target in survey.links.items():
-            self._below.setdefault(dirname(link), []).append((link, target))
+        for name, target in self._leading:
+            self._below.setdefault(dirname(name), []).append((name, target))
         self._unmanaged = Counter(survey.unmanaged)
         self._added: list[Listing] = []
         self._names = 0
 
     def run(self) -> Survey:
+        # What was read by the name of the link itself needs no copy.
         links = [
-            _DirectoryLink(*item, (dirname(item[0]),))
-            for item in self._survey.links.items()
+            _DirectoryLink(link, target.rstrip(b"/"), (dirname(link),))
+            for link, target in self._leading
+            if link != target.rstrip(b"/")
         ]
         for link in links:  # the loop appends to the list
             links.extend(self._follow(link))
@@ -150,7 +182,7 @@ class _Expansion:
         subtree = self._subtree(via.target)
         if not subtree:
             return ()
-        if any(_holds(via.target, directory) for directory in via.chain):
+        if any(holds(via.target, directory) for directory in via.chain):
             self._unmanaged[Unmanaged.LINK_CYCLE] += 1
             return ()
         names = sum(map(len, subtree))
@@ -191,8 +223,11 @@ class _Expansion:
             moved = _moved(link, via)
             if moved not in listed:
                 continue
-            self._links[moved] = target
-            yield _DirectoryLink(moved, target, (*via.chain, source.path))
+            if link in self._links:
+                self._links[moved] = target
+            goal = target.rstrip(b"/")
+            if goal != link:  # otherwise its names are in the subtree
+                yield _DirectoryLink(moved, goal, (*via.chain, source.path))
 
     def _keeps(self, path: bytes) -> bool:
         if len(path) > PATH_BYTES_MAX:
@@ -210,7 +245,3 @@ def _moved(path: bytes, via: _DirectoryLink) -> bytes:
     """Return the path through the link."""
     below = path[len(via.target) :].lstrip(b"/") if path != via.target else b""
     return via.link + b"/" + below if below else via.link
-
-
-def _holds(directory: bytes, path: bytes) -> bool:
-    return not directory or path == directory or path.startswith(directory + b"/")

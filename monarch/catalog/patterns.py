@@ -19,7 +19,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from monarch.errors import UsageError
 
@@ -49,15 +49,22 @@ class Patterns:
         include: a name must match one of these,
         exclude: none of these,
         never: and none of these, which match files that must not be staged.
+        links: whether links that leave the root are followed.
     """
 
     include: tuple[str, ...] = ("**",)
     exclude: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
+    links: Literal["follow", "inside"] = "follow"
 
 
 class Selection:
-    """Decides which names below a root are catalogued."""
+    """Decides which names below a root are catalogued.
+
+    Attributes:
+        follows: links that leave the root are followed.
+        by_path: the same name may be catalogued in one directory and not in another.
+    """
 
     def __init__(self, patterns: Patterns) -> None:
         include = [_parse(pattern) for pattern in patterns.include]
@@ -68,6 +75,8 @@ class Selection:
         anywhere = any(glob.anywhere for glob in include)
         self._descend = None if anywhere else _either(map(_leading, include))
         self._marks = tuple(map(_literal, drop)) if everything else (b"",)
+        self.follows = patterns.links == "follow"
+        self.by_path = not everything or any(not glob.anywhere for glob in drop)
 
     def takes_all(self, names: Sequence[bytes]) -> bool:
         """Return whether all names of one directory are surely catalogued.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from posixpath import dirname
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,7 @@ class Unmanaged(StrEnum):
     LINK_UNLISTED = "link_unlisted"
     LINK_CYCLE = "link_cycle"
     LINK_LIMIT = "link_limit"
+    LINK_PSEUDO = "link_pseudo"
 
     @property
     def text(self) -> str:
@@ -63,12 +65,13 @@ _TEXTS = {
     Unmanaged.FAILED: "that could not be read because of an error",
     Unmanaged.LONG: f"with a path longer than {PATH_BYTES_MAX} bytes",
     Unmanaged.ABSURD: "with an invalid size, time or inode",
-    Unmanaged.LINK_OUTSIDE: "links to paths outside the dataset",
+    Unmanaged.LINK_OUTSIDE: "links that leave the dataset (links: inside)",
     Unmanaged.LINK_DANGLING: "dangling links",
     Unmanaged.LINK_LOOP: "link loops",
-    Unmanaged.LINK_UNLISTED: "links to paths that are not catalogued",
+    Unmanaged.LINK_UNLISTED: "links to names that are not catalogued",
     Unmanaged.LINK_CYCLE: "links to a parent directory",
     Unmanaged.LINK_LIMIT: "directory links beyond the limits of depth or names",
+    Unmanaged.LINK_PSEUDO: "links to files that the kernel generates",
 }
 
 
@@ -140,6 +143,26 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """What links that leave the root lead to, and what they pass on the way.
+
+    Attributes:
+        outer: links whose targets are no names of the dataset, sorted.
+        outer_rows: one ROW for each of these targets.
+        hops: absolute paths of the directories and links that are passed; first those
+            of directories that hold a target or a link, each part sorted.
+        hop_rows: one ROW for each.
+        holders: the number of such directories.
+    """
+
+    outer: tuple[bytes, ...] = ()
+    outer_rows: Records = field(default_factory=lambda: np.empty(0, ROW))
+    hops: tuple[bytes, ...] = ()
+    hop_rows: Records = field(default_factory=lambda: np.empty(0, ROW))
+    holders: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """The result of a scan of one root.
 
@@ -147,7 +170,10 @@ class Survey:
         top: the ROW of the root itself, as an array of one.
         listings: the directories that could be read, sorted by path.
         attrs: ATTR records that the rows refer to.
-        links: path of a link → path below the root that it resolves to.
+        links: path of a link → path of the name below the root that it resolves to. A
+            link in `outside.hops` has an absolute path, and a hop has one as a target.
+            A target with a slash at its end is what the link of this path leads to.
+        outside: what is not below the root.
         scan_rights: a mark of the groups and capabilities with which the scan read.
         unmanaged: the numbers of names that are left to the origin, by reason.
     """
@@ -162,3 +188,16 @@ class Survey:
     scan_rights: int
     unmanaged: Mapping[Unmanaged, int] = field(default_factory=dict)
     refused: Refused = Refused()
+    outside: Outside = field(default_factory=Outside)
+
+    def listed(self, paths: set[bytes]) -> set[bytes]:
+        """Return those of some paths below the root that are catalogued."""
+        found = paths & {b""}
+        wanted: dict[bytes, set[bytes]] = {}
+        for path in paths - {b""}:
+            wanted.setdefault(dirname(path), set()).add(path)
+        for listing in self.listings:
+            here = wanted.get(listing.path)
+            if here:
+                found |= here.intersection(listing.names())
+        return found

@@ -122,7 +122,7 @@ def _plain_dataset(path: str) -> Dataset:
 
 
 def _patterns(dataset: Dataset) -> Patterns:
-    return Patterns(dataset.include, dataset.exclude, dataset.never)
+    return Patterns(dataset.include, dataset.exclude, dataset.never, dataset.links)
 
 
 def _save(dataset: Dataset, output: str | None, catalog: Catalog) -> None:

@@ -336,7 +336,9 @@ def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
     saved = SavedIndexes(index_directory(os.environ)) if reuse else None
     roots = []
     for dataset in config.datasets:
-        patterns = Patterns(dataset.include, dataset.exclude, dataset.never)
+        patterns = Patterns(
+            dataset.include, dataset.exclude, dataset.never, dataset.links
+        )
         file = Path(dataset.index) if dataset.index and not fresh else None
         progress = ScanProgress(dataset.path)
         try:

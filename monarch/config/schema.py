@@ -75,6 +75,12 @@ class Dataset(Section):
         default=NEVER,
         description="Patterns of names that are never staged, in any directory.",
     )
+    links: Literal["follow", "inside"] = Field(
+        default="follow",
+        description="follow: links that leave the directory are followed, and the "
+        "files to which they lead are staged. inside: such links are left to the "
+        "origin.",
+    )
     index: AnyPath | None = Field(
         default=None,
         description="An index file of `monarch index`, loaded instead of a scan.",

@@ -117,6 +117,7 @@ if TYPE_CHECKING:
     )
     from monarch.native.scan import (
         find_names,
+        is_pseudo,
         list_names,
         make_rows,
         rights_are_local,
@@ -239,6 +240,7 @@ _PLACES = {
     ),
     "scan": (
         "find_names",
+        "is_pseudo",
         "list_names",
         "make_rows",
         "rights_are_local",
@@ -327,6 +329,7 @@ __all__ = [
     "inodes_unstable",
     "is_frame_right",
     "is_home",
+    "is_pseudo",
     "job_name",
     "launched_by_open_mpi",
     "list_names",

@@ -67,6 +67,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "monarch_scan_readable": (None, (_INT, ctypes.c_char_p, _U32, _P)),
     "monarch_scan_rows": (None, (_P, _U32, _U64, _P, _P)),
     "monarch_rights_are_local": (_INT, (_INT,)),
+    "monarch_is_pseudo": (_INT, (_INT,)),
     "monarch_seal_library": (ctypes.c_char_p, ()),
     "monarch_codec_library": (ctypes.c_char_p, (_U32,)),
     "monarch_coder_new": (_INT, (_U32, ctypes.c_int32, _U32, _P)),

@@ -72,3 +72,8 @@ def make_rows(found: Records, root_dev: int) -> tuple[Records, npt.NDArray[np.ui
 def rights_are_local(fd: int) -> bool:
     """Return whether asking who may read the files of a directory costs no request."""
     return bool(LIB.monarch_rights_are_local(fd))
+
+
+def is_pseudo(fd: int) -> bool:
+    """Return whether the kernel generates the files of this file system (proc(5))."""
+    return bool(LIB.monarch_is_pseudo(fd))

@@ -7,22 +7,24 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from monarch import native
+from monarch.catalog.block import Block
 from monarch.catalog.build import build_block, unlisted_links
 from monarch.catalog.inventory import MappedRoot
-from monarch.catalog.links import Names, catalogued_links, follow_links
+from monarch.catalog.outside import share_files
 from monarch.catalog.patterns import Patterns, Selection
 from monarch.catalog.survey import ATTR, ROW, Refused, Survey, Unmanaged
 from monarch.origins.index_file import (
     IndexUnusableError,
     RootIndex,
     check_fresh,
+    devices_here,
     doubts_of,
     read_index,
 )
@@ -78,6 +80,7 @@ class Indexed:
         provisional: directories were compared with the root, but files were not: they
             may have other attributes than the index tells.
         scanned: this process has made the index.
+        shared: the block of the index, if another root of the job has Files of it.
     """
 
     dataset: Dataset
@@ -85,6 +88,12 @@ class Indexed:
     index: RootIndex
     provisional: bool
     scanned: bool
+    shared: Block | None = None
+
+    @property
+    def block(self) -> Block:
+        """Return the index block for the catalog of a job."""
+        return self.shared or self.index.block
 
     def mapped(self) -> MappedRoot:
         """Return the root for the catalog of a job."""
@@ -98,11 +107,22 @@ class Indexed:
         return MappedRoot(
             root.path,
             named,
-            self.index.block,
-            root.unstable,
+            self.block,
+            root.unstable or self._leads_to_unstable(),
             self.provisional,
             above=stands_above((root.path, *named)) if root.responds else (),
         )
+
+    def _leads_to_unstable(self) -> bool:
+        """Return whether links lead to a file system whose inode numbers may change."""
+        block, root = self.block, self.root
+        entries = [
+            entry
+            for dev, entry in block.devices().items()
+            if root.responds and dev != root.dev
+        ]
+        paths = [os.path.join(root.path, block.lookup_path(entry)) for entry in entries]
+        return any(map(native.inodes_unstable, paths))
 
     @property
     def key(self) -> IndexKey:
@@ -132,22 +152,20 @@ def scan(
     started_ns = time.time_ns()
     walk = Walk(root, selection)
     walk.run(threads, progress)
-    directories = {listing.path for listing in walk.listings}
-    links = catalogued_links(Names(root.path, walk.texts, directories), walk.links)
-    walk.unmanaged[Unmanaged.LINK_UNLISTED] += len(walk.links) - len(links)
     survey = Survey(
         root=root.path,
         top=walk.top,
         listings=tuple(sorted(walk.listings, key=lambda listing: listing.path)),
         attrs=walk.attrs,
-        links=links,
+        links={},
         unmanaged=+walk.unmanaged,
         refused=Refused(walk.refusals, tuple(walk.refused)),
         scanned_ns=started_ns,
         scan_euid=os.geteuid(),
         scan_rights=native.rights_mark(),
     )
-    return follow_links(survey, selection)
+    settled = walk.crossing.settle(survey, lambda found: walk.rows(found, root.dev)[0])
+    return replace(settled, attrs=walk.attrs)
 
 
 def scan_index(
@@ -196,11 +214,30 @@ def prepare_index(
         index = _indexed(survey, preparation.root, dataset.patterns)
     else:
         answered()
-        if int(index.block.header["root_dev"]) != preparation.root.dev:
-            index.block.move_to_device(preparation.root.dev)
+        move_here(index.block, preparation.root)
     for doubt in doubts_of(index):
         warn(doubt)
     return Indexed(dataset, preparation.root, index, provisional, not provisional)
+
+
+def share_indexed(indexed: Sequence[Indexed]) -> list[Indexed]:
+    """Return the datasets of a job, in which each File belongs to one of them."""
+    blocks = share_files([one.index.block for one in indexed])
+    return [
+        one if block is one.index.block else replace(one, shared=block)
+        for one, block in zip(indexed, blocks, strict=True)
+    ]
+
+
+def move_here(block: Block, root: OriginRoot) -> None:
+    """Give an index the device numbers of this machine.
+
+    Raises:
+        IndexUnusableError: links lead to a file system that is not there.
+    """
+    devices = devices_here(block, root)
+    if any(before != now for before, now in devices.items()):
+        block.move_to_devices(devices)
 
 
 @dataclass(slots=True)

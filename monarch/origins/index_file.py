@@ -124,13 +124,16 @@ def read_index(file: Path) -> RootIndex:
             text = source.read(DESCRIPTION_BYTES_MAX + 1)
     except OSError as error:
         raise IndexUnusableError(error.strerror or "the file cannot be read") from error
-    described = _read_description(memory[:_HEADER_BYTES], text)
+    described, block = _read_description(memory[:_HEADER_BYTES], text), Block(memory)
     try:
         native.index_check(memory)
     except native.BlockError as error:
         raise IndexUnusableError(str(error)) from error
+    files = block.entries["file"]
+    if np.any((files >= native.CONSTANTS["FILE_SHARED"]) & (files != NONE32)):
+        raise IndexUnusableError("damaged (files of another index)")
     return RootIndex(
-        block=Block(memory),
+        block=block,
         root=os.fsencode(described["root"]),
         patterns=_patterns(described),
         unmanaged={Unmanaged(k): int(v) for k, v in described["unmanaged"].items()},
@@ -162,7 +165,11 @@ def read_summary(file: Path) -> IndexSummary:
 
 
 def _patterns(described: Mapping[str, Any]) -> Patterns:
-    return Patterns(**{k: tuple(v) for k, v in described["patterns"].items()})
+    given = dict(described["patterns"])
+    links = given.pop("links")
+    return Patterns(
+        **{name: tuple(value) for name, value in given.items()}, links=links
+    )
 
 
 def _read_head(source: BinaryIO) -> tuple[bytes, int]:
@@ -284,8 +291,8 @@ def is_same_tree(block: Block, root: OriginRoot) -> bool:
 def _is_same(block: Block, fd: int, entry: int) -> bool:
     record = block.entries[entry]
     try:
-        path = block.path(entry) or b"."
-        found = os.stat(path, dir_fd=fd, follow_symlinks=False)
+        follow = block.is_outer(entry)
+        found = os.stat(block.path(entry) or b".", dir_fd=fd, follow_symlinks=follow)
     except OSError:
         return False
     names = ("ino", "size", "mtime_ns", "ctime_ns")
@@ -296,17 +303,53 @@ def _is_same(block: Block, fd: int, entry: int) -> bool:
 
 def _difference(then: Patterns, now: Patterns) -> str:
     for name in Patterns.__slots__:
-        old, new = list(getattr(then, name)), list(getattr(now, name))
+        old, new = getattr(then, name), getattr(now, name)
         if old != new:
+            old, new = (
+                one if isinstance(one, str) else list(one) for one in (old, new)
+            )
             return f"made with {name} {old}, but {name} is now {new}"
     return "made with other patterns"
+
+
+def devices_here(block: Block, root: OriginRoot) -> dict[int, int]:
+    """Return this machine's number for each device of an index.
+
+    Links may lead to other file systems than that of the root.
+
+    Raises:
+        IndexUnusableError: a directory on one of them is missing here, or another one.
+    """
+    devices = {int(block.header["root_dev"]): root.dev}
+    fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for dev, entry in block.devices().items():
+            if dev not in devices:
+                devices[dev] = _device_here(block, fd, entry)
+    finally:
+        os.close(fd)
+    return devices
+
+
+def _device_here(block: Block, fd: int, entry: int) -> int:
+    path = block.lookup_path(entry)
+    try:
+        found = os.stat(path, dir_fd=fd, follow_symlinks=False)
+    except OSError as error:
+        raise IndexUnusableError(
+            f"links lead to {shown(path)}: {error.strerror}"
+        ) from error
+    if found.st_ino != int(block.entries["ino"][entry]):
+        raise IndexUnusableError(f"{shown(path)} is another directory")
+    return found.st_dev
 
 
 def _first_mismatch(
     block: Block, root: OriginRoot, threads: int, progress: Count | None
 ) -> _Mismatch | None:
+    devices = devices_here(block, root)
     directories = list(block.directories())
-    links = _links(block) if _is_close(block, directories) else []
+    links = _links(block, _is_close(block, directories))
     looked_at = max(len(directories), len(links))
     starts = range(0, looked_at, BATCH_DIRECTORIES)
     fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -317,7 +360,7 @@ def _first_mismatch(
         part = directories[start : start + BATCH_DIRECTORIES]
         if progress is not None:
             progress(start)
-        changed = next(_changed(block, root, fd, part), None)
+        changed = next(_changed(block, devices, fd, part), None)
         if changed is None and search:
             changed = next(_closed(block, fd, part), None)
         if changed is None:
@@ -341,10 +384,16 @@ def _is_close(block: Block, directories: list[int]) -> bool:
     return bool(np.any(times >= since))
 
 
-def _links(block: Block) -> list[int]:
-    """Return the links that are resolved without the origin."""
+def _links(block: Block, all_of_them: bool) -> list[int]:
+    """Return the links that are resolved without the origin.
+
+    Args:
+        all_of_them: also those in directories whose times are compared.
+    """
     modes, targets = block.modes(), block.entries["target"]
     found = (modes & 0o170000 == stat.S_IFLNK) & (targets != NONE32)
+    if not all_of_them:
+        found[: block.hop_start] = False
     links: list[int] = np.flatnonzero(found).tolist()
     return links
 
@@ -368,25 +417,31 @@ def _scanned_like_us(block: Block) -> bool:
 
 def _closed(block: Block, fd: int, entries: list[int]) -> Iterator[_Mismatch]:
     """Yield directories that the scan could search and this process cannot."""
-    for path in map(block.path, entries):
-        if not os.access(path or b".", os.X_OK, dir_fd=fd, effective_ids=True):
-            yield _Mismatch(path, "cannot be searched by this process")
+    for entry in entries:
+        path = block.lookup_path(entry)
+        if not os.access(path, os.X_OK, dir_fd=fd, effective_ids=True):
+            yield _Mismatch(block.path(entry), "cannot be searched by this process")
 
 
 def _changed(
-    block: Block, root: OriginRoot, fd: int, entries: list[int]
+    block: Block, devices: Mapping[int, int], fd: int, entries: list[int]
 ) -> Iterator[_Mismatch]:
-    """Yield directories that are others than at the scan, or have other names.
+    """Yield directories that changed since the scan.
 
-    A program can reset the mtime of a directory, but not its ctime.
+    A program can reset the mtime of a directory, but not its ctime. Of one that links
+    only pass, the names do not matter.
     """
-    records, paths = block.entries[entries], [block.path(entry) for entry in entries]
-    found = native.find_names(fd, [path or b"." for path in paths], rights=False)
-    rows, kinds = native.make_rows(found, root.dev)
-    same = (kinds == native.ScanKind.DIRECTORY) & (
-        found["mode"] == block.attrs["mode"][records["attr"]]
-    )
-    for name in ("ino", "mtime_ns", "ctime_ns"):
-        same &= rows[name] == records[name]
+    records = block.entries[entries]
+    paths = [block.lookup_path(entry) for entry in entries]
+    found = native.find_names(fd, paths, rights=False)
+    here = np.array([devices.get(dev, dev) for dev in block.attrs["dev"].tolist()])
+    rows, _ = native.make_rows(found, 0)
+    same = (found["status"] == 0) & (found["dev"] == here[records["attr"]])
+    same &= found["mode"] == block.attrs["mode"][records["attr"]]
+    same &= rows["ino"] == records["ino"]
+    holders = block.hop_start + int(block.header["holder_count"])
+    passed = np.array(entries) >= holders
+    for name in ("mtime_ns", "ctime_ns"):
+        same &= passed | (rows[name] == records[name])
     for place in np.flatnonzero(~same).tolist():
-        yield _Mismatch(paths[place], "has changed since")
+        yield _Mismatch(block.path(entries[place]), "has changed since")

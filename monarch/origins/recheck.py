@@ -54,15 +54,16 @@ def compare(root: bytes, block: Block, numbers: Sequence[int]) -> Compared:
     fields = block.entries[first][list(Identity._fields)].tolist()
     found: dict[bool, list[int]] = {True: [], False: []}
     for number, entry, known in zip(numbers, first.tolist(), fields, strict=True):
-        verdict = _verdict(root + b"/" + block.path(entry), Identity(*known))
+        path = root + b"/" + block.path(entry)
+        verdict = _verdict(path, Identity(*known), block.is_outer(entry))
         if verdict is not None:
             found[verdict].append(number)
     return Compared(np.array(found[True], np.int64), np.array(found[False], np.int64))
 
 
-def _verdict(path: bytes, known: Identity) -> bool | None:
+def _verdict(path: bytes, known: Identity, follow: bool) -> bool | None:
     try:
-        return is_same(known, os.lstat(path))
+        return is_same(known, os.stat(path) if follow else os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:

@@ -13,7 +13,6 @@ import stat
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -22,9 +21,12 @@ import numpy as np
 from monarch import native
 from monarch.catalog.block import Records
 from monarch.catalog.patterns import Selection
-from monarch.catalog.survey import ATTR, PATH_BYTES_MAX, ROW, Listing, Unmanaged
+from monarch.catalog.survey import ATTR, PATH_BYTES_MAX, Listing, Unmanaged
 from monarch.errors import shown
 from monarch.native import ScanKind
+from monarch.origins.crossing import Crossing
+from monarch.origins.directories import Batch, OpenDirectory, Place, listing_of
+from monarch.origins.links import Resolver
 from monarch.origins.root import OriginRoot
 
 BATCH_NAMES = 64
@@ -36,8 +38,6 @@ Where directories are read with the metadata of their names, these are at hand f
 moment, for some clients only to the thread that has read them."""
 PROGRESS_SECONDS = 0.25
 REFUSED_MAX: Final = 3
-NAME_BYTES_MAX = 255
-"""Longest name that readdir() gives; some FUSE servers have longer ones."""
 
 _DT_UNKNOWN, _DT_DIR, _DT_LNK = 0, 4, 10
 _U32_MAX: Final = (1 << 32) - 1
@@ -48,45 +48,9 @@ _UNMANAGED = {
     ScanKind.UNREADABLE: Unmanaged.UNREADABLE,
     ScanKind.FAILED: Unmanaged.FAILED,
 }
-_LINK_FAULTS = {
-    errno.ENOENT: Unmanaged.LINK_DANGLING,
-    errno.ENOTDIR: Unmanaged.LINK_DANGLING,
-    errno.ELOOP: Unmanaged.LINK_LOOP,
-}
-
 Task = Callable[[], None]
 Count = Callable[[int], None]
 """Takes the number of names, or of directories, so far."""
-
-
-@dataclass(slots=True)
-class _Batch:
-    """The results for some names of one directory.
-
-    Attributes:
-        place: the number of names that the directory has given before.
-    """
-
-    place: int
-    names: list[bytes]
-    rows: Records
-    directories: list[bytes] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A directory that is being read; the last task that uses it closes it.
-
-    Attributes:
-        names: how many it has given so far.
-    """
-
-    path: bytes
-    fd: int
-    batches: list[_Batch] = field(default_factory=list)
-    users: int = 1
-    failed: bool = False
-    names: int = 0
 
 
 class Walk:
@@ -94,8 +58,6 @@ class Walk:
 
     def __init__(self, root: OriginRoot, selection: Selection) -> None:
         self.listings: list[Listing] = []
-        self.links: dict[bytes, bytes] = {}
-        self.texts: dict[bytes, bytes] = {}
         self.unmanaged: Counter[Unmanaged] = Counter()
         self.refused: list[str] = []
         self.refusals = 0
@@ -111,9 +73,10 @@ class Walk:
         self._failure: BaseException | None = None
         self._stopped = False
         self._root_fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
-        self._rights = native.rights_are_local(self._root_fd)
-        found = self._find(self._root_fd, [b"."])
-        self.top, _ = self._rows(found)
+        self._local = {root.dev: native.rights_are_local(self._root_fd)}
+        found = native.find_names(self._root_fd, [b"."], rights=self._local[root.dev])
+        self.top, _ = self.rows(found, root.dev)
+        self.crossing = Crossing(root, selection, Resolver(self._root_fd))
 
     @property
     def attrs(self) -> Records:
@@ -126,7 +89,8 @@ class Walk:
             threading.Thread(target=self._work, name=f"scan {number}", daemon=True)
             for number in range(threads)
         ]
-        self._push([partial(self._list, b"")])
+        top = Place(b"", self._root.path, self._root.dev)
+        self._push([partial(self._list, top)])
         for worker in workers:
             worker.start()
         try:
@@ -198,36 +162,38 @@ class Walk:
             if len(self.refused) < REFUSED_MAX:
                 self.refused.append(f"{shown(path)}: {os.strerror(code)}")
 
-    def _list(self, path: bytes) -> None:
+    def _list(self, at: Place) -> None:
         """Read the names of a directory, and look them up with the other threads."""
+        # Relative to the root: its own path may be long, or not reachable.
+        name = at.real if at.chain else at.path or b"."
         try:
             fd = os.open(
-                path or b".",
-                os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW,
-                dir_fd=self._root_fd,
+                name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self._root_fd
             )
         except FileNotFoundError:
             return
         except OSError as error:
-            self._fail(path, error)
+            self._fail(at.path, error)
             return
-        directory = _Open(path, fd)
+        if at.dev not in self._local:
+            self._local[at.dev] = native.rights_are_local(fd)
+        directory = OpenDirectory(at, fd)
         try:
             while (listed := native.list_names(fd))[0]:
                 place = directory.names
                 self._share(directory, self._chosen(directory, *listed), place)
         except OSError as error:
             directory.failed = True
-            self._fail(path, error)
+            self._fail(at.path, error)
         finally:
             self._leave(directory)
 
     def _chosen(
-        self, directory: _Open, names: list[bytes], types: bytes
+        self, directory: OpenDirectory, names: list[bytes], types: bytes
     ) -> list[bytes]:
         """Return the names to catalogue."""
         directory.names += len(names)
-        prefix = directory.path + b"/" if directory.path else b""
+        prefix = directory.at.path + b"/" if directory.at.path else b""
         room = PATH_BYTES_MAX - len(prefix)
         listed = list(zip(names, types, strict=True))
         if max(map(len, names)) > room:
@@ -256,7 +222,7 @@ class Walk:
         # A link may lead to a directory, whose contents are selected later.
         return kind in (_DT_DIR, _DT_LNK)
 
-    def _share(self, directory: _Open, names: list[bytes], place: int) -> None:
+    def _share(self, directory: OpenDirectory, names: list[bytes], place: int) -> None:
         """Look up names, and leave some to idle threads if that takes long."""
         done = 0
         while done < len(names) and not (done and self._has_idle()):
@@ -273,7 +239,9 @@ class Walk:
     def _has_idle(self) -> bool:
         return self._idle > 0
 
-    def _look_last(self, directory: _Open, names: list[bytes], place: int) -> None:
+    def _look_last(
+        self, directory: OpenDirectory, names: list[bytes], place: int
+    ) -> None:
         done = 0
         try:
             # Each look is short, so that the count moves where lookups are slow.
@@ -283,27 +251,38 @@ class Walk:
             self._leave(directory)
 
     def _look(
-        self, directory: _Open, names: list[bytes], place: int, limit_ns: int
+        self, directory: OpenDirectory, names: list[bytes], place: int, limit_ns: int
     ) -> int:
         """Look up names until the limit has passed; return their number."""
-        found = self._find(directory.fd, names, limit_ns)
+        found = native.find_names(
+            directory.fd,
+            names,
+            rights=self._local[directory.at.dev],
+            limit_ns=limit_ns,
+        )
         batch = self._batch(directory, names[: len(found)], place, found)
+        links = [
+            partial(
+                self._follow_last, directory, batch.links[start : start + BATCH_NAMES]
+            )
+            for start in range(0, len(batch.links), BATCH_NAMES)
+        ]
         with self._change:
             directory.batches.append(batch)
+            directory.users += len(links)
             self.entries += len(batch.names)
+        self._push(links)
         return len(found)
 
-    def _find(self, fd: int, names: list[bytes], limit_ns: int = 0) -> Records:
-        return native.find_names(fd, names, rights=self._rights, limit_ns=limit_ns)
-
     def _batch(
-        self, directory: _Open, names: list[bytes], place: int, found: Records
-    ) -> _Batch:
-        rows, kinds = self._rows(found)
-        prefix = directory.path + b"/" if directory.path else b""
-        batch = _Batch(place, [prefix + name for name in names], rows)
+        self, directory: OpenDirectory, names: list[bytes], place: int, found: Records
+    ) -> Batch:
+        rows, kinds = self.rows(found, directory.at.dev)
+        prefix = directory.at.path + b"/" if directory.at.path else b""
+        batch = Batch(place, [prefix + name for name in names], rows)
         others = np.flatnonzero(kinds)
-        for number in np.flatnonzero(self._unreadable(found)).tolist():
+        unreadable = self._unreadable(found, directory.at.dev)
+        for number in np.flatnonzero(unreadable).tolist():
             code = -int(found["status"][number])
             self._refuse(batch.names[number], code or errno.EACCES)
         if not len(others):
@@ -311,7 +290,7 @@ class Walk:
         dropped = {
             place
             for place in others.tolist()
-            if not self._keeps(directory.fd, batch, place, ScanKind(kinds[place]))
+            if not self._keeps(batch, place, ScanKind(kinds[place]))
         }
         if dropped:
             kept = [place for place in range(len(names)) if place not in dropped]
@@ -319,44 +298,51 @@ class Walk:
             batch.rows = rows[kept]
         return batch
 
-    def _unreadable(self, found: Records) -> Any:
+    def _unreadable(self, found: Records, dev: int) -> Any:
         """Return which of these names cannot be read, where that is known."""
         failed = (found["status"] != 0) & (found["status"] != -errno.ENOENT)
-        if not self._rights:
+        if not self._local[dev]:
             return failed
         files = (found["mode"] & stat.S_IFMT(0o777777)) == stat.S_IFREG
         return failed | (files & (found["status"] == 0) & (found["readable"] == 0))
 
-    def _keeps(self, fd: int, batch: _Batch, place: int, kind: ScanKind) -> bool:
+    def _keeps(self, batch: Batch, place: int, kind: ScanKind) -> bool:
         """Return whether a name that is no file is catalogued."""
         path = batch.names[place]
         if kind is ScanKind.DIRECTORY:
-            batch.directories.append(path)
+            batch.directories.append((path, int(batch.rows["ino"][place])))
         elif kind is ScanKind.LINK:
-            return self._follow(fd, path)
+            batch.links.append(path)
         elif kind is not ScanKind.GONE:
             self._count(_UNMANAGED[kind])
-        return kind is ScanKind.DIRECTORY
+        return kind in (ScanKind.DIRECTORY, ScanKind.LINK)
 
-    def _follow(self, fd: int, path: bytes) -> bool:
-        name = os.path.basename(path)
+    def _follow_last(self, directory: OpenDirectory, links: list[bytes]) -> None:
         try:
-            self.texts[path] = os.readlink(name, dir_fd=fd)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            self._fail(path, error)
-            return False
-        target = resolve_link(fd, name, self._root.path)
-        if isinstance(target, Unmanaged):
-            self._count(target)
-        else:
-            self.links[path] = target
-        return True
+            self._follow(directory, links)
+        finally:
+            self._leave(directory)
 
-    def _rows(self, found: Records) -> tuple[Records, Any]:
+    def _follow(self, directory: OpenDirectory, links: list[bytes]) -> None:
+        """Note where links lead, and read the directories outside to which they do."""
+        at = directory.at
+        names = [os.path.basename(link) for link in links]
+        goals = self.crossing.resolver.follow(directory.fd, at.real, names)
+        places = []
+        for link, goal in zip(links, goals, strict=True):
+            if goal is None:
+                continue
+            with self._change:
+                way = self.crossing.note(link, goal, (*at.chain, at.real))
+            if isinstance(way, Unmanaged):
+                self._count(way)
+            elif way is not None:
+                places.append(Place(*way))
+        self._push([partial(self._list, place) for place in places])
+
+    def rows(self, found: Records, dev: int) -> tuple[Records, Any]:
         """Return the rows of names, with the walk's numbers of attributes."""
-        rows, kinds = native.make_rows(found, self._root.dev)
+        rows, kinds = native.make_rows(found, dev)
         numbers = np.zeros(len(found), np.uint32)
         for place in np.unique(rows["attr"]).tolist():
             numbers[place] = self._attr(shared_values(found[place]))
@@ -370,22 +356,28 @@ class Walk:
                 number = self._attrs.setdefault(shared, len(self._attrs))
         return number
 
-    def _leave(self, directory: _Open) -> None:
+    def _leave(self, directory: OpenDirectory) -> None:
         with self._change:
             directory.users -= 1
             last = directory.users == 0
         if last:
             self._finish(directory)
 
-    def _finish(self, directory: _Open) -> None:
+    def _finish(self, directory: OpenDirectory) -> None:
         os.close(directory.fd)
         if directory.failed:
             return
-        listing = _listing(directory)
-        below = [path for batch in directory.batches for path in batch.directories]
+        listing = listing_of(directory)
+        at = directory.at
+        found = [one for batch in directory.batches for one in batch.directories]
         with self._change:
             self.listings.append(listing)
-        self._push([partial(self._list, path) for path in dict.fromkeys(below)])
+            below = [
+                path
+                for path, ino in dict.fromkeys(found)
+                if not at.chain or self.crossing.enter(path, at.dev, ino)
+            ]
+        self._push([partial(self._list, at.below(path)) for path in below])
 
 
 def _fault(error: OSError) -> Unmanaged:
@@ -403,29 +395,6 @@ def _may_lead_below(name: bytes, fd: int) -> bool:
     return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
 
 
-def _listing(directory: _Open) -> Listing:
-    """Return the names of a directory, sorted.
-
-    One that changes while it is read may give a name twice.
-    """
-    batches = sorted(directory.batches, key=lambda batch: batch.place)
-    names = [name for batch in batches for name in batch.names]
-    rows = np.concatenate([np.empty(0, ROW), *(batch.rows for batch in batches)])
-    order = sorted(range(len(names)), key=names.__getitem__)
-    room = NAME_BYTES_MAX + (len(directory.path) + 1 if directory.path else 0)
-    short = max(map(len, names), default=0) <= room
-    if len(set(names)) < len(names):
-        order = sorted({name: place for place, name in enumerate(names)}.values())
-        order.sort(key=names.__getitem__)
-    whole = short and len(order) == directory.names
-    listed = np.empty(len(names), np.uint32)
-    listed[order] = np.arange(len(order))
-    chosen = [names[place] for place in order]
-    return Listing.of(
-        directory.path, chosen, rows[order], order=listed if whole else None
-    )
-
-
 def shared_values(found: Any) -> tuple[int, ...]:
     """Return the values that many Entries share, in the order of ATTR."""
     return (
@@ -437,23 +406,3 @@ def shared_values(found: Any) -> tuple[int, ...]:
         min(int(found["blksize"]), _U32_MAX),
         int(found["readable"]),
     )
-
-
-def resolve_link(fd: int, name: bytes, root: bytes) -> bytes | Unmanaged:
-    """Return the target of a link as a path below the root, or why there is none.
-
-    With one O_PATH open the kernel resolves all links, without opening the target.
-    """
-    try:
-        goal = os.open(name, os.O_PATH, dir_fd=fd)
-    except OSError as error:
-        return _LINK_FAULTS.get(error.errno or 0) or _fault(error)
-    try:
-        path = os.readlink(f"/proc/self/fd/{goal}".encode())
-    finally:
-        os.close(goal)
-    if path == root:
-        return b""
-    if not path.startswith(root + b"/"):
-        return Unmanaged.LINK_OUTSIDE
-    return path[len(root) + 1 :]

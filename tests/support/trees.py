@@ -59,12 +59,28 @@ class Tree:
         return number
 
     def paths(self) -> list[bytes]:
-        """All paths in the order of their Entries."""
-        return [self.block.path(i) for i in range(len(self.block.entries))]
+        """All paths of the dataset, in the order of their Entries."""
+        return [self.block.path(i) for i in range(self.block.name_count)]
+
+    def hops(self) -> dict[bytes, tuple[int, ...]]:
+        """What the index says of directories and links outside the root, by path."""
+        numbers = range(self.block.hop_start, len(self.block.entries))
+        return {self.block.path(number): self.status_of(number) for number in numbers}
+
+    def hop_target(self, path: bytes) -> int:
+        """The Entry that a link outside the root resolves to."""
+        for number in range(self.block.hop_start, len(self.block.entries)):
+            if self.block.path(number) == path:
+                return int(self.block.entries["target"][number])
+        raise AssertionError(f"{path!r} is no hop")
 
     def status(self, path: str | bytes) -> tuple[int, ...]:
         """What the index says of a path, in the order of `lstat_of`."""
-        entry = self.block.entries[self.entry(path)]
+        return self.status_of(self.entry(path))
+
+    def status_of(self, number: int) -> tuple[int, ...]:
+        """What the index says of an Entry, in the order of `lstat_of`."""
+        entry = self.block.entries[number]
         attr = self.block.attrs[entry["attr"]]
         times = ("ino", "size", "mtime_ns", "ctime_ns", "blocks")
         shared = ("mode", "uid", "gid", "nlink", "dev", "blksize")

@@ -152,7 +152,12 @@ def test_locks_and_databases_of_live_writers_are_not_staged_by_default(
 def test_what_is_dropped_is_dropped_with_all_below(
     section: str, pattern: str, path: str, expected: bool
 ) -> None:
-    selection = Selection(Patterns(**{section: (pattern,)}))
+    patterns = (
+        Patterns(exclude=(pattern,))
+        if section == "exclude"
+        else Patterns(never=(pattern,))
+    )
+    selection = Selection(patterns)
 
     assert selection.drops(path.encode()) is expected
 

@@ -302,7 +302,7 @@ def test_an_index_from_a_node_with_other_device_numbers_is_loaded(
     own_root: Path, tmp_path: Path
 ) -> None:
     tree = Tree.scan(own_root)
-    tree.block.move_to_device(4711)
+    tree.block.move_to_devices({int(tree.block.header["root_dev"]): 4711})
     save_index(tmp_path / "x.index", tree.index)
     said: list[str] = []
     dataset = Dataset(str(own_root), Patterns(), index_file=tmp_path / "x.index")
@@ -320,7 +320,7 @@ def test_an_index_from_a_node_with_other_device_numbers_is_loaded(
 
 def test_a_root_elsewhere_with_another_device_number_is_stale(own_root: Path) -> None:
     index = Tree.scan(own_root).index
-    index.block.move_to_device(4711)
+    index.block.move_to_devices({int(index.block.header["root_dev"]): 4711})
     moved = own_root.rename(own_root.with_name("moved"))
 
     with pytest.raises(IndexUnusableError, match="another directory"):

@@ -84,7 +84,7 @@ def join_block(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
         at += len(pieces[-1])
     for part, array in zip(parts, arrays[:5], strict=True):
         head[f"{part}_count"] = len(array)
-    head["dir_count"] = 1
+    head["dir_count"], head["name_count"] = 1, head["entry_count"]
     head["arena_bytes"] = len(arrays[5])
     head["seg"]["magic"] = b"MONARCH"
     head["seg"]["version"] = native.CONSTANTS["LAYOUT_VERSION"]

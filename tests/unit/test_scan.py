@@ -307,9 +307,9 @@ def test_excluded_directories_are_not_even_opened(
     opened = []
     listed = walk.Walk._list
 
-    def watch(self: walk.Walk, path: bytes) -> None:
-        opened.append(path)
-        listed(self, path)
+    def watch(self: walk.Walk, at: Any) -> None:
+        opened.append(at.path)
+        listed(self, at)
 
     monkeypatch.setattr(walk.Walk, "_list", watch)
 

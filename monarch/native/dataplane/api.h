@@ -99,6 +99,7 @@ MONARCH_API void monarch_scan_rows(const struct monarch_found *found, uint32_t c
                                    uint64_t root_dev, struct monarch_row *rows,
                                    uint8_t *kinds);
 MONARCH_API int monarch_rights_are_local(int fd);
+MONARCH_API int monarch_is_pseudo(int fd);
 
 /* ---- seals ------------------------------------------------------------------------ */
 

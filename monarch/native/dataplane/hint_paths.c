@@ -34,7 +34,7 @@ static uint32_t file_of(const struct catalog *cat, uint32_t root, const char *re
         e = index_entry(ix, e->target);
     if (!S_ISREG(index_attr(ix, e)->mode) || e->file == NONE32)
         return NONE32;
-    return cat->roots[root].file_base + e->file;
+    return (uint32_t)file_number(&cat->roots[root], e);
 }
 
 static uint32_t find(const struct catalog *cat, const char *path, size_t n)

@@ -59,24 +59,6 @@ static int stat_instead(int fd, struct statx *out)
     return 0;
 }
 
-/* path_of - the absolute path of a File's first Entry, in a buffer of PATH_MAX
- * bytes. */
-static int path_of(const struct engine *e, const struct transfer *t, char *out)
-{
-    const struct catalog *cat = e->catalog;
-    const struct root *root = &cat->roots[t->root];
-    const struct index *ix = catalog_block(cat, t->root);
-    const struct entry *entry = index_first(ix, t->order.file - root->file_base);
-    size_t n = root->path & 0xffff, rel = index_path_bytes(entry);
-    if (n + 1 + rel >= PATH_MAX)
-        return -ENAMETOOLONG;
-    memcpy(out, (const char *)cat + cat->strings + (root->path >> 16), n);
-    out[n] = '/';
-    memcpy(out + n + 1, index_path(ix, entry), rel);
-    out[n + 1 + rel] = 0;
-    return 0;
-}
-
 /* is_as_indexed - -ESTALE unless the open source has the identity in the Catalog. Without
  * AT_STATX_FORCE_SYNC the client answers, which costs no request where it keeps
  * attributes. */
@@ -144,20 +126,26 @@ void origin_drop(const struct engine *e, const struct transfer *t, uint64_t offs
         posix_fadvise(t->source, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
 }
 
-/* origin_open - opens the source: O_NONBLOCK in case it is a FIFO by now, and O_NOATIME
- * where the kernel permits it. */
-int origin_open(struct engine *e, struct transfer *t)
+/* open_entry - opens the first Entry of a File: O_NONBLOCK in case it is a FIFO by now,
+ * and O_NOATIME where the kernel permits it. */
+static int open_entry(const struct engine *e, const struct transfer *t)
 {
     char path[PATH_MAX];
-    t->step = MONARCH_STEP_OPEN;
-    int rc = path_of(e, t, path);
-    if (rc)
-        return rc;
-    int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY;
+    const struct entry *entry = catalog_entry(e->catalog, t->order.file, NULL);
+    bool outer = index_is_outer(catalog_block(e->catalog, t->root), entry);
     bool quiet = e->euid == 0 || e->euid == t->owner;
-    int fd = file_openat(AT_FDCWD, path, flags | (quiet ? O_NOATIME : 0), 0);
-    if (fd == -EPERM && quiet)
-        fd = file_openat(AT_FDCWD, path, flags, 0);
+    int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | (outer ? 0 : O_NOFOLLOW);
+    if (!catalog_path(e->catalog, t->root, entry, path, sizeof(path)))
+        return -ENAMETOOLONG;
+    int fd = file_followat(AT_FDCWD, path, flags | (quiet ? O_NOATIME : 0), 0);
+    return fd == -EPERM && quiet ? file_followat(AT_FDCWD, path, flags, 0) : fd;
+}
+
+/* origin_open - opens the source and compares it with the Catalog. */
+int origin_open(struct engine *e, struct transfer *t)
+{
+    t->step = MONARCH_STEP_OPEN;
+    int fd = open_entry(e, t);
     if (fd < 0)
         return fd;
     t->source = fd;

@@ -17,6 +17,15 @@
 #define EROFS_MAGIC 0xe0f5e1e2
 #define XFS_MAGIC 0x58465342
 #define ZFS_MAGIC 0x2fc12fc1
+#define BPF_FS_MAGIC 0xcafe4a11
+#define BINFMTFS_MAGIC 0x42494e4d
+#define CGROUP2_SUPER_MAGIC 0x63677270
+#define CONFIGFS_MAGIC 0x62656570
+#define FUSECTL_MAGIC 0x65735543
+#define MQUEUE_MAGIC 0x19800202
+#define NSFS_MAGIC 0x6e736673
+#define RDTGROUP_MAGIC 0x07655821
+#define TRACEFS_MAGIC 0x74726163
 
 #define SIZE_MAX_BYTES (1ull << 46) /* no Tier holds a larger File */
 #define TIME_MAX INT64_MAX
@@ -113,22 +122,41 @@ void monarch_scan_readable(int fd, const char *names, uint32_t count,
                           faccessat(fd, names, R_OK, AT_EACCESS) == 0;
 }
 
+/* is_one_of - the file system of a directory has one of these types. */
+static bool is_one_of(int fd, const uint32_t *types, size_t count)
+{
+    struct statfs fs;
+    if (fstatfs(fd, &fs))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if ((uint32_t)fs.f_type == types[i])
+            return true;
+    return false;
+}
+
 /* monarch_rights_are_local - whether this kernel alone decides who may read the files of
  * a directory, so that the question costs no request. */
 int monarch_rights_are_local(int fd)
 {
-    static const uint64_t local[] = {
+    static const uint32_t local[] = {
         EXT4_SUPER_MAGIC,      XFS_MAGIC,   BTRFS_SUPER_MAGIC,
         F2FS_SUPER_MAGIC,      TMPFS_MAGIC, RAMFS_MAGIC,
         OVERLAYFS_SUPER_MAGIC, ZFS_MAGIC,   SQUASHFS_MAGIC,
         ISOFS_SUPER_MAGIC,     EROFS_MAGIC};
-    struct statfs fs;
-    if (fstatfs(fd, &fs))
-        return 0;
-    for (size_t i = 0; i < sizeof(local) / sizeof(local[0]); i++)
-        if ((uint64_t)fs.f_type == local[i])
-            return 1;
-    return 0;
+    return is_one_of(fd, local, sizeof(local) / sizeof(local[0]));
+}
+
+/* monarch_is_pseudo - whether the kernel generates what is read of a directory's files, so
+ * that their sizes and times tell nothing. */
+int monarch_is_pseudo(int fd)
+{
+    static const uint32_t pseudo[] = {
+        PROC_SUPER_MAGIC, SYSFS_MAGIC,       CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
+        DEBUGFS_MAGIC,    TRACEFS_MAGIC,     SECURITYFS_MAGIC,   SELINUX_MAGIC,
+        BPF_FS_MAGIC,     BINFMTFS_MAGIC,    PSTOREFS_MAGIC,     EFIVARFS_MAGIC,
+        NSFS_MAGIC,       RDTGROUP_MAGIC,    CONFIGFS_MAGIC,     FUSECTL_MAGIC,
+        MQUEUE_MAGIC,     DEVPTS_SUPER_MAGIC};
+    return is_one_of(fd, pseudo, sizeof(pseudo) / sizeof(pseudo[0]));
 }
 
 /* ---- what the Catalog can represent ------------------------------------------------ */

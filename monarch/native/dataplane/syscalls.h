@@ -21,16 +21,22 @@ static inline struct timespec file_time(int64_t ns)
     return (struct timespec){seconds, rest};
 }
 
-/* file_openat - a descriptor, closed on exec, of a path whose last name is no link. */
-static inline int file_openat(int dir, const char *path, int flags, mode_t mode)
+/* file_followat - a descriptor, closed on exec, of a path. */
+static inline int file_followat(int dir, const char *path, int flags, mode_t mode)
 {
     for (;;) {
-        int fd = openat(dir, path, flags | O_CLOEXEC | O_NOFOLLOW, mode);
+        int fd = openat(dir, path, flags | O_CLOEXEC, mode);
         if (fd >= 0)
             return fd;
         if (errno != EINTR)
             return -errno;
     }
+}
+
+/* file_openat - the same of a path whose last name is no link. */
+static inline int file_openat(int dir, const char *path, int flags, mode_t mode)
+{
+    return file_followat(dir, path, flags | O_NOFOLLOW, mode);
 }
 
 /* file_read - reads up to `n` bytes, until `enough` are there or the file ends; returns

@@ -3,6 +3,7 @@
 #include "catalog.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "xxh3.h"
@@ -28,6 +29,26 @@ const struct entry *catalog_entry(const struct catalog *cat, uint32_t file,
     if (root)
         *root = r;
     return index_first(ix, file - cat->roots[r].file_base);
+}
+
+/* catalog_path - writes the absolute path of an Entry at the origin, NUL-terminated. Returns
+ * its length; 0: it has no room. */
+size_t catalog_path(const struct catalog *cat, uint32_t root, const struct entry *e,
+                    char *out, size_t room)
+{
+    const struct index *ix = catalog_block(cat, root);
+    uint64_t place = cat->roots[root].path;
+    bool absolute = index_is_hop(ix, e);
+    size_t head = absolute ? 0 : place & 0xffff, rel = index_path_bytes(e);
+    size_t slash = !absolute && rel > 0;
+    if (head + slash + rel >= room)
+        return 0;
+    memcpy(out, (const char *)cat + cat->strings + (place >> 16), head);
+    if (slash)
+        out[head] = '/';
+    memcpy(out + head + slash, index_path(ix, e), rel);
+    out[head + slash + rel] = 0;
+    return head + slash + rel;
 }
 
 /* replica_name - 32 hex digits that stand for the whole identity of a File and its
@@ -70,14 +91,13 @@ bool written_load(const struct flags *flags, uint32_t root, uint32_t file)
            atomic_load_explicit(own, memory_order_acquire);
 }
 
-/* file_of_inode - the File of a block with this inode, or NONE32. */
-static uint32_t file_of_inode(const struct index *ix, uint64_t dev, uint64_t ino)
+/* file_of_inode - an Entry of the File of a block with this inode; NULL: there is none. */
+static const struct entry *file_of_inode(const struct index *ix, uint64_t dev,
+                                         uint64_t ino)
 {
     int64_t found = index_find_inode(ix, dev, ino);
-    if (found < 0)
-        return NONE32;
-    const struct entry *e = index_entry(ix, (uint32_t)found);
-    return S_ISREG(index_attr(ix, e)->mode) ? e->file : NONE32;
+    const struct entry *e = found < 0 ? NULL : index_entry(ix, (uint32_t)found);
+    return e && S_ISREG(index_attr(ix, e)->mode) && e->file != NONE32 ? e : NULL;
 }
 
 static void mark(struct flags *flags, uint64_t number)
@@ -93,10 +113,10 @@ void written_mark_inode(const struct catalog *cat, struct flags *flags, uint64_t
                         uint64_t ino)
 {
     for (uint32_t i = 0; i < cat->root_count; i++) {
-        uint32_t file = file_of_inode(catalog_block(cat, i), dev, ino);
-        uint64_t number = (uint64_t)cat->roots[i].file_base + file;
+        const struct entry *e = file_of_inode(catalog_block(cat, i), dev, ino);
+        uint64_t number = e ? file_number(&cat->roots[i], e) : flags->count;
 
-        if (file != NONE32 && number < flags->count)
+        if (number < flags->count)
             mark(flags, number);
     }
 }

@@ -19,13 +19,21 @@ static inline uint32_t replica_load(const struct catalog *cat, uint64_t file)
     return atomic_load_explicit(replica_word(cat, file), memory_order_acquire);
 }
 
-/* entry_confirmed - what the Catalog says of a File, by its number in the root, was so in this
- * job: the index of an earlier one does not show which files were rewritten in place since. */
+/* file_number - the number in the job of the File that an Entry of a root names. */
+static inline uint64_t file_number(const struct root *root, const struct entry *e)
+{
+    if (__builtin_expect(e->file & FILE_SHARED, 0))
+        return e->file & ~FILE_SHARED;
+    return (uint64_t)root->file_base + e->file;
+}
+
+/* entry_confirmed - what the Catalog says of a File was so in this job: the index of an
+ * earlier one does not show which files were rewritten in place since. */
 static inline bool entry_confirmed(const struct catalog *cat, uint32_t root,
-                                   uint32_t file)
+                                   const struct entry *e)
 {
     const struct root *at = &cat->roots[root];
-    uint64_t number = (uint64_t)at->file_base + file;
+    uint64_t number = file_number(at, e);
     if (__builtin_expect(!at->provisional, 1))
         return true;
     return number < cat->file_count && (replica_load(cat, number) & STATE_CONFIRMED);
@@ -34,6 +42,8 @@ static inline bool entry_confirmed(const struct catalog *cat, uint32_t root,
 const struct index *catalog_block(const struct catalog *cat, uint32_t root);
 const struct entry *catalog_entry(const struct catalog *cat, uint32_t file,
                                   uint32_t *root);
+size_t catalog_path(const struct catalog *cat, uint32_t root, const struct entry *e,
+                    char *out, size_t room);
 void catalog_replica_name(const struct catalog *cat, uint32_t file,
                           char out[REPLICA_NAME_BYTES + 1]);
 void replica_name(const struct entry *e, uint64_t root_hash, uint64_t path_hash,

@@ -114,7 +114,7 @@ static void apply_entry(const struct target *t, const struct entry *e, uint32_t 
     else if (directory && (kinds & CHANGED_TIMES) && e->file != NONE32)
         mark_number(t, (uint64_t)root->dir_base + e->file, MARKED);
     else if (!directory && e->file != NONE32)
-        mark_number(t, (uint64_t)root->file_base + e->file, bits_of(kinds));
+        mark_number(t, file_number(root, e), bits_of(kinds));
 }
 
 /* apply_change - what lay below a root whose files change their inode numbers, and has

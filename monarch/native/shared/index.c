@@ -195,6 +195,13 @@ static bool arrays_valid(const struct index *ix)
     return array_end(ix, end, ix->arena, ix->arena_bytes) != 0;
 }
 
+/* kinds_valid - the Entries of names, outer ones and hops are all there are. */
+static bool kinds_valid(const struct index *ix)
+{
+    uint64_t outside = (uint64_t)ix->name_count + ix->outer_count;
+    return ix->name_count > 0 && outside + ix->holder_count <= ix->entry_count;
+}
+
 /* shape_valid - every array is inside the block, and the tables have a free slot, so
  * that a probe ends. */
 static bool shape_valid(const struct index *ix, size_t length)
@@ -202,8 +209,9 @@ static bool shape_valid(const struct index *ix, size_t length)
     return length >= sizeof(*ix) && ix->seg.length == length &&
            memcmp(ix->seg.magic, "MONARCH", 8) == 0 &&
            ix->seg.version == LAYOUT_VERSION && ix->seg.kind == SEGMENT_INDEX &&
-           ix->entry_count > 0 && ix->slot_count > ix->entry_count &&
-           ix->inode_slot_count > ix->entry_count && arrays_valid(ix);
+           ix->entry_count > 0 && ix->slot_count > ix->name_count &&
+           ix->inode_slot_count > ix->entry_count && kinds_valid(ix) &&
+           arrays_valid(ix);
 }
 
 static bool entry_valid(const struct index *ix, const struct entry *e)
@@ -218,7 +226,8 @@ static bool entry_valid(const struct index *ix, const struct entry *e)
     uint32_t numbers = directory ? ix->dir_count : ix->file_count;
     if (S_ISLNK(index_attr(ix, e)->mode) && e->target != NONE32)
         return e->file == index_entry(ix, e->target)->file;
-    return e->file == NONE32 || e->file < numbers;
+    return e->file == NONE32 || e->file < numbers ||
+           (e->file & FILE_SHARED && !directory);
 }
 
 static bool entries_valid(const struct index *ix)
@@ -252,7 +261,7 @@ static uint32_t slots_used(const struct index *ix, const struct slot *slots,
 static bool tables_valid(const struct index *ix)
 {
     const struct slot *slots = (const struct slot *)((const char *)ix + ix->slots);
-    return slots_used(ix, slots, ix->slot_count) == ix->entry_count &&
+    return slots_used(ix, slots, ix->slot_count) == ix->name_count &&
            slots_used(ix, inode_slots(ix), ix->inode_slot_count) <= ix->entry_count;
 }
 
@@ -266,7 +275,7 @@ int index_finish(struct index *ix, size_t length)
     memset((char *)ix + ix->slots, 0, ix->slot_count * sizeof(struct slot));
     memset((char *)ix + ix->inode_slots, 0, ix->inode_slot_count * sizeof(struct slot));
     for (uint32_t i = 0; i < ix->entry_count; i++) {
-        int rc = insert_path(ix, i);
+        int rc = i < ix->name_count ? insert_path(ix, i) : 0;
         if (rc)
             return rc;
         insert_inode(ix, i);

@@ -1,4 +1,11 @@
-/* index.h - look-ups in an index block; no allocation, no lock, safe in any process. */
+/* index.h - look-ups in an index block; no allocation, no lock, safe in any process.
+ *
+ * Links that leave the root add two kinds of Entries to those of names:
+ *
+ *   outer  the target of such a link, if that is no name of the dataset. Its path is that of
+ *          the link, below which its own names are names of the dataset
+ *   hop    a directory or link outside the root that such a link passes. Its path is absolute.
+ *          Those that hold a target come first */
 #ifndef MONARCH_INDEX_H
 #define MONARCH_INDEX_H
 
@@ -27,6 +34,30 @@ static inline const char *index_path(const struct index *ix, const struct entry 
 static inline size_t index_path_bytes(const struct entry *e)
 {
     return e->path & 0xffff;
+}
+
+/* index_number - the place of an Entry in its block. */
+static inline uint32_t index_number(const struct index *ix, const struct entry *e)
+{
+    return (uint32_t)(e - index_entry(ix, 0));
+}
+
+/* index_is_hop - the path of the Entry is absolute. */
+static inline bool index_is_hop(const struct index *ix, const struct entry *e)
+{
+    return index_number(ix, e) >= ix->name_count + ix->outer_count;
+}
+
+/* index_is_outer - the Entry is the target of a link: its path has to be followed. */
+static inline bool index_is_outer(const struct index *ix, const struct entry *e)
+{
+    return index_number(ix, e) >= ix->name_count && !index_is_hop(ix, e);
+}
+
+/* index_leaves - links of this root lead outside. */
+static inline bool index_leaves(const struct index *ix)
+{
+    return ix->entry_count > ix->name_count;
 }
 
 /* index_first - the first Entry (in path order) that names a File of this block. */

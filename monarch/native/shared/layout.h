@@ -22,9 +22,10 @@
  *   struct index | struct entry[] | struct slot[] by path | struct slot[] by inode
  *                | struct attr[] | u32 first_entry[file_count] | path arena
  *
- * Entries are sorted by path (bytes); entry 0 is the root itself, with the empty path. In the
- * arena each path has a NUL behind it, and the names in a directory follow each other in the
- * order in which the origin lists them: programs that do not sort go by that.
+ * Entries of names are sorted by path (bytes); entry 0 is the root itself, with the empty path.
+ * In the arena each path has a NUL behind it, and the names in a directory follow each other in
+ * the order in which the origin lists them: programs that do not sort go by that. Then come the
+ * outer Entries and the hops, which no path finds: see index.h.
  * Numbers: a File's number in the job is root.file_base + its number in the block. Each
  * directory has a mark too: root.dir_base + its number (entry.file of a directory).
  * All integers are little-endian and naturally aligned; offsets are in bytes from the
@@ -35,7 +36,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 12u
+#define LAYOUT_VERSION 13u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
@@ -60,6 +61,7 @@ enum {
 };
 
 #define NONE32 0xffffffffu
+#define FILE_SHARED 0x80000000u /* of another root, with its number in the job */
 
 struct segment {
     char magic[8]; /* "MONARCH" and NUL */
@@ -90,7 +92,9 @@ struct index {
     uint32_t entry_count, file_count, dir_count, attr_count;
     uint32_t slot_count, inode_slot_count; /* open addressing, linear probing */
     uint32_t scan_euid;
-    uint32_t scan_rights; /* rights_mark() of the scan */
+    uint32_t scan_rights;             /* rights_mark() of the scan */
+    uint32_t name_count, outer_count; /* hops follow these Entries */
+    uint32_t holder_count, reserved;  /* hops that hold a target; 0 */
     uint64_t entries, slots, inode_slots, attrs, first_entry, arena; /* offsets */
     uint64_t arena_bytes;
 };
@@ -99,7 +103,7 @@ struct entry { /* one cache line */
     uint64_t ino, size;
     int64_t mtime_ns, ctime_ns, atime_ns;
     uint64_t path;   /* arena offset << 16 | length of the root-relative path */
-    uint32_t file;   /* File number, directory number, or NONE32 (unmanaged) */
+    uint32_t file;   /* number of a File or directory, FILE_SHARED, NONE32: unmanaged */
     uint32_t blocks; /* 512-byte blocks; NONE32: too many, see the origin */
     uint32_t attr;   /* index into attrs */
     /* Of a link: Entry that it resolves to, or NONE32. Of a directory: where in the arena

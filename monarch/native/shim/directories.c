@@ -72,9 +72,10 @@ static bool ask(const struct directory *at, _Atomic uint32_t *word, int fd,
     const struct entry *e = entry_of(at);
     struct statx x;
     uint32_t now = time_now(), seen = atomic_load_explicit(word, memory_order_relaxed);
+    int link = index_is_outer(at->ix, e) ? 0 : AT_SYMLINK_NOFOLLOW;
     long rc = sys_call(SYS_statx, fd, (long)path,
                        AT_STATX_FORCE_SYNC | AT_NO_AUTOMOUNT |
-                           (path[0] ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH),
+                           (path[0] ? link : AT_EMPTY_PATH),
                        WANTED, (long)&x);
     if (rc < 0 || (x.stx_mask & WANTED) != WANTED || x.stx_ino != e->ino ||
         makedev(x.stx_dev_major, x.stx_dev_minor) != index_attr(at->ix, e)->dev)
@@ -127,17 +128,7 @@ bool directory_stale(const struct segments *seg, uint32_t root, const struct ent
 /* path_of - writes the agent's path of a directory; its length, 0: too long. */
 static size_t path_of(const struct directory *at, char out[PATH_BYTES_MAX])
 {
-    const struct catalog *c = at->seg->catalog;
-    uint64_t root = c->roots[at->root].path;
-    size_t n = root & 0xffff, rel = index_path_bytes(entry_of(at));
-    if (n + 1 + rel >= PATH_BYTES_MAX)
-        return 0;
-    memcpy(out, (const char *)c + c->strings + (root >> 16), n);
-    if (rel > 0)
-        out[n++] = '/';
-    memcpy(out + n, index_path(at->ix, entry_of(at)), rel);
-    out[n + rel] = 0;
-    return n + rel;
+    return catalog_path(at->seg->catalog, at->root, entry_of(at), out, PATH_BYTES_MAX);
 }
 
 /* named - the kernel has this path for the descriptor: where inode numbers may change they
@@ -258,6 +249,16 @@ static bool grounded(const struct segments *seg, const struct route *r)
            (r->spelling == NONE32 || mounts_ground(seg, r->spelling) == GROUND_SAME);
 }
 
+/* behind - the directory outside the root to which a link leads, below whose own path its
+ * names are; otherwise the Entry itself. */
+static uint32_t behind(const struct index *ix, uint32_t entry)
+{
+    const struct entry *e = index_entry(ix, entry);
+    bool link = S_ISLNK(index_attr(ix, e)->mode) && e->target != NONE32;
+    bool leaves = link && index_is_outer(ix, index_entry(ix, e->target));
+    return leaves && index_entry(ix, e->target)->path == e->path ? e->target : entry;
+}
+
 /* holder_of - the last directory of a path that is catalogued, and the name in it that is
  * not; false: the path passes through something else. */
 static bool holder_of(const struct segments *seg, const struct route *r,
@@ -271,7 +272,8 @@ static bool holder_of(const struct segments *seg, const struct route *r,
         size_t head = start > 0 ? start - 1 : 0;
         int64_t found = index_find(r->ix, r->rel, head);
         if (found >= 0) {
-            *out = (struct directory){seg, r->ix, r->root, (uint32_t)found};
+            uint32_t entry = behind(r->ix, (uint32_t)found);
+            *out = (struct directory){seg, r->ix, r->root, entry};
             return S_ISDIR(index_attr(r->ix, entry_of(out))->mode) &&
                    ordinary(r->rel + start, end - start);
         }
@@ -309,9 +311,11 @@ bool directory_unchanged(const struct segments *seg, uint32_t root,
 void directory_prepare(const struct segments *seg, int dirfd, const char *path)
 {
     ROUTE(r);
-    if (seg && route_at(seg, dirfd, path, &r) == ROUTE_FOUND && grounded(seg, &r) &&
-        S_ISDIR(index_attr(r.ix, route_entry(&r))->mode))
-        directory_unchanged(seg, r.root, r.ix, route_entry(&r));
+    if (!seg || route_at(seg, dirfd, path, &r) != ROUTE_FOUND || !grounded(seg, &r))
+        return;
+    const struct entry *e = index_entry(r.ix, behind(r.ix, r.entry));
+    if (S_ISDIR(index_attr(r.ix, e)->mode))
+        directory_unchanged(seg, r.root, r.ix, e);
 }
 
 /* directory_lacks_at - the same as directory_lacks() for an open that only reads, by an

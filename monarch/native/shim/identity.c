@@ -116,16 +116,7 @@ bool identity_of(const struct segments *seg, const struct stat *st, struct ident
 /* identity_path - the absolute path of the File at the origin. */
 bool identity_path(const struct identity *id, char out[PATH_BYTES_MAX])
 {
-    const struct catalog *c = id->seg->catalog;
-    uint64_t root = c->roots[id->root].path;
-    size_t n = root & 0xffff, rel = index_path_bytes(id->entry);
-    if (n + 1 + rel >= PATH_BYTES_MAX)
-        return false;
-    memcpy(out, (const char *)c + c->strings + (root >> 16), n);
-    out[n] = '/';
-    memcpy(out + n + 1, index_path(id->ix, id->entry), rel);
-    out[n + 1 + rel] = 0;
-    return true;
+    return catalog_path(id->seg->catalog, id->root, id->entry, out, PATH_BYTES_MAX) > 0;
 }
 
 /* identity_is - the file that a descriptor leads to is the File, and no new one that has got
@@ -151,7 +142,8 @@ static int hold_name(const struct identity *id, const struct entry *name, char *
 {
     struct identity named = *id;
     named.entry = name;
-    int fd = identity_path(&named, path) ? object_hold(AT_FDCWD, path, O_NOFOLLOW)
+    int flags = index_is_outer(id->ix, name) ? 0 : O_NOFOLLOW;
+    int fd = identity_path(&named, path) ? object_hold(AT_FDCWD, path, flags)
                                          : IDENTITY_GONE;
     if (fd < 0)
         return IDENTITY_GONE;
@@ -197,9 +189,10 @@ static bool freed(const struct identity *id)
 {
     SCRATCH(path);
     struct stat now;
+    bool follow = index_is_outer(id->ix, id->entry);
     if (mark_of(id->seg, id->root, id->file) & MARKED_FREED)
         return true;
-    return path && identity_path(id, path) && object_at(AT_FDCWD, path, false, &now) &&
+    return path && identity_path(id, path) && object_at(AT_FDCWD, path, follow, &now) &&
            now.st_ino == id->entry->ino &&
            now.st_dev == index_attr(id->ix, id->entry)->dev;
 }

@@ -250,7 +250,7 @@ static const struct entry *file_of(const struct segments *seg, uint32_t root,
     const struct entry *e = found < 0 ? NULL : index_entry(ix, (uint32_t)found);
     if (!e || e->file == NONE32 || !S_ISREG(index_attr(ix, e)->mode))
         return NULL;
-    *file = (uint64_t)seg->catalog->roots[root].file_base + e->file;
+    *file = file_number(&seg->catalog->roots[root], e);
     return e;
 }
 

@@ -133,17 +133,23 @@ bool mark_any(const struct segments *seg)
            segments_superseded(seg) || seg->before;
 }
 
+/* mark_root_seen - this whole root passes through. */
+bool mark_root_seen(const struct segments *seg, uint32_t root)
+{
+    return atomic_load_explicit((_Atomic uint8_t *)&seg->flags->roots[root],
+                                memory_order_acquire);
+}
+
 /* mark_seen - the Entry, or its whole root, is not to be answered for. */
 bool mark_seen(const struct segments *seg, uint32_t root, const struct index *ix,
                const struct entry *e)
 {
     const struct root *at = &seg->catalog->roots[root];
     bool directory = S_ISDIR(index_attr(ix, e)->mode);
-    uint64_t number = (directory ? at->dir_base : at->file_base) + (uint64_t)e->file;
+    uint64_t number = directory ? (uint64_t)at->dir_base + e->file : file_number(at, e);
     if (number >= seg->flags->count)
         return true;
-    return atomic_load_explicit((_Atomic uint8_t *)&seg->flags->roots[root],
-                                memory_order_acquire) ||
+    return mark_root_seen(seg, root) ||
            atomic_load_explicit((_Atomic uint8_t *)&seg->flags->written[number],
                                 memory_order_acquire);
 }
@@ -176,7 +182,7 @@ static void mark_entry(const struct segments *seg, uint32_t number,
         e = index_entry(ix, e->target);
     bool directory = S_ISDIR(index_attr(ix, e)->mode);
     if (!directory && e->file != NONE32)
-        mark_number(seg, (uint64_t)root->file_base + e->file, bits_of(change));
+        mark_number(seg, file_number(root, e), bits_of(change));
     if (!directory || change == CHANGE_BYTES || change == CHANGE_HINT)
         return;
     if (change != CHANGE_TIMES || (link && !follow))

@@ -18,6 +18,7 @@ enum change {
 /* What a route's mark says; a written File's metadata and bytes are the origin's. */
 bool mark_any(const struct segments *seg);
 uint8_t mark_of(const struct segments *seg, uint32_t root, uint64_t file);
+bool mark_root_seen(const struct segments *seg, uint32_t root);
 bool mark_seen(const struct segments *seg, uint32_t root, const struct index *ix,
                const struct entry *e);
 

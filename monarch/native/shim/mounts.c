@@ -86,6 +86,9 @@ static int look_below(const struct segments *seg, uint32_t root, const char *dir
     uint32_t expected = 0;
     if (seg->catalog->inner_mounts && moved) /* one of them may be missing here */
         return GROUND_DOUBTFUL;
+    if (index_leaves(segments_index(seg, root)) &&
+        moved) /* so may what links lead to */
+        return GROUND_DOUBTFUL;
     if (!atomic_compare_exchange_strong(&scratch.taken, &expected, 1))
         return GROUND_BUSY;
     size_t n = find_real(directory, scratch.real);

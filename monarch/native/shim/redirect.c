@@ -87,14 +87,20 @@ static bool name_replica(struct redirect *s, const struct route *r,
 {
     if (!set_place(s, word))
         return false;
-    const struct tier *tier = &s->seg->catalog->tiers[s->tier];
-    const struct entry *first = index_first(r->ix, e->file);
+    const struct catalog *c = s->seg->catalog;
+    const struct tier *tier = &c->tiers[s->tier];
+    uint32_t root = r->root;
+    const struct entry *first = e->file & FILE_SHARED
+                                    ? catalog_entry(c, (uint32_t)s->file, &root)
+                                    : index_first(r->ix, e->file);
     uint64_t hash = r->hash;
-    if (first != route_entry(r)) /* a link, or another name of the same File */
-        hash = index_hash(index_path(r->ix, first), index_path_bytes(first));
+    if (first != route_entry(r)) { /* a link, or another name of the same File */
+        const struct index *ix = segments_index(s->seg, root);
+        hash = index_hash(index_path(ix, first), index_path_bytes(first));
+    }
     memcpy(s->staged, tier->path, tier->path_bytes);
     s->staged[tier->path_bytes] = '/';
-    replica_name(first, s->seg->catalog->roots[r->root].path_hash, hash,
+    replica_name(first, c->roots[root].path_hash, hash,
                  s->staged + tier->path_bytes + 1);
     s->staged[tier->path_bytes + 1 + REPLICA_NAME_BYTES] = 0;
     s->path = s->staged;
@@ -134,7 +140,7 @@ static uint32_t await(struct redirect *s, uint32_t word)
  * seen, so that a mark set before a write is never missed. */
 bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e)
 {
-    uint64_t file = (uint64_t)s->seg->catalog->roots[r->root].file_base + e->file;
+    uint64_t file = file_number(&s->seg->catalog->roots[r->root], e);
     s->file = file;
     s->root = r->root;
     s->size = e->size;
@@ -307,15 +313,15 @@ static bool tier_failed(int error)
  * place, or 0 with the reason counted. */
 static uint32_t find_again(struct redirect *s)
 {
-    const struct index *ix = segments_index(s->seg, s->root);
-    const struct root *root = &s->seg->catalog->roots[s->root];
-    const struct entry *e = index_first(ix, (uint32_t)(s->file - root->file_base));
+    uint32_t root = s->root;
+    const struct entry *e = catalog_entry(s->seg->catalog, (uint32_t)s->file, &root);
+    const struct index *ix = segments_index(s->seg, root);
     uint32_t word = replica_load(s->seg->catalog, s->file);
     if (s->moves++ >= MOVES_MAX)
         return origin(s, COUNTER_origin_lost);
     if (STATE_OF(word) != REPLICA_READY)
         word = await(s, word);
-    if (word && mark_seen(s->seg, s->root, ix, e))
+    if (word && (mark_seen(s->seg, root, ix, e) || mark_root_seen(s->seg, s->root)))
         return origin(s, COUNTER_origin_written);
     return word;
 }

@@ -170,8 +170,11 @@ static bool follow_head(struct route *r)
         if (number < 0)
             continue;
         const struct entry *e = index_entry(r->ix, (uint32_t)number);
-        return S_ISLNK(index_attr(r->ix, e)->mode) && e->target != NONE32 &&
-               replace_head(r, n, index_entry(r->ix, e->target));
+        if (!S_ISLNK(index_attr(r->ix, e)->mode) || e->target == NONE32)
+            return false;
+        const struct entry *target = index_entry(r->ix, e->target);
+        /* Names below the target of a link that leaves the root have this very path. */
+        return target->path != e->path && replace_head(r, n, target);
     }
     return false;
 }
@@ -230,7 +233,7 @@ enum where route_below(const struct segments *seg, uint32_t root, uint32_t direc
     r->spelling = NONE32;
     r->ix = segments_index(seg, root);
     const struct entry *e = index_entry(r->ix, directory);
-    if (!rewrites(r))
+    if (index_is_hop(r->ix, e) || !rewrites(r))
         return ROUTE_OUTSIDE;
     r->rel_bytes = index_path_bytes(e);
     memcpy(r->buffer, index_path(r->ix, e), r->rel_bytes);

@@ -21,12 +21,15 @@ static enum where from_cwd(const struct segments *seg, const char *path,
     return where;
 }
 
+/* from_directory - goes by the identity of the directory that the path is relative to. */
 static enum where from_directory(const struct segments *seg, int dirfd,
                                  const char *path, struct route *r)
 {
     struct stat st;
     uint32_t root, directory;
-    if (!object_of(dirfd, &st) || !S_ISDIR(st.st_mode) ||
+    bool found = dirfd == AT_FDCWD ? object_at(dirfd, ".", true, &st)
+                                   : object_of(dirfd, &st);
+    if (!found || !S_ISDIR(st.st_mode) ||
         !route_directory(seg, st.st_dev, st.st_ino, &root, &directory))
         return ROUTE_OUTSIDE;
     r->apart = mounts_apart(seg, root, dirfd, "");
@@ -116,7 +119,8 @@ enum where route_at(const struct segments *seg, int dirfd, const char *path,
         where = route_absolute(seg, path, r);
     else if (path[0] && dirfd == AT_FDCWD)
         where = from_cwd(seg, path, r);
-    else if (path[0])
+    if (path[0] && path[0] != '/' &&
+        (dirfd != AT_FDCWD || (where == ROUTE_OUTSIDE && seg->leaves)))
         where = from_directory(seg, dirfd, path, r);
     if (where == ROUTE_OUTSIDE && passes_parent(path))
         where = from_parent(seg, dirfd, path, r);

@@ -148,6 +148,9 @@ static bool map_all(struct segments *seg, const char *flags)
         !generation_same(seg) || !catalog_valid(seg) || segments_superseded(seg))
         return false;
     segments_order(seg);
+    seg->leaves = false;
+    for (uint32_t i = 0; i < seg->catalog->root_count; i++)
+        seg->leaves |= index_leaves(segments_index(seg, i));
     struct stat st;
     seg->injects = sys_stat(AT_FDCWD, segments_path(seg, "shim.so", path), &st, 0) == 0;
     return true;

@@ -44,7 +44,7 @@ static const struct entry *answerable(const struct segments *seg, const struct r
     const struct entry *marked = e;
     if (S_ISLNK(mode) && index_attr(r->ix, e)->nlink > 1)
         return NULL; /* its other names are not marked with it */
-    if (S_ISREG(mode) && !entry_confirmed(seg->catalog, r->root, e->file))
+    if (S_ISREG(mode) && !entry_confirmed(seg->catalog, r->root, e))
         return NULL;
     if (S_ISDIR(mode) && directory_stale(seg, r->root, e))
         return NULL;

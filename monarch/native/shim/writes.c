@@ -132,8 +132,8 @@ static void sample(const struct redirect *s, const struct stat *st)
     for (uint32_t i = 0; i < s->seg->catalog->root_count; i++) {
         const struct index *ix = segments_index(s->seg, i);
         int64_t found = index_find_inode(ix, st->st_dev, st->st_ino);
-        if (found < 0 || index_entry(ix, (uint32_t)found)->file == NONE32)
-            continue;
+        if (found < 0 || index_entry(ix, (uint32_t)found)->file & FILE_SHARED)
+            continue; /* not managed, or found in another root */
         count(COUNTER_opens_elsewhere, 1);
         keep_path(s, st);
     }

@@ -91,6 +91,7 @@ static void fill_index(struct board *b, struct index *ix)
 static size_t plan_index(struct index *ix, uint32_t files)
 {
     *ix = (struct index){.entry_count = files + 1,
+                         .name_count = files + 1,
                          .file_count = files,
                          .dir_count = 1,
                          .attr_count = 2,

@@ -24,7 +24,7 @@ static struct index *lay_out(void)
     memcpy(ix->seg.magic, "MONARCH", 8);
     ix->seg.version = LAYOUT_VERSION;
     ix->seg.kind = SEGMENT_INDEX;
-    ix->entry_count = NAMES;
+    ix->entry_count = ix->name_count = NAMES;
     ix->file_count = NAMES - 1;
     ix->dir_count = 1;
     ix->attr_count = 2;

@@ -221,6 +221,7 @@ static size_t place_arrays(struct index *ix, const struct items *items)
     rights_read(&mine);
     *ix = (struct index){
         .entry_count = (uint32_t)items->count,
+        .name_count = (uint32_t)items->count,
         .file_count = (uint32_t)items->files,
         .dir_count = (uint32_t)items->dirs,
         .slot_count = (uint32_t)(items->count * 2 + 1),

@@ -1,0 +1,92 @@
+"""A directory that a scan reads: its place, the results for its names, its Listing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from monarch.catalog.block import Records
+from monarch.catalog.links import join
+from monarch.catalog.survey import ROW, Listing
+
+NAME_BYTES_MAX = 255
+"""Longest name that readdir() gives; some FUSE servers have longer ones."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """The results for some names of one directory.
+
+    Attributes:
+        place: the number of names that the directory has given before.
+        links: those of the names that are links.
+        directories: those that are directories, with their inodes.
+    """
+
+    place: int
+    names: list[bytes]
+    rows: Records
+    links: list[bytes] = field(default_factory=list)
+    directories: list[tuple[bytes, int]] = field(default_factory=list)
+
+
+class Place(NamedTuple):
+    """A directory to read.
+
+    Attributes:
+        path: its name in the dataset, by which patterns judge; empty for the root.
+        real: the real path.
+        dev: the device on which the names in it must be.
+        chain: real paths of the directories with the links that led out of the root.
+    """
+
+    path: bytes
+    real: bytes
+    dev: int
+    chain: tuple[bytes, ...] = ()
+
+    def below(self, path: bytes) -> Place:
+        """Return the place of a directory in this one."""
+        real = join(self.real, os.path.basename(path))
+        return self._replace(path=path, real=real)
+
+
+@dataclass(slots=True)
+class OpenDirectory:
+    """A directory that is being read; the last task that uses it closes it.
+
+    Attributes:
+        names: how many it has given so far.
+    """
+
+    at: Place
+    fd: int
+    batches: list[Batch] = field(default_factory=list)
+    users: int = 1
+    failed: bool = False
+    names: int = 0
+
+
+def listing_of(directory: OpenDirectory) -> Listing:
+    """Return the names of a directory, sorted.
+
+    One that changes while it is read may give a name twice.
+    """
+    batches = sorted(directory.batches, key=lambda batch: batch.place)
+    names = [name for batch in batches for name in batch.names]
+    rows = np.concatenate([np.empty(0, ROW), *(batch.rows for batch in batches)])
+    order = sorted(range(len(names)), key=names.__getitem__)
+    path = directory.at.path
+    room = NAME_BYTES_MAX + (len(path) + 1 if path else 0)
+    short = max(map(len, names), default=0) <= room
+    if len(set(names)) < len(names):
+        order = sorted({name: place for place, name in enumerate(names)}.values())
+        order.sort(key=names.__getitem__)
+    whole = short and len(order) == directory.names
+    listed = np.empty(len(names), np.uint32)
+    listed[order] = np.arange(len(order))
+    chosen = [names[place] for place in order]
+    return Listing.of(path, chosen, rows[order], order=listed if whole else None)
