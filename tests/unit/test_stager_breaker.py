@@ -130,7 +130,7 @@ def test_any_history_keeps_the_bounds_and_a_way_back(history):
         assert PAUSE_FIRST_S <= breaker.pause_s <= PAUSE_MAX_S
 
     for _ in range(2):  # an endless trial, then the pause that it costs
-        now_s += max(PAUSE_MAX_S, TRIAL_MAX_S)
+        now_s += max(PAUSE_MAX_S, TRIAL_MAX_S) + 1e-6  # sums of floats are rounded
         allowed, breaker = ask(breaker, now_s)
         if allowed:
             break
