@@ -1,6 +1,6 @@
 """Whatever is done to a staged tree, every name shows what the kernel shows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from support.adversary.campaign import campaign
 from support.adversary.play import OPERATIONS
 from support.adversary.scene import Scene, minimised
 from support.adversary.sequences import Steps
+from support.adversary.tree import clear_abroad
 
 SHOWN_MAX = 3
 # Of the opens of one sequence most must be answered by a copy, or this proves nothing.
@@ -24,8 +25,9 @@ SPECIAL = {
 
 
 @pytest.fixture
-def scene(monarch_command: Path, run_root: Path, tmp_path: Path) -> Scene:
-    return Scene.make(monarch_command, tmp_path)
+def scene(monarch_command: Path, run_root: Path, tmp_path: Path) -> Iterator[Scene]:
+    yield Scene.make(monarch_command, tmp_path)
+    clear_abroad(tmp_path)
 
 
 @pytest.mark.parametrize("feature", SPECIAL)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from support.adversary.campaign import campaign
 from support.adversary.scene import Scene
-from support.adversary.tree import clear
+from support.adversary.tree import clear, clear_abroad
 
 
 def main(words: list[str]) -> int:
@@ -33,6 +33,7 @@ def main(words: list[str]) -> int:
             failed += 1
     finally:
         clear(folder)
+        clear_abroad(folder)
     spent = time.monotonic() - before
     count = last - first + 1
     print(scene.told())

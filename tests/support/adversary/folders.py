@@ -10,9 +10,15 @@ from support.adversary.play import Play, operation
 from support.adversary.writing import WAYS as WRITES
 from support.adversary.writing import fill
 
-PLACES = ("a", "b", "a/deep", "cur", "exd", "outd", "ex", "../other", "../out")
-INSIDE = ("f0", "f1", "g0", "both", "mid", "../f2", "./f0", "../a/f1", "../b/f0")
-AWAY = ("newdir", "../out/away", "b/inner", "../other/away")
+PLACES = (
+    *("a", "b", "a/deep", "cur", "exd", "outd", "ex", "../other", "../out"),
+    *("leaved", "leaved2", "abroadd", "leaved/sub"),
+)
+INSIDE = (
+    *("f0", "f1", "g0", "both", "mid", "../f2", "./f0", "../a/f1", "../b/f0"),
+    *("h0", "sub/h1", "../g0", "hop", "on", "s1", "../s0"),
+)
+AWAY = ("newdir", "../out/away", "b/inner", "../other/away", "../far/away")
 
 
 def look_inside(play: Play, holder: str) -> None:
@@ -28,6 +34,8 @@ def folder_goes(play: Play, name: str) -> str:
     """A directory, or a link to one, gets another name."""
     if name.startswith(".."):
         return "a root stays"
+    if name.startswith(("leaved", "abroadd")) and play.pick((True, False)):
+        name = os.path.realpath(play.at(name))
     beside = play.at(play.pick(AWAY))
     return str(truth.attempt(play.way(RENAMES[:3]), play.at(name), beside))
 
@@ -36,7 +44,10 @@ def others_change_places(play: Play, name: str) -> str:
     """Two directories change places."""
     if name.startswith(".."):
         return "a root stays"
-    words = "b" if name != "b" else "a", name
+    if name.startswith("leaved"):
+        words = "../far/sub", play.pick(("a", "b", "../out/dir"))
+    else:
+        words = "b" if name != "b" else "a", name
     return str(truth.attempt(links.exchange, *map(play.at, words)))
 
 

@@ -12,7 +12,7 @@ from support.adversary.truth import LIBC, digest
 
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 CLONE_NEWNS = 0x20000
-COVERED = ("a", "b", "a/deep", "../other")
+COVERED = ("a", "b", "a/deep", "../other", "../far", "../far/sub", "../abroad/d")
 TWINS = 64
 
 
@@ -31,7 +31,7 @@ def cover(play: Play) -> str:
     play.need("mounts")
     name = play.pick((*COVERED, "f0"))
     source = "../out/cover/f0" if name == "f0" else "../out/cover"
-    place = play.at(name)
+    place = os.path.realpath(play.at(name))
     play.way((by_libc, by_program))(play, source, place)
     play.mounts.append(place)
     return "covered"

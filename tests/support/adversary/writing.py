@@ -14,7 +14,10 @@ from support.adversary.truth import AT_FDCWD, LIBC, raw_open
 LIBC.fopen.restype = LIBC.fopen64.restype = ctypes.c_void_p
 LIBC.freopen.restype = LIBC.freopen64.restype = ctypes.c_void_p
 LIBC.popen.restype = ctypes.c_void_p
-WRITABLE = (*tree.FILES, *tree.DEEP, *tree.LINKS, *tree.HARD, *tree.THROUGH)
+WRITABLE = (
+    *(*tree.FILES, *tree.DEEP, *tree.LINKS, *tree.HARD, *tree.THROUGH),
+    *(*tree.FAR, *tree.ABROAD),
+)
 STREAM_MODES = (
     *(b"r+", b"r+b", b"w", b"w+", b"a", b"a+", b"r+e", b"rb+", b"rbbbbb+"),
     *(b"rbbbbbb+", b"r+,ccs=UTF-8", b"rm+", b"wx"),
