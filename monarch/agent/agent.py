@@ -274,6 +274,8 @@ class Agent:
         if self.setup.config.retain != "job":
             roots = [one.root.path for one in indexed]
             manifests = await in_thread(claim_all, self.setup.tiers, roots)
+        if self._outline is not None:
+            indexed[:] = [one.as_of_earlier() for one in indexed]
         namespace = publish(self.setup, indexed, self.segments)
         if self._outline is not None:
             self._outline.apply()
@@ -293,7 +295,10 @@ class Agent:
         limits = at_once, sealing, self._readers.first(), packed
         parts = EngineParts(storage.table, *limits)
         engine = make_engine(self.setup, self.segments, extents, parts)
-        stager = make_stager(self.setup, namespace, engine, storage, self.counters)
+        stager = make_stager(
+            *(self.setup, namespace, engine, storage, self.counters),
+            everything=self._lifetime.needs_all_datasets,
+        )
         self._staging = Staging(namespace, engine, stager, extents, at_once, packed)
         if manifests:
             told = manifests, self.counters, self.notifier.warn

@@ -17,6 +17,7 @@ from monarch.agent.segments import Segments
 from monarch.agent.setup import Setup
 from monarch.catalog.block import Block
 from monarch.catalog.inventory import Inventory, MappedRoot, catalog_digest
+from monarch.catalog.outside import behind_links
 from monarch.catalog.segment import CatalogPlan, OpenPolicy, TierPlace, plan_catalog
 from monarch.errors import UsageError, shown
 from monarch.origins.dataset import (
@@ -28,6 +29,7 @@ from monarch.origins.dataset import (
 )
 from monarch.origins.progress import Advance, Progress, ScanRate, scan_line
 from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
+from monarch.stager.behind import OWN, Behind
 from monarch.tiers import Tier
 from monarch.tiers.probe import FAULTS
 
@@ -184,6 +186,17 @@ class Namespace:
 
     def __repr__(self) -> str:
         return f"<Namespace {len(self.inventory)} files in {len(self.roots)} roots>"
+
+    def behind(self) -> Behind:
+        """Return which Files only links to directories outside the roots lead to."""
+        groups, links = np.full(len(self.inventory), OWN, np.int32), list[str]()
+        for base, root in zip(self.bases, self.roots, strict=True):
+            found = behind_links(root.block)
+            numbered = np.where(found.group, found.group + len(links), OWN)
+            groups[base : base + len(numbered)] = numbered
+            groups[found.claimed] = OWN
+            links += [shown(root.path + b"/" + link) for link in found.links]
+        return Behind(groups, links, time.monotonic)
 
     def name_of(self, file: int) -> str:
         """Return the name of a File's Replica."""

@@ -84,6 +84,7 @@ class Staging:
             now_s: a clock that never goes back.
             permitted: how many background copies other nodes permit.
         """
+        self.stager.look_behind()
         limit, first = self.concurrency.limit, self.demand_first
         pace = self.engine.pace()
         done = pace.files, now_s
@@ -168,9 +169,20 @@ def make_stager(
     engine: native.Engine,
     storage: Storage,
     counters: AgentCounters,
+    *,
+    everything: bool,
 ) -> Stager:
-    """Make the Stager of a published Namespace."""
-    settings = StagerSettings(setup.config.fill.enabled, _urgent_bytes_max(setup))
+    """Make the Stager of a published Namespace.
+
+    Args:
+        everything: fill stages also what is behind links that no program has used.
+    """
+    behind = namespace.behind()
+    if everything:
+        behind.open_all()
+    settings = StagerSettings(
+        setup.config.fill.enabled, _urgent_bytes_max(setup), behind=behind
+    )
     return Stager(namespace.replicas(), engine, storage, settings, counters)
 
 

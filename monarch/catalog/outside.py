@@ -115,23 +115,24 @@ class Behind:
         links: the paths of these links.
         group: for each File, 0 if it has a name of its own in the root; otherwise one
             more than the place of the first link that leads to it.
+        claimed: Files of earlier roots that have a name of their own in this one.
     """
 
     links: tuple[bytes, ...]
     group: Groups
+    claimed: Numbers
 
 
 def behind_links(block: Block) -> Behind:
     """Return the Files that only links to directories outside the root lead to."""
     links, of_entry = _behind(block)
-    named = np.flatnonzero(
-        _names_files(block) & (np.arange(len(of_entry)) < block.hop_start)
-    )
+    named = np.flatnonzero(_names_files(block)[: block.hop_start])
     files = block.entries["file"][named].astype(np.int64)
-    own = files < block.file_count  # others belong to another root
+    own = files < block.file_count
     group = np.full(block.file_count, np.iinfo(np.int32).max, np.int32)
     np.minimum.at(group, files[own], of_entry[named[own]])
-    return Behind(links, group)
+    claimed = files[~own & (of_entry[named] == _OWN)]
+    return Behind(links, group, claimed & ~native.CONSTANTS["FILE_SHARED"])
 
 
 @dataclass(frozen=True, slots=True)

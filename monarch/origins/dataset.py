@@ -113,6 +113,15 @@ class Indexed:
             above=stands_above((root.path, *named)) if root.responds else (),
         )
 
+    def as_of_earlier(self) -> Indexed:
+        """Return the index for programs that ran before there was a Catalog.
+
+        What these have changed on the root's file system is known; of others that links
+        lead to, a File has to be compared first.
+        """
+        others = set(self.block.devices()) - {self.root.dev}
+        return replace(self, provisional=True) if others else self
+
     def _leads_to_unstable(self) -> bool:
         """Return whether links lead to a file system whose inode numbers may change."""
         block, root = self.block, self.root

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from monarch.stager.behind import NOTHING_BEHIND, Behind
 from monarch.stager.capacity import Storage, footprints
 from monarch.stager.eviction import Eviction
 from monarch.stager.policy import Files, Policy
@@ -31,11 +32,13 @@ class StagerSettings:
         urgent_bytes_max: a larger File is copied in the background even if a program
             asks for it, because no program waits for it.
         clock: seconds that never go back.
+        behind: Files that fill leaves until a program asks for one of them.
     """
 
     fill: bool
     urgent_bytes_max: int
     clock: Callable[[], float] = time.monotonic
+    behind: Behind = NOTHING_BEHIND
 
     def is_large(self, size_bytes: int) -> bool:
         """Return whether no program waits for a File of this size."""
@@ -52,6 +55,7 @@ class Fill:
     def __init__(self, engine: Engine, settings: StagerSettings) -> None:
         self._engine = engine
         self._enabled = settings.fill
+        self._behind = settings.behind
         self._news = 0
         self._passed_over = 0
         self._crowded = self._packed = 0
@@ -73,8 +77,7 @@ class Fill:
                 even where fill is not wanted.
         """
         if self._enabled:
-            to_read = np.concatenate([offered, policy.to_read])
-            self._engine.fill(to_read, policy.to_fetch)
+            self._fill(policy.to_read, policy.to_fetch, offered)
         elif len(offered):
             self._engine.fill(offered, _NONE)
 
@@ -90,7 +93,7 @@ class Fill:
         missed, self._passed_over = passed_over > self._passed_over, passed_over
         self._news = news
         if missed and self._enabled:
-            self._engine.fill(policy.to_read_in_part, policy.to_fetch)
+            self._fill(policy.to_read_in_part, policy.to_fetch)
 
     def check_room(self, policy: Policy, crowded: int, packed: int) -> None:
         """Look again at Files without room, if frames took less than was expected.
@@ -104,7 +107,11 @@ class Fill:
             return
         self._crowded, self._packed = crowded, packed
         if self._enabled:
-            self._engine.fill(policy.to_read, policy.to_fetch)
+            self._fill(policy.to_read, policy.to_fetch)
+
+    def _fill(self, to_read: Files, to_fetch: Files, offered: Files = _NONE) -> None:
+        order = self._behind.order
+        self._engine.fill(np.concatenate([offered, order(to_read)]), order(to_fetch))
 
 
 class ReadingAhead:

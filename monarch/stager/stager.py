@@ -176,6 +176,11 @@ class Stager:
         self._started = True
         self.refill()
 
+    def look_behind(self) -> None:
+        """Let fill stage what is behind links by which programs have opened a File."""
+        if self._settings.behind.note_opened(self.replicas.in_state):
+            self.refill()
+
     def refuse_adoption(self, file: int) -> None:
         """Give up the Replica of an earlier job."""
         tier = self.table.withdraw(file)
