@@ -46,7 +46,7 @@ from monarch.agent.whole_files import WholeFiles
 from monarch.background import in_thread, log_failure
 from monarch.metrics import AgentCounters
 from monarch.native import AgentState
-from monarch.origins.dataset import Indexed, IndexKey
+from monarch.origins.dataset import Indexed, IndexKey, forget_indexes, save_all
 from monarch.stager import ExtentDigests, FillConcurrency, Stager
 from monarch.tiers.leftovers import collect_all
 from monarch.tiers.retained import Manifest
@@ -181,7 +181,7 @@ class Agent:
             return
         changed = {root.path for root in self._staging.namespace.changed_roots()}
         stale = [one for one in self._indexes if one.root in changed]
-        last = [self._saving, in_thread(_forget, stale)]
+        last = [self._saving, in_thread(forget_indexes, stale)]
         lost = self._staging.stager.storage.lost_tiers()
         if self._collecting is not None and not lost:  # it looks into all Tiers
             last.append(self._collecting)
@@ -274,17 +274,13 @@ class Agent:
         if self.setup.config.retain != "job":
             roots = [one.root.path for one in indexed]
             manifests = await in_thread(claim_all, self.setup.tiers, roots)
-        if self._outline is not None:
-            indexed[:] = [one.as_of_earlier() for one in indexed]
-        namespace = publish(self.setup, indexed, self.segments)
-        if self._outline is not None:
-            self._outline.apply()
+        namespace = self._publish(indexed)
         whole = WholeFiles(namespace, self.setup.config.cold_open.wait_max)
         await in_thread(whole.flag_named, self.setup.whole)
         self.joining.send_catalog(namespace)
         self.joining.watch(namespace, self.counters)
         self._indexes = [one.key for one in indexed]
-        self._saving = in_thread(_save, tuple(indexed))
+        self._saving = in_thread(save_all, tuple(indexed))
         indexed.clear()
         count_segments(self.setup, self.segments)
         extents = ExtentDigests(*extent_arrays(namespace))
@@ -295,10 +291,7 @@ class Agent:
         limits = at_once, sealing, self._readers.first(), packed
         parts = EngineParts(storage.table, *limits)
         engine = make_engine(self.setup, self.segments, extents, parts)
-        stager = make_stager(
-            *(self.setup, namespace, engine, storage, self.counters),
-            everything=self._lifetime.needs_all_datasets,
-        )
+        stager = make_stager(self.setup, namespace, engine, storage, self.counters)
         self._staging = Staging(namespace, engine, stager, extents, at_once, packed)
         if manifests:
             told = manifests, self.counters, self.notifier.warn
@@ -325,6 +318,16 @@ class Agent:
         self._state.set(AgentState.READY)
         self._recorder.note_start()
         self.notifier.ready(self._start_line(namespace, spec))
+
+    def _publish(self, indexed: list[Indexed]) -> Namespace:
+        if self._outline is not None:
+            indexed = [one.as_of_earlier() for one in indexed]
+        namespace = publish(self.setup, indexed, self.segments)
+        if self._outline is not None:
+            self._outline.apply()
+        if self._lifetime.needs_all_datasets:
+            namespace.behind.open_all()
+        return namespace
 
     async def _choose_packing(
         self, namespace: Namespace, spec: JobSpec | None, left: dict[int, Manifest]
@@ -452,15 +455,3 @@ class Agent:
         if asked.get("op") == "live":
             return self._live.figures()
         return {"error": f"unknown op {asked.get('op')!r}"}
-
-
-def _save(indexed: tuple[Indexed, ...]) -> None:
-    """Save the indexes that this job has made."""
-    for one in indexed:
-        one.save()
-
-
-def _forget(stale: list[IndexKey]) -> None:
-    """Remove the saved indexes of datasets of which files have changed."""
-    for one in stale:
-        one.forget()

@@ -183,11 +183,12 @@ class Namespace:
         self._blocks = plan.presence.blocks(segments.memory["flags"])
         self.mark_bases = (*plan.file_bases, *plan.directory_bases)
         self._first = [root.block.first_entry for root in self.roots]
+        self.behind = self._behind()
 
     def __repr__(self) -> str:
         return f"<Namespace {len(self.inventory)} files in {len(self.roots)} roots>"
 
-    def behind(self) -> Behind:
+    def _behind(self) -> Behind:
         """Return which Files only links to directories outside the roots lead to."""
         groups, links = np.full(len(self.inventory), OWN, np.int32), list[str]()
         for base, root in zip(self.bases, self.roots, strict=True):

@@ -169,19 +169,10 @@ def make_stager(
     engine: native.Engine,
     storage: Storage,
     counters: AgentCounters,
-    *,
-    everything: bool,
 ) -> Stager:
-    """Make the Stager of a published Namespace.
-
-    Args:
-        everything: fill stages also what is behind links that no program has used.
-    """
-    behind = namespace.behind()
-    if everything:
-        behind.open_all()
+    """Make the Stager of a published Namespace."""
     settings = StagerSettings(
-        setup.config.fill.enabled, _urgent_bytes_max(setup), behind=behind
+        setup.config.fill.enabled, _urgent_bytes_max(setup), behind=namespace.behind
     )
     return Stager(namespace.replicas(), engine, storage, settings, counters)
 

@@ -145,6 +145,18 @@ class Indexed:
             saved.save(self.index)
 
 
+def save_all(indexed: Sequence[Indexed]) -> None:
+    """Save the indexes that this process has made."""
+    for one in indexed:
+        one.save()
+
+
+def forget_indexes(stale: Sequence[IndexKey]) -> None:
+    """Remove the saved indexes of datasets of which files have changed."""
+    for one in stale:
+        one.forget()
+
+
 def _ignore(*_: object) -> None:
     """Do nothing."""
 

@@ -65,7 +65,7 @@ class Behind:
         return bool(opened)
 
     def order(self, files: Files) -> Files:
-        """Return the Files that fill may stage, those with a name of their own first."""
+        """Return the Files that fill may stage: those with names of their own first."""
         if not self.links:
             return files
         groups = self._groups[files]

@@ -52,10 +52,8 @@ def test_a_file_of_two_roots_is_one_file(base: Path) -> None:
     assert number(0, "b") == number(1, "b")
     assert number(0, "c") == number(1, "c2") == number(1, "store/c")
     paths = {os.path.realpath(found.path(file)) for file in range(len(found))}
-    assert paths == {
-        os.fsencode(base / name)
-        for name in ("one/a", "two/b", "store/c", "store/sub/d")
-    }
+    names = ("one/a", "two/b", "store/c", "store/sub/d")
+    assert paths == {os.fsencode(base / name) for name in names}
     assert sum(root.block.file_count for root in roots) == 4
 
 
@@ -109,3 +107,17 @@ def test_links_are_counted_by_whether_they_leave(base: Path) -> None:
     counts = count_links(Tree.scan(base / "two").block)
 
     assert (counts.links, counts.followed) == (5, 3)
+
+
+def test_a_file_behind_a_link_may_have_a_name_of_its_own_in_another_root(
+    base: Path,
+) -> None:
+    trees = [Tree.scan(base / "two"), Tree.scan(base / "store")]
+
+    first, second = (
+        behind_links(block) for block in share_files([tree.block for tree in trees])
+    )
+
+    assert first.group[trees[0].file("store/sub/d")] == 1
+    assert trees[0].file("store/sub/d") in second.claimed
+    assert len(second.group) == 0
