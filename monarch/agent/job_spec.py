@@ -26,8 +26,9 @@ from monarch.catalog.inventory import catalog_digest
 from monarch.catalog.presence import large_above, large_files
 from monarch.codec import FRAME_BYTES, Codec
 from monarch.errors import MonarchError
-from monarch.origins.dataset import Dataset, Indexed, move_here
+from monarch.origins.dataset import Dataset, Indexed
 from monarch.origins.index_file import RootIndex, is_same_tree
+from monarch.origins.relocation import relocate
 from monarch.origins.root import open_root
 from monarch.peers.protocol import Member, Standing, View
 from monarch.placement import Copies, Mode, Node, Placement, Units
@@ -334,6 +335,6 @@ def _index_from_block(dataset: Dataset, memory: memoryview, node: str) -> Indexe
         raise MonarchError(f"{root} is a different directory on {node}")
     if not is_same_tree(block, root):
         raise MonarchError(f"{root} has different files on {node}")
-    move_here(block, root)
+    relocate(block, root)
     index = RootIndex(block, root.path, dataset.patterns)
     return Indexed(dataset, root, index, provisional=False, scanned=False)

@@ -181,7 +181,8 @@ def _unmanaged(unmanaged: Mapping[Unmanaged, int]) -> str:
 
 def _check(file: Path, paths: Sequence[str], config: Config) -> int:
     """Print whether a job would use an index file; return the exit code."""
-    from monarch.origins.index_file import IndexUnusableError, check_fresh, read_index
+    from monarch.origins.index_file import check_fresh, read_index
+    from monarch.origins.relocation import IndexUnusableError
     from monarch.origins.root import open_root
 
     if len(paths) > 1:

@@ -307,7 +307,8 @@ def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
 def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
     """Return the roots of index files, without a check for freshness."""
     from monarch.catalog.inventory import MappedRoot
-    from monarch.origins.index_file import IndexUnusableError, read_index
+    from monarch.origins.index_file import read_index
+    from monarch.origins.relocation import IndexUnusableError
 
     roots = []
     for file in files:

@@ -21,14 +21,13 @@ from monarch.catalog.outside import share_files
 from monarch.catalog.patterns import Patterns, Selection
 from monarch.catalog.survey import ATTR, ROW, Refused, Survey, Unmanaged
 from monarch.origins.index_file import (
-    IndexUnusableError,
     RootIndex,
     check_fresh,
-    devices_here,
     doubts_of,
     read_index,
 )
 from monarch.origins.progress import Advance, Progress
+from monarch.origins.relocation import IndexUnusableError, relocate
 from monarch.origins.root import (
     OriginRoot,
     link_expansions,
@@ -235,7 +234,7 @@ def prepare_index(
         index = _indexed(survey, preparation.root, dataset.patterns)
     else:
         answered()
-        move_here(index.block, preparation.root)
+        relocate(index.block, preparation.root)
     for doubt in doubts_of(index):
         warn(doubt)
     return Indexed(dataset, preparation.root, index, provisional, not provisional)
@@ -248,17 +247,6 @@ def share_indexed(indexed: Sequence[Indexed]) -> list[Indexed]:
         one if block is one.index.block else replace(one, shared=block)
         for one, block in zip(indexed, blocks, strict=True)
     ]
-
-
-def move_here(block: Block, root: OriginRoot) -> None:
-    """Give an index the device numbers of this machine.
-
-    Raises:
-        IndexUnusableError: links lead to a file system that is not there.
-    """
-    devices = devices_here(block, root)
-    if any(before != now for before, now in devices.items()):
-        block.move_to_devices(devices)
 
 
 @dataclass(slots=True)

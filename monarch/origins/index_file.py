@@ -24,7 +24,8 @@ from monarch.atomic_file import whole_file
 from monarch.catalog.block import NONE32, Block, Bytes
 from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import Refused, Unmanaged
-from monarch.errors import MonarchError, printable, shown
+from monarch.errors import printable, shown
+from monarch.origins.relocation import IndexUnusableError, find_outside
 from monarch.origins.root import OriginRoot
 from monarch.origins.walk import Count
 from monarch.units import format_count
@@ -40,10 +41,6 @@ BATCH_DIRECTORIES = 256
 COARSE_NS = 2_000_000_000
 # Entries that are compared if another node has just made the index.
 SAMPLE = 8
-
-
-class IndexUnusableError(MonarchError):
-    """An index file is damaged or stale, for the reason in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,14 +275,23 @@ def is_same_tree(block: Block, root: OriginRoot) -> bool:
     Roots of node-local file systems often have the same inode, but different contents;
     a shared file system has changed little in the meantime.
     """
-    entries = block.entries
-    count = min(SAMPLE, len(entries))
     fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        places = [number * len(entries) // count for number in range(count)]
-        return not places or any(_is_same(block, fd, place) for place in places)
+        return all(
+            not places or any(_is_same(block, fd, place) for place in places)
+            for places in (
+                _sample(0, block.name_count),
+                _sample(block.name_count, block.hop_start),
+            )
+        )
     finally:
         os.close(fd)
+
+
+def _sample(start: int, stop: int) -> list[int]:
+    """Return some Entries of a range."""
+    count = min(SAMPLE, stop - start)
+    return [start + number * (stop - start) // count for number in range(count)]
 
 
 def _is_same(block: Block, fd: int, entry: int) -> bool:
@@ -312,43 +318,13 @@ def _difference(then: Patterns, now: Patterns) -> str:
     return "made with other patterns"
 
 
-def devices_here(block: Block, root: OriginRoot) -> dict[int, int]:
-    """Return this machine's number for each device of an index.
-
-    Links may lead to other file systems than that of the root.
-
-    Raises:
-        IndexUnusableError: a directory on one of them is missing here, or another one.
-    """
-    devices = {int(block.header["root_dev"]): root.dev}
-    fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for dev, entry in block.devices().items():
-            if dev not in devices:
-                devices[dev] = _device_here(block, fd, entry)
-    finally:
-        os.close(fd)
-    return devices
-
-
-def _device_here(block: Block, fd: int, entry: int) -> int:
-    path = block.lookup_path(entry)
-    try:
-        found = os.stat(path, dir_fd=fd, follow_symlinks=False)
-    except OSError as error:
-        raise IndexUnusableError(
-            f"links lead to {shown(path)}: {error.strerror}"
-        ) from error
-    if found.st_ino != int(block.entries["ino"][entry]):
-        raise IndexUnusableError(f"{shown(path)} is another directory")
-    return found.st_dev
-
-
 def _first_mismatch(
     block: Block, root: OriginRoot, threads: int, progress: Count | None
 ) -> _Mismatch | None:
-    devices = devices_here(block, root)
-    directories = list(block.directories())
+    devices = find_outside(block, root, threads).devices
+    # Of directories that links only pass, the names do not matter.
+    passed = block.hop_start + int(block.header["holder_count"])
+    directories = [entry for entry in block.directories() if entry < passed]
     links = _links(block, _is_close(block, directories))
     looked_at = max(len(directories), len(links))
     starts = range(0, looked_at, BATCH_DIRECTORIES)
@@ -428,8 +404,7 @@ def _changed(
 ) -> Iterator[_Mismatch]:
     """Yield directories that changed since the scan.
 
-    A program can reset the mtime of a directory, but not its ctime. Of one that links
-    only pass, the names do not matter.
+    A program can reset the mtime of a directory, but not its ctime.
     """
     records = block.entries[entries]
     paths = [block.lookup_path(entry) for entry in entries]
@@ -438,10 +413,7 @@ def _changed(
     rows, _ = native.make_rows(found, 0)
     same = (found["status"] == 0) & (found["dev"] == here[records["attr"]])
     same &= found["mode"] == block.attrs["mode"][records["attr"]]
-    same &= rows["ino"] == records["ino"]
-    holders = block.hop_start + int(block.header["holder_count"])
-    passed = np.array(entries) >= holders
-    for name in ("mtime_ns", "ctime_ns"):
-        same &= passed | (rows[name] == records[name])
+    for name in ("ino", "mtime_ns", "ctime_ns"):
+        same &= rows[name] == records[name]
     for place in np.flatnonzero(~same).tolist():
         yield _Mismatch(block.path(entries[place]), "has changed since")

@@ -24,12 +24,12 @@ from monarch.errors import shown
 from monarch.kept_files import KeptFiles
 from monarch.origins.index_file import (
     IndexSummary,
-    IndexUnusableError,
     RootIndex,
     read_index,
     read_summary,
     save_index,
 )
+from monarch.origins.relocation import IndexUnusableError
 
 FILES_MAX: Final = 64
 BYTES_MAX: Final = 1 << 30

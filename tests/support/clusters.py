@@ -33,6 +33,7 @@ class Cluster:
         ram: below which the RAM Tiers are made.
         rendezvous: the directory by which the nodes find each other.
         extra: options of every job.
+        linked: a directory of links to the dataset, which programs read in its place.
     """
 
     command: Path
@@ -44,6 +45,12 @@ class Cluster:
     rendezvous: Path
     extra: tuple[str, ...] = ()
     jobs: list[Job] = field(default_factory=list)
+    linked: Path | None = None
+
+    @property
+    def root(self) -> Path:
+        """The dataset as programs name it."""
+        return self.linked or self.origin.root
 
     @property
     def size_bytes(self) -> int:
@@ -53,7 +60,7 @@ class Cluster:
     def line(self, options: Sequence[str], nodes: Sequence[Node]) -> list[str]:
         """The words of `monarch run` before the program, the same on each node."""
         words = [str(self.command), "run", "-q", "--strict"]
-        words += ["--data", str(self.origin.root)]
+        words += ["--data", str(self.root)]
         words += ["--hosts", ",".join(node.name for node in nodes)]
         words += ["--set", f"peers.interface={nodes[0].interface}"]
         words += ["--set", f"peers.rendezvous={self.rendezvous}"]
@@ -141,7 +148,7 @@ class Cluster:
         words = {
             **asdict(plan),
             "epochs": epochs,
-            "root": str(self.origin.root),
+            "root": str(self.root),
             "source": str(self.origin.source),
             "files": sorted(self.sizes),
             "meetings": str(job.folder / "meetings"),

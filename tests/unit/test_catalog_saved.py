@@ -15,11 +15,11 @@ from monarch import native
 from monarch.catalog.patterns import Patterns
 from monarch.origins.dataset import Dataset, prepare_index
 from monarch.origins.index_file import (
-    IndexUnusableError,
     check_fresh,
     read_index,
     save_index,
 )
+from monarch.origins.relocation import IndexUnusableError
 from monarch.origins.root import open_root
 from support.trees import Tree, lstat_of
 

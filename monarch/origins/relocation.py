@@ -1,0 +1,122 @@
+"""An index on another machine, or after another mount: what is outside the root there.
+
+Each node numbers the devices of shared file systems in its own way, and the directories
+and links that lead to these may be on its own file system.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch import native
+from monarch.catalog.block import Block, Records
+from monarch.errors import MonarchError, shown
+from monarch.origins.root import OriginRoot
+
+BATCH_NAMES = 256
+
+Numbers = npt.NDArray[np.int64]
+
+
+class IndexUnusableError(MonarchError):
+    """An index file is damaged or stale, for the reason in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What an index has outside its root, as this machine shows it.
+
+    Attributes:
+        hops: the Entries of directories and links that links pass.
+        found: their metadata here.
+        devices: the number of each device of the index → that of this machine.
+    """
+
+    hops: Numbers
+    found: Records
+    devices: Mapping[int, int]
+
+
+def find_outside(block: Block, root: OriginRoot, threads: int = 16) -> Outside:
+    """Look up what an index has outside its root.
+
+    Raises:
+        IndexUnusableError: it is missing here, or something else.
+    """
+    hops = np.arange(block.hop_start, len(block.entries))
+    outer = np.arange(block.name_count, block.hop_start)
+    kinds = block.modes() & 0o170000
+    outer = outer[kinds[outer] == stat.S_IFDIR]
+    places = np.concatenate([outer, hops])
+    found = _look(block, root, places, threads)
+    _check(block, places, found, same_inodes=len(outer))
+    devices = {int(block.header["root_dev"]): root.dev}
+    for before, now, place in zip(
+        block.attrs["dev"][block.entries["attr"][places]].tolist(),
+        found["dev"].tolist(),
+        places.tolist(),
+        strict=True,
+    ):
+        if devices.setdefault(before, now) != now:
+            raise IndexUnusableError(
+                f"{shown(block.path(place))} is on another file system"
+            )
+    return Outside(hops, found[len(outer) :], devices)
+
+
+def _look(block: Block, root: OriginRoot, places: Numbers, threads: int) -> Records:
+    fd = os.open(root.path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def look(start: int) -> Records:
+        part = places[start : start + BATCH_NAMES].tolist()
+        return native.find_names(fd, [*map(block.lookup_path, part)], rights=False)
+
+    try:
+        with ThreadPoolExecutor(threads, thread_name_prefix="fresh") as pool:
+            parts = list(pool.map(look, range(0, len(places), BATCH_NAMES)))
+    finally:
+        os.close(fd)
+    return np.concatenate([native.find_names(-1, [], rights=False), *parts])
+
+
+def _check(block: Block, places: Numbers, found: Records, same_inodes: int) -> None:
+    """Raise IndexUnusableError if a place is missing, or something else.
+
+    Args:
+        same_inodes: the number of the first places whose inodes have to be the same.
+    """
+    missing = np.flatnonzero(found["status"])
+    if len(missing):
+        path = shown(block.path(int(places[missing[0]])))
+        reason = os.strerror(-int(found["status"][missing[0]]))
+        raise IndexUnusableError(f"links lead to {path}: {reason}")
+    other = found["mode"] & 0o170000 != block.modes()[places] & 0o170000
+    inodes = block.entries["ino"][places] != found["ino"]
+    other[:same_inodes] |= inodes[:same_inodes]
+    if other.any():
+        path = shown(block.path(int(places[np.argmax(other)])))
+        raise IndexUnusableError(f"links lead to {path}, which is another one here")
+
+
+def relocate(block: Block, root: OriginRoot, threads: int = 16) -> None:
+    """Give an index the device numbers, and the inodes of hops, of this machine.
+
+    Raises:
+        IndexUnusableError: links lead to what is not there.
+    """
+    here = find_outside(block, root, threads)
+    rows, _ = native.make_rows(here.found, 0)
+    entries = block.entries
+    moved = any(before != now for before, now in here.devices.items())
+    if not moved and (entries["ino"][here.hops] == rows["ino"]).all():
+        return
+    for name in ("ino", "mtime_ns", "ctime_ns", "atime_ns", "size"):
+        entries[name][here.hops] = rows[name]
+    block.move_to_devices(here.devices)
