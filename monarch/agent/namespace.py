@@ -27,6 +27,7 @@ from monarch.origins.dataset import (
     prepare_index,
     share_indexed,
 )
+from monarch.origins.index_text import links_text
 from monarch.origins.progress import Advance, Progress, ScanRate, scan_line
 from monarch.stager import FileTable, Replicas, WrittenMarks, footprints
 from monarch.stager.behind import OWN, Behind
@@ -169,10 +170,15 @@ def progress_of(path: str, notifier: Notifier) -> Progress:
 
 
 class Namespace:
-    """The published Files of a job, by number."""
+    """The published Files of a job, by number.
 
-    def __init__(self, plan: CatalogPlan, segments: Segments) -> None:
+    Attributes:
+        links: how many names of the datasets are links, and where these lead.
+    """
+
+    def __init__(self, plan: CatalogPlan, segments: Segments, links: str = "") -> None:
         self.segments = segments
+        self.links = links
         self.roots = _mapped(plan, segments)
         self.inventory = Inventory(self.roots, native.CONSTANTS["EXTENT_BYTES"])
         # The bytes of all Files in a Tier, where each takes whole pages.
@@ -276,7 +282,7 @@ def publish(setup: Setup, indexed: list[Indexed], segments: Segments) -> Namespa
         plan.length,
         lambda _, m: plan.write_into(m, generation),
     )
-    return Namespace(plan, segments)
+    return Namespace(plan, segments, links_text([one.index for one in indexed]))
 
 
 def _mapped(plan: CatalogPlan, segments: Segments) -> list[MappedRoot]:

@@ -210,6 +210,7 @@ def start_line(
     )
     files = "file" if count == 1 else "files"
     what = f"{format_count(count)} {files}, {format_size(size)}"
+    what += f"; {namespace.links}" if namespace.links else ""
     line = f"staging {places} ({what}) to {tiers}"
     if nodes > 1:
         line += f", on each of {nodes} nodes"

@@ -49,6 +49,14 @@ class Block:
         return int(self.header["dir_count"])
 
     @property
+    def directories_inside(self) -> int:
+        """Return the number of directories with a name in the root."""
+        found = np.flatnonzero(
+            self.modes()[: self.hop_start] & 0o170000 == stat.S_IFDIR
+        )
+        return len(np.unique(self.entries["file"][found]))
+
+    @property
     def digest(self) -> int:
         """Return the digest of everything after the header."""
         return int(self.header["digest"])

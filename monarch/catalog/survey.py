@@ -56,6 +56,11 @@ class Unmanaged(StrEnum):
         """Return the reason as a text that follows a count."""
         return _TEXTS[self]
 
+    @property
+    def is_link(self) -> bool:
+        """Return whether it is a reason not to follow a link."""
+        return self.value.startswith("link_")
+
 
 _TEXTS = {
     Unmanaged.EXCLUDED: "excluded by include, exclude or never",

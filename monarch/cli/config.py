@@ -65,6 +65,8 @@ def check(ctx: click.Context, file: str | None, config: str | None) -> None:
         ctx.exit(1)
     for doubt in _doubts(loaded.config):
         print_line(f"warning: {doubt}", err=False)
+    for line in _links(loaded.config):
+        print_line(line, err=False)
     names = ", ".join(map(str, loaded.files)) or "no file, only defaults"
     click.echo(f"ok: {names}")
 
@@ -136,6 +138,22 @@ def _dataset_faults(loaded: Loaded) -> list[str]:
         except UsageError as error:
             faults.append(f"{loaded.origins[key]}: {error}")
     return faults
+
+
+def _links(config: Config) -> list[str]:
+    """Return how many names of each dataset are links, as far as is known."""
+    from monarch.catalog.patterns import Patterns
+    from monarch.config.request import index_directory
+    from monarch.origins.index_text import known_links
+    from monarch.origins.saved_indexes import SavedIndexes
+
+    saved = SavedIndexes(index_directory(os.environ))
+    lines = []
+    for one in config.datasets:
+        patterns = Patterns(one.include, one.exclude, one.never, one.links)
+        if text := known_links(one.path, patterns, saved):
+            lines.append(f"{one.path}: {text}")
+    return lines
 
 
 def _doubts(config: Config) -> list[str]:

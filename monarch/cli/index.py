@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from monarch.catalog.patterns import Patterns
-from monarch.catalog.survey import Unmanaged
 from monarch.cli.terminal import ScanProgress, print_line
 from monarch.errors import UsageError, shown
-from monarch.units import format_count, format_duration, format_size
+from monarch.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from monarch.config import Config
@@ -159,24 +158,19 @@ def _save(dataset: Dataset, output: str | None, catalog: Catalog) -> None:
 
 
 def _summary(made: RootIndex) -> str:
+    from monarch.origins.index_text import links_text, reasons_text
     from monarch.report.format import many
 
     block = made.block
     counts = (
         f"{shown(made.root)}: {many(block.file_count, 'files')}, "
-        f"{many(block.directory_count, 'directories')}, "
+        f"{many(block.directories_inside, 'directories')}, "
         f"{format_size(int(block.sizes().sum()))}"
     )
-    return counts + _unmanaged(made.unmanaged)
-
-
-def _unmanaged(unmanaged: Mapping[Unmanaged, int]) -> str:
-    reasons = [
-        f"{format_count(count)} {reason.text}"
-        for reason, count in sorted(unmanaged.items())
-        if count
-    ]
-    return f"; not staged: {', '.join(reasons)}" if reasons else ""
+    others = {r: n for r, n in made.unmanaged.items() if not r.is_link}
+    links, reasons = links_text([made]), reasons_text(others)
+    counts += f"; {links}" if links else ""
+    return f"{counts}; not staged: {reasons}" if reasons else counts
 
 
 def _check(file: Path, paths: Sequence[str], config: Config) -> int:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from monarch.catalog.inventory import MappedRoot
     from monarch.cli.plan_simulation import TierRoom
     from monarch.config import Config
+    from monarch.origins.dataset import Indexed
+    from monarch.origins.index_file import RootIndex
     from monarch.placement import Node, Placement
     from monarch.placement.units import Bytes
 
@@ -119,6 +121,8 @@ def plan(as_json: bool, epochs: int, **options: Any) -> None:
     description = describe(dataset.names, found, mode, placement.copies, epochs)
     if options["capacity"] is None:
         description["notes"] = _notes(config, left=found.left_bytes > 0)
+    if dataset.links:
+        description.setdefault("notes", []).append(f"names: {dataset.links}")
     parts = plan_parts(description)
     if options["simulate"]:
         from monarch.cli.plan_simulation import simulation, simulation_parts
@@ -276,6 +280,7 @@ class PlannedDataset:
     extent_first: Bytes
     large_above: int
     digest: int
+    links: str = ""
 
 
 def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
@@ -286,6 +291,7 @@ def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
     from monarch.catalog.presence import large_above
     from monarch.catalog.segment import OpenPolicy, plan_catalog
     from monarch.native import CONSTANTS, ColdMode
+    from monarch.origins.index_text import links_text
 
     cold = config.cold_open
     above_bytes = large_above(ColdMode[cold.mode.upper()], cold.wait_max)
@@ -295,33 +301,41 @@ def _dataset(options: dict[str, Any], config: Config) -> PlannedDataset:
         sizes = np.full(options["files"], each, np.uint64)
         firsts = extents_of(sizes, extent_bytes)
         return PlannedDataset(["given sizes"], sizes, firsts, above_bytes, 0)
-    roots = _indexed_roots(options["indexes"]) or scanned_roots(config)
+    indexes, roots = _indexed_roots(options["indexes"])
+    if not roots:
+        scanned = scanned_datasets(config)
+        indexes = [one.index for one in scanned]
+        roots = [one.mapped() for one in scanned]
     # This refuses what a job would refuse, such as nested datasets.
     plan_catalog(roots, [], OpenPolicy(0, 0, 0))
     inventory = Inventory(roots, extent_bytes)
     names = [os.fsdecode(root.path) for root in roots]
     sizes, firsts = inventory.sizes, inventory.extent_first
-    return PlannedDataset(names, sizes, firsts, above_bytes, catalog_digest(roots))
+    digest, links = catalog_digest(roots), links_text(indexes)
+    return PlannedDataset(names, sizes, firsts, above_bytes, digest, links)
 
 
-def _indexed_roots(files: Sequence[str]) -> list[MappedRoot]:
-    """Return the roots of index files, without a check for freshness."""
+def _indexed_roots(
+    files: Sequence[str],
+) -> tuple[list[RootIndex], list[MappedRoot]]:
+    """Return index files and their roots, without a check for freshness."""
     from monarch.catalog.inventory import MappedRoot
     from monarch.origins.index_file import read_index
     from monarch.origins.relocation import IndexUnusableError
 
-    roots = []
+    indexes, roots = [], []
     for file in files:
         try:
             saved = read_index(Path(file))
         except IndexUnusableError as error:
             raise UsageError(f"--index: {file}: {error}") from error
+        indexes.append(saved)
         roots.append(MappedRoot(saved.root, (saved.root,), saved.block))
-    return roots
+    return indexes, roots
 
 
-def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
-    """Return the roots of the configured datasets, scanned if needed.
+def scanned_datasets(config: Config, *, fresh: bool = False) -> list[Indexed]:
+    """Return the configured datasets with their indexes, scanned if needed.
 
     Args:
         fresh: look up each file, as a job does that adopts what was retained.
@@ -329,13 +343,13 @@ def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
     from monarch.catalog.patterns import Patterns
     from monarch.config import require_datasets
     from monarch.config.request import index_directory
-    from monarch.origins.dataset import Dataset, prepare_index
+    from monarch.origins.dataset import Dataset, prepare_index, share_indexed
     from monarch.origins.saved_indexes import SavedIndexes
 
     require_datasets(config)
     reuse = config.catalog.reuse and not fresh
     saved = SavedIndexes(index_directory(os.environ)) if reuse else None
-    roots = []
+    made = []
     for dataset in config.datasets:
         patterns = Patterns(
             dataset.include, dataset.exclude, dataset.never, dataset.links
@@ -352,8 +366,13 @@ def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
         finally:
             progress.close()
         indexed.save()
-        roots.append(indexed.mapped())
-    return roots
+        made.append(indexed)
+    return share_indexed(made)
+
+
+def scanned_roots(config: Config, *, fresh: bool = False) -> list[MappedRoot]:
+    """Return the roots of the configured datasets; see scanned_datasets()."""
+    return [one.mapped() for one in scanned_datasets(config, fresh=fresh)]
 
 
 def _place(

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from monarch.catalog.patterns import Patterns
 from monarch.codec import AUTO, PLAIN, Codec
+from monarch.config.request import index_directory
 from monarch.doctor.findings import Finding, note, ok, prevents, warning
 from monarch.errors import MonarchError, UsageError
 from monarch.native import codec_library, home
+from monarch.origins.index_text import known_links
+from monarch.origins.saved_indexes import SavedIndexes
 from monarch.tiers import Device, Tier, TierSettings, check_places, measure, open_tier
 from monarch.tiers.memory import Memory, read_memory, tightest
 from monarch.tiers.probe import Probe, grants_leases
@@ -158,6 +162,7 @@ def check_tiers(config: Config) -> Iterator[Finding]:
             continue
         usable[key] = path
         yield _dataset(key, path)
+    yield from _links(config)
     tiers = [
         open_tier(TierSettings.of(number, tier), "doctor")
         for number, tier in enumerate(config.used_tiers)
@@ -190,6 +195,15 @@ def _dataset(key: str, path: Path) -> Finding:
         text = f"{path}: {kind.kind}: it is in memory already"
         return note(key, text, "run the program without Monarch")
     return ok(key, f"{path}: {kind.kind}")
+
+
+def _links(config: Config) -> Iterator[Finding]:
+    """Tell how many names of each dataset are links, as far as is known."""
+    saved = SavedIndexes(index_directory(os.environ))
+    for number, one in enumerate(config.datasets):
+        patterns = Patterns(one.include, one.exclude, one.never, one.links)
+        if text := known_links(one.path, patterns, saved):
+            yield ok(f"datasets[{number}].links", text)
 
 
 def _codec(settings: TierSettings) -> Iterator[Finding]:

@@ -23,9 +23,9 @@ from monarch.catalog.survey import ATTR, ROW, Refused, Survey, Unmanaged
 from monarch.origins.index_file import (
     RootIndex,
     check_fresh,
-    doubts_of,
     read_index,
 )
+from monarch.origins.index_text import doubts_of
 from monarch.origins.progress import Advance, Progress
 from monarch.origins.relocation import IndexUnusableError, relocate
 from monarch.origins.root import (

@@ -28,7 +28,6 @@ from monarch.errors import printable, shown
 from monarch.origins.relocation import IndexUnusableError, find_outside
 from monarch.origins.root import OriginRoot
 from monarch.origins.walk import Count
-from monarch.units import format_count
 
 DESCRIPTION_BYTES_MAX = 1 << 20
 READ_BYTES = 64 << 20
@@ -57,26 +56,6 @@ class RootIndex:
     patterns: Patterns
     unmanaged: Mapping[Unmanaged, int] = field(default_factory=dict)
     refused: Refused = field(default_factory=Refused)
-
-
-def doubts_of(index: RootIndex) -> list[str]:
-    """Return a sentence for each thing that may not be meant, such as no file."""
-    root, refused = shown(index.root), index.refused
-    excluded = index.unmanaged.get(Unmanaged.EXCLUDED, 0)
-    doubts = []
-    if not index.block.file_count and excluded:
-        doubts.append(
-            f"no file of {root} is staged: include, exclude and never leave out "
-            f"all {format_count(excluded)} names; change these patterns"
-        )
-    elif not index.block.file_count:
-        doubts.append(f"there is no file to stage in {root}")
-    if refused.names:
-        examples = ", ".join(refused.examples)
-        more = refused.names - len(refused.examples)
-        rest = f" and {format_count(more)} more" if more else ""
-        doubts.append(f"what is not staged of {root}: {examples}{rest}")
-    return doubts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,84 @@
+"""What users read about an index: links, names that are left out, and why."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from monarch.catalog.outside import count_links
+from monarch.catalog.patterns import Patterns
+from monarch.catalog.survey import Unmanaged
+from monarch.errors import shown
+from monarch.origins.index_file import RootIndex
+from monarch.origins.relocation import IndexUnusableError
+from monarch.origins.saved_indexes import SavedIndexes
+from monarch.units import format_count
+
+
+def doubts_of(index: RootIndex) -> list[str]:
+    """Return a sentence for each thing that may not be meant, such as no file."""
+    root, refused = shown(index.root), index.refused
+    excluded = index.unmanaged.get(Unmanaged.EXCLUDED, 0)
+    others = {reason for reason, count in index.unmanaged.items() if count}
+    doubts = []
+    if not index.block.file_count and others == {Unmanaged.EXCLUDED}:
+        doubts.append(
+            f"no file of {root} is staged: include, exclude and never leave out "
+            f"all {format_count(excluded)} names; change these patterns"
+        )
+    elif not index.block.file_count:
+        reasons = reasons_text(index.unmanaged)
+        why = f": {reasons}" if reasons else ""
+        doubts.append(f"there is no file to stage in {root}{why}")
+    if refused.names:
+        examples = ", ".join(refused.examples)
+        more = refused.names - len(refused.examples)
+        rest = f" and {format_count(more)} more" if more else ""
+        doubts.append(f"what is not staged of {root}: {examples}{rest}")
+    return doubts
+
+
+def reasons_text(unmanaged: Mapping[Unmanaged, int]) -> str:
+    """Return the reasons for which names are left to the origin, with their counts."""
+    return ", ".join(
+        f"{format_count(count)} {reason.text}"
+        for reason, count in sorted(unmanaged.items())
+        if count
+    )
+
+
+def links_text(indexes: Sequence[RootIndex]) -> str:
+    """Return how many names are links, how many leave the datasets, how many fail.
+
+    Returns:
+        Nothing if there are no links.
+    """
+    found = [count_links(index.block) for index in indexes]
+    links = sum(one.links for one in found)
+    followed = sum(one.followed for one in found)
+    failed = Counter[Unmanaged]()
+    for index in indexes:
+        failed.update({r: n for r, n in index.unmanaged.items() if r.is_link})
+    parts = [f"{format_count(links)} {'link' if links == 1 else 'links'}"]
+    if followed:
+        parts.append(f"{format_count(followed)} followed out of the dataset")
+    if failed.total():
+        parts.append(f"not followed: {reasons_text(failed)}")
+    return ", ".join(parts) if links else ""
+
+
+def known_links(path: str, patterns: Patterns, saved: SavedIndexes) -> str:
+    """Return the links of a dataset at its last scan; it is not looked at now.
+
+    Returns:
+        What to do, if there was none; nothing if there is no such directory.
+    """
+    try:
+        root = os.path.realpath(os.fsencode(path), strict=True)
+        index = saved.load(root, patterns)
+    except IndexUnusableError:
+        return f"links are counted by its first scan: `monarch index {path}`"
+    except OSError:
+        return ""
+    return links_text([index]) or "no links"
