@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
+from xxhash import xxh3_64_hexdigest
 
 from monarch import native
 from monarch.catalog.block import Block
@@ -281,10 +283,7 @@ def datasets_payload(datasets: Sequence[Dataset]) -> list[list[Any]]:
     return [
         [
             dataset.path,
-            list(dataset.patterns.include),
-            list(dataset.patterns.exclude),
-            list(dataset.patterns.never),
-            dataset.patterns.links,
+            xxh3_64_hexdigest(json.dumps(asdict(dataset.patterns)).encode()),
         ]
         for dataset in datasets
     ]

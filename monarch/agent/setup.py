@@ -18,6 +18,7 @@ from monarch.codec import PLAIN
 from monarch.config.request import Request, index_directory
 from monarch.errors import MonarchError, UsageError
 from monarch.origins.dataset import Dataset
+from monarch.origins.named import Named, literal_head, name_roots
 from monarch.origins.saved_indexes import SavedIndexes
 from monarch.tiers import (
     RamTier,
@@ -84,7 +85,12 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
         if tier.settings.path in faults
     )
     tiers = tuple(tier for tier in tiers if tier.settings.path not in faults)
-    roots = {key: root for key, root in _roots(config).items() if root not in faults}
+    named = name_roots(config.datasets, [str(path) for path in faults])
+    roots = {
+        f"datasets[{one.keys[0]}].path": Path(one.path)
+        for one in named
+        if Path(one.path) not in faults
+    }
     if not (tiers and roots):
         raise MonarchError(f"no {'dataset' if tiers else 'tier'} is reachable")
     check_places(roots, tiers)
@@ -106,7 +112,7 @@ def make_setup(request: Request, job_node: str, environ: Mapping[str, str]) -> S
         config,
         request.text,
         request.command,
-        _datasets(config, environ),
+        _datasets(named, config, environ),
         tiers,
         request.quiet,
         umask,
@@ -124,18 +130,11 @@ def _whole_names(config: Config) -> Selection:
         raise UsageError(f"cold_open.whole: {error}") from error
 
 
-def _roots(config: Config) -> dict[str, Path]:
-    """Return the datasets by their configuration keys."""
-    return {
-        f"datasets[{number}].path": Path(dataset.path)
-        for number, dataset in enumerate(config.datasets)
-    }
-
-
 def _faults(config: Config, tiers: Sequence[Tier]) -> dict[Path, str]:
     """Return the paths that hang or fail, with the reason; the others are used."""
     limit_s = max(config.catalog.wait_max, CHECK_S)
-    paths = {*_roots(config).values(), *(tier.settings.path for tier in tiers)}
+    paths = {Path(literal_head(dataset.path)) for dataset in config.datasets}
+    paths |= {tier.settings.path for tier in tiers}
     probes = {path: begin(partial(_probe, path)) for path in sorted(paths)}
     deadline_s = time.monotonic() + limit_s
     faults: dict[Path, str] = {}
@@ -168,22 +167,13 @@ def with_pool(setup: Setup, run: Path, *, pool_at_once: bool) -> Setup:
     return replace(setup, pool=pool, pool_at_once=pool_at_once)
 
 
-def _datasets(config: Config, environ: Mapping[str, str]) -> tuple[Dataset, ...]:
+def _datasets(
+    named: Sequence[Named], config: Config, environ: Mapping[str, str]
+) -> tuple[Dataset, ...]:
     # What was retained is recognised by the attributes of files: they are looked up.
     reuse = config.catalog.reuse and config.retain == "job"
     saved = SavedIndexes(index_directory(environ)) if reuse else None
-    return tuple(
-        Dataset(
-            path=dataset.path,
-            patterns=Patterns(
-                dataset.include, dataset.exclude, dataset.never, dataset.links
-            ),
-            aliases=dataset.aliases,
-            index_file=Path(dataset.index) if dataset.index else None,
-            saved=saved,
-        )
-        for dataset in config.datasets
-    )
+    return tuple(Dataset.of(one, saved) for one in named)
 
 
 def _check_metrics(config: Config) -> None:

@@ -31,6 +31,8 @@ from monarch.units import format_count, format_size
 
 DEMAND_THREADS: Final = 32
 THREADS_MAX: Final = 64
+NAMES_MAX: Final = 4
+"""Names of datasets in the first line of a job."""
 
 log = logging.getLogger("monarch.agent")
 
@@ -200,7 +202,10 @@ def start_line(
     """Return the line that is printed when a job begins."""
     ratios = {one.tier: one.ratio for one in packed}
     count, size = len(namespace.inventory), namespace.inventory.total_bytes
-    places = ", ".join(dataset.path for dataset in setup.datasets)
+    names = [name for dataset in setup.datasets for name in dataset.names]
+    places = ", ".join(names[:NAMES_MAX])
+    if len(names) > NAMES_MAX:
+        places += f" and {format_count(len(names) - NAMES_MAX)} more"
     codecs = {
         one.tier: f" packed with {one.codec} ({one.ratio:.2f} x)" for one in packed
     }

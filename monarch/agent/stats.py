@@ -242,7 +242,9 @@ class AgentStats:
             command=self.setup.command,
             started_s=label.started_s,
             seconds=time.monotonic() - label.clock_s,
-            datasets=tuple(dataset.path for dataset in self.setup.datasets),
+            datasets=tuple(
+                name for dataset in self.setup.datasets for name in dataset.names
+            ),
             files=len(inventory) if inventory is not None else 0,
             bytes=inventory.total_bytes if inventory is not None else 0,
             complete=complete,

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from monarch.errors import UsageError
+
+Links = Literal["follow", "inside"]
 
 _CHARACTER = rb"(?:[^/\x80-\xff]|[\xc0-\xff][\x80-\xbf]*|[\x80-\xbf])"
 _NOTHING = rb"(?!)"
@@ -50,12 +52,25 @@ class Patterns:
         exclude: none of these,
         never: and none of these, which match files that must not be staged.
         links: whether links that leave the root are followed.
+        names: only these paths, and what is below those of directories; none: all.
+        parts: directories below the root with patterns of their own.
     """
 
     include: tuple[str, ...] = ("**",)
     exclude: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
-    links: Literal["follow", "inside"] = "follow"
+    links: Links = "follow"
+    names: tuple[str, ...] = ()
+    parts: tuple[tuple[str, Patterns], ...] = ()
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> Patterns:
+        """Return the patterns that asdict() has described, also as JSON."""
+        given = dict(described)
+        parts = tuple((path, cls.of(part)) for path, part in given.pop("parts"))
+        links = given.pop("links")
+        lists = {name: tuple(value) for name, value in given.items()}
+        return cls(**lists, links=links, parts=parts)
 
 
 class Selection:
@@ -77,6 +92,10 @@ class Selection:
         self._marks = tuple(map(_literal, drop)) if everything else (b"",)
         self.follows = patterns.links == "follow"
         self.by_path = not everything or any(not glob.anywhere for glob in drop)
+
+    def only(self, _directory: bytes) -> list[bytes] | None:
+        """Return the names to look up in a directory; None: all that it has."""
+        return None
 
     def takes_all(self, names: Sequence[bytes]) -> bool:
         """Return whether all names of one directory are surely catalogued.

@@ -128,32 +128,39 @@ def _load(options: RunOptions) -> Loaded:
 
 def _dataset_faults(loaded: Loaded) -> list[str]:
     """Return a line for each dataset that is not here, with the place of its path."""
+    from monarch.origins.named import name_roots
     from monarch.tiers import check_root
 
     faults = []
     for number, dataset in enumerate(loaded.config.datasets):
         key = f"datasets[{number}].path"
         try:
-            check_root(key, Path(dataset.path))
+            for named in name_roots([dataset], ()):
+                check_root(key, Path(named.path))
         except UsageError as error:
-            faults.append(f"{loaded.origins[key]}: {error}")
+            text = str(error).replace("datasets[0].path", key)
+            faults.append(f"{loaded.origins[key]}: {text}")
+    if not faults:
+        try:
+            name_roots(loaded.config.datasets, ())
+        except UsageError as error:
+            faults.append(str(error))
     return faults
 
 
 def _links(config: Config) -> list[str]:
     """Return how many names of each dataset are links, as far as is known."""
-    from monarch.catalog.patterns import Patterns
     from monarch.config.request import index_directory
     from monarch.origins.index_text import known_links
+    from monarch.origins.named import name_roots
     from monarch.origins.saved_indexes import SavedIndexes
 
     saved = SavedIndexes(index_directory(os.environ))
-    lines = []
-    for one in config.datasets:
-        patterns = Patterns(one.include, one.exclude, one.never, one.links)
-        if text := known_links(one.path, patterns, saved):
-            lines.append(f"{one.path}: {text}")
-    return lines
+    return [
+        f"{', '.join(named.given)}: {text}"
+        for named in name_roots(config.datasets, ())
+        if (text := known_links(named.path, named.patterns, saved))
+    ]
 
 
 def _doubts(config: Config) -> list[str]:

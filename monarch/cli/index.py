@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from monarch.catalog.patterns import Patterns
 from monarch.cli.terminal import ScanProgress, print_line
 from monarch.errors import UsageError, shown
 from monarch.units import format_duration, format_size
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from monarch.config import Config
     from monarch.config.schema import Catalog, Dataset
     from monarch.origins.index_file import RootIndex
+    from monarch.origins.named import Named
 
 
 @click.command("index")
@@ -120,8 +120,12 @@ def _plain_dataset(path: str) -> Dataset:
         raise UsageError(f"dataset {path!r}: {error.errors()[0]['msg']}") from error
 
 
-def _patterns(dataset: Dataset) -> Patterns:
-    return Patterns(dataset.include, dataset.exclude, dataset.never, dataset.links)
+def _named(dataset: Dataset) -> Named:
+    """Return the directory to scan for a dataset."""
+    from monarch.origins.named import name_roots
+
+    [named] = name_roots([dataset], ())
+    return named
 
 
 def _save(dataset: Dataset, output: str | None, catalog: Catalog) -> None:
@@ -132,14 +136,15 @@ def _save(dataset: Dataset, output: str | None, catalog: Catalog) -> None:
     from monarch.origins.root import open_root
     from monarch.origins.saved_indexes import SavedIndexes
 
-    root = open_root(dataset.path)
+    named = _named(dataset)
+    root = open_root(named.path)
     file = Path(output or dataset.index or f"{Path(dataset.path).name}.monarch-index")
     began = time.monotonic()
     progress = ScanProgress(dataset.path)
     try:
         made = scan_index(
             root,
-            _patterns(dataset),
+            named.patterns,
             threads=catalog.scan_threads,
             progress=lambda names: progress(Advance(names)),
         )
@@ -186,7 +191,8 @@ def _check(file: Path, paths: Sequence[str], config: Config) -> int:
         place = paths[0] if paths else os.fsdecode(saved.root)
         dataset = _chosen([place], config)[0]
         threads = config.catalog.scan_threads
-        check_fresh(saved, open_root(place), _patterns(dataset), threads=threads)
+        named = _named(dataset)
+        check_fresh(saved, open_root(named.path), named.patterns, threads=threads)
     except IndexUnusableError as reason:
         print_line(f"{file}: not usable: {reason}", err=False)
         return 1

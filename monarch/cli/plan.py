@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -340,25 +340,22 @@ def scanned_datasets(config: Config, *, fresh: bool = False) -> list[Indexed]:
     Args:
         fresh: look up each file, as a job does that adopts what was retained.
     """
-    from monarch.catalog.patterns import Patterns
     from monarch.config import require_datasets
     from monarch.config.request import index_directory
     from monarch.origins.dataset import Dataset, prepare_index, share_indexed
+    from monarch.origins.named import name_roots
     from monarch.origins.saved_indexes import SavedIndexes
 
     require_datasets(config)
     reuse = config.catalog.reuse and not fresh
     saved = SavedIndexes(index_directory(os.environ)) if reuse else None
     made = []
-    for dataset in config.datasets:
-        patterns = Patterns(
-            dataset.include, dataset.exclude, dataset.never, dataset.links
-        )
-        file = Path(dataset.index) if dataset.index and not fresh else None
+    for named in name_roots(config.datasets, ()):
+        dataset = Dataset.of(replace(named, index=None) if fresh else named, saved)
         progress = ScanProgress(dataset.path)
         try:
             indexed = prepare_index(
-                Dataset(dataset.path, patterns, dataset.aliases, file, saved),
+                dataset,
                 threads=config.catalog.scan_threads,
                 warn=lambda text: print_line(f"monarch: {text}"),
                 progress=progress,

@@ -55,9 +55,13 @@ NEVER = (
 
 
 class Dataset(Section):
-    """A directory whose files are staged."""
+    """Files that are staged."""
 
-    path: DatasetPath = Field(description="The directory, such as /pfs/imagenet.")
+    path: DatasetPath = Field(
+        description="A directory, such as /pfs/imagenet, one file, a pattern of paths "
+        "(/pfs/shards/train-*.tar), or @FILE: a file with one of the first two on "
+        "each line. A dataset inside another is part of it, with patterns of its own."
+    )
     aliases: Annotated[tuple[DatasetPath, ...], Several] = Field(
         default=(),
         max_length=16,

@@ -304,6 +304,8 @@ def _surrogates(text: str) -> bool:
 
 
 def _dataset_path(value: object, info: ValidationInfo) -> str:
+    if isinstance(value, str) and value.startswith("@"):  # a file of paths
+        return "@" + _path(value[1:], info)
     path = _path(value, info)
     if path == "/":
         raise refusal("a directory below /")

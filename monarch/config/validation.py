@@ -174,20 +174,22 @@ def _tier_conflicts(config: Config) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _root_conflicts(datasets: Sequence[Dataset]) -> Iterator[tuple[KeyPath, str]]:
-    """Find paths and aliases that name one directory twice, or one inside another."""
+    """Find aliases that are names of another dataset, or inside one."""
     places: dict[str, KeyPath] = {}
     spelled: list[tuple[KeyPath, str]] = []
     for number, dataset in enumerate(datasets):
-        spelled.append((("datasets", number, "path"), dataset.path))
+        places.setdefault(dataset.path, ("datasets", number, "path"))
         for index, alias in enumerate(dataset.aliases):
             spelled.append((("datasets", number, "aliases", index), alias))
     for place, path in spelled:
         if path in places:
             yield place, f"duplicate path {path!r} (first in {key_text(places[path])})"
         places.setdefault(path, place)
-    for place, path in spelled:
+    paths = [(("datasets", n, "path"), one.path) for n, one in enumerate(datasets)]
+    for place, path in (*paths, *spelled):
         for outer in map(str, PurePosixPath(path).parents):
-            if outer in places:
+            # Of two paths, one is a part of the other.
+            if outer in places and "aliases" in (place[2], places[outer][2]):
                 inside = f"is inside {outer!r} ({key_text(places[outer])})"
                 yield place, f"{path!r} {inside}; datasets must not overlap"
                 break

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from monarch.catalog.patterns import Patterns
 from monarch.codec import AUTO, PLAIN, Codec
 from monarch.config.request import index_directory
 from monarch.doctor.findings import Finding, note, ok, prevents, warning
 from monarch.errors import MonarchError, UsageError
 from monarch.native import codec_library, home
 from monarch.origins.index_text import known_links
+from monarch.origins.named import name_roots
 from monarch.origins.saved_indexes import SavedIndexes
 from monarch.tiers import Device, Tier, TierSettings, check_places, measure, open_tier
 from monarch.tiers.memory import Memory, read_memory, tightest
@@ -149,20 +149,19 @@ def check_memory(levels: Sequence[Memory] | None = None) -> Iterator[Finding]:
 
 def check_tiers(config: Config) -> Iterator[Finding]:
     """Look at each configured Tier, and whether it can be where it is."""
-    datasets = {
-        f"datasets[{number}].path": Path(dataset.path)
-        for number, dataset in enumerate(config.datasets)
-    }
     usable = {}
-    for key, path in datasets.items():
+    for number, dataset in enumerate(config.datasets):
+        key = f"datasets[{number}].path"
         try:
-            check_places({key: path}, [])
+            [named] = name_roots([dataset], ())
+            check_places({key: Path(named.path)}, [])
         except UsageError as error:
             yield _refused(error)
             continue
-        usable[key] = path
-        yield _dataset(key, path)
-    yield from _links(config)
+        usable[key] = Path(named.path)
+        yield _dataset(key, Path(named.path))
+    if len(usable) == len(config.datasets):
+        yield from _links(config)
     tiers = [
         open_tier(TierSettings.of(number, tier), "doctor")
         for number, tier in enumerate(config.used_tiers)
@@ -200,10 +199,9 @@ def _dataset(key: str, path: Path) -> Finding:
 def _links(config: Config) -> Iterator[Finding]:
     """Tell how many names of each dataset are links, as far as is known."""
     saved = SavedIndexes(index_directory(os.environ))
-    for number, one in enumerate(config.datasets):
-        patterns = Patterns(one.include, one.exclude, one.never, one.links)
-        if text := known_links(one.path, patterns, saved):
-            yield ok(f"datasets[{number}].links", text)
+    for named in name_roots(config.datasets, ()):
+        if text := known_links(named.path, named.patterns, saved):
+            yield ok(f"datasets[{named.keys[0]}].links", text)
 
 
 def _codec(settings: TierSettings) -> Iterator[Finding]:

@@ -18,7 +18,8 @@ from monarch.catalog.block import Block
 from monarch.catalog.build import build_block, unlisted_links
 from monarch.catalog.inventory import MappedRoot
 from monarch.catalog.outside import share_files
-from monarch.catalog.patterns import Patterns, Selection
+from monarch.catalog.parts import selection_of
+from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import ATTR, ROW, Refused, Survey, Unmanaged
 from monarch.origins.index_file import (
     RootIndex,
@@ -26,6 +27,7 @@ from monarch.origins.index_file import (
     read_index,
 )
 from monarch.origins.index_text import doubts_of
+from monarch.origins.named import Named
 from monarch.origins.progress import Advance, Progress
 from monarch.origins.relocation import IndexUnusableError, relocate
 from monarch.origins.root import (
@@ -49,6 +51,7 @@ class Dataset:
     Attributes:
         index_file: given by the user.
         saved: the indexes that earlier scans have left; None: not to be used.
+        given: the names that users gave it, if these are not its path.
     """
 
     path: str
@@ -56,6 +59,19 @@ class Dataset:
     aliases: tuple[str, ...] = ()
     index_file: Path | None = None
     saved: SavedIndexes | None = None
+    given: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, named: Named, saved: SavedIndexes | None) -> Dataset:
+        """Return a dataset as users have named it."""
+        file = Path(named.index) if named.index else None
+        parts = named.path, named.patterns, named.aliases, file, saved
+        return cls(*parts, given=named.given)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what to call it in messages."""
+        return self.given or (self.path,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +184,7 @@ def scan(
     progress: Count | None = None,
 ) -> Survey:
     """Scan all names below a root that the patterns select."""
-    selection = Selection(patterns)
+    selection = selection_of(patterns)
     started_ns = time.time_ns()
     walk = Walk(root, selection)
     walk.run(threads, progress)

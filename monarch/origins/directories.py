@@ -60,6 +60,7 @@ class OpenDirectory:
 
     Attributes:
         names: how many it has given so far.
+        named: it is not read, only some names in it are looked up.
     """
 
     at: Place
@@ -68,6 +69,7 @@ class OpenDirectory:
     users: int = 1
     failed: bool = False
     names: int = 0
+    named: bool = False
 
 
 def listing_of(directory: OpenDirectory) -> Listing:
@@ -85,7 +87,7 @@ def listing_of(directory: OpenDirectory) -> Listing:
     if len(set(names)) < len(names):
         order = sorted({name: place for place, name in enumerate(names)}.values())
         order.sort(key=names.__getitem__)
-    whole = short and len(order) == directory.names
+    whole = short and len(order) == directory.names and not directory.named
     listed = np.empty(len(names), np.uint32)
     listed[order] = np.arange(len(order))
     chosen = [names[place] for place in order]

@@ -29,7 +29,7 @@ from monarch.origins.relocation import IndexUnusableError, find_outside
 from monarch.origins.root import OriginRoot
 from monarch.origins.walk import Count
 
-DESCRIPTION_BYTES_MAX = 1 << 20
+DESCRIPTION_BYTES_MAX = 64 << 20
 READ_BYTES = 64 << 20
 FORMAT = 1
 _HEADER_BYTES = native.DTYPES["index"].itemsize
@@ -141,11 +141,7 @@ def read_summary(file: Path) -> IndexSummary:
 
 
 def _patterns(described: Mapping[str, Any]) -> Patterns:
-    given = dict(described["patterns"])
-    links = given.pop("links")
-    return Patterns(
-        **{name: tuple(value) for name, value in given.items()}, links=links
-    )
+    return Patterns.of(described["patterns"])
 
 
 def _read_head(source: BinaryIO) -> tuple[bytes, int]:

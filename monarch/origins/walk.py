@@ -178,6 +178,9 @@ class Walk:
         if at.dev not in self._local:
             self._local[at.dev] = native.rights_are_local(fd)
         directory = OpenDirectory(at, fd)
+        if (names := self._selection.only(at.path)) is not None:
+            self._look_named(directory, names)
+            return
         try:
             while (listed := native.list_names(fd))[0]:
                 place = directory.names
@@ -185,6 +188,14 @@ class Walk:
         except OSError as error:
             directory.failed = True
             self._fail(at.path, error)
+        finally:
+            self._leave(directory)
+
+    def _look_named(self, directory: OpenDirectory, names: list[bytes]) -> None:
+        """Look up some names of a directory without reading it."""
+        directory.named = True
+        try:
+            self._share(directory, names, 0)
         finally:
             self._leave(directory)
 
@@ -281,7 +292,7 @@ class Walk:
         prefix = directory.at.path + b"/" if directory.at.path else b""
         batch = Batch(place, [prefix + name for name in names], rows)
         others = np.flatnonzero(kinds)
-        unreadable = self._unreadable(found, directory.at.dev)
+        unreadable = self._unreadable(found, directory.at.dev, named=directory.named)
         for number in np.flatnonzero(unreadable).tolist():
             code = -int(found["status"][number])
             self._refuse(batch.names[number], code or errno.EACCES)
@@ -298,9 +309,11 @@ class Walk:
             batch.rows = rows[kept]
         return batch
 
-    def _unreadable(self, found: Records, dev: int) -> Any:
+    def _unreadable(self, found: Records, dev: int, *, named: bool) -> Any:
         """Return which of these names cannot be read, where that is known."""
-        failed = (found["status"] != 0) & (found["status"] != -errno.ENOENT)
+        failed = found["status"] != 0
+        if not named:  # a name that was read may have gone since
+            failed &= found["status"] != -errno.ENOENT
         if not self._local[dev]:
             return failed
         files = (found["mode"] & stat.S_IFMT(0o777777)) == stat.S_IFREG

@@ -325,11 +325,22 @@ def test_no_dataset_at_all_is_one_line(plan):
     assert plan(code=2, data=False).err.count("\n") == 1
 
 
-def test_a_dataset_inside_another_is_refused_as_by_a_job(plan, dataset):
-    said = plan("--data", str(dataset / "class1"), code=2)
+def test_a_dataset_inside_another_is_counted_once(described, dataset):
+    alone = described("--tier", "ram:8MiB")
+    both = described("--tier", "ram:8MiB", "--data", str(dataset / "class1"))
 
-    assert "class1" in said.err
-    assert said.err.count("\n") == 1
+    assert both["files"] == alone["files"]
+    assert both["bytes"] == alone["bytes"]
+
+
+def test_links_of_the_dataset_are_counted(described, dataset):
+    (dataset / "out").symlink_to("/etc/hostname")
+    (dataset / "gone").symlink_to("nowhere")
+
+    (note,) = described("--tier", "ram:8MiB")["notes"]
+
+    assert note.startswith("names: 2 links, 1 followed out of the dataset")
+    assert "1 dangling links" in note
 
 
 def test_plan_tells_what_its_numbers_do_not_say_of_the_tiers(plan, described):

@@ -280,23 +280,23 @@ def test_shared_memory_has_room_for_all_tiers_and_the_pool_of_peers():
     assert schema.POOL_NAME == POOL_NAME
 
 
-def test_dataset_given_twice_or_inside_another_is_refused(refusal):
+def test_alias_inside_a_dataset_or_of_two_is_refused(refusal):
     lines = refusal(
         "datasets:\n"
         "  - {path: /a, aliases: [/x]}\n"
         "  - {path: /a/./}\n"
         "  - {path: /x/y/z}\n"
         "  - {path: /ab, aliases: [/a/q]}\n"
-        "  - {path: /b}\n",
+        "  - {path: /b, aliases: [/x]}\n",
     )
 
     assert lines == (
-        "job.yaml:3:12: datasets[1].path: duplicate path '/a' (first in "
-        "datasets[0].path)",
         "job.yaml:4:12: datasets[2].path: '/x/y/z' is inside '/x' "
         "(datasets[0].aliases[0]); datasets must not overlap",
         "job.yaml:5:27: datasets[3].aliases[0]: '/a/q' is inside '/a' "
         "(datasets[0].path); datasets must not overlap",
+        "job.yaml:6:26: datasets[4].aliases[0]: duplicate path '/x' (first in "
+        "datasets[0].aliases[0])",
     )
 
 

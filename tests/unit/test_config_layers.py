@@ -307,7 +307,6 @@ def test_saved_index_belongs_to_exactly_one_dataset(load_text, refusal, tmp_path
         ({"tiers": ("ssd:1GB",)}, "add a directory, such as ssd:1GB:/local"),
         ({"tiers": ("ram:8G",)}, "--tier ram:8G: tiers[0].capacity: '8G' is not valid"),
         ({"data": ("",)}, "--data: datasets[0].path: '' is not valid; use a path"),
-        ({"data": ("/a", "/a/b")}, "--data: datasets[1].path: '/a/b' is inside '/a'"),
         (
             {"data": ("/\udcff",)},
             "--data: datasets[0].path: '/\\udcff' is not valid; use a",
