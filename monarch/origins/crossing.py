@@ -22,9 +22,8 @@ from monarch.native import ScanKind
 from monarch.origins.links import Found, Resolver
 from monarch.origins.root import OriginRoot
 
-Way = tuple[bytes, bytes, int, tuple[bytes, ...]]
-"""A directory to read: its name in the dataset, its real path and device, and those
-of the directories with the links that lead to it."""
+Way = tuple[bytes, bytes, int]
+"""A directory to read: its name in the dataset, its real path and its device."""
 MakeRows = Callable[[Records], Records]
 
 
@@ -73,7 +72,7 @@ class Crossing:
         if reads and len(chain) > LINK_DEPTH_MAX:
             return Unmanaged.LINK_LIMIT
         self._goals[link] = goal
-        return self._way_of(link, goal, chain) if reads else None
+        return self._way_of(link, goal) if reads else None
 
     def _stays_inside(self, goal: Goal) -> bool:
         """Return whether a link passes names below the root only, or the way to it."""
@@ -90,14 +89,14 @@ class Crossing:
         wanted = selection.includes(path) or selection.descends(path)
         return not path or (wanted and not selection.drops(path))
 
-    def _way_of(self, link: bytes, goal: Goal, chain: tuple[bytes, ...]) -> Way | None:
+    def _way_of(self, link: bytes, goal: Goal) -> Way | None:
         via = link if self._selection.by_path else b""
         inode = int(goal.found["ino"][goal.number])
         target = self._known.setdefault((goal.dev, inode, via), link + b"/")
         self._entered[link] = target
         if target != link + b"/":
             return None
-        return link, goal.path, goal.dev, chain
+        return link, goal.path, goal.dev
 
     def enter(self, path: bytes, dev: int, ino: int) -> bool:
         """Return whether a directory in one outside the root has not been read yet.

@@ -21,6 +21,7 @@ from monarch.catalog.outside import share_files
 from monarch.catalog.parts import selection_of
 from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import ATTR, ROW, Refused, Survey, Unmanaged
+from monarch.errors import shown
 from monarch.origins.index_file import (
     RootIndex,
     check_fresh,
@@ -182,12 +183,24 @@ def scan(
     *,
     threads: int = 16,
     progress: Count | None = None,
+    behind: Callable[[bytes], None] = _ignore,
 ) -> Survey:
-    """Scan all names below a root that the patterns select."""
+    """Scan all names below a root that the patterns select.
+
+    Args:
+        behind: called before `progress` with the link behind which there are more names
+            than in the root, if there is one.
+    """
     selection = selection_of(patterns)
     started_ns = time.time_ns()
     walk = Walk(root, selection)
-    walk.run(threads, progress)
+
+    def advance(names: int) -> None:
+        behind(walk.largest_link())
+        if progress is not None:
+            progress(names)
+
+    walk.run(threads, advance)
     survey = Survey(
         root=root.path,
         top=walk.top,
@@ -271,6 +284,7 @@ class _Preparation:
 
     Attributes:
         expected: the names of an index that is stale.
+        behind: a link behind which there are more names than in the root.
     """
 
     dataset: Dataset
@@ -278,6 +292,7 @@ class _Preparation:
     threads: int
     progress: Progress
     expected: int = 0
+    behind: str = ""
 
     def given(self, warn: Callable[[str], None]) -> RootIndex | None:
         """Return the index of the file that the user has given."""
@@ -323,8 +338,15 @@ class _Preparation:
             self.root,
             self.dataset.patterns,
             threads=self.threads,
-            progress=lambda names: self.progress(Advance(names, self.expected)),
+            progress=self._note_names,
+            behind=self._note_link,
         )
+
+    def _note_link(self, link: bytes) -> None:
+        self.behind = shown(link) if link else ""
+
+    def _note_names(self, names: int) -> None:
+        self.progress(Advance(names, self.expected, behind=self.behind))
 
 
 def empty_index(dataset: Dataset) -> Indexed:

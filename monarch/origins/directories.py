@@ -41,12 +41,14 @@ class Place(NamedTuple):
         real: the real path.
         dev: the device on which the names in it must be.
         chain: real paths of the directories with the links that led out of the root.
+        top: the first of these links.
     """
 
     path: bytes
     real: bytes
     dev: int
     chain: tuple[bytes, ...] = ()
+    top: bytes = b""
 
     def below(self, path: bytes) -> Place:
         """Return the place of a directory in this one."""

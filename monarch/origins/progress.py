@@ -24,11 +24,13 @@ class Advance(NamedTuple):
     Attributes:
         total: of the comparison, or of an earlier scan; 0: unknown.
         compares: a saved index is compared with its root.
+        behind: a link behind which there are more names than in the root itself.
     """
 
     done: int
     total: int = 0
     compares: bool = False
+    behind: str = ""
 
 
 Progress = Callable[[Advance], None]
@@ -53,6 +55,8 @@ class ScanRate:
             self._seen = deque([(self._seen[-1][0], 0)])
         rate = self._rate(advance.done)
         what = "dirs" if advance.compares else "names"
+        if advance.behind:
+            what += f", most behind {advance.behind}"
         count = _short(advance.done)
         left = advance.total - advance.done
         if left <= 0:

@@ -67,6 +67,7 @@ class Walk:
         self._attrs: dict[tuple[int, ...], int] = {}
         # This lock protects the mutable state below and the results above.
         self._change = threading.Condition()
+        self._behind: Counter[bytes] = Counter()
         self._tasks: list[Task] = []
         self._unfinished = 0
         self._idle = 0
@@ -114,6 +115,13 @@ class Walk:
                 running = self._unfinished > 0 and self._failure is None
             if progress is not None:
                 progress(self.entries)
+
+    def largest_link(self) -> bytes:
+        """Return a link behind which there are more names than in the root, or none."""
+        with self._change:
+            own = self.entries - self._behind.total()
+            links = self._behind.most_common(1)
+        return links[0][0] if links and links[0][1] > own else b""
 
     def _push(self, tasks: Sequence[Task]) -> None:
         with self._change:
@@ -282,6 +290,8 @@ class Walk:
             directory.batches.append(batch)
             directory.users += len(links)
             self.entries += len(batch.names)
+            if directory.at.top:
+                self._behind[directory.at.top] += len(batch.names)
         self._push(links)
         return len(found)
 
@@ -346,11 +356,12 @@ class Walk:
             if goal is None:
                 continue
             with self._change:
-                way = self.crossing.note(link, goal, (*at.chain, at.real))
+                chain = (*at.chain, at.real)
+                way = self.crossing.note(link, goal, chain)
             if isinstance(way, Unmanaged):
                 self._count(way)
             elif way is not None:
-                places.append(Place(*way))
+                places.append(Place(*way, chain, at.top or link))
         self._push([partial(self._list, place) for place in places])
 
     def rows(self, found: Records, dev: int) -> tuple[Records, Any]:

@@ -13,7 +13,10 @@ import pytest
 HERE = Path(__file__).parent
 README = HERE.parents[1] / "README.md"
 Under = Callable[..., None]
-FILES = ("test_semantics", "test_writes", "test_large_files", "test_listings")
+FILES = (
+    *("test_semantics", "test_writes", "test_large_files", "test_listings"),
+    "test_links",
+)
 
 
 def rows() -> list[str]:
@@ -106,22 +109,6 @@ fd = os.open(D + "/a.bin", os.O_RDONLY)
 assert tier(fd)
 assert os.fstat(fd) == os.stat(D + "/a.bin")
 assert os.path.samestat(os.fstat(fd), os.stat(D + "/hard.bin"))
-""")
-
-
-def test_links(under: Under) -> None:
-    """links inside a root are followed, links that leave it are left to the origin"""
-    under("""
-assert redirected(D + "/inner") and os.readlink(D + "/inner") == "a.bin"
-assert not redirected(D + "/outer")
-with open(D + "/outer") as file:
-    assert file.read() == "outside"
-try:
-    os.open(D + "/inner", os.O_RDONLY | os.O_NOFOLLOW)
-except OSError as error:
-    assert error.errno == errno.ELOOP
-else:
-    raise AssertionError
 """)
 
 

@@ -39,6 +39,15 @@ ELSEWHERE = {
         "integration/test_directories.py::"
         "test_a_directory_that_may_differ_is_the_origins",
     ],
+    "In a process that sees other mounts than the agent, each open and stat in a "
+    "dataset with links that leave it asks the kernel first which file is meant": [
+        "property/test_adversary.py::test_every_name_shows_what_the_kernel_shows",
+    ],
+    "A node on which links lead to other files than on the first node, or nowhere, "
+    "works alone": [
+        "integration/test_nodes_links.py::"
+        "test_a_node_with_other_targets_works_alone_and_says_so",
+    ],
     "On overlays and FUSE a file that has several names is read from the origin": [
         "integration/test_unknown_names.py::"
         "test_file_with_several_names_is_the_origins_where_inodes_may_change",

@@ -11,6 +11,8 @@ from monarch import native
 from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import Unmanaged
 from monarch.origins import walk
+from monarch.origins.dataset import scan
+from monarch.origins.root import open_root
 from support.trees import NONE32, Tree, lstat_of
 
 INSIDE = Patterns(links="inside")
@@ -328,3 +330,23 @@ def test_the_index_does_not_depend_on_which_link_is_followed_first(
 
     assert len(identities) == 1
     assert threading.active_count() == 1
+
+
+def test_a_link_behind_which_more_names_are_than_in_the_root_is_told(
+    root: Path, store: Path
+) -> None:
+    for number in range(10):
+        (root / f"own{number}").touch()
+    for number in range(15):
+        (store / "sub" / f"f{number}").touch()
+    (root / "part").symlink_to(store / "sub")
+    said: list[bytes] = []
+
+    def told() -> bytes:
+        scan(open_root(str(root)), Patterns(), behind=said.append)
+        return said[-1]
+
+    assert told() == b"part"
+    for number in range(10, 20):
+        (root / f"own{number}").touch()
+    assert told() == b""

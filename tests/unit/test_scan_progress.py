@@ -92,3 +92,9 @@ def test_the_line_fits_on_a_terminal(path, done, left, seconds, compares) -> Non
 
 def test_a_path_that_fits_is_shown_whole() -> None:
     assert scan_line("/pfs/a", "5 names, 5/s") == "scanning /pfs/a: 5 names, 5/s"
+
+
+def test_a_link_behind_which_most_names_are_is_named() -> None:
+    said = lines((2.0, Advance(12_000, behind="train")))
+
+    assert said == ["12,000 names, most behind train, 6,000/s"]

@@ -7,20 +7,6 @@
 #include "route.h"
 #include "sys.h"
 
-static enum where from_cwd(const struct segments *seg, const char *path,
-                           struct route *r)
-{
-    SCRATCH(cwd);
-    long n = cwd ? sys_call(SYS_getcwd, (long)cwd, PATH_BYTES_MAX, 0, 0, 0) : 0;
-    if (n < 2 || cwd[0] != '/') /* deleted or unreachable directories say so here */
-        return ROUTE_OUTSIDE;
-    enum where where = route_from(seg, cwd, n == 2 ? 0 : (size_t)n - 1, path, r);
-    /* A mount on top of the working directory does not show in its path. */
-    if (where != ROUTE_OUTSIDE)
-        r->apart = mounts_apart(seg, r->root, AT_FDCWD, "");
-    return where;
-}
-
 /* from_directory - goes by the identity of the directory that the path is relative to. */
 static enum where from_directory(const struct segments *seg, int dirfd,
                                  const char *path, struct route *r)
@@ -34,6 +20,24 @@ static enum where from_directory(const struct segments *seg, int dirfd,
         return ROUTE_OUTSIDE;
     r->apart = mounts_apart(seg, root, dirfd, "");
     return route_below(seg, root, directory, path, r);
+}
+
+static enum where from_cwd(const struct segments *seg, const char *path,
+                           struct route *r)
+{
+    SCRATCH(cwd);
+    long n = cwd ? sys_call(SYS_getcwd, (long)cwd, PATH_BYTES_MAX, 0, 0, 0) : 0;
+    if (n < 2 || cwd[0] != '/') /* deleted or unreachable directories say so here */
+        return ROUTE_OUTSIDE;
+    enum where where = route_from(seg, cwd, n == 2 ? 0 : (size_t)n - 1, path, r);
+    /* The working directory may be one to which a link leads. */
+    if (where == ROUTE_OUTSIDE && seg->leaves &&
+        (size_t)n + strlen(path) < PATH_BYTES_MAX)
+        return from_directory(seg, AT_FDCWD, path, r);
+    /* A mount on top of the working directory does not show in its path. */
+    if (where != ROUTE_OUTSIDE)
+        r->apart = mounts_apart(seg, r->root, AT_FDCWD, "");
+    return where;
 }
 
 /* passes_parent - a component of the path begins with "..". */
@@ -119,8 +123,7 @@ enum where route_at(const struct segments *seg, int dirfd, const char *path,
         where = route_absolute(seg, path, r);
     else if (path[0] && dirfd == AT_FDCWD)
         where = from_cwd(seg, path, r);
-    if (path[0] && path[0] != '/' &&
-        (dirfd != AT_FDCWD || (where == ROUTE_OUTSIDE && seg->leaves)))
+    else if (path[0])
         where = from_directory(seg, dirfd, path, r);
     if (where == ROUTE_OUTSIDE && passes_parent(path))
         where = from_parent(seg, dirfd, path, r);
