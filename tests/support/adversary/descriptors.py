@@ -146,6 +146,8 @@ def mapped_name(play: Play, descriptor: int) -> str:
     try:
         play.maps.append(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
     except ValueError:  # empty, or it was so when the descriptor was opened
+        if os.geteuid():  # and then the kernel refuses names of mappings (proc(5))
+            raise PermissionError(errno.EPERM, "map_files") from None
         return f"/proc/self/fd/{descriptor}"
     inode = f" {truth.raw_fstat(descriptor)[4]} "
     with open("/proc/self/maps", encoding="utf-8") as lines:
