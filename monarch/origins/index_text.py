@@ -22,7 +22,10 @@ def doubts_of(index: RootIndex) -> list[str]:
     excluded = index.unmanaged.get(Unmanaged.EXCLUDED, 0)
     others = {reason for reason, count in index.unmanaged.items() if count}
     doubts = []
-    if not index.block.file_count and others == {Unmanaged.EXCLUDED}:
+    include = index.patterns.include
+    if not index.block.file_count and include and include[0].startswith("/"):
+        doubts.append(f"no file of {root} matches {include[0].lstrip('/')}")
+    elif not index.block.file_count and others == {Unmanaged.EXCLUDED}:
         doubts.append(
             f"no file of {root} is staged: include, exclude and never leave out "
             f"all {format_count(excluded)} names; change these patterns"
@@ -72,13 +75,11 @@ def known_links(path: str, patterns: Patterns, saved: SavedIndexes) -> str:
     """Return the links of a dataset at its last scan; it is not looked at now.
 
     Returns:
-        What to do, if there was none; nothing if there is no such directory.
+        Nothing if it has not been scanned, or has no links.
     """
     try:
         root = os.path.realpath(os.fsencode(path), strict=True)
         index = saved.load(root, patterns)
-    except IndexUnusableError:
-        return f"links are counted by its first scan: `monarch index {path}`"
-    except OSError:
+    except (IndexUnusableError, OSError):
         return ""
-    return links_text([index]) or "no links"
+    return links_text([index])

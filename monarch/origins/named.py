@@ -79,13 +79,13 @@ def name_roots(datasets: Sequence[Configured], unusable: Sequence[str]) -> list[
     Raises:
         UsageError: there is no such file or directory, or it cannot be combined.
     """
-    named = []
+    named, apart = [], []
     for number, dataset in enumerate(datasets):
         if literal_head(dataset.path) in unusable:
-            named.append(_directory(number, dataset))
+            apart.append(_directory(number, dataset))
         else:
             named.append(_named(number, dataset))
-    return _merged(named)
+    return sorted((*_merged(named), *apart), key=lambda one: one.keys)
 
 
 def _patterns(dataset: Configured) -> Patterns:
@@ -141,7 +141,9 @@ def _is_there(key: str, path: str, *, required: bool) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         if not required:
             return False
-        raise UsageError(f"{key}: {path} does not exist") from None
+        raise UsageError(
+            f"{key}: {path} does not exist; name a directory, a file or a pattern"
+        ) from None
     except OSError as error:
         raise UsageError(f"{key}: {path}: {error.strerror}") from error
     return True

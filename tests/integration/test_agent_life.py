@@ -131,7 +131,7 @@ def test_a_start_that_takes_too_long_lets_the_program_start(start):
     ("options", "words"),
     [
         (["--data", "/nonexistent"], "/nonexistent does not exist"),
-        (["--data", "/etc/passwd"], "/etc/passwd is not a directory"),
+        (["--data", "/dev/null"], "/dev/null is not a directory"),
         (["--tier", "ssd:4096PiB:/tmp"], "is larger than /tmp"),
         (["--set", "nonsense=1"], "nonsense"),
         (["--tier", "tape:1GiB"], "tape"),

@@ -354,7 +354,7 @@ def test_config_check_tells_where_each_missing_dataset_is_named(
     )
 
     assert done.returncode == 1
-    rest = "does not exist; name the dataset's directory"
+    rest = "does not exist; name a directory, a file or a pattern"
     assert done.stdout.splitlines() == [
         f"{file}:2:9: datasets[0].path: {tmp_path}/none {rest}",
         f"{file}:4:9: datasets[2].path: {tmp_path}/other {rest}",

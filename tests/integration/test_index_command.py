@@ -123,7 +123,7 @@ def test_datasets_and_patterns_come_from_the_configuration(
     [
         ([], "no dataset"),
         (["/no/such/place"], "/no/such/place does not exist"),
-        (["/etc/hostname"], "is not a directory"),
+        (["/dev/null"], "is not a directory"),
         (["pets\udcff"], "UTF-8"),
         (["pets", "-o", "/no/such/place/x"], "cannot write"),
         (["pets", "pets", "-o", "x"], "--output"),

@@ -44,9 +44,9 @@ def run_in(
 MISTAKES = [
     ("", "no dataset to stage: give --data PATH, or datasets in a configuration file"),
     ("--data none", "datasets[0].path: {place}/none does not exist"),
-    ("--data file", "datasets[0].path: {place}/file is not a directory"),
+    ("--data /dev/null", "datasets[0].path: /dev/null is not a directory"),
     ("--data /", "--data: datasets[0].path: '/' is not valid; use a directory below /"),
-    ("--data dataset --data dataset/.", "--data: datasets[1].path: duplicate path "),
+    ("--data @none", "datasets[0].path: list {place}/none: No such file"),
     ("--dat dataset", "no such option: --dat, did you mean --data? (see "),
     ("--data dataset --tier ssd:1MiB:/none/x", "tiers[0].path: /none/x does not exist"),
     ("--data dataset --tier ssd:1MiB:{place}/file", "tiers[0].path: {place}/file is "),

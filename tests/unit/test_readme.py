@@ -39,8 +39,8 @@ ELSEWHERE = {
         "integration/test_directories.py::"
         "test_a_directory_that_may_differ_is_the_origins",
     ],
-    "In a process that sees other mounts than the agent, each open and stat in a "
-    "dataset with links that leave it asks the kernel first which file is meant": [
+    "In a process that sees other mounts than the agent, each open and stat by a link "
+    "of a dataset with links that leave it asks the kernel first which file is meant": [
         "property/test_adversary.py::test_every_name_shows_what_the_kernel_shows",
     ],
     "A node on which links lead to other files than on the first node, or nowhere, "

@@ -7,7 +7,7 @@
 #include "shared/mountinfo.h"
 #include "sys.h"
 
-enum { GROUND_BITS = 2, GROUND_MASK = (1 << GROUND_BITS) - 1 };
+enum { GROUND_BITS = 3, GROUND_MASK = (1 << GROUND_BITS) - 1 };
 enum { GROUND_BUSY = GROUND_MASK + 1 }; /* another thread looks; never remembered */
 
 /* known_ground - of a spelling: number of the last mount that was known << GROUND_BITS |
@@ -86,9 +86,6 @@ static int look_below(const struct segments *seg, uint32_t root, const char *dir
     uint32_t expected = 0;
     if (seg->catalog->inner_mounts && moved) /* one of them may be missing here */
         return GROUND_DOUBTFUL;
-    if (index_leaves(segments_index(seg, root)) &&
-        moved) /* so may what links lead to */
-        return GROUND_DOUBTFUL;
     if (!atomic_compare_exchange_strong(&scratch.taken, &expected, 1))
         return GROUND_BUSY;
     size_t n = find_real(directory, scratch.real);
@@ -96,6 +93,8 @@ static int look_below(const struct segments *seg, uint32_t root, const char *dir
                        !mountinfo_covers(&scratch.info, segments_index(seg, root),
                                          scratch.real, n));
     atomic_store_explicit(&scratch.taken, 0, memory_order_release);
+    if (clear && moved && index_leaves(segments_index(seg, root)))
+        return GROUND_LINKS;
     return clear ? GROUND_SAME : GROUND_DOUBTFUL;
 }
 

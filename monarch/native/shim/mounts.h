@@ -9,6 +9,7 @@ enum ground { /* what the names below a root lead to */
               GROUND_OTHER, /* the root is another directory here */
               GROUND_SAME,
               GROUND_DOUBTFUL, /* something is mounted below it: ask the kernel for each name */
+              GROUND_LINKS, /* what links lead to may differ: ask for each name behind one */
 };
 
 enum ground mounts_ground(const struct segments *seg, uint32_t spelling);

@@ -91,6 +91,20 @@ static enum where from_parent(const struct segments *seg, int dirfd, const char 
     return ROUTE_OUTSIDE;
 }
 
+/* passes_link - a name of the routed path is a link. */
+static bool passes_link(const struct route *r)
+{
+    for (size_t n = r->rel_bytes; n > 0; n--) {
+        if (n < r->rel_bytes && r->rel[n] != '/')
+            continue;
+        int64_t found = index_find(r->ix, r->rel, n);
+        if (found >= 0 &&
+            S_ISLNK(index_attr(r->ix, index_entry(r->ix, (uint32_t)found))->mode))
+            return true;
+    }
+    return false;
+}
+
 static bool is(const struct route *r, uint32_t entry, const struct stat *st)
 {
     const struct entry *e = index_entry(r->ix, entry);
@@ -133,7 +147,10 @@ enum where route_at(const struct segments *seg, int dirfd, const char *path,
                                                : GROUND_SAME;
     if (__builtin_expect(ground == GROUND_SAME && !r->apart, 1))
         return where;
-    if (ground != GROUND_DOUBTFUL && ground != GROUND_SAME)
+    if (ground == GROUND_OTHER || ground == GROUND_UNKNOWN)
         return ROUTE_OUTSIDE;
-    return where == ROUTE_UNKNOWN || proved(dirfd, path, r) ? where : ROUTE_OUTSIDE;
+    bool doubtful = ground == GROUND_DOUBTFUL || r->apart || passes_link(r);
+    if (where == ROUTE_UNKNOWN || !doubtful)
+        return where;
+    return proved(dirfd, path, r) ? where : ROUTE_OUTSIDE;
 }
