@@ -177,3 +177,24 @@ def test_a_retained_copy_of_a_file_that_grew_meanwhile_is_not_served(
     assert (status, stdout, without_doubts(stderr.decode())) == (*plain[:2], [])
     assert plain[2] == b""
     assert again.report["agent"]["adopted_files"] >= FOLDERS * FILES - 1
+
+
+def test_a_link_costs_the_origin_one_readlink_and_one_stat(
+    mount_counted: Mount, tmp_path: Path
+) -> None:
+    """Beside what its directory gives with the names, which is the kernel's choice."""
+    links = 1000
+    for name in ("links", "store/deep"):
+        (tmp_path / "linked" / name).mkdir(parents=True)
+    for number in range(links):
+        (tmp_path / "linked" / "store" / "deep" / str(number)).touch()
+        target = f"../store/deep/{number}"
+        (tmp_path / "linked" / "links" / f"link-{number:050d}").symlink_to(target)
+    view = mount_counted(tmp_path / "linked", keep_ms=60_000, plus=1)
+
+    tree = Tree.scan(view.root / "links")
+
+    counts = view.counts()
+    assert tree.block.file_count == links
+    assert counts.readlinks == links
+    assert counts.stats + counts.readlinks <= 2.2 * links

@@ -54,10 +54,21 @@
 
 enum { TEXT_BYTES = 256, PATH_ROOM = 4096 + 64, STALL_CHECK_US = 20000 };
 
-enum count { OPENS, READS, READ_BYTES, STATS, LISTINGS, XATTRS, FAILED, MOST, COUNTS };
-static const char *const count_names[COUNTS] = {"opens",    "reads",     "read_bytes",
-                                                "stats",    "listings",  "xattrs",
-                                                "failures", "most_reads"};
+enum count {
+    OPENS,
+    READS,
+    READ_BYTES,
+    STATS,
+    LISTINGS,
+    XATTRS,
+    FAILED,
+    MOST,
+    LINKS,
+    COUNTS
+};
+static const char *const count_names[COUNTS] = {"opens",    "reads",      "read_bytes",
+                                                "stats",    "listings",   "xattrs",
+                                                "failures", "most_reads", "readlinks"};
 
 enum number {
     BW,
@@ -215,6 +226,7 @@ static int fs_readlink(const char *path, char *out, size_t size)
     ssize_t n = readlinkat(source_fd, below(path), out, size - 1);
     if (n < 0)
         return -errno;
+    counts[LINKS]++;
     out[n] = 0;
     return 0;
 }

@@ -28,6 +28,7 @@ class Counts:
     xattrs: int
     failures: int
     most_reads: int
+    readlinks: int
 
 
 @dataclass(frozen=True, slots=True)
