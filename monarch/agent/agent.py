@@ -400,6 +400,7 @@ class Agent:
             first = self._staging.demand_first
             permitted = self.joining.exchange_fill_limits(first.asked)
             self._staging.adapt(time.monotonic(), permitted)
+            self._staging.stager.look_behind()
             self._readers.look(self._staging, time.monotonic())
 
     def _guard(self) -> None:

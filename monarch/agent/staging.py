@@ -86,7 +86,6 @@ class Staging:
             now_s: a clock that never goes back.
             permitted: how many background copies other nodes permit.
         """
-        self.stager.look_behind()
         limit, first = self.concurrency.limit, self.demand_first
         pace = self.engine.pace()
         done = pace.files, now_s

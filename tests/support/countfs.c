@@ -54,18 +54,7 @@
 
 enum { TEXT_BYTES = 256, PATH_ROOM = 4096 + 64, STALL_CHECK_US = 20000 };
 
-enum count {
-    OPENS,
-    READS,
-    READ_BYTES,
-    STATS,
-    LISTINGS,
-    XATTRS,
-    FAILED,
-    MOST,
-    LINKS,
-    COUNTS
-};
+enum count { OPENS, READS, BYTES, STATS, LISTS, XATTRS, FAILED, MOST, LINKS, COUNTS };
 static const char *const count_names[COUNTS] = {"opens",    "reads",      "read_bytes",
                                                 "stats",    "listings",   "xattrs",
                                                 "failures", "most_reads", "readlinks"};
@@ -299,7 +288,7 @@ static int fs_read(const char *path, char *out, size_t size, off_t offset,
     ssize_t n = pread(file->fd, out, size, offset);
     if (n < 0)
         return -errno;
-    counts[READ_BYTES] += (uint64_t)n;
+    counts[BYTES] += (uint64_t)n;
     pace_bytes((uint64_t)n, numbers[BW]);
     return (int)n;
 }
@@ -365,7 +354,7 @@ static int fs_readdir(const char *path, void *out, fuse_fill_dir_t fill, off_t o
 {
     (void)fi;
     (void)flags;
-    counts[LISTINGS] += !offset;
+    counts[LISTS] += !offset;
     pace_operation(numbers[OP_US], numbers[PARALLEL]);
     int fd = openat(source_fd, below(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
