@@ -34,7 +34,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(40):
         (folder / "a" / f"f{number}").write_bytes(b"x" * number)
     (folder / "link").symlink_to("a")
-    (folder / "out").symlink_to("/etc")
+    (folder.parent / "outside" / "deep").mkdir(parents=True)
+    (folder.parent / "outside" / "deep" / "x").touch()
+    (folder / "out").symlink_to(folder.parent / "outside")
     return folder
 
 
