@@ -1,6 +1,7 @@
 """Scans of real little trees, for the tests of the catalog."""
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,11 @@ class Tree:
     def find(self, path: str | bytes) -> int:
         """The Entry of a path, or -1."""
         return native.index_find(self.block.memory, os.fsencode(path))
+
+    def is_link(self, number: int) -> bool:
+        """Whether an Entry is a link."""
+        attr = self.block.attrs[self.block.entries["attr"][number]]
+        return stat.S_ISLNK(int(attr["mode"]))
 
     def file(self, path: str | bytes) -> int:
         """The File number of a path."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.trees import Tree, lstat_of
+from support.trees import NONE32, Tree, lstat_of
 
 NAMES = st.one_of(
     st.sampled_from([b"a", b"b", b"a-", b"a0", b"a!", b"ab", b"A"]),
@@ -25,10 +25,20 @@ STEPS = st.lists(
 
 
 @contextmanager
-def built(steps: list[tuple[str, bytes, int, int]]) -> Iterator[bytes]:
-    """A tree made by the steps; each names a parent and an older path by number."""
+def built(
+    steps: list[tuple[str, bytes, int, int]], names: tuple[bytes, ...] = (b"",)
+) -> Iterator[bytes]:
+    """A tree made by the steps; each names a parent and an older path by number.
+
+    Args:
+        names: of the trees that are made at once, with links to each other; the first
+            is given.
+    """
     top = tempfile.mkdtemp()
-    directories, made = [os.fsencode(top)], [os.fsencode(top)]
+    tops = [os.path.join(os.fsencode(top), name).rstrip(b"/") for name in names]
+    for one in tops:
+        os.makedirs(one, exist_ok=True)
+    directories, made = [*tops], [*tops]
     try:
         for kind, name, parent, older in steps:
             path = directories[parent % len(directories)] + b"/" + name
@@ -39,7 +49,7 @@ def built(steps: list[tuple[str, bytes, int, int]]) -> Iterator[bytes]:
             made.append(path)
             if kind == "directory":
                 directories.append(path)
-        yield os.fsencode(top)
+        yield tops[0]
     finally:
         shutil.rmtree(top)
 
@@ -104,3 +114,80 @@ def test_two_names_share_a_file_exactly_if_they_are_one_inode(
                 inode = real.stat().st_ino
                 assert inode_of.setdefault(tree.file(path), inode) == inode
         assert len(set(inode_of.values())) == len(inode_of) == tree.block.file_count
+
+
+LINKS_MAX = 8
+"""So many links the Shim follows within a path (`route.c`)."""
+DEPTH_MAX, NAMES_MAX = 6, 300
+
+
+def walked(root: bytes) -> list[bytes]:
+    """Paths of regular files that a program finds by following every link."""
+    found: list[bytes] = []
+    folders = [root]
+    while folders and len(found) < NAMES_MAX:
+        folder = folders.pop(0)
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if os.path.isfile(path):
+                found.append(os.path.relpath(path, root))
+            elif (
+                os.path.isdir(path) and path.count(b"/") < root.count(b"/") + DEPTH_MAX
+            ):
+                folders.append(path)
+    return found
+
+
+def resolved(tree: Tree, path: bytes) -> int | None:
+    """The Entry to which the Catalog leads from a path, as the Shim goes."""
+    for _ in range(LINKS_MAX):
+        entry = tree.find(path)
+        if entry >= 0:
+            target = int(tree.block.entries["target"][entry])
+            return target if tree.is_link(entry) else entry
+        head = next((one for one in heads(path) if tree.find(one) >= 0), None)
+        if head is None or not tree.is_link(tree.find(head)):
+            return None
+        target = tree.target(head)
+        if target == NONE32 or tree.block.path(target) == head:
+            return None
+        path = (tree.block.path(target) + path[len(head) :]).lstrip(b"/")
+    return None
+
+
+def heads(path: bytes) -> Iterator[bytes]:
+    """The directories in a path, the deepest first."""
+    while b"/" in path:
+        path = path.rpartition(b"/")[0]
+        yield path
+
+
+def goes_up(root: bytes, path: bytes) -> bool:
+    """Whether a name that a path passes is a link to the root, or to what is above it."""
+    for name in (path, *heads(path)):
+        full = os.path.join(root, name)
+        real, place = os.path.realpath(full), os.path.realpath(os.path.dirname(full))
+        if os.path.islink(full) and any(
+            (below + b"/").startswith(real + b"/") for below in (root, place)
+        ):
+            return True
+    return False
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS)
+def test_links_out_of_the_root_lead_where_they_lead_for_a_program(
+    steps: list[tuple[str, bytes, int, int]],
+) -> None:
+    with built(steps, (b"root", b"far", b"farther")) as root:
+        root = os.path.realpath(root)
+        tree = Tree.scan(root, threads=2)
+
+        for path in walked(root):
+            entry, real = resolved(tree, path), os.path.join(root, path)
+            if entry is None or entry == NONE32:
+                assert goes_up(root, path), path
+                continue
+            status = os.stat(real)
+            found = tree.status_of(entry)
+            assert (found[0], found[9]) == (status.st_ino, status.st_dev), path
