@@ -1,0 +1,163 @@
+"""Datasets laid out by the tools themselves: git-annex, DVC and huggingface_hub."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from support.clusters import Cluster
+from support.layouts import DATASET, files_of, laid_out, read_twice
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
+
+NAME = "someone/images"
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+IDENTITY = ("-c", "user.name=tester", "-c", "user.email=tester@localhost")
+DOWNLOAD = """
+import sys, huggingface_hub
+print(huggingface_hub.snapshot_download(sys.argv[1], repo_type="dataset"))
+"""
+
+
+def run(folder: Path, *words: str, **environ: str) -> str:
+    """Runs a tool in a folder and returns what it prints."""
+    found = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1", "HOME": str(folder), **environ}
+    done = subprocess.run(
+        words, cwd=folder, env=found, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def gathered(source: Path) -> Path:
+    """The files of a directory, in a directory of it."""
+    root = source / DATASET
+    for path in files_of(source):
+        place = root / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(place)
+    return root
+
+
+def by_git_annex(source: Path) -> Path:
+    """A repository of git-annex, its files locked."""
+    root = gathered(source)
+    run(root, "git", "init", "-q")
+    run(root, "git", *IDENTITY, "annex", "init", "--quiet")
+    run(root, "git", *IDENTITY, "annex", "add", "--quiet", ".")
+    return root
+
+
+def by_dvc(source: Path) -> Path:
+    """A directory that DVC keeps in its cache."""
+    root = gathered(source)
+    dvc = (sys.executable, "-m", "dvc")
+    quiet = {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(source / "site")}
+    run(source, "git", "init", "-q")
+    run(source, *dvc, "init", "-q", **quiet)
+    run(source, *dvc, "config", "cache.type", "symlink", **quiet)
+    run(source, *dvc, "add", "-q", root.name, **quiet)
+    return root
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The few answers of a hub that a download of one dataset asks for."""
+
+    def __init__(self, folder: Path, *rest: object) -> None:
+        self.folder = folder
+        super().__init__(*rest)  # type: ignore[arg-type]
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+    def do_HEAD(self) -> None:
+        """Tells of a file."""
+        self.answer(send=False)
+
+    def do_GET(self) -> None:
+        """Tells of the dataset, or gives a file."""
+        self.answer(send=True)
+
+    def answer(self, *, send: bool) -> None:
+        """Sends the list of files as JSON, or a file."""
+        files = files_of(self.folder)
+        names = [str(path.relative_to(self.folder)) for path in files]
+        if "/tree/" in self.path:
+            rows = [
+                {"type": "file", "path": name, "size": path.stat().st_size, "oid": name}
+                for name, path in zip(names, files, strict=True)
+            ]
+            self.reply(json.dumps(rows).encode(), "application/json", send)
+        elif self.path.startswith("/api/"):
+            listed = [{"rfilename": name} for name in names]
+            about = {"id": NAME, "sha": REVISION, "siblings": listed}
+            self.reply(json.dumps(about).encode(), "application/json", send)
+        else:
+            name = self.path.partition(f"/resolve/{REVISION}/")[2]
+            self.reply((self.folder / name).read_bytes(), "application/x", send, name)
+
+    def reply(self, content: bytes, kind: str, send: bool, name: str = "") -> None:
+        """Sends one answer; a file has an ETag, here its name."""
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("X-Repo-Commit", REVISION)
+        self.send_header("ETag", f'"{name.replace("/", "-")}"')
+        self.end_headers()
+        if send:
+            self.wfile.write(content)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a hub on this machine, which has the files of a folder."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, folder))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def by_huggingface_hub(source: Path) -> Path:
+    """A snapshot in the cache of huggingface_hub."""
+    files = source.parent / "hub-files"
+    shutil.move(gathered(source), files)
+    for folder in source.iterdir():
+        shutil.rmtree(folder)
+    with served(files) as address:
+        place = {"HF_ENDPOINT": address, "HF_HOME": str(source / "hf")}
+        words = run(source, sys.executable, "-c", DOWNLOAD, NAME, **place)
+    return Path(words.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("layout", "program"),
+    [(by_git_annex, "git-annex"), (by_dvc, "git"), (by_huggingface_hub, "sh")],
+)
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_a_dataset_that_its_tool_has_laid_out_is_read_from_the_origin_once(
+    make_cluster: Callable[..., Cluster],
+    tool: Callable[[str], str],
+    layout: Callable[[Path], Path],
+    program: str,
+    nodes: int,
+) -> None:
+    tool(program)
+    cluster = laid_out(make_cluster(nodes), layout)
+    links = [path for path in files_of(cluster.root) if path.is_symlink()]
+    assert {*cluster.sizes} <= {str(path.relative_to(cluster.root)) for path in links}
+
+    read_twice(cluster)
