@@ -174,7 +174,7 @@ _COUNTERS: Final = (
     _counter(
         "opens",
         "opens",
-        "of catalogued files, by what answered them: tier, pool, peer (after a wait "
+        "of files of datasets, by what answered them: tier, pool, peer (after a wait "
         "for a peer), staged (after a wait for the origin), or origin",
         *("source", "tier"),
     ),
@@ -185,7 +185,7 @@ _COUNTERS: Final = (
         *("source", "tier"),
     ),
     _counter("origin_opens", "opens", "that the origin answered, by cause", "cause"),
-    _counter("passed_opens", "opens", "that are not of catalogued files", "kind"),
+    _counter("passed_opens", "opens", "of other files, or for writing", "kind"),
     _counter("whole_opens", "opens", "that waited for a large file", "outcome"),
     _counter("metadata_calls", "calls", "stat, access and listings", "answer"),
     _counter("large_reads", "calls", "reads of large files while they fill", "source"),
@@ -222,10 +222,10 @@ PROGRAM_COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
                 "timeout",
                 "silent",
             ),
-            *("slots", "lost", "vfork"),
+            *("slots", "lost", "vfork", "denied", "early", "program", "link"),
+            *("inside", "parent", "covered", "new", "unlisted", "names", "how"),
         )
     },
-    "opens_early": ("passed_opens", ("early",)),
     "opens_outside": ("passed_opens", ("outside",)),
     "opens_elsewhere": ("passed_opens", ("elsewhere",)),
     "opens_write": ("passed_opens", ("write",)),

@@ -151,7 +151,6 @@ class Recorder:
     def _now(self) -> tuple[Mapping[str, Any], tuple[tuple[int, int, int], ...] | None]:
         totals, levels = self._processes.totals(), self._levels()
         hits = (n for name, n in totals.items() if name.startswith("opens_hit_tier"))
-        outside = totals["opens_outside"] + totals["opens_write"]
         origin_bytes = levels.tally["origin_read_bytes"] + totals["bytes_read_origin"]
         sample = {
             "at_s": time.monotonic() - self._clock_s,
@@ -159,7 +158,7 @@ class Recorder:
             "waited": sum(totals[name] for name in WAITED_OPENS),
             "origin": totals["opens_origin"] - totals["origin_blocks"],
             "blocks": totals["origin_blocks"],
-            "outside": outside + totals["opens_early"],
+            "outside": totals["opens_outside"] + totals["opens_write"],
             "staged_bytes": levels.tally["staged_bytes"] + levels.tally["peer_bytes"],
             "origin_bytes": origin_bytes,
             "tiers": levels.tiers,

@@ -40,6 +40,7 @@ _REASONS = {
     Reason.NO_ROOM: "no tier had room for them",
     Reason.CHANGED: "changed on the origin, or written to",
     Reason.ERROR: "copying them failed too often",
+    Reason.DENIED: "Monarch may not read them (permissions)",
     Reason.MEMORY: "removed again to keep below the memory limit",
     Reason.BUSY: "their origin did not answer, or there was no room at that moment",
 }

@@ -27,6 +27,8 @@ class MappedRoot:
         spellings: other absolute names: as the user wrote it, and aliases.
         unstable: the inode numbers of files may change.
         provisional: the attributes of Files are those of an earlier job.
+        inside: links that leave it are not followed, by `links: inside`.
+        chosen: only some of the names below it are of the dataset.
         above: (dev, ino) of the directories and links above it; 0: it may change.
     """
 
@@ -35,6 +37,8 @@ class MappedRoot:
     block: Block
     unstable: bool = False
     provisional: bool = False
+    inside: bool = False
+    chosen: bool = False
     above: tuple[tuple[int, int], ...] = ()
 
     def named_by(self, path: bytes, dev: int, ino: int) -> bytes | None:

@@ -331,3 +331,4 @@ def _write_roots(plan: CatalogPlan, slots: Records) -> None:
         slot["path_hash"] = native.hash64(root.path)
         slot["unstable"] = root.unstable
         slot["provisional"] = root.provisional
+        slot["inside"], slot["chosen"] = root.inside, root.chosen

@@ -126,6 +126,7 @@ class Reason(IntEnum):
     MEMORY = _ENUMS["reason"]["REASON_MEMORY"]
     STOPPING = _ENUMS["reason"]["REASON_STOPPING"]
     BUSY = _ENUMS["reason"]["REASON_BUSY"]
+    DENIED = _ENUMS["reason"]["REASON_DENIED"]
 
 
 class Source(IntEnum):

@@ -126,6 +126,8 @@ class Indexed:
             self.block,
             root.unstable or self._leads_to_unstable(),
             self.provisional,
+            inside=self.dataset.patterns.links == "inside",
+            chosen=bool(self.dataset.patterns.names),
             above=stands_above((root.path, *named)) if root.responds else (),
         )
 

@@ -159,16 +159,16 @@ def _passed_root(report: Report) -> Advice | None:
 
 
 def _late_catalog(report: Report) -> Advice | None:
-    early = _number(report, "counters.opens_early")
+    early = _number(report, "counters.origin_early")
     opens = _number(report, "headline.opens")
-    if early <= _OPENS_SHARE * (opens + early):
+    if early <= _OPENS_SHARE * opens:
         return None
     longer = math.ceil(_number(report, "run.late_s") + 10)
     return Advice(
         f"{format_count(int(early))} opens came before the datasets were indexed. "
         "Index them once before the job, or wait longer for the scan.",
         "opens before the datasets were indexed",
-        figure(report, "counters.opens_early"),
+        figure(report, "counters.origin_early"),
         f"catalog: {{wait_max: {longer}s}}   # or: monarch index {_quoted(report)}",
     )
 

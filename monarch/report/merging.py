@@ -264,7 +264,7 @@ def _unstaged(lists: Iterable[Sequence[Unstaged]]) -> tuple[Unstaged, ...]:
 
 # -- nodes ------------------------------------------------------------------------
 
-_SOURCE_KINDS: Final = ("hit", "peer", "packed", "miss", "origin", "outside")
+_SOURCE_KINDS: Final = ("hit", "peer", "packed", "miss", "origin", "blocks", "outside")
 
 
 def _node_row(part: Snapshot) -> dict[str, Any]:
@@ -294,6 +294,8 @@ def _node_row(part: Snapshot) -> dict[str, Any]:
         "miss_bytes": opens["miss"][1],
         "origin_opens": opens["origin"][0],
         "origin_bytes": opens["origin"][1],
+        "block_opens": opens["blocks"][0],
+        "block_bytes": opens["blocks"][1],
         "origin_read_bytes": report["origin"]["agent_read_bytes"],
         "staged_files": report["staging"]["files"],
         "staged_bytes": report["staging"]["bytes"],

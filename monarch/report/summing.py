@@ -7,6 +7,7 @@ from typing import Any
 
 from monarch import __version__
 from monarch.metrics import TEXTS
+from monarch.report.causes import CAUSES
 from monarch.report.headline import headline, reads
 from monarch.report.loaders import loader_summary
 from monarch.report.model import (
@@ -43,37 +44,8 @@ _TROUBLES = (
     "links_altered",
     "agent_errors",
 )
-_FALLBACKS = {
-    "opens_early": "opens read the origin because the datasets were not indexed yet",
-    "origin_written": "opens read the origin because the file was written to",
-    "origin_refused": "opens read the origin because the file could not be staged",
-    "origin_full": "opens read the origin because no tier had room for the file",
-    "origin_busy": "opens did not wait: the origin did not respond, or no free space",
-    "origin_whole": (
-        "opens read the origin because a file that is probably mapped is larger than "
-        "cold_open.wait_max_whole"
-    ),
-    "origin_large": "opens did not wait: the file was too large, or by cold_open.mode",
-    "origin_timeout": "opens read the origin because the copy took too long",
-    "origin_silent": "opens read the origin because the agent did not respond",
-    "origin_slots": "opens read the origin because all request slots were in use",
-    "origin_lost": "opens read the origin because the copy could not be opened",
-    "opens_elsewhere": (
-        "opens in a sample used an unknown path of a dataset; add the path to `aliases`"
-    ),
-    "origin_vfork": "opens read the origin because a vfork child must not wait",
-}
-# These are normal operation, not problems.
-_ORDINARY = frozenset(
-    {
-        "opens_early",
-        "origin_large",
-        "origin_whole",
-        "origin_written",
-        "origin_refused",
-        "origin_full",
-        "opens_elsewhere",
-    }
+_ELSEWHERE_TEXT = (
+    "opens in a sample used an unknown path of a dataset; add the path to `aliases`"
 )
 
 
@@ -198,7 +170,9 @@ def _sources(snapshot: Snapshot) -> list[dict[str, Any]]:
         name = "decoded while the open waited"
         rows.append(_row(name, "packed", counters, "unpacked"))
     rows.append(_row("staged while the open waited", "miss", counters, "miss"))
-    rows.append(_row("origin", "origin", counters, "origin"))
+    rows.append(_less_blocks(_row("origin", "origin", counters, "origin"), counters))
+    if counters["origin_blocks"] or counters["bytes_blocks"]:
+        rows.append(_blocks(counters))
     passed = counters["opens_outside"] + counters["opens_write"]
     rows.append(
         {
@@ -222,6 +196,23 @@ def _pool(tiers: int, counters: Mapping[str, int]) -> dict[str, Any]:
     return {**row, "opens": opens, "opened_bytes": size}
 
 
+def _less_blocks(row: dict[str, Any], counters: Mapping[str, int]) -> dict[str, Any]:
+    """Return the row of the origin without opens that only begin there."""
+    opens = row["opens"] - counters["origin_blocks"]
+    return {
+        **row,
+        "opens": opens,
+        "opened_bytes": row["opened_bytes"] - counters["bytes_blocks"],
+    }
+
+
+def _blocks(counters: Mapping[str, int]) -> dict[str, Any]:
+    """Return the row of large Files whose reads are served by Block."""
+    row = {"source": "large files, read by block", "kind": "blocks"}
+    size = counters["bytes_blocks"]
+    return {**row, "opens": counters["origin_blocks"], "opened_bytes": size}
+
+
 def _row(
     source: str, kind: str, counters: Mapping[str, int], name: str
 ) -> dict[str, Any]:
@@ -230,7 +221,7 @@ def _row(
 
 
 def _hits(sources: list[dict[str, Any]]) -> dict[str, Any]:
-    known = [row for row in sources if row["kind"] != "outside"]
+    known = [row for row in sources if row["kind"] not in ("blocks", "outside")]
     opens = sum(row["opens"] for row in known)
     size = sum(row["opened_bytes"] for row in known)
     hit = [row for row in known if row["kind"] == "hit"]
@@ -341,19 +332,18 @@ def _transit(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _fallbacks(snapshot: Snapshot) -> list[dict[str, Any]]:
-    counts = [
-        {"cause": name, "text": text, "opens": snapshot.counters[name]}
-        for name, text in _FALLBACKS.items()
-    ]
-    return [row for row in counts if row["opens"]]
+    rows = [(cause.counter, cause.whole_text) for cause in CAUSES]
+    rows.append(("opens_elsewhere", _ELSEWHERE_TEXT))
+    counts = [(name, text, snapshot.counters[name]) for name, text in rows]
+    return [{"cause": n, "text": t, "opens": count} for n, t, count in counts if count]
 
 
 def _survived(snapshot: Snapshot) -> list[dict[str, Any]]:
     rows = [(name, TEXTS[name], snapshot.tally[name]) for name in _TROUBLES]
     rows += [
-        (name, text, snapshot.counters[name])
-        for name, text in _FALLBACKS.items()
-        if name not in _ORDINARY
+        (cause.counter, cause.whole_text, snapshot.counters[cause.counter])
+        for cause in CAUSES
+        if cause.trouble
     ]
     return [{"what": n, "text": t, "count": count} for n, t, count in rows if count]
 

@@ -84,7 +84,7 @@ def headline(report: Report) -> str:
     start += f"{many(cover['processes'], 'processes')}{_extent(report)}; "
     if run["plain"]:
         return f"{start}nothing was staged: {run['plain']}."
-    if not hits["opens"]:
+    if not hits["opens"] and not report.get("counters", {}).get("origin_blocks"):
         how = " for reading" if report.get("opens_for_writing") else ""
         return f"{start}no file of {', '.join(run['datasets'])} was opened{how}."
     found = with_headline(report)["headline"]

@@ -27,6 +27,7 @@ LACKS: Final = frozenset(
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # Errors of one copy, on a Tier that works.
 _ONE_COPY: Final = frozenset({errno.EBADMSG, errno.EEXIST, errno.ESTALE})
+_DENIED: Final = frozenset({errno.EACCES, errno.EPERM})
 _CHANGED: Final = frozenset({errno.ESTALE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
@@ -41,6 +42,7 @@ class FileOutcome(Enum):
     RETRY = "order it again when it is asked for"
     POSTPONE = "order it again after a while: the node lacks something"
     GIVE_UP = "do not order it again: it has failed too often"
+    DENIED = "do not order it again: the agent may not read it"
 
 
 class TierOutcome(Enum):
@@ -204,10 +206,10 @@ class Ledger:
         if not end.at_tier and cause in _CHANGED:
             return FileOutcome.CHANGED, tier
         count = self._failures.count(file, generation)
-        return (
-            FileOutcome.GIVE_UP if count >= FILE_FAILURES_MAX else FileOutcome.RETRY,
-            tier,
-        )
+        if count < FILE_FAILURES_MAX:
+            return FileOutcome.RETRY, tier
+        denied = not end.at_tier and cause in _DENIED
+        return (FileOutcome.DENIED if denied else FileOutcome.GIVE_UP), tier
 
 
 class Storage:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # What is absent for one of these does not come in this job, unless room is made.
 _FINAL: Final = (
-    *(Reason.NO_ROOM, Reason.CHANGED, Reason.ERROR, Reason.MEMORY),
+    *(Reason.NO_ROOM, Reason.CHANGED, Reason.ERROR, Reason.DENIED, Reason.MEMORY),
     Reason.STOPPING,
 )
 

@@ -81,7 +81,10 @@ TRANSITIONS: Final = {
 _NO_REASON: Final = frozenset({Reason.NONE})
 REASONS: Final = {
     Event.FAILED: frozenset(
-        {Reason.NONE, Reason.CHANGED, Reason.ERROR, Reason.BUSY, Reason.STOPPING}
+        {
+            *(Reason.NONE, Reason.CHANGED, Reason.ERROR, Reason.DENIED),
+            *(Reason.BUSY, Reason.STOPPING),
+        }
     ),
     Event.REFUSED: frozenset(
         {Reason.NO_ROOM, Reason.CHANGED, Reason.ERROR, Reason.BUSY, Reason.STOPPING}

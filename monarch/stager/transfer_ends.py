@@ -89,6 +89,8 @@ class Ends:
             self.changed.append(file)
         elif outcome is FileOutcome.GIVE_UP:
             reason = Reason.ERROR
+        elif outcome is FileOutcome.DENIED:
+            reason = Reason.DENIED
         self.drop(transfer, reason, promise=reason is Reason.NONE)
 
     def shrink(self, tier: int) -> None:

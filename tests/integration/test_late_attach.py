@@ -72,7 +72,7 @@ def test_programs_are_served_as_soon_as_the_catalog_is_there(
     one = early()
     path = board.root / "two.bin"
     assert one.read(path).startswith("(b'two'")
-    assert board.counters()["opens_early"] == 1
+    assert board.counters()["origin_early"] == 1
     stage(board)
     assert one.read(path).startswith("(b'two'")
     assert board.counters()["opens_hit_tier0"] == 0
@@ -83,7 +83,7 @@ def test_programs_are_served_as_soon_as_the_catalog_is_there(
     counters = board.counters()
     assert counters["opens_hit_tier0"] == 1
     assert counters["stats_answered"] >= 1
-    assert counters["opens_early"] == 2
+    assert counters["origin_early"] == 2
 
 
 def test_process_of_the_time_before_is_active_and_has_one_slot(

@@ -89,7 +89,7 @@ def test_job_that_ends_before_its_scan_ends_in_order(
     assert "datasets not indexed after 200 ms" in done.stderr
     said = " ".join(done.stderr.split())
     assert "nothing was staged: the datasets were not indexed yet." in said
-    assert report["counters"]["opens_early"] >= 1
+    assert report["counters"]["origin_early"] >= 1
     assert report["run"]["late_s"] > 0
     assert time.monotonic() - began < 30
     wait_until(lambda: not list(run_root.iterdir()))
@@ -113,7 +113,7 @@ def test_programs_are_served_once_the_scan_has_ended(
     assert [program.read(path) for path in paths][paths.index(first)] == before
     counters = agent.status()["report"]["counters"]
     program.end()
-    assert counters["opens_early"] == 1
+    assert counters["origin_early"] == 1
     assert ready_opens(counters) == len(paths) - in_blocks(tier_codec)
 
 

@@ -62,8 +62,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         ("agent.evicted_bytes", "kind: ram, capacity: 7GiB"),
     ),
     "late": (
-        {"counters.opens_early": 9000, "run.late_s": 31.4},
-        ("counters.opens_early", "wait_max: 42s"),
+        {"counters.origin_early": 9000, "run.late_s": 31.4},
+        ("counters.origin_early", "wait_max: 42s"),
     ),
     "large through": (
         {"counters.origin_large": 9000, "run.config": {"cold_open": {"mode": "wait"}}},

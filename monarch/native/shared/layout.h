@@ -36,7 +36,7 @@
 
 #include <stdint.h>
 
-#define LAYOUT_VERSION 13u
+#define LAYOUT_VERSION 14u
 #define EXTENT_BYTES (8u << 20)
 #define BLOCK_BYTES (256u << 10)
 #define CHUNK_BYTES (1u << 20) /* unit of reads and of the chained checksum */
@@ -115,8 +115,7 @@ struct attr { /* shared by many Entries */
     uint32_t mode, uid, gid, nlink;
     uint64_t dev;
     uint32_t blksize;
-    uint32_t readable; /* 1: access(R_OK) succeeded at scan time for index.scan_euid;
-                          0: it did not, or asking would have cost a request */
+    uint32_t readable; /* 1: access(R_OK) succeeded for index.scan_euid; 0: unknown */
 };
 
 struct slot {       /* home = high half of the hash, scaled to the number of slots */
@@ -151,6 +150,7 @@ enum reason {
     REASON_MEMORY,   /* evicted to keep the job below its memory limit */
     REASON_STOPPING, /* the agent is ending */
     REASON_BUSY,     /* for now: no room in the pool, or the origin does not answer */
+    REASON_DENIED,   /* the agent may not read the origin's file */
 };
 
 /* Where the bytes of a ready File came from: distinguishes peer hits from misses. */
@@ -192,8 +192,9 @@ struct root {
     uint32_t dir_base;  /* number of its first directory in flags */
     uint64_t path;      /* strings offset << 16 | length: realpath, for origin reads */
     uint64_t path_hash; /* index_hash() of it: part of the names of Replicas */
-    uint32_t unstable;  /* 1: files may change their inode numbers */
-    uint32_t provisional; /* 1: the attributes of Files are those of an earlier job */
+    uint16_t unstable;  /* 1: files may change their inode numbers */
+    uint16_t provisional; /* 1: the attributes of Files are those of an earlier job */
+    uint16_t inside, chosen; /* 1: `links: inside`; 1: it holds some names only */
 };
 
 struct prefix {    /* a spelling of a root: as given, its realpath, its aliases */
@@ -268,13 +269,12 @@ enum {
  * Replica holds, a word per Extent, which is a futex. The agent alone writes; all offsets
  * are from the start of the segment. */
 struct presence {
-    uint64_t count; /* such Files */
-    uint64_t files; /* u32[count]: their numbers, ascending */
-    uint64_t first; /* u64[count + 1]: the first word of each, and the end */
-    uint64_t parts; /* struct part[count] */
-    uint64_t words; /* u32[], a bit per Block */
-    uint64_t
-        places; /* u8[], where each Extent is: the number of a Tier, or PLACE_... */
+    uint64_t count;  /* such Files */
+    uint64_t files;  /* u32[count]: their numbers, ascending */
+    uint64_t first;  /* u64[count + 1]: the first word of each, and the end */
+    uint64_t parts;  /* struct part[count] */
+    uint64_t words;  /* u32[], a bit per Block */
+    uint64_t places; /* u8[], where each Extent is: a Tier's number, or PLACE_... */
     uint64_t packed; /* u8[], the packed Tier that holds the Extent, plus 1; or 0 */
 };
 

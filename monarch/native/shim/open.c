@@ -51,6 +51,8 @@
         fd = (staged);                                                              \
         redirect_opened(&s, fd >= 0);                                               \
     }                                                                               \
+    if (__builtin_expect(s.cause != CAUSE_NONE, 0))                                 \
+        redirect_count(&s, at, path, fd);                                           \
     if (__builtin_expect(s.cuts, 0) && !redirect_cut(&s, fd)) {                     \
         fd = (given);                                                               \
         redirect_written(&s, fd);                                                   \
@@ -126,15 +128,21 @@ int __open64(const char *path, int flags, ...)
 
 /* opened_anew - an open that was not served may have met a Replica that is out of date by
  * its name in /proc: the file is opened in its place. */
-static int opened_anew(int fd, int flags)
+static int opened_anew(int fd, int dirfd, const char *path, int flags)
 {
     struct redirect s;
     redirect_handle(&s, flags);
-    if (!s.seg || !redirect_found(&s, fd))
+    if (!s.seg)
         return fd;
-    sys_close(fd);
-    fd = NEXT(open)(s.path, s.flags, 0);
-    redirect_opened(&s, fd >= 0);
+    if (redirect_found(&s, fd)) {
+        sys_close(fd);
+        fd = NEXT(open)(s.path, s.flags, 0);
+        redirect_opened(&s, fd >= 0);
+    }
+    if (!(flags & (O_PATH | O_DIRECTORY)))
+        s.cause = CAUSE_SOUGHT;
+    if (path && s.cause == CAUSE_SOUGHT)
+        redirect_count(&s, dirfd, path, fd);
     return fd;
 }
 
@@ -146,7 +154,8 @@ int openat2(int dirfd, const char *path, const struct open_how *how, size_t size
     if (given && size >= sizeof(flags))
         memcpy(&flags, how, sizeof(flags));
     if (!(flags & (O_ACCMODE | O_TRUNC | O_CREAT)))
-        return opened_anew(NEXT(openat2)(dirfd, path, how, size), (int)flags);
+        return opened_anew(NEXT(openat2)(dirfd, path, how, size), dirfd, path,
+                           (int)flags);
     OPEN(redirect_whole, dirfd, path, (int)flags,
          NEXT(openat2)(dirfd, s.path, how, size), NEXT(openat2)(dirfd, path, how, size))
 }

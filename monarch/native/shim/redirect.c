@@ -58,17 +58,11 @@ static bool sampled(uint64_t before)
            before % (before < SAMPLED_EARLY ? SAMPLED_EVERY : SAMPLED_LATE) == 0;
 }
 
-static bool origin(const struct redirect *s, int why)
+/* origin - leaves an open of a File to the origin; redirect_count() counts it. */
+static bool origin(struct redirect *s, enum counter why)
 {
     note_open(s);
-    count(COUNTER_opens_origin, 1);
-    count(COUNTER_bytes_origin, s->size);
-    if (why == COUNTER_origin_large && s->large) {
-        count(COUNTER_origin_blocks, 1);
-        count(COUNTER_bytes_blocks, s->size);
-    }
-    if (why >= 0)
-        count((enum counter)why, 1);
+    s->cause = (int)why;
     return false;
 }
 
@@ -121,10 +115,10 @@ static void leave(struct redirect *s)
 static uint32_t await(struct redirect *s, uint32_t word)
 {
     if (STATE_OF(word) == REPLICA_EVICTING || STATE_REASON(word) != REASON_NONE)
-        return origin(s, (int)wait_refusal(word));
+        return origin(s, wait_refusal(word));
     enum counter why = COUNTER_origin_timeout;
     if (!large_open_waits(s, word, &why))
-        return origin(s, (int)why);
+        return origin(s, why);
     if (!s->counted)
         wait_enter(s->seg, s->file);
     s->counted = true;
@@ -133,7 +127,7 @@ static uint32_t await(struct redirect *s, uint32_t word)
     if (word)
         return word;
     leave(s);
-    return origin(s, (int)why);
+    return origin(s, why);
 }
 
 /* redirect_entry - decides for a managed regular File; `written` is read after READY was
@@ -178,9 +172,13 @@ static bool redirect_read(struct redirect *s, int dirfd, const char *path, int f
         s->sampled = sampled(before);
         s->asked_at = dirfd;
         s->asked = path;
-        count(COUNTER_opens_outside, 1);
+        if (route_is_below(&r, where))
+            s->cause = CAUSE_SOUGHT;
+        else
+            count(COUNTER_opens_outside, 1);
         return false;
     }
+    s->cause = CAUSE_SOUGHT;
     const struct entry *e = route_entry(&r);
     uint32_t mode = index_attr(r.ix, e)->mode;
     if (S_ISLNK(mode)) {
@@ -195,6 +193,7 @@ static bool redirect_read(struct redirect *s, int dirfd, const char *path, int f
         return false; /* an overlay parts the names of a file that is changed */
     if ((flags & O_NOATIME) && index_attr(r.ix, e)->uid != sys_geteuid())
         return false; /* for owners only, as the origin will say */
+    s->cause = CAUSE_NONE;
     return redirect_entry(s, &r, e);
 }
 
@@ -204,14 +203,12 @@ static bool may_change(int flags)
     return (flags & (O_ACCMODE | O_TRUNC | O_CREAT)) && !(flags & O_PATH);
 }
 
-/* count_early - counts a read-only open that would be looked up, were the Catalog there. */
-static void count_early(int dirfd, const char *path, int flags)
+/* seek_cause - the open is not looked up: if it is of a regular file below a root, the cause
+ * is found out then. */
+static void seek_cause(struct redirect *s)
 {
-    const struct segments *seg = attach_for_marking();
-    ROUTE(r);
-    if (seg && seg->changes && !(flags & ~SERVABLE) &&
-        route_at(seg, dirfd, path, &r) != ROUTE_OUTSIDE)
-        count(COUNTER_opens_early, 1);
+    if (s->seg && !may_change(s->flags) && !(s->flags & (O_PATH | O_DIRECTORY)))
+        s->cause = CAUSE_SOUGHT;
 }
 
 /* decide - redirect_open() of what redirect_begin() has begun. */
@@ -223,14 +220,15 @@ static bool decide(struct redirect *s, int dirfd, const char *path)
     if (__builtin_expect(!s->seg || !path, 0)) {
         s->seg = attached_segments();
         s->doubted = s->seg && path && mark_any(s->seg);
-        if (s->seg && s->seg->changes && path && !changes)
-            count_early(dirfd, path, flags);
+        if (path)
+            seek_cause(s);
         return false;
     }
     if (changes)
         return redirect_write(s, dirfd, path, true);
     if (flags & ~SERVABLE) {
         s->doubted = mark_any(s->seg) && !(flags & (O_PATH | O_DIRECTORY));
+        seek_cause(s);
         return false;
     }
     return redirect_read(s, dirfd, path, flags);

@@ -9,6 +9,11 @@
 
 enum { STAGED_BYTES = TIER_PATH_MAX + 1 + REPLICA_NAME_BYTES + 1 };
 
+enum {
+    CAUSE_NONE = COUNTER_COUNT, /* it is not an open of a root's file, or is served */
+    CAUSE_SOUGHT,               /* it may be one: found out when it is open */
+};
+
 struct redirect {
     const struct segments *seg;
     const char *path; /* open this instead of what the program named */
@@ -36,6 +41,7 @@ struct redirect {
     uint64_t file; /* number in the job */
     uint64_t size;
     int kept_errno;
+    int cause; /* why the origin answers: a counter, or CAUSE_... */
     char staged[STAGED_BYTES];
 };
 
@@ -56,6 +62,7 @@ bool redirect_cut(struct redirect *s, int fd);
 void redirect_handle(struct redirect *s, int flags);
 bool redirect_found(struct redirect *s, int fd);
 void redirect_written(struct redirect *s, int fd);
+void redirect_count(struct redirect *s, int dirfd, const char *path, int fd);
 bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e);
 
 /* redirect_begin - nothing is known of an open with these flags. */
@@ -64,6 +71,7 @@ static inline void redirect_begin(struct redirect *s, int flags)
     s->writes = s->final = s->sampled = s->doubted = s->cuts = false;
     s->counted = s->kept = s->large = s->streamed = s->whole = false;
     s->held = IDENTITY_OTHER;
+    s->cause = CAUSE_NONE;
     s->flags = s->named = flags;
 }
 

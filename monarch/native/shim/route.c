@@ -111,6 +111,13 @@ static bool ascend(struct route *r)
     return true;
 }
 
+/* leave - notes why a path leads out of the root that it begins below; false. */
+static bool leave(struct route *r, enum counter why)
+{
+    r->leads_out = why;
+    return false;
+}
+
 /* canonicalise - appends a path to the one in the buffer; false: leaves the root, goes
  * up over something unknown, or too long. */
 static bool canonicalise(struct route *r, const char *p)
@@ -124,8 +131,9 @@ static bool canonicalise(struct route *r, const char *p)
         }
         size_t n = strcspn(p, "/");
         bool dots = p[0] == '.' && (n == 1 || (n == 2 && p[1] == '.'));
+        bool inside = r->rel_bytes > 0;
         if (dots ? n == 2 && !ascend(r) : !append(r, p, n))
-            return false;
+            return inside && leave(r, COUNTER_origin_parent);
         r->directory_only = dots;
         p += n;
     }
@@ -233,7 +241,7 @@ enum where route_below(const struct segments *seg, uint32_t root, uint32_t direc
     r->spelling = NONE32;
     r->ix = segments_index(seg, root);
     const struct entry *e = index_entry(r->ix, directory);
-    if (index_is_hop(r->ix, e) || !rewrites(r))
+    if (!rewrites(r))
         return ROUTE_OUTSIDE;
     r->rel_bytes = index_path_bytes(e);
     memcpy(r->buffer, index_path(r->ix, e), r->rel_bytes);
@@ -273,13 +281,15 @@ enum where route_from(const struct segments *seg, const char *cwd, size_t cwd_by
     return where;
 }
 
-/* route_directory - the catalogued directory with this identity; false: none. */
+/* route_directory - the catalogued directory with this identity; false: none. A hop of one
+ * root may be a directory of another. */
 bool route_directory(const struct segments *seg, uint64_t dev, uint64_t ino,
                      uint32_t *root, uint32_t *entry)
 {
     for (uint32_t i = 0; i < seg->catalog->root_count; i++) {
-        int64_t found = index_find_directory(segments_index(seg, i), dev, ino);
-        if (found >= 0) {
+        const struct index *ix = segments_index(seg, i);
+        int64_t found = index_find_directory(ix, dev, ino);
+        if (found >= 0 && !index_is_hop(ix, index_entry(ix, (uint32_t)found))) {
             *root = i;
             *entry = (uint32_t)found;
             return true;

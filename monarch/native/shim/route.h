@@ -6,7 +6,7 @@
 #include "scratch.h"
 
 enum where {
-    ROUTE_OUTSIDE, /* not below a root, or not known without asking the kernel */
+    ROUTE_OUTSIDE, /* not below a root, or led out of it: see route.leads_out */
     ROUTE_UNKNOWN, /* below a root, but not in the Catalog */
     ROUTE_FOUND,
 };
@@ -14,7 +14,9 @@ enum where {
 struct route {
     const struct index *ix;
     uint32_t root;
-    bool apart;        /* it begins on another mount than that of the root */
+    bool apart; /* it begins on another mount than that of the root */
+    /* Why a path that begins below a root is ROUTE_OUTSIDE; COUNTER_COUNT: it does not. */
+    enum counter leads_out;
     uint32_t spelling; /* the prefix that matched, NONE32 when none was needed */
     uint32_t entry;
     bool directory_only; /* the path ends in a slash or a dot: only a directory fits */
@@ -37,6 +39,12 @@ enum where route_at(const struct segments *seg, int dirfd, const char *path,
                     struct route *r);
 bool route_directory(const struct segments *seg, uint64_t dev, uint64_t ino,
                      uint32_t *root, uint32_t *entry);
+
+/* route_is_below - the text of the path begins below a root, wherever it leads. */
+static inline bool route_is_below(const struct route *r, enum where where)
+{
+    return where != ROUTE_OUTSIDE || r->leads_out != COUNTER_COUNT;
+}
 
 static inline void route_end(struct route *r)
 {

@@ -123,6 +123,13 @@ static bool proved(int dirfd, const char *path, const struct route *r)
            (sys_stat(dirfd, path, &st, 0) == 0 && is(r, target, &st));
 }
 
+/* covered - the name leads elsewhere in this process. */
+static enum where covered(struct route *r)
+{
+    r->leads_out = COUNTER_origin_covered;
+    return ROUTE_OUTSIDE;
+}
+
 /* route_at - routes what a program gives to an *at() call; nothing is remembered, since
  * threads may change directories by calls that are not intercepted. Headers promise that paths
  * are not NULL, so that this is where it is found out. */
@@ -133,6 +140,7 @@ enum where route_at(const struct segments *seg, int dirfd, const char *path,
     if (!path)
         return ROUTE_OUTSIDE;
     r->apart = false;
+    r->leads_out = COUNTER_COUNT;
     if (path[0] == '/')
         where = route_absolute(seg, path, r);
     else if (path[0] && dirfd == AT_FDCWD)
@@ -143,14 +151,15 @@ enum where route_at(const struct segments *seg, int dirfd, const char *path,
         where = from_parent(seg, dirfd, path, r);
     if (where == ROUTE_OUTSIDE)
         return where;
+    r->leads_out = COUNTER_COUNT;
     enum ground ground = r->spelling != NONE32 ? mounts_ground(seg, r->spelling)
                                                : GROUND_SAME;
     if (__builtin_expect(ground == GROUND_SAME && !r->apart, 1))
         return where;
     if (ground == GROUND_OTHER || ground == GROUND_UNKNOWN)
-        return ROUTE_OUTSIDE;
+        return covered(r);
     bool doubtful = ground == GROUND_DOUBTFUL || r->apart || passes_link(r);
     if (where == ROUTE_UNKNOWN || !doubtful)
         return where;
-    return proved(dirfd, path, r) ? where : ROUTE_OUTSIDE;
+    return proved(dirfd, path, r) ? where : covered(r);
 }

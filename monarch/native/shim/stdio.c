@@ -6,33 +6,35 @@
 #include "redirect.h"
 #include "sys.h"
 
-#define STREAM(path, mode, staged, named)                               \
-    struct redirect s;                                                  \
-    FILE *stream;                                                       \
-    if (redirect_stream(&s, path, mode)) {                              \
-        s.kept_errno = errno;                                           \
-        stream = (staged);                                              \
-        while (redirect_moved(&s)) {                                    \
-            if (stream)                                                 \
-                fclose(stream);                                         \
-            stream = s.path ? (staged) : NULL;                          \
-        }                                                               \
-        if (redirect_opened(&s, stream != NULL))                        \
-            return stream;                                              \
-    } else if (mode && mode[0] == 'r' &&                                \
-               directory_lacks_at(s.seg, AT_FDCWD, path, s.flags)) {    \
-        errno = ENOENT;                                                 \
-        return NULL;                                                    \
-    }                                                                   \
-    stream = (named);                                                   \
-    int fd = stream ? fileno(stream) : -1;                              \
-    if (s.writes ? redirect_diverts(&s, AT_FDCWD, path, fd)             \
-                 : (s.sampled | s.doubted) && redirect_found(&s, fd)) { \
-        if (stream)                                                     \
-            fclose(stream);                                             \
-        stream = (staged);                                              \
-        redirect_opened(&s, stream != NULL);                            \
-    }                                                                   \
+#define STREAM(path, mode, staged, named)                                 \
+    struct redirect s;                                                    \
+    FILE *stream;                                                         \
+    if (redirect_stream(&s, path, mode)) {                                \
+        s.kept_errno = errno;                                             \
+        stream = (staged);                                                \
+        while (redirect_moved(&s)) {                                      \
+            if (stream)                                                   \
+                fclose(stream);                                           \
+            stream = s.path ? (staged) : NULL;                            \
+        }                                                                 \
+        if (redirect_opened(&s, stream != NULL))                          \
+            return stream;                                                \
+    } else if (mode && mode[0] == 'r' &&                                  \
+               directory_lacks_at(s.seg, AT_FDCWD, path, s.flags)) {      \
+        errno = ENOENT;                                                   \
+        return NULL;                                                      \
+    }                                                                     \
+    stream = (named);                                                     \
+    int fd = stream ? fileno(stream) : -1;                                \
+    if (s.writes ? redirect_diverts(&s, AT_FDCWD, path, fd)               \
+                 : (s.sampled | s.doubted) && redirect_found(&s, fd)) {   \
+        if (stream)                                                       \
+            fclose(stream);                                               \
+        stream = (staged);                                                \
+        redirect_opened(&s, stream != NULL);                              \
+    }                                                                     \
+    if (s.cause != CAUSE_NONE)                                            \
+        redirect_count(&s, AT_FDCWD, path, stream ? fileno(stream) : -1); \
     return stream;
 
 FILE *fopen(const char *path, const char *mode){
@@ -80,11 +82,13 @@ static const char *reopened(struct redirect *s, const char *path, const char *mo
     return redirect_opened(s, opens(s)) ? s->path : named;
 }
 
-static FILE *after(struct redirect *s, FILE *result)
+static FILE *after(struct redirect *s, const char *path, FILE *result)
 {
     redirect_release(s);
     if (s->final)
         redirect_opened(s, result != NULL);
+    if (path && s->cause != CAUSE_NONE)
+        redirect_count(s, AT_FDCWD, path, result ? fileno(result) : -1);
     if (result)
         redirect_written(s, fileno(result));
     return result;
@@ -93,11 +97,13 @@ static FILE *after(struct redirect *s, FILE *result)
 FILE *freopen(const char *path, const char *mode, FILE *stream)
 {
     struct redirect s;
-    return after(&s, NEXT(freopen)(reopened(&s, path, mode, stream), mode, stream));
+    return after(&s, path,
+                 NEXT(freopen)(reopened(&s, path, mode, stream), mode, stream));
 }
 
 FILE *freopen64(const char *path, const char *mode, FILE *stream)
 {
     struct redirect s;
-    return after(&s, NEXT(freopen64)(reopened(&s, path, mode, stream), mode, stream));
+    return after(&s, path,
+                 NEXT(freopen64)(reopened(&s, path, mode, stream), mode, stream));
 }

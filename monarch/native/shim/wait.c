@@ -148,6 +148,10 @@ enum counter wait_refusal(uint32_t word)
 {
     if (STATE_REASON(word) == REASON_NO_ROOM)
         return COUNTER_origin_full;
+    if (STATE_REASON(word) == REASON_DENIED)
+        return COUNTER_origin_denied;
+    if (STATE_REASON(word) == REASON_CHANGED)
+        return COUNTER_origin_written;
     return STATE_REASON(word) == REASON_BUSY ? COUNTER_origin_busy
                                              : COUNTER_origin_refused;
 }

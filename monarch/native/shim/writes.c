@@ -83,9 +83,12 @@ bool redirect_write(struct redirect *s, int dirfd, const char *path,
         s->named &= ~O_TRUNC;
     else if (s->flags & O_TRUNC)
         judge(s, dirfd, path);
-    count(where == ROUTE_OUTSIDE && !s->final ? COUNTER_opens_outside
-                                              : COUNTER_opens_write,
-          1);
+    if (reads && route_is_below(&r, where))
+        s->cause = CAUSE_SOUGHT;
+    else
+        count(where == ROUTE_OUTSIDE && !s->final ? COUNTER_opens_outside
+                                                  : COUNTER_opens_write,
+              1);
     s->writes = !s->final && (!reads || (s->flags & O_CREAT));
     return s->final;
 }

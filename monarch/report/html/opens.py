@@ -27,6 +27,7 @@ _KINDS: Final = {
     "packed": "waited",
     "miss": "waited",
     "origin": "origin",
+    "blocks": "peer",
 }
 _ROWS_MAX: Final = 16
 _COLUMNS_MAX: Final = 256
@@ -39,16 +40,16 @@ def sources(report: Report) -> Section | None:
     rows = report.get("sources")
     if not rows:
         return None
-    total = sum(row["opens"] for row in rows if row["kind"] != "outside")
+    counted = [row for row in rows if row["kind"] not in ("blocks", "outside")]
+    total = sum(row["opens"] for row in counted)
     most = max(row["opens"] for row in rows) or 1
     cells: list[tuple[Cell, ...]] = []
     for place, row in enumerate(rows):
         if row["source"] == POOL and not row["opens"]:
             continue
         outside = row["kind"] == "outside"
-        share: Cell = (
-            "" if outside or not total else figure_of(row["opens"] / total, "share")
-        )
+        has_share = total and row in counted
+        share: Cell = figure_of(row["opens"] / total, "share") if has_share else ""
         size: Cell = "" if outside else figure(report, f"sources.{place}.opened_bytes")
         opens = figure(report, f"sources.{place}.opens")
         bar = Bar(row["opens"] / most, _KINDS.get(row["kind"], "outside"))

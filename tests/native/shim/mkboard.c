@@ -115,6 +115,10 @@ static void obey_file(const char *verb, const char *rel)
         state_set(&board, file, STATE_WORD(REPLICA_ABSENT, 0, REASON_NO_ROOM));
     else if (strcmp(verb, "busy") == 0)
         state_set(&board, file, STATE_WORD(REPLICA_ABSENT, 0, REASON_BUSY));
+    else if (strcmp(verb, "deny") == 0)
+        state_set(&board, file, STATE_WORD(REPLICA_ABSENT, 0, REASON_DENIED));
+    else if (strcmp(verb, "fail") == 0)
+        state_set(&board, file, STATE_WORD(REPLICA_ABSENT, 0, REASON_ERROR));
     else if (strcmp(verb, "confirm") == 0)
         state_set(&board, file, replica_load(board.catalog, file) | STATE_CONFIRMED);
     replica_of(&plan, &board, file, path);
@@ -176,6 +180,8 @@ static void obey(char *line)
         printf("%d\n", pending());
     else if (strcmp(line, "answer") == 0)
         printf("%d\n", board.requests->called = 0);
+    else if (strcmp(line, "inside") == 0)
+        printf("%d\n", board.catalog->roots[0].inside = 1);
     else if (strcmp(line, "rung") == 0)
         printf("%u %u\n", board.requests->called, board.requests->bell);
     else

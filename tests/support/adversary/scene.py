@@ -227,7 +227,7 @@ class Scene:
     def _take_report(self) -> None:
         path = self.folder / "report.json"
         report = json.loads(path.read_bytes()) if path.exists() else {"counters": {}}
-        self.early += report["counters"].get("opens_early", 0)
+        self.early += report["counters"].get("origin_early", 0)
         self.listed += report["counters"].get("listings_answered", 0)
         self.denied += report["counters"].get("absent_answered", 0)
         self.redirected += sum(
