@@ -1,4 +1,4 @@
-"""Datasets as the tools that manage them lay them out: trees of links to stored files."""
+"""Datasets as the tools that manage them lay them out: links to stored files."""
 
 import hashlib
 import os
@@ -40,7 +40,7 @@ def annexed(source: Path) -> Path:
 
 
 def in_dvc_cache(source: Path) -> Path:
-    """DVC, `cache.type symlink`: absolute links to a cache by the MD5 of the content."""
+    """DVC, `cache.type symlink`: absolute links to a cache by MD5 of the content."""
     root, cache = source / DATASET, source / "dvc-cache" / "files" / "md5"
     for path in files_of(source):
         digest = hashlib.md5(path.read_bytes()).hexdigest()

@@ -163,7 +163,7 @@ def heads(path: bytes) -> Iterator[bytes]:
 
 
 def goes_up(root: bytes, path: bytes) -> bool:
-    """Whether a name that a path passes is a link to the root, or to what is above it."""
+    """Whether a path passes a link to the root, or to what is above it."""
     for name in (path, *heads(path)):
         full = os.path.join(root, name)
         real, place = os.path.realpath(full), os.path.realpath(os.path.dirname(full))
