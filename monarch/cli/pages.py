@@ -1,7 +1,7 @@
 """`python -m monarch.cli.pages`: writes the pages that are made from the code.
 
 They are checked in, so that a build needs nothing but a C compiler, and a test compares
-them with what the code gives:
+them with what the code gives. Pages on a topic, WRITTEN, stand beside them:
 
     monarch/pages/*.md      reference, which `monarch help` shows
     monarch/pages/share/    manual pages and completion, installed below share/
@@ -57,6 +57,9 @@ REFERENCE: Final[dict[str, Callable[[], str]]] = {
 }
 """What makes each page of reference, by its topic."""
 
+WRITTEN: Final = ("environments.md",)
+"""Pages that are not made from the code."""
+
 
 def texts() -> dict[str, str]:
     """Return the text of each page by its path below `monarch/pages`."""
@@ -75,7 +78,7 @@ def write(folder: Path) -> None:
     """Write all pages below a directory, and remove those that are none any more."""
     wanted = {folder / name: text for name, text in texts().items()}
     for path in [path for path in folder.rglob("*") if path.is_file()]:
-        if path not in wanted:
+        if path not in wanted and path.name not in WRITTEN:
             path.unlink()
     for path, text in wanted.items():
         path.parent.mkdir(parents=True, exist_ok=True)
