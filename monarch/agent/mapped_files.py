@@ -7,9 +7,13 @@ of some of the processes in which it is active are read from /proc.
 import asyncio
 import contextlib
 import os
+import re
+import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from monarch import native
 from monarch.agent.namespace import Namespace
@@ -34,6 +38,8 @@ KNOWN_MAX: Final = 1 << 16
 _DELETED: Final = b" (deleted)"
 _INODE_FIELD: Final = 4
 _PATH_FIELD: Final = 5
+_FILE: Final = re.compile(rb" (\d+) +(/[^\n]*)")
+"""The inode number and the path at the end of a line."""
 
 
 class Mapping(NamedTuple):
@@ -62,6 +68,32 @@ def mappings_below(text: bytes, directory: bytes) -> Iterator[Mapping]:
         at = text.find(below, end)
 
 
+def mappings_of(text: bytes, inodes: Collection[int]) -> Iterator[Mapping]:
+    """Yield the mapped files with some inode numbers."""
+    for found in _FILE.finditer(text):
+        if (ino := int(found[1])) in inodes:
+            yield Mapping(found[2].removesuffix(_DELETED), ino)
+
+
+def behind_links(namespace: Namespace, large_bytes: int) -> dict[int, int]:
+    """Return the large Files outside of their roots by their inode numbers.
+
+    The kernel shows mappings of them by paths that are not those of a dataset. Another
+    file with the same inode number is on another file system: it would be waited for
+    without need.
+    """
+    found = {}
+    for number, root in enumerate(namespace.roots):
+        block = root.block
+        outer = slice(block.name_count, block.hop_start)
+        kinds = block.modes()[outer] & 0o170000
+        large = block.entries["size"][outer] > large_bytes
+        for entry in np.flatnonzero(large & (kinds == stat.S_IFREG)) + outer.start:
+            ino = int(block.entries["ino"][entry])
+            found[ino] = namespace.inventory.number_of(number, int(entry))
+    return found
+
+
 class MappedFiles:
     """Looks for mappings while there are large Files of which it matters.
 
@@ -81,6 +113,7 @@ class MappedFiles:
         self._namespace = namespace
         self._whole = whole
         self._prefixes = prefixes_of(namespace.roots)
+        self._outer = behind_links(namespace, whole.large_bytes)
         self._tiers = [os.fsencode(tier.directory) for tier in tiers]
         self._pids = pids
         self._counters = counters
@@ -116,18 +149,19 @@ class MappedFiles:
     def _look_at(self, pid: int) -> None:
         text = _read_mappings(pid)
         for prefix in self._prefixes:
-            for mapping in self._unknown(text, prefix.path):
-                files = self._files_of_origin(prefix, mapping)
-                self._note(files)
-                self._note_at_origin(files)
+            for mapping in self._unknown(mappings_below(text, prefix.path)):
+                self._note_at_origin(self._files_of_origin(prefix, mapping))
+        if self._outer:
+            for mapping in self._unknown(mappings_of(text, self._outer)):
+                self._note_at_origin([self._outer[mapping.ino]])
         for tier, directory in enumerate(self._tiers):
-            for mapping in self._unknown(text, directory):
+            for mapping in self._unknown(mappings_below(text, directory)):
                 files = self._namespace.segments.files_of_inode(tier, mapping.ino)
                 self._note(files)
 
-    def _unknown(self, text: bytes, directory: bytes) -> list[Mapping]:
-        """Return what is mapped below a directory and was not looked at."""
-        found = set(mappings_below(text, directory)) - self._known
+    def _unknown(self, mappings: Iterable[Mapping]) -> list[Mapping]:
+        """Return those mappings that were not looked at."""
+        found = set(mappings) - self._known
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
         self._known |= found
@@ -147,6 +181,7 @@ class MappedFiles:
             self._whole.flag_mapped(file)
 
     def _note_at_origin(self, files: list[int]) -> None:
+        self._note(files)
         for file in files:
             self._at_origin = True
             self._whole.flag_mapped_at_origin(file)

@@ -38,6 +38,7 @@ class WholeFiles:
 
     def __init__(self, namespace: Namespace, large_bytes: int) -> None:
         inventory = namespace.inventory
+        self.large_bytes = large_bytes
         self._namespace = namespace
         self._flags = namespace.segments.whole(len(inventory))
         self._words = namespace.segments.words(len(inventory))

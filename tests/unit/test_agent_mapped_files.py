@@ -188,6 +188,25 @@ def test_files_that_are_mapped_at_the_origin_are_told_apart(
     assert mapped_there() == {"a.npy", "b.bin", "deep/C.BIN"}
 
 
+def test_a_file_behind_a_link_is_known_by_its_inode(
+    scene: Scene, mapping: Any, tmp_path: Path
+) -> None:
+    store = tmp_path / "store" / "one"
+    store.parent.mkdir()
+    store.write_bytes(b"x" * (LARGE + 1))
+    (scene.root / "linked.bin").symlink_to(store)
+    scene.block = Tree.scan(scene.root).block
+    scene.flags = np.zeros(len(NAMES) + 1, np.uint8)
+    scene.words = np.zeros(len(NAMES) + 1, np.uint32)
+    found = scene.mapped(scene.whole(), tmp_path / "tier")
+    mapping(store)
+
+    found.look()
+
+    assert scene.flagged() == {"a.npy", "b.bin", "deep/C.BIN", "linked.bin"}
+    assert scene.counters.mapped_files == 1
+
+
 def test_a_mapped_file_without_an_extension_flags_itself_alone(
     scene: Scene, mapping: Any, tmp_path: Path
 ) -> None:
