@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -55,6 +56,12 @@ class Unmanaged(StrEnum):
     def text(self) -> str:
         """Return the reason as a text that follows a count."""
         return _TEXTS[self]
+
+    @property
+    def singular(self) -> str:
+        """Return the same after the count of 1."""
+        text = re.sub(r"(link|loop)s(?!:)", r"\1", _TEXTS[self])
+        return text.replace("that leave ", "that leaves ")
 
     @property
     def is_link(self) -> bool:

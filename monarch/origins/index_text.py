@@ -45,7 +45,7 @@ def doubts_of(index: RootIndex) -> list[str]:
 def reasons_text(unmanaged: Mapping[Unmanaged, int]) -> str:
     """Return the reasons for which names are left to the origin, with their counts."""
     return ", ".join(
-        f"{format_count(count)} {reason.text}"
+        f"{format_count(count)} {reason.singular if count == 1 else reason.text}"
         for reason, count in sorted(unmanaged.items())
         if count
     )

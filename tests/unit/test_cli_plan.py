@@ -340,7 +340,7 @@ def test_links_of_the_dataset_are_counted(described, dataset):
     (note,) = described("--tier", "ram:8MiB")["notes"]
 
     assert note.startswith("names: 2 links, 1 followed out of the dataset")
-    assert "1 dangling links" in note
+    assert "1 dangling link" in note
 
 
 def test_plan_tells_what_its_numbers_do_not_say_of_the_tiers(plan, described):

@@ -12,6 +12,7 @@ from monarch.catalog.patterns import Patterns
 from monarch.catalog.survey import Unmanaged
 from monarch.origins import walk
 from monarch.origins.dataset import scan
+from monarch.origins.index_text import reasons_text
 from monarch.origins.root import open_root
 from support.trees import NONE32, Tree, lstat_of
 
@@ -350,3 +351,16 @@ def test_a_link_behind_which_more_names_are_than_in_the_root_is_told(
     for number in range(10, 20):
         (root / f"own{number}").touch()
     assert told() == b""
+
+
+def test_reasons_agree_with_their_counts() -> None:
+    one = {Unmanaged.LINK_OUTSIDE: 1, Unmanaged.LINK_LOOP: 1, Unmanaged.EXCLUDED: 1}
+    two = {Unmanaged.LINK_OUTSIDE: 2, Unmanaged.LINK_LOOP: 2, Unmanaged.EXCLUDED: 0}
+
+    assert reasons_text(one) == (
+        "1 excluded by include, exclude or never, 1 link loop, "
+        "1 link that leaves the dataset (links: inside)"
+    )
+    assert reasons_text(two) == (
+        "2 link loops, 2 links that leave the dataset (links: inside)"
+    )
