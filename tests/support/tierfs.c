@@ -111,7 +111,8 @@ static int fs_getattr(const char *path, struct stat *st, struct fuse_file_info *
 {
     (void)fi;
     if (is_own(path)) {
-        *st = (struct stat){.st_mode = S_IFREG | 0600, .st_nlink = 1};
+        *st = (struct stat){
+            .st_mode = S_IFREG | 0600, .st_nlink = 1, .st_uid = getuid()};
         return 0;
     }
     int error = enter(ALL);

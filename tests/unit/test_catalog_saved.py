@@ -245,6 +245,7 @@ def test_a_link_that_changed_in_the_second_of_the_scan_is_noticed(
         check_fresh(index, open_root(str(own_root)), Patterns())
 
 
+@pytest.mark.root
 def test_an_index_of_names_that_this_process_may_not_look_up_is_refused(
     own_root: Path, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def test_library_that_a_packed_tier_lacks_is_named(
     assert len([one for one in found if one.level is Level.WARNING]) == count
 
 
+@pytest.mark.root
 def test_tier_that_cannot_be_written_to_or_is_full_is_found(tmp_path: Path) -> None:
     for name, options in {"ro": "ro", "full": "size=4k,nr_inodes=5"}.items():
         (tmp_path / name).mkdir()
