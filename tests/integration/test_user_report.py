@@ -56,7 +56,7 @@ def test_opens_that_do_not_wait_are_told_with_both_reasons(summary):
 
     text = summary("cat */* >/dev/null", *through)
 
-    assert "opens did not wait: the file was too large, or by cold_open.mode" in text
+    assert "opens read the origin without a wait: the file was too large" in text
 
 
 SPAWNER = """
