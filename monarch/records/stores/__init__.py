@@ -1,0 +1,1 @@
+"""Records in stores: Redis, Cassandra and S3, by their keys."""

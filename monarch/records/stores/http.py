@@ -1,0 +1,394 @@
+"""HTTP/1.1 GET with Range and If-Match, one request at a time on a connection.
+
+Sources: RFC 9112 (messages), RFC 9110 (ranges, conditional requests). S3 and its kin
+put the cause of an error into an XML body, of which code and message are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Final
+from urllib.parse import quote
+
+from monarch.records.stores.exchange import (
+    ExchangeError,
+    Failure,
+    Fault,
+    Inbox,
+    Slot,
+    Wanted,
+)
+
+Headers = Mapping[str, str]
+Signer = Callable[[str, Headers], Headers]
+"""Returns the headers to add to a request for a path, which is quoted already."""
+
+SAFE: Final = "/-_.~"
+"""Besides letters and digits, what stands for itself in the path of S3."""
+HEADERS_MAX: Final = 100
+ERROR_BYTES_MAX: Final = 1 << 14
+LENGTH_MAX: Final = 1 << 48
+
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d\d\d)(?: .*)?")
+_CODE: Final = re.compile(rb"<Code>([^<]{1,200})</Code>")
+_MESSAGE: Final = re.compile(rb"<Message>([^<]{1,500})</Message>")
+_OK, _PARTIAL, _NO_CONTENT, _NOT_MODIFIED = 200, 206, 204, 304
+_FAULTS: Final = {
+    301: Fault.MOVED,
+    307: Fault.MOVED,
+    308: Fault.MOVED,
+    401: Fault.DENIED,
+    403: Fault.DENIED,
+    404: Fault.MISSING,
+    408: Fault.FAILED,
+    410: Fault.MISSING,
+    412: Fault.CHANGED,
+    416: Fault.CHANGED,
+    429: Fault.BUSY,
+    500: Fault.FAILED,
+    502: Fault.FAILED,
+    503: Fault.BUSY,
+    504: Fault.FAILED,
+}
+
+
+class _State(Enum):
+    STATUS = auto()
+    HEADERS = auto()
+    BODY = auto()
+    CHUNK = auto()
+    CHUNK_BODY = auto()
+    CHUNK_END = auto()
+    TRAILER = auto()
+
+
+class HttpExchange:
+    """A conversation with one HTTP server.
+
+    Args:
+        host: as the Host header has it, with the port if it is not the scheme's.
+        prefix: of the path of each key, such as "/bucket/"; quoted.
+        sign: returns headers that authorize a request.
+    """
+
+    capacity = 1
+
+    def __init__(
+        self, host: str, prefix: str = "/", sign: Signer | None = None
+    ) -> None:
+        self.ready = True
+        self.done: list[int] = []
+        self.failed: list[Failure] = []
+        self.loose: dict[int, bytearray] = {}
+        self.refusal = ""
+        self.ended = False
+        self._host, self._prefix, self._sign = host, prefix, sign
+        self._inbox = Inbox()
+        self._slot: Slot | None = None
+        self._state = _State.STATUS
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._lines = 0
+        self._sink = _Sink(None)
+
+    def __repr__(self) -> str:
+        return f"<HttpExchange with {self._host}>"
+
+    def greeting(self) -> bytes:
+        """Return what is sent first: nothing."""
+        return b""
+
+    def request(self, wanted: Wanted, place: memoryview | None) -> bytes:
+        """Return the bytes of a request.
+
+        Raises:
+            ValueError: another one is in flight.
+        """
+        if self._slot is not None:
+            raise ValueError("another request is in flight")
+        self._slot = Slot(wanted, place)
+        path = self._prefix + quote(wanted.key, safe=SAFE)
+        headers = {"Host": self._host}
+        if not wanted.whole and wanted.length > 0:
+            last = wanted.offset + wanted.length - 1
+            headers["Range"] = f"bytes={wanted.offset}-{last}"
+        if wanted.identity:
+            headers["If-Match"] = wanted.identity.decode("latin-1")
+        signed = {} if self._sign is None else self._sign(path, headers)
+        lines = [
+            f"{name}: {value}\r\n" for name, value in {**headers, **signed}.items()
+        ]
+        return f"GET {path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode("latin-1")
+
+    def abandon(self, number: int) -> None:
+        """Let a payload go nowhere."""
+        slot = self._slot
+        if slot is not None and slot.wanted.number == number:
+            slot.keeps, slot.place = False, None
+            self._sink = _Sink(None)
+            self._inbox.discard()
+
+    def pending(self) -> list[int]:
+        """Return the number of the request in flight."""
+        slot = self._slot
+        return [slot.wanted.number] if slot is not None and slot.keeps else []
+
+    def space(self) -> memoryview:
+        """Return where the next bytes are to be received."""
+        return self._inbox.space()
+
+    def advance(self, count: int) -> bytes:
+        """Take in received bytes; there is never anything to send because of them.
+
+        Raises:
+            ExchangeError: what came is no reply.
+        """
+        self._inbox.add(count)
+        while self._STEPS[self._state](self):
+            pass
+        return b""
+
+    # -- the head -----------------------------------------------------------------
+
+    def _take_status(self) -> bool:
+        line = self._inbox.line()
+        if line is None:
+            return False
+        found = _STATUS.fullmatch(line)
+        if found is None:
+            raise ExchangeError("the server does not speak HTTP/1.1")
+        if self._slot is None:
+            raise ExchangeError("a reply came that nobody has asked for")
+        self._status, self._headers, self._lines = int(found[1]), {}, 0
+        self._state = _State.HEADERS
+        return True
+
+    def _take_header(self) -> bool:
+        line = self._inbox.line()
+        if line is None:
+            return False
+        if not line:
+            self._begin_body()
+            return True
+        name, colon, value = line.decode("latin-1").partition(":")
+        self._lines += 1
+        if not colon or self._lines > HEADERS_MAX:
+            raise ExchangeError("the head of a reply is not valid")
+        self._headers[name.strip().lower()] = value.strip()
+        return True
+
+    def _begin_body(self) -> None:
+        """Decide where the body goes, now that the head is complete."""
+        if self._status < _OK:  # an interim reply; the final one follows
+            self._state = _State.STATUS
+            return
+        headers = self._headers
+        self.ended = headers.get("connection", "").lower() == "close"
+        if "chunked" in headers.get("transfer-encoding", "").lower():
+            self._sink = self._sink_for(None)
+            self._state = _State.CHUNK
+            return
+        length = self._length()
+        self._sink = self._sink_for(length)
+        self._inbox.expect(length, self._sink.next(length))
+        self._state = _State.BODY
+
+    def _length(self) -> int:
+        if self._status in (_NO_CONTENT, _NOT_MODIFIED):
+            return 0
+        text = self._headers.get("content-length", "")
+        if not text.isdecimal() or int(text) > LENGTH_MAX:
+            raise ExchangeError("a reply does not say how long it is")
+        return int(text)
+
+    def _sink_for(self, length: int | None) -> _Sink:
+        """Return where the body goes; of an error, where its text is kept."""
+        assert self._slot is not None
+        slot = self._slot
+        if not slot.keeps:
+            return _Sink(None)
+        reason = self._mismatch(slot.wanted)
+        if self._status in (_OK, _PARTIAL) and not reason:
+            if length is None:
+                return _Sink(slot.place, grows=slot.place is None)
+            try:
+                return _Sink(slot.accept(length))
+            except ValueError as error:
+                reason = str(error)
+        if self._status in (_OK, _PARTIAL):
+            self._fail(Fault.CHANGED, reason)
+            return _Sink(None)
+        return _Sink(None, grows=True, limit=ERROR_BYTES_MAX)
+
+    def _mismatch(self, wanted: Wanted) -> str:
+        """Return why a good reply is not the one that was asked for; "": it is."""
+        tag = self._headers.get("etag", "")
+        if wanted.identity and tag and tag.encode("latin-1") != wanted.identity:
+            return (
+                f"its ETag is {tag}, the index has {wanted.identity.decode('latin-1')}"
+            )
+        is_part = not wanted.whole and wanted.length > 0
+        if is_part and self._status == _PARTIAL:
+            given = self._headers.get("content-range", "")
+            last = wanted.offset + wanted.length - 1
+            if not given.startswith(f"bytes {wanted.offset}-{last}/"):
+                return f"the server gives {given or 'no range'}"
+        if is_part and self._status == _OK and wanted.offset:
+            return "the server gives no ranges"
+        return ""
+
+    # -- the body -----------------------------------------------------------------
+
+    def _take_body(self) -> bool:
+        if not self._inbox.filled():
+            return False
+        self._end_reply()
+        return True
+
+    def _take_chunk(self) -> bool:
+        line = self._inbox.line()
+        if line is None:
+            return False
+        try:
+            length = int(line.partition(b";")[0], 16)
+        except ValueError:
+            length = -1
+        if not 0 <= length <= LENGTH_MAX:
+            raise ExchangeError("a chunk of a reply is not valid")
+        if not length:
+            self._state = _State.TRAILER
+            return True
+        try:
+            self._inbox.expect(length, self._sink.next(length))
+        except ValueError as error:
+            self._fail(Fault.CHANGED, str(error))
+            self._sink = _Sink(None)
+            self._inbox.expect(length, None)
+        self._state = _State.CHUNK_BODY
+        return True
+
+    def _take_chunk_body(self) -> bool:
+        if not self._inbox.filled():
+            return False
+        self._state = _State.CHUNK_END
+        return True
+
+    def _take_chunk_end(self) -> bool:
+        end = self._inbox.take(2)
+        if end is None:
+            return False
+        if end != b"\r\n":
+            raise ExchangeError("a chunk is longer than the reply says")
+        self._state = _State.CHUNK
+        return True
+
+    def _take_trailer(self) -> bool:
+        line = self._inbox.line()
+        if line is None:
+            return False
+        if not line:
+            self._end_reply()
+        return True
+
+    def _end_reply(self) -> None:
+        slot, sink = self._slot, self._sink
+        assert slot is not None
+        self._state = _State.STATUS
+        self._slot, self._sink = None, _Sink(None)
+        if not slot.keeps:
+            return
+        number = slot.wanted.number
+        if self._status not in (_OK, _PARTIAL):
+            self._slot = slot
+            self._fail(_FAULTS.get(self._status, Fault.REFUSED), self._told(sink))
+            self._slot = None
+        elif not sink.is_full:
+            text = f"it has {sink.length} bytes, more were expected"
+            self.failed.append(Failure(number, Fault.CHANGED, text))
+        else:
+            kept = sink.kept
+            if kept is not None:
+                self.loose[number] = kept
+            self.done.append(number)
+
+    def _told(self, sink: _Sink) -> str:
+        """Return what the server says of an error."""
+        body = bytes(sink.kept or b"")
+        code, message = _CODE.search(body), _MESSAGE.search(body)
+        said = [found[1].decode(errors="replace") for found in (code, message) if found]
+        return f"HTTP {self._status}" + (f": {', '.join(said)}" if said else "")
+
+    def _fail(self, fault: Fault, text: str) -> None:
+        """Note that the request has failed; the rest of its reply goes nowhere."""
+        assert self._slot is not None
+        if not self._slot.keeps:
+            return
+        self._slot.keeps = False
+        target = self._headers.get("location", "") if fault is Fault.MOVED else ""
+        if fault is Fault.BUSY and (pause := self._headers.get("retry-after")):
+            target = pause
+        number = self._slot.wanted.number
+        self.failed.append(Failure(number, fault, text, target))
+
+    _STEPS: Final = {
+        _State.STATUS: _take_status,
+        _State.HEADERS: _take_header,
+        _State.BODY: _take_body,
+        _State.CHUNK: _take_chunk,
+        _State.CHUNK_BODY: _take_chunk_body,
+        _State.CHUNK_END: _take_chunk_end,
+        _State.TRAILER: _take_trailer,
+    }
+
+
+class _Sink:
+    """Where a body goes, in one piece or in chunks.
+
+    Args:
+        target: the place; None: nowhere, unless it grows.
+        grows: it is kept, and its length is not known before.
+        limit: so much of what grows is kept at most.
+    """
+
+    def __init__(
+        self,
+        target: memoryview | bytearray | None,
+        *,
+        grows: bool = False,
+        limit: int = LENGTH_MAX,
+    ) -> None:
+        self._target = None if target is None else memoryview(target)
+        self._whole = target if isinstance(target, bytearray) else None
+        self._parts: list[bytearray] | None = [] if grows else None
+        self._limit = limit
+        self.length = 0
+
+    @property
+    def kept(self) -> bytearray | None:
+        """What is in no place of a request; None: nothing is kept."""
+        return self._whole if self._parts is None else bytearray().join(self._parts)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing of the place is left."""
+        return self._target is None or self.length == len(self._target)
+
+    def next(self, length: int) -> memoryview | None:
+        """Return where the next bytes go; None: nowhere.
+
+        Raises:
+            ValueError: the place has no room for them.
+        """
+        start, self.length = self.length, self.length + length
+        if self._parts is not None:
+            if self.length > self._limit:
+                return None
+            self._parts.append(bytearray(length))
+            return memoryview(self._parts[-1])
+        if self._target is None:
+            return None
+        if self.length > len(self._target):
+            raise ValueError(f"it has more than {len(self._target)} bytes")
+        return self._target[start : self.length]

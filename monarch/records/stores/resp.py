@@ -1,0 +1,217 @@
+"""Redis and its kin: GET and GETRANGE by RESP2, in pipelines.
+
+Source: "Redis serialization protocol specification", RESP2. Each request is an array of
+bulk strings; a value comes as one bulk string, an error as a line that begins with '-'.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from monarch.records.stores.exchange import (
+    ExchangeError,
+    Failure,
+    Fault,
+    Inbox,
+    InOrder,
+    Slot,
+    Wanted,
+)
+
+BULK_BYTES_MAX: Final = 512 << 20
+"""The longest value that Redis has."""
+
+# What the first word of an error means; other errors are final.
+_FAULTS: Final = {
+    b"BUSY": Fault.BUSY,
+    b"LOADING": Fault.BUSY,
+    b"MASTERDOWN": Fault.FAILED,
+    b"CLUSTERDOWN": Fault.FAILED,
+    b"TRYAGAIN": Fault.FAILED,
+    b"MOVED": Fault.MOVED,
+    b"ASK": Fault.ASKED,
+    b"NOAUTH": Fault.DENIED,
+    b"NOPERM": Fault.DENIED,
+    b"WRONGPASS": Fault.DENIED,
+}
+_TARGET_WORD: Final = 2
+
+
+def command(*words: bytes) -> bytes:
+    """Return a command as RESP2 has it."""
+    parts = [b"*%d\r\n" % len(words)]
+    parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+    return b"".join(parts)
+
+
+class RespExchange:
+    """A conversation with one Redis server.
+
+    Args:
+        user: of an access control list; "": the default user.
+        password: "": none.
+        capacity: how many requests may be in flight.
+    """
+
+    def __init__(
+        self,
+        *,
+        user: str = "",
+        password: str = "",
+        database: int = 0,
+        capacity: int = 1024,
+    ) -> None:
+        self.capacity = capacity
+        self.done: list[int] = []
+        self.failed: list[Failure] = []
+        self.loose: dict[int, bytearray] = {}
+        self.refusal = ""
+        self.ended = False
+        self._inbox = Inbox()
+        self._requests = InOrder()
+        self._target: memoryview | bytearray | None = None
+        self._in_payload = False
+        self._greetings: list[bytes] = []
+        if password:
+            given = [user.encode()] * bool(user) + [password.encode()]
+            self._greetings.append(command(b"AUTH", *given))
+        if database:
+            self._greetings.append(command(b"SELECT", b"%d" % database))
+        self._unanswered = len(self._greetings)
+
+    def __repr__(self) -> str:
+        return f"<RespExchange {len(self._requests)} in flight>"
+
+    @property
+    def ready(self) -> bool:
+        """Whether the greeting has been answered."""
+        return not self._unanswered
+
+    def greeting(self) -> bytes:
+        """Return what is sent first."""
+        return b"".join(self._greetings)
+
+    def request(self, wanted: Wanted, place: memoryview | None) -> bytes:
+        """Return the bytes of a request."""
+        self._requests.add(Slot(wanted, place, skips=int(wanted.asking)))
+        if wanted.asking:
+            return command(b"ASKING") + _get(wanted)
+        return _get(wanted)
+
+    def abandon(self, number: int) -> None:
+        """Let a payload go nowhere."""
+        if self._requests.abandon(number) and self._in_payload:
+            self._target = None
+            self._inbox.discard()
+
+    def pending(self) -> list[int]:
+        """Return the numbers of the requests in flight."""
+        return self._requests.numbers()
+
+    def space(self) -> memoryview:
+        """Return where the next bytes are to be received."""
+        return self._inbox.space()
+
+    def advance(self, count: int) -> bytes:
+        """Take in received bytes; there is never anything to send because of them.
+
+        Raises:
+            ExchangeError: what came is no reply.
+        """
+        self._inbox.add(count)
+        while self._end_payload() if self._in_payload else self._begin_reply():
+            pass
+        return b""
+
+    def _end_payload(self) -> bool:
+        """Go on with a payload; return whether it is complete, with its end."""
+        inbox = self._inbox
+        if not inbox.filled():
+            return False
+        end = inbox.take(2)
+        if end is None:
+            return False
+        if end != b"\r\n":
+            raise ExchangeError("a value is longer than the reply says")
+        self._in_payload = False
+        slot = self._requests.first()
+        wanted = self._requests.end()
+        if slot.keeps and self._target is not None:
+            if isinstance(self._target, bytearray):
+                self.loose[wanted.number] = self._target
+            self.done.append(wanted.number)
+        self._target = None
+        return True
+
+    def _begin_reply(self) -> bool:
+        """Take in the first line of a reply; return whether it was there."""
+        line = self._inbox.line()
+        if line is None:
+            return False
+        if self._unanswered:
+            self._greeted(line)
+        elif self._requests.first().skips:
+            self._requests.first().skips -= 1
+        elif line[:1] == b"$":
+            self._begin_value(line)
+        elif line[:1] == b"-":
+            self._fail(*_fault_of(line))
+        else:
+            raise ExchangeError(f"a reply begins with {line[:20]!r}")
+        return True
+
+    def _greeted(self, line: bytes) -> None:
+        self._unanswered -= 1
+        if line[:1] == b"-" and not self.refusal:
+            self.refusal = line[1:].decode(errors="replace")
+        elif line[:1] not in b"+-":
+            raise ExchangeError("the server does not speak RESP")
+
+    def _begin_value(self, line: bytes) -> None:
+        length = _length_of(line)
+        slot = self._requests.first()
+        if length < 0:
+            self._fail(Fault.MISSING, "there is no such key", "")
+            return
+        try:
+            self._target = slot.accept(length)
+        except ValueError as error:
+            number = slot.wanted.number
+            self.failed.append(Failure(number, Fault.CHANGED, str(error)))
+            slot.keeps, self._target = False, None
+        target = None if self._target is None else memoryview(self._target)
+        self._inbox.expect(length, target)
+        self._in_payload = True
+
+    def _fail(self, fault: Fault, text: str, target: str) -> None:
+        keeps = self._requests.first().keeps
+        wanted = self._requests.end()
+        if keeps:
+            self.failed.append(Failure(wanted.number, fault, text, target))
+
+
+def _get(wanted: Wanted) -> bytes:
+    key, length = wanted.key, len(wanted.key)
+    if wanted.length < 0 or wanted.whole:
+        return b"*2\r\n$3\r\nGET\r\n$%d\r\n%b\r\n" % (length, key)
+    last = b"%d" % (wanted.offset + wanted.length - 1)
+    return command(b"GETRANGE", key, b"%d" % wanted.offset, last)
+
+
+def _length_of(line: bytes) -> int:
+    digits = line[1:]
+    if digits == b"-1":
+        return -1
+    if not digits.isdigit() or int(digits) > BULK_BYTES_MAX:
+        raise ExchangeError(f"a reply has the length {digits[:20]!r}")
+    return int(digits)
+
+
+def _fault_of(line: bytes) -> tuple[Fault, str, str]:
+    """Return what an error means, its text, and where the object is instead."""
+    words = line[1:].split(b" ")
+    fault = _FAULTS.get(words[0], Fault.REFUSED)
+    target = ""
+    if fault in (Fault.MOVED, Fault.ASKED) and len(words) > _TARGET_WORD:
+        target = words[_TARGET_WORD].decode(errors="replace")
+    return fault, line[1:].decode(errors="replace"), target
