@@ -81,22 +81,35 @@ def test_program_in_a_container_of_bwrap_is_served_with_what_env_prints(
     assert_served(said, dataset)
 
 
+def without_proc(root: Path, dataset: Dataset) -> str:
+    """A shell command that reads all files in a container that lacks /proc."""
+    options = "$(monarch env --bwrap | sed 's,--proc /proc,,')"
+    return bwrap(root, options, f"/bin/sh -c '{reader(dataset)}; exit 0'")
+
+
+@pytest.mark.root
 def test_program_in_a_container_without_proc_is_not_active_and_the_report_says_so(
     job: Callable[..., str], root: Path, dataset: Dataset
 ) -> None:
     """Without /proc it cannot tell whether it has the rights that the agent has."""
-    said = job(
-        bwrap(
-            root,
-            "$(monarch env --bwrap | sed 's,--proc /proc,,')",
-            f"/bin/sh -c '{reader(dataset)}; exit 0'",
-        )
-    )
+    said = job(without_proc(root, dataset))
 
     for digest in dataset.digests.values():
         assert digest in said
     assert "not active in" in said
     assert "without /proc" in " ".join(said.split())
+
+
+def test_program_of_a_user_without_privileges_needs_no_proc_to_be_served(
+    job: Callable[..., str], root: Path, dataset: Dataset
+) -> None:
+    """An agent without capabilities has none that the program could lack."""
+    if os.geteuid() == 0:
+        pytest.skip("root has capabilities")
+
+    said = job(without_proc(root, dataset))
+
+    assert_served(said, dataset)
 
 
 def test_program_in_another_pid_namespace_is_served(

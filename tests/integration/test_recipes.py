@@ -42,7 +42,8 @@ def played(tmp_path: Path, monarch_command: Path, dataset: Dataset) -> dict[str,
         (commands / name).write_text(f"#!/bin/sh\n{text}")
         (commands / name).chmod(0o755)
     (commands / "monarch").symlink_to(monarch_command)
-    path = f"{commands}:{os.environ['PATH']}"
+    # The last one has a `python`, which Debian lacks outside of environments.
+    path = f"{commands}:{os.environ['PATH']}:{Path(sys.executable).parent}"
     return os.environ | {"DATASET": str(dataset.root), "PATH": path}
 
 

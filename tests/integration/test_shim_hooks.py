@@ -187,7 +187,13 @@ def test_access_is_answered_from_the_catalog(
     assert board.counters()["stats_answered"] == 1
 
 
-@pytest.mark.parametrize("name", FILE_CHANGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.root] * ("chown" in name))
+        for name in FILE_CHANGES
+    ],
+)
 def test_change_of_a_file_marks_it_and_reaches_the_origin(
     board: Board, probe: Path, name: str
 ) -> None:

@@ -29,6 +29,7 @@ def test_link_on_the_way_to_a_root_is_watched_by_any_spelling(
     assert board.ask("root") == "1"
 
 
+@pytest.mark.root
 def test_parent_by_way_of_a_closed_directory_is_the_kernels_to_judge(
     board: Board,
 ) -> None:

@@ -51,6 +51,7 @@ def test_flags_of_a_redirected_descriptor_are_those_of_the_file(linked: Board) -
     assert linked.ask("written two.bin") == "1"
 
 
+@pytest.mark.root
 def test_handle_of_a_replica_opens_the_origins_file(linked: Board) -> None:
     replica = Path(linked.ask("where two.bin"))
     python(

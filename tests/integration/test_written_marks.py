@@ -280,6 +280,7 @@ HANDLE = (
 )
 
 
+@pytest.mark.root
 def test_descriptor_by_handle_marks_what_it_can_write(linked: Board) -> None:
     python(
         linked,
@@ -291,6 +292,7 @@ def test_descriptor_by_handle_marks_what_it_can_write(linked: Board) -> None:
     assert linked.ask("written two.bin") == "1"
 
 
+@pytest.mark.root
 def test_handle_of_a_redirected_descriptor_shows_what_was_written(
     linked: Board,
 ) -> None:

@@ -1,6 +1,7 @@
 """A tree with a bit of everything that a file system's names can carry."""
 
 import os
+import stat
 import random
 import shutil
 import subprocess
@@ -105,7 +106,9 @@ def zero(root: Path) -> int:
     paths = [p for p in root.rglob("*") if p.is_file() and not p.is_symlink()]
     for path in paths:
         found = path.stat()
+        path.chmod(0o600)  # an ordinary user writes no file of mode 444
         with path.open("r+b") as file:
             file.write(bytes(found.st_size))
+        path.chmod(stat.S_IMODE(found.st_mode))
         os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     return len(paths)
