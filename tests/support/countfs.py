@@ -5,7 +5,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,15 +96,13 @@ def mounted(
     """Mounts `source` at `root` for the duration of the block."""
     words = [f"{name}={value}" for name, value in settings.items()]
     subprocess.run([program, source, root, *words], check=True, timeout=MOUNT_TIMEOUT_S)
-    counts = os.open(root / ".counts", os.O_RDONLY)
-    control = os.open(root / ".control", os.O_WRONLY)
-    mount = CountFs(source, root, counts, control)
-    try:
+    with ExitStack() as undo:
+        # Lazily, as a failed test may have left a process with an open file.
+        undo.callback(subprocess.run, ["fusermount3", "-u", "-z", root], check=True)
+        counts = os.open(root / ".counts", os.O_RDONLY)
+        undo.callback(os.close, counts)
+        control = os.open(root / ".control", os.O_WRONLY)
+        undo.callback(os.close, control)
+        mount = CountFs(source, root, counts, control)
+        undo.callback(mount.set, stall="")  # which would keep the daemon
         yield mount
-    finally:
-        # A stalled request would keep the daemon; lazily, as a failed test may have
-        # left a process with an open file.
-        mount.set(stall="")
-        os.close(counts)
-        os.close(control)
-        subprocess.run(["fusermount3", "-u", "-z", root], check=True)

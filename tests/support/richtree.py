@@ -1,9 +1,9 @@
 """A tree with a bit of everything that a file system's names can carry."""
 
 import os
-import stat
 import random
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 
