@@ -98,7 +98,8 @@ def mounted(
     subprocess.run([program, source, root, *words], check=True, timeout=MOUNT_TIMEOUT_S)
     with ExitStack() as undo:
         # Lazily, as a failed test may have left a process with an open file.
-        undo.callback(subprocess.run, ["fusermount3", "-u", "-z", root], check=True)
+        unmount = ["fusermount3", "-u", "-z", str(root)]
+        undo.callback(subprocess.check_call, unmount)
         counts = os.open(root / ".counts", os.O_RDONLY)
         undo.callback(os.close, counts)
         control = os.open(root / ".control", os.O_WRONLY)
