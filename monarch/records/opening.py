@@ -6,7 +6,7 @@ import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ from monarch.records.index import (
     joined,
     units_of,
 )
+from monarch.records.labels import Columns, balanced, column_of, parted, where
 from monarch.records.lmdb_pages import index_lmdb, is_lmdb
 from monarch.records.saved import THREADS, SavedRecordIndexes
 from monarch.records.sharing import share_index
@@ -45,10 +46,12 @@ class Records:
     Attributes:
         source: reads them; it has their index.
         indexed: whether the index was made now, and not loaded.
+        columns: what is known of each Record beside its payload, such as its label.
     """
 
     source: Source
     indexed: bool
+    columns: Columns = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of Records."""
@@ -96,7 +99,46 @@ class Records:
             text = f"records {wanted.min()} to {wanted.max()} of {len(index)}"
             raise RecordsError(f"{text} cannot be selected")
         some = replace(index, units=index.units[wanted])
-        return Records(self.source.selected(some), self.indexed)
+        columns = {name: column.take(wanted) for name, column in self.columns.items()}
+        return Records(self.source.selected(some), self.indexed, columns)
+
+    def where(self, **conditions: Any) -> Records:
+        """Return the Records whose columns have some values; no payload is read.
+
+        Args:
+            conditions: a value, or a list of values, by the name of a column. Of a
+                multilabel column, a number names a label.
+
+        Raises:
+            RecordsError: a column is not there, or has values of another kind.
+        """
+        return self.select(where(self.columns, conditions))
+
+    def balance(
+        self, column: str, seed: int, weights: Mapping[Any, float] | None = None
+    ) -> Records:
+        """Return as many random Records of each value of a column, or by weights.
+
+        Raises:
+            RecordsError: the column is not there, or a weight cannot be used.
+        """
+        return self.select(balanced(column_of(self.columns, column), seed, weights))
+
+    def split(
+        self, shares: Mapping[str, float], seed: int, by: str | None = None
+    ) -> dict[str, Records]:
+        """Return disjoint random parts of the Records, by name.
+
+        Args:
+            shares: of each part, together at most 1.
+            by: a column of whose values each part has the same share.
+
+        Raises:
+            RecordsError: the shares cannot be used, or the column is not there.
+        """
+        column = None if by is None else column_of(self.columns, by)
+        parts = parted(len(self), shares, seed, column)
+        return {name: self.select(rows) for name, rows in parts.items()}
 
     def close(self) -> None:
         """Close the files."""

@@ -1,0 +1,252 @@
+"""The index of the Records of a store: keys, lengths, identities and columns as arrays.
+
+It is mapped from a file, so that an index of millions of keys costs what is used of it.
+A Record takes its key, 4 bytes for where that ends, 4 for its length, and 16 for what
+shows that it is still the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from monarch.atomic_file import whole_file
+from monarch.records.index import RecordsError
+from monarch.records.labels import Column, Columns, Rows
+
+Array = npt.NDArray[Any]
+
+UNKNOWN_LENGTH: Final = (1 << 32) - 1
+IDENTITY_BYTES: Final = 16
+NO_IDENTITY: Final = bytes(IDENTITY_BYTES)
+VERSION: Final = 1
+_MAGIC: Final = b"MONARCHK"
+_ALIGN: Final = 64
+_HEADER_MAX: Final = 1 << 26
+_MODE: Final = 0o600
+_IDENTITY: Final = np.dtype(f"V{IDENTITY_BYTES}")
+_KINDS: Final = "biuf"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyIndex:
+    """The Records of a store, by number.
+
+    Attributes:
+        store: its address, without secrets.
+        arena: the keys, one after the other.
+        ends: where each key ends in the arena; uint32, or uint64 for a long one.
+        lengths: bytes of each Record, or UNKNOWN_LENGTH; uint32.
+        identities: 16 bytes of each Record, see `identity`; None: none are known.
+        columns: what is known of each Record beside its payload.
+        details: what the store needs to read them, such as the name of a table.
+    """
+
+    store: str
+    arena: Array
+    ends: Array
+    lengths: Array
+    identities: Array | None = None
+    columns: Columns = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        store: str,
+        keys: Sequence[bytes],
+        lengths: Sequence[int] | None = None,
+        **more: Any,
+    ) -> KeyIndex:
+        """Make an index of keys in their order.
+
+        Args:
+            lengths: of the Records; None: they are not known.
+            more: other attributes.
+
+        Raises:
+            RecordsError: a Record is longer than 4 GiB.
+        """
+        arena = np.frombuffer(b"".join(keys), np.uint8)
+        ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
+        kind = np.uint32 if len(arena) <= UNKNOWN_LENGTH else np.uint64
+        if lengths is None:
+            sizes = np.full(len(keys), UNKNOWN_LENGTH, np.uint32)
+        else:
+            given = np.asarray(lengths, np.uint64)
+            if len(given) and int(given.max()) >= UNKNOWN_LENGTH:
+                number = int(given.argmax())
+                raise RecordsError(f"{shown_key(keys[number])} has more than 4 GiB")
+            sizes = given.astype(np.uint32)
+        return cls(store, arena, ends.astype(kind), sizes, **more)
+
+    def __len__(self) -> int:
+        """Return the number of Records."""
+        return len(self.ends)
+
+    def __repr__(self) -> str:
+        return f"<KeyIndex of {self.store}, {len(self)} records>"
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Return the bytes of all Records; None: they are not known."""
+        if not self.has_lengths:
+            return None
+        return int(self.lengths.sum(dtype=np.uint64))
+
+    @property
+    def has_lengths(self) -> bool:
+        """Return whether the length of each Record is known."""
+        return not bool((self.lengths == UNKNOWN_LENGTH).any())
+
+    def key(self, record: int) -> bytes:
+        """Return the key of a Record."""
+        start = int(self.ends[record - 1]) if record else 0
+        return self.arena[start : int(self.ends[record])].tobytes()
+
+    def keys(self, records: Iterable[int] | None = None) -> Iterator[bytes]:
+        """Yield the keys of some Records, or of all."""
+        return map(self.key, range(len(self)) if records is None else records)
+
+    def length(self, record: int) -> int:
+        """Return the bytes of a Record; -1: they are not known."""
+        length = int(self.lengths[record])
+        return -1 if length == UNKNOWN_LENGTH else length
+
+    def identity(self, record: int) -> bytes:
+        """Return what shows that a Record is the indexed one; b"": nothing does."""
+        if self.identities is None:
+            return b""
+        found = self.identities[record].tobytes()
+        return b"" if found == NO_IDENTITY else found
+
+    def select(self, rows: Rows) -> KeyIndex:
+        """Return an index of some of the Records, in the order of their numbers."""
+        ends = self.ends[rows].astype(np.int64)
+        begins = np.where(rows > 0, self.ends[np.maximum(rows, 1) - 1], 0)
+        sizes = ends - begins.astype(np.int64)
+        stops = np.cumsum(sizes)
+        places = np.arange(int(stops[-1]) if len(rows) else 0)
+        places += np.repeat(begins.astype(np.int64) - (stops - sizes), sizes)
+        return KeyIndex(
+            self.store,
+            self.arena[places],
+            stops.astype(self.ends.dtype),
+            self.lengths[rows],
+            None if self.identities is None else self.identities[rows],
+            {name: column.take(rows) for name, column in self.columns.items()},
+            self.details,
+        )
+
+    # -- files ------------------------------------------------------------------
+
+    def save(self, file: Path) -> None:
+        """Write the index to a file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with whole_file(file, mode=_MODE, durable=False) as out:
+            self.write(out)
+
+    def write(self, out: BinaryIO) -> None:
+        """Write the index to a file that is open.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        arrays = self._arrays()
+        header = json.dumps(self._header(arrays)).encode()
+        padding = -(len(_MAGIC) + 8 + len(header)) % _ALIGN
+        out.write(_MAGIC + (len(header) + padding).to_bytes(8, "little"))
+        out.write(header + b" " * padding)
+        for array in arrays.values():
+            raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            out.write(raw.data)
+            out.write(bytes(-len(raw) % _ALIGN))
+
+    @classmethod
+    def load(cls, file: Path) -> KeyIndex:
+        """Map an index from a file; its pages are read when they are used.
+
+        Raises:
+            OSError: it cannot be read.
+            RecordsError: it is no index of this version, or not whole.
+        """
+        with file.open("rb") as opened:
+            start = opened.read(len(_MAGIC) + 8)
+            length = int.from_bytes(start[len(_MAGIC) :], "little")
+            if start[: len(_MAGIC)] != _MAGIC or length > _HEADER_MAX:
+                raise RecordsError(f"{file} is not an index of keys")
+            text = opened.read(length)
+        try:
+            return cls._of_header(file, json.loads(text), len(start) + length)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordsError(f"{file} is not an index of keys: {error}") from error
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays = {"arena": self.arena, "ends": self.ends, "lengths": self.lengths}
+        if self.identities is not None:
+            arrays["identities"] = self.identities
+        for name, column in self.columns.items():
+            arrays[f"column:{name}"] = column.values
+        return arrays
+
+    def _header(self, arrays: Mapping[str, Array]) -> dict[str, Any]:
+        rows = [[name, one.dtype.str, list(one.shape)] for name, one in arrays.items()]
+        return {
+            "version": VERSION,
+            "store": self.store,
+            "arrays": rows,
+            "names": {name: one.names for name, one in self.columns.items()},
+            "details": dict(self.details),
+        }
+
+    @classmethod
+    def _of_header(cls, file: Path, header: Any, at: int) -> KeyIndex:
+        if header["version"] != VERSION:
+            raise RecordsError(f"{file} is an index of keys of another version")
+        whole = np.memmap(file, np.uint8, "r")
+        arrays = {}
+        for name, kind, shape in header["arrays"]:
+            dtype = np.dtype(kind)
+            if dtype.kind not in _KINDS and dtype != _IDENTITY:
+                raise ValueError(f"an array of type {kind}")
+            size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+            if not 0 <= size <= len(whole) - at:
+                raise RecordsError(f"{file} is not whole")
+            arrays[name] = whole[at : at + size].view(dtype).reshape(shape)
+            at += size + -size % _ALIGN
+        names = header["names"]
+        columns = {
+            name: Column(arrays.pop(f"column:{name}"), _names(known))
+            for name, known in names.items()
+        }
+        found = cls(
+            str(header["store"]), **arrays, columns=columns, details=header["details"]
+        )
+        found._check(file)
+        return found
+
+    def _check(self, file: Path) -> None:
+        """Refuse an index whose parts do not fit together."""
+        last = int(self.ends[-1]) if len(self) else 0
+        others = [self.lengths, *(column.values for column in self.columns.values())]
+        others += [] if self.identities is None else [self.identities]
+        if last != len(self.arena) or any(len(one) != len(self) for one in others):
+            raise RecordsError(f"{file} is damaged: its arrays differ in length")
+
+
+def shown_key(key: bytes) -> str:
+    """Return a key as it is shown to users."""
+    return key.decode(errors="backslashreplace")
+
+
+def _names(known: Any) -> tuple[str, ...] | None:
+    return None if known is None else tuple(map(str, known))
