@@ -1,0 +1,118 @@
+"""How many requests of a store are in flight: a window that follows the network.
+
+It begins with one batch and doubles with each round trip, until it has reached its
+limit, or a queue builds up on the way; then a few requests more or less with each round
+trip keep that queue short (Brakmo and Peterson, "TCP Vegas", 1995). The end of the
+doubling by a rising delay is HyStart's (Ha and Rhee, 2011). Time-outs, lost connections
+and a store that asks for fewer requests shrink it (AIMD: Chiu and Jain, 1989).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+SHRINK: Final = 0.7
+"""What is left of the window after a loss, once in a round trip."""
+SAMPLES: Final = 8
+"""The least of so many delays shows a queue: single replies may be late."""
+QUEUE_MIN_S: Final = 0.004
+QUEUE_SHARE: Final = 1 / 16
+"""A queue is told by a delay above the least one, by this, and by this share of it."""
+LEAST: Final = 4
+STEP_SHARE: Final = 1 / 16
+"""Of the window, by which it follows the queue in a round trip."""
+DELAY_LIFE_S: Final = 10.0
+"""After so long the least delay is measured anew: a way may have become longer."""
+
+
+class Window:
+    """The window of one store.
+
+    Args:
+        start: requests of the first round trip, such as a batch.
+        limit: more are never in flight.
+        bytes_max: the same for bytes, as far as lengths are known.
+    """
+
+    def __init__(self, start: int, limit: int, bytes_max: int) -> None:
+        self.limit = max(1, limit)
+        self._bytes_max = bytes_max
+        self._size = float(max(1, min(start, self.limit)))
+        self._doubles = True
+        self._least_s = float("inf")
+        self._least_until_s = float("inf")
+        self._recent: deque[float] = deque(maxlen=SAMPLES)
+        self._round_until_s = 0.0
+        self._round_least_s = float("inf")
+        self._shrunk_until_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Window of {self.size}>"
+
+    @property
+    def size(self) -> int:
+        """How many requests may be in flight."""
+        return int(self._size)
+
+    @property
+    def round_trip_s(self) -> float:
+        """The least delay of a reply; 0: there was none yet."""
+        return 0.0 if self._least_s == float("inf") else self._least_s
+
+    def allows(self, requests: int, size_bytes: int, next_bytes: int) -> bool:
+        """Return whether one more request may be sent.
+
+        Args:
+            requests: those in flight.
+            size_bytes: theirs together.
+            next_bytes: of the one more; a first one is always allowed.
+        """
+        if not requests:
+            return True
+        return requests < self.size and size_bytes + next_bytes <= self._bytes_max
+
+    def replied(self, now_s: float, delay_s: float, *, is_full: bool = True) -> None:
+        """Note a reply.
+
+        Args:
+            delay_s: since its request was sent.
+            is_full: the window held requests back; else a larger one helps nobody.
+        """
+        self._note_delay(now_s, delay_s)
+        if self._doubles and self._has_queue(min(self._recent)):
+            self._doubles = len(self._recent) < SAMPLES
+        if self._doubles and is_full:
+            self._size = min(self._size + 1, float(self.limit))
+        if now_s >= self._round_until_s:
+            self._end_round(now_s, is_full)
+
+    def lost(self, now_s: float) -> None:
+        """Note a time-out, a lost connection, or a store that is overloaded."""
+        if now_s < self._shrunk_until_s:
+            return  # it is of the same round trip
+        self._doubles = False
+        self._size = max(float(min(LEAST, self.limit)), self._size * SHRINK)
+        self._shrunk_until_s = now_s + max(self.round_trip_s, QUEUE_MIN_S)
+
+    def _note_delay(self, now_s: float, delay_s: float) -> None:
+        if delay_s <= self._least_s or now_s >= self._least_until_s:
+            self._least_s = delay_s
+            self._least_until_s = now_s + DELAY_LIFE_S
+        self._recent.append(delay_s)
+        self._round_least_s = min(self._round_least_s, delay_s)
+
+    def _has_queue(self, delay_s: float) -> bool:
+        slack_s = max(QUEUE_MIN_S, QUEUE_SHARE * self._least_s)
+        return delay_s > self._least_s + slack_s
+
+    def _end_round(self, now_s: float, is_full: bool) -> None:
+        """Follow the queue of the round trip that has ended, by a few requests."""
+        if not self._doubles:
+            queued = self._has_queue(self._round_least_s)
+            step = max(1.0, STEP_SHARE * self._size)
+            step = -step if queued else step * is_full
+            least = min(LEAST, self.limit)
+            self._size = float(min(max(self._size + step, least), self.limit))
+        self._round_until_s = now_s + self._least_s
+        self._round_least_s = float("inf")
