@@ -127,6 +127,11 @@ class CqlExchange:
         """Whether the statement is prepared."""
         return bool(self._prepared)
 
+    @property
+    def load(self) -> int:
+        """How many requests are in flight."""
+        return len(self._slots)
+
     def greeting(self) -> bytes:
         """Return what is sent first."""
         options = b"\x00\x01" + _string(b"CQL_VERSION") + _string(b"3.0.0")

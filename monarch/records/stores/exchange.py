@@ -92,6 +92,10 @@ class Exchange(Protocol):
     def ready(self) -> bool:
         """Whether the greeting has been answered."""
 
+    @property
+    def load(self) -> int:
+        """How many requests are in flight, those that were abandoned among them."""
+
     def greeting(self) -> bytes:
         """Return what is sent first."""
 

@@ -96,6 +96,11 @@ class HttpExchange:
     def __repr__(self) -> str:
         return f"<HttpExchange with {self._host}>"
 
+    @property
+    def load(self) -> int:
+        """How many requests are in flight."""
+        return int(self._slot is not None)
+
     def greeting(self) -> bytes:
         """Return what is sent first: nothing."""
         return b""

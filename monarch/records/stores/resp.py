@@ -87,6 +87,11 @@ class RespExchange:
         """Whether the greeting has been answered."""
         return not self._unanswered
 
+    @property
+    def load(self) -> int:
+        """How many requests are in flight."""
+        return len(self._requests)
+
     def greeting(self) -> bytes:
         """Return what is sent first."""
         return b"".join(self._greetings)

@@ -1,0 +1,183 @@
+"""A connection to a store: a socket that does not block, and what is said over it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from monarch.records.stores.exchange import Exchange, Wanted
+
+SEND_BYTES_MAX: Final = 1 << 18
+TURNS_MAX: Final = 16
+"""So often a connection receives before others have their turn."""
+_CONNECTING: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK})
+_WANTS: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Endpoint(NamedTuple):
+    """One server of a store.
+
+    Attributes:
+        tls: verifies the server; None: the connection is not encrypted.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class ConnectionLostError(Exception):
+    """The connection has ended; the text says why."""
+
+
+Talk = Callable[[Endpoint], Exchange]
+"""Begins a conversation with a server."""
+
+
+class Connection:
+    """One conversation over a socket.
+
+    Args:
+        address: what the name of the endpoint means, as of `socket.getaddrinfo`.
+
+    Raises:
+        ConnectionLostError: the server refuses at once.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, address: tuple[int, tuple[str, int]], talk: Talk
+    ) -> None:
+        family, place = address
+        self.endpoint = endpoint
+        self.exchange = talk(endpoint)
+        self._out = bytearray()
+        self._greeted = False
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
+        self._tls: ssl.SSLSocket | None = None
+        code = sock.connect_ex(place)
+        if code and code not in _CONNECTING:
+            sock.close()
+            raise ConnectionLostError(os.strerror(code))
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.endpoint}>"
+
+    def fileno(self) -> int:
+        """Return the number of the socket."""
+        return self._sock.fileno()
+
+    @property
+    def events(self) -> int:
+        """What to wait for, as of `selectors`."""
+        if self._out or not self._greeted:
+            return selectors.EVENT_READ | selectors.EVENT_WRITE
+        return selectors.EVENT_READ
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent, now or after others."""
+        return self._greeted and self.exchange.ready and not self.exchange.ended
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether one more request may be sent."""
+        return self.is_open and self.exchange.load < self.exchange.capacity
+
+    def ask(self, wanted: Wanted, place: memoryview | None) -> None:
+        """Make a request; `turn` sends it, together with others."""
+        self._out += self.exchange.request(wanted, place)
+
+    def turn(self, events: int) -> None:
+        """Send and receive what is possible now.
+
+        Raises:
+            ConnectionLostError: the connection has ended.
+            ExchangeError: what came is no reply.
+        """
+        if not self._greeted and not self._begin():
+            return
+        if events & selectors.EVENT_WRITE or self._out:
+            self._send()
+        if events & selectors.EVENT_READ:
+            self._receive()
+
+    def close(self) -> None:
+        """End the connection."""
+        with contextlib.suppress(OSError):
+            self._sock.close()
+
+    def _begin(self) -> bool:
+        """Go on with the handshakes; return whether they are over."""
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise ConnectionLostError(os.strerror(code))
+        if self.endpoint.tls is not None and not self._shake_hands(self.endpoint.tls):
+            return False
+        self._greeted = True
+        self._out += self.exchange.greeting()
+        return True
+
+    def _shake_hands(self, tls: ssl.SSLContext) -> bool:
+        try:
+            if self._tls is None:
+                self._sock = self._tls = tls.wrap_socket(
+                    self._sock,
+                    server_hostname=self.endpoint.host,
+                    do_handshake_on_connect=False,
+                )
+            self._tls.do_handshake()
+        except _WANTS:
+            return False
+        except ssl.SSLCertVerificationError as error:
+            text = f"its certificate is not trusted: {error.verify_message}"
+            raise ConnectionLostError(text) from error
+        except OSError as error:
+            raise ConnectionLostError(f"TLS: {_told(error)}") from error
+        return True
+
+    def _send(self) -> None:
+        while self._out:
+            try:
+                count = self._sock.send(self._out[:SEND_BYTES_MAX])
+            except _WANTS:
+                return
+            except OSError as error:
+                raise ConnectionLostError(_told(error)) from error
+            del self._out[:count]
+
+    def _receive(self) -> None:
+        for _ in range(TURNS_MAX):
+            space = self.exchange.space()
+            try:
+                count = self._sock.recv_into(space)
+            except _WANTS:
+                return
+            except OSError as error:
+                raise ConnectionLostError(_told(error)) from error
+            if not count:
+                raise ConnectionLostError("the server has closed the connection")
+            self._out += self.exchange.advance(count)
+            if self._out:
+                self._send()
+            if self.exchange.refusal:
+                return
+            more = self._tls is not None and self._tls.pending()
+            if count < len(space) and not more:
+                return
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or type(error).__name__

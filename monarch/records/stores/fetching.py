@@ -1,0 +1,432 @@
+"""One thread that fetches from a store: many requests in flight over few connections.
+
+Requests leave in the order in which they were given. What fails for the moment is asked
+for again, on another connection and after a random pause, so that clients which failed
+together do not return together (Brooker, "Exponential Backoff And Jitter", AWS, 2015).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import random
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from monarch.records.index import RecordsError
+from monarch.records.stores.connection import (
+    Connection,
+    ConnectionLostError,
+    Endpoint,
+    Talk,
+)
+from monarch.records.stores.exchange import ExchangeError, Failure, Fault, Wanted
+from monarch.records.stores.pool import Pool
+from monarch.records.stores.window import Window
+
+ATTEMPTS_MAX: Final = 6
+PAUSE_S: Final = 0.05
+PAUSE_MAX_S: Final = 5.0
+DEADLINE_MIN_S: Final = 1.0
+DEADLINE_FACTOR: Final = 4.0
+"""A reply that takes longer than this times the 99th percentile is not waited for."""
+CONNECT_S: Final = 10.0
+BEGINNING_MAX: Final = 16
+"""So many connections to one server begin at once."""
+DELAYS: Final = 512
+DELAYS_MIN: Final = 64
+_LOOK_S: Final = 0.05
+_FINAL: Final = frozenset({Fault.MISSING, Fault.CHANGED, Fault.DENIED, Fault.REFUSED})
+
+log = logging.getLogger("monarch.records")
+
+
+class Way(Protocol):
+    """How a store is reached.
+
+    Attributes:
+        connections_max: to one endpoint.
+        name: of the store, for messages; without secrets.
+    """
+
+    connections_max: int
+    name: str
+
+    def endpoints(self, key: bytes) -> Sequence[Endpoint]:
+        """Return the servers that have a key, the best one first."""
+
+    def begin(self, endpoint: Endpoint) -> Talk:
+        """Return how a conversation with a server begins."""
+
+    def moved(self, failure: Failure) -> Endpoint | None:
+        """Learn from a failure of MOVED or ASKED where the object is."""
+
+    def advice(self, fault: Fault) -> str:
+        """Return what the user can do about a fault; "": nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Fetch:
+    """One Record to fetch.
+
+    Attributes:
+        place: where it goes; None: `done` gets it.
+        done: is called once by the thread, with the error, or with what has no place.
+        endpoint: the only server to ask, if another one has named it.
+        sent_s: when it was asked for last.
+    """
+
+    wanted: Wanted
+    place: memoryview | None
+    done: Callable[[RecordsError | None, bytearray | None], None]
+    attempts: int = 0
+    endpoint: Endpoint | None = None
+    sent_s: float = 0.0
+    connection: Connection | None = None
+
+
+@dataclass(slots=True)
+class FetchCounts:
+    """What the thread has done."""
+
+    requests: int = 0
+    bytes: int = 0
+    retries: int = 0
+    late: int = 0
+    reconnects: int = 0
+    most_in_flight: int = 0
+
+
+class Fetcher:
+    """Fetches Records of one store.
+
+    Args:
+        way: how the store is reached.
+        window: how many requests are in flight.
+    """
+
+    def __init__(self, way: Way, window: Window) -> None:
+        self.counts = FetchCounts()
+        self.window = window
+        self._way = way
+        self._given: deque[Fetch] = deque()
+        self._waiting: deque[Fetch] = deque()
+        self._later: list[tuple[float, int, Fetch]] = []
+        self._flying: dict[int, Fetch] = {}
+        self._flying_bytes = 0
+        self._pools: dict[Endpoint, Pool] = {}
+        self._since: dict[Connection, float] = {}
+        self._watched: dict[Connection, int] = {}
+        self._asked: set[Connection] = set()
+        self._delays: deque[float] = deque(maxlen=DELAYS)
+        self._deadline_s = 0.0
+        self._chance = random.Random()
+        self._serial = 0
+        self._select = selectors.DefaultSelector()
+        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._select.register(self._woken, selectors.EVENT_READ)
+        self._looked_s = 0.0
+        self._ends = False
+        self._thread = threading.Thread(target=self._run, name="fetch", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Fetcher of {self._way.name}, {len(self._flying)} in flight>"
+
+    def start(self, fetches: Sequence[Fetch]) -> None:
+        """Have Records fetched, in this order, after those that were given before."""
+        self._given.extend(fetches)
+        self._ring()
+
+    def close(self) -> None:
+        """End all connections; what is in flight is not fetched any more."""
+        self._ends = True
+        self._ring()
+        self._thread.join()
+
+    def _ring(self) -> None:
+        try:
+            os.write(self._wake, b"x")
+        except BlockingIOError:
+            return  # it is woken already
+
+    # -- the thread ---------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._ends:
+                self._turn()
+        finally:
+            for connection in self._watched:
+                connection.close()
+            self._select.close()
+            os.close(self._woken)
+            os.close(self._wake)
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        self._take_given()
+        self._take_later(now_s)
+        self._send(now_s)
+        for key, events in self._select.select(self._patience_s(now_s)):
+            if key.fd == self._woken:
+                os.read(self._woken, 4096)
+            else:
+                self._serve(key.data, events)
+        now_s = time.monotonic()
+        if now_s >= self._looked_s + _LOOK_S:
+            self._looked_s = now_s
+            self._give_up_late(now_s)
+
+    def _take_given(self) -> None:
+        while self._given:
+            self._waiting.append(self._given.popleft())
+
+    def _take_later(self, now_s: float) -> None:
+        """Ask again for what has paused long enough, before all others."""
+        while self._later and self._later[0][0] <= now_s:
+            self._waiting.appendleft(heapq.heappop(self._later)[2])
+
+    def _patience_s(self, now_s: float) -> float:
+        """Return how long nothing has to be done, if nothing comes."""
+        if self._later:
+            return max(0.0, min(_LOOK_S, self._later[0][0] - now_s))
+        return _LOOK_S if self._flying or self._waiting or self._since else 1.0
+
+    # -- requests -----------------------------------------------------------------
+
+    def _send(self, now_s: float) -> None:
+        """Send what the window and the connections allow, in order."""
+        while self._waiting:
+            fetch = self._waiting[0]
+            size = max(0, fetch.wanted.length)
+            if not self.window.allows(len(self._flying), self._flying_bytes, size):
+                break
+            connection = self._connection_for(fetch, now_s)
+            if connection is None:
+                break
+            self._waiting.popleft()
+            self._ask(fetch, connection, now_s)
+        for connection in [*self._asked]:
+            self._serve(connection, 0)
+        self._asked.clear()
+
+    def _ask(self, fetch: Fetch, connection: Connection, now_s: float) -> None:
+        self._serial += 1
+        wanted = fetch.wanted._replace(number=self._serial)
+        fetch.sent_s, fetch.connection = now_s, connection
+        fetch.attempts += 1
+        self._flying[self._serial] = fetch
+        self._flying_bytes += max(0, wanted.length)
+        self.counts.most_in_flight = max(self.counts.most_in_flight, len(self._flying))
+        connection.ask(wanted, fetch.place)
+        self._pools[connection.endpoint].note(connection)
+        self._asked.add(connection)
+
+    def _land(self, number: int) -> Fetch | None:
+        """Take a request out of those in flight."""
+        fetch = self._flying.pop(number, None)
+        if fetch is not None:
+            self._flying_bytes -= max(0, fetch.wanted.length)
+            fetch.connection = None
+        return fetch
+
+    def _end(
+        self, fetch: Fetch, error: RecordsError | None, found: bytearray | None = None
+    ) -> None:
+        if error is None:
+            size = len(found) if found is not None else len(fetch.place or b"")
+            self.counts.requests += 1
+            self.counts.bytes += size
+        fetch.done(error, found)
+
+    # -- replies ------------------------------------------------------------------
+
+    def _serve(self, connection: Connection, events: int) -> None:
+        try:
+            connection.turn(events)
+        except (ConnectionLostError, ExchangeError) as error:
+            self._take_replies(connection)
+            self._lose(connection, str(error))
+            return
+        self._take_replies(connection)
+        exchange = connection.exchange
+        if exchange.refusal:
+            self._refuse(connection, exchange.refusal)
+        elif exchange.ended and not exchange.pending():
+            self._drop(connection)
+        else:
+            if exchange.ready:
+                self._since.pop(connection, None)
+            self._pools[connection.endpoint].note(connection)
+            self._watch(connection)
+
+    def _take_replies(self, connection: Connection) -> None:
+        exchange, now_s = connection.exchange, time.monotonic()
+        is_full = bool(self._waiting or self._given)
+        for number in exchange.done:
+            fetch = self._land(number)
+            found = exchange.loose.pop(number, None)
+            if fetch is not None:
+                self._note_delay(now_s - fetch.sent_s)
+                self.window.replied(now_s, now_s - fetch.sent_s, is_full=is_full)
+                self._end(fetch, None, found)
+        exchange.done.clear()
+        for failure in exchange.failed:
+            fetch = self._land(failure.number)
+            if fetch is not None:
+                self._fail(fetch, failure, now_s)
+        exchange.failed.clear()
+
+    def _note_delay(self, delay_s: float) -> None:
+        self._delays.append(delay_s)
+        if len(self._delays) >= DELAYS_MIN and not len(self._delays) % DELAYS_MIN:
+            late = sorted(self._delays)[len(self._delays) * 99 // 100]
+            self._deadline_s = max(DEADLINE_MIN_S, DEADLINE_FACTOR * late)
+
+    def _fail(self, fetch: Fetch, failure: Failure, now_s: float) -> None:
+        """End a request that has failed, or have it asked for again."""
+        fault = failure.fault
+        if fault in _FINAL:
+            self._end(fetch, self._error(fetch, failure.text, fault))
+            return
+        if fault is Fault.BUSY:
+            self.window.lost(now_s)
+        moved = None
+        if fault in (Fault.MOVED, Fault.ASKED):
+            moved = self._way.moved(failure)
+        fetch.endpoint = moved
+        fetch.wanted = fetch.wanted._replace(asking=fault is Fault.ASKED)
+        self._again(fetch, failure.text, now_s, at_once=moved is not None)
+
+    def _again(
+        self, fetch: Fetch, text: str, now_s: float, *, at_once: bool = False
+    ) -> None:
+        """Ask again after a random pause, at most ATTEMPTS_MAX times."""
+        if fetch.attempts >= ATTEMPTS_MAX:
+            told = f"{text} ({ATTEMPTS_MAX} attempts)"
+            self._end(fetch, self._error(fetch, told, Fault.FAILED))
+            return
+        self.counts.retries += 1
+        most_s = min(PAUSE_MAX_S, PAUSE_S * 2**fetch.attempts)
+        pause_s = 0.0 if at_once else self._chance.uniform(0, most_s)
+        self._serial += 1
+        heapq.heappush(self._later, (now_s + pause_s, self._serial, fetch))
+
+    def _error(self, fetch: Fetch, text: str, fault: Fault) -> RecordsError:
+        key = fetch.wanted.key.decode(errors="backslashreplace")
+        advice = self._way.advice(fault)
+        return RecordsError(
+            f"{self._way.name}: {key}: {text}" + (f"; {advice}" if advice else "")
+        )
+
+    def _give_up_late(self, now_s: float) -> None:
+        """Ask elsewhere for what is late, and give up connections that never begin."""
+        limit_s = self._deadline_s or CONNECT_S
+        late = [
+            (number, fetch)
+            for number, fetch in self._flying.items()
+            if now_s - fetch.sent_s > limit_s
+        ]
+        for number, fetch in late:
+            connection = fetch.connection
+            assert connection is not None
+            connection.exchange.abandon(number)
+            self._land(number)
+            self.counts.late += 1
+            self._again(fetch, f"no reply after {limit_s:.1f} s", now_s)
+        if late:
+            self.window.lost(now_s)
+        for connection, since_s in [*self._since.items()]:
+            if now_s - since_s > CONNECT_S:
+                self._lose(connection, f"no answer after {CONNECT_S:.0f} s")
+
+    # -- connections --------------------------------------------------------------
+
+    def _connection_for(self, fetch: Fetch, now_s: float) -> Connection | None:
+        """Return a connection for a request; None: it has to wait for one."""
+        if fetch.endpoint is not None:
+            endpoint = fetch.endpoint
+        else:
+            endpoints = self._way.endpoints(fetch.wanted.key)
+            endpoint = endpoints[fetch.attempts % len(endpoints)]
+        pool = self._pools.get(endpoint)
+        if pool is None:
+            pool = self._pools[endpoint] = Pool(endpoint)
+        best = pool.best()
+        is_idle = best is not None and not best.exchange.load
+        if (
+            not is_idle
+            and pool.beginning < BEGINNING_MAX
+            and len(pool) < self._way.connections_max
+        ):
+            self._connect(pool, now_s)
+        return best
+
+    def _connect(self, pool: Pool, now_s: float) -> None:
+        try:
+            connection = pool.connect(self._way.begin(pool.endpoint))
+        except ConnectionLostError as error:
+            self._blame(pool.endpoint, str(error), now_s)
+            return
+        self._since[connection] = now_s
+        self._watched[connection] = connection.events
+        self._select.register(connection, connection.events, connection)
+
+    def _watch(self, connection: Connection) -> None:
+        events = connection.events
+        if self._watched[connection] != events:
+            self._watched[connection] = events
+            self._select.modify(connection, events, connection)
+
+    def _drop(self, connection: Connection) -> None:
+        """Close a connection that has nothing in flight any more."""
+        self._select.unregister(connection)
+        self._pools[connection.endpoint].remove(connection)
+        self._since.pop(connection, None)
+        self._asked.discard(connection)
+        del self._watched[connection]
+        connection.close()
+
+    def _lose(self, connection: Connection, text: str) -> None:
+        """Close a connection that has failed; what was in flight is asked for again."""
+        now_s = time.monotonic()
+        numbers = connection.exchange.pending()
+        was_open = connection not in self._since
+        self._drop(connection)
+        self.counts.reconnects += was_open
+        if numbers:
+            self.window.lost(now_s)
+        for number in numbers:
+            fetch = self._land(number)
+            if fetch is not None:
+                self._again(fetch, f"{connection.endpoint}: {text}", now_s)
+        if not was_open:
+            self._blame(connection.endpoint, text, now_s)
+
+    def _refuse(self, connection: Connection, text: str) -> None:
+        """End all requests: the store does not talk with this client."""
+        endpoint = connection.endpoint
+        self._lose(connection, text)
+        advice = self._way.advice(Fault.DENIED)
+        told = f"{self._way.name}: {endpoint}: {text}"
+        error = RecordsError(told + (f"; {advice}" if advice else ""))
+        waiting = [*self._waiting, *(one[2] for one in self._later)]
+        self._waiting.clear()
+        self._later.clear()
+        for fetch in waiting:
+            self._end(fetch, error)
+
+    def _blame(self, endpoint: Endpoint, text: str, now_s: float) -> None:
+        """Have the request that wanted a connection try again, or fail."""
+        log.info("store connection failed endpoint=%s error=%s", endpoint, text)
+        if self._waiting:
+            fetch = self._waiting.popleft()
+            fetch.attempts += 1
+            self._again(fetch, f"{endpoint}: {text}", now_s)
