@@ -15,6 +15,8 @@ from support.adversary.tree import clear_abroad
 SHOWN_MAX = 3
 # Of the opens of one sequence most must be answered by a copy, or this proves nothing.
 REDIRECTED_MIN = 50
+ALL_MIN, FEW = 600, 2
+"""Fewer sequences than ALL_MIN may leave out FEW of the operations."""
 AGAIN = "again: PYTHONPATH=tests .venv/bin/python -m support.adversary -s SEED"
 # What only some places can do, and an operation that shows it.
 SPECIAL = {
@@ -94,4 +96,4 @@ def test_every_name_shows_what_the_kernel_shows(
     summary = f"{len(failures)} of {count} sequences failed; {AGAIN}"
     assert not failures, "\n".join([summary, *told])
     assert scene.redirected > REDIRECTED_MIN * count
-    assert lacking(scene) == []
+    assert len(lacking(scene)) <= (0 if count >= ALL_MIN else FEW), lacking(scene)
