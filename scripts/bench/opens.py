@@ -37,6 +37,15 @@ def make_tree(root: Path, names: int) -> None:
         os.close(descriptor)
 
 
+def link_tree(store: Path, root: Path) -> None:
+    """Create a link of the same name to each file of a tree beside it."""
+    for folder in store.iterdir():
+        (root / folder.name).mkdir(parents=True)
+        for name in os.listdir(folder):
+            target = f"../../{store.name}/{folder.name}/{name}"
+            os.symlink(target, root / folder.name / name)
+
+
 def listed(root: Path, names: int, count: int) -> list[str]:
     """Name `count` files spread over the whole catalog."""
     step = names // count
@@ -129,16 +138,23 @@ WRITES = {
 WRITE_US_MAX = 1.0
 
 
-def measure(monarch: str, work: Path, names: int) -> list[Row]:
-    """Build the tree, run the job and return the rows."""
+def measure(monarch: str, work: Path, names: int, *, linked: bool = False) -> list[Row]:
+    """Build the tree, run the job and return the rows.
+
+    Args:
+        linked: each name of the dataset is a link to a file outside of it.
+    """
     source = Path(__file__).with_name("opens.c")
     build = ["cc", "-O2", "-D_GNU_SOURCE", "-o", str(work / "opens"), str(source)]
     subprocess.run(build, check=True)
-    make_tree(work / "data", names)
+    make_tree(work / ("store" if linked else "data"), names)
+    if linked:
+        link_tree(work / "store", work / "data")
     done = subprocess.run(
         [
             monarch, "run", "-q", "--data", str(work / "data"), "--tier", "ram:4GiB",
-            "--set", "fill.enabled=false", "--", sys.executable, __file__,
+            "--set", "fill.enabled=false", "--set", "catalog.wait_max=10min", "--",
+            sys.executable, __file__,
             str(work), str(names),
         ],
         check=True, stdout=subprocess.PIPE, text=True,

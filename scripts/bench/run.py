@@ -36,6 +36,9 @@ from table import Row, print_rows
 Measure = Callable[[str, Path, argparse.Namespace], list[Row]]
 PARTS: dict[str, Measure] = {
     "opens": lambda monarch, work, size: opens.measure(monarch, work, size.names),
+    "links": lambda monarch, work, size: opens.measure(
+        monarch, work, size.names, linked=True
+    ),
     "launch": lambda monarch, work, _: launch.measure(monarch, work),
     "start": lambda monarch, work, size: start.measure(monarch, work, size.names),
     "metadata": lambda monarch, work, _: metadata.measure(monarch, work),
