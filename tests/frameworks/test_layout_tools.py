@@ -1,5 +1,6 @@
 """Datasets laid out by the tools themselves: git-annex, DVC and huggingface_hub."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,12 +16,21 @@ from pathlib import Path
 import pytest
 
 from support.clusters import Cluster
-from support.layouts import DATASET, files_of, laid_out, read_twice
+from support.layouts import (
+    DATASET,
+    REVISION,
+    Layout,
+    annexed,
+    files_of,
+    in_dvc_cache,
+    in_hub_cache,
+    laid_out,
+    read_twice,
+)
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(600)]
 
 NAME = "someone/images"
-REVISION = "0123456789abcdef0123456789abcdef01234567"
 IDENTITY = ("-c", "user.name=tester", "-c", "user.email=tester@localhost")
 DOWNLOAD = """
 import sys, huggingface_hub
@@ -58,13 +68,14 @@ def by_git_annex(source: Path) -> Path:
 
 
 def by_dvc(source: Path) -> Path:
-    """A directory that DVC keeps in its cache."""
+    """A directory that DVC keeps in a cache outside of the workspace's `.dvc`."""
     root = gathered(source)
     dvc = (sys.executable, "-m", "dvc")
     quiet = {"DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": str(source / "site")}
     run(source, "git", "init", "-q")
     run(source, *dvc, "init", "-q", **quiet)
     run(source, *dvc, "config", "cache.type", "symlink", **quiet)
+    run(source, *dvc, "config", "cache.dir", str(source / "dvc-cache"), **quiet)
     run(source, *dvc, "add", "-q", root.name, **quiet)
     return root
 
@@ -96,22 +107,21 @@ class Hub(BaseHTTPRequestHandler):
                 {"type": "file", "path": name, "size": path.stat().st_size, "oid": name}
                 for name, path in zip(names, files, strict=True)
             ]
-            self.reply(json.dumps(rows).encode(), "application/json", send)
+            self.reply(json.dumps(rows).encode(), send)
         elif self.path.startswith("/api/"):
             listed = [{"rfilename": name} for name in names]
             about = {"id": NAME, "sha": REVISION, "siblings": listed}
-            self.reply(json.dumps(about).encode(), "application/json", send)
+            self.reply(json.dumps(about).encode(), send)
         else:
             name = self.path.partition(f"/resolve/{REVISION}/")[2]
-            self.reply((self.folder / name).read_bytes(), "application/x", send, name)
+            self.reply((self.folder / name).read_bytes(), send)
 
-    def reply(self, content: bytes, kind: str, send: bool, name: str = "") -> None:
-        """Sends one answer; a file has an ETag, here its name."""
+    def reply(self, content: bytes, send: bool) -> None:
+        """Sends one answer; the ETag of a file is its SHA-256, as for large files."""
         self.send_response(200)
-        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("X-Repo-Commit", REVISION)
-        self.send_header("ETag", f'"{name.replace("/", "-")}"')
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
         self.end_headers()
         if send:
             self.wfile.write(content)
@@ -143,15 +153,57 @@ def by_huggingface_hub(source: Path) -> Path:
     return Path(words.splitlines()[-1])
 
 
+TOOLS = [(by_git_annex, "git-annex"), (by_dvc, "git"), (by_huggingface_hub, "sh")]
+FIXTURES = [annexed, in_dvc_cache, in_hub_cache]
+NAMES = ("a/b/x.bin", "a/one.tar.gz", "a/c.jpeg", "plain")
+
+
+def links_of(root: Path) -> dict[str, tuple[str, int, int]]:
+    """The links of a dataset: target, and modes of the file and of its directory."""
+    found = {}
+    for link in (path for path in files_of(root) if path.is_symlink()):
+        goal = link.readlink()
+        target = goal.relative_to(root.parent) if goal.is_absolute() else goal
+        stored = link.resolve()
+        modes = stored.stat().st_mode, stored.parent.stat().st_mode
+        found[str(link.relative_to(root))] = (str(target), *modes)
+    return found
+
+
+def some_files(folder: Path) -> Path:
+    """Files with and without suffixes, two of them with the same bytes."""
+    for name in (*NAMES, "again.bin"):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(NAMES[0] if name == "again.bin" else name)
+    return folder
+
+
 @pytest.mark.parametrize(
-    ("layout", "program"),
-    [(by_git_annex, "git-annex"), (by_dvc, "git"), (by_huggingface_hub, "sh")],
+    ("by_tool", "program", "fixture"),
+    [(*one, fixture) for one, fixture in zip(TOOLS, FIXTURES, strict=True)],
 )
+def test_fixtures_make_the_links_that_the_tools_make(
+    tool: Callable[[str], str],
+    tmp_path: Path,
+    by_tool: Layout,
+    program: str,
+    fixture: Layout,
+) -> None:
+    tool(program)
+
+    made = links_of(by_tool(some_files(tmp_path / "tool" / "source")))
+
+    assert set(made) == {*NAMES, "again.bin"}
+    assert made == links_of(fixture(some_files(tmp_path / "fixture" / "source")))
+
+
+@pytest.mark.parametrize(("layout", "program"), TOOLS)
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_a_dataset_that_its_tool_has_laid_out_is_read_from_the_origin_once(
     make_cluster: Callable[..., Cluster],
     tool: Callable[[str], str],
-    layout: Callable[[Path], Path],
+    layout: Layout,
     program: str,
     nodes: int,
 ) -> None:

@@ -12,6 +12,8 @@ from support.nodes import Outcome, Plan
 
 OVERREAD_MAX = 1.02
 DATASET = "dataset"
+REVISION = hashlib.sha1(b"a revision").hexdigest()
+ANNEX_DIGITS = "0123456789zqjxkmvwgpfZQJXKMVWGPF"
 
 Layout = Callable[[Path], Path]
 """Turns a directory of files into the layout, beside it; returns the dataset in it."""
@@ -29,14 +31,29 @@ def annexed(source: Path) -> Path:
     """
     root = source / DATASET
     for path in [one for one in files_of(source) if root not in one.parents]:
-        content = path.read_bytes()
-        key = f"SHA256E-s{len(content)}--{hashlib.sha256(content).hexdigest()}"
-        fan = hashlib.md5(key.encode()).hexdigest()
-        folder = root / ".git" / "annex" / "objects" / fan[:2] / fan[2:4] / key
+        key = annex_key(path)
+        folder = root / ".git" / "annex" / "objects" / annex_folder(key) / key
         store(path, folder / key, root / path.relative_to(source))
         (folder / key).chmod(0o444)
         folder.chmod(0o555)
     return root
+
+
+def annex_key(path: Path) -> str:
+    """The key that git-annex gives a file by default, with the last two suffixes."""
+    content = path.read_bytes()
+    suffixes = "".join(path.suffixes[-2:])
+    return f"SHA256E-s{len(content)}--{hashlib.sha256(content).hexdigest()}{suffixes}"
+
+
+def annex_folder(key: str) -> Path:
+    """The two directories of a key, from the first four bytes of its MD5.
+
+    See "internals/hashing" in git-annex's manual, "old hash format".
+    """
+    word = int.from_bytes(hashlib.md5(key.encode()).digest()[:4], "little")
+    digits = [ANNEX_DIGITS[word >> shift & 31] for shift in (6, 0, 18, 12)]
+    return Path("".join(digits[:2]), "".join(digits[2:]))
 
 
 def in_dvc_cache(source: Path) -> Path:
@@ -53,10 +70,9 @@ def in_dvc_cache(source: Path) -> Path:
 def in_hub_cache(source: Path) -> Path:
     """The cache of huggingface_hub: links of a snapshot to blobs by their ETag."""
     repository = source / "hub" / "datasets--someone--images"
-    revision = hashlib.sha1(b"a revision").hexdigest()
-    root = repository / "snapshots" / revision
+    root = repository / "snapshots" / REVISION
     (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text(revision)
+    (repository / "refs" / "main").write_text(REVISION)
     for path in files_of(source):
         if repository in path.parents:
             continue
