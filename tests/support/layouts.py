@@ -1,14 +1,17 @@
 """Datasets as the tools that manage them lay them out: links to stored files."""
 
 import hashlib
+import json
 import os
+import subprocess
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from support.clusters import Cluster
-from support.nodes import Outcome, Plan
+from support.nodes import Node, Outcome, Plan
+from support.processes import wait_until
 
 OVERREAD_MAX = 1.02
 DATASET = "dataset"
@@ -121,19 +124,28 @@ def read_twice(cluster: Cluster) -> Outcome:
     nodes, files = len(cluster.nodes), len(cluster.sizes)
     job = cluster.start(Plan(2), hold=[1])
     job.await_epoch(1)
+    # Fill may still copy what the tool keeps beside the files.
+    wait_until(lambda: all(has_staged_all(cluster, n) for n in cluster.nodes), "fill")
     first = cluster.origin.counts()
     job.release(1)
     outcome = job.finish().right(opens=2 * nodes * files)
     counts = cluster.origin.counts()
-    staged_bytes = outcome.report["run"][
-        "bytes"
-    ]  # with what the tool keeps beside them
-    assert cluster.size_bytes <= staged_bytes <= counts.read_bytes
-    assert counts.read_bytes <= OVERREAD_MAX * staged_bytes
+    dataset_bytes = outcome.report["run"]["bytes"]  # with what the tool keeps
+    assert cluster.size_bytes <= dataset_bytes <= counts.read_bytes
+    assert counts.read_bytes <= OVERREAD_MAX * dataset_bytes
     assert (counts.opens, counts.read_bytes) == (first.opens, first.read_bytes)
+    assert (counts.stats, counts.readlinks) == (first.stats, first.readlinks)
     assert not any(one.at_origin for one in outcome.opens)
     report = outcome.report
     assert report["headline"]["opens"] == len(outcome.opens)
     assert report["headline"]["origin_opens"] == 0
     assert not any("warning" in words for words in outcome.said.values())
     return outcome
+
+
+def has_staged_all(cluster: Cluster, node: Node) -> bool:
+    """Whether a node has all files that it is to keep."""
+    words = [str(cluster.command), "status", "--json"]
+    done = subprocess.run(words, env=node.environ, capture_output=True, check=True)
+    staged = json.loads(done.stdout)["staged"]
+    return bool(staged["files"] == staged["kept_files"])
