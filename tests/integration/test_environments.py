@@ -1,15 +1,16 @@
 """A virtual environment as a dataset: its packages come from staged copies."""
 
 import importlib.util
-import os
+import json
 import py_compile
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from support.clusters import Cluster
 from support.commands import Command
 from support.countfs import CountFs
 from support.programs import Outcome, Runner
+
+Report = Mapping[str, Any]
 
 MODULES, PROCESSES = 200, 4
 SUM = sum(range(MODULES))
@@ -117,21 +120,21 @@ def test_compiled_modules_written_during_the_job_are_right(
 
     check_imports(first.stdout, environment, PROCESSES + 1)
     check_imports(again.stdout, environment, 1)
-    compiled = sorted((packages_of(environment) / "many").glob("__pycache__/*.pyc"))
-    assert len(compiled) == MODULES + 1
-    for path in compiled:
-        source = Path(importlib.util.source_from_cache(str(path)))
-        assert path.read_bytes() == compiled_of(source, tmp_path / "one.pyc"), path
+    check_compiled(environment, tmp_path / "one.pyc")
     assert not first.report["passed_roots"]
     # What the first job wrote was not there at its scan; for the next it is staged.
     assert first.counter("origin_new") > 0
     assert again.counter("opens_origin") == 0
 
 
-def compiled_of(source: Path, place: Path) -> bytes:
-    """What Python writes for a module."""
-    py_compile.compile(str(source), cfile=str(place), doraise=True)
-    return place.read_bytes()
+def check_compiled(environment: Path, place: Path) -> None:
+    """Each module has the `.pyc` that Python writes for it, here again at a place."""
+    compiled = sorted((packages_of(environment) / "many").glob("__pycache__/*.pyc"))
+    assert len(compiled) == MODULES + 1
+    for path in compiled:
+        source = importlib.util.source_from_cache(str(path))
+        py_compile.compile(source, cfile=str(place), doraise=True)
+        assert path.read_bytes() == place.read_bytes(), path
 
 
 def test_module_that_is_rewritten_during_the_job_is_imported_anew(
@@ -149,29 +152,55 @@ def test_module_that_is_rewritten_during_the_job_is_imported_anew(
         assert outcome.stdout.split()[-1] == b"1234567"
 
 
+def run_on_nodes(cluster: Cluster, line: str, **more: str) -> tuple[list[str], Report]:
+    """Runs a shell command on each node; returns what they print, and the report."""
+    place = cluster.folder / "report.json"
+    options = ["--tier", f"ram:256MiB:{cluster.ram}", "--report", str(place)]
+    words = [*cluster.line(options, cluster.nodes), "sh", "-c", line]
+    running = []
+    for node in cluster.nodes:
+        node.run_root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder, environ = cluster.folder / node.name, {**node.environ, **more}
+        running.append(Command.start([*node.prefix, *words], folder, environ))
+    ended = [command.end() for command in running]
+    assert [one.status for one in ended] == [0, 0], ended
+    return [one.stdout for one in ended], json.loads(place.read_text())
+
+
 def test_nodes_share_an_environment(make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(2, files=1)
     make_environment(cluster.origin.source / "environment")
+    time.sleep(SETTLED_S)
     environment = cluster.origin.root / "environment"
     cluster = replace(cluster, linked=environment)
-    report = cluster.folder / "report.json"
-    options = ["--tier", f"ram:256MiB:{cluster.ram}", "--report", str(report)]
-    line = cluster.line(options, cluster.nodes)
 
-    running = []
-    for node in cluster.nodes:
-        node.run_root.mkdir(mode=0o700, parents=True)
-        words = [*node.prefix, *line, "sh", "-c", at_once(environment)]
-        running.append(Command.start(words, cluster.folder / node.name, node.environ))
-    ended = [command.end() for command in running]
+    printed, report = run_on_nodes(cluster, at_once(environment))
 
-    for one in ended:
-        assert one.status == 0, one.stderr
-        check_imports(one.stdout, environment, PROCESSES)
-    staged_bytes = sum(
-        path.stat().st_size
-        for path in environment.rglob("*")
-        if path.is_file() and os.path.realpath(path).startswith(str(environment))
-    )
-    staged_bytes += (environment / "bin" / "python").stat().st_size
-    assert cluster.origin.counts().read_bytes <= OVERREAD_MAX * staged_bytes
+    for words in printed:
+        check_imports(words, environment, PROCESSES)
+    assert report["counters"]["opens_origin"] == 0
+    assert report["headline"]["opens"] >= 2 * PROCESSES * (MODULES + 1)
+    assert report["metadata"]["ratio"] >= ANSWERED_MIN
+    read_bytes = cluster.origin.counts().read_bytes
+    assert read_bytes <= OVERREAD_MAX * report["run"]["bytes"]
+
+
+def test_nodes_write_compiled_modules_into_a_shared_environment(
+    make_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster = make_cluster(2, files=1)
+    # The counted origin is read-only.
+    environment = make_environment(tmp_path / "environment")
+    cluster = replace(cluster, linked=environment)
+    line = f"{at_once(environment)}; {imports(environment)}"
+    writes = {"PYTHONDONTWRITEBYTECODE": ""}
+
+    printed, first = run_on_nodes(cluster, line, **writes)
+    printed_again, again = run_on_nodes(cluster, line, **writes)
+
+    for words in (*printed, *printed_again):
+        check_imports(words, environment, PROCESSES + 1)
+    check_compiled(environment, tmp_path / "one.pyc")
+    assert not first["passed_roots"]
+    assert first["counters"]["origin_new"] > 0
+    assert again["counters"]["opens_origin"] == 0
