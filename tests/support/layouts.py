@@ -100,10 +100,13 @@ LAYOUTS: tuple[Layout, ...] = (annexed, in_dvc_cache, in_hub_cache, linked_class
 
 
 def store(path: Path, place: Path, link: Path, *, absolute: bool = False) -> None:
-    """Moves a file to its place, and makes the link that stands for it."""
+    """Moves a file to its place, once for equal content, and makes a link to it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     link.parent.mkdir(parents=True, exist_ok=True)
-    path.rename(place)
+    if place.exists():
+        path.unlink()
+    else:
+        path.rename(place)
     link.symlink_to(place if absolute else os.path.relpath(place, link.parent))
 
 
