@@ -13,8 +13,9 @@ from monarch.records.index import RecordsError
 from monarch.records.stores import fetching
 from monarch.records.stores.connection import Endpoint
 from monarch.records.stores.exchange import Exchange, Failure, Fault, Wanted
-from monarch.records.stores.fetching import ATTEMPTS_MAX, Fetch, Fetcher
+from monarch.records.stores.fetching import ATTEMPTS_MAX, Fetcher
 from monarch.records.stores.resp import RespExchange
+from monarch.records.stores.ways import Fetch
 from monarch.records.stores.window import Window
 from support.fake_stores import Act, FakeRedis
 

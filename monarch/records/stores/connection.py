@@ -40,6 +40,10 @@ class ConnectionLostError(Exception):
     """The connection has ended; the text says why."""
 
 
+class UntrustedError(ConnectionLostError):
+    """The server is not the one that was meant: another try would be in vain."""
+
+
 Talk = Callable[[Endpoint], Exchange]
 """Begins a conversation with a server."""
 
@@ -143,7 +147,7 @@ class Connection:
             return False
         except ssl.SSLCertVerificationError as error:
             text = f"its certificate is not trusted: {error.verify_message}"
-            raise ConnectionLostError(text) from error
+            raise UntrustedError(text) from error
         except OSError as error:
             raise ConnectionLostError(f"TLS: {_told(error)}") from error
         return True

@@ -15,19 +15,19 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 from monarch.records.index import RecordsError
 from monarch.records.stores.connection import (
     Connection,
     ConnectionLostError,
     Endpoint,
-    Talk,
+    UntrustedError,
 )
-from monarch.records.stores.exchange import ExchangeError, Failure, Fault, Wanted
+from monarch.records.stores.exchange import ExchangeError, Failure, Fault
 from monarch.records.stores.pool import Pool
+from monarch.records.stores.ways import Fetch, FetchCounts, Way
 from monarch.records.stores.window import Window
 
 ATTEMPTS_MAX: Final = 6
@@ -41,66 +41,14 @@ BEGINNING_MAX: Final = 16
 """So many connections to one server begin at once."""
 DELAYS: Final = 512
 DELAYS_MIN: Final = 64
+DOWN_S: Final = 30.0
+"""A store that has answered before may be away for so long."""
+FAILURES_MAX: Final = 4
+"""Of one that has never answered, so many connections may fail."""
 _LOOK_S: Final = 0.05
 _FINAL: Final = frozenset({Fault.MISSING, Fault.CHANGED, Fault.DENIED, Fault.REFUSED})
 
 log = logging.getLogger("monarch.records")
-
-
-class Way(Protocol):
-    """How a store is reached.
-
-    Attributes:
-        connections_max: to one endpoint.
-        name: of the store, for messages; without secrets.
-    """
-
-    connections_max: int
-    name: str
-
-    def endpoints(self, key: bytes) -> Sequence[Endpoint]:
-        """Return the servers that have a key, the best one first."""
-
-    def begin(self, endpoint: Endpoint) -> Talk:
-        """Return how a conversation with a server begins."""
-
-    def moved(self, failure: Failure) -> Endpoint | None:
-        """Learn from a failure of MOVED or ASKED where the object is."""
-
-    def advice(self, fault: Fault) -> str:
-        """Return what the user can do about a fault; "": nothing."""
-
-
-@dataclass(slots=True, eq=False)
-class Fetch:
-    """One Record to fetch.
-
-    Attributes:
-        place: where it goes; None: `done` gets it.
-        done: is called once by the thread, with the error, or with what has no place.
-        endpoint: the only server to ask, if another one has named it.
-        sent_s: when it was asked for last.
-    """
-
-    wanted: Wanted
-    place: memoryview | None
-    done: Callable[[RecordsError | None, bytearray | None], None]
-    attempts: int = 0
-    endpoint: Endpoint | None = None
-    sent_s: float = 0.0
-    connection: Connection | None = None
-
-
-@dataclass(slots=True)
-class FetchCounts:
-    """What the thread has done."""
-
-    requests: int = 0
-    bytes: int = 0
-    retries: int = 0
-    late: int = 0
-    reconnects: int = 0
-    most_in_flight: int = 0
 
 
 class Fetcher:
@@ -251,6 +199,9 @@ class Fetcher:
     def _serve(self, connection: Connection, events: int) -> None:
         try:
             connection.turn(events)
+        except UntrustedError as error:
+            self._refuse(connection, str(error))
+            return
         except (ConnectionLostError, ExchangeError) as error:
             self._take_replies(connection)
             self._lose(connection, str(error))
@@ -351,29 +302,42 @@ class Fetcher:
 
     def _connection_for(self, fetch: Fetch, now_s: float) -> Connection | None:
         """Return a connection for a request; None: it has to wait for one."""
-        if fetch.endpoint is not None:
-            endpoint = fetch.endpoint
-        else:
-            endpoints = self._way.endpoints(fetch.wanted.key)
-            endpoint = endpoints[fetch.attempts % len(endpoints)]
-        pool = self._pools.get(endpoint)
+        pool = self._pool_for(fetch, now_s)
         if pool is None:
-            pool = self._pools[endpoint] = Pool(endpoint)
+            return None
         best = pool.best()
         is_idle = best is not None and not best.exchange.load
         if (
             not is_idle
             and pool.beginning < BEGINNING_MAX
             and len(pool) < self._way.connections_max
+            and pool.not_before_s <= now_s
         ):
             self._connect(pool, now_s)
         return best
+
+    def _pool_for(self, fetch: Fetch, now_s: float) -> Pool | None:
+        """Return the connections to the best server that takes any; None: none does."""
+        if fetch.endpoint is not None:
+            return self._pool_of(fetch.endpoint)
+        endpoints = self._way.endpoints(fetch.wanted.key)
+        for number in range(len(endpoints)):
+            place = (fetch.attempts + number) % len(endpoints)
+            pool = self._pool_of(endpoints[place])
+            if len(pool) or pool.not_before_s <= now_s:
+                return pool
+        return None
+
+    def _pool_of(self, endpoint: Endpoint) -> Pool:
+        if endpoint not in self._pools:
+            self._pools[endpoint] = Pool(endpoint)
+        return self._pools[endpoint]
 
     def _connect(self, pool: Pool, now_s: float) -> None:
         try:
             connection = pool.connect(self._way.begin(pool.endpoint))
         except ConnectionLostError as error:
-            self._blame(pool.endpoint, str(error), now_s)
+            self._blame(pool, str(error), now_s)
             return
         self._since[connection] = now_s
         self._watched[connection] = connection.events
@@ -408,13 +372,16 @@ class Fetcher:
             if fetch is not None:
                 self._again(fetch, f"{connection.endpoint}: {text}", now_s)
         if not was_open:
-            self._blame(connection.endpoint, text, now_s)
+            self._blame(self._pools[connection.endpoint], text, now_s)
 
     def _refuse(self, connection: Connection, text: str) -> None:
         """End all requests: the store does not talk with this client."""
-        endpoint = connection.endpoint
         self._lose(connection, text)
-        advice = self._way.advice(Fault.DENIED)
+        self._end_all(connection.endpoint, text, Fault.DENIED)
+
+    def _end_all(self, endpoint: Endpoint, text: str, fault: Fault) -> None:
+        """End all requests that are not in flight, with the same error."""
+        advice = self._way.advice(fault)
         told = f"{self._way.name}: {endpoint}: {text}"
         error = RecordsError(told + (f"; {advice}" if advice else ""))
         waiting = [*self._waiting, *(one[2] for one in self._later)]
@@ -423,10 +390,22 @@ class Fetcher:
         for fetch in waiting:
             self._end(fetch, error)
 
-    def _blame(self, endpoint: Endpoint, text: str, now_s: float) -> None:
-        """Have the request that wanted a connection try again, or fail."""
-        log.info("store connection failed endpoint=%s error=%s", endpoint, text)
-        if self._waiting:
-            fetch = self._waiting.popleft()
-            fetch.attempts += 1
-            self._again(fetch, f"{endpoint}: {text}", now_s)
+    def _blame(self, pool: Pool, text: str, now_s: float) -> None:
+        """Note that a server cannot be reached; end all once none can for too long.
+
+        A store that has never answered is soon given up: its address is wrong, perhaps.
+        """
+        log.info("store connection failed endpoint=%s error=%s", pool.endpoint, text)
+        pool.failures += 1
+        if pool.failures == 1:
+            pool.failing_since_s = now_s
+        most_s = min(PAUSE_MAX_S, PAUSE_S * 2**pool.failures)
+        pool.not_before_s = now_s + self._chance.uniform(0, most_s)
+        if all(map(self._is_given_up, self._pools.values())):
+            self._end_all(pool.endpoint, text, Fault.FAILED)
+
+    def _is_given_up(self, pool: Pool) -> bool:
+        if self.counts.requests:
+            since_s = time.monotonic() - pool.failing_since_s
+            return bool(pool.failures) and since_s > DOWN_S
+        return pool.failures >= FAILURES_MAX

@@ -13,10 +13,19 @@ from monarch.records.stores.connection import (
 
 
 class Pool:
-    """The connections to one server."""
+    """The connections to one server.
+
+    Attributes:
+        failures: connections in a row that have not been greeted.
+        failing_since_s: when the first of these failed.
+        not_before_s: until then no other connection begins.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
+        self.failures = 0
+        self.failing_since_s = 0.0
+        self.not_before_s = 0.0
         self._connections: dict[Connection, None] = {}
         self._idle: dict[Connection, None] = {}
         self._addresses: list[tuple[int, tuple[str, int]]] = []
@@ -44,6 +53,8 @@ class Pool:
 
     def note(self, connection: Connection) -> None:
         """Note that a connection has more or less to do than before."""
+        if connection.is_open:
+            self.failures = 0
         if connection.is_open and not connection.exchange.load:
             self._idle[connection] = None
         else:
