@@ -1,0 +1,171 @@
+"""Addresses of stores, as users write them, and the secrets that belong to them.
+
+A secret never stands in an address: addresses are in command lines, logs, reports and
+indexes. It comes from the environment or from a file that only its owner may read.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from monarch.records.index import RecordsError
+from monarch.records.stores.connection import Endpoint
+
+PASSWORD: Final = "MONARCH_STORE_PASSWORD"
+PASSWORD_FILE: Final = "MONARCH_STORE_PASSWORD_FILE"
+USER: Final = "MONARCH_STORE_USER"
+PORTS: Final = {"redis": 6379, "rediss": 6379, "cassandra": 9042, "cassandras": 9042}
+"""Ports of the schemes; those that end with an `s` are encrypted."""
+_COMMON: Final = frozenset({"password_file", "ca", "cert", "key"})
+_OPTIONS: Final = {
+    "redis": _COMMON | {"index"},
+    "cassandra": _COMMON | {"id", "data", "label", "metadata"},
+}
+_SECRETS: Final = frozenset({"password", "pass", "pwd", "secret", "token"})
+_PORT_MAX: Final = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """The address of a store.
+
+    Attributes:
+        kind: of the store, such as "redis".
+        hosts: where its servers are; the first that answers is asked.
+        path: behind the hosts, such as the number of a database.
+        options: behind the `?`.
+        user: "": the default one.
+        encrypted: whether TLS is used; its servers are verified.
+    """
+
+    kind: str
+    hosts: tuple[tuple[str, int], ...]
+    path: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+    encrypted: bool = False
+
+    def __str__(self) -> str:
+        """Return the address without secrets, which it never has."""
+        scheme = self.kind + "s" * self.encrypted
+        hosts = ",".join(str(Endpoint(*host)) for host in self.hosts)
+        options = "&".join(f"{name}={text}" for name, text in self.options.items())
+        return f"{scheme}://{hosts}/{self.path}" + (f"?{options}" if options else "")
+
+    @classmethod
+    def parse(cls, text: str) -> StoreAddress:
+        """Return an address from its text.
+
+        Raises:
+            RecordsError: the text has a secret in it, or is no address of a store.
+        """
+        parts = urlsplit(text)
+        scheme = parts.scheme.lower()
+        if scheme not in PORTS:
+            known = ", ".join(f"{name}://" for name in PORTS)
+            raise RecordsError(f"{scheme}:// is no scheme of a store; use {known}")
+        user, at, places = parts.netloc.rpartition("@")
+        if ":" in user:
+            raise RecordsError(
+                f"{scheme}://: a password does not belong into an address; set "
+                f"{PASSWORD_FILE} to a file that holds it"
+            )
+        kind = scheme.removesuffix("s") if scheme != "redis" else scheme
+        options = _options_of(kind, parts.query)
+        port = PORTS[scheme]
+        hosts = tuple(_host_of(scheme, place, port) for place in places.split(","))
+        path = unquote(parts.path.lstrip("/"))
+        encrypted = scheme != kind
+        return cls(kind, hosts, path, options, unquote(user) if at else "", encrypted)
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return its servers, with what verifies them.
+
+        Raises:
+            RecordsError: a certificate cannot be read.
+        """
+        tls = self._tls() if self.encrypted else None
+        return tuple(Endpoint(host, port, tls) for host, port in self.hosts)
+
+    def _tls(self) -> ssl.SSLContext:
+        """Return what verifies servers, by the authorities of the system or by one."""
+        options = self.options
+        try:
+            tls = ssl.create_default_context(cafile=options.get("ca"))
+            if "cert" in options:
+                tls.load_cert_chain(options["cert"], options.get("key"))
+        except (OSError, ssl.SSLError) as error:
+            names = ", ".join(
+                options[name] for name in ("ca", "cert", "key") if name in options
+            )
+            raise RecordsError(f"{self}: {names}: {error}") from error
+        return tls
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who asks a store; the password is not shown."""
+
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
+def login_of(address: StoreAddress, environ: Mapping[str, str] = os.environ) -> Login:
+    """Return the user and the password for a store.
+
+    They are read when they are needed, by the process that needs them.
+
+    Raises:
+        RecordsError: the file with the password cannot be read, or others may read it.
+    """
+    user = address.user or environ.get(USER, "")
+    name = address.options.get("password_file") or environ.get(PASSWORD_FILE)
+    if name:
+        return Login(user, _password_in(Path(name).expanduser()))
+    return Login(user, environ.get(PASSWORD, ""))
+
+
+def _password_in(file: Path) -> str:
+    try:
+        mode = file.stat().st_mode
+        text = file.read_text()
+    except (OSError, ValueError) as error:
+        told = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise RecordsError(f"{file}, the file with the password: {told}") from error
+    if stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        raise RecordsError(
+            f"{file}, the file with the password, is open to others; chmod 600 it"
+        )
+    return text.rstrip("\r\n")
+
+
+def _options_of(kind: str, query: str) -> dict[str, str]:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options:
+        if name.lower() in _SECRETS:
+            raise RecordsError(
+                f"{kind}://: {name}= does not belong into an address; set "
+                f"{PASSWORD_FILE} to a file that holds it"
+            )
+        if name not in _OPTIONS[kind]:
+            known = ", ".join(sorted(_OPTIONS[kind]))
+            raise RecordsError(f"{kind}://: there is no option {name}=, but {known}")
+    return options
+
+
+def _host_of(scheme: str, text: str, port: int) -> tuple[str, int]:
+    """Return a host and its port; an IPv6 address is in brackets."""
+    host, colon, digits = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, digits = text, str(port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not digits.isdecimal() or not 0 < int(digits) <= _PORT_MAX:
+        raise RecordsError(f"{scheme}://: {text!r} is not HOST or HOST:PORT")
+    return host, int(digits)
