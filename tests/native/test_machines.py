@@ -190,7 +190,7 @@ def test_shim_here_is_served_by_segments_from_there(board: Board) -> None:
 
     assert board.run(reader(here), board.root / "two.bin") == "two.b\n"  # it waits
 
-    board.ask("publish-all")
+    board.ask("publish one.bin")
     zero(board.root)
     assert board.run(reader(here), board.root / "one.bin") == "one.b\n"
     assert board.counters()["opens_miss"] == 1

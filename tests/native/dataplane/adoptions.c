@@ -53,7 +53,7 @@ static void lengthen(void)
 
 static void shorten(void)
 {
-    CHECK(truncate(replica, BYTES - 1) == 0);
+    board_resize(replica, BYTES - 1);
 }
 
 static void make_writable(void)

@@ -35,6 +35,14 @@ void board_origin_path(const struct board *b, uint32_t file, char out[512])
     snprintf(out, 512, "%s/f%04u", b->origin, file);
 }
 
+/* board_resize - of a file that its owner may not write, whose mode stays. */
+void board_resize(const char *path, off_t bytes)
+{
+    struct stat st;
+    CHECK(stat(path, &st) == 0 && chmod(path, 0600) == 0);
+    CHECK(truncate(path, bytes) == 0 && chmod(path, st.st_mode & 07777) == 0);
+}
+
 static const struct index *block_of(const struct board *b)
 {
     return (const void *)((const char *)b->catalog + b->catalog->roots[0].block);

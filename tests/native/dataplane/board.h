@@ -59,6 +59,7 @@ void board_set_key(struct board *b, const uint8_t *key); /* of engines to come *
 void board_origin_path(const struct board *b, uint32_t file, char out[512]);
 void board_replica_path(const struct board *b, uint32_t file, char out[512]);
 void board_temporary_path(const struct board *b, uint32_t file, char out[512]);
+void board_resize(const char *path, off_t bytes);
 void board_write_origin(const struct board *b, uint32_t file);
 void board_recatalog(struct board *b, uint32_t file);
 uint32_t board_state(const struct board *b, uint32_t file);

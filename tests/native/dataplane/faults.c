@@ -65,12 +65,12 @@ static int rename_unknown(void)
 
 static void cut(void)
 {
-    CHECK(truncate(temporary, 100) == 0);
+    board_resize(temporary, 100);
 }
 
 static void grow(void)
 {
-    CHECK(truncate(temporary, BYTES + 100) == 0);
+    board_resize(temporary, BYTES + 100);
 }
 
 static void remove_it(void)
