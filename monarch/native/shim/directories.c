@@ -319,8 +319,7 @@ void directory_prepare(const struct segments *seg, int dirfd, const char *path)
 }
 
 /* directory_lacks_at - the same as directory_lacks() for an open that only reads, by an
- * absolute path. An open of a directory is prepared. Most opens come here for a path outside
- * the Namespace: that is found out first. */
+ * absolute path. An open of a directory is prepared. */
 bool directory_lacks_at(const struct segments *seg, int dirfd, const char *path,
                         int flags)
 {

@@ -37,7 +37,8 @@
         }                                                                           \
         if (redirect_opened(&s, fd >= 0))                                           \
             return fd;                                                              \
-    } else if (directory_lacks_at(s.seg, at, path, s.named)) {                      \
+    } else if (redirect_may_lack(&s) &&                                             \
+               directory_lacks_at(s.seg, at, path, s.named)) {                      \
         errno = ENOENT;                                                             \
         return -1;                                                                  \
     }                                                                               \

@@ -2,6 +2,7 @@
 #ifndef MONARCH_REDIRECT_H
 #define MONARCH_REDIRECT_H
 
+#include <fcntl.h>
 #include <stdio.h>
 
 #include "identity.h"
@@ -64,6 +65,13 @@ bool redirect_found(struct redirect *s, int fd);
 void redirect_written(struct redirect *s, int fd);
 void redirect_count(struct redirect *s, int dirfd, const char *path, int fd);
 bool redirect_entry(struct redirect *s, const struct route *r, const struct entry *e);
+
+/* redirect_may_lack - the Catalog may show that there is no such name. Most opens are of
+ * paths outside the Namespace, which are not routed once more to find that out. */
+static inline bool redirect_may_lack(const struct redirect *s)
+{
+    return s->cause == CAUSE_SOUGHT || (s->named & O_DIRECTORY);
+}
 
 /* redirect_begin - nothing is known of an open with these flags. */
 static inline void redirect_begin(struct redirect *s, int flags)

@@ -19,7 +19,7 @@
         }                                                                 \
         if (redirect_opened(&s, stream != NULL))                          \
             return stream;                                                \
-    } else if (mode && mode[0] == 'r' &&                                  \
+    } else if (mode && mode[0] == 'r' && redirect_may_lack(&s) &&         \
                directory_lacks_at(s.seg, AT_FDCWD, path, s.flags)) {      \
         errno = ENOENT;                                                   \
         return NULL;                                                      \
