@@ -1,7 +1,9 @@
-"""Two datasets whose files agree in everything but their bytes are told apart."""
+"""Two datasets that agree in everything but their bytes, or share a file."""
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,3 +72,32 @@ def test_replicas_of_two_roots_never_share_a_name(
 
     assert done.succeed().stdout == b"A\nB\n" * (3 * len(NAMES))
     assert done.redirected_opens >= 6 * len(NAMES)
+
+
+REOPEN = """
+import os, sys
+first, second = sys.argv[1:]
+held = open(f"{first}/inner/file", "rb")
+assert held.read() == b"old"
+os.rename(f"{first}/inner", f"{first}/away")
+with open(f"/proc/self/fd/{held.fileno()}", "r+b") as again:
+    again.write(b"new")
+print(open(f"{second}/same", "rb").read().decode())
+"""
+
+
+def test_file_of_two_roots_is_written_by_its_name_in_the_other(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """Both names are of one File, which belongs to the first root."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "inner").mkdir(parents=True)
+    second.mkdir()
+    (first / "inner" / "file").write_bytes(b"old")
+    os.link(first / "inner" / "file", second / "same")
+    words = [sys.executable, "-c", REOPEN, str(first), str(second)]
+
+    outcome = runner.under_monarch(words, roots=[first, second]).succeed()
+
+    assert outcome.stdout == b"new\n"
+    assert (second / "same").read_bytes() == b"new"

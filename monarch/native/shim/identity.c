@@ -153,8 +153,8 @@ static int hold_name(const struct identity *id, const struct entry *name, char *
     return IDENTITY_GONE;
 }
 
-/* hold_at - the same by any name that the Catalog has for the File. */
-static int hold_at(const struct identity *id, char *path)
+/* hold_in - the same by any name that one root has for the File. */
+static int hold_in(const struct identity *id, char *path)
 {
     int fd = hold_name(id, id->entry, path);
     if (fd >= 0 || index_attr(id->ix, id->entry)->nlink < 2)
@@ -164,6 +164,26 @@ static int hold_at(const struct identity *id, char *path)
         if (e != id->entry && e->file == id->entry->file &&
             S_ISREG(index_attr(id->ix, e)->mode))
             fd = hold_name(id, e, path);
+    }
+    return fd;
+}
+
+/* hold_at - the same by any name that the Catalog has for the File: names of one File in
+ * several roots are counted to the first of these. */
+static int hold_at(const struct identity *id, char *path)
+{
+    const struct catalog *c = id->seg->catalog;
+    uint64_t dev = index_attr(id->ix, id->entry)->dev;
+    int fd = hold_in(id, path);
+    for (uint32_t i = 0; fd < 0 && i < c->root_count; i++) {
+        struct identity other = *id;
+        other.root = i;
+        other.ix = segments_index(id->seg, i);
+        int64_t found = index_find_inode(other.ix, dev, id->entry->ino);
+        if (i == id->root || found < 0)
+            continue;
+        other.entry = index_entry(other.ix, (uint32_t)found);
+        fd = hold_in(&other, path);
     }
     return fd;
 }

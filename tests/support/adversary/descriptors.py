@@ -5,6 +5,7 @@ import errno
 import mmap
 import os
 import subprocess
+import sys
 
 from support.adversary import tree, truth, writing
 from support.adversary.attributes import some_times
@@ -146,10 +147,16 @@ def mapped_name(play: Play, descriptor: int) -> str:
     try:
         play.maps.append(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
     except ValueError:  # empty, or it was so when the descriptor was opened
-        if os.geteuid():  # and then the kernel refuses names of mappings (proc(5))
-            raise PermissionError(errno.EPERM, "map_files") from None
-        return f"/proc/self/fd/{descriptor}"
-    inode = f" {truth.raw_fstat(descriptor)[4]} "
+        if not os.geteuid():
+            return f"/proc/self/fd/{descriptor}"
+        # The kernel refuses every name of a mapping (proc(5)): one of the interpreter.
+        return name_of_mapping(os.stat(sys.executable).st_ino)
+    return name_of_mapping(truth.raw_fstat(descriptor)[4])
+
+
+def name_of_mapping(number: int) -> str:
+    """The name of the last mapping of an inode."""
+    inode = f" {number} "
     with open("/proc/self/maps", encoding="utf-8") as lines:
         spans = [line.split()[0] for line in lines if inode in line]
     first, last = (part.lstrip("0") for part in spans[-1].split("-"))

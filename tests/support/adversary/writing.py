@@ -1,6 +1,7 @@
 """Bytes that are changed by a name, by every call of libc that does so."""
 
 import ctypes
+import errno
 import mmap
 import os
 import shutil
@@ -151,6 +152,9 @@ def by_fallocate(play: Play, path: str) -> None:
 
 def by_copy_range(play: Play, path: str) -> None:
     with open(play.path(tree.FILES), "rb") as source, open(path, "r+b") as target:
+        devices = {os.fstat(one.fileno()).st_dev for one in (source, target)}
+        if len(devices) > 1:  # then a Replica is copied, too, but no file of the origin
+            raise OSError(errno.EXDEV, "copy_file_range")
         os.copy_file_range(source.fileno(), target.fileno(), 2000)
 
 
