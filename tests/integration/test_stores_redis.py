@@ -121,7 +121,9 @@ class Way:
         return ""
 
 
-def fetch(way: Way, between: Callable[[], object] = lambda: None) -> list[str]:
+def fetch(
+    way: Way, between: Callable[[Fetcher], object] = lambda fetcher: None
+) -> list[str]:
     """Fetches all values twice, checks them, and returns the errors."""
     errors: list[str] = []
     found: dict[int, tuple[bytes, memoryview]] = {}
@@ -147,7 +149,7 @@ def fetch(way: Way, between: Callable[[], object] = lambda: None) -> list[str]:
                 for n, key in enumerate(keys)
             ]
         )
-        between()
+        between(fetcher)
         assert over.wait(LIMIT_S), fetcher
     finally:
         fetcher.close()
@@ -181,7 +183,9 @@ def test_values_come_with_the_password_and_not_without(tmp_path: Path) -> None:
 def test_a_server_that_dies_and_comes_back_costs_no_value(tmp_path: Path) -> None:
     with redis(tmp_path / "redis") as server:
 
-        def hurt() -> None:
+        def hurt(fetcher: Fetcher) -> None:
+            # A store that has never answered is given up sooner.
+            wait_until(lambda: fetcher.counts.requests > 0, "a first value")
             server.end(signal.SIGKILL)
             time.sleep(0.3)
             server.start()

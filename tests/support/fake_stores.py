@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+ENDING_TURNS = 10
+
 Reply = Callable[[int, bytes], "Act | None"]
 """Says what becomes of a request, by its serial number and its key; None: a reply."""
 
@@ -72,11 +74,13 @@ class FakeRedis:
         started.set()
         await stopped.wait()
         server.close()
-        talks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in talks:
-            task.cancel()
-        await asyncio.gather(*talks, return_exceptions=True)
-        await asyncio.sleep(0)  # transports close in the next turn
+        # What was accepted just now begins to talk in a later turn, and ends then.
+        for _ in range(ENDING_TURNS):
+            talks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in talks:
+                task.cancel()
+            await asyncio.gather(*talks, return_exceptions=True)
+            await asyncio.sleep(0.002)
 
     async def _talk(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

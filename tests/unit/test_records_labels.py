@@ -129,7 +129,7 @@ def test_ten_splits_of_200_000_records_are_made_at_once() -> None:
         "label": Column.of(chance.integers(0, 1000, 200_000)),
         "split": Column.of(chance.choice(["train", "val", "test"], 200_000)),
     }
-    began_s = time.monotonic()
+    began_s = time.process_time()
 
     for seed in range(10):
         parts = parted(200_000, {"a": 0.8, "b": 0.1, "c": 0.1}, seed, columns["label"])
@@ -137,7 +137,7 @@ def test_ten_splits_of_200_000_records_are_made_at_once() -> None:
     rows = where(columns, {"split": "train"})
     assert 0 < len(balanced(columns["label"].take(rows), 1)) <= len(rows)
 
-    assert time.monotonic() - began_s < 2
+    assert time.process_time() - began_s < 2
 
 
 def folder(path: Path) -> Records:
