@@ -111,7 +111,7 @@ class StoreAddress:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who asks a store; the password is not shown."""
+    """Credentials for a store; `repr` omits the password."""
 
     user: str = ""
     password: str = field(default="", repr=False)

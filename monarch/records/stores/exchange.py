@@ -177,7 +177,7 @@ class Inbox:
         self._place = None
 
     def filled(self) -> bool:
-        """Move what has come of the payload; return whether that is all of it."""
+        """Copy received payload bytes to their place; return whether it is complete."""
         count = min(self._left, self._end - self._begin)
         if count:
             if self._place is not None:
