@@ -25,7 +25,7 @@ from monarch.records.stores.exchange import (
     ExchangeError,
     Failure,
     Fault,
-    Inbox,
+    Replies,
     Slot,
     Wanted,
 )
@@ -81,7 +81,7 @@ class _State(Enum):
     COLLECT = auto()
 
 
-class CqlExchange:
+class CqlExchange(Replies):
     """A conversation with one node of a cluster.
 
     Args:
@@ -99,17 +99,12 @@ class CqlExchange:
         capacity: int = 1024,
         consistency: int = LOCAL_ONE,
     ) -> None:
+        super().__init__()
         self.capacity = min(capacity, STREAMS_MAX - 1)
-        self.done: list[int] = []
-        self.failed: list[Failure] = []
-        self.loose: dict[int, bytearray] = {}
-        self.refusal = ""
-        self.ended = False
         self._statement = statement.encode()
         self._token = f"\0{user}\0{password}".encode() if user else b""
         self._consistency = consistency
         self._prepared = b""
-        self._inbox = Inbox()
         self._state = _State.HEAD
         self._slots: dict[int, Slot] = {}
         self._free = [*range(self.capacity, 0, -1)]
@@ -161,10 +156,6 @@ class CqlExchange:
     def pending(self) -> list[int]:
         """Return the numbers of the requests in flight."""
         return [slot.wanted.number for slot in self._slots.values() if slot.keeps]
-
-    def space(self) -> memoryview:
-        """Return where the next bytes are to be received."""
-        return self._inbox.space()
 
     def advance(self, count: int) -> bytes:
         """Take in received bytes; return what is to be sent because of them.

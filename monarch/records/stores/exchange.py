@@ -123,6 +123,22 @@ class Exchange(Protocol):
         """Return the numbers of the requests in flight."""
 
 
+class Replies:
+    """What every exchange keeps of its replies, see Exchange, and where bytes go."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        self.failed: list[Failure] = []
+        self.loose: dict[int, bytearray] = {}
+        self.refusal = ""
+        self.ended = False
+        self._inbox = Inbox()
+
+    def space(self) -> memoryview:
+        """Return where the next bytes are to be received."""
+        return self._inbox.space()
+
+
 class Inbox:
     """Received bytes: heads are kept for a look, payloads go where they belong.
 

@@ -16,7 +16,7 @@ from monarch.records.stores.exchange import (
     ExchangeError,
     Failure,
     Fault,
-    Inbox,
+    Replies,
     Slot,
     Wanted,
 )
@@ -64,7 +64,7 @@ class _State(Enum):
     TRAILER = auto()
 
 
-class HttpExchange:
+class HttpExchange(Replies):
     """A conversation with one HTTP server.
 
     Args:
@@ -78,14 +78,9 @@ class HttpExchange:
     def __init__(
         self, host: str, prefix: str = "/", sign: Signer | None = None
     ) -> None:
+        super().__init__()
         self.ready = True
-        self.done: list[int] = []
-        self.failed: list[Failure] = []
-        self.loose: dict[int, bytearray] = {}
-        self.refusal = ""
-        self.ended = False
         self._host, self._prefix, self._sign = host, prefix, sign
-        self._inbox = Inbox()
         self._slot: Slot | None = None
         self._state = _State.STATUS
         self._status = 0
@@ -139,10 +134,6 @@ class HttpExchange:
         """Return the number of the request in flight."""
         slot = self._slot
         return [slot.wanted.number] if slot is not None and slot.keeps else []
-
-    def space(self) -> memoryview:
-        """Return where the next bytes are to be received."""
-        return self._inbox.space()
 
     def advance(self, count: int) -> bytes:
         """Take in received bytes; there is never anything to send because of them.

@@ -12,8 +12,8 @@ from monarch.records.stores.exchange import (
     ExchangeError,
     Failure,
     Fault,
-    Inbox,
     InOrder,
+    Replies,
     Slot,
     Wanted,
 )
@@ -44,7 +44,7 @@ def command(*words: bytes) -> bytes:
     return b"".join(parts)
 
 
-class RespExchange:
+class RespExchange(Replies):
     """A conversation with one Redis server.
 
     Args:
@@ -61,13 +61,8 @@ class RespExchange:
         database: int = 0,
         capacity: int = 1024,
     ) -> None:
+        super().__init__()
         self.capacity = capacity
-        self.done: list[int] = []
-        self.failed: list[Failure] = []
-        self.loose: dict[int, bytearray] = {}
-        self.refusal = ""
-        self.ended = False
-        self._inbox = Inbox()
         self._requests = InOrder()
         self._target: memoryview | bytearray | None = None
         self._in_payload = False
@@ -112,10 +107,6 @@ class RespExchange:
     def pending(self) -> list[int]:
         """Return the numbers of the requests in flight."""
         return self._requests.numbers()
-
-    def space(self) -> memoryview:
-        """Return where the next bytes are to be received."""
-        return self._inbox.space()
 
     def advance(self, count: int) -> bytes:
         """Take in received bytes; there is never anything to send because of them.

@@ -18,7 +18,7 @@ SAMPLES: Final = 8
 """The least of so many delays shows a queue: single replies may be late."""
 QUEUE_MIN_S: Final = 0.004
 QUEUE_SHARE: Final = 1 / 16
-"""A delay that exceeds the minimum by both of these indicates a queue."""
+"""A delay above the minimum by the larger of these indicates a queue."""
 LEAST: Final = 4
 STEP_SHARE: Final = 1 / 16
 """Of the window, by which it follows the queue in a round trip."""
