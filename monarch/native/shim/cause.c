@@ -29,11 +29,8 @@ static int refused_link(const struct root *root, const struct route *r)
 }
 
 /* unlisted - why a file below a root is not in its index. */
-static int unlisted(const struct root *root, const struct route *r, int fd)
+static int unlisted(const struct route *r, int fd)
 {
-    int link = refused_link(root, r);
-    if (link != CAUSE_NONE)
-        return link;
     if (object_birth(fd, NULL, r->ix->scanned_ns) != BIRTH_BEFORE)
         return COUNTER_origin_new;
     return COUNTER_origin_unlisted;
@@ -51,14 +48,14 @@ static int of_route(const struct segments *seg, const struct route *r, enum wher
         return COUNTER_origin_program;
     if (where == ROUTE_OUTSIDE)
         return (int)r->leads_out;
+    int link = refused_link(root, r);
+    if (link != CAUSE_NONE)
+        return link;
     if (where == ROUTE_UNKNOWN)
-        return unlisted(root, r, fd);
+        return unlisted(r, fd);
     const struct entry *e = route_entry(r);
-    if (S_ISLNK(index_attr(r->ix, e)->mode)) {
-        if (e->target == NONE32)
-            return root->inside ? COUNTER_origin_inside : COUNTER_origin_link;
+    if (S_ISLNK(index_attr(r->ix, e)->mode))
         e = index_entry(r->ix, e->target);
-    }
     if (mark_seen(seg, r->root, r->ix, e))
         return COUNTER_origin_written;
     bool names = root->unstable && index_attr(r->ix, e)->nlink > 1;

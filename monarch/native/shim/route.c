@@ -133,7 +133,8 @@ static bool canonicalise(struct route *r, const char *p)
         bool dots = p[0] == '.' && (n == 1 || (n == 2 && p[1] == '.'));
         bool inside = r->rel_bytes > 0;
         if (dots ? n == 2 && !ascend(r) : !append(r, p, n))
-            return inside && leave(r, COUNTER_origin_parent);
+            return inside && leave(r, dots ? COUNTER_origin_parent
+                                           : COUNTER_origin_unlisted); /* too long */
         r->directory_only = dots;
         p += n;
     }
